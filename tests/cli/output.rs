@@ -261,6 +261,23 @@ fn a_host_that_does_not_answer_is_named_while_it_is_waited_for() {
     );
 }
 
+/// The kernel accepts the connection, and nobody speaks on it. The limit without ConnectTimeout is
+/// tested in virtual time where it is measured.
+#[test]
+fn a_host_that_accepts_a_connection_and_says_nothing_is_given_up() {
+    let client = longhaul_tests::Client::new();
+    if client.is_scp() {
+        return;
+    }
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("its address").port();
+    let run = client.cp().args(["-o", "ConnectTimeout=1", "/dev/null"]);
+    let run = run.arg(format!("scp://someone@127.0.0.1:{port}/x"));
+    let outcome = run.run().expect_code(255);
+    let said = "127.0.0.1: the server did not answer in time (ConnectTimeout)";
+    assert!(outcome.err().contains(said), "{outcome}");
+}
+
 /// An interrupted copy reports the bytes sent. Before this, it reported 0 files after 99 MB.
 #[test]
 fn an_interrupted_copy_says_what_had_gone() {

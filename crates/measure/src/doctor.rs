@@ -112,19 +112,20 @@ impl DoctorReport {
             ..self
         }
     }
+
+    /// Names the further hosts, each with its verdict.
+    fn further_verdicts(&self) -> impl Iterator<Item = String> {
+        let others = self.others.iter();
+        others.map(|other| format!("{}: {}", other.host, other.diagnosis.verdict))
+    }
 }
 
 /// The result as text for a terminal, without colors.
 pub fn text(report: &DoctorReport) -> String {
     let d = &report.diagnosis;
     let mut text = format!("{}: {}\n", shown(&report.host), shown(&d.verdict));
-    for other in &report.others {
-        let _ = writeln!(
-            text,
-            "{}: {}",
-            shown(&other.host),
-            shown(&other.diagnosis.verdict)
-        );
+    for verdict in report.further_verdicts() {
+        let _ = writeln!(text, "{}", shown(&verdict));
     }
     if let Some(jump) = &report.jump {
         let _ = writeln!(
@@ -246,13 +247,8 @@ pub fn page(report: &DoctorReport) -> String {
         escaped(&d.verdict),
         host = escaped(&report.host),
     );
-    for other in &report.others {
-        let _ = writeln!(
-            html,
-            "<p><strong>{}: {}</strong></p>",
-            escaped(&other.host),
-            escaped(&other.diagnosis.verdict)
-        );
+    for verdict in report.further_verdicts() {
+        let _ = writeln!(html, "<p><strong>{}</strong></p>", escaped(&verdict));
     }
     if let Some(jump) = &report.jump {
         let _ = writeln!(

@@ -47,6 +47,11 @@ impl PathRoot {
         }
     }
 
+    /// True if only a part of the file system is served.
+    pub(crate) fn is_restricted(&self) -> bool {
+        !matches!(self, Self::Everything)
+    }
+
     /// Fails for a path to something that is not served.
     pub(crate) fn check(&self, path: &[u8]) -> Result<()> {
         let Self::Only(_, served) = self else {
@@ -60,15 +65,6 @@ impl PathRoot {
         }
     }
 
-    /// Opens `path` with O_PATH, whatever its type; without `follow`, a symlink itself.
-    pub(crate) fn find(&self, path: &[u8], follow: bool) -> Result<OwnedFd> {
-        let flags = match follow {
-            true => OFlags::PATH,
-            false => OFlags::PATH | OFlags::NOFOLLOW,
-        };
-        self.open(path, flags, Mode::empty())
-    }
-
     /// Calls `act` with the parent directory of `path` and the last name, for calls that do not
     /// follow a symlink of that name.
     pub(crate) fn at<T>(
@@ -80,15 +76,7 @@ impl PathRoot {
             Self::Everything => act(CWD, or_here(path)),
             Self::Beneath(root) | Self::Only(root, _) => {
                 self.check(path)?;
-                let (dir, name) = split(path);
-                // `..` of the root directory is outside.
-                if matches!(name, b"" | b"." | b"..") {
-                    return Err(Errno::INVAL);
-                }
-                let flags = OFlags::PATH | OFlags::DIRECTORY;
-                let within = SymlinkPolicy::WithinRoot;
-                let dir = open_beneath(root, dir, flags, Mode::empty(), within)?;
-                act(dir.as_fd(), name)
+                at_beneath(root, path, SymlinkPolicy::WithinRoot, act)
             }
         }
     }
@@ -120,7 +108,7 @@ impl PathRoot {
                 Ok(found.into_os_string().into_vec())
             }
             Self::Beneath(root) | Self::Only(root, _) => {
-                let found = name_of(&self.find(path, true)?)?;
+                let found = name_of(&self.open(path, found_flags(true), Mode::empty())?)?;
                 let root = name_of(root)?;
                 let root = root.strip_suffix(b"/").unwrap_or(&root);
                 // The file was moved out of the root meanwhile and has no name here.
@@ -133,6 +121,31 @@ impl PathRoot {
             }
         }
     }
+}
+
+/// Flags to find an entry, whatever its type; without `follow`, a symlink itself.
+pub(crate) fn found_flags(follow: bool) -> OFlags {
+    match follow {
+        true => OFlags::PATH,
+        false => OFlags::PATH | OFlags::NOFOLLOW,
+    }
+}
+
+/// Calls `act` with the parent directory of `path` beneath `root` and the last name.
+pub(crate) fn at_beneath<T>(
+    root: &OwnedFd,
+    path: &[u8],
+    symlinks: SymlinkPolicy,
+    act: impl FnOnce(BorrowedFd<'_>, &[u8]) -> Result<T>,
+) -> Result<T> {
+    let (dir, name) = split(path);
+    // `..` of the root directory is outside.
+    if matches!(name, b"" | b"." | b"..") {
+        return Err(Errno::INVAL);
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY;
+    let dir = open_beneath(root, dir, flags, Mode::empty(), symlinks)?;
+    act(dir.as_fd(), name)
 }
 
 /// Name that the kernel reports for the descriptor.
@@ -177,7 +190,10 @@ mod tests {
         let fd: OwnedFd = std::fs::File::open(root.path()).unwrap().into();
         let served = [&b"/data"[..], b"/a/b"].map(|path| components(path).unwrap());
         let only = PathRoot::Only(fd, served.into());
-        let find = |path: &str| only.find(path.as_bytes(), true).err();
+        let find = |path: &str| {
+            only.open(path.as_bytes(), OFlags::PATH, Mode::empty())
+                .err()
+        };
         for path in ["/", ".", "", "/data", "data/", "/./data//sub", "/data/link"] {
             assert_eq!(find(path), None, "{path}");
         }

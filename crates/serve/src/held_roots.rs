@@ -3,15 +3,18 @@
 //! A path below such a root is resolved from a descriptor of the root, and a symlink in it is an
 //! error. Another process that swaps a directory below the root for a symlink, between two requests
 //! or during one, therefore leads no request elsewhere.
+//!
+//! Held roots only restrict: a path to something that is not served fails as without them, and so
+//! does one below a root that was moved out of a restricted export.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::{Errno, Result};
 use sys::{SymlinkPolicy, open_beneath};
 
-use crate::beneath::{PathRoot, split};
+use crate::beneath::{PathRoot, at_beneath, found_flags};
 
 /// Maximum number of roots of a client. A sync names its target and the directories of
 /// `--backup-dir` and `--link-dest`.
@@ -56,16 +59,16 @@ impl<'e> ClientPaths<'e> {
     }
 
     /// Resolves paths below `path` from a descriptor of that directory from now on. The directory
-    /// may be missing: it is opened when it exists.
+    /// may be missing: it is opened when it exists. Returns false if the directory was held before.
     ///
     /// # Errors
     /// ENAMETOOLONG or EMFILE if a limit is exceeded.
-    pub(crate) fn hold(&mut self, path: &[u8]) -> Result<()> {
+    pub(crate) fn hold(&mut self, path: &[u8]) -> Result<bool> {
         if path.len() > LONGEST {
             return Err(Errno::NAMETOOLONG);
         }
-        if self.held.iter().any(|root| root.path == path) {
-            return Ok(());
+        if self.root_at(path).is_some() {
+            return Ok(false);
         }
         if self.held.len() >= MOST {
             return Err(Errno::MFILE);
@@ -78,11 +81,12 @@ impl<'e> ClientPaths<'e> {
             // A missing directory is opened later, and any other error shows at the first use.
             let _ = self.directory(root);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Opens `path`.
     pub(crate) fn open(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+        self.export.check(path)?;
         let refused = SymlinkPolicy::Refused;
         if let Some(root) = self.root_at(path)
             && !flags.contains(OFlags::NOFOLLOW)
@@ -93,17 +97,12 @@ impl<'e> ClientPaths<'e> {
         let Some(PathBelowRoot { root, rest }) = self.below(path) else {
             return self.export.open(path, flags, mode);
         };
-        self.export.check(path)?;
         open_beneath(self.directory(root)?, rest, flags, mode, refused)
     }
 
     /// Opens `path` with O_PATH, whatever its type; without `follow`, a symlink itself.
     pub(crate) fn find(&self, path: &[u8], follow: bool) -> Result<OwnedFd> {
-        let flags = match follow {
-            true => OFlags::PATH,
-            false => OFlags::PATH | OFlags::NOFOLLOW,
-        };
-        self.open(path, flags, Mode::empty())
+        self.open(path, found_flags(follow), Mode::empty())
     }
 
     /// Calls `act` with the parent directory of `path` and the last name, for calls that do not
@@ -117,14 +116,7 @@ impl<'e> ClientPaths<'e> {
             return self.export.at(path, act);
         };
         self.export.check(path)?;
-        let (dir, name) = split(rest);
-        if matches!(name, b"" | b"." | b"..") {
-            return Err(Errno::INVAL);
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let directory = self.directory(root)?;
-        let parent = open_beneath(directory, dir, flags, Mode::empty(), SymlinkPolicy::Refused)?;
-        act(parent.as_fd(), name)
+        at_beneath(self.directory(root)?, rest, SymlinkPolicy::Refused, act)
     }
 
     /// Absolute path without symlinks and dots; the last component need not exist. Nothing is
@@ -148,21 +140,38 @@ impl<'e> ClientPaths<'e> {
         below.min_by_key(|below| below.rest.len())
     }
 
-    /// Opens a root, once. A root below another root is opened beneath that one.
+    /// Descriptor of a root, which is opened once.
+    ///
+    /// # Errors
+    /// The root cannot be opened, or ESTALE if its path leads to another directory in a restricted
+    /// export: the held one may have been moved out of the export.
     fn directory<'s>(&'s self, root: &'s HeldRoot) -> Result<&'s OwnedFd> {
-        if let Some(directory) = root.directory.get() {
-            return Ok(directory);
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let opened = match self.below(&root.path) {
-            Some(PathBelowRoot { root: outer, rest }) => {
-                let outer = self.directory(outer)?;
-                open_beneath(outer, rest, flags, Mode::empty(), SymlinkPolicy::Refused)?
-            }
-            None => self.export.open(&root.path, flags, Mode::empty())?,
+        let Some(directory) = root.directory.get() else {
+            let opened = self.open_root(root)?;
+            return Ok(root.directory.get_or_init(|| opened));
         };
-        Ok(root.directory.get_or_init(|| opened))
+        if self.export.is_restricted() && !is_same(directory, &self.open_root(root)?)? {
+            return Err(Errno::STALE);
+        }
+        Ok(directory)
     }
+
+    /// Opens a root. A root below another root is opened beneath that one.
+    fn open_root(&self, root: &HeldRoot) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let Some(PathBelowRoot { root: outer, rest }) = self.below(&root.path) else {
+            return self.export.open(&root.path, flags, Mode::empty());
+        };
+        self.export.check(&root.path)?;
+        let outer = self.directory(outer)?;
+        open_beneath(outer, rest, flags, Mode::empty(), SymlinkPolicy::Refused)
+    }
+}
+
+/// True if two descriptors are of one directory.
+fn is_same(one: &OwnedFd, other: &OwnedFd) -> Result<bool> {
+    let (one, other) = (fstat(one)?, fstat(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
 /// Returns the rest of `path` below `root`, compared by components; empty for `root` itself.
@@ -208,6 +217,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::beneath::components;
     use crate::testing::bytes_of;
 
     #[test]
@@ -272,15 +282,65 @@ mod tests {
         assert_eq!(find(&paths, "root/later/x", true), None);
     }
 
+    /// Bug: a root below another root was opened without a look at what is served, so that a
+    /// confined client could list any directory.
+    #[test]
+    fn a_held_root_opens_nothing_that_is_not_served() {
+        let folder = tempfile::tempdir().unwrap();
+        for dir in ["data/sub/d", "data/secret"] {
+            fs::create_dir_all(folder.path().join(dir)).unwrap();
+        }
+        let root = fs::File::open(folder.path()).unwrap().into();
+        let only = PathRoot::Only(root, vec![components(b"/data/sub").unwrap()]);
+        let mut paths = ClientPaths::new(&only);
+        for root in [&b"/data"[..], b"/data/secret", b"/data/sub"] {
+            paths.hold(root).unwrap();
+        }
+        let listed = OFlags::RDONLY | OFlags::DIRECTORY;
+        let open = |path: &[u8]| paths.open(path, listed, Mode::empty()).err();
+        for path in [&b"/data/secret"[..], b"/data/./secret/", b"/data/secret/x"] {
+            assert_eq!(open(path), Some(Errno::ACCESS));
+        }
+        for path in [&b"/data"[..], b"/data/sub", b"/data/sub/d"] {
+            assert_eq!(open(path), None);
+        }
+    }
+
+    /// Bug: a client kept what was moved out of its export for as long as it stayed.
+    #[test]
+    fn a_held_root_that_is_moved_out_of_the_export_is_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("export/dir/inner/d")).unwrap();
+        let export = PathRoot::Beneath(fs::File::open(at("export")).unwrap().into());
+        let mut paths = ClientPaths::new(&export);
+        for root in [&b"/dir"[..], b"/dir/inner"] {
+            assert_eq!(paths.hold(root), Ok(true));
+        }
+        let find = |path: &[u8]| paths.find(path, true).err();
+        assert_eq!(find(b"/dir/inner/d"), None);
+        fs::rename(at("export/dir/inner"), at("moved-inner")).unwrap();
+        assert_eq!(find(b"/dir/inner/d"), Some(Errno::NOENT));
+        fs::create_dir_all(at("export/dir/inner/d")).unwrap();
+        assert_eq!(find(b"/dir/inner/d"), Some(Errno::STALE));
+        fs::rename(at("export/dir"), at("moved")).unwrap();
+        for path in [&b"/dir/inner"[..], b"/dir/inner/d", b"/dir/x"] {
+            assert_eq!(find(path), Some(Errno::NOENT));
+            assert_eq!(paths.at(path, |_, _| Ok(())), Err(Errno::NOENT));
+        }
+    }
+
     #[test]
     fn the_number_and_length_of_roots_are_limited() {
         let everything = PathRoot::Everything;
         let mut paths = ClientPaths::new(&everything);
-        for _ in 0..2 {
+        for first in [true, false] {
             for n in 0..MOST {
-                paths.hold(format!("/none/{n}").as_bytes()).unwrap();
+                let held = paths.hold(format!("/none/{n}").as_bytes());
+                assert_eq!(held, Ok(first));
             }
         }
+        assert_eq!(paths.hold(b"/none//7/."), Ok(false));
         assert_eq!(paths.hold(b"/none/more"), Err(Errno::MFILE));
         assert_eq!(paths.hold(&[b'a'; 5000]), Err(Errno::NAMETOOLONG));
     }

@@ -53,28 +53,22 @@ fn bench() -> BenchResult {
             threads: 1,
             rates: vec![3e9; 6],
         }],
-        rows: vec![
-            row(
-                setting(gcm, BenchCompression::None, BenchData::Random),
-                112e6,
-                0.5,
-            ),
-            row(
-                setting(chacha, BenchCompression::None, BenchData::Random),
+        rows: [
+            (gcm, BenchCompression::None, BenchData::Random, 112e6, 0.5),
+            (
+                chacha,
+                BenchCompression::None,
+                BenchData::Random,
                 111e6,
                 1.5,
             ),
-            row(
-                setting(gcm, BenchCompression::Zlib, BenchData::Text),
-                150e6,
-                20.0,
-            ),
-            row(
-                setting(gcm, BenchCompression::Zlib, BenchData::Gzipped),
-                30e6,
-                30.0,
-            ),
-        ],
+            (gcm, BenchCompression::Zlib, BenchData::Text, 150e6, 20.0),
+            (gcm, BenchCompression::Zlib, BenchData::Gzipped, 30e6, 30.0),
+        ]
+        .map(|(cipher, compression, data, rate, cpu)| {
+            row(setting(cipher, compression, data), rate, cpu)
+        })
+        .into(),
         not_reached: 2,
         named: matrix::named("cipher", "3des-cbc", &[]),
         ratios: vec![

@@ -10,7 +10,8 @@ use sftp::Request;
 
 use super::deferred_close::{DeferredClose, DeferredFile};
 use super::drop_box::DropBoxFiles;
-use super::request_error::{Forbidden, RequestError};
+use super::handles::{DescriptorPermit, HandleTable};
+use super::request_error::{Exhausted, Forbidden, RequestError};
 use super::session::RequestResult;
 use crate::growing::GrowingFile;
 use crate::held_roots::ClientPaths;
@@ -20,6 +21,8 @@ use crate::{Access, ExportedTree};
 pub(super) struct ClientTree<'e> {
     export: &'e ExportedTree,
     paths: ClientPaths<'e>,
+    /// Descriptors of the held roots, in the client's budget.
+    root_permits: Vec<DescriptorPermit>,
     own: DropBoxFiles,
     deferred: DeferredClose,
 }
@@ -29,6 +32,7 @@ impl<'e> ClientTree<'e> {
         Self {
             export,
             paths: ClientPaths::new(export.root()),
+            root_permits: Vec::new(),
             own: DropBoxFiles::default(),
             deferred: DeferredClose::default(),
         }
@@ -40,8 +44,12 @@ impl<'e> ClientTree<'e> {
     }
 
     /// Carries out hold-root@longhaul: resolves paths below `path` from its descriptor from now on.
-    pub(super) fn hold_root(&mut self, path: &[u8]) -> RequestResult {
-        Ok(self.paths.hold(path)?)
+    pub(super) fn hold_root(&mut self, path: &[u8], handles: &HandleTable) -> RequestResult {
+        let permit = handles.take().ok_or(Exhausted::OpenFiles)?;
+        if self.paths.hold(path)? {
+            self.root_permits.push(permit);
+        }
+        Ok(())
     }
 
     /// Opens `path`.

@@ -502,7 +502,7 @@ impl<'e> SftpSession<'e> {
             R::HomeDirectory { user } => paths::home(tree.paths(), user, reply),
             R::Statvfs { path } => paths::statvfs(tree.paths().find(path, true)?, reply),
             R::FsyncSet { paths } => durable::fsync_set(tree, &mut self.log, paths.0),
-            R::HoldRoot { path } => tree.hold_root(path),
+            R::HoldRoot { path } => tree.hold_root(path, self.files.handles()),
             R::GetXattrs { path, flags } => get_xattrs(tree.paths(), path, flags, reply),
             R::SetMetadata {
                 of,

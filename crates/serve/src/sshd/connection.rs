@@ -82,7 +82,8 @@ impl<'h> LoggedInConnection<'h> {
 /// Serves `stream` until the client leaves, or until the connection is idle once `stopping` is
 /// readable. Passes the transfer counters of its sessions to `over`.
 ///
-/// # Errors The reason for an abnormal end, which is also sent to the client if possible.
+/// # Errors
+/// The reason for an abnormal end, which is also sent to the client if possible.
 pub(super) fn serve(
     (served, losses): (&ServedFiles, &LossDetector),
     stream: TcpStream,
@@ -198,7 +199,8 @@ impl<'s> ServedConnection<'s> {
 
     /// Serves until the client leaves, or until the connection is idle once `stopping` is readable.
     ///
-    /// # Errors The reason for an abnormal end, which is also sent to the client if possible.
+    /// # Errors
+    /// The reason for an abnormal end, which is also sent to the client if possible.
     fn run(mut self, stopping: &StopSignal) -> Result<(), ConnectionError> {
         let done = self.serve(stopping);
         let farewell = done.as_ref().err().map(ConnectionError::farewell);

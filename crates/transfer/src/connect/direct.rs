@@ -26,7 +26,7 @@ pub use self::between::{HostToHostConnector, HostToHostSettings, SourceConnectio
 use super::error::ConnectError;
 use super::proposing::SecurityProposal;
 use super::remote_use;
-use super::ssh_link::{BulkDirection, FirstJobTime, LinkConfig, LinkRole, SshLink};
+use super::ssh_link::{BulkDirection, FirstJobTime, LinkConfig, LinkRole, LoginLimits, SshLink};
 use super::stream::ConnectedStream;
 use super::tcp::{DialError, TcpDialer};
 use crate::config::RekeyLimit;
@@ -287,7 +287,7 @@ impl DirectConnector {
             far: RemoteKnowledge::Server,
             served_by: Vec::new(),
             env: Vec::new(),
-            timeout: Some(login),
+            limits: LoginLimits::new(Some(login), false),
             renounced: DisabledProtection::Nothing,
             window_poll: self.config.window_poll,
             role: LinkRole::Direct,

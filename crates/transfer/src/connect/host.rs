@@ -29,7 +29,7 @@ use super::remote_use::{self, RemoteServerUse};
 use super::segments;
 use super::server_kind::DetectedServerKind;
 use super::ssh_link::{
-    BulkDirection, ConnectionFacts, LinkConfig, LinkRole, SocketOpener, SshLink,
+    BulkDirection, ConnectionFacts, LinkConfig, LinkRole, LoginLimits, SocketOpener, SshLink,
 };
 use super::stream::ConnectedStream;
 use super::tcp::{DialFamily, TcpDialer};
@@ -271,7 +271,10 @@ fn link_config(
         },
         served_by: remote_use::command(remote_use::placed(memory)),
         env: environment(config),
-        timeout: config.connect_timeout,
+        limits: LoginLimits::new(
+            config.connect_timeout,
+            matches!(config.proxy, ProxyMethod::Command(_)),
+        ),
         renounced: match target {
             true => around.renounced,
             false => DisabledProtection::Nothing,
@@ -408,7 +411,7 @@ fn opener(
                 congestion: around.congestion.clone(),
                 ..SocketTuning::default()
             };
-            let patience = config.connect_timeout;
+            let patience = LoginLimits::new(config.connect_timeout, true).handshake();
             Ok(Box::new(move || {
                 passed_by(&name, &command, patience, &tuning)
             }))
@@ -442,11 +445,11 @@ fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), Co
 fn passed_by(
     name: &str,
     command: &str,
-    patience: Option<Duration>,
+    patience: Duration,
     tuning: &SocketTuning,
 ) -> Result<ConnectedStream, ConnectError> {
     let (ours, child) = run_proxy(name, command)?;
-    let socket = passed_socket(&ours, patience).map_err(|error| {
+    let socket = passed_socket(&ours, Some(patience)).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::UnexpectedEof => child.why_ended(),
             io::ErrorKind::InvalidData => "the ProxyCommand passed no socket".to_owned(),

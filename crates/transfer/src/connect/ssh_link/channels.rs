@@ -92,7 +92,7 @@ impl RemoteChannelState {
 /// End of a channel, for the event that reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChannelEndReason<'a> {
-    /// It ended for this reason.
+    /// The channel ended for this reason.
     Closed(&'a str),
     /// The server refused the channel, for this reason.
     Refused(&'a str),

@@ -3,6 +3,7 @@
 mod channels;
 mod events;
 mod login;
+mod login_timer;
 mod moving;
 mod opening;
 mod restarts;
@@ -25,6 +26,8 @@ use wire::PacketPool;
 
 use self::channels::{ChannelProgram, ChannelTable, FirstChannel, RemoteChannelState};
 use self::login::LoginMethod;
+pub use self::login_timer::LoginLimits;
+use self::login_timer::{LoginProgress, LoginTimer};
 pub use self::opening::BulkDirection;
 use self::opening::CongestionWindowOpener;
 use self::restarts::RestartState;
@@ -98,8 +101,8 @@ pub struct LinkConfig {
     pub served_by: Vec<u8>,
     /// Environment variables to send (SendEnv, SetEnv).
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Time limit up to authentication (ConnectTimeout).
-    pub timeout: Option<Duration>,
+    /// Time limits up to authentication.
+    pub limits: LoginLimits,
     /// Protections to drop after login if the server has the same setting.
     pub renounced: DisabledProtection,
     /// True if channel windows follow the round trip and the socket buffer.
@@ -308,7 +311,7 @@ impl SshLink {
     }
 
     fn log_in(&mut self, early: bool) -> Result<(), LinkError> {
-        let deadline = self.config.timeout.map(|t| Instant::now() + t);
+        let mut timer = LoginTimer::new(self.config.limits, Instant::now());
         let mut events = Vec::new();
         loop {
             if early && self.conn.is_early() {
@@ -320,21 +323,17 @@ impl SshLink {
             if self.conn.is_authenticated() {
                 return Ok(());
             }
-            let left = deadline.map(|d| d.saturating_duration_since(now));
-            // A user who may be prompted is not subject to the timeout.
-            let left = left.filter(|_| self.conn.binding().is_none());
-            if left.is_some_and(|l| l.is_zero()) {
-                return Err(error("the server did not answer in time (ConnectTimeout)"));
-            }
+            let left = timer.left(now, self.login_progress());
+            let left = left.map_err(LinkError::Lost)?;
             self.stream.acknowledge_at_once();
             self.conn.prepare().map_err(|e| engine_error(&e))?;
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, !self.sending.is_empty());
             let left = match self.segments.holds_more() {
-                true => Some(Duration::ZERO),
+                true => Duration::ZERO,
                 false => left,
             };
-            let timeout = left.and_then(|l| Timespec::try_from(l).ok());
+            let timeout = Timespec::try_from(left).ok();
             let mut fds = [PollFd::new(&self.stream, flags)];
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -348,6 +347,14 @@ impl SshLink {
                         .banner(&crate::escape::text(text.as_bytes()).to_string());
                 }
             }
+        }
+    }
+
+    fn login_progress(&self) -> LoginProgress {
+        LoginProgress {
+            restarts: self.restarts.count(),
+            received: self.received_bytes,
+            is_verified: self.conn.binding().is_some(),
         }
     }
 

@@ -1,0 +1,195 @@
+use std::time::{Duration, Instant};
+
+/// Longest time up to the host key unless ConnectTimeout is set, which is how long sshd keeps such a
+/// connection (LoginGraceTime).
+const HANDSHAKE: Duration = Duration::from_secs(120);
+/// [`HANDSHAKE`] of a connection through a ProxyCommand, which may ask the user or open a page in a
+/// browser before it connects.
+const COMMAND_HANDSHAKE: Duration = Duration::from_secs(600);
+/// Longest silence of the server during the login, while it may wait for the user to confirm the
+/// login on another device.
+const SILENCE: Duration = Duration::from_secs(300);
+
+/// Time limits up to the end of the login.
+#[derive(Clone, Copy, Debug)]
+pub struct LoginLimits {
+    handshake: Duration,
+    silence: Duration,
+    /// True if the user has set ConnectTimeout.
+    is_set: bool,
+}
+
+impl LoginLimits {
+    /// Limits of a connection. `connect_timeout` is the ConnectTimeout setting, which applies up to
+    /// the host key as in OpenSSH; `by_command` is true for a ProxyCommand.
+    pub fn new(connect_timeout: Option<Duration>, by_command: bool) -> Self {
+        let usual = match by_command {
+            true => COMMAND_HANDSHAKE,
+            false => HANDSHAKE,
+        };
+        Self {
+            handshake: connect_timeout.unwrap_or(usual),
+            silence: connect_timeout.map_or(SILENCE, |set| set.max(SILENCE)),
+            is_set: connect_timeout.is_some(),
+        }
+    }
+
+    /// Longest time up to the host key.
+    pub(in crate::connect) fn handshake(&self) -> Duration {
+        self.handshake
+    }
+}
+
+/// Progress of a connection towards the login. A change of any field is a sign of life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LoginProgress {
+    /// Number of restarts of the connection.
+    pub(super) restarts: u32,
+    /// Bytes received so far.
+    pub(super) received: u64,
+    /// True once the host key was accepted.
+    pub(super) is_verified: bool,
+}
+
+/// Measures the time of a login against its limits. Prompts do not count: up to the host key there
+/// is none but the question about that key, and after that only the silence of the server counts.
+#[derive(Debug)]
+pub(super) struct LoginTimer {
+    limits: LoginLimits,
+    /// Time at which the connection was opened or restarted.
+    began: Instant,
+    /// Time at which the server was last heard, or the user has answered.
+    heard: Instant,
+    progress: LoginProgress,
+}
+
+impl LoginTimer {
+    pub(super) fn new(limits: LoginLimits, now: Instant) -> Self {
+        Self {
+            limits,
+            began: now,
+            heard: now,
+            progress: LoginProgress::default(),
+        }
+    }
+
+    /// Returns the time for which the server may still be silent. `now` is a time after all prompts
+    /// that followed from what was received.
+    ///
+    /// # Errors
+    /// The time is over; the text says so.
+    pub(super) fn left(
+        &mut self,
+        now: Instant,
+        progress: LoginProgress,
+    ) -> Result<Duration, String> {
+        if progress.restarts != self.progress.restarts {
+            self.began = now;
+        }
+        if progress != self.progress {
+            self.progress = progress;
+            self.heard = now;
+        }
+        let (since, limit) = match progress.is_verified {
+            false => (self.began, self.limits.handshake),
+            true => (self.heard, self.limits.silence),
+        };
+        let left = (since + limit).saturating_duration_since(now);
+        match left.is_zero() {
+            true => Err(self.late(limit)),
+            false => Ok(left),
+        }
+    }
+
+    fn late(&self, limit: Duration) -> String {
+        let seconds = limit.as_secs_f32();
+        match (self.progress.is_verified, self.limits.is_set) {
+            (false, true) => "the server did not answer in time (ConnectTimeout)".to_owned(),
+            (false, false) => format!(
+                "the server did not answer within {seconds} s of the connection (ConnectTimeout \
+                 sets another limit)"
+            ),
+            (true, _) => format!("the server has not answered for {seconds} s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn progress(received: u64, is_verified: bool) -> LoginProgress {
+        LoginProgress {
+            restarts: 0,
+            received,
+            is_verified,
+        }
+    }
+
+    /// Bug: without ConnectTimeout a copy waited for ever for a host that accepted the connection and
+    /// said nothing.
+    #[test]
+    fn a_silent_host_is_given_up_by_default_and_sooner_or_later_as_the_user_sets() {
+        for (set, by_command, limit) in [
+            (None, false, 120),
+            (None, true, 600),
+            (Some(5 * SECOND), false, 5),
+            (Some(5 * SECOND), true, 5),
+            (Some(900 * SECOND), false, 900),
+        ] {
+            let start = Instant::now();
+            let mut timer = LoginTimer::new(LoginLimits::new(set, by_command), start);
+            let silent = LoginProgress::default();
+            let left = timer.left(start + SECOND, silent);
+            assert_eq!(left, Ok((limit - 1) * SECOND));
+            // A host that sends a line from time to time, and never its identification.
+            let dripping = progress(9, false);
+            assert_eq!(
+                timer.left(start + (limit - 1) * SECOND, dripping),
+                Ok(SECOND)
+            );
+            let late = timer.left(start + limit * SECOND, dripping).unwrap_err();
+            assert!(late.contains("ConnectTimeout"), "{late}");
+            assert_eq!(
+                late.contains(&format!("{limit} s")),
+                set.is_none(),
+                "{late}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_prompt_does_not_count_and_the_silence_behind_it_does() {
+        let start = Instant::now();
+        let limits = LoginLimits::new(Some(5 * SECOND), false);
+        let mut timer = LoginTimer::new(limits, start);
+        assert_eq!(timer.left(start, progress(0, false)), Ok(5 * SECOND));
+        // The user was asked about the host key for an hour, and then for a password.
+        for (hours, received) in [(1, 500), (2, 900)] {
+            let now = start + hours * 3600 * SECOND;
+            assert_eq!(timer.left(now, progress(received, true)), Ok(SILENCE));
+        }
+        let now = start + 2 * 3600 * SECOND;
+        assert_eq!(
+            timer.left(now + SECOND, progress(900, true)),
+            Ok(299 * SECOND)
+        );
+        let late = timer.left(now + SILENCE, progress(900, true)).unwrap_err();
+        assert_eq!(late, "the server has not answered for 300 s");
+    }
+
+    #[test]
+    fn a_connection_that_starts_over_has_the_whole_time_again() {
+        let start = Instant::now();
+        let mut timer = LoginTimer::new(LoginLimits::new(None, false), start);
+        let again = LoginProgress {
+            restarts: 1,
+            ..progress(500, false)
+        };
+        let now = start + 3600 * SECOND;
+        assert_eq!(timer.left(now, again), Ok(HANDSHAKE));
+        assert!(timer.left(now + HANDSHAKE, again).is_err());
+    }
+}
