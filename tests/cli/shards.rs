@@ -494,3 +494,29 @@ fn leads_no_shard_out(source: &str, target: &str) {
         0o700
     );
 }
+
+/// Bug: the commands that `plan` and the last shard advise lacked `-F` and quotes, so that they
+/// reached other hosts, or had no meaning.
+#[test]
+fn the_advised_commands_name_the_configuration_and_quote_the_folder() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    fs::create_dir(scene.path("source")).expect("our folder");
+    write_file(&scene.path("source/file"), b"content");
+    let folder = scene.path("the plan");
+    let made = plan(&scene)
+        .arg(scene.path("source"))
+        .arg(scene.remote("target"));
+    let made = made.args(["--shards", "1", "-o"]).arg(&folder).run();
+    let config = scene.client.dir.config().display().to_string();
+    let folder = folder.display();
+    let made = made.expect_code(0);
+    let advised = format!("cp -F {config} --plan '{folder}' --shard 0");
+    assert!(made.out().contains(&advised), "{made}");
+    let copy = scene.client.cp().arg("--plan").arg(format!("{folder}"));
+    let copied = copy.args(["--shard", "0"]).run().expect_code(0);
+    let advised = format!("plan verify -F {config} '{folder}'");
+    let said = [copied.out(), copied.err()].concat();
+    assert!(said.contains(&advised), "{copied}");
+}

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use longhaul_tests::{Scene, names_in};
+use testkit::tree::{Compare, assert_same};
 use testkit::{Outcome, PeerKind};
 
 use crate::sync::{sync, write_file};
@@ -128,5 +129,28 @@ fn a_directory_in_the_target_keeps_its_files_whatever_its_path_looks_like() {
             );
             fs::remove_dir_all(test.path("top/b/kept")).expect("ours");
         }
+    });
+}
+
+/// Bug: a file or symlink that a directory replaced was moved to the backup directory twice. The
+/// second time failed, so the directory was not made and nothing was deleted.
+#[test]
+fn a_file_in_the_way_of_a_directory_is_kept_and_the_directory_is_copied() {
+    Backup::each(|test| {
+        write_file(&test.path("a/was_file/inner"), b"inner");
+        fs::create_dir(test.path("a/was_link")).expect("ours");
+        write_file(&test.path("a/was_dir"), b"file");
+        write_file(&test.path("top/b/was_file"), b"old file");
+        symlink("nowhere", test.path("top/b/was_link")).expect("ours");
+        write_file(&test.path("top/b/was_dir/inner"), b"old inner");
+        test.sync("kept", &[]).expect_code(0);
+        fs::rename(test.path("top/b/kept"), test.path("kept")).expect("it is kept");
+        assert_same(&test.path("a"), &test.path("top/b"), Compare::CONTENT);
+        let kept = |name: &str| test.path("kept").join(name);
+        let file = fs::read(kept("was_file")).expect("it is kept");
+        let inner = fs::read(kept("was_dir/inner")).expect("it is kept");
+        assert_eq!((&*file, &*inner), (&b"old file"[..], &b"old inner"[..]));
+        let link = fs::read_link(kept("was_link")).expect("it is kept");
+        assert_eq!(link, PathBuf::from("nowhere"));
     });
 }

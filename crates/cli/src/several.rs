@@ -11,6 +11,8 @@ mod operands;
 mod progress;
 
 use std::cell::{Cell, RefCell};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -20,7 +22,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use transfer::cancel::CancelToken;
 use transfer::connect::ConnectError;
 use transfer::copy::{
-    self, CopyRequest, HostId, NamedSource, SessionConnector, SourceName, TransferEstimate,
+    self, CopyLocation, CopyRequest, HostId, NamedSource, SessionConnector, SourceName,
+    TransferEstimate, alike_sources,
 };
 use transfer::report::{
     CopyEvent, CopyOutcome, CopySummary, EscapedName, HostResult, ItemFailure, ProgressCounters,
@@ -28,7 +31,7 @@ use transfer::report::{
 use transfer::session::Session;
 use transfer::sums::SumLedger;
 
-use self::barrier::{CopyPermit, CopySemaphore, PATIENCE, SourceNamesBarrier, clashes};
+use self::barrier::{AreOne, CopyPermit, CopySemaphore, PATIENCE, SourceNamesBarrier, clashes};
 use self::chain::{HostChain, SizeSelection, contents};
 use self::combined::{HostCopyResult, combined, joined};
 use self::operands::parts;
@@ -116,7 +119,11 @@ pub(crate) fn copy(
                 host,
                 request,
             });
-            copy_parts(several, named.collect(), run)
+            let target = match &request.target {
+                CopyLocation::Local(path) => path,
+                CopyLocation::Remote { .. } => Path::new(""),
+            };
+            copy_parts(several, target, named.collect(), run)
         }
         Err(why) => CopySummary {
             outcome: CopyOutcome::Misconfigured(why),
@@ -146,13 +153,18 @@ fn is_unfinished(host: &HostResult) -> bool {
 
 fn copy_parts(
     several: &MultiHostCopy,
+    target: &Path,
     parts: Vec<HostCopyRequest>,
     run: &CopyRun<'_>,
 ) -> CopySummary {
     let one_target = matches!(several, MultiHostCopy::Gather { by_host: false, .. });
+    let are_one = |one: &[u8], other: &[u8]| match several {
+        MultiHostCopy::Gather { .. } => copy::are_one_at(target, one, other),
+        MultiHostCopy::FanOut(_) => false,
+    };
     let refused = match one_target {
-        true => clashes(&known_names(&parts), "nothing was copied"),
-        false => None,
+        true => clashes(&known_names(&parts), "nothing was copied", &are_one),
+        false => directories_are_one(&parts, &are_one),
     };
     if let Some(refused) = refused {
         return CopySummary {
@@ -166,7 +178,8 @@ fn copy_parts(
         let matched = |source| SourceName::of(source) == SourceName::Matched;
         part.request.sources.iter().any(matched)
     };
-    let gate = (one_target && parts.iter().any(asks)).then(|| SourceNamesBarrier::new(parts.len()));
+    let asks = one_target && parts.iter().any(asks);
+    let gate = asks.then(|| SourceNamesBarrier::new(parts.len(), &are_one));
     raise_descriptors(parts.len());
     let (chain, why_not) = match several {
         MultiHostCopy::FanOut(_) => match HostChain::new(&parts, run) {
@@ -220,6 +233,28 @@ fn copy_parts(
     summary
 }
 
+/// Refuses hosts whose directories of `--by-host` differ in name and are one at the target.
+fn directories_are_one(parts: &[HostCopyRequest], are_one: AreOne<'_>) -> Option<ItemFailure> {
+    let named = |part: &HostCopyRequest| match &part.request.target {
+        CopyLocation::Local(path) => Some(NamedSource {
+            source: EscapedName(part.name.clone().into_bytes()),
+            name: Some(path.file_name()?.as_bytes().to_vec()),
+        }),
+        CopyLocation::Remote { .. } => None,
+    };
+    let named: Vec<NamedSource> = parts.iter().filter_map(named).collect();
+    let (first, second) = alike_sources(&named, are_one)?;
+    let what = format!(
+        "its directory is that of {}, because the file system of the target ignores case or \
+         normalizes names: nothing was copied; copy them to different directories",
+        first.source
+    );
+    Some(ItemFailure {
+        path: second.source.clone(),
+        reason: what,
+    })
+}
+
 /// Operands whose names in the target are known, with these names. Those that a filter leaves out
 /// clash with nothing.
 fn known_names(parts: &[HostCopyRequest]) -> Vec<NamedSource> {
@@ -227,20 +262,18 @@ fn known_names(parts: &[HostCopyRequest]) -> Vec<NamedSource> {
         let filter = part.request.options.filter.as_ref();
         filter.is_some_and(|filter| filter.leaves_out(name))
     };
-    let named = |part: &HostCopyRequest, source: &copy::CopyLocation| match (
-        source,
-        SourceName::of(source),
-    ) {
-        (copy::CopyLocation::Remote { path, .. }, SourceName::Known(name))
-            if !is_left_out(part, &name) =>
-        {
-            Some(NamedSource {
-                source: EscapedName([part.name.as_bytes(), b":", path].concat()),
-                name: Some(name),
-            })
-        }
-        _ => None,
-    };
+    let named =
+        |part: &HostCopyRequest, source: &CopyLocation| match (source, SourceName::of(source)) {
+            (CopyLocation::Remote { path, .. }, SourceName::Known(name))
+                if !is_left_out(part, &name) =>
+            {
+                Some(NamedSource {
+                    source: EscapedName([part.name.as_bytes(), b":", path].concat()),
+                    name: Some(name),
+                })
+            }
+            _ => None,
+        };
     let each = parts.iter().flat_map(|part| {
         let sources = part.request.sources.iter();
         sources.map(move |source| (part, source))
@@ -262,7 +295,7 @@ fn raise_descriptors(copies: usize) {
 /// State that the copies of all hosts share.
 struct SharedCopyState<'a> {
     run: &'a CopyRun<'a>,
-    gate: Option<SourceNamesBarrier>,
+    gate: Option<SourceNamesBarrier<'a>>,
     chain: Option<HostChain<'a>>,
     /// The reason why a host got the data from here that might have got it from another one.
     why_not: Mutex<Option<String>>,

@@ -1,7 +1,7 @@
 //! `longhaul plan`, and `longhaul cp --plan`: makes a plan, shows its status, proves its target,
 //! and copies one shard.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::cp::{self, CopyRun};
 use crate::exit::Exit;
 use crate::flags::high::{Environment, ResolvedCopyArgs};
 use crate::flags::low::{CopyArgs, PlanAction, PlanArgs, UsageError};
-use crate::output::units;
+use crate::output::{closing, units};
 use crate::{failed, show, usage};
 
 /// Seconds after which a lease that is not renewed expires.
@@ -53,6 +53,7 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
         return Exit::Usage;
     };
     let time = Duration::from_secs(args.lease.unwrap_or(LEASE));
+    let config = args.config.clone();
     let prepared =
         PlanFolder::open(&folder).and_then(|plan| plan.check_shard(shard).map(|()| plan));
     let plan = match prepared {
@@ -90,12 +91,17 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
         let result = run.with(|connect, progress, events, cancel| {
             shards::copy(copy, &request, connect, progress, events, cancel)
         });
-        finish(run, shard, &plan, &result)
+        finish(run, (shard, config.as_deref()), &plan, &result)
     })
 }
 
 /// Reports the end of a shard.
-fn finish(run: &CopyRun<'_>, shard: u32, plan: &PlanFolder, result: &ShardCopyResult) -> Exit {
+fn finish(
+    run: &CopyRun<'_>,
+    (shard, config): (u32, Option<&Path>),
+    plan: &PlanFolder,
+    result: &ShardCopyResult,
+) -> Exit {
     let exit = match &result.end {
         ShardOutcome::Done => Exit::Done,
         ShardOutcome::Failed => Exit::SomeFailed,
@@ -120,16 +126,22 @@ fn finish(run: &CopyRun<'_>, shard: u32, plan: &PlanFolder, result: &ShardCopyRe
     }
     run.summary(exit, &result.summary);
     if result.sealed {
-        let folder = EscapedName::from(&*plan.folder());
+        let verify = command_for(&["plan", "verify"], config, &[plan.folder().as_os_str()]);
         let all = match plan.shards() {
             1 => "the only shard is complete".to_owned(),
             shards => format!("all {shards} shards are complete"),
         };
-        run.line(&format!(
-            "{all}; to check the copy: longhaul plan verify {folder}"
-        ));
+        run.line(&format!("{all}; to check the copy: {verify}"));
     }
     exit
+}
+
+/// Shell command for a plan, with the ssh_config file of this run.
+fn command_for(action: &[&str], config: Option<&Path>, rest: &[&OsStr]) -> String {
+    let words = ["longhaul"].iter().chain(action).map(OsString::from);
+    let config = config.map(|file| ["-F".into(), file.as_os_str().to_owned()]);
+    let words = words.chain(config.into_iter().flatten());
+    closing::command(words.chain(rest.iter().map(OsString::from)))
 }
 
 fn told(error: &PlanError) -> Exit {
@@ -170,6 +182,7 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
         return usage(&UsageError(what.to_owned()));
     }
     let mut copy = args.copy;
+    let config = copy.config.clone();
     // The target is not connected to.
     copy.destination = OsString::from(".");
     copy.archive = true;
@@ -191,7 +204,12 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
         let (outcome, summary) = run.with(|connect, progress, events, cancel| {
             shards::make(&request, connect, progress, events, cancel)
         });
-        planned(run, &outcome, &summary, (&folder, shards))
+        planned(
+            run,
+            &outcome,
+            &summary,
+            (&folder, config.as_deref(), shards),
+        )
     })
 }
 
@@ -200,7 +218,7 @@ fn planned(
     run: &CopyRun<'_>,
     outcome: &PlanOutcome,
     summary: &CopySummary,
-    (folder, shards): (&Path, u32),
+    (folder, config, shards): (&Path, Option<&Path>, u32),
 ) -> Exit {
     let name = EscapedName::from(folder);
     match outcome {
@@ -218,12 +236,18 @@ fn planned(
                 1 => units::size(*most),
                 _ => format!("{} to {}", units::size(*least), units::size(*most)),
             };
+            let with = |shard: &str| {
+                let plan: [&OsStr; 4] = [
+                    OsStr::new("--plan"),
+                    folder.as_os_str(),
+                    OsStr::new("--shard"),
+                    OsStr::new(shard),
+                ];
+                command_for(&["cp"], config, &plan)
+            };
             let copy = match shards {
-                1 => format!("copy it with: longhaul cp --plan {name} --shard 0"),
-                _ => format!(
-                    "copy each with: longhaul cp --plan {name} --shard N (N from 0 to {})",
-                    shards - 1
-                ),
+                1 => format!("copy it with: {}", with("0")),
+                _ => format!("copy each with: {} (N from 0 to {})", with("N"), shards - 1),
             };
             let text = format!(
                 "{name}: {before}{} of {sizes}: {}, {}\n{copy}\n",

@@ -38,6 +38,36 @@ pub fn alike_entries(tree: &SortedTree) -> Vec<(NodeId, NodeId)> {
     pairs
 }
 
+/// Returns the places of pairs of names that differ and that some file system may take for one: each
+/// name with the earlier ones that are like it.
+pub fn alike_names<'a>(names: &[&'a [u8]]) -> impl Iterator<Item = (usize, usize)> + use<'a> {
+    let hashed = names.iter().enumerate();
+    let mut hashed: Vec<(u64, usize)> = hashed.map(|(at, name)| (key_hash(name), at)).collect();
+    hashed.sort_unstable();
+    let groups = hashed.chunk_by(|one, other| one.0 == other.0);
+    let named = |(_, place): &(u64, usize)| Some((*place, *names.get(*place)?));
+    let groups: Vec<Vec<(usize, &'a [u8])>> = groups
+        .filter(|group| group.len() > 1)
+        .map(|group| group.iter().filter_map(named).collect())
+        .collect();
+    groups.into_iter().flat_map(|group| {
+        let of = move |later: usize| {
+            let (place, name) = *group.get(later)?;
+            let earlier = group.get(..later).unwrap_or_default().to_vec();
+            let alike = move |other: &'a [u8]| other != name && key(other) == key(name);
+            let earlier = earlier.into_iter().filter(move |(_, other)| alike(other));
+            Some(earlier.map(move |(other, _)| (other, place)))
+        };
+        (1..).map_while(of).flatten()
+    })
+}
+
+/// Returns a path that is equal for all paths that a file system may take for one.
+pub fn alike_path(path: &[u8]) -> Vec<u8> {
+    let keys = path.split(|byte| *byte == b'/').map(key);
+    keys.collect::<Vec<_>>().join("/").into_bytes()
+}
+
 /// Finds entries of a tree by names that some file system may take for one.
 #[derive(Debug)]
 pub(crate) struct AlikeNames<'a> {
@@ -127,6 +157,19 @@ mod tests {
             tree.add(dir, name.as_bytes(), TreeEntry::file(1, 1));
         }
         alike_entries(&tree.sorted()).len()
+    }
+
+    #[test]
+    fn each_name_is_paired_with_the_earlier_ones_like_it() {
+        let names = ["x", "b", "X", "x", "X."].map(str::as_bytes);
+        let mut pairs: Vec<_> = alike_names(&names).collect();
+        pairs.sort_unstable();
+        assert_eq!(pairs, [(0, 2), (0, 4), (2, 3), (2, 4), (3, 4)]);
+        assert_eq!(
+            alike_path(b"/d/A./caf\xc3\xa9"),
+            alike_path("/D/a/cafe\u{301}".as_bytes())
+        );
+        assert_ne!(alike_path(b"/d/a"), alike_path(b"/d/b"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use transfer::cancel::CancelToken;
-use transfer::copy::{NamedSource, equal_names};
+use transfer::copy::{NamedSource, alike_name, alike_sources, equal_names};
 use transfer::report::{EscapedName, ItemFailure};
 
 /// How often a waiting copy checks for a cancel.
@@ -19,10 +19,14 @@ const CANCEL_SEEN: Duration = Duration::from_millis(50);
 /// the others.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Tells whether the target takes two names for one.
+pub(super) type AreOne<'a> = &'a (dyn Fn(&[u8], &[u8]) -> bool + Sync);
+
 /// Waits of several copies for each other.
-pub(super) struct SourceNamesBarrier {
+pub(super) struct SourceNamesBarrier<'a> {
     state: Mutex<SourceNamesBarrierState>,
     changed: Condvar,
+    are_one: AreOne<'a>,
 }
 
 struct SourceNamesBarrierState {
@@ -39,10 +43,11 @@ struct SourceNamesBarrierState {
     refused: Option<ItemFailure>,
 }
 
-impl SourceNamesBarrier {
-    /// Creates a gate for this number of copies.
-    pub(super) fn new(copies: usize) -> Self {
+impl<'a> SourceNamesBarrier<'a> {
+    /// Creates a gate for this number of copies to one target.
+    pub(super) fn new(copies: usize, are_one: AreOne<'a>) -> Self {
         Self {
+            are_one,
             state: Mutex::new(SourceNamesBarrierState {
                 missing: copies,
                 open: false,
@@ -62,20 +67,20 @@ impl SourceNamesBarrier {
         let mut state = self.lock();
         if state.open {
             return match differ && state.admits() {
-                true => state.admit_late(sources),
+                true => state.admit_late(sources, self.are_one),
                 false => None,
             };
         }
         state.sources.extend_from_slice(sources);
         state.differ &= differ;
-        state.count();
+        state.count(self.are_one);
         self.changed.notify_all();
         None
     }
 
     /// Counts a copy that ends without sources.
     pub(super) fn leave(&self) {
-        self.lock().count();
+        self.lock().count(self.are_one);
         self.changed.notify_all();
     }
 
@@ -94,7 +99,7 @@ impl SourceNamesBarrier {
                 return false;
             }
             if state.counted.elapsed() >= patience {
-                state.open();
+                state.open(self.are_one);
                 self.changed.notify_all();
                 impatient(state.missing);
                 break;
@@ -128,38 +133,42 @@ impl SourceNamesBarrierState {
 
     /// Adds the sources of a copy that comes after the others have begun, unless they have taken
     /// its names. Returns the sources for which it is refused.
-    fn admit_late(&mut self, sources: &[NamedSource]) -> Option<ItemFailure> {
+    fn admit_late(&mut self, sources: &[NamedSource], are_one: AreOne<'_>) -> Option<ItemFailure> {
         let admitted = self.sources.len();
         self.sources.extend_from_slice(sources);
         let result = "this host was late, and nothing of it was copied";
-        let refused = clashes(&self.sources, result);
+        let refused = clashes(&self.sources, result, are_one);
         if refused.is_some() {
             self.sources.truncate(admitted);
         }
         refused
     }
 
-    fn count(&mut self) {
+    fn count(&mut self, are_one: AreOne<'_>) {
         self.missing = self.missing.saturating_sub(1);
         self.counted = Instant::now();
         if self.missing == 0 && !self.open {
-            self.open();
+            self.open(are_one);
         }
     }
 
     /// Judges the copies that have arrived.
-    fn open(&mut self) {
+    fn open(&mut self, are_one: AreOne<'_>) {
         self.open = true;
         // A host whose own sources clash reports them.
         if self.differ {
-            self.refused = clashes(&self.sources, "nothing was copied");
+            self.refused = clashes(&self.sources, "nothing was copied", are_one);
         }
     }
 }
 
 /// One failure for all sources that would get the name of an earlier one; `result` says what was
 /// copied.
-pub(super) fn clashes(sources: &[NamedSource], result: &str) -> Option<ItemFailure> {
+pub(super) fn clashes(
+    sources: &[NamedSource],
+    result: &str,
+    are_one: AreOne<'_>,
+) -> Option<ItemFailure> {
     let mut seen: HashMap<&[u8], &EscapedName> = HashMap::new();
     let mut refused = Vec::new();
     for source in sources {
@@ -173,8 +182,13 @@ pub(super) fn clashes(sources: &[NamedSource], result: &str) -> Option<ItemFailu
             Entry::Occupied(first) => refused.push((*first.get(), source, name)),
         }
     }
-    let (first, second, name) = refused.first()?;
-    let what = equal_names(first, name, refused.len() - 1);
+    let (second, what) = match refused.first() {
+        Some((first, second, name)) => (*second, equal_names(first, name, refused.len() - 1)),
+        None => {
+            let (first, second) = alike_sources(sources, are_one)?;
+            (second, alike_name(first))
+        }
+    };
     Some(ItemFailure {
         path: second.source.clone(),
         reason: format!(
@@ -241,7 +255,7 @@ mod tests {
         }
     }
 
-    fn waits(gate: &SourceNamesBarrier, cancel: &CancelToken) -> bool {
+    fn waits(gate: &SourceNamesBarrier<'_>, cancel: &CancelToken) -> bool {
         gate.wait(cancel, PATIENCE, |_| panic!("nobody is missing"))
     }
 
@@ -249,7 +263,7 @@ mod tests {
     /// for ever.
     #[test]
     fn a_host_that_never_names_its_files_is_not_waited_for() {
-        let gate = SourceNamesBarrier::new(3);
+        let gate = SourceNamesBarrier::new(3, &|_, _| false);
         let cancel = CancelToken::default();
         let mut told = 0;
         assert_eq!(gate.arrive(&[named("a", "x")], true), None);
@@ -266,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_name_on_two_hosts_refuses_all_and_names_both() {
-        let gate = SourceNamesBarrier::new(3);
+        let gate = SourceNamesBarrier::new(3, &|_, _| false);
         gate.arrive(&[named("a", "x"), named("a", "y")], true);
         gate.leave();
         gate.arrive(&[named("b", "z"), named("b", "y")], true);
@@ -281,23 +295,51 @@ mod tests {
         assert!(refused.reason.contains("--by-host"));
     }
 
+    /// Bug: on a file system that ignores case, the file of one host replaced that of another, in
+    /// silence.
+    #[test]
+    fn names_that_are_one_at_the_target_refuse_all_and_a_late_host_alone() {
+        let ignores_case = |one: &[u8], other: &[u8]| one.eq_ignore_ascii_case(other);
+        let gate = SourceNamesBarrier::new(2, &ignores_case);
+        gate.arrive(&[named("a", "x"), named("a", "y")], true);
+        gate.arrive(&[named("b", "z"), named("b", "Y")], true);
+        assert!(!waits(&gate, &CancelToken::default()));
+        let refused = gate.refused().unwrap();
+        assert_eq!(refused.path, EscapedName(b"b:/log/Y".to_vec()));
+        assert!(
+            refused
+                .reason
+                .contains("a:/log/y has the same name in the target")
+        );
+
+        let gate = SourceNamesBarrier::new(2, &ignores_case);
+        gate.arrive(&[named("a", "x")], true);
+        assert!(gate.wait(&CancelToken::default(), Duration::ZERO, |_| {}));
+        let late = gate.arrive(&[named("b", "X")], true);
+        assert!(late.unwrap().reason.contains("this host was late"));
+        assert_eq!(gate.arrive(&[named("c", "z")], true), None);
+    }
+
     /// Regression: twelve hosts with the same file gave eleven sentences with the same advice.
     #[test]
     fn many_equal_names_are_counted_in_one_sentence() {
         let named = |host: usize| named(&format!("h{host}"), "error");
         let all: Vec<NamedSource> = (1..=12).map(named).collect();
-        let refused = clashes(&all, "nothing was copied").unwrap();
+        let refused = clashes(&all, "nothing was copied", &|_, _| false).unwrap();
         assert_eq!(refused.path, EscapedName(b"h2:/log/error".to_vec()));
         assert!(refused.reason.starts_with(
             "would overwrite the copy of h1:/log/error, because both are named error (10 other \
              sources clash as well): nothing was copied; use --by-host"
         ));
-        assert_eq!(clashes(&all[..1], "nothing was copied"), None);
+        assert_eq!(
+            clashes(&all[..1], "nothing was copied", &|_, _| false),
+            None
+        );
     }
 
     #[test]
     fn names_that_differ_are_admitted_without_hosts_that_are_down() {
-        let gate = SourceNamesBarrier::new(2);
+        let gate = SourceNamesBarrier::new(2, &|_, _| false);
         gate.leave();
         gate.arrive(&[named("b", "y")], true);
         assert!(waits(&gate, &CancelToken::default()) && !gate.is_closed());
@@ -305,7 +347,7 @@ mod tests {
 
     #[test]
     fn equal_names_on_one_host_refuse_the_others_too() {
-        let gate = SourceNamesBarrier::new(2);
+        let gate = SourceNamesBarrier::new(2, &|_, _| false);
         gate.arrive(&[named("a", "x")], true);
         gate.arrive(&[named("b", "y"), named("b", "y")], false);
         assert!(!waits(&gate, &CancelToken::default()) && gate.is_closed());
@@ -314,7 +356,10 @@ mod tests {
 
     #[test]
     fn a_cancel_ends_the_wait_for_a_host_that_does_not_answer() {
-        let (gate, turns) = (SourceNamesBarrier::new(2), CopySemaphore::new(0));
+        let (gate, turns) = (
+            SourceNamesBarrier::new(2, &|_, _| false),
+            CopySemaphore::new(0),
+        );
         let cancel = CancelToken::default();
         cancel.cancel();
         gate.arrive(&[named("a", "x")], true);

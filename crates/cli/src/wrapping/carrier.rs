@@ -2,6 +2,7 @@
 //! connections over a proxy whose sockets are non-blocking. The library sends it messages
 //! (shim::ipc) and passes sockets; only processes of this user or root are served.
 
+mod owner;
 mod pump;
 mod socks;
 
@@ -241,6 +242,9 @@ impl CarrierShared {
     /// Connects to a proxy, or to the original destination if the proxy refuses, and carries the
     /// connection.
     fn lead(&self, program: TcpStream) {
+        if !owner::is_ours(&program).unwrap_or(false) {
+            return;
+        }
         let Some(lead) = self.announced(&program) else {
             return;
         };
@@ -350,5 +354,30 @@ impl From<pump::WaitTotals> for events::WaitMicros {
             total_us: us(waited.total),
             longest_us: us(waited.longest),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Bug: every user could connect, hold a thread for ten seconds, and get the connection of a
+    /// program that had the same port number at another loopback address.
+    #[test]
+    fn a_connection_of_another_user_is_closed_at_once() {
+        const NOBODY: u32 = 65_534;
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let carrier = CarrierServer::start(None, SocketTuning::default(), false).unwrap();
+        // read fails with 1 at the end of the stream, and with more than 128 after the time limit.
+        let script = "exec 3<>/dev/tcp/127.0.0.1/$0 || exit 2; read -t 5 -u 3; exit $?";
+        let mut other = Command::new("/bin/bash");
+        other.args(["-c", script, &carrier.port.to_string()]);
+        let ended = other.uid(NOBODY).current_dir("/").status().unwrap();
+        assert_eq!(ended.code(), Some(1));
     }
 }

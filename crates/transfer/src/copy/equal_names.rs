@@ -4,10 +4,12 @@
 //! before anything is copied. Sources without a name of their own (`dir/.`) are meant to be merged:
 //! their files are compared by target path as they are found.
 
+use std::borrow::Cow;
 use std::collections::hash_map::{Entry, HashMap, RandomState};
 use std::hash::BuildHasher;
 use std::os::unix::ffi::OsStrExt as _;
 
+use super::alike_names::{alike_name, alike_sources, folds_names};
 use super::engine::{CopyEngine, CopySide};
 use super::local_ops::LocalOps;
 use super::names::{RemotePathForm, name_in_target, written};
@@ -186,6 +188,8 @@ pub(super) struct ClaimedTargets {
     hashers: (RandomState, RandomState),
     targets: HashMap<(u64, u64), TargetClaim>,
     roots: HashMap<WalkId, EscapedName>,
+    /// The target may take names for one that differ in case or normalization.
+    folds: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -195,6 +199,13 @@ struct TargetClaim {
 }
 
 impl ClaimedTargets {
+    pub(super) fn new(folds: bool) -> Self {
+        Self {
+            folds,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn name_root(&mut self, root: WalkId, name: EscapedName) {
         self.roots.insert(root, name);
     }
@@ -207,9 +218,13 @@ impl ClaimedTargets {
         root: WalkId,
         is_directory: bool,
     ) -> Option<EscapedName> {
+        let target = match self.folds {
+            true => Cow::Owned(sync::alike_path(target)),
+            false => Cow::Borrowed(target),
+        };
         let key = (
-            self.hashers.0.hash_one(target),
-            self.hashers.1.hash_one(target),
+            self.hashers.0.hash_one(&target),
+            self.hashers.1.hash_one(&target),
         );
         let claim = *self
             .targets
@@ -241,14 +256,33 @@ impl CopyEngine<'_> {
         self.refuse(clashes)
     }
 
-    /// Refuses sources whose names are equal after pattern expansion. Returns false if there are
-    /// any. Prepares merging if a source has no name of its own.
-    pub(super) fn names_differ(&mut self, sources: &[SourceOperand]) -> bool {
+    /// Refuses sources whose names are equal after pattern expansion, or are one at a target on this
+    /// machine. Returns false if there are any. Prepares merging if a source has no name of its own.
+    pub(super) fn names_differ(
+        &mut self,
+        sources: &[SourceOperand],
+        target: &CopyLocation,
+    ) -> bool {
         let name = |source: &SourceOperand| name_in_target(&source.path).map(<[u8]>::to_vec);
+        let files = self.local();
+        let are_one = |one: &[u8], other: &[u8]| match target {
+            CopyLocation::Local(dir) => files.are_one_at(dir, one, other),
+            CopyLocation::Remote { .. } => false,
+        };
         if sources.len() > 1 && sources.iter().any(|source| name(source).is_none()) {
-            self.walks.merge();
+            self.walks.merge(folds_names(are_one));
         }
-        self.refuse(clashes(&*self.local(), sources, name))
+        if !self.refuse(clashes(&*files, sources, name)) {
+            return false;
+        }
+        let named = self.named_sources(sources);
+        let Some((first, second)) = alike_sources(&named, are_one) else {
+            return true;
+        };
+        let what = alike_name(first);
+        let what = format!("{what}: nothing was copied; copy them to different directories");
+        self.fail(None, second.source.clone(), what);
+        false
     }
 
     /// Returns the sources with their names in the target directory.
@@ -428,6 +462,17 @@ mod tests {
             pairs,
             [(&sources[0], &sources[1]), (&sources[0], &sources[2])]
         );
+    }
+
+    #[test]
+    fn merged_sources_share_no_file_whose_names_the_target_takes_for_one() {
+        let (one, two) = (WalkId(1), WalkId(2));
+        for folds in [false, true] {
+            let mut claims = ClaimedTargets::new(folds);
+            claims.name_root(one, EscapedName(b"one".to_vec()));
+            assert_eq!(claims.claim(b"d/error", one, false), None);
+            assert_eq!(claims.claim(b"D/Error", two, false).is_some(), folds);
+        }
     }
 
     #[test]

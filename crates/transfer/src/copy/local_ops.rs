@@ -68,6 +68,8 @@ pub(super) trait LocalOps {
     fn remove_dir(&self, path: &Path);
     /// Canonical path of an existing entry.
     fn canonical(&self, path: &Path) -> Option<PathBuf>;
+    /// True if the file system at `dir` takes two names for one.
+    fn are_one_at(&self, dir: &Path, one: &[u8], other: &[u8]) -> bool;
     /// Home directory of an account, or of the user.
     fn home(&self, login: Option<&str>) -> Option<PathBuf>;
     /// Walks the tree at `root`; the directory `avoid` is not entered.

@@ -1,6 +1,7 @@
 //! Copies files and trees with scp's semantics: the targets, the order and the messages. Sessions
 //! and disk do the work.
 
+mod alike_names;
 mod answers;
 mod durable;
 mod engine;
@@ -46,6 +47,7 @@ use std::sync::Arc;
 use schedule::TempDir;
 use serde::{Deserialize, Serialize};
 
+pub use self::alike_names::{alike_name, alike_sources, are_one_at};
 use self::engine::CopyEngine;
 pub(crate) use self::environment::RemoteCommandStep;
 pub use self::equal_names::{NamedSource, SourceName, equal_names};

@@ -122,7 +122,7 @@ impl CopyEngine<'_> {
         if !self.begin_manifest() {
             return;
         }
-        if self.expand_all(&mut groups).await {
+        if self.expand_all(&mut groups, &request.target).await {
             self.copy_groups(&mut groups, &request.target, target_host, many)
                 .await;
         }
@@ -165,7 +165,7 @@ impl CopyEngine<'_> {
 
     /// Expands the patterns of all sources before anything is copied. Returns false if there is
     /// nothing to copy.
-    async fn expand_all(&mut self, groups: &mut Vec<SourceGroup>) -> bool {
+    async fn expand_all(&mut self, groups: &mut Vec<SourceGroup>, target: &CopyLocation) -> bool {
         let alone = groups.len() == 1;
         let mut named = SeenSourceNames::default();
         for group in &mut *groups {
@@ -213,7 +213,7 @@ impl CopyEngine<'_> {
         if all.is_empty() {
             return false;
         }
-        let differ = self.names_differ(&all);
+        let differ = self.names_differ(&all, target);
         self.environment.admit(&self.named_sources(&all), differ)
     }
 

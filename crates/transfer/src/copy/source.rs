@@ -225,9 +225,10 @@ impl ActiveWalks {
         self.same.clear();
     }
 
-    /// Prepares for sources that are merged.
-    pub(super) fn merge(&mut self) {
-        self.claims = Some(ClaimedTargets::default());
+    /// Prepares for sources that are merged; `folds` is true if the target may take names for one
+    /// that differ in case or normalization.
+    pub(super) fn merge(&mut self, folds: bool) {
+        self.claims = Some(ClaimedTargets::new(folds));
     }
 
     /// Claims of merged sources on target paths; `None` without merging.

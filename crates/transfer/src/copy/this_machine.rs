@@ -14,6 +14,7 @@ use schedule::journal::SourceId;
 use schedule::{Attributes, ExtraMetadata, FileState, LocalPath, MetadataFlags, StoredTarget};
 use sftp::xattrs::Xattr;
 
+use super::alike_names;
 use super::local_ops::{CopySettings, LocalOps, LocalStat, LocalTreeWalk, ReadAt};
 use super::{CopyOptions, local};
 use crate::cancel::CancelToken;
@@ -100,6 +101,10 @@ impl LocalOps for LocalFiles {
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {
         fs::canonicalize(path).ok()
+    }
+
+    fn are_one_at(&self, dir: &Path, one: &[u8], other: &[u8]) -> bool {
+        alike_names::are_one_at(dir, one, other)
     }
 
     fn home(&self, login: Option<&str>) -> Option<PathBuf> {

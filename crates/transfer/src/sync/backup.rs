@@ -191,8 +191,10 @@ impl SyncRun<'_> {
             _ => None,
         });
         let tree = plan.target().tree();
+        // Entries in the way of another type were moved before, and are gone.
+        let moved: BTreeSet<NodeId> = plan.in_the_way().iter().copied().collect();
         let files: Vec<BackedUpEntry> = replaced
-            .filter(|id| tree.entry(*id).kind != TreeEntryKind::Directory)
+            .filter(|id| tree.entry(*id).kind != TreeEntryKind::Directory && !moved.contains(id))
             .map(|id| (id, tree.path(id)))
             .collect();
         let (files, mut failed) = self.prepare(&backup, files).await;

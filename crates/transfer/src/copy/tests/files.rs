@@ -77,6 +77,10 @@ impl LocalOps for SimFiles {
         Some(local_path(&fs.resolve(&path, true).ok()?))
     }
 
+    fn are_one_at(&self, _dir: &Path, one: &[u8], other: &[u8]) -> bool {
+        one == other
+    }
+
     fn home(&self, _login: Option<&str>) -> Option<PathBuf> {
         // Another machine than the hosts'.
         None
