@@ -99,7 +99,7 @@ fn copies_all(kind: PeerKind, source: &str, target: &str) {
     assert_eq!(status["bytes"], status["bytes_done"], "{status}");
     // A complete shard is not looked at again.
     let again = worker(&scene, 2).run().expect_code(0);
-    again.expect_err(&["shard 2: is already complete, nothing to do"]);
+    again.expect_err(&["shard 2: already complete: nothing to do"]);
 }
 
 #[test]

@@ -87,10 +87,10 @@ pub(crate) fn tell(
 ) -> io::Result<HttpServer> {
     let listener: Socket = match at {
         HttpEndpoint::Loopback(address) if !address.ip().is_loopback() => {
-            return Err(io::Error::other(
-                "only loopback addresses and UNIX sockets are allowed, because every client can \
-                 read the figures",
-            ));
+            return Err(io::Error::other(format!(
+                "{address} is not a loopback address: use 127.0.0.1, [::1] or a UNIX socket, \
+                 because every client can read the figures"
+            )));
         }
         HttpEndpoint::Loopback(address) => TcpListener::bind(address)?.into(),
         HttpEndpoint::Path(path) => sys::listen_unix(path, AT_ONCE as i32)?,

@@ -221,9 +221,10 @@ impl RunReporter {
         } = event
         {
             let end = from.saturating_add(*len);
-            let then = if *again { "; copying it again" } else { "" };
+            let then = if *again { "; copying them again" } else { "" };
             self.show_warning(&format!(
-                "{path}: bytes {from} to {end} differ from the transferred data{then}"
+                "{path}: verification failed: bytes {from} to {end} differ from the data that \
+                 was sent{then}"
             ));
         }
         self.event(event);

@@ -279,8 +279,9 @@ fn tell_at_the_start(settled: &MergedServeSettings, settings: &ServerSettings) {
     }
     if settings.to_old_clients.is_none() {
         warn!(
-            "--old-clients: connections of old clients that are recorded today can be decrypted \
-             once there is a quantum computer"
+            "--old-clients: key exchanges without post-quantum protection are allowed: traffic that \
+             is recorded today could be decrypted by a later quantum computer; remove the option \
+             once all clients are upgraded"
         );
     }
     for key in &settings.host_keys {

@@ -77,9 +77,7 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
             Ok(ClaimResult::Held(lease)) => ShardCopy::Held(lease),
             Ok(ClaimResult::Done(_)) if plan.needs_seal() => ShardCopy::Done(&plan),
             Ok(ClaimResult::Done(_)) => {
-                run.line(&format!(
-                    "shard {shard}: is already complete, nothing to do"
-                ));
+                run.line(&format!("shard {shard}: already complete: nothing to do"));
                 return Exit::Done;
             }
             Err(ClaimError::Busy(why)) => return run.refuse(&why, Exit::ShardIncomplete),

@@ -273,7 +273,11 @@ mod tests {
         assert!(!waits(&gate, &CancelToken::default()));
         let refused = gate.refused().unwrap();
         assert_eq!(refused.path, EscapedName(b"b:/log/y".to_vec()));
-        assert!(refused.reason.contains("a:/log/y has the same name, y"));
+        assert!(
+            refused
+                .reason
+                .contains("would overwrite the copy of a:/log/y, because both are named y")
+        );
         assert!(refused.reason.contains("--by-host"));
     }
 
@@ -285,8 +289,8 @@ mod tests {
         let refused = clashes(&all, "nothing was copied").unwrap();
         assert_eq!(refused.path, EscapedName(b"h2:/log/error".to_vec()));
         assert!(refused.reason.starts_with(
-            "h1:/log/error has the same name, error, and would be overwritten, and so would 10 \
-              other sources of equal names: nothing was copied; use --by-host"
+            "would overwrite the copy of h1:/log/error, because both are named error (10 other \
+             sources clash as well): nothing was copied; use --by-host"
         ));
         assert_eq!(clashes(&all[..1], "nothing was copied"), None);
     }

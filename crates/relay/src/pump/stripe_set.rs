@@ -520,16 +520,23 @@ fn explain(facing: &PeerConfig, target: &str, what: &str) {
 
 fn cut_off(why: AbortReason) -> io::Error {
     let what = match why {
-        AbortReason::Broken => "the connection behind the peer relay broke",
-        AbortReason::Unknown => "the peer relay was restarted",
+        AbortReason::Broken => "the peer relay lost the connection at its side",
+        AbortReason::Unknown => {
+            "the peer relay no longer knows this connection: it was probably restarted"
+        }
         AbortReason::Unreachable => "the peer relay could not reach its target",
-        AbortReason::Protocol => "the peer relay reported a protocol error",
+        AbortReason::Protocol => {
+            "the peer relay reported a protocol error: run the same version of longhaul at both ends"
+        }
     };
     io::Error::new(io::ErrorKind::ConnectionReset, what)
 }
 
 fn not_let_in(why: &io::Error, asks: Option<&StripeOpener>) -> io::Error {
     let ours = asks.map_or("", |asks| asks.facing.fingerprint());
-    let what = format!("the peer relay does not answer ({why}); is {ours} in its --pair-allow?");
+    let what = format!(
+        "the peer relay does not answer: {why}: check that its --pair-allow has this \
+         relay's key, {ours}"
+    );
     io::Error::new(why.kind(), what)
 }

@@ -243,13 +243,13 @@ fn warning(
     let worse = auto.filter(|auto| given.saturating_mul(2) < *auto);
     let worse = worse.map(|auto| {
         format!(
-            "; without the option the kernel would tune it up to {} KiB: leave it out",
+            "; without the option the kernel would adjust the buffer up to {} KiB: remove the option",
             auto / 2 / 1024
         )
     });
     if asked > limit {
         return Some(format!(
-            "the {verb} buffer of {} KiB is reduced to {} KiB by net.core.{max}{}",
+            "the {verb} buffer of {} KiB is reduced to {} KiB by net.core.{max}: raise that sysctl{}",
             asked / 1024,
             limit / 1024,
             worse.unwrap_or_default(),

@@ -82,7 +82,7 @@ impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(_, text) => f.write_str(text),
-            Self::Answer(what) => f.write_str(what),
+            Self::Answer(what) => write!(f, "internal error: {what}"),
             Self::Unsuitable(why) => f.write_str(match why {
                 UnsuitableReason::LongPath => "the path is too long",
                 UnsuitableReason::Newline => {
@@ -152,7 +152,7 @@ impl<'e> ScpFileOps<'e> {
         }
         self.session
             .answer(RequestId(0), request, data, &mut self.asked);
-        let mut got = Err(FileError::Answer("no answer"));
+        let mut got = Err(FileError::Answer("an SFTP request got no answer"));
         let Ok(()) = self.asked.take(|answer| {
             if let AnswerChunk::Bytes(bytes) = answer {
                 got = read_answer(bytes);
@@ -169,14 +169,14 @@ impl<'e> ScpFileOps<'e> {
     pub(super) fn handle(&mut self, request: Request<'_>) -> Result<Vec<u8>, FileError> {
         match self.ask(request, &[])? {
             FileResult::Handle(handle) => Ok(handle),
-            _ => Err(FileError::Answer("no handle in the answer")),
+            _ => Err(FileError::Answer("an SFTP answer has no handle")),
         }
     }
 
     pub(super) fn attrs(&mut self, request: Request<'_>) -> Result<Attrs, FileError> {
         match self.ask(request, &[])? {
             FileResult::Attrs(attrs) => Ok(attrs),
-            _ => Err(FileError::Answer("no attributes in the answer")),
+            _ => Err(FileError::Answer("an SFTP answer has no attributes")),
         }
     }
 
@@ -194,7 +194,7 @@ impl<'e> ScpFileOps<'e> {
     pub(super) fn names(&mut self, request: Request<'_>) -> Result<Vec<Vec<u8>>, FileError> {
         match self.ask(request, &[]) {
             Ok(FileResult::Names(names)) => Ok(names),
-            Ok(_) => Err(FileError::Answer("no names in the answer")),
+            Ok(_) => Err(FileError::Answer("an SFTP answer has no names")),
             Err(refused) if refused.code() == Some(StatusCode::EOF) => Ok(Vec::new()),
             Err(refused) => Err(refused),
         }
@@ -271,7 +271,7 @@ impl<'e> ScpFileOps<'e> {
 fn read_answer(bytes: &[u8]) -> Result<FileResult, FileError> {
     let body = bytes.get(4..).unwrap_or_default();
     let (_, response) =
-        Response::decode(body).map_err(|_| FileError::Answer("malformed answer"))?;
+        Response::decode(body).map_err(|_| FileError::Answer("an SFTP answer is malformed"))?;
     match response {
         Response::Status { code, .. } if code == StatusCode::OK => Ok(FileResult::Nothing),
         Response::Status { code, text } => {

@@ -279,7 +279,7 @@ fn accept(server: SshServer) -> io::Result<OwnedFd> {
     thread.spawn(move || {
         let _ends = (ends, running);
         if let Err(e) = server.run(&never) {
-            tracing::warn!("cannot accept more connections: {e}");
+            tracing::warn!("cannot accept direct connections: {e}");
         }
     })?;
     Ok(ended.into())
@@ -360,7 +360,7 @@ impl ControlChannel {
         let waited = readable([input, other], deadline);
         let [said, ended] = waited.map_err(|e| OnceEndReason::Local(e.to_string()))?;
         if beside.is_some() && ended {
-            let why = "cannot accept more connections".to_owned();
+            let why = "the listener for direct connections stopped after an error".to_owned();
             return Err(OnceEndReason::Local(why));
         }
         if !said {

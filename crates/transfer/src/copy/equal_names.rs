@@ -138,15 +138,16 @@ fn plain(path: &[u8]) -> Vec<u8> {
     all
 }
 
-/// Clause that says which source has the name of another one, and how many `more` there are.
+/// Clause that says which source's copy another one would overwrite, and how many `more` such
+/// sources there are.
 pub fn equal_names(first: &EscapedName, name: &[u8], more: usize) -> String {
     let name = EscapedName(name.to_vec());
     let more = match more {
         0 => String::new(),
-        1 => ", and so would another source of equal name".to_owned(),
-        more => format!(", and so would {more} other sources of equal names"),
+        1 => " (another source clashes as well)".to_owned(),
+        more => format!(" ({more} other sources clash as well)"),
     };
-    format!("{first} has the same name, {name}, and would be overwritten{more}")
+    format!("would overwrite the copy of {first}, because both are named {name}{more}")
 }
 
 /// Sources that have the name of an earlier one and are not the same file.

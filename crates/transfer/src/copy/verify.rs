@@ -323,7 +323,7 @@ impl CopyEngine<'_> {
         });
         if submitted.is_none() {
             self.verify.reading -= 1;
-            self.unverified(id, "the copy is ending".to_owned());
+            self.unverified(id, "the run ended before the copy was read back".to_owned());
         }
     }
 
@@ -409,7 +409,11 @@ impl CopyEngine<'_> {
     fn unverified(&mut self, id: FileId, what: String) {
         self.verify.files.remove(&id);
         let end = self.far_end().unwrap_or(CopySide::Target);
-        self.file_failed(id, end, format!("copied, but cannot be verified: {what}"));
+        self.file_failed(
+            id,
+            end,
+            format!("copied, but cannot be verified: {what}; copy it again"),
+        );
     }
 
     /// Fails all unverified files when the run ends early.

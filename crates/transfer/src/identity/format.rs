@@ -25,24 +25,29 @@ pub(super) enum LockedKey {
     Traditional(traditional::EncryptedKey),
 }
 
+const UNKNOWN: &str = "contains no private key in OpenSSH, PEM or PKCS#8 format: name another file, \
+                       or convert this one with ssh-keygen";
+
 /// Reads a key file; the error continues the sentence that starts with its name.
 pub(super) fn read(bytes: &[u8]) -> Result<KeyFileContents, String> {
     if bytes.starts_with(b"PuTTY-User-Key-File-") {
         return Err(
-            "PuTTY keys are not supported; convert it with puttygen KEY -O private-openssh -o \
-             NEW"
-            .into(),
+            "PuTTY key files are not supported: convert this one with puttygen KEY -O \
+             private-openssh -o NEW"
+                .into(),
         );
     }
-    let pem = Pem::read(bytes).ok_or("not a private key in a known format")?;
+    let pem = Pem::read(bytes).ok_or(UNKNOWN)?;
     match pem.label.as_str() {
         "OPENSSH PRIVATE KEY" => openssh(&pem.der),
         "PRIVATE KEY" => plain(PrivateKey::from_pkcs8(&pem.der)),
         "ENCRYPTED PRIVATE KEY" => Ok(KeyFileContents::Locked(LockedKey::Pkcs8(pem.der), None)),
         "RSA PRIVATE KEY" => traditional(pem, PrivateKey::from_rsa_pkcs1),
         "EC PRIVATE KEY" => traditional(pem, PrivateKey::from_ec_der),
-        "DSA PRIVATE KEY" => Err("DSA keys are not supported, because they are weak".into()),
-        _ => Err("not a private key in a known format".into()),
+        "DSA PRIVATE KEY" => {
+            Err("DSA keys are too weak and are not supported: use another key".into())
+        }
+        _ => Err(UNKNOWN.into()),
     }
 }
 

@@ -241,9 +241,9 @@ fn what_cannot_be_used_is_named_with_the_remedy() {
             ),
             "damaged",
         ),
-        (file("noise", "no key at all"), "not a private key"),
+        (file("noise", "no key at all"), "contains no private key"),
         (file("cut", &truncated), "damaged"),
-        (file("empty", ""), "not a private key"),
+        (file("empty", ""), "contains no private key"),
         (dir.path().join("missing"), "cannot read the file"),
         (
             file(
