@@ -699,7 +699,8 @@ fn one_account_leaves_room_for_others() {
     let words = outcome.err();
     assert!(
         outcome.success()
-            || words.contains("too many connections that have not logged in (strangers)"),
+            || words
+                .contains("too many connections that have not logged in: the limit is strangers"),
         "{words}"
     );
     drop((silent, held));

@@ -336,7 +336,8 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
         }
     };
     assert!(
-        turned_away.contains("too many connections that have not logged in (strangers)"),
+        turned_away
+            .contains("too many connections that have not logged in: the limit is strangers"),
         "{turned_away}"
     );
     assert!(held.len() >= 10);
@@ -346,7 +347,7 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
     assert!(!outcome.success());
     let told = outcome.err();
     assert!(
-        told.contains("too many connections that have not logged in (strangers)"),
+        told.contains("too many connections that have not logged in: the limit is strangers"),
         "{told}"
     );
     held.clear();

@@ -94,7 +94,9 @@ fn read_open<T>(
     let read = opened.take(MAX_FILE + 1).read_to_end(&mut bytes);
     read.map_err(|e| named(&e))?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(named(&"the file is too large for a configuration"));
+        return Err(named(
+            &"too large for a configuration file: the limit is 1 MiB",
+        ));
     }
     let text = String::from_utf8(bytes).map_err(|_| named(&"is not UTF-8"))?;
     parse(&text).map_err(|wrongs| {

@@ -61,7 +61,7 @@ fn again(words: &[OsString]) -> Result<LabSpec, LabError> {
             lab(*args).map_err(|error| LabError::new(error.0.trim_end()))
         }
         _ => Err(LabError::new(
-            "lab-run is internal to longhaul lab and cannot be started by hand",
+            "lab-run: only longhaul lab can start this command: run longhaul lab",
         )),
     }
 }

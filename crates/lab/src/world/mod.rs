@@ -94,7 +94,7 @@ fn die_with_parent(scratch: &Path) -> Result<(), LabError> {
         return Ok(());
     }
     Err(LabError(
-        "lab-run is internal to longhaul lab, which must be running".to_owned(),
+        "lab-run: only longhaul lab can start this command: run longhaul lab".to_owned(),
     ))
 }
 

@@ -98,8 +98,8 @@ impl SockOpts {
                 "has noconnctrl, which is not supported: use a long --connect-timeout".to_owned(),
             ),
             "noreuse" => Err(
-                "has noreuse, which is not supported: the relay could not restart for minutes; \
-                 leave it out"
+                "has noreuse, which is not supported: the relay could not be restarted for \
+                 minutes; remove it"
                     .to_owned(),
             ),
             "" => Err("has an empty option".to_owned()),
@@ -243,16 +243,17 @@ fn warning(
     let worse = auto.filter(|auto| given.saturating_mul(2) < *auto);
     let worse = worse.map(|auto| {
         format!(
-            "; without the option the kernel would adjust the buffer up to {} KiB: remove the option",
+            "; without the option the kernel would adjust the buffer up to {} KiB: remove \
+             the option",
             auto / 2 / 1024
         )
     });
     if asked > limit {
         return Some(format!(
-            "the {verb} buffer of {} KiB is reduced to {} KiB by net.core.{max}: raise that sysctl{}",
+            "the {verb} buffer of {} KiB is reduced to {} KiB by net.core.{max}{}",
             asked / 1024,
             limit / 1024,
-            worse.unwrap_or_default(),
+            worse.unwrap_or_else(|| ": raise that sysctl".to_owned()),
         ));
     }
     let worse = worse?;

@@ -71,9 +71,9 @@ impl fmt::Display for JournalReadError {
             Self::Foreign => f.write_str("not a journal of longhaul"),
             Self::Version(version) => write!(
                 f,
-                "it has version {version}; this longhaul reads version {VERSION}"
+                "version {version} is not supported: this longhaul reads version {VERSION}"
             ),
-            Self::Damaged { at } => write!(f, "it is damaged at byte {at}"),
+            Self::Damaged { at } => write!(f, "damaged at byte {at}"),
         }
     }
 }

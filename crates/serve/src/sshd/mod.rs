@@ -382,7 +382,10 @@ impl SshServer {
         if let Some(gone) = instead_of {
             self.shared.figures.turned_away();
             if let Ok(peer) = gone.peer_addr().map(as_ipv4) {
-                warn!(%peer, "closed: too many connections that have not logged in (strangers)");
+                warn!(
+                    %peer,
+                    "closed: too many connections that have not logged in: the limit is strangers"
+                );
             }
             // The preauth process sees the end of the connection and exits.
             let _ = gone.shutdown(Shutdown::Both);

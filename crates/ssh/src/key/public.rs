@@ -100,7 +100,7 @@ impl PublicKey {
         match key.certificate() {
             Some(found) if found.signed_is(signed) && found.authority() == authority => Ok(key),
             _ => Err(KeyError::Malformed(
-                "its type differs from the expected one",
+                "it is not the certificate that was signed",
             )),
         }
     }

@@ -108,8 +108,8 @@ fn begin(
 ) -> Result<Box<dyn Link>, String> {
     if job.version != VERSION {
         return Err(format!(
-            "longhaul {} on this host uses version {VERSION} of the protocol, the starter of the \
-             copy version {}: upgrade the older one",
+            "longhaul {} on this host uses version {VERSION} of the copy protocol, and the machine \
+             that started the copy uses version {}: upgrade the older one",
             env!("CARGO_PKG_VERSION"),
             job.version
         ));
@@ -132,7 +132,7 @@ fn begin(
         Ok(ReceiverEvent::Listening) => {}
         Ok(ReceiverEvent::Failed(why) | ReceiverEvent::Invalid(why)) => return Err(why),
         Ok(ReceiverEvent::Job(_) | ReceiverEvent::Discard(_)) => {
-            return Err("the copy was requested twice".to_owned());
+            return Err("protocol error: the copy was requested twice".to_owned());
         }
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
             return Err("the source's host did not answer".to_owned());

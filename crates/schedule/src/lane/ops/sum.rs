@@ -48,7 +48,7 @@ impl ChecksumJob {
     pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         let fits = self.span.len.is_some_and(|len| len <= MOST_HASHED.into());
         if !core.can(Capabilities::SUMS) || !fits {
-            self.fail(remote("the far end cannot compute its checksum"));
+            self.fail(remote("the server cannot compute the checksum of the file"));
             return self.settle(core);
         }
         core.queue_open(self.id);

@@ -305,7 +305,7 @@ impl SessionCore {
                 Some(_) => Ok(id),
                 None => {
                     dispatcher.connections_mut().remove(id);
-                    let none = "the connection carries no SFTP channel".to_owned();
+                    let none = "the server opened no SFTP channel on the connection".to_owned();
                     Err(NoMoreConnections::Connection(none))
                 }
             }
@@ -370,7 +370,7 @@ impl SessionCore {
             .open_lane(now, id, LaneRole::Data, remote)
             .is_none()
         {
-            let why = "the new connection carries no SFTP channel".to_owned();
+            let why = "the server opened no SFTP channel on the new connection".to_owned();
             return self.connection_lost(now, id, LinkError::Lost(why));
         }
         self.go_on(now, how);

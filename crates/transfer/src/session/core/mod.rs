@@ -501,7 +501,7 @@ impl SessionCore {
         let connections = self.dispatcher.connections();
         if connections.iter().any(|on| on.link().peer().is_some()) {
             let why = self.losses.last().map(LaneError::to_string);
-            let none = || "the connection carries no SFTP channel".to_owned();
+            let none = || "the server opened no SFTP channel on the connection".to_owned();
             self.lose(now, why.unwrap_or_else(none));
         }
     }
