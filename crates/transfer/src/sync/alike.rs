@@ -220,8 +220,8 @@ impl SyncRun<'_> {
                 continue;
             }
             spared.insert(target);
-            let path = join(&root, &plan.target().tree().path(target));
             let here = plan.target().tree().path(target);
+            let path = join(&root, &here);
             let alike = escape::beside(&here, &plan.source().tree().path(source));
             let message = format!(
                 "not renamed to {alike}, the name in the source: the target's file system treats \
@@ -244,7 +244,7 @@ impl SyncRun<'_> {
         };
         let message = format!(
             "{count} deleted and copied anew, since DST has another form of Unicode ({}): \
-             --unicode=nfc takes both forms for one name",
+             --unicode=nfc treats both forms as one name",
             escape::exact(first)
         );
         let path = None;

@@ -390,7 +390,7 @@ impl ListingTreeBuilder {
             }
             // Another server has taken over.
             None => {
-                let what = "the server does not tell on which file system it lies";
+                let what = "the server does not report the file system of this directory";
                 self.problem(&at.path, what.to_owned());
                 Some(*id)
             }
