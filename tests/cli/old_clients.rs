@@ -87,7 +87,7 @@ fn an_old_client_is_turned_away_and_let_in_where_that_is_said() {
         run.arg("peer").stdin("pwd\n").run()
     };
     let scene = listening(&[]);
-    let shown_at_start = "--old-clients: connections of old clients";
+    let shown_at_start = "--old-clients: key exchanges without post-quantum";
     assert!(!scene.peer.log().contains(shown_at_start));
     for options in [&of_2014[..], &of_2020] {
         let outcome = sftp(&scene, options).expect_code(255);

@@ -518,6 +518,24 @@ fn a_host_that_is_killed_is_routed_around_and_completed_later() {
     hosts.has_big(2, &content);
 }
 
+/// Each host waits for the checksums, for the host before it, and for its data.
+#[test]
+fn an_interrupt_ends_the_waits_of_all_hosts() {
+    let Some((hosts, _)) = Hosts::with_longhaul(3) else {
+        return;
+    };
+    // Uninterrupted, the copy would take 40 s.
+    let running = hosts.fan_out(&["--limit", "1MB/s"]).spawn();
+    hosts.receives(&hosts.path("h1"), "big");
+    running.interrupt();
+    let outcome = running.wait().expect_code(130);
+    assert_eq!(summary(&outcome)["outcome"], "interrupted", "{outcome}");
+    for number in 1..=3 {
+        let folder = hosts.path(&format!("h{number}"));
+        assert!(!folder.join("big").exists(), "{outcome}");
+    }
+}
+
 #[test]
 fn a_host_without_longhaul_gets_the_file_from_here_and_passes_nothing_on() {
     let Some((hosts, content)) = Hosts::with_longhaul(3) else {

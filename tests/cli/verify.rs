@@ -288,7 +288,7 @@ exec {} serve --stdio
         let outcome = run.args(operands(&scene, up)).run().expect_code(0);
         assert_same(&scene, "from/large", "to", &outcome);
         let said = outcome.err();
-        assert!(said.contains("copying it again"), "{outcome}");
+        assert!(said.contains("copying them again"), "{outcome}");
         assert!(said.contains("(1 repaired)"), "{outcome}");
         assert!(said.contains("by longhaul at the far end ("), "{outcome}");
     }
@@ -333,12 +333,12 @@ fn what_was_corrupted_on_its_way_is_named_and_copied_again() {
         assert_same(&scene, "from/large", "to", &outcome);
         let said = outcome.err();
         let named = if up {
-            "to: bytes "
+            "to: verification failed: bytes "
         } else {
-            "from/large: bytes "
+            "from/large: verification failed: bytes "
         };
         assert!(
-            said.contains(named) && said.contains("copying it again"),
+            said.contains(named) && said.contains("copying them again"),
             "{outcome}"
         );
         assert!(said.contains("(1 repaired)"), "{outcome}");

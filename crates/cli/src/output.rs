@@ -223,8 +223,8 @@ impl RunReporter {
             let end = from.saturating_add(*len);
             let then = if *again { "; copying them again" } else { "" };
             self.show_warning(&format!(
-                "{path}: verification failed: bytes {from} to {end} of the copy differ from the \
-                 data that was sent{then}"
+                "{path}: verification failed: bytes {from} to {end} differ from the data that \
+                 was sent{then}"
             ));
         }
         self.event(event);

@@ -140,7 +140,8 @@ impl GrowingFile {
                 return Err(Errno::AGAIN);
             }
             if changes.wait(&concerns, longest) {
-                // Many writes fill a block.
+                // A block is filled by many writes, each of which ends the wait: this limits the
+                // rate of the checks.
                 std::thread::sleep(LOOK);
             }
             longest = LONGEST_LOOK;

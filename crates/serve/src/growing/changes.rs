@@ -31,6 +31,7 @@ impl DirectoryChanges {
     pub(super) fn wait(&self, concerns: &dyn Fn(&[u8]) -> bool, longest: Duration) -> bool {
         let until = Instant::now() + longest;
         let Some(reports) = &self.reports else {
+            // Nothing reports changes here, so the caller checks at intervals.
             thread::sleep(LOOK.min(longest));
             return true;
         };
