@@ -120,7 +120,7 @@ fn merged_sources_lose_no_file() {
         (["peer:run-1/.", "peer:run-2/."], "to"),
         (["peer:run-1/.", "run-2/."], "peer:to"),
         (["run-1/.", "run-2/."], "peer:to"),
-        (["other:run-1/.", "run-2/."], "peer:to"),
+        (["run-1/.", "other:run-2/."], "peer:to"),
     ] {
         let operands = [sources[0], sources[1], target];
         let outcome = copies(&scene, &["-r"], &operands).expect_code(1);

@@ -340,12 +340,12 @@ pub enum DiskReply {
     },
     /// `OpenBasis` is done.
     BasisOpened {
-        /// Size of the basis file in bytes; `None` if there is no usable one.
+        /// Job that the operation belongs to.
         job: JobId,
-        /// Bytes of the older form, if there is one.
+        /// Size of the basis file in bytes; `None` if there is no usable one.
         size: Option<u64>,
     },
-    /// `CopyOlder` is done.
+    /// `CopyBasis` is done.
     Copied {
         /// Job that the operation belongs to.
         job: JobId,

@@ -178,7 +178,7 @@ pub enum CopyEvent {
         target: EscapedName,
         /// Files to copy.
         files: u64,
-        /// Their size in bytes.
+        /// Total size in bytes of the files to copy.
         bytes: u64,
         /// Entries to delete.
         deletions: u64,

@@ -24,6 +24,11 @@ pub(super) enum Meaning {
 /// Without `--fan-out`, remote operands behind local ones are targets only if each of them is a
 /// directory by its form, and there is no `-r`: scp refuses directories as sources.
 ///
+/// All other forms are copies in scp, which takes local and remote sources together. They are
+/// refused only if they look like a fan-out: a remote source has the path of the target, as when
+/// the shell has expanded `host{1,2}:path`; or it is a home directory; or, without `-r`, it is a
+/// directory by its form.
+///
 /// # Errors
 /// The command line may be meant both ways, and the wrong one would copy other files.
 pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<Meaning, String> {
@@ -78,7 +83,13 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<Meaning, 
     if !recursive && all_are_directories {
         return Ok(Meaning::TargetsFrom(first));
     }
-    let may_be_target = |path: &Vec<u8>| recursive || is_directory(path) || *path == target;
+    let may_be_target = |path: &Vec<u8>| {
+        let like_a_target = match recursive {
+            true => is_home(path),
+            false => is_directory(path),
+        };
+        like_a_target || without_slashes(path) == without_slashes(&target)
+    };
     match behind.iter().position(may_be_target) {
         Some(at) => refused(
             at,
@@ -87,6 +98,17 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<Meaning, 
         ),
         None => Ok(Meaning::Sources { may_fan_out: true }),
     }
+}
+
+/// True if a remote path is a home directory.
+fn is_home(path: &[u8]) -> bool {
+    matches!(without_slashes(path), b"" | b"." | b"~") && !path.starts_with(b"/")
+}
+
+/// The path without slashes at its end.
+fn without_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/');
+    path.get(..end.map_or(0, |last| last + 1)).unwrap_or(path)
 }
 
 /// True if a remote path is a home directory, or is a directory by its last component.

@@ -81,6 +81,9 @@ fn remote_directories_behind_local_sources_are_targets() {
     assert_eq!(copies("big h1:"), "one copy");
     assert_eq!(copies("big h1:x h2:y h3:z"), "one copy");
     assert_eq!(copies("-r h1:/srv d h2:/srv"), "one copy");
+    assert_eq!(copies("-r d h1:/a h2:/b"), "one copy");
+    assert_eq!(copies("-r d/. h1:d/. h2:to"), "one copy");
+    assert_eq!(copies("-a d h1:/a/ h2:/b/"), "one copy");
     assert_eq!(copies("h1:x h2:x h3:x"), "one copy");
 }
 
@@ -104,6 +107,8 @@ fn what_has_two_meanings_is_refused() {
         ("-r d h1: h2:", "add --fan-out"),
         ("-a d h1:/data/ h2:/data/", "add --fan-out"),
         ("-r tree h1:/srv h2:/srv", "h1:/srv is a source here"),
+        ("-r tree h1:/srv/ h2:/srv", "h1:/srv/ is a source here"),
+        ("-r tree h1:~/ h2:/srv", "h1:~/ is a source here"),
         (
             "file h1: h2:/srv/in",
             "h1: is a source here, as in scp: to copy to every host, add --fan-out",

@@ -14,7 +14,7 @@ const MOST_AT_ALL: u32 = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobLosses {
     all: u32,
-    /// Those lost after something had been done since the previous loss of a lane.
+    /// Losses before which jobs had been done since the loss before.
     fruitful: u32,
 }
 

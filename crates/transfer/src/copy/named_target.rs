@@ -63,7 +63,7 @@ impl<'a> NamedTarget<'a> {
             return LocalPath::named(local_path(path));
         }
         let below = match self.path.as_slice() {
-            b"" => Some(path),
+            b"" => Some(path).filter(|path| !path.starts_with(b"/")),
             named => self
                 .rest_of(path)
                 .filter(|rest| named.ends_with(b"/") || rest.starts_with(b"/")),
@@ -83,5 +83,31 @@ impl<'a> NamedTarget<'a> {
             Some(dir) => dir.place_of(target),
             None => target.to_vec(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_path_outside_the_named_target_is_refused() {
+        let options = CopyOptions::default();
+        let below = |named: &str, path: &str| {
+            let mut target = NamedTarget::new(&options);
+            target.set(&TargetPath::Exactly(named.into()));
+            let path = target.local_path(path.as_bytes());
+            path.below_part().map(Path::to_path_buf)
+        };
+        assert_eq!(below("dir", "dir/a/b"), Some("a/b".into()));
+        assert_eq!(below("dir/", "dir/a"), Some("a".into()));
+        assert_eq!(below("/", "/a"), Some("a".into()));
+        assert_eq!(below("", "a/b"), Some("a/b".into()));
+        assert_eq!(below("dir", "dir2/a"), None);
+        assert_eq!(below("dir", "/etc/passwd"), None);
+        // Without its slash, the path led into the current directory.
+        assert_eq!(below("", "/etc/passwd"), None);
     }
 }

@@ -153,7 +153,7 @@ impl CopyEngine<'_> {
 
     /// Returns whether the source's end sees an entry created in `dir` at the target's end; `None`
     /// if none can be created. The directory keeps its time.
-    async fn is_probe_seen(&mut self, dir: &[u8]) -> Option<bool> {
+    pub(super) async fn is_probe_seen(&mut self, dir: &[u8]) -> Option<bool> {
         let before = self.attributes_at(CopySide::Target, dir).await;
         let before = before.filter(|is| is.kind() == EntryKind::Directory)?;
         let probe = join(dir, &temp_name(b"same-host"));

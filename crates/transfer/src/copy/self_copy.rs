@@ -162,7 +162,7 @@ impl CopyEngine<'_> {
     /// Checks a copy between two logins, which may lead to one machine.
     async fn avoid_between(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let (path, into) = parts(onto);
-        let Some(place) = self.real_target(CopySide::Target, path).await else {
+        let Some(place) = self.real_place(CopySide::Target, path).await else {
             return;
         };
         let inside = match sources.len() <= ASKED {
@@ -172,21 +172,14 @@ impl CopyEngine<'_> {
         if !inside {
             return;
         }
-        let parent = || local_path(&place).parent().map(Path::to_path_buf);
-        let there = match self.look_at(CopySide::Target, &place).await {
-            ReportedTargetKind::Directory => Some(local_path(&place)),
-            _ => parent(),
+        let dir = match self.look_at(CopySide::Target, &place).await {
+            ReportedTargetKind::Directory => place.clone(),
+            _ => parent_of(&place),
         };
-        let Some(there) = there else { return };
-        let probe = join(there.as_os_str().as_bytes(), &temp_name(b"same-host"));
-        let is_one = match self.make_probe(&probe).await {
-            true => {
-                let seen = self.is_there(CopySide::Source, &probe).await;
-                self.remove_probe(&probe).await;
-                seen
-            }
+        let is_one = match self.is_probe_seen(&dir).await {
+            Some(seen) => seen,
             // Files in a directory that cannot be written may be writable.
-            false => self.logs_in_to_one(),
+            None => self.logs_in_to_one(),
         };
         if is_one {
             self.walks.avoid(place, into);
@@ -272,23 +265,6 @@ impl CopyEngine<'_> {
         };
         let real = self.ask(end, kind).await.ok()?.into_path()?;
         real.starts_with(b"/").then_some(real)
-    }
-
-    /// Canonical path of an entry that may not exist yet. Some servers only resolve its directory,
-    /// so the name is appended.
-    async fn real_target(&mut self, end: CopySide, path: &[u8]) -> Option<Vec<u8>> {
-        if let Some(real) = self.real_path(end, path).await {
-            return Some(real);
-        }
-        let path = local_path(path);
-        let name = path.file_name()?;
-        let parent = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let parent = parent.as_os_str().as_bytes();
-        let parent = self.real_path(end, parent).await?;
-        Some(join(&parent, name.as_bytes()))
     }
 
     /// True if `dir` on the host at `end` is the local directory `here`.

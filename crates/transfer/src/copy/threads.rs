@@ -35,7 +35,7 @@ pub(super) struct ThreadedEnvironment<'a> {
     cancel: &'a CancelToken,
     /// Receivers of the sessions' events, by the session's number.
     sessions: RefCell<Vec<Receiver<SessionEvent>>>,
-    /// Bell of the journal, once there is one.
+    /// Signal of the journal that records are durable, once there is a journal.
     waker: Rc<RefCell<Option<Receiver<()>>>>,
     conditions: RefCell<WaitConditions>,
 }

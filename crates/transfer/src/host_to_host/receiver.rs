@@ -41,7 +41,8 @@ const FAILURES: usize = 100;
 /// Receives one copy, with messages on these streams. The caller must exit afterwards, because
 /// threads keep reading.
 ///
-/// # Errors One sentence, which was sent to the other end if possible.
+/// # Errors
+/// One sentence, which was sent to the other end if possible.
 pub fn receive(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,

@@ -26,8 +26,9 @@ pub(crate) struct JournalFile {
 }
 
 impl JournalFile {
-    /// Locates the journal of the copy that `command` identifies; `target` is a local target. Its
-    /// bell goes to `waker` once it is open. With `folder` it lies there.
+    /// Locates the journal of the copy that `command` identifies, for a local target `target`, in
+    /// `folder` if one is given. Once the journal is open, `waker` is signaled when records are
+    /// durable.
     pub(crate) fn new(
         command: &[u8],
         target: Option<&Path>,
@@ -113,7 +114,7 @@ impl JournalWriter for FileJournalWriter {
     }
 
     fn durable(&self) -> u64 {
-        // The bell rings again for the records after these.
+        // The signal is sent again for the records after these.
         let _ = self.waker().try_recv();
         self.durable()
     }

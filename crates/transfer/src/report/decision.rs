@@ -80,7 +80,7 @@ pub enum DecisionSubject {
         pack: CompressionMode,
         /// File bytes that were passed to the compressor.
         tried: u64,
-        /// Their size after compression.
+        /// Size of these bytes after compression.
         became: u64,
         /// All confirmed bytes.
         moved: u64,
@@ -225,7 +225,7 @@ pub struct DataSample {
     pub files: u32,
     /// Bytes that were compressed.
     pub bytes: u64,
-    /// Their compressed size per 1,000 bytes.
+    /// Compressed size per 1,000 bytes of the sample.
     pub left: u32,
     /// Bytes per second that one core deflates.
     pub rate: u64,

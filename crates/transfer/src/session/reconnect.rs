@@ -100,9 +100,9 @@ pub(super) enum ReconnectStart {
 /// Use of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReconnectResult {
-    /// It replaces lost connections.
+    /// Replacement of lost connections.
     Replaced,
-    /// It is added to silent ones.
+    /// Addition to connections that are silent.
     Added,
 }
 

@@ -123,7 +123,7 @@ impl UploadCleanup {
             RequestTag::Mode | RequestTag::KeepOwner | RequestTag::KeepGroup => {
                 self.new.on_reply(up, core, what, reply)
             }
-            // They used the handle that was not given.
+            // These requests used a handle that was predicted and not given.
             _ if refused_open => None,
             RequestTag::Write { offset, len } => up.write_answered(core, (offset, len), reply),
             RequestTag::Close => {

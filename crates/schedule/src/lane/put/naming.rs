@@ -62,7 +62,7 @@ impl RenameStage {
             return RenameProgress::Done;
         };
         let keeps = self.new.owner_mut().keep(up, core, &temp);
-        // Their answers decide the next step.
+        // The answers to these requests decide the next step.
         if self.new.set_mode(up, core) || keeps {
             return RenameProgress::Pending;
         }

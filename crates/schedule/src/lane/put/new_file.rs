@@ -23,9 +23,9 @@ pub(in crate::lane) struct WrittenFileInfo {
     temp: Option<Vec<u8>>,
     /// Permission bits that it was created with.
     mode: u32,
-    /// Its permission bits are final.
+    /// The permission bits are final.
     mode_set: bool,
-    /// Its data are durable.
+    /// The data are durable (fsync).
     synced: bool,
     owner: OwnerPreservation,
 }

@@ -1,6 +1,7 @@
 //! Files that are cut over lanes.
 
 mod checkpoints;
+mod ending;
 mod files;
 mod record;
 mod spans;

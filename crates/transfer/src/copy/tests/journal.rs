@@ -48,6 +48,11 @@ impl Stored {
         self.due.map(|(at, ..)| at)
     }
 
+    /// True if a run has left a journal.
+    pub(super) fn exists(&self) -> bool {
+        self.bytes.is_some()
+    }
+
     pub(super) fn durable(&self) -> u64 {
         self.durable
     }

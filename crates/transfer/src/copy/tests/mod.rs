@@ -13,7 +13,8 @@ mod world;
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::pin::pin;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -25,7 +26,7 @@ use self::session::Shape;
 use self::trees::{Form, Trees};
 use self::world::{Shared, SimEdge, World};
 use super::engine::CopyEngine;
-use super::{CopyOptions, CopyRequest, DeltaUse};
+use super::{CopyLocation, CopyOptions, CopyRequest, DeltaUse};
 use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
 
 /// Faults of one seed.
@@ -40,6 +41,7 @@ struct Case {
     seed: u64,
     upload: bool,
     form: Form,
+    target: CopyLocation,
     options: CopyOptions,
     /// Faults, each with the step at which it happens.
     faults: Vec<(u64, SimFault)>,
@@ -108,6 +110,7 @@ impl Case {
             seed,
             upload,
             form,
+            target: form.target(upload),
             options,
             faults,
             between: Vec::new(),
@@ -133,7 +136,7 @@ impl Case {
     fn request(&self) -> CopyRequest {
         CopyRequest {
             sources: vec![self.form.source(self.upload)],
-            target: self.form.target(self.upload),
+            target: self.target.clone(),
             options: self.options.clone(),
         }
     }
@@ -162,11 +165,31 @@ impl Case {
             _ => {}
         };
         let engine = CopyEngine::new(&options, &environment, &progress, &mut events);
-        let mut copy = pin!(engine.into_summary(self.request()));
+        let copy = pin!(engine.into_summary(self.request()));
+        match self.drive(copy) {
+            Some(summary) => End::Over(Box::new(summary)),
+            None => End::Killed,
+        }
+    }
+
+    /// Removes what an interrupted run has left at a local target.
+    fn discard(&mut self) {
+        self.world.borrow_mut().next_run(false);
+        let options = self.options.clone();
+        let environment = SimEdge(Rc::clone(&self.world));
+        let progress = ProgressCounters::default();
+        let mut events = |_: CopyEvent| {};
+        let engine = CopyEngine::new(&options, &environment, &progress, &mut events);
+        let discard = pin!(engine.discard(self.request()));
+        assert!(self.drive(discard).is_some(), "nothing kills it");
+    }
+
+    /// Drives a run to its end, with the faults that are due. Returns `None` if it is killed.
+    fn drive<T>(&mut self, mut run: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         let mut context = Context::from_waker(Waker::noop());
         loop {
-            if let Poll::Ready(summary) = copy.as_mut().poll(&mut context) {
-                return End::Over(Box::new(summary));
+            if let Poll::Ready(result) = run.as_mut().poll(&mut context) {
+                return Some(result);
             }
             loop {
                 if let Some(fault) = self.due_fault() {
@@ -175,7 +198,7 @@ impl Case {
                         self.trees.change(&mut world, nth);
                     }
                     if !self.world.borrow_mut().suffer(fault) {
-                        return End::Killed;
+                        return None;
                     }
                 }
                 if self.world.borrow().is_ready() {
@@ -189,6 +212,16 @@ impl Case {
                 );
             }
         }
+    }
+
+    /// Temporaries of this machine.
+    fn temporaries(&self) -> Vec<String> {
+        let names = self.world.borrow().local.borrow().names();
+        let is_temporary = |path: &String| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            sftp::final_name_in(name.as_bytes()).is_some()
+        };
+        names.into_iter().filter(is_temporary).collect()
     }
 
     fn due_fault(&mut self) -> Option<SimFault> {
@@ -327,4 +360,31 @@ fn copies_stopped_at_an_event_resume() {
         }
     }
     assert!(failed.is_empty(), "stopped at these events: {failed:?}");
+}
+
+/// Temporaries of a target that was named by an absolute path stayed: they were looked for below
+/// the current directory.
+#[test]
+fn a_discarded_copy_leaves_no_temporary() {
+    let mut discarded = 0;
+    for seed in 0..60 {
+        for target in ["dst", "/home/u/dst"] {
+            let mut case = Case::new(seed);
+            case.faults = vec![(1000, SimFault::Killed)];
+            if case.upload {
+                continue;
+            }
+            case.target = CopyLocation::Local(PathBuf::from(target));
+            let is_killed = matches!(case.run(), End::Killed);
+            // A journal is begun once a copy is large enough.
+            let has_journal = case.world.borrow().journal.borrow().exists();
+            if !is_killed || !has_journal || case.temporaries().is_empty() {
+                continue;
+            }
+            case.discard();
+            assert_eq!(case.temporaries(), [""; 0], "seed {seed}, {target}");
+            discarded += 1;
+        }
+    }
+    assert!(discarded > 2, "{discarded} cases had temporaries");
 }

@@ -1,0 +1,284 @@
+//! Ends a file that is cut over lanes: the rename, or the removal of its temporary.
+
+use super::super::assignments::AssignedRole;
+use super::super::job_losses::JobLosses;
+use super::super::queues::QueuedJob;
+use super::super::state::SchedulerState;
+use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
+use crate::{DiskRequest, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
+
+impl SplitFiles {
+    /// Starts the rename: all bytes are there and every part has ended.
+    pub(super) fn name(&mut self, board: &mut SchedulerState, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let shrank = file.end.at.unwrap_or(0) < file.size();
+        if shrank && !file.is_put() {
+            // One lane that opens the file once asks for its size again.
+            return self.do_whole(board, id);
+        }
+        file.stage = SplitStage::Naming;
+        if file.is_kept() {
+            // After the rename, the file is found again only if all ranges were reported.
+            self.tell_written(board);
+        }
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let end = file.end.at.unwrap_or(0);
+        let news = file.tell_up_to(end);
+        let put = file.is_put();
+        if news > 0 {
+            board.tell(LaneEvent::Progress(id, news));
+        }
+        if shrank {
+            let text = "the file was truncated while it was read".to_owned();
+            board.tell(LaneEvent::Warning(id, text));
+        }
+        if put {
+            self.state(board, id, FileState::Written);
+            self.state(board, id, FileState::Closed);
+            self.release(board, id);
+            self.send_finish(board, id);
+            return;
+        }
+        let Some(file) = self.files.get(&id) else {
+            return;
+        };
+        let options = file.options();
+        board.ask_disk(DiskRequest::FinishTarget {
+            job: id,
+            size: end,
+            attributes: options.kept(file.attributes),
+            preserve: options.preserve,
+            fsync: options.fsync || file.sync_before_name(),
+            beyond: options.beyond.clone(),
+        });
+    }
+
+    pub(in super::super) fn send_finish(&self, board: &mut SchedulerState, id: JobId) {
+        let Some(kind) = self.files.get(&id).and_then(SplitFile::finish) else {
+            return;
+        };
+        board.urgent(kind, AssignedRole::Finish(id));
+    }
+
+    pub(in super::super) fn on_finish(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        event: LaneEvent,
+    ) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match event {
+            LaneEvent::State(_, state) if state >= FileState::Synced => {
+                self.state(board, id, state)
+            }
+            LaneEvent::Warning(_, text) => board.tell(LaneEvent::Warning(id, text)),
+            LaneEvent::NotKept(_, parts, why) => board.tell(LaneEvent::NotKept(id, parts, why)),
+            LaneEvent::Belonged(_, owner) => board.tell(LaneEvent::Belonged(id, owner)),
+            LaneEvent::OtherNames(_, names) => board.tell(LaneEvent::OtherNames(id, names)),
+            LaneEvent::Refused(_, found, why) => board.tell(LaneEvent::Refused(id, found, why)),
+            LaneEvent::Abandoned(_) => {
+                file.temp = None;
+                file.write_in_place();
+                file.stage = SplitStage::Cleaning(match file.fault {
+                    Some(_) => AfterDiskClose::Fail,
+                    None => AfterDiskClose::Whole,
+                });
+                self.go_on(board, id);
+            }
+            LaneEvent::Path(_, path) => board.tell(LaneEvent::Path(id, path)),
+            LaneEvent::Done(_) => {
+                self.files.remove(&id);
+                board.tell(LaneEvent::Done(id));
+            }
+            LaneEvent::Failed(..) if file.finish_lost && file.fault.is_none() => {
+                self.anew(board, id)
+            }
+            LaneEvent::Failed(_, fault) => {
+                // The temporary was removed, or the error names it.
+                file.temp = None;
+                file.fault.get_or_insert(fault);
+                file.stage = SplitStage::Cleaning(AfterDiskClose::Fail);
+                self.go_on(board, id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles the check for a temporary whose rename was lost with its lane.
+    pub(in super::super) fn on_checked(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        event: &LaneEvent,
+    ) {
+        match event {
+            LaneEvent::Done(_) => self.send_finish(board, id),
+            LaneEvent::Failed(..) => self.anew(board, id),
+            _ => {}
+        }
+    }
+
+    /// Starts the file over, since the rename of the lost lane may or may not have happened.
+    fn anew(&mut self, board: &mut SchedulerState, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.finish_lost = false;
+        file.temp = None;
+        file.stage = SplitStage::Cleaning(match file.fault {
+            Some(_) => AfterDiskClose::Fail,
+            None => AfterDiskClose::Restart,
+        });
+        self.go_on(board, id);
+    }
+
+    /// Completes a download whose local file has its final name.
+    pub(super) fn on_named(&mut self, board: &mut SchedulerState, id: JobId, renamed: bool) {
+        let Some(file) = self.files.remove(&id) else {
+            return;
+        };
+        self.state(board, id, FileState::Written);
+        self.state(board, id, FileState::Closed);
+        if file.options().fsync {
+            self.state(board, id, FileState::Synced);
+        }
+        if renamed {
+            self.state(board, id, FileState::Renamed);
+        }
+        board.tell(LaneEvent::Done(id));
+    }
+
+    pub(in super::super) fn fail_file(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        fault: JobFailure,
+    ) {
+        if let Some(file) = self.files.get_mut(&id) {
+            // A rename in flight cannot be stopped; its answer decides.
+            file.fail(fault);
+            if let SplitStage::Cleaning(then) = &mut file.stage {
+                *then = AfterDiskClose::Fail;
+            }
+            self.go_on(board, id);
+        }
+    }
+
+    /// Gives up the parts so that one lane copies the whole file.
+    pub(in super::super) fn do_whole(&mut self, board: &mut SchedulerState, id: JobId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.unclaimed = ByteRanges::default();
+            file.stage = SplitStage::GivingUp;
+            self.go_on(board, id);
+        }
+    }
+
+    /// Removes the temporary and closes the file, once no part is running.
+    pub(in super::super) fn clean(&mut self, board: &mut SchedulerState, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let then = match file.fault {
+            Some(_) => AfterDiskClose::Fail,
+            None => AfterDiskClose::Whole,
+        };
+        file.stage = SplitStage::Cleaning(then);
+        if then == AfterDiskClose::Fail && file.stays(board.is_leaving()) {
+            file.temp = None;
+            // Reports ranges that were answered after the cancellation, while running parts ended.
+            self.tell_written(board);
+        }
+        let Some(file) = self.files.get(&id) else {
+            return;
+        };
+        if let Some(path) = file.temporary() {
+            let kind = JobKind::Remove { path };
+            board.urgent(kind, AssignedRole::Clean(id));
+        }
+        self.release(board, id);
+        self.go_on(board, id);
+    }
+
+    /// Handles the answer to the removal of the temporary.
+    pub(in super::super) fn on_cleaned(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        event: LaneEvent,
+    ) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match event {
+            LaneEvent::Done(_) => {}
+            LaneEvent::Failed(_, why) => {
+                let name = file.temporary().unwrap_or(RemotePath(Vec::new()));
+                let name = sftp::printable(&name.0, 4096);
+                let text = format!("cannot remove the temporary file {name}: {}", why.what);
+                match &mut file.fault {
+                    Some(fault) => fault.what.push_str(&format!("; {text}")),
+                    None => board.tell(LaneEvent::Warning(id, text)),
+                }
+            }
+            _ => return,
+        }
+        if let Some(file) = self.files.get_mut(&id) {
+            file.temp = None;
+        }
+        self.go_on(board, id);
+    }
+
+    /// Asks the disk side to close the file.
+    fn release(&self, board: &mut SchedulerState, id: JobId) {
+        if let Some(file) = self.files.get(&id)
+            && file.held
+        {
+            let request = match file.is_put() {
+                true => DiskRequest::CloseSource { job: id },
+                false if file.stays(board.is_leaving()) => DiskRequest::Leave { job: id },
+                false => DiskRequest::Discard { job: id },
+            };
+            board.ask_disk(request);
+        }
+    }
+
+    /// Asks the disk side to close the file of a job that is no longer tracked.
+    pub(in super::super) fn let_go(&self, board: &mut SchedulerState, file: &SplitFile) {
+        let job = file.job.id;
+        board.ask_disk(match file.is_put() {
+            true => DiskRequest::CloseSource { job },
+            false if board.is_leaving() && file.is_kept() => DiskRequest::Leave { job },
+            false => DiskRequest::Discard { job },
+        });
+    }
+
+    pub(super) fn over(&mut self, board: &mut SchedulerState, id: JobId, then: AfterDiskClose) {
+        if self.files.get(&id).is_some_and(|f| f.temp.is_some()) {
+            return;
+        }
+        let Some(mut file) = self.files.remove(&id) else {
+            return;
+        };
+        file.another_name();
+        if let (AfterDiskClose::Fail, Some(fault)) = (then, file.fault) {
+            board.tell(LaneEvent::Failed(id, fault));
+            return;
+        }
+        if file.told > 0 || then == AfterDiskClose::Restart {
+            board.restarted(id);
+        }
+        let queued = QueuedJob {
+            job: file.job,
+            hint: file.hint,
+            losses: JobLosses::one(file.losses > 0),
+            whole: then == AfterDiskClose::Whole,
+        };
+        board.queue(queued, true);
+    }
+}
