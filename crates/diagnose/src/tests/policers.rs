@@ -12,7 +12,7 @@ fn losing(rates: [f64; 4], loss: f64, restrained: Option<f64>) -> Evidence {
             rung.rtt = rung.min_rtt;
         }
     }
-    e.up.rungs[0].restrained = restrained.map(|seen| Restrained {
+    e.up.rungs[0].restrained = restrained.map(|seen| RestrainedLoad {
         rate: 0.6 * rates[0],
         loss: seen,
         expected: loss,
