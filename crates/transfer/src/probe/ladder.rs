@@ -40,7 +40,10 @@ impl ProbeRun<'_> {
             while self.all.channel(*at).is_none() {
                 self.all.open(at.0, self.until())?;
             }
-            let file = self.device(*at, up)?;
+            let opened = self.device(*at, up);
+            let told = matches!(&opened, Err(why) if !why.ends_with(NO_ANSWER));
+            self.device_refused = told && self.all.is_usable(*at);
+            let file = opened?;
             self.all.set_use(*at, purpose(up, file));
         }
         Ok(())
@@ -239,7 +242,8 @@ impl ProbeRun<'_> {
         let one = match self.first_rung(up, first) {
             Ok(Some(rate)) => rate,
             Ok(None) => return Ok(()),
-            Err(why) if why.starts_with("/dev/") => {
+            // The other direction may be open, and the findings so far are complete.
+            Err(why) if self.device_refused => {
                 let what = if up { "uploads" } else { "downloads" };
                 self.e.unseen.push(format!("{what}: {why}"));
                 return Ok(());
