@@ -158,6 +158,10 @@ impl LadderEvidence<'_> {
             }
             Limiter::ReceiveBuffer if !flat => Some(self.buffer(Cause::ReceiveBuffer)),
             Limiter::ServerWindow if !flat && self.channels_help() => Some(self.channel_window()),
+            // A connection that has found a policer's rate loses few packets from then on.
+            _ if self.scales() && self.is_policed() && self.has_bucket_for_each() => {
+                self.policed_below().or_else(|| Some(self.flow_cap()))
+            }
             _ if self.scales() => Some(self.flow_cap()),
             _ => None,
         }

@@ -119,7 +119,7 @@ impl LadderEvidence<'_> {
         }))
     }
 
-    fn has_bucket_for_each(&self) -> bool {
+    pub(super) fn has_bucket_for_each(&self) -> bool {
         let Some(two) = self.ladder.rung(2, 1) else {
             return false;
         };
