@@ -201,8 +201,20 @@ fn a_small_amount_of_data_is_the_reason_for_a_measurement_that_is_missing() {
         .dir
         .add_host_at("far", &scene.peer, proxy.port());
     let result = measured(&scene, &["--time", "6s", "--data", "100k"], "far");
-    let diagnosis = result["diagnosis"].to_string();
-    assert!(diagnosis.contains("--data"), "{diagnosis}");
+    // The server is quick: a proxy answers for it in TCP.
+    let verdict = result["diagnosis"]["verdict"].as_str().expect("a verdict");
+    assert!(
+        verdict.starts_with("Unsure: no transfer could be measured (uploads over 1 connection"),
+        "{result:#}"
+    );
+    assert!(verdict.contains("--data"), "{verdict}");
+    let rtt = result["evidence"]["idle"]["low"].as_f64();
+    assert!(rtt >= Some(0.06), "{result:#}");
+    let unseen = result["diagnosis"]["unseen"].to_string();
+    assert!(
+        unseen.contains("a proxy on the way seems to end TCP"),
+        "{unseen}"
+    );
     assert!(
         result["evidence"]["marks"]["marks"]
             .as_array()
@@ -273,19 +285,21 @@ fn an_account_without_devices_and_commands_is_measured_with_a_small_file() {
     let Some(scene) = Scene::with(builder) else {
         return;
     };
-    let config = scene.client.dir.config().display().to_string();
-    let run = doctor(&scene, &["--json", "-F", &config, "--time", "5s"]);
-    let outcome = run.arg("peer").run().expect_code(1);
-    let alone: serde_json::Value = serde_json::from_str(&outcome.out()).expect("JSON");
-    let verdict = alone["diagnosis"]["verdict"].to_string();
-    assert!(
-        verdict.contains("cannot open /dev/null on the server: "),
-        "{verdict}"
-    );
+    let alone = measured(&scene, &["--time", "5s"], "peer");
+    let verdict = alone["diagnosis"]["verdict"].as_str().expect("a verdict");
+    let reason =
+        "Unsure: no transfer could be measured (uploads: cannot open /dev/null on the server: ";
+    assert!(verdict.starts_with(reason), "{verdict}");
     assert!(
         verdict.contains("name a directory (HOST:PATH)"),
         "{verdict}"
     );
+    let unseen = alone["diagnosis"]["unseen"].to_string();
+    assert!(
+        unseen.contains("downloads: cannot open /dev/zero on the server: "),
+        "{unseen}"
+    );
+    assert!(unseen.contains("no command could be run there"), "{unseen}");
     let with = measured(&scene, &["--time", "8s"], "peer:/in");
     for way in ["up", "down"] {
         assert!(!rungs(&with, way).is_empty(), "{with:#}");
@@ -294,4 +308,59 @@ fn an_account_without_devices_and_commands_is_measured_with_a_small_file() {
     assert!(unseen.contains("no command could be run there"), "{unseen}");
     let left = longhaul_tests::names_in(&root.path().join("in"));
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// Measures a server that is not OpenSSH's, and asserts what it cannot tell and what it can.
+#[track_caller]
+fn assert_other_server_is_measured(kind: PeerKind) {
+    let Some(scene) = Scene::start(kind).filter(|_| !is_scp()) else {
+        return;
+    };
+    let result = measured(&scene, &["--time", "10s"], "peer");
+    let diagnosis = &result["diagnosis"];
+    for way in ["up", "down"] {
+        let one = rungs(&result, way).first();
+        let rate = one.and_then(|one| one["rate"].as_f64());
+        let reason = match way {
+            "up" => "uploads",
+            _ => "downloads",
+        };
+        let unseen = diagnosis["unseen"].to_string();
+        // Servers with a file system of their own have no devices, and say so.
+        assert!(
+            rate > Some(0.0) || unseen.contains(reason),
+            "{kind:?}: {result:#}"
+        );
+    }
+    let unseen = diagnosis["unseen"].to_string();
+    assert!(
+        unseen.contains("commands are only run on OpenSSH's server"),
+        "{kind:?}: {unseen}"
+    );
+    assert!(
+        result["evidence"]["idle"]["low"].as_f64() > Some(0.0),
+        "{result:#}"
+    );
+    let verdict = diagnosis["verdict"].as_str().expect("a verdict");
+    assert!(!verdict.contains("Incomplete"), "{kind:?}: {verdict}");
+}
+
+#[test]
+fn dropbear_is_measured_and_what_it_cannot_tell_is_listed() {
+    assert_other_server_is_measured(PeerKind::Dropbear);
+}
+
+#[test]
+fn paramiko_is_measured_and_what_it_cannot_tell_is_listed() {
+    assert_other_server_is_measured(PeerKind::Paramiko);
+}
+
+#[test]
+fn asyncssh_is_measured_and_what_it_cannot_tell_is_listed() {
+    assert_other_server_is_measured(PeerKind::Asyncssh);
+}
+
+#[test]
+fn a_go_server_is_measured_and_what_it_cannot_tell_is_listed() {
+    assert_other_server_is_measured(PeerKind::Go);
 }

@@ -99,8 +99,8 @@ pub struct LadderRung {
     pub repeated: Option<f64>,
     /// The second measurement fell as well.
     pub fell_again: bool,
-    /// The same connection below the rate at which it lost packets.
-    pub restrained: Option<Restrained>,
+    /// Load of the same connection below the rate at which it lost packets.
+    pub restrained: Option<RestrainedLoad>,
     /// Lowest round trip.
     pub min_rtt: f64,
     /// Smoothed round trip under this load.
@@ -136,7 +136,7 @@ pub struct LadderRung {
     /// Duplicate acknowledgements of data that was sent twice in vain (`tcpi_dsack_dups`), per
     /// retransmitted segment.
     pub spurious: f64,
-    /// The same, per segment sent.
+    /// Duplicate acknowledgements of data that was sent twice in vain, per segment sent.
     pub vain: f64,
     /// Segments per second that the sender of an upload received: acknowledgements.
     pub acknowledgements: f64,
@@ -148,7 +148,7 @@ pub struct LadderRung {
 /// of a policer end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Restrained {
+pub struct RestrainedLoad {
     /// Rate that passed.
     pub rate: f64,
     /// Share of lost segments.

@@ -21,7 +21,7 @@ mod verdict;
 pub use cause::{Cause, Remedy, RemedyActor};
 pub use evidence::{
     DscpMeasurement, DscpMeasurements, Evidence, LadderRung, MachineFacts, MinMedianMax,
-    Restrained, SmallFileRate, TcpPath, ThroughputLadder, TimedLoginStep, TransferStall,
+    RestrainedLoad, SmallFileRate, TcpPath, ThroughputLadder, TimedLoginStep, TransferStall,
 };
 pub use finding::{Certainty, DataDirection, Finding};
 pub use finished::{FinishedTransfer, explain};

@@ -33,7 +33,8 @@ const SMALL_SEGMENT: u32 = 1_380;
 const SLOWER: f64 = 0.8;
 /// Rate of a class, as a share of the unmarked one, below which the class is slowed down.
 const MARKED: f64 = 0.7;
-/// The same with fewer pairs than [`PAIRS`], which leaves the finding unsure.
+/// Rate of a class with fewer pairs than [`PAIRS`], as a share of the unmarked one, below which the
+/// class is slowed down. The finding is unsure.
 const FEW_PAIRS_MARKED: f64 = 0.4;
 /// Difference between unmarked measurements, and of other classes from them, that is none.
 const STEADY: f64 = 0.15;

@@ -45,8 +45,6 @@ const OFTEN: f64 = 0.002;
 const GROWS: f64 = 1.5;
 /// Fall of the rate after a burst.
 const FALL: f64 = 0.67;
-/// Seconds that a burst lasts at least if nothing else shows a shaper.
-const MOMENT: f64 = 0.3;
 /// Rate of one core's cipher, as a share of the measured one, at which the cipher is the limit.
 const CIPHER: f64 = 1.4;
 
@@ -160,6 +158,10 @@ impl LadderEvidence<'_> {
             }
             Limiter::ReceiveBuffer if !flat => Some(self.buffer(Cause::ReceiveBuffer)),
             Limiter::ServerWindow if !flat && self.channels_help() => Some(self.channel_window()),
+            // A connection that has found a policer's rate loses few packets from then on.
+            _ if self.scales() && self.is_policed() && self.has_bucket_for_each() => {
+                self.policed_below().or_else(|| Some(self.flow_cap()))
+            }
             _ if self.scales() => Some(self.flow_cap()),
             _ => None,
         }
@@ -241,12 +243,9 @@ impl LadderEvidence<'_> {
         // Without a second burst other traffic may have begun, and on a short path the end of a
         // queue in this machine looks alike.
         let long = self.one.min_rtt > SHORT;
-        // On a busy machine a load is faster for a moment, and then waits for its turn.
-        let moment = (self.one.burst as f64) < MOMENT * before;
         let certainty = match (self.one.fell_again, long) {
             (true, true) => Certainty::Sure,
             (false, false) => return None,
-            _ if moment => return None,
             _ => Certainty::Likely,
         };
         let evidence = format!(

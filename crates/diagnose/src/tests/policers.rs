@@ -12,7 +12,7 @@ fn losing(rates: [f64; 4], loss: f64, restrained: Option<f64>) -> Evidence {
             rung.rtt = rung.min_rtt;
         }
     }
-    e.up.rungs[0].restrained = restrained.map(|seen| Restrained {
+    e.up.rungs[0].restrained = restrained.map(|seen| RestrainedLoad {
         rate: 0.6 * rates[0],
         loss: seen,
         expected: loss,
@@ -101,4 +101,29 @@ fn a_reason_is_named_if_no_transfer_was_measured() {
         verdict.starts_with("Unsure: no transfer could be measured (uploads over 1 connection: "),
         "{verdict}"
     );
+}
+
+/// An upload at 60 ms lost 7 % in slow start and nothing later, and was called capped.
+#[test]
+fn a_connection_that_has_found_its_policers_rate_is_policed() {
+    let mut e = losing([2.46e6, 4.9e6, 9.6e6, 19e6], 0.0, None);
+    let one = &mut e.up.rungs[0];
+    one.loss_ever = 0.073;
+    one.restrained = Some(RestrainedLoad {
+        rate: 1.48e6,
+        loss: 0.0,
+        expected: 0.073,
+    });
+    let found = diagnose(&e).findings;
+    let up = found
+        .iter()
+        .find(|f| f.direction == Some(DataDirection::Upload));
+    let up = up.expect("a finding");
+    assert_eq!(up.cause, Cause::FlowPolicer, "{found:#?}");
+    // Losses below the rate, or a queue, are no policer's.
+    e.up.rungs[0].rtt = 1.3 * e.up.rungs[0].min_rtt;
+    let found = diagnose(&e).findings;
+    let policed =
+        |f: &Finding| f.direction == Some(DataDirection::Upload) && f.cause == Cause::FlowPolicer;
+    assert!(!found.iter().any(policed), "{found:#?}");
 }

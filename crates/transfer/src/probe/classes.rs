@@ -49,6 +49,10 @@ impl ProbeRun<'_> {
     pub(super) fn marks(&mut self) -> Result<(), String> {
         let slice = self.slice_share();
         if !self.can_mark() {
+            if self.e.tcp.is_none() {
+                let why = "DSCP classes: the packets of this machine do not reach the server";
+                self.e.unseen.push(why.to_owned());
+            }
             return Ok(());
         }
         if self.e.up.rungs.is_empty() {

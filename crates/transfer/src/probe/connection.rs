@@ -122,6 +122,8 @@ pub(super) struct ProbeConnections {
     /// Round trip to the host, for connections without TCP counters: through a jump host or a
     /// program.
     carried_rtt: Duration,
+    /// TCP ends before the host, so that its counters are those of another path.
+    tcp_ends_early: bool,
     turned: Instant,
 }
 
@@ -135,6 +137,7 @@ impl ProbeConnections {
             events: Events::with_capacity(64),
             all: Vec::new(),
             carried_rtt: Duration::ZERO,
+            tcp_ends_early: false,
             turned: Instant::now(),
         })
     }
@@ -175,7 +178,28 @@ impl ProbeConnections {
 
     pub(super) fn sample(&self, connection: usize) -> LinkSample {
         let found = self.all.get(connection);
-        found.map(|c| c.link.sample()).unwrap_or_default()
+        found
+            .map(|c| c.sample(self.tcp_ends_early))
+            .unwrap_or_default()
+    }
+
+    /// Leaves TCP's counters out from now on: they end at a proxy on the way.
+    pub(super) fn leave_tcp_out(&mut self) {
+        self.tcp_ends_early = true;
+    }
+
+    /// Round trip of a request that sshd answers by itself; `None` without an answer.
+    pub(super) fn echo(&mut self, connection: usize, until: Instant) -> Option<Duration> {
+        let link = &mut self.all.get_mut(connection)?.link;
+        let (before, sent) = (link.alive_answers(), Instant::now());
+        if !link.ask_alive() {
+            return None;
+        }
+        let answered = self.wait(until, |all| {
+            let answers = all.all.get(connection)?.link.alive_answers();
+            (answers > before).then(|| sent.elapsed())
+        });
+        answered.ok()
     }
 
     pub(super) fn channel(&self, at: ChannelIndex) -> Option<&ProbeChannel> {
@@ -350,10 +374,10 @@ impl ProbeConnections {
         let since = now.saturating_duration_since(self.turned);
         self.turned = now;
         let mut more = false;
-        let carried = self.carried_rtt;
+        let (carried, hidden) = (self.carried_rtt, self.tcp_ends_early);
         for connection in &mut self.all {
             if connection.lost.is_none() {
-                match connection.turn(now, since, carried) {
+                match connection.turn(now, since, carried, hidden) {
                     Ok(busy) => more |= busy,
                     Err(why) => connection.lost = Some(why),
                 }
@@ -413,8 +437,24 @@ impl ProbeConnection {
         }
     }
 
-    /// Returns true if more can be moved at once. `carried` is the round trip without TCP counters.
-    fn turn(&mut self, now: Instant, since: Duration, carried: Duration) -> Result<bool, String> {
+    /// Counters of the connection. Those of TCP are `hidden` if they end before the host.
+    fn sample(&self, hidden: bool) -> LinkSample {
+        let sample = self.link.sample();
+        LinkSample {
+            tcp: sample.tcp.filter(|_| !hidden),
+            ..sample
+        }
+    }
+
+    /// Returns true if more can be moved at once. `carried` is the round trip without TCP counters,
+    /// which may be `hidden`.
+    fn turn(
+        &mut self,
+        now: Instant,
+        since: Duration,
+        carried: Duration,
+        hidden: bool,
+    ) -> Result<bool, String> {
         let mut events = Vec::new();
         let lost = |e: crate::session::LinkError| e.into_words();
         let more = self.link.receive(now, &mut events).map_err(lost)?;
@@ -422,7 +462,7 @@ impl ProbeConnection {
             self.handle(event)?;
         }
         self.link.handle_timeout(now).map_err(lost)?;
-        let sample = self.link.sample();
+        let sample = self.sample(hidden);
         if let Some(tcp) = sample.tcp {
             let under_way = u64::from(tcp.unacked) * u64::from(tcp.snd_mss);
             let passed = tcp.bytes_acked + tcp.bytes_received + under_way;

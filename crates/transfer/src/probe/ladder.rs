@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::{LadderRung, Restrained};
+use diagnose::{LadderRung, RestrainedLoad};
 
 use super::connection::{ChannelIndex, ChannelUse, NO_ANSWER};
 use super::load::{LoadResult, ProbeLoad};
@@ -40,7 +40,10 @@ impl ProbeRun<'_> {
             while self.all.channel(*at).is_none() {
                 self.all.open(at.0, self.until())?;
             }
-            let file = self.device(*at, up)?;
+            let opened = self.device(*at, up);
+            let told = matches!(&opened, Err(why) if !why.ends_with(NO_ANSWER));
+            self.device_refused = told && self.all.is_usable(*at);
+            let file = opened?;
             self.all.set_use(*at, purpose(up, file));
         }
         Ok(())
@@ -205,7 +208,7 @@ impl ProbeRun<'_> {
 
     /// Loss of a connection that is held below the rate at which it lost packets, if that can be
     /// told in a reasonable time: a policer drops nothing then, and random loss stays.
-    fn restrained(&mut self, rung: &LadderRung) -> Result<Option<Restrained>, String> {
+    fn restrained(&mut self, rung: &LadderRung) -> Result<Option<RestrainedLoad>, String> {
         let queued = rung.rtt > 1.25 * rung.min_rtt + 0.005;
         let loss = rung.loss.max(rung.loss_ever);
         if self.e.tcp.is_none() || queued || loss < RESTRAINED_LOSS {
@@ -224,7 +227,7 @@ impl ProbeRun<'_> {
         self.all.limit_rate((1, 0), Some(rate));
         let result = self.load(&[(1, 0)], true, share.max(RESTRAINED_SHARES.0));
         self.all.limit_rate((1, 0), None);
-        Ok(result?.rung.map(|held| Restrained {
+        Ok(result?.rung.map(|held| RestrainedLoad {
             rate: held.rate,
             loss: held.loss,
             expected: loss,
@@ -239,7 +242,8 @@ impl ProbeRun<'_> {
         let one = match self.first_rung(up, first) {
             Ok(Some(rate)) => rate,
             Ok(None) => return Ok(()),
-            Err(why) if why.starts_with("/dev/") => {
+            // The other direction may be open, and the findings so far are complete.
+            Err(why) if self.device_refused => {
                 let what = if up { "uploads" } else { "downloads" };
                 self.e.unseen.push(format!("{what}: {why}"));
                 return Ok(());

@@ -25,6 +25,10 @@ const LONGEST_TIME: f64 = 75.0;
 pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 /// Round trips measured on the idle path.
 const PINGS: usize = 12;
+/// Answers of sshd itself that are measured.
+const ECHOES: usize = 4;
+/// Start of the reason for which TCP's counters are missing.
+const COUNTERS: &str = "TCP's counters";
 /// Time for measuring one cipher on this machine.
 const CIPHER_TIME: Duration = Duration::from_millis(30);
 
@@ -117,6 +121,7 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
         bytes: 0,
         unusable: None,
         stand_in: None,
+        device_refused: false,
     };
     run.e.expected = options.expected;
     match over {
@@ -248,6 +253,8 @@ pub(super) struct ProbeRun<'a> {
     unusable: Option<String>,
     /// File in the user's directory that takes the place of missing devices.
     pub(super) stand_in: Option<Vec<u8>>,
+    /// The server refused the device of a load, and answers other requests.
+    pub(super) device_refused: bool,
 }
 
 /// First channel of the first connection, which carries no load.
@@ -353,16 +360,19 @@ impl ProbeRun<'_> {
             }
         }
         let answer = median(&mut answers);
+        let echo = self.echo(answer)?;
+        self.find_tcp_end(echo);
         let tcp = self.all.sample(0).tcp;
         // Through a jump host or a proxy the answers tell the round trip.
         let direct = tcp.filter(|tcp| !tcp.min_rtt.is_zero());
-        let (low, middle, high) = match direct {
-            Some(tcp) => (
+        let (low, middle, high) = match (direct, echo) {
+            (Some(tcp), _) => (
                 tcp.min_rtt.as_secs_f64(),
                 median(&mut rtts),
                 rtts.iter().copied().fold(0.0, f64::max),
             ),
-            None => {
+            (None, Some(echo)) => (echo.low, echo.median, echo.high),
+            (None, None) => {
                 let low = answers.iter().copied().fold(f64::INFINITY, f64::min);
                 (low, answer, answers.iter().copied().fold(0.0, f64::max))
             }
@@ -379,21 +389,66 @@ impl ProbeRun<'_> {
             median: middle.min(answer),
             high,
         });
-        match tcp {
-            Some(tcp) => {
-                self.e.server_answer = direct.map(|_| (answer - low).max(0.0));
-                self.e.tcp = Some(TcpPath {
-                    timestamps: tcp.options & 1 != 0,
-                    sack: tcp.options & 2 != 0,
-                    window_scaling: tcp.options & 4 != 0,
-                    mss: tcp.snd_mss,
-                });
-            }
-            None => self.e.unseen.push(
-                "TCP's counters: the connection runs through a jump host or a program".to_owned(),
-            ),
+        // sshd's own answers tell what its SFTP server adds, also where TCP tells nothing.
+        let trip = echo.map(|echo| echo.median.max(low));
+        let trip = trip.or_else(|| direct.map(|_| low));
+        self.e.server_answer = trip.map(|trip| (answer - trip).max(0.0));
+        self.e.tcp = tcp.map(|tcp| TcpPath {
+            timestamps: tcp.options & 1 != 0,
+            sack: tcp.options & 2 != 0,
+            window_scaling: tcp.options & 4 != 0,
+            mss: tcp.snd_mss,
+        });
+        let told = self.e.unseen.iter().any(|why| why.starts_with(COUNTERS));
+        if tcp.is_none() && !told {
+            self.e.unseen.push(format!(
+                "{COUNTERS}: the connection runs through a jump host or a program"
+            ));
         }
         Ok(())
+    }
+
+    /// Round trips of requests that sshd answers by itself, if the SFTP server's answers take
+    /// clearly longer than TCP's round trip or nothing else tells it.
+    fn echo(&mut self, answer: f64) -> Result<Option<MinMedianMax>, String> {
+        let tcp = self.all.sample(0).tcp.map(|tcp| tcp.min_rtt.as_secs_f64());
+        if tcp.is_some_and(|tcp| answer < later_than(tcp)) {
+            return Ok(None);
+        }
+        let mut trips = Vec::new();
+        let most = Duration::from_secs_f64((3.0 * answer + 0.5).min(PATIENCE.as_secs_f64()));
+        while trips.len() < ECHOES {
+            self.step("idle round trip")?;
+            // Some servers leave requests that they do not know without an answer.
+            match self.all.echo(0, Instant::now() + most) {
+                Some(trip) => trips.push(trip.as_secs_f64()),
+                None => break,
+            }
+        }
+        Ok((!trips.is_empty()).then(|| MinMedianMax {
+            median: median(&mut trips),
+            low: trips.iter().copied().fold(f64::INFINITY, f64::min),
+            high: trips.iter().copied().fold(0.0, f64::max),
+        }))
+    }
+
+    /// Leaves TCP's counters out if sshd itself is never as near as TCP's other end: a proxy ends
+    /// TCP on the way.
+    fn find_tcp_end(&mut self, echo: Option<MinMedianMax>) {
+        let tcp = self.all.sample(0).tcp.map(|tcp| tcp.min_rtt.as_secs_f64());
+        let Some((tcp, echo)) = tcp.zip(echo) else {
+            return;
+        };
+        if echo.low < later_than(tcp) {
+            return;
+        }
+        self.all.leave_tcp_out();
+        self.e.unseen.push(format!(
+            "{COUNTERS}: TCP's other end is {:.1} ms away and sshd {:.1} ms, so that a proxy on the \
+             way seems to end TCP",
+            tcp * 1e3,
+            echo.low * 1e3
+        ));
     }
 
     /// Facts about both ends.
@@ -503,6 +558,12 @@ impl ProbeRun<'_> {
         self.unusable = Some(why.clone());
         Err(why)
     }
+}
+
+/// Time in seconds from which on an answer comes from farther away than `rtt`: an idle server needs
+/// less than 10 ms for one, and a round trip varies.
+fn later_than(rtt: f64) -> f64 {
+    1.5 * rtt + 0.01
 }
 
 /// Rate of a cipher on one core of this machine; `None` for one with a separate MAC.

@@ -1,5 +1,8 @@
 //! Turns counters of loaded connections into a rung of the ladder.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, Instant};
 
 use diagnose::LadderRung;
@@ -24,6 +27,10 @@ const HELD_UP: f64 = 0.6;
 const FEW: u64 = 2000;
 /// Fall of the rate that a burst ends with.
 const FALL: f64 = 1.5;
+/// Seconds of a part in which a burst is looked for, at least. A burst has two parts. Linux hands
+/// out the processor time of a group in periods of 100 ms (`cpu.max`), so that a load on a machine
+/// that becomes busy slows down after a period or two as behind a shaper.
+const MOMENT: f64 = 0.2;
 
 /// Bytes in a segment of Ethernet with TCP timestamps.
 const USUAL_SEGMENT: f64 = 1448.0;
@@ -50,6 +57,9 @@ struct LoadCounters {
     silent: Duration,
 }
 
+/// Counters and their time.
+type LoadMark = (Instant, LoadCounters);
+
 /// Samples a load while it runs.
 pub(super) struct LoadSampler {
     up: bool,
@@ -57,7 +67,7 @@ pub(super) struct LoadSampler {
     connections: Vec<usize>,
     start: Instant,
     length: Duration,
-    marks: Vec<(Instant, LoadCounters)>,
+    marks: Vec<LoadMark>,
     rtts: Vec<(Instant, f64)>,
     windows: Option<(u64, u64)>,
     held: Vec<(Instant, u64)>,
@@ -173,7 +183,7 @@ impl LoadSampler {
             let again = to.1.retransmitted.saturating_sub(from.1.retransmitted);
             again > sent / FEW
         });
-        let growth = growth(&self.rates());
+        let growth = growth(&rates(&self.marks, self.up));
         let grows = growth > GROWING && !lost;
         let waits = growth < HELD_UP && !self.up;
         !grows && !waits
@@ -257,52 +267,18 @@ impl LoadSampler {
         let min_rtt = self.connections.iter().filter_map(|c| all.sample(*c).tcp);
         let min_rtt = min_rtt.map(|tcp| tcp.min_rtt.as_secs_f64());
         let min_rtt = min_rtt.min_by(f64::total_cmp).unwrap_or(carried);
-        let seconds = now.saturating_duration_since(self.start).as_secs_f64();
-        // A short burst ends within one part.
-        self.divide(now, PARTS * FINER / 2);
-        let short_burst = self.burst(&self.rates());
-        self.divide(now, PARTS);
+        let length = now.saturating_duration_since(self.start);
+        let seconds = length.as_secs_f64();
+        let (before_burst, burst) = lasting_burst(&self.marks, now, min_rtt, self.up);
+        self.marks = divided(&self.marks, now, PARTS);
         if self.marks.len() <= LEAST_PARTS || seconds < LEAST_TRIPS * min_rtt {
             return None;
         }
-        let middle = self.start + now.saturating_duration_since(self.start) / 2;
-        let rates = self.rates();
-        let plateau = self.marks.len() / 2;
-        let (from, to) = (self.marks.get(plateau)?, self.marks.last()?);
-        let over = to.0.saturating_duration_since(from.0).as_secs_f64();
-        if over <= 0.0 {
-            return None;
-        }
-        let (was, is) = (&from.1, &to.1);
-        let share = |part: Duration, was: Duration| {
-            let busy = is.busy.saturating_sub(was_busy(from)).as_secs_f64();
-            match busy > 0.0 {
-                true => part.saturating_sub(was).as_secs_f64() / busy,
-                false => 0.0,
-            }
-        };
-        let again = is.retransmitted.saturating_sub(was.retransmitted) as f64;
-        let vain = is.vain.saturating_sub(was.vain) as f64;
-        let segments = is.segments.saturating_sub(was.segments).max(1) as f64;
-        let growth = growth(&rates);
-        let rate = match growth > GROWING && again * FEW as f64 <= segments {
-            // The end of a measurement that was too short is closest to the plateau.
-            true => last_third(&rates),
-            false => is.moved.saturating_sub(was.moved) as f64 / over,
-        };
-        let ticks = was.ticks.zip(is.ticks).map(|(a, b)| {
-            let (idle, of) = (b.0.saturating_sub(a.0), b.1.saturating_sub(a.1));
-            idle as f64 / of.max(1) as f64
-        });
+        let middle = self.start + length / 2;
+        let rates = rates(&self.marks, self.up);
+        let plateau = LoadPlateau::of(&self.marks)?;
         let rtt = median(&mut later(&self.rtts, middle)).max(min_rtt.min(carried));
-        let loss = self.loss(from, to, rtt);
-        let loss_ever = self.loss(self.marks.first()?, to, rtt);
-        let window = self.channels.first().map_or(0, |at| all.window(*at).0);
-        let (before_burst, burst) = match self.burst(&rates) {
-            (None, _) => short_burst,
-            found => found,
-        };
-        let per_channel = self.channels.len().max(1) as f64;
+        let rate = plateau.rate(&rates);
         Some(LadderRung {
             connections: self.connections.len() as u32,
             channels: (self.channels.len() / self.connections.len().max(1)) as u32,
@@ -313,50 +289,19 @@ impl LoadSampler {
             burst,
             min_rtt,
             rtt,
-            loss,
-            loss_ever,
-            rwnd_limited: share(is.rwnd, was.rwnd),
-            sndbuf_limited: share(is.sndbuf, was.sndbuf),
-            window_blocked: is.blocked.saturating_sub(was.blocked).as_secs_f64()
-                / over
-                / per_channel,
-            window,
+            loss: self.loss(plateau.from, plateau.to, rtt),
+            loss_ever: self.loss(self.marks.first()?, plateau.to, rtt),
+            window: self.channels.first().map_or(0, |at| all.window(*at).0),
             peer_window: self.windows,
             held: median_of(&mut later(&self.held, middle)),
-            silent: is.silent.saturating_sub(was.silent).as_secs_f64() / over,
-            cpu: is.cpu.saturating_sub(was.cpu).as_secs_f64() / over,
-            wanted_cpu: match (was.wanted, is.wanted) {
-                (Some(was), Some(is)) => is.saturating_sub(was).as_secs_f64() / over,
-                _ => 0.0,
-            },
-            idle: ticks,
             slow_start: self.up && self.slow_start && self.grows(middle),
-            reordered: is.reordered.saturating_sub(was.reordered) as f64 / segments,
-            spurious: vain / again.max(1.0),
-            vain: vain / segments,
-            acknowledgements: match self.up {
-                true => is.acknowledgements.saturating_sub(was.acknowledgements) as f64 / over,
-                false => 0.0,
-            },
-            growth,
-            ..LadderRung::default()
+            growth: growth(&rates),
+            ..plateau.shares(self.up, self.channels.len())
         })
     }
 
-    /// Rates between the samples.
-    fn rates(&self) -> Vec<f64> {
-        let rate = |pair: &[(Instant, LoadCounters)]| match pair {
-            [a, b] => {
-                let over = b.0.saturating_duration_since(a.0).as_secs_f64();
-                (over > 0.002).then(|| passed(&a.1, &b.1, self.up) as f64 / over)
-            }
-            _ => None,
-        };
-        self.marks.windows(2).filter_map(rate).collect()
-    }
-
     /// Share of lost segments between two samples.
-    fn loss(&self, from: &(Instant, LoadCounters), to: &(Instant, LoadCounters), rtt: f64) -> f64 {
+    fn loss(&self, from: &LoadMark, to: &LoadMark, rtt: f64) -> f64 {
         let over = to.0.saturating_duration_since(from.0).as_secs_f64();
         let (was, is) = (&from.1, &to.1);
         let segments = is.segments.saturating_sub(was.segments).max(1) as f64;
@@ -382,43 +327,146 @@ impl LoadSampler {
         let ends = late.first().zip(late.last());
         ends.is_some_and(|(first, last)| *last > first + first / 4)
     }
+}
 
-    /// Keeps one sample for each of so many parts of the time until `end`.
-    fn divide(&mut self, end: Instant, parts: usize) {
-        let part = end.saturating_duration_since(self.start) / parts.max(1) as u32;
-        let mut due = self.start;
-        let last = self.marks.len().saturating_sub(1);
-        let mut at = 0;
-        self.marks.retain(|mark| {
-            let keep = mark.0 >= due && mark.0 + part / 2 < end || at == last;
-            at += 1;
-            if keep {
-                due += part;
-            }
-            keep
-        });
+/// Plateau of a load: its second half, after slow start.
+struct LoadPlateau<'a> {
+    from: &'a LoadMark,
+    to: &'a LoadMark,
+    /// Seconds between the two.
+    over: f64,
+}
+
+impl<'a> LoadPlateau<'a> {
+    /// Returns the second half of a load; `None` if it has no length.
+    fn of(marks: &'a [LoadMark]) -> Option<Self> {
+        let (from, to) = (marks.get(marks.len() / 2)?, marks.last()?);
+        let over = to.0.saturating_duration_since(from.0).as_secs_f64();
+        (over > 0.0).then_some(Self { from, to, over })
     }
 
-    /// Returns the rate before a lasting fall, and the bytes that passed until then.
-    fn burst(&self, rates: &[f64]) -> (Option<f64>, u64) {
-        let late = rates.get(rates.len() * 2 / 3..).unwrap_or_default();
-        let high = late.iter().copied().fold(0.0, f64::max);
-        let fast = |rate: &f64| *rate > FALL * high;
-        // Slow start comes first, and the burst may have dips.
-        let (Some(early), Some(last)) = (rates.iter().position(fast), rates.iter().rposition(fast))
-        else {
-            return (None, 0);
-        };
-        let end = last + 1;
-        let burst = rates.get(early..end).unwrap_or_default();
-        let mean = burst.iter().sum::<f64>() / burst.len().max(1) as f64;
-        if burst.len() < 2 || high <= 0.0 || !fast(&mean) || end >= rates.len() * 2 / 3 {
-            return (None, 0);
+    /// Growth of a counter.
+    fn grown(&self, counter: fn(&LoadCounters) -> u64) -> f64 {
+        counter(&self.to.1).saturating_sub(counter(&self.from.1)) as f64
+    }
+
+    /// Growth of a counter of time, in seconds.
+    fn spent(&self, counter: fn(&LoadCounters) -> Duration) -> f64 {
+        let spent = counter(&self.to.1).saturating_sub(counter(&self.from.1));
+        spent.as_secs_f64()
+    }
+
+    /// Bytes per second. `rates` are those between the samples of the whole load.
+    fn rate(&self, rates: &[f64]) -> f64 {
+        let again = self.grown(|c| c.retransmitted) as u64;
+        let segments = self.grown(|c| c.segments) as u64;
+        match growth(rates) > GROWING && again * FEW <= segments {
+            // The end of a measurement that was too short is closest to the plateau.
+            true => last_third(rates),
+            false => self.grown(|c| c.moved) / self.over,
         }
-        let start = self.marks.first().map_or(0, |mark| mark.1.moved);
-        let passed = self.marks.get(end).map_or(0, |mark| mark.1.moved);
-        (Some(mean), passed.saturating_sub(start))
     }
+
+    /// Returns a rung with the shares of time and of segments that follow from the counters alone.
+    fn shares(&self, up: bool, channels: usize) -> LadderRung {
+        let busy = self.spent(|c| c.busy);
+        let of_busy = |part: f64| match busy > 0.0 {
+            true => part / busy,
+            false => 0.0,
+        };
+        let again = self.grown(|c| c.retransmitted);
+        let vain = self.grown(|c| c.vain);
+        let segments = self.grown(|c| c.segments).max(1.0);
+        let idle = self.from.1.ticks.zip(self.to.1.ticks).map(|(a, b)| {
+            let (idle, of) = (b.0.saturating_sub(a.0), b.1.saturating_sub(a.1));
+            idle as f64 / of.max(1) as f64
+        });
+        let blocked = self.spent(|c| c.blocked) / self.over;
+        let wanted = self.from.1.wanted.zip(self.to.1.wanted);
+        LadderRung {
+            rwnd_limited: of_busy(self.spent(|c| c.rwnd)),
+            sndbuf_limited: of_busy(self.spent(|c| c.sndbuf)),
+            window_blocked: blocked / channels.max(1) as f64,
+            silent: self.spent(|c| c.silent) / self.over,
+            cpu: self.spent(|c| c.cpu) / self.over,
+            wanted_cpu: wanted.map_or(0.0, |(was, is)| {
+                is.saturating_sub(was).as_secs_f64() / self.over
+            }),
+            idle,
+            reordered: self.grown(|c| c.reordered) / segments,
+            spurious: vain / again.max(1.0),
+            vain: vain / segments,
+            acknowledgements: match up {
+                true => self.grown(|c| c.acknowledgements) / self.over,
+                false => 0.0,
+            },
+            ..LadderRung::default()
+        }
+    }
+}
+
+/// Rates between samples.
+fn rates(marks: &[LoadMark], up: bool) -> Vec<f64> {
+    let rate = |pair: &[LoadMark]| match pair {
+        [a, b] => {
+            let over = b.0.saturating_duration_since(a.0).as_secs_f64();
+            (over > 0.002).then(|| passed(&a.1, &b.1, up) as f64 / over)
+        }
+        _ => None,
+    };
+    marks.windows(2).filter_map(rate).collect()
+}
+
+/// Returns one sample for each of so many parts of the time until `end`, and the last one.
+fn divided(marks: &[LoadMark], end: Instant, parts: usize) -> Vec<LoadMark> {
+    let Some(start) = marks.first().map(|mark| mark.0) else {
+        return Vec::new();
+    };
+    let part = end.saturating_duration_since(start) / parts.max(1) as u32;
+    let mut due = start;
+    let last = marks.len() - 1;
+    let mut kept = Vec::new();
+    for (at, mark) in marks.iter().enumerate() {
+        if mark.0 >= due && mark.0 + part / 2 < end || at == last {
+            due += part;
+            kept.push(mark.clone());
+        }
+    }
+    kept
+}
+
+/// Returns the rate before a lasting fall, and the bytes that passed until then. Long bursts are
+/// steadier in large parts, and a short one ends within one of them. No part is shorter than a
+/// round trip, in which TCP sends one volley, or than [`MOMENT`].
+fn lasting_burst(marks: &[LoadMark], end: Instant, min_rtt: f64, up: bool) -> (Option<f64>, u64) {
+    let start = marks.first().map_or(end, |mark| mark.0);
+    let seconds = end.saturating_duration_since(start).as_secs_f64();
+    let most = (seconds / min_rtt.max(MOMENT)) as usize;
+    let found = [PARTS, PARTS * FINER / 2].into_iter().find_map(|parts| {
+        let marks = divided(marks, end, parts.min(most));
+        burst(&marks, &rates(&marks, up))
+    });
+    match found {
+        Some((rate, bytes)) => (Some(rate), bytes),
+        None => (None, 0),
+    }
+}
+
+/// Returns the rate before a lasting fall, and the bytes that passed until then.
+fn burst(marks: &[LoadMark], rates: &[f64]) -> Option<(f64, u64)> {
+    let settled = rates.len() * 2 / 3;
+    let high = rates.get(settled..)?.iter().copied().fold(0.0, f64::max);
+    let fast = |rate: &f64| *rate > FALL * high;
+    // Slow start comes first, and the burst may have dips.
+    let early = rates.iter().position(fast)?;
+    let end = rates.iter().rposition(fast)? + 1;
+    let burst = rates.get(early..end).unwrap_or_default();
+    let mean = burst.iter().sum::<f64>() / burst.len().max(1) as f64;
+    if burst.len() < 2 || high <= 0.0 || !fast(&mean) || end >= settled {
+        return None;
+    }
+    let (first, last) = (marks.first()?, marks.get(end)?);
+    Some((mean, last.1.moved.saturating_sub(first.1.moved)))
 }
 
 /// Bytes that arrived at the receiver between two samples. Acknowledged bytes would jump whenever a
@@ -437,10 +485,6 @@ fn passed(from: &LoadCounters, to: &LoadCounters, up: bool) -> u64 {
 fn lost_of_late(late: f64, window: f64) -> f64 {
     let in_order = (1.0 - late).clamp(1e-6, 1.0);
     1.0 - in_order.powf(1.0 / (window + 3.0))
-}
-
-fn was_busy(mark: &(Instant, LoadCounters)) -> Duration {
-    mark.1.busy
 }
 
 /// Rate of the last third of the plateau.

@@ -170,6 +170,17 @@ pub trait Link: Send {
         LinkSample::default()
     }
 
+    /// Sends a request that the server's SSH answers at once, without any program there. Returns
+    /// false if the link knows none.
+    fn ask_alive(&mut self) -> bool {
+        false
+    }
+
+    /// Number of answers to [`Link::ask_alive`], and to keepalives.
+    fn alive_answers(&self) -> u64 {
+        0
+    }
+
     /// State of the far end's window on `channel`.
     fn send_window(&mut self, _channel: LinkChannelId) -> RemoteWindowState {
         RemoteWindowState::default()

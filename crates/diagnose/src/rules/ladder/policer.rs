@@ -14,7 +14,7 @@ const POLICED_DELAY: (f64, f64) = (0.05, 0.002);
 /// Delay that is a queue on a short path: a share of the round trip, and seconds.
 const SHORT_QUEUE: (f64, f64) = (0.5, 0.0005);
 /// Share of the expected losses below which a restrained load was spared, and above which the
-/// losses do not depend on the rate. Eight are expected at least ([`crate::Restrained`]).
+/// losses do not depend on the rate. Eight are expected at least ([`crate::RestrainedLoad`]).
 const SPARED: f64 = 0.3;
 const LOSES_AS_WELL: f64 = 0.5;
 /// Rate of a restrained load, as a share of the full rate, from which on it tells something.
@@ -119,7 +119,7 @@ impl LadderEvidence<'_> {
         }))
     }
 
-    fn has_bucket_for_each(&self) -> bool {
+    pub(super) fn has_bucket_for_each(&self) -> bool {
         let Some(two) = self.ladder.rung(2, 1) else {
             return false;
         };

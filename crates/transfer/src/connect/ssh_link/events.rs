@@ -390,9 +390,9 @@ impl SshLink {
                     None => channels.reject(id, "agent forwarding is off"),
                 }
             }
+            ChannelEvent::Alive => self.alive_answers += 1,
             ChannelEvent::Opened(_)
             | ChannelEvent::RequestSucceeded(_)
-            | ChannelEvent::Alive
             | ChannelEvent::ProofsAnswered(_)
             | ChannelEvent::PredictionFailed(_)
             | ChannelEvent::SessionOpened(_)

@@ -172,6 +172,8 @@ pub struct SshLink {
     /// Bytes sent through the socket.
     sent_bytes: u64,
     received_bytes: u64,
+    /// Answers to keepalives.
+    alive_answers: u64,
     agents: Option<AgentChannels>,
     first: FirstChannel,
     /// Reason code (RFC 4254 section 5.1) and description of the last refused channel.
@@ -261,6 +263,7 @@ impl SshLink {
             rtt_asked: None,
             sent_bytes: 0,
             received_bytes: 0,
+            alive_answers: 0,
             agents,
             first: FirstChannel::default(),
             refused_channel: None,

@@ -210,6 +210,15 @@ impl Link for SshLink {
         }
     }
 
+    fn ask_alive(&mut self) -> bool {
+        self.conn.channels().send_keepalive();
+        true
+    }
+
+    fn alive_answers(&self) -> u64 {
+        self.alive_answers
+    }
+
     fn send_window(&mut self, channel: LinkChannelId) -> RemoteWindowState {
         let id = SshChannel(channel.0);
         RemoteWindowState {

@@ -1,0 +1,54 @@
+//! Bursts in the samples of a load.
+
+use super::*;
+
+/// Samples of a load of so many seconds, whose rate at each time is `rate`, in MB/s.
+fn samples(seconds: f64, rate: impl Fn(f64) -> f64) -> (Vec<LoadMark>, Instant) {
+    let start = Instant::now();
+    let steps = PARTS * FINER;
+    let step = seconds / steps as f64;
+    let mut moved = 0.0;
+    let mut marks = Vec::new();
+    for at in 0..=steps {
+        let counters = LoadCounters {
+            moved: moved as u64,
+            ..LoadCounters::default()
+        };
+        let time = step * at as f64;
+        marks.push((start + Duration::from_secs_f64(time), counters));
+        moved += rate(time) * 1e6 * step;
+    }
+    (marks, start + Duration::from_secs_f64(seconds))
+}
+
+fn burst_of(seconds: f64, min_rtt: f64, rate: impl Fn(f64) -> f64) -> Option<f64> {
+    let (marks, end) = samples(seconds, rate);
+    lasting_burst(&marks, end, min_rtt, true).0
+}
+
+/// Returns a rate of 5 MB/s that is `fast` MB/s until a time.
+fn falling(fast: f64, until: f64) -> impl Fn(f64) -> f64 {
+    move |time| if time < until { fast } else { 5.0 }
+}
+
+/// A load was faster for a quarter of a second on a busy machine, and was called shaped.
+#[test]
+fn a_moment_of_speed_is_no_burst() {
+    assert_eq!(burst_of(4.8, 0.02, falling(12.0, 0.25)), None);
+    // Nor in a short load, of which a moment is a large part.
+    assert_eq!(burst_of(0.8, 0.0001, falling(12.0, 0.25)), None);
+}
+
+#[test]
+fn a_burst_of_half_a_second_is_found_with_its_rate() {
+    let found = burst_of(4.8, 0.03, falling(25.0, 0.5)).expect("a burst");
+    assert!((15.0..26.0).contains(&(found / 1e6)), "{found}");
+    assert!(burst_of(12.0, 0.03, falling(25.0, 3.0)).is_some());
+}
+
+/// TCP sends a volley per round trip: what one of them does is no rate.
+#[test]
+fn a_volley_of_a_long_path_is_no_burst() {
+    assert_eq!(burst_of(12.0, 0.6, falling(12.0, 0.5)), None);
+    assert!(burst_of(12.0, 0.6, falling(25.0, 2.0)).is_some());
+}
