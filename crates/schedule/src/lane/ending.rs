@@ -12,6 +12,9 @@ pub enum LaneError {
     Protocol(sftp::Error),
     /// The channel was closed.
     Closed(String),
+    /// The server announces hold-root@longhaul, and refused to hold a directory: a symlink below it
+    /// could lead requests elsewhere.
+    RootRefused(String),
 }
 
 impl fmt::Display for LaneError {
@@ -19,6 +22,12 @@ impl fmt::Display for LaneError {
         match self {
             Self::Misprediction(what) => write!(f, "{what}; continuing without predicted handles"),
             Self::Protocol(error) => error.fmt(f),
+            Self::RootRefused(status) => {
+                write!(
+                    f,
+                    "the server does not hold the target's directory: {status}"
+                )
+            }
             Self::Closed(reason) => write!(f, "the server closed the SFTP channel: {reason}"),
         }
     }

@@ -456,6 +456,11 @@ impl Lane {
             if let (RequestTag::Limits, Reply::Limits(limits)) = (what, &reply) {
                 self.core.apply_limits(*limits);
             }
+            if let (RequestTag::HoldRoot, Reply::Status(status)) = (what, &reply)
+                && !status.is_ok()
+            {
+                return Err(LaneError::RootRefused(status.to_string()));
+            }
             let Some(task) = job.and_then(|id| self.tasks.get_mut(&id)) else {
                 continue;
             };

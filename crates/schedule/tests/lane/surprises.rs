@@ -1,4 +1,5 @@
-use schedule::{LaneError, PutOptions};
+use schedule::{LaneError, PutOptions, RemotePath};
+use sftp::StatusCode;
 use testkit::sftp_model::{Act, HandleStyle, Inject, Personality};
 
 use crate::world::{Mode, World, bytes, config, link};
@@ -106,4 +107,20 @@ fn broken_answers_end_the_lane_with_the_reason() {
             }
         }
     }
+}
+
+/// Bug: the refusal was ignored, and every later request could follow a symlink below the target.
+#[test]
+fn a_server_that_holds_no_root_ends_the_lane() {
+    let mut w = World::new(Mode::Ours);
+    w.model.inject(Inject {
+        kind: Some("hold-root@longhaul"),
+        nth: 0,
+        act: Act::Status(StatusCode::FAILURE),
+    });
+    w.lane.hold_root(w.now, &RemotePath(b"dir".to_vec()));
+    w.put(bytes(4096, 1), "dir/f", PutOptions::default());
+    w.run();
+    let refused = matches!(w.error, Some(LaneError::RootRefused(_)));
+    assert!(refused, "{:?}", w.error);
 }

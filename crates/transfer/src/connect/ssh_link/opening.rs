@@ -95,7 +95,11 @@ impl CongestionWindowOpener {
         if tcp.rtt < LONG || !room {
             return None;
         }
-        Some(*self.segment.get_or_insert(queued.div_ceil(SEGMENTS)))
+        Some(
+            *self
+                .segment
+                .get_or_insert_with(|| queued.div_ceil(SEGMENTS)),
+        )
     }
 
     /// Sends keepalives with the first requests of a download's first channel, so that the answers
