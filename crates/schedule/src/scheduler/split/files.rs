@@ -5,12 +5,12 @@ use super::super::job_losses::JobLosses;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
 use super::super::{LaneId, LaneOrder};
-use super::checkpoints::{NOT_CONTINUED, UnjournaledBytes};
+use super::checkpoints::{NO_SHARED, NOT_CONTINUED, SHARED_CHANGED, UnjournaledBytes};
 use super::spans::ByteRanges;
 use super::{AfterDiskClose, ClaimedRange, RunningPart, SplitFile, SplitFiles, SplitStage};
 use crate::{
     Attributes, DiskReply, DiskRequest, FileMeta, FileState, JobFailure, JobId, JobKind, LaneEvent,
-    RemotePath,
+    RemotePath, SharedTemp,
 };
 
 use std::collections::BTreeMap;
@@ -192,6 +192,9 @@ impl SplitFiles {
             DiskReply::Adopted { .. } => self.on_adopted(board, id),
             DiskReply::Synced { mtime, .. } => self.on_disk_synced(board, id, mtime),
             DiskReply::Created { seekable, .. } => {
+                if file.shared().is_some() {
+                    return self.shared_failed(board, id, NO_SHARED);
+                }
                 file.access.seekable = seekable;
                 let keep = file.options_ref().and_then(|o| o.keep.as_ref());
                 if keep.is_some_and(|keep| keep.left.is_some()) {
@@ -208,6 +211,13 @@ impl SplitFiles {
             }
             DiskReply::Released { .. } => {
                 file.held = false;
+                if file.stage == SplitStage::Naming && file.shared().is_some() && !file.is_put() {
+                    self.files.remove(&id);
+                    self.state(board, id, FileState::Written);
+                    self.state(board, id, FileState::Closed);
+                    board.tell(LaneEvent::Done(id));
+                    return;
+                }
                 self.go_on(board, id);
             }
             DiskReply::Failed { fault, .. } => {
@@ -227,7 +237,8 @@ impl SplitFiles {
         };
         file.attributes = meta.attributes;
         let small = file.size() < board.options().split_from;
-        if (small || meta.stream) && file.stage == SplitStage::Opening {
+        let whole = small && file.shared().is_none() || meta.stream;
+        if whole && file.stage == SplitStage::Opening {
             self.do_whole(board, id);
             return;
         }
@@ -235,7 +246,11 @@ impl SplitFiles {
         let left = keep.and_then(|keep| keep.left.as_ref());
         // The source has changed since the earlier run; a mix of both versions must not result.
         let changed = left.is_some_and(|left| !left.is_of(&meta.attributes));
+        let shared = file.shared().is_some();
         board.tell(LaneEvent::Attributes(id, meta.attributes));
+        if changed && shared {
+            return self.shared_failed(board, id, SHARED_CHANGED);
+        }
         if changed {
             self.leave_aside(board, id);
         }
@@ -404,6 +419,9 @@ impl SplitFiles {
             return;
         };
         let shrank = file.end.at.unwrap_or(0) < file.size();
+        if shrank && file.shared().is_some() {
+            return self.shared_failed(board, id, SHARED_CHANGED);
+        }
         if shrank && !file.is_put() {
             // One lane that opens the file once asks for its size again.
             return self.do_whole(board, id);
@@ -436,6 +454,10 @@ impl SplitFiles {
         let Some(file) = self.files.get(&id) else {
             return;
         };
+        if let Some(SharedTemp::Range(..)) = file.shared() {
+            board.ask_disk(DiskRequest::Leave { job: id });
+            return;
+        }
         let options = file.options();
         board.ask_disk(DiskRequest::FinishTarget {
             job: id,
@@ -560,8 +582,23 @@ impl SplitFiles {
         }
     }
 
+    /// Fails a file of which other processes write other ranges.
+    pub(in super::super) fn shared_failed(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        why: &str,
+    ) {
+        let remote = self.files.get(&id).is_some_and(SplitFile::is_put);
+        let what = why.to_owned();
+        self.fail_file(board, id, JobFailure { what, remote });
+    }
+
     /// Gives up the parts so that one lane copies the whole file.
     pub(in super::super) fn do_whole(&mut self, board: &mut SchedulerState, id: JobId) {
+        if self.files.get(&id).is_some_and(|f| f.shared().is_some()) {
+            return self.shared_failed(board, id, SHARED_CHANGED);
+        }
         if let Some(file) = self.files.get_mut(&id) {
             file.unclaimed = ByteRanges::default();
             file.stage = SplitStage::GivingUp;
