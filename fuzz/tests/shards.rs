@@ -4,8 +4,8 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::{Corpus, parse};
 use shard::{
-    HolderProcess, Lease, PlanHeader, PlanTotals, PlannedAttributes, ShardFigures, ShardRecord,
-    ShardState, ShardTotals, TreeCheck, decode,
+    HolderProcess, Lease, PlanHeader, PlanTotals, PlannedAttributes, PlannedRange, ShardFigures,
+    ShardRecord, ShardState, ShardTotals, TreeCheck, decode,
 };
 
 /// Checksum of the tests: of the mutants, only those pass that it is computed for.
@@ -29,12 +29,22 @@ fn shard(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut depth = 1;
     for n in 0..u.int_in_range(0..=30)? {
         let name = format!("name{n}").into_bytes();
-        let record = match u.int_in_range(0..=3)? {
+        let record = match u.int_in_range(0..=4)? {
             0 => ShardRecord::File(name, u.int_in_range(0..=1 << 40)?, attributes(u)?),
             1 => ShardRecord::Symlink(name, attributes(u)?),
             2 if depth > 1 => {
                 depth -= 1;
                 ShardRecord::Leave
+            }
+            3 => {
+                let (offset, len) = (u.int_in_range(0..=1 << 40)?, u.int_in_range(1..=1 << 40)?);
+                let range = PlannedRange {
+                    size: offset + len,
+                    offset,
+                    len,
+                    shard: Arbitrary::arbitrary(u)?,
+                };
+                ShardRecord::Range(name, range, attributes(u)?)
             }
             _ => {
                 depth += 1;
@@ -67,7 +77,9 @@ fn follow(mut bytes: &[u8]) -> Option<u64> {
         match record {
             ShardRecord::Enter(name, _) => path.push(name),
             ShardRecord::Leave => drop(path.pop()),
-            ShardRecord::File(name, ..) | ShardRecord::Symlink(name, _) => {
+            ShardRecord::File(name, ..)
+            | ShardRecord::Range(name, ..)
+            | ShardRecord::Symlink(name, _) => {
                 let all = path.iter().skip(1).chain([&name]);
                 for part in all {
                     assert!(!part.is_empty() && part != b"." && part != b"..");

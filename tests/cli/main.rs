@@ -51,6 +51,7 @@ mod roots;
 mod serving;
 mod settings;
 mod several_hosts;
+mod shard_ranges;
 mod shards;
 mod slow_clients;
 mod small_files;

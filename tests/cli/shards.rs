@@ -13,7 +13,7 @@ use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{DelayProxy, Outcome, PeerKind, Running, Seed};
 
 /// `longhaul plan` with the client's configuration.
-fn plan(scene: &Scene) -> Run {
+pub(super) fn plan(scene: &Scene) -> Run {
     let run = scene.client.dir.run(longhaul_tests::longhaul()).arg("plan");
     run.arg("-F").arg(scene.client.dir.config())
 }
@@ -28,19 +28,19 @@ fn make(scene: &Scene, source: &str, target: &str, shards: &str) -> Outcome {
 }
 
 /// Path of this machine, or after `peer:` one of the server.
-fn operand(scene: &Scene, name: &str) -> std::ffi::OsString {
+pub(super) fn operand(scene: &Scene, name: &str) -> std::ffi::OsString {
     match name.strip_prefix("peer:") {
         Some(name) => scene.remote(name),
         None => scene.path(name).into(),
     }
 }
 
-fn worker(scene: &Scene, shard: u32) -> Run {
+pub(super) fn worker(scene: &Scene, shard: u32) -> Run {
     let run = scene.client.cp().arg("--plan").arg(scene.path("plan"));
     run.args(["--shard", &shard.to_string()])
 }
 
-fn status(scene: &Scene) -> serde_json::Value {
+pub(super) fn status(scene: &Scene) -> serde_json::Value {
     let outcome = plan(scene)
         .args(["status", "--json"])
         .arg(scene.path("plan"));
@@ -65,7 +65,7 @@ fn tree(root: &Path) {
     }
 }
 
-fn set_time(path: &Path, seconds: u64) {
+pub(super) fn set_time(path: &Path, seconds: u64) {
     let file = fs::File::open(path).expect("it is there");
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
         .expect("a time");
@@ -233,13 +233,13 @@ fn what_has_changed_since_the_plan_is_not_copied() {
 }
 
 /// Shards of a slow path, and the number of bytes that crossed it.
-struct Slow {
-    scene: Scene,
+pub(super) struct Slow {
+    pub(super) scene: Scene,
     proxy: DelayProxy,
 }
 
 impl Slow {
-    fn new(rate: u64, rtt: Duration) -> Option<Self> {
+    pub(super) fn new(rate: u64, rtt: Duration) -> Option<Self> {
         let mut scene = Scene::beyond_scp(PeerKind::OpenSsh)?;
         let proxy = DelayProxy::to(scene.peer.addr())
             .rtt(rtt)
@@ -250,13 +250,18 @@ impl Slow {
         Some(Self { scene, proxy })
     }
 
-    fn carried(&self) -> u64 {
+    pub(super) fn carried(&self) -> u64 {
         self.proxy.carried(Way::Up)
+    }
+
+    /// Bytes in both directions.
+    pub(super) fn either(&self) -> u64 {
+        self.carried() + self.proxy.carried(Way::Down)
     }
 }
 
 /// Waits until a worker has its lease and the path has carried some of its data.
-fn begun(slow: &Slow, running: &Running, bytes: u64) {
+pub(super) fn begun(slow: &Slow, running: &Running, bytes: u64) {
     let before = slow.carried();
     assert!(running.until(|| slow.carried() > before + bytes));
 }
@@ -398,7 +403,7 @@ fn random_size(random: &mut Seed, n: u64) -> usize {
     usize::try_from(size).expect("small")
 }
 
-fn kill(pid: u32) {
+pub(super) fn kill(pid: u32) {
     testkit::process::must("kill", &["-9".as_ref(), pid.to_string().as_ref()]);
 }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use transfer::operand::Operand;
 use transfer::report::{CopyOutcome, CopySummary, EscapedName};
 use transfer::shards::{
-    self, ClaimError, ClaimResult, PlanError, PlanFolder, PlanOutcome, PlanRequest, PlanStatus,
-    PlanTotals, PlanVerifyResult, ShardCopy, ShardCopyResult, ShardOutcome, ShardStatus,
-    VerifyOptions,
+    self, ClaimError, ClaimResult, LeaseTerms, PlanError, PlanFolder, PlanOutcome, PlanRequest,
+    PlanStatus, PlanTotals, PlanVerifyResult, ShardCopy, ShardCopyResult, ShardOutcome,
+    ShardStatus, VerifyOptions,
 };
 
 use crate::congestion;
@@ -25,6 +25,9 @@ use crate::{failed, show, usage};
 
 /// Seconds after which a lease that is not renewed expires.
 const LEASE: u64 = 30;
+/// Least size of a range of a split file: that many bytes take longer than the fixed costs of a
+/// shard.
+const RANGE_SIZE: u64 = 256 << 20;
 /// Shards that the status lists.
 const LISTED: usize = 20;
 
@@ -67,16 +70,19 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
     cp::carry_out(high, false, move |request, run| {
         let output = run.output();
         // Without the lease, not even the temporaries may be removed: a follower may use them.
-        let on_loss = Box::new(move |why: &str| {
+        let on_loss = Arc::new(move |why: &str| {
             output.console().error(why);
             output.console().restore();
             std::process::exit(Exit::ShardIncomplete.code().into());
         });
         let mut warn = |what| run.warn(what);
-        let claimed = plan.claim(shard, time, run.cancel(), &mut warn, on_loss);
+        let terms = LeaseTerms { time, on_loss };
+        let claimed = plan.claim(shard, &terms, run.cancel(), &mut warn);
         let copy = match claimed {
             Ok(ClaimResult::Held(lease)) => ShardCopy::Held(lease),
-            Ok(ClaimResult::Done(_)) if plan.needs_seal() => ShardCopy::Done(&plan),
+            Ok(ClaimResult::Done(_)) if plan.needs_seal() => {
+                ShardCopy::Done(Arc::clone(&plan), terms)
+            }
             Ok(ClaimResult::Done(_)) => {
                 run.line(&format!("shard {shard}: already complete: nothing to do"));
                 return Exit::Done;
@@ -177,6 +183,9 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
         Ok(operands) => operands,
         Err(error) => return usage(&error),
     };
+    // One end must be remote, and only one: other copies do not write ranges.
+    let one_end = is_remote(&source) != is_remote(&args.copy.destination);
+    let least_range = args.range_size.unwrap_or(RANGE_SIZE);
     if source_operand == target_operand {
         let what = "error: SRC and DST are the same directory\n";
         return usage(&UsageError(what.to_owned()));
@@ -195,6 +204,7 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
             return Exit::Usage;
         };
         let request = PlanRequest {
+            least_range: one_end.then_some(least_range),
             source,
             source_operand,
             target_operand,
@@ -225,9 +235,17 @@ fn planned(
         PlanOutcome::Written {
             totals,
             directories,
+            split,
             sizes: (least, most),
             replaced,
         } => {
+            let ranges = match split {
+                0 => String::new(),
+                split => {
+                    let files = units::counted(*split, "file", "files");
+                    format!("; {files} split over several shards")
+                }
+            };
             let before = match replaced {
                 true => "the older plan was replaced: ",
                 false => "",
@@ -250,7 +268,7 @@ fn planned(
                 _ => format!("copy each with: {} (N from 0 to {})", with("N"), shards - 1),
             };
             let text = format!(
-                "{name}: {before}{} of {sizes}: {}, {}\n{copy}\n",
+                "{name}: {before}{} of {sizes}: {}, {}{ranges}\n{copy}\n",
                 units::counted(shards.into(), "shard", "shards"),
                 all(*totals),
                 units::counted(*directories, "directory", "directories"),
@@ -273,6 +291,11 @@ fn planned(
         PlanOutcome::Refused(why) => run.refuse(why, Exit::PlanUnusable),
         PlanOutcome::Failed(error) => run.refuse(&error.to_string(), error.into()),
     }
+}
+
+/// True if an operand names a host.
+fn is_remote(word: &OsString) -> bool {
+    matches!(Operand::parse(word), Ok(Operand::Remote(_)))
 }
 
 fn all(totals: PlanTotals) -> String {
@@ -344,7 +367,8 @@ fn status_text(status: &PlanStatus) -> String {
     }
     if counts.done == counts.total && !status.sealed {
         text.push_str(
-            "the directories do not have their times yet: run any shard again, which sets them\n",
+            "the directories do not have their times yet, and split files may lack their names: run \
+             any shard again, which sets them\n",
         );
     }
     text

@@ -275,6 +275,14 @@ pub enum JobKind {
         /// See [`PutOptions::replace_link`].
         replace_link: bool,
     },
+    /// Creates the temporary of a file that several processes write, with its final size, or finds
+    /// an existing one. Nothing in it is changed.
+    CreateShared {
+        /// Path of the temporary.
+        path: RemotePath,
+        /// Size in bytes.
+        size: u64,
+    },
     /// Makes the data of a temporary durable if the server can sync; [`FileState::Synced`] reports
     /// success. The attributes come as [`LaneEvent::Attributes`].
     SyncTemp {
@@ -315,6 +323,7 @@ impl JobKind {
             | Self::FileSystem { path }
             | Self::Remove { path }
             | Self::RemoveDir { path }
+            | Self::CreateShared { path, .. }
             | Self::Sum { path, .. } => Some(path),
             _ => None,
         }
@@ -476,6 +485,31 @@ pub struct ResumeData {
     pub again: u8,
     /// Progress of an earlier run.
     pub left: Option<PartialFile>,
+    /// Set if other processes write other ranges of the same temporary. It exists already, has its
+    /// final size, and is neither created nor removed; the file fails if it cannot be used.
+    #[serde(default)]
+    pub shared: Option<SharedTemp>,
+}
+
+/// Work of one process on a temporary that several processes fill. [`ResumeData::left`] lists all
+/// other ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SharedTemp {
+    /// Write the bytes from the first offset up to the second, exclusive, and leave the temporary
+    /// without a rename.
+    Range(u64, u64),
+    /// Set the attributes of the complete temporary, and rename it.
+    Seal,
+}
+
+impl SharedTemp {
+    /// Returns the bytes of this process.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Range(from, to) => to.saturating_sub(from),
+            Self::Seal => 0,
+        }
+    }
 }
 
 /// Result of an earlier run for one file: a temporary and the ranges that are known to be good.
@@ -512,8 +546,12 @@ impl ResumeData {
     pub fn names(target: &[u8], tag: u64) -> impl Iterator<Item = Vec<u8>> {
         let both = |again| (0..TRIES as u8).map(move |tries| (again, tries));
         let named = move |(again, tries)| {
-            let left = None;
-            Self { tag, again, left }.temporary(target, tries)
+            let names = Self {
+                tag,
+                again,
+                ..Self::default()
+            };
+            names.temporary(target, tries)
         };
         (0..AGAIN).flat_map(both).map(named)
     }
@@ -531,6 +569,11 @@ impl ResumeData {
 }
 
 impl PutOptions {
+    /// Returns the work on a temporary that other processes write as well.
+    pub fn shared(&self) -> Option<SharedTemp> {
+        self.keep.as_ref()?.shared
+    }
+
     /// Returns the path beside which the temporary of `target` is created: `target` itself, or a
     /// path in the directory for temporaries.
     pub fn temporary_place<'a>(&self, target: &'a [u8]) -> Cow<'a, [u8]> {

@@ -33,7 +33,7 @@ pub use disk::{
 pub use job::{
     Attributes, ByteRange, EntryKind, ExtraMetadata, FileCheckpoint, FileState, Job, JobId,
     JobKind, LaneEvent, PartialFile, PutOptions, RemotePath, ResumeData, SYMLINK_IN_THE_WAY,
-    TempDir, TreeWalkStep, UploadTemp, Xattrs, directory_of,
+    SharedTemp, TempDir, TreeWalkStep, UploadTemp, Xattrs, directory_of,
 };
 pub use lane::{
     CompressionMode, IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES,

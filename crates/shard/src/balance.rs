@@ -9,9 +9,36 @@ const ENTRY: u64 = 64 << 10;
 /// Entries above this part of a shard's share are placed one by one, the largest first.
 const LARGE_PART: u64 = 16;
 
+/// A file is split if it is larger than the fair share of a shard, into ranges of about this part of
+/// that share: several large files then fill the shards evenly.
+const RANGE_PART: u64 = 4;
+/// Ranges begin at multiples of this number of bytes.
+const BLOCK: u64 = 1 << 20;
+
 /// Returns the cost of an entry of `size` bytes, in bytes.
 pub fn cost(size: u64) -> u64 {
     size.saturating_add(ENTRY)
+}
+
+/// Range of a file, and the shard that writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileRange {
+    /// Shard that writes the range.
+    pub shard: u32,
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+/// Shards of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryShards {
+    /// One shard has the entry.
+    One(u32),
+    /// Several shards write ranges of a file, each at most one of them. The ranges are in order and
+    /// cover the file.
+    Ranges(Vec<FileRange>),
 }
 
 /// Shard of each entry of a tree. Large entries go to the shard with the least work, the largest
@@ -19,7 +46,7 @@ pub fn cost(size: u64) -> u64 {
 /// the costs that fill all shards to the same level. Equal trees give equal assignments.
 #[derive(Clone, Debug)]
 pub struct ShardAssignment {
-    large: BTreeMap<u64, u32>,
+    large: BTreeMap<u64, EntryShards>,
     /// Total cost of the small entries up to the end of each shard.
     ends: Vec<u128>,
     next: u64,
@@ -28,8 +55,10 @@ pub struct ShardAssignment {
 }
 
 impl ShardAssignment {
-    /// Decides for entries with these costs, in the order of the tree. `costs` is read twice.
-    pub fn new<I>(costs: I, shards: u32) -> Self
+    /// Decides for entries with these costs, in the order of the tree. `costs` is read twice. Files
+    /// larger than a fair share are split into ranges of at least `least_range` bytes; `None` splits
+    /// no file.
+    pub fn new<I>(costs: I, shards: u32, least_range: Option<u64>) -> Self
     where
         I: Iterator<Item = u64> + Clone,
     {
@@ -44,16 +73,25 @@ impl ShardAssignment {
                 false => small_total += u128::from(cost),
             }
         }
-        large.sort_unstable_by_key(|entry| Reverse(*entry));
+        let cut = RangeCut::new(total, shards, least_range);
+        let mut pieces: Vec<LargePiece> = Vec::new();
+        for (cost, Reverse(at)) in large {
+            pieces.extend(cut.pieces(at, cost));
+        }
+        pieces.sort_unstable_by_key(|piece| (Reverse(piece.cost), piece.at, piece.offset));
         let mut loads: BinaryHeap<Reverse<(u128, u32)>> =
             (0..shards).map(|shard| Reverse((0, shard))).collect();
         let mut placed = BTreeMap::new();
-        for (cost, Reverse(at)) in large {
-            let Some(Reverse((load, shard))) = loads.pop() else {
+        for piece in pieces {
+            let Some(shard) = take_least(&mut loads, &piece, placed.get(&piece.at)) else {
                 break;
             };
-            placed.insert(at, shard);
-            loads.push(Reverse((load + u128::from(cost), shard)));
+            piece.place(shard, &mut placed);
+        }
+        for entry in placed.values_mut() {
+            if let EntryShards::Ranges(ranges) = entry {
+                ranges.sort_unstable_by_key(|range| range.offset);
+            }
         }
         let mut by_shard: Vec<(u32, u128)> = loads
             .into_iter()
@@ -70,21 +108,129 @@ impl ShardAssignment {
         }
     }
 
-    /// Returns the shard of the next entry, whose cost must be the one that
+    /// Returns the shards of the next entry, whose cost must be the one that
     /// [`ShardAssignment::new`] saw.
-    pub fn shard_of_next(&mut self, cost: u64) -> u32 {
+    pub fn shards_of_next(&mut self, cost: u64) -> EntryShards {
         let at = self.next;
         self.next += 1;
         if u128::from(cost) >= self.least_large {
-            return self.large.get(&at).copied().unwrap_or_default();
+            let large = self.large.remove(&at);
+            return large.unwrap_or(EntryShards::One(0));
         }
         // The middle of the entry decides.
         let middle = 2 * self.small + u128::from(cost);
         self.small += u128::from(cost);
         let shard = self.ends.partition_point(|end| 2 * end <= middle);
         let last = self.ends.len().saturating_sub(1);
-        u32::try_from(shard.min(last)).unwrap_or(u32::MAX)
+        EntryShards::One(u32::try_from(shard.min(last)).unwrap_or(u32::MAX))
     }
+}
+
+/// Part of a large entry that goes to one shard.
+struct LargePiece {
+    at: u64,
+    cost: u64,
+    offset: u64,
+    /// Length of a range; `None` for a whole entry.
+    len: Option<u64>,
+}
+
+impl LargePiece {
+    fn place(&self, shard: u32, placed: &mut BTreeMap<u64, EntryShards>) {
+        let Some(len) = self.len else {
+            placed.insert(self.at, EntryShards::One(shard));
+            return;
+        };
+        let range = FileRange {
+            shard,
+            offset: self.offset,
+            len,
+        };
+        match placed.get_mut(&self.at) {
+            Some(EntryShards::Ranges(ranges)) => ranges.push(range),
+            _ => drop(placed.insert(self.at, EntryShards::Ranges(vec![range]))),
+        }
+    }
+}
+
+/// Sizes of the files that are split and of their ranges.
+struct RangeCut {
+    shards: u32,
+    /// Size up to which files stay whole, and the usual size of a range; `None` splits no file.
+    sizes: Option<(u64, u64)>,
+}
+
+impl RangeCut {
+    fn new(total: u128, shards: u32, least_range: Option<u64>) -> Self {
+        let share = u64::try_from(total / u128::from(shards)).unwrap_or(u64::MAX);
+        let least = least_range.filter(|_| shards > 1).map(|least| least.max(1));
+        Self {
+            shards,
+            sizes: least.map(|least| (share.max(least), (share / RANGE_PART).max(least))),
+        }
+    }
+
+    /// Returns the pieces of the entry number `at`: ranges of blocks that differ by one block at
+    /// most, or the whole entry.
+    fn pieces(&self, at: u64, cost: u64) -> Vec<LargePiece> {
+        let size = cost.saturating_sub(ENTRY);
+        let blocks = size.div_ceil(BLOCK);
+        let count = self
+            .sizes
+            .filter(|(whole, _)| size > *whole)
+            .map_or(1, |(_, range)| {
+                size.div_ceil(range).min(self.shards.into()).min(blocks)
+            });
+        if count < 2 {
+            let (offset, len) = (0, None);
+            return vec![LargePiece {
+                at,
+                cost,
+                offset,
+                len,
+            }];
+        }
+        let start = |piece: u64| {
+            let before = u128::from(piece) * u128::from(blocks) / u128::from(count);
+            let before = u64::try_from(before).unwrap_or(u64::MAX);
+            before.saturating_mul(BLOCK).min(size)
+        };
+        let piece = |number: u64| {
+            let (offset, end) = (start(number), start(number + 1));
+            LargePiece {
+                at,
+                cost: self::cost(end - offset),
+                offset,
+                len: Some(end - offset),
+            }
+        };
+        (0..count).map(piece).collect()
+    }
+}
+
+/// Adds a piece to the shard with the least work that has no other range of the same file; returns
+/// its number.
+fn take_least(
+    loads: &mut BinaryHeap<Reverse<(u128, u32)>>,
+    piece: &LargePiece,
+    placed: Option<&EntryShards>,
+) -> Option<u32> {
+    let has = |shard: u32| match placed {
+        Some(EntryShards::Ranges(ranges)) => ranges.iter().any(|range| range.shard == shard),
+        _ => false,
+    };
+    let mut passed = Vec::new();
+    let mut taken = None;
+    while let Some(Reverse((load, shard))) = loads.pop() {
+        if !has(shard) {
+            loads.push(Reverse((load + u128::from(piece.cost), shard)));
+            taken = Some(shard);
+            break;
+        }
+        passed.push(Reverse((load, shard)));
+    }
+    loads.extend(passed);
+    taken
 }
 
 /// Distributes `small` over shards with these loads so that they reach one level, and returns the
@@ -115,15 +261,86 @@ fn ends(loads: &[u128], small: u128) -> Vec<u128> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn loads(costs: &[u64], shards: u32) -> Vec<u128> {
-        let mut assignment = ShardAssignment::new(costs.iter().copied(), shards);
+        loads_with_ranges(costs, shards, None)
+    }
+
+    /// Work of each shard. Checks that every byte of a split file is in exactly one range, and that
+    /// a shard has at most one range of a file.
+    fn loads_with_ranges(costs: &[u64], shards: u32, least_range: Option<u64>) -> Vec<u128> {
+        let mut assignment = ShardAssignment::new(costs.iter().copied(), shards, least_range);
         let mut loads = vec![0; shards as usize];
-        for cost in costs {
-            loads[assignment.shard_of_next(*cost) as usize] += u128::from(*cost);
+        for entry in costs {
+            let ranges = match assignment.shards_of_next(*entry) {
+                EntryShards::One(shard) => {
+                    loads[shard as usize] += u128::from(*entry);
+                    continue;
+                }
+                EntryShards::Ranges(ranges) => ranges,
+            };
+            let size = entry - ENTRY;
+            let least = least_range.expect("ranges are wanted");
+            assert!(ranges.len() > 1 && size > least, "{ranges:?}");
+            let mut end = 0;
+            let mut writers = BTreeSet::new();
+            for range in ranges {
+                assert_eq!(range.offset, end);
+                assert_eq!(range.offset % BLOCK, 0);
+                assert!(range.len > 0 && writers.insert(range.shard));
+                end += range.len;
+                loads[range.shard as usize] += u128::from(cost(range.len));
+            }
+            assert_eq!(end, size);
         }
         loads
+    }
+
+    #[test]
+    fn one_large_file_is_written_by_all_shards() {
+        let mut costs: Vec<u64> = (0..100).map(|_| cost(1000)).collect();
+        costs.insert(50, cost(100 << 30));
+        let loads = loads_with_ranges(&costs, 4, Some(256 << 20));
+        let most = loads.iter().max().copied().unwrap_or_default();
+        assert!(most < (25 << 30) + (50 << 20), "{loads:?}");
+        let (least, shards) = (Some(256 << 20), 4);
+        let mut small = ShardAssignment::new([cost(200 << 20)].into_iter(), shards, least);
+        let one = small.shards_of_next(cost(200 << 20));
+        assert!(matches!(one, EntryShards::One(_)), "{one:?}");
+        let mut alone = ShardAssignment::new([cost(1 << 40)].into_iter(), 1, least);
+        assert_eq!(alone.shards_of_next(cost(1 << 40)), EntryShards::One(0));
+    }
+
+    /// With ranges no entry is larger than a share and a block, or than the least range, so no
+    /// shard has more than the average and the largest piece.
+    #[test]
+    fn ranges_cover_every_byte_once_and_balance_the_shards() {
+        arbtest::arbtest(|u| {
+            let shards = u.int_in_range(1..=40)?;
+            let count = u.int_in_range(0..=60)?;
+            let least = 1u64 << u.int_in_range(0..=30u32)?;
+            let costs: Vec<u64> = (0..count)
+                .map(|_| {
+                    let bits = u.int_in_range(0..=40u32)?;
+                    Ok(cost(u.int_in_range(0..=1u64 << bits)?))
+                })
+                .collect::<arbtest::arbitrary::Result<_>>()?;
+            let loads = loads_with_ranges(&costs, shards, Some(least));
+            let total: u128 = loads.iter().sum();
+            let average = total / u128::from(shards);
+            let largest = match shards {
+                1 => u128::MAX / 4,
+                _ => average.max(u128::from(least)) + u128::from(2 * (BLOCK + ENTRY)),
+            };
+            let bound = average + largest + average / u128::from(LARGE_PART) + 1;
+            let most = loads.iter().copied().max().unwrap_or_default();
+            assert!(most <= bound, "{most} > {bound}");
+            Ok(())
+        })
+        .budget_ms(500);
     }
 
     #[test]
@@ -145,7 +362,10 @@ mod tests {
     fn fewer_entries_than_shards_leave_shards_empty() {
         let loads = loads(&[5, 5], 7);
         assert_eq!(loads.iter().filter(|load| **load > 0).count(), 2);
-        assert_eq!(ShardAssignment::new([].into_iter(), 3).ends, [0, 0, 0]);
+        assert_eq!(
+            ShardAssignment::new([].into_iter(), 3, None).ends,
+            [0, 0, 0]
+        );
     }
 
     /// Largest-first gives an entry to the shard with the least work, which is at most the average.
@@ -184,8 +404,8 @@ mod tests {
     fn an_assignment_follows_from_the_costs_alone() {
         let costs: Vec<u64> = (0..5000u64).map(|n| n * 7919 % 100_003 + 1).collect();
         let all = |costs: &[u64]| {
-            let mut assignment = ShardAssignment::new(costs.iter().copied(), 13);
-            let shards = costs.iter().map(|cost| assignment.shard_of_next(*cost));
+            let mut assignment = ShardAssignment::new(costs.iter().copied(), 13, None);
+            let shards = costs.iter().map(|cost| assignment.shards_of_next(*cost));
             shards.collect::<Vec<_>>()
         };
         assert_eq!(all(&costs), all(&costs));

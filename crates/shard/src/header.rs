@@ -10,6 +10,8 @@ pub const MOST_SHARDS: u32 = 100_000;
 const SUM: usize = 64;
 const FIRST: &str = "longhaul-plan";
 const VERSION: &str = "1";
+/// Version of a plan whose large files are split into ranges.
+const WITH_RANGES: &str = "2";
 
 /// Number of entries, and bytes of the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +55,7 @@ pub struct PlanHeader {
     pub target: Vec<u8>,
     /// Number of directories below the root.
     pub directories: u64,
-    /// File of all directories.
+    /// File of all directories, and of the files that are split into ranges.
     pub tree: ShardTotals,
     /// Files of the shards.
     pub shards: Vec<ShardTotals>,
@@ -76,7 +78,7 @@ impl fmt::Display for PlanHeaderError {
             Self::NotAPlan => f.write_str("not a plan of longhaul"),
             Self::Version(version) => write!(
                 f,
-                "the plan has version {version}, and this longhaul knows version {VERSION}: use the \
+                "the plan has version {version}, and this longhaul knows versions {VERSION} and {WITH_RANGES}: use the \
                  longhaul that made the plan, or make a new plan"
             ),
             Self::Damaged(place) => write!(
@@ -97,7 +99,11 @@ impl PlanHeader {
     /// Writes the header. `sum` is the checksum function; the checksum of the text is the last line
     /// and identifies the plan.
     pub fn write(&self, sum: impl Fn(&[u8]) -> String) -> String {
-        let mut text = format!("{FIRST} {VERSION}\n");
+        let version = match self.tree.totals.files {
+            0 => VERSION,
+            _ => WITH_RANGES,
+        };
+        let mut text = format!("{FIRST} {version}\n");
         line(&mut text, "source", &self.source);
         line(&mut text, "target", &self.target);
         text.push_str(&format!("directories {}\n", self.directories));
@@ -122,7 +128,7 @@ impl PlanHeader {
         let text = std::str::from_utf8(text).map_err(|_| PlanHeaderError::NotAPlan)?;
         let first = text.split('\n').next().unwrap_or_default();
         match split(first) {
-            (FIRST, VERSION) => {}
+            (FIRST, VERSION | WITH_RANGES) => {}
             (FIRST, other) if number(other).is_some() => {
                 return Err(PlanHeaderError::Version(other.to_owned()));
             }
@@ -267,9 +273,9 @@ mod tests {
     fn another_version_is_named() {
         let text = header()
             .write(sum)
-            .replace("longhaul-plan 1", "longhaul-plan 2");
+            .replace("longhaul-plan 1", "longhaul-plan 3");
         let error = PlanHeader::parse(text.as_bytes(), sum).unwrap_err();
-        assert_eq!(error, PlanHeaderError::Version("2".to_owned()));
+        assert_eq!(error, PlanHeaderError::Version("3".to_owned()));
         let nothing = PlanHeader::parse(b"hello\n", sum).unwrap_err();
         assert_eq!(nothing, PlanHeaderError::NotAPlan);
     }

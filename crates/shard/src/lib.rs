@@ -18,8 +18,8 @@ mod lease;
 mod record;
 mod text;
 
-pub use balance::{ShardAssignment, cost};
+pub use balance::{EntryShards, FileRange, ShardAssignment, cost};
 pub use claim::{ClaimDecision, Claimant, LeaseAction, LeaseHolder};
 pub use header::{MOST_SHARDS, PlanHeader, PlanHeaderError, PlanTotals, ShardTotals};
 pub use lease::{HolderProcess, Lease, ShardFigures, ShardState};
-pub use record::{PlannedAttributes, ShardDamage, ShardRecord, TreeCheck, decode};
+pub use record::{PlannedAttributes, PlannedRange, ShardDamage, ShardRecord, TreeCheck, decode};

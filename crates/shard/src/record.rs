@@ -16,6 +16,7 @@ const FILE: u8 = 2;
 const SYMLINK: u8 = 3;
 const LEAVE: u8 = 4;
 const END: u8 = 5;
+const RANGE: u8 = 6;
 
 const HAS_MODE: u8 = 1;
 const HAS_OWNER: u8 = 2;
@@ -35,6 +36,31 @@ pub struct PlannedAttributes {
     pub nanoseconds: Option<u32>,
 }
 
+/// Range of a file that one shard writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedRange {
+    /// Size of the whole file in bytes.
+    pub size: u64,
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Shard that writes the range.
+    pub shard: u32,
+}
+
+impl PlannedRange {
+    /// Offset of the first byte after the range.
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.len)
+    }
+
+    /// Number of files that the range counts as: the first range counts as the file.
+    fn files(&self) -> u64 {
+        u64::from(self.offset == 0)
+    }
+}
+
 /// One step through the tree of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardRecord {
@@ -42,6 +68,8 @@ pub enum ShardRecord {
     Enter(Vec<u8>, PlannedAttributes),
     /// Regular file of this size.
     File(Vec<u8>, u64, PlannedAttributes),
+    /// Range of a regular file, of which other shards write other ranges.
+    Range(Vec<u8>, PlannedRange, PlannedAttributes),
     /// Symbolic link.
     Symlink(Vec<u8>, PlannedAttributes),
     /// Returns to the directory above.
@@ -68,6 +96,13 @@ impl ShardRecord {
             Self::File(name, size, attributes) => {
                 write_named(to, FILE, name, attributes);
                 to.extend_from_slice(&size.to_be_bytes());
+            }
+            Self::Range(name, range, attributes) => {
+                write_named(to, RANGE, name, attributes);
+                for number in [range.size, range.offset, range.len] {
+                    to.extend_from_slice(&number.to_be_bytes());
+                }
+                to.extend_from_slice(&range.shard.to_be_bytes());
             }
             Self::Symlink(name, attributes) => write_named(to, SYMLINK, name, attributes),
             Self::Leave => to.push(LEAVE),
@@ -116,13 +151,17 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(ShardRecord, usize)>, ShardDamage>
         None => return Ok(None),
         Some([LEAVE]) => ShardRecord::Leave,
         Some([END]) => ShardRecord::End,
-        Some([kind @ (ENTER | FILE | SYMLINK)]) => {
+        Some([kind @ (ENTER | FILE | SYMLINK | RANGE)]) => {
             let Some((name, attributes)) = named(&mut rest)? else {
                 return Ok(None);
             };
             match kind {
                 ENTER => ShardRecord::Enter(name, attributes),
                 SYMLINK => ShardRecord::Symlink(name, attributes),
+                RANGE => match range(&mut rest) {
+                    Some(range) => ShardRecord::Range(name, range, attributes),
+                    None => return Ok(None),
+                },
                 _ => match take(&mut rest) {
                     Some(size) => ShardRecord::File(name, u64::from_be_bytes(size), attributes),
                     None => return Ok(None),
@@ -138,6 +177,18 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (first, after) = rest.split_first_chunk()?;
     *rest = after;
     Some(*first)
+}
+
+fn range(rest: &mut &[u8]) -> Option<PlannedRange> {
+    let mut number = || take(rest).map(u64::from_be_bytes);
+    let (size, offset, len) = (number()?, number()?, number()?);
+    let shard = take(rest).map(u32::from_be_bytes)?;
+    Some(PlannedRange {
+        size,
+        offset,
+        len,
+        shard,
+    })
 }
 
 fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, ShardDamage> {
@@ -236,6 +287,18 @@ impl TreeCheck {
                     ..PlanTotals::default()
                 })?;
             }
+            ShardRecord::Range(name, range, _) => {
+                self.path_of(name)?;
+                let end = range.offset.checked_add(range.len);
+                if range.len == 0 || end.is_none_or(|end| end > range.size) {
+                    return Err(ShardDamage("a range is not within its file"));
+                }
+                self.count(PlanTotals {
+                    files: range.files(),
+                    bytes: range.len,
+                    ..PlanTotals::default()
+                })?;
+            }
             ShardRecord::Symlink(name, _) => {
                 self.path_of(name)?;
                 self.count(PlanTotals {
@@ -301,12 +364,41 @@ mod tests {
         }
     }
 
+    fn planned_range(offset: u64, len: u64) -> PlannedRange {
+        PlannedRange {
+            size: (1 << 40) + 7,
+            offset,
+            len,
+            shard: 3,
+        }
+    }
+
+    #[test]
+    fn a_range_outside_of_its_file_is_refused() {
+        for range in [
+            planned_range(0, 0),
+            planned_range(1 << 40, 8),
+            planned_range(u64::MAX, 1),
+            planned_range(1, u64::MAX),
+        ] {
+            let all = [
+                ShardRecord::Enter(Vec::new(), some()),
+                ShardRecord::Range(b"r".to_vec(), range, some()),
+                ShardRecord::Leave,
+                ShardRecord::End,
+            ];
+            let why = ShardDamage("a range is not within its file");
+            assert_eq!(read(&written(&all)), Err(why), "{range:?}");
+        }
+    }
+
     fn records() -> Vec<ShardRecord> {
         vec![
             ShardRecord::Enter(Vec::new(), some()),
             ShardRecord::File(b"a\xff".to_vec(), 12, PlannedAttributes::default()),
             ShardRecord::Enter(b"d".to_vec(), PlannedAttributes::default()),
             ShardRecord::Symlink(b"l".to_vec(), some()),
+            ShardRecord::Range(b"r".to_vec(), planned_range(1 << 40, 7), some()),
             ShardRecord::Leave,
             ShardRecord::Leave,
             ShardRecord::End,
@@ -355,6 +447,7 @@ mod tests {
             for entry in [
                 ShardRecord::File(name.to_vec(), 1, PlannedAttributes::default()),
                 ShardRecord::Symlink(name.to_vec(), PlannedAttributes::default()),
+                ShardRecord::Range(name.to_vec(), planned_range(0, 1), some()),
                 ShardRecord::Enter(name.to_vec(), PlannedAttributes::default()),
             ] {
                 let mut all = vec![root(), entry.clone()];

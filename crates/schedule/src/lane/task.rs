@@ -5,7 +5,8 @@ use super::get::DownloadJob;
 use super::list::ListDirectory;
 use super::list_tree::ListTree;
 use super::ops::{
-    ChecksumJob, MakeDir, MakeHardLink, MakeSymlink, QueryJob, ResumeTempCheck, SetAttributes,
+    ChecksumJob, CreateShared, MakeDir, MakeHardLink, MakeSymlink, QueryJob, ResumeTempCheck,
+    SetAttributes,
 };
 use super::put::{OwnerPreservation, UploadJob, UploadPart, WrittenFileInfo};
 use super::rebuild::{DeltaDownload, DeltaUpload};
@@ -32,6 +33,7 @@ enum JobMachine {
     MakeDir(MakeDir),
     SetAttributes(Box<SetAttributes>),
     Adopt(Box<ResumeTempCheck>),
+    CreateShared(Box<CreateShared>),
     Query(Box<QueryJob>),
     Sum(Box<ChecksumJob>),
 }
@@ -106,6 +108,9 @@ impl JobMachine {
             } => {
                 let adopt = ResumeTempCheck::new(id, target, temp, left, replace_link);
                 Self::Adopt(Box::new(adopt))
+            }
+            JobKind::CreateShared { path, size } => {
+                Self::CreateShared(Box::new(CreateShared::new(id, path.0, size)))
             }
             JobKind::Sum { path, span, size } => {
                 Self::Sum(Box::new(ChecksumJob::new(id, path.0, span, size)))
@@ -254,6 +259,7 @@ impl RunningJob {
             JobMachine::MakeDir(dir) => return dir.start(core),
             JobMachine::SetAttributes(set) => return set.start(core),
             JobMachine::Adopt(adopt) => return adopt.start(core),
+            JobMachine::CreateShared(create) => return create.start(core),
             JobMachine::Query(query) => return query.start(core),
             JobMachine::Sum(sum) => return sum.start(core),
         }
@@ -324,6 +330,7 @@ impl RunningJob {
             JobMachine::MakeDir(dir) => dir.on_reply(core, &reply),
             JobMachine::SetAttributes(set) => set.on_reply(core, what, &reply),
             JobMachine::Adopt(adopt) => adopt.on_reply(core, what, &reply),
+            JobMachine::CreateShared(create) => create.on_reply(core, &reply),
             JobMachine::Query(query) => query.on_reply(core, reply),
         })
     }

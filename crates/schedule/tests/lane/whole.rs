@@ -192,7 +192,7 @@ fn a_temporary_has_the_name_that_was_written_down() {
     let keep = ResumeData {
         tag: 0x1234_5678,
         again: 1,
-        left: None,
+        ..ResumeData::default()
     };
     let names: Vec<Vec<u8>> = ResumeData::names(b"a", keep.tag).collect();
     let mut w = remembered();

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use schedule::{JobKind, LaneEvent, PartialFile, PutOptions, ResumeData, SchedulerEvent};
+use schedule::{
+    JobId, JobKind, LaneEvent, PartialFile, PutOptions, ResumeData, SchedulerEvent, SharedTemp,
+};
 use testkit::sftp_model::Kind;
 
 use crate::world::{World, bytes};
@@ -113,8 +115,8 @@ fn what_is_left_of_another_state_of_the_source_is_not_gone_on_with() {
         };
         let keep = ResumeData {
             tag: 7,
-            again: 0,
             left: Some(left),
+            ..ResumeData::default()
         };
         let temp = String::from_utf8(keep.temporary(b"up", 0)).expect("letters");
         let old = bytes(MB, 6);
@@ -142,5 +144,83 @@ fn what_is_left_of_another_state_of_the_source_is_not_gone_on_with() {
         }
         assert_eq!(w.progress(job), size, "{source:?}");
         assert_eq!(w.temporaries(), Vec::<String>::new());
+    }
+}
+
+/// Puts `data` to `up` as one of the processes that write its temporary, which has `there`.
+fn put_shared(w: &mut World, data: &[u8], there: Option<Vec<u8>>, work: SharedTemp) -> JobId {
+    let size = data.len() as u64;
+    let (from, to) = match work {
+        SharedTemp::Range(from, to) => (from, to),
+        SharedTemp::Seal => (size, size),
+    };
+    let mut ranges = vec![(0, from), (to, size)];
+    ranges.retain(|(from, to)| from < to);
+    let keep = ResumeData {
+        tag: 7,
+        again: 0,
+        left: Some(PartialFile {
+            ranges,
+            ..PartialFile::default()
+        }),
+        shared: Some(work),
+    };
+    let temp = String::from_utf8(keep.temporary(b"up", 0)).expect("letters");
+    if let Some(there) = there {
+        w.fs.place(&temp, Kind::File(there), 0o600);
+    }
+    let options = PutOptions {
+        keep: Some(Box::new(keep)),
+        ..PutOptions::default()
+    };
+    let job = w.put(data.to_vec(), "up", options);
+    w.run();
+    job
+}
+
+#[test]
+fn a_range_of_a_shared_temporary_is_written_and_nothing_else() {
+    let data = bytes(3 * MB, 5);
+    for (from, to) in [(0, MB), (MB, 2 * MB + 7), (2 * MB, 3 * MB), (0, 3 * MB)] {
+        let mut w = World::with_lanes(2);
+        let others = bytes(3 * MB, 6);
+        let work = SharedTemp::Range(from as u64, to as u64);
+        let job = put_shared(&mut w, &data, Some(others.clone()), work);
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(w.fs.data("up").is_none());
+        let left = w.temporaries();
+        let written = w.fs.data(&left[0]).unwrap_or_default();
+        let expected = [&others[..from], &data[from..to], &others[to..]].concat();
+        assert!(written == expected, "{from} to {to}");
+        assert_eq!(w.progress(job), (to - from) as u64);
+    }
+}
+
+#[test]
+fn a_complete_shared_temporary_gets_its_name_unread() {
+    let data = bytes(3 * MB, 5);
+    let mut w = World::with_lanes(2);
+    let others = bytes(3 * MB, 6);
+    let job = put_shared(&mut w, &data, Some(others.clone()), SharedTemp::Seal);
+    assert!(w.done(job), "{:?}", w.failed(job));
+    assert!(w.fs.data("up").is_some_and(|up| up == others));
+    assert_eq!(w.temporaries(), Vec::<String>::new());
+    assert_eq!(w.progress(job), 0);
+}
+
+/// A process that copied the whole file instead would give it its name before the others end.
+#[test]
+fn without_the_shared_temporary_nothing_is_copied() {
+    let data = bytes(3 * MB, 5);
+    for work in [SharedTemp::Range(0, MB as u64), SharedTemp::Seal] {
+        for there in [None, Some(bytes(MB, 6))] {
+            let mut w = World::with_lanes(2);
+            let left = there.iter().count();
+            let job = put_shared(&mut w, &data, there, work);
+            let why = w.failed(job).unwrap_or_default();
+            assert!(why.contains("make a new plan"), "{why}");
+            assert!(w.fs.data("up").is_none());
+            assert_eq!(w.temporaries().len(), left);
+        }
     }
 }

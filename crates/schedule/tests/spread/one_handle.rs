@@ -112,12 +112,12 @@ fn an_upload_of_an_earlier_run_is_continued_or_else_sent_from_the_start() {
         let data = bytes(3 * MB, 5);
         let keep = ResumeData {
             tag: 7,
-            again: 0,
             left: Some(PartialFile {
                 ranges: vec![(0, MB as u64)],
                 mtime: 0,
                 source: (0, 0),
             }),
+            ..ResumeData::default()
         };
         let temp = String::from_utf8(keep.temporary(b"up", 0)).expect("letters");
         // Other bytes than the source's, to see which of them stay.

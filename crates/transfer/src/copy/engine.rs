@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -5,7 +6,7 @@ use schedule::{Job, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::durable::UnsyncedDirs;
 use super::environment::{CopyEnvironment, RemoteSession};
-use super::file::{FileId, JobRole};
+use super::file::{FileId, JobRole, SharedFile};
 use super::files::ActiveFiles;
 use super::hard_links::HardLinks;
 use super::jobs::{JobsInFlight, PatternListingFilter, QueryAnswer};
@@ -120,6 +121,8 @@ pub(super) struct CopyEngine<'a> {
     pub(super) unsynced: UnsyncedDirs,
     pub(super) summary: CopySummary,
     pub(super) verify: Verification,
+    /// Files whose temporaries other processes write as well, by target path.
+    pub(super) shared: BTreeMap<Vec<u8>, SharedFile>,
     /// Target for which the guess about its kind was wrong, and true if it is a file.
     learned_place: Option<(Vec<u8>, bool)>,
     /// Reason that the run ends early.
@@ -158,6 +161,7 @@ impl<'a> CopyEngine<'a> {
             unsynced: UnsyncedDirs::default(),
             summary: CopySummary::default(),
             verify: Verification::new(options, environment.ledger()),
+            shared: BTreeMap::new(),
             learned_place: None,
             lost: None,
             cancelled: false,

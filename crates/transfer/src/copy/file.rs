@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schedule::journal::SourceId;
 use schedule::{
     Attributes, ExtraMetadata, FileState, JobFailure, JobKind, LocalPath, PutOptions, RemotePath,
-    StoredTarget, UNWRITABLE,
+    SharedTemp, StoredTarget, UNWRITABLE,
 };
 use sftp::InodeId;
 
@@ -24,6 +24,9 @@ use crate::walk::{join, local_path};
 /// Warning for a copy that may mix two states of its source.
 const CHANGED: &str = "the source changed while it was copied: the copy may mix two versions";
 
+/// Failure of a file of which other processes copy other ranges.
+const SHARED_CHANGED: &str = "changed since the plan was made: make a new plan in another folder";
+
 /// Identifies a file of the run, also in events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId(pub(super) u64);
@@ -37,6 +40,17 @@ pub(super) enum JobRole {
     RelayGet,
     /// Writes the file from the relay to the other host.
     RelayPut,
+}
+
+/// Work on a temporary that other processes write as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SharedFile {
+    /// Number from which the name of the temporary is made.
+    pub(crate) tag: u64,
+    /// Size of the file in bytes.
+    pub(crate) size: u64,
+    /// Work of this process.
+    pub(crate) work: SharedTemp,
 }
 
 /// File that is being copied.
@@ -75,6 +89,8 @@ pub(super) struct FileTask {
     /// Metadata to set beyond mode and times, and true once extended attributes were queried.
     beyond: ExtraMetadata,
     xattrs_asked: bool,
+    /// Work on a temporary that other processes write as well.
+    shared: Option<SharedFile>,
     /// Identity of a file of which other names will be hard links to this copy.
     link: Option<InodeId>,
 }
@@ -141,6 +157,7 @@ impl CopyEngine<'_> {
     fn begin_file_with(&mut self, item: PendingItem, guess: Option<GuessedTarget>) {
         let link = self.link_of(&item);
         let attributes = item.entry.attributes;
+        let shared = self.shared.get(&item.target).copied();
         // A root that was not queried has no mode yet.
         let known = attributes.mode.is_some();
         let task = FileTask {
@@ -150,7 +167,10 @@ impl CopyEngine<'_> {
             target: item.target,
             dir: item.dir,
             attributes: known.then_some(attributes),
-            size: attributes.size,
+            size: match shared {
+                Some(shared) => Some(shared.work.bytes()),
+                None => attributes.size,
+            },
             confirmed: 0,
             state: None,
             in_place: false,
@@ -169,6 +189,7 @@ impl CopyEngine<'_> {
                 xattrs: None,
             },
             xattrs_asked: false,
+            shared,
             link,
         };
         self.progress.add_file(task.size);
@@ -457,6 +478,10 @@ impl CopyEngine<'_> {
         let Some(task) = self.files.get_mut(&id) else {
             return false;
         };
+        if task.shared.is_some() && !stopped {
+            self.file_failed(id, CopySide::Source, SHARED_CHANGED.to_owned());
+            return true;
+        }
         if stopped || !task.may_follow_change() {
             let name = task.name().clone();
             self.warn(Some(name), CHANGED.to_owned());
@@ -591,7 +616,9 @@ impl CopyEngine<'_> {
         if has_changed && self.again_for_a_change(id) {
             return;
         }
-        match self.verify.is_wanted() {
+        let shared = self.files.get(&id).is_some_and(|t| t.shared.is_some());
+        // A range cannot be read under the final name yet.
+        match self.verify.is_wanted() && !shared {
             true => self.verify_file(id),
             false => self.file_kept(id),
         }

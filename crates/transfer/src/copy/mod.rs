@@ -51,6 +51,7 @@ pub use self::alike_names::{alike_name, alike_sources, are_one_at};
 use self::engine::CopyEngine;
 pub(crate) use self::environment::RemoteCommandStep;
 pub use self::equal_names::{NamedSource, SourceName, equal_names};
+pub(crate) use self::file::SharedFile;
 pub(crate) use self::local_ops::ReadAt;
 pub(crate) use self::planned::{
     CALLERS_FIRST_JOB, FileSystemQuery, PlannedCopy, PlannedCopySide, RootQuery, with_environment,

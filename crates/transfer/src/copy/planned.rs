@@ -11,6 +11,7 @@ use sftp::ServerInfo;
 
 use super::engine::{CopyEngine, CopySide};
 use super::environment::{CopyEnvironment, NextEvent, RemoteCommandStep};
+use super::file::SharedFile;
 use super::jobs::QueryAnswer;
 use super::names::{RemotePathForm, written};
 use super::root_overlap::RootOverlap;
@@ -402,6 +403,22 @@ impl<'a> PlannedCopy<'a> {
         if !engine.stopped() {
             engine.clear_leftovers().await;
         }
+    }
+
+    /// Notes that other processes write the temporary of a target as well, before the entries are
+    /// copied.
+    pub(crate) fn share(&mut self, target: Vec<u8>, file: SharedFile) {
+        self.engine.shared.insert(target, file);
+    }
+
+    /// Copies further entries, after [`PlannedCopy::copy`] or instead of it, without a journal.
+    pub(crate) async fn copy_more(&mut self, entries: PlannedEntries) {
+        let engine = &mut self.engine;
+        engine.settle_far().await;
+        let id = engine.walks.begin_planned(entries, self.target.clone());
+        engine.name_root(id, &self.source);
+        engine.walks.begin_with(VecDeque::new());
+        engine.copy().await;
     }
 
     /// Ends the sessions and returns the summary.

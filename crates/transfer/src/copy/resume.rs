@@ -6,6 +6,7 @@ mod discard;
 mod left;
 mod lock_wait;
 mod note;
+mod shared;
 mod task;
 mod worth;
 

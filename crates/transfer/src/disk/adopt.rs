@@ -56,6 +56,8 @@ pub(crate) fn adopt_target(
     };
     match replaced.and_then(|replaced| Some((replaced, open()?))) {
         Some((replaced, file)) => Some(LocalTarget::adopted(file, at, target, replaced)),
+        // Other processes write it.
+        None if keep.shared.is_some() => None,
         None => {
             // Removes a file or a symlink; a directory of that name stays.
             let _ = at.remove();

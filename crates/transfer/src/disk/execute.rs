@@ -56,6 +56,14 @@ fn other_size() -> io::Error {
     io::Error::other("its size differs from that of the source")
 }
 
+/// Error of a file whose other ranges are written by other processes.
+fn no_shared() -> io::Error {
+    io::Error::other(
+        "the temporary that the shards of this file write is missing or of another size, or \
+         something else is in its place: make a new plan in another folder",
+    )
+}
+
 /// Error of a request whose job has no suitable file.
 fn not_open_for(request: &DiskRequest) -> io::Error {
     io::Error::other(match request {
@@ -181,6 +189,9 @@ impl RequestExecution<'_> {
         if let Some(mut target) = adopt_target(self.directories, create.path, keep) {
             self.prepare(&mut target, sparse);
             return Ok((DiskReply::Adopted { job }, Some(opened(target))));
+        }
+        if keep.is_some_and(|keep| keep.shared.is_some()) {
+            return Err(no_shared());
         }
         // Early allocation is omitted: on tmpfs it doubles the page faults of a write, and ext4
         // and xfs delay allocation until they know the size anyway.

@@ -13,6 +13,7 @@ pub(super) fn of_record(record: &ShardRecord) -> Option<(&[u8], Attributes)> {
     let (name, size, planned, kind) = match record {
         ShardRecord::Enter(name, planned) => (name, None, planned, TYPE_DIRECTORY),
         ShardRecord::File(name, size, planned) => (name, Some(*size), planned, TYPE_FILE),
+        ShardRecord::Range(name, range, planned) => (name, Some(range.size), planned, TYPE_FILE),
         ShardRecord::Symlink(name, planned) => (name, None, planned, TYPE_SYMLINK),
         ShardRecord::Leave | ShardRecord::End => return None,
     };
@@ -52,12 +53,13 @@ pub(super) fn change(record: &ShardRecord, now: &Attributes) -> Option<String> {
     let modified = |of: &Attributes| of.times.map(|(_, modified)| modified);
     let nanoseconds = |of: &Attributes| of.nanoseconds.map(|(_, modified)| modified);
     let differs = |a: Option<u32>, b: Option<u32>| a.is_some() && b.is_some() && a != b;
-    match record {
-        ShardRecord::File(_, size, _) if now.size != Some(*size) => Some(format!(
+    let file = of_file(record);
+    match file {
+        Some((size, _)) if now.size != Some(size) => Some(format!(
             "its size was {size} bytes and is {} now",
             now.size.unwrap_or_default()
         )),
-        ShardRecord::File(..)
+        Some(_)
             if differs(modified(&planned), modified(now))
                 || differs(nanoseconds(&planned), nanoseconds(now)) =>
         {
@@ -74,16 +76,23 @@ pub(super) fn difference(record: &ShardRecord, found: &Attributes) -> Option<Str
     if found.kind() != kind {
         return Some(format!("is not a {word}"));
     }
-    let ShardRecord::File(_, size, planned) = record else {
-        return None;
-    };
-    if found.size != Some(*size) {
+    let (size, planned) = of_file(record)?;
+    if found.size != Some(size) {
         let has = found.size.unwrap_or_default();
         return Some(format!("has {has} bytes, but the plan says {size}"));
     }
     match is_planned_time(planned, found) {
         true => None,
         false => Some("its modification time differs from the plan's".to_owned()),
+    }
+}
+
+/// Returns the size of a regular file, whole or in ranges, and its attributes.
+pub(super) fn of_file(record: &ShardRecord) -> Option<(u64, &shard::PlannedAttributes)> {
+    match record {
+        ShardRecord::File(_, size, planned) => Some((*size, planned)),
+        ShardRecord::Range(_, range, planned) => Some((range.size, planned)),
+        _ => None,
     }
 }
 
@@ -100,7 +109,7 @@ pub(super) fn is_planned_time(planned: &shard::PlannedAttributes, found: &Attrib
 
 fn kind_of(record: &ShardRecord) -> (EntryKind, &'static str) {
     match record {
-        ShardRecord::File(..) => (EntryKind::File, "regular file"),
+        ShardRecord::File(..) | ShardRecord::Range(..) => (EntryKind::File, "regular file"),
         ShardRecord::Symlink(..) => (EntryKind::Symlink, "symbolic link"),
         ShardRecord::Enter(..) | ShardRecord::Leave | ShardRecord::End => {
             (EntryKind::Directory, "directory")

@@ -4,7 +4,7 @@ use rustix::fs::Stat;
 use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
 use shard::ShardRecord;
 
-use super::attributes::{change, difference};
+use super::attributes::{change, difference, of_file};
 use super::records::{RecordPath, RecordReader};
 use super::{PlanError, ShardOutcome};
 use crate::copy::{PlannedCopy, PlannedCopySide};
@@ -137,9 +137,11 @@ pub(super) async fn verdicts(
             let record = records.next().map_err(unusable)?;
             ended = record == ShardRecord::End;
             let below = path.step(&record);
-            if let (ShardRecord::File(..) | ShardRecord::Symlink(..), Some(below)) =
-                (&record, below)
-            {
+            let is_item = matches!(
+                record,
+                ShardRecord::File(..) | ShardRecord::Range(..) | ShardRecord::Symlink(..)
+            );
+            if let (true, Some(below)) = (is_item, below) {
                 batch.push((record, below));
             }
         }
@@ -173,7 +175,7 @@ async fn judge(
             .attributes(run, PlannedCopySide::Target, &paths)
             .await;
         for (((record, _), found), verdict) in batch.iter().zip(found).zip(new.iter_mut()) {
-            let file = matches!(record, ShardRecord::File(..));
+            let file = of_file(record).is_some();
             if file && found.is_ok_and(|found| difference(record, &found).is_none()) {
                 *verdict = EntryVerdict::Unchanged;
             }

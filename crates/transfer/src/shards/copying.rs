@@ -2,14 +2,16 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use shard::{ShardFigures, ShardState};
 
 use super::check::verdicts;
-use super::entries::ShardWalk;
+use super::entries::{RecordSource, ShardWalk};
 use super::folder::PlanFolder;
-use super::holding::ShardLease;
-use super::{PlanError, ShardCopyResult, ShardOutcome, seal, shown};
+use super::holding::{LeaseTerms, ShardLease};
+use super::seal::SealResult;
+use super::{PlanError, ShardCopyResult, ShardOutcome, ranges, seal, shown};
 use crate::cancel::CancelToken;
 use crate::copy::{
     CopyOptions, CopyRequest, JournalFolder, PlannedCopy, PlannedCopySide, SessionConnector,
@@ -20,18 +22,18 @@ use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
 /// Shard to copy, which this worker holds; or a complete one, after which the directories may lack
 /// their attributes.
 #[derive(Debug)]
-pub enum ShardCopy<'a> {
+pub enum ShardCopy {
     /// Copy the shard.
     Held(Box<ShardLease>),
-    /// The shard is complete: only sets the attributes of the directories, if all shards are
-    /// complete.
-    Done(&'a PlanFolder),
+    /// The shard is complete: only gives split files their names, and sets the attributes of the
+    /// directories if all shards are complete.
+    Done(Arc<PlanFolder>, LeaseTerms),
 }
 
 /// Copies a shard on this thread, and sets the attributes of all directories after the last one.
 /// `events` is called on this thread; `progress` may be read from any.
 pub fn copy(
-    shard: ShardCopy<'_>,
+    shard: ShardCopy,
     request: &CopyRequest,
     connect: &dyn SessionConnector,
     progress: &ProgressCounters,
@@ -46,14 +48,16 @@ pub fn copy(
                     PlannedCopy::begin(&request, &request.options, environment, progress, events)
                         .await;
                 match begun {
-                    Ok(run) => copy_held(run, *lease).await,
+                    Ok(run) => copy_held(run, *lease, cancel).await,
                     Err(summary) => end(*lease, *summary, ShardCopyFigures::default()),
                 }
             })
         }
-        ShardCopy::Done(plan) => {
+        ShardCopy::Done(plan, terms) => {
             let options = CopyOptions {
                 journal: false,
+                inplace: false,
+                temp_dir: None,
                 ..request.options.clone()
             };
             with_environment(connect, cancel, async |environment| {
@@ -61,9 +65,9 @@ pub fn copy(
                     PlannedCopy::begin(request, &options, environment, progress, events).await;
                 let mut run = match begun {
                     Ok(run) => run,
-                    Err(summary) => return seal_only(*summary, false),
+                    Err(summary) => return seal_only(*summary, SealResult::default()),
                 };
-                let sealed = seal::seal(&mut run, plan).await;
+                let sealed = seal::seal(&mut run, &plan, &terms, cancel).await;
                 seal_only(run.finish(), sealed)
             })
         }
@@ -74,6 +78,11 @@ pub fn copy(
 fn with_journal(request: &CopyRequest, lease: &ShardLease) -> CopyRequest {
     let mut request = request.clone();
     let key = format!("{} {}", lease.plan().id(), lease.shard());
+    if lease.plan().split_files() > 0 {
+        // All workers of a split file must agree on the place of its temporary.
+        request.options.inplace = false;
+        request.options.temp_dir = None;
+    }
     request.options.journal_folder = Some(JournalFolder {
         path: lease.plan().folder(),
         key: key.into_bytes(),
@@ -81,9 +90,12 @@ fn with_journal(request: &CopyRequest, lease: &ShardLease) -> CopyRequest {
     request
 }
 
-fn seal_only(summary: CopySummary, sealed: bool) -> ShardCopyResult {
+fn seal_only(summary: CopySummary, SealResult { sealed, changed }: SealResult) -> ShardCopyResult {
     let end = match summary.outcome {
         CopyOutcome::Complete => ShardOutcome::Done,
+        CopyOutcome::Partial if changed > 0 && changed == summary.failed => {
+            ShardOutcome::Changed(changed)
+        }
         CopyOutcome::Partial => ShardOutcome::Failed,
         CopyOutcome::NoConnection(_) | CopyOutcome::Misconfigured(_) | CopyOutcome::Interrupted => {
             ShardOutcome::Stopped
@@ -105,7 +117,12 @@ struct ShardCopyFigures {
     broken: Option<ShardOutcome>,
 }
 
-async fn copy_held(mut run: PlannedCopy<'_>, lease: ShardLease) -> ShardCopyResult {
+async fn copy_held(
+    mut run: PlannedCopy<'_>,
+    lease: ShardLease,
+    cancel: &CancelToken,
+) -> ShardCopyResult {
+    let terms = lease.terms();
     let lease = Rc::new(lease);
     let changed = Rc::new(Cell::new(0));
     let mut work = ShardCopyFigures::default();
@@ -147,7 +164,7 @@ async fn copy_held(mut run: PlannedCopy<'_>, lease: ShardLease) -> ShardCopyResu
             sealed: false,
         };
     }
-    let sealed = seal::seal(&mut run, &plan).await;
+    let sealed = seal::seal(&mut run, &plan, &terms, cancel).await;
     let mut result = seal_only(run.finish(), sealed);
     result.unchanged = work.unchanged;
     result
@@ -164,12 +181,20 @@ async fn carry_out(
     let unusable = |error: PlanError| ShardOutcome::Unusable(error);
     let target = run.root_attributes(PlannedCopySide::Target).await;
     let records = plan.records(lease.shard()).map_err(unusable)?;
-    let verdicts = verdicts(run, records, target.is_some()).await?;
+    let mut verdicts = verdicts(run, records, target.is_some()).await?;
+    if plan.split_files() > 0 {
+        let records = plan.records(lease.shard()).map_err(unusable)?;
+        let prepared = ranges::prepare(run, plan, records, &mut verdicts).await;
+        prepared.map_err(unusable)?;
+        if run.stopped() {
+            return Err(ShardOutcome::Stopped);
+        }
+    }
     let is_unchanged =
         |verdict: &&super::check::EntryVerdict| **verdict == super::check::EntryVerdict::Unchanged;
     let unchanged = verdicts.iter().filter(is_unchanged).count() as u64;
     let walk = ShardWalk::new(
-        plan.records(lease.shard()).map_err(unusable)?,
+        RecordSource::File(Box::new(plan.records(lease.shard()).map_err(unusable)?)),
         verdicts,
         Rc::clone(lease),
         (

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use shard::ShardRecord;
 
+use super::PlanError;
 use super::attributes::{change, of_record};
 use super::check::EntryVerdict;
 use super::holding::ShardLease;
@@ -17,10 +18,27 @@ use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 /// end.
 pub(super) const FILLABLE: u32 = 0o700;
 
+/// Records of a walk.
+pub(super) enum RecordSource {
+    /// Records of a plan's file.
+    File(Box<RecordReader>),
+    /// Records that were chosen before, without the end.
+    Chosen(std::vec::IntoIter<ShardRecord>),
+}
+
+impl RecordSource {
+    fn next(&mut self) -> Result<ShardRecord, PlanError> {
+        match self {
+            Self::File(reader) => reader.next(),
+            Self::Chosen(records) => Ok(records.next().unwrap_or(ShardRecord::End)),
+        }
+    }
+}
+
 /// Walks the files of a shard that are to be copied, and all its directories. A directory is
 /// reported with permissions to fill it and without times, which other workers would change again.
 pub(super) struct ShardWalk {
-    records: RecordReader,
+    records: RecordSource,
     verdicts: std::vec::IntoIter<EntryVerdict>,
     lease: Rc<ShardLease>,
     root: Vec<u8>,
@@ -36,7 +54,7 @@ impl ShardWalk {
     /// Returns a walk of the source at `root`, which is on this machine if `local`. Entries that
     /// have changed since the plan are counted in `changed`.
     pub(super) fn new(
-        records: RecordReader,
+        records: RecordSource,
         verdicts: Vec<EntryVerdict>,
         lease: Rc<ShardLease>,
         (root, local): (Vec<u8>, bool),
@@ -115,9 +133,14 @@ impl ShardWalk {
 
     fn changed(&self, path: Vec<u8>, what: &str) -> WalkEntry {
         self.changed.set(self.changed.get() + 1);
-        let what = format!("changed since the plan was made ({what}): not copied; make a new plan");
+        let what = changed_text(what);
         WalkEntry::Problem { path, what }
     }
+}
+
+/// Failure of an entry that differs from the plan in this way.
+pub(super) fn changed_text(what: &str) -> String {
+    format!("changed since the plan was made ({what}): not copied; make a new plan")
 }
 
 impl Iterator for ShardWalk {
@@ -137,7 +160,9 @@ impl Iterator for ShardWalk {
             };
             let found = match &record {
                 ShardRecord::Enter(..) => self.enter(&record),
-                ShardRecord::File(..) | ShardRecord::Symlink(..) => self.item(&record),
+                ShardRecord::File(..) | ShardRecord::Range(..) | ShardRecord::Symlink(..) => {
+                    self.item(&record)
+                }
                 ShardRecord::Leave => self.open.pop().map(|(dir, _)| WalkEntry::Listed(dir)),
                 ShardRecord::End => {
                     self.over = true;

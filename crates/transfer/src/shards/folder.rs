@@ -202,6 +202,11 @@ impl PlanFolder {
         self.header.directories
     }
 
+    /// Number of files that are split into ranges.
+    pub fn split_files(&self) -> u64 {
+        self.header.tree.totals.files
+    }
+
     /// Totals of one shard.
     pub fn totals_of(&self, shard: u32) -> PlanTotals {
         let shard = self.header.shards.get(shard as usize);
@@ -244,7 +249,7 @@ impl PlanFolder {
         }
     }
 
-    /// Steps through all directories.
+    /// Steps through all directories, and the ranges of split files.
     pub(super) fn tree(&self) -> Result<RecordReader, PlanError> {
         let directories = Some(self.header.directories);
         self.open_records(&tree_name(&self.id), &self.header.tree, directories)

@@ -53,7 +53,22 @@ pub struct ShardLease {
 
 /// Called with the reason when a lease is lost, on any thread. It should end the process: files
 /// that a follower has taken over must be neither written nor removed any more.
-pub type LostLeaseCallback = Box<dyn Fn(&str) + Send + Sync>;
+pub type LostLeaseCallback = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Time of a worker's leases, and the reaction to their loss.
+#[derive(Clone)]
+pub struct LeaseTerms {
+    /// Time after which a lease that is not renewed expires.
+    pub time: Duration,
+    /// Called when a lease is lost.
+    pub on_loss: LostLeaseCallback,
+}
+
+impl fmt::Debug for LeaseTerms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseTerms").finish_non_exhaustive()
+    }
+}
 
 /// State that the renewing thread and the copy share.
 struct SharedLease {
@@ -72,22 +87,22 @@ impl fmt::Debug for SharedLease {
 }
 
 impl PlanFolder {
-    /// Claims a shard for `time` without renewals. Waits while the lease of another worker may have
-    /// expired, and tells so. `on_loss` is called if the lease is lost later.
+    /// Claims a shard on these terms. Waits while the lease of another worker may have expired, and
+    /// tells so.
     ///
     /// # Errors
     /// Another worker copies the shard, a signal ended the wait, or the folder cannot be used.
     pub fn claim(
         self: &Arc<Self>,
         shard: u32,
-        time: Duration,
+        terms: &LeaseTerms,
         cancel: &CancelToken,
         tell: &mut dyn FnMut(String),
-        on_loss: LostLeaseCallback,
     ) -> Result<ClaimResult, ClaimError> {
         let io = |error: std::io::Error| {
             let folder = super::shown(&self.folder());
-            ClaimError::Io(format!("{folder}: shard {shard}: {}", os_words(&error)))
+            let subject = subject(self, shard);
+            ClaimError::Io(format!("{folder}: {subject}: {}", os_words(&error)))
         };
         let place = here();
         let start = Instant::now();
@@ -105,9 +120,9 @@ impl PlanFolder {
                 ClaimDecision::Done(figures) => return Ok(ClaimResult::Done(figures)),
                 ClaimDecision::Exhausted => {
                     let why = format!(
-                        "{}: shard {shard}: all its lease numbers are used: make a new plan in \
-                         another folder",
-                        super::shown(&self.folder())
+                        "{}: {}: all its lease numbers are used: make a new plan in another folder",
+                        super::shown(&self.folder()),
+                        subject(self, shard)
                     );
                     return Err(ClaimError::Io(why));
                 }
@@ -122,13 +137,14 @@ impl PlanFolder {
                         fence,
                         state: ShardState::Running,
                         beat: 0,
-                        seconds: time.as_secs().max(1),
+                        seconds: terms.time.as_secs().max(1),
                         place: place.clone(),
                         figures: ShardFigures::default(),
                         reason: Vec::new(),
                     };
                     let began = Instant::now();
                     if self.create_lease(&lease).map_err(io)? {
+                        let on_loss = Arc::clone(&terms.on_loss);
                         let held =
                             ShardLease::start(Arc::clone(self), lease, (began, cancel), on_loss);
                         return held
@@ -139,7 +155,7 @@ impl PlanFolder {
                 ClaimDecision::Wait(left) => {
                     if !std::mem::replace(&mut told, true) {
                         let holder = newest.and_then(|(_, lease)| lease);
-                        tell(waiting(shard, left, holder.as_ref()));
+                        tell(waiting(&subject(self, shard), left, holder.as_ref()));
                     }
                     // A cancel disconnects the channel.
                     let wait = cancel.receiver().recv_timeout(left.min(LOOK));
@@ -170,9 +186,9 @@ fn busy(shard: u32, holder: Option<&Lease>) -> String {
     )
 }
 
-fn waiting(shard: u32, left: Duration, holder: Option<&Lease>) -> String {
+fn waiting(subject: &str, left: Duration, holder: Option<&Lease>) -> String {
     format!(
-        "shard {shard}: waiting up to {} s to see if {} still copies this shard",
+        "{subject}: waiting up to {} s to see if {} is still at work",
         left.as_secs().max(1),
         holder_words(holder)
     )
@@ -213,6 +229,14 @@ impl ShardLease {
         })
     }
 
+    /// Terms of this lease, for a lease of the same worker.
+    pub(super) fn terms(&self) -> LeaseTerms {
+        LeaseTerms {
+            time: Duration::from_secs(self.lease.seconds),
+            on_loss: Arc::clone(&self.shared.on_loss),
+        }
+    }
+
     /// Number of the shard.
     pub fn shard(&self) -> u32 {
         self.lease.shard
@@ -229,7 +253,7 @@ impl ShardLease {
         let now = millis(self.shared.start.elapsed());
         let valid = now < self.shared.valid_until.load(Ordering::SeqCst) && self.lost().is_none();
         if !valid && self.lost().is_none() {
-            self.shared.lose(expired(&self.lease));
+            self.shared.lose(expired(&self.plan, &self.lease));
         }
         valid
     }
@@ -255,10 +279,12 @@ impl ShardLease {
         let beat = self.thread.take().and_then(|thread| thread.join().ok());
         let followed = self.plan.has_follower(self.lease.shard, self.lease.fence);
         if let Ok(true) = followed {
-            return Err(superseded(&self.lease));
+            return Err(superseded(&self.plan, &self.lease));
         }
         if !valid && state == ShardState::Done {
-            return Err(self.lost().unwrap_or_else(|| expired(&self.lease)));
+            return Err(self
+                .lost()
+                .unwrap_or_else(|| expired(&self.plan, &self.lease)));
         }
         self.lease.beat = beat.unwrap_or_default() + 1;
         self.lease.state = state;
@@ -317,11 +343,11 @@ impl LeaseRenewal {
             let now = self.shared.start.elapsed();
             let rest = match self.holder.turn(now, newest) {
                 LeaseAction::Superseded(_) => {
-                    self.shared.lose(superseded(&self.lease));
+                    self.shared.lose(superseded(&self.plan, &self.lease));
                     return self.lease.beat;
                 }
                 LeaseAction::Expired => {
-                    self.shared.lose(expired(&self.lease));
+                    self.shared.lose(expired(&self.plan, &self.lease));
                     return self.lease.beat;
                 }
                 LeaseAction::Rest(rest) => rest,
@@ -347,20 +373,27 @@ impl LeaseRenewal {
     }
 }
 
-fn superseded(lease: &Lease) -> String {
+/// Names a shard, or the lease number behind the last shard, which is that of the sealing.
+fn subject(plan: &PlanFolder, shard: u32) -> String {
+    match shard < plan.shards() {
+        true => format!("shard {shard}"),
+        false => "giving split files their names".to_owned(),
+    }
+}
+
+fn superseded(plan: &PlanFolder, lease: &Lease) -> String {
     format!(
-        "shard {}: another worker took over this shard (lease {} follows this one): stopped before \
-         writing more",
-        lease.shard,
+        "{}: another worker took over (lease {} follows this one): stopped before writing more",
+        subject(plan, lease.shard),
         lease.fence + 1
     )
 }
 
-fn expired(lease: &Lease) -> String {
+fn expired(plan: &PlanFolder, lease: &Lease) -> String {
     format!(
-        "shard {}: the lease could not be renewed for {} s: stopped, since another worker may take \
-         the shard; try again",
-        lease.shard,
+        "{}: the lease could not be renewed for {} s: stopped, since another worker may take over; \
+         try again",
+        subject(plan, lease.shard),
         lease.seconds.div_ceil(2)
     )
 }

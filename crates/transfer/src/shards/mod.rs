@@ -12,6 +12,7 @@ mod folder;
 mod holding;
 mod place;
 mod planning;
+mod ranges;
 mod records;
 mod seal;
 mod status;
@@ -24,7 +25,7 @@ use crate::report::{CopySummary, EscapedName};
 
 pub use copying::{ShardCopy, copy};
 pub use folder::PlanFolder;
-pub use holding::{ClaimError, ClaimResult, LostLeaseCallback, ShardLease};
+pub use holding::{ClaimError, ClaimResult, LeaseTerms, LostLeaseCallback, ShardLease};
 pub use planning::{PlanOutcome, PlanRequest, make};
 pub use shard::{MOST_SHARDS, PlanTotals, ShardFigures, ShardState};
 pub use status::{PlanStatus, ShardStatus, StateCounts};

@@ -1,12 +1,16 @@
 //! Makes a plan: walks the source and writes the files of the shards.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use schedule::EntryKind;
-use shard::{PlanHeader, PlanTotals, ShardAssignment, ShardRecord, ShardTotals, cost};
+use shard::{
+    EntryShards, FileRange, PlanHeader, PlanTotals, PlannedRange, ShardAssignment, ShardRecord,
+    ShardTotals, cost,
+};
 use sync::{EntryTree, Filter, NodeId, SortedTree, TreeEntryKind};
 
 use super::attributes::planned;
@@ -40,6 +44,8 @@ pub struct PlanRequest {
     pub target_operand: Vec<u8>,
     /// Number of shards.
     pub shards: u32,
+    /// Least size in bytes of a range of a split file; `None` splits no file.
+    pub least_range: Option<u64>,
     /// Folder for the plan.
     pub folder: PathBuf,
 }
@@ -53,6 +59,8 @@ pub enum PlanOutcome {
         totals: PlanTotals,
         /// Directories below the root.
         directories: u64,
+        /// Files that are split into ranges.
+        split: u64,
         /// Bytes of the smallest and of the largest shard.
         sizes: (u64, u64),
         /// An older plan, of which no shard was begun, was replaced.
@@ -234,7 +242,7 @@ fn try_write(
 ) -> io::Result<PlanOutcome> {
     let before = read_header(dir).ok().flatten();
     remove_others(dir, before.as_ref().map_or("", |(_, id)| id));
-    let planner = ShardPlanner::new(tree, request.shards);
+    let planner = ShardPlanner::new(tree, request.shards, request.least_range);
     let mut header = PlanHeader {
         source: request.source_operand.clone(),
         target: request.target_operand.clone(),
@@ -286,6 +294,7 @@ fn try_write(
     Ok(PlanOutcome::Written {
         totals,
         directories: header.directories,
+        split: header.tree.totals.files,
         sizes,
         replaced: before.is_some(),
     })
@@ -339,20 +348,36 @@ struct ShardPlanner<'a> {
     /// Beginning of each shard in `order`.
     starts: Vec<usize>,
     directories: u64,
+    /// Ranges of split files, in the order of the files.
+    ranges: BTreeMap<NodeId, Vec<PlannedRange>>,
 }
 
 impl<'a> ShardPlanner<'a> {
-    fn new(tree: &'a SortedTree, shards: u32) -> Self {
+    fn new(tree: &'a SortedTree, shards: u32, least_range: Option<u64>) -> Self {
         let order = depth_first(tree);
         let entry = |id: &NodeId| tree.tree().entry(*id);
         let costs = order.iter().map(|id| cost(entry(id).size));
-        let mut assignment = ShardAssignment::new(costs, shards);
-        let assigned: Vec<u32> = order
-            .iter()
-            .map(|id| assignment.shard_of_next(cost(entry(id).size)))
-            .collect();
+        let mut assignment = ShardAssignment::new(costs, shards, least_range);
+        let mut assigned: Vec<(NodeId, u32)> = Vec::with_capacity(order.len());
+        let mut ranges = BTreeMap::new();
+        for id in &order {
+            let size = entry(id).size;
+            match assignment.shards_of_next(cost(size)) {
+                EntryShards::One(shard) => assigned.push((*id, shard)),
+                EntryShards::Ranges(found) => {
+                    assigned.extend(found.iter().map(|range| (*id, range.shard)));
+                    let planned = |range: &FileRange| PlannedRange {
+                        size,
+                        offset: range.offset,
+                        len: range.len,
+                        shard: range.shard,
+                    };
+                    ranges.insert(*id, found.iter().map(planned).collect());
+                }
+            }
+        }
         let mut starts = vec![0; shards as usize + 1];
-        for shard in &assigned {
+        for (_, shard) in &assigned {
             if let Some(count) = starts.get_mut(*shard as usize + 1) {
                 *count += 1;
             }
@@ -363,8 +388,8 @@ impl<'a> ShardPlanner<'a> {
             *start = sum;
         }
         let mut next = starts.clone();
-        let mut grouped = vec![EntryTree::ROOT; order.len()];
-        for (id, shard) in order.iter().zip(&assigned) {
+        let mut grouped = vec![EntryTree::ROOT; assigned.len()];
+        for (id, shard) in &assigned {
             if let Some(at) = next.get_mut(*shard as usize) {
                 if let Some(place) = grouped.get_mut(*at) {
                     *place = *id;
@@ -381,6 +406,7 @@ impl<'a> ShardPlanner<'a> {
             order: grouped,
             starts,
             directories,
+            ranges,
         }
     }
 
@@ -390,7 +416,11 @@ impl<'a> ShardPlanner<'a> {
         let entries = self.order.get(range).unwrap_or_default();
         let mut steps = RecordWriter::begin(self.tree, file)?;
         for id in entries {
-            steps.add(*id)?;
+            let ranges = self.ranges.get(id).map(Vec::as_slice);
+            match ranges.and_then(|ranges| ranges.iter().find(|range| range.shard == shard)) {
+                Some(range) => steps.add_range(*id, *range)?,
+                None => steps.add(*id)?,
+            }
         }
         steps.finish()
     }
@@ -400,6 +430,9 @@ impl<'a> ShardPlanner<'a> {
         for id in depth_first(self.tree) {
             if self.tree.tree().entry(id).kind == TreeEntryKind::Directory {
                 steps.add(id)?;
+            }
+            for range in self.ranges.get(&id).into_iter().flatten() {
+                steps.add_range(id, *range)?;
             }
         }
         steps.finish()
@@ -467,6 +500,15 @@ impl<'a> RecordWriter<'a> {
             }
             TreeEntryKind::Other | TreeEntryKind::Temporary => Ok(()),
         }
+    }
+
+    fn add_range(&mut self, id: NodeId, range: PlannedRange) -> io::Result<()> {
+        self.go_to(self.tree.parent(id))?;
+        self.totals.files += u64::from(range.offset == 0);
+        self.totals.bytes = self.totals.bytes.saturating_add(range.len);
+        let (name, attributes) = (self.tree.name(id).to_vec(), planned(self.tree.entry(id)));
+        self.file
+            .write(&ShardRecord::Range(name, range, attributes))
     }
 
     /// Leaves and enters directories until `dir` is the current one.

@@ -69,6 +69,7 @@ impl RecordReader {
         step.map_err(|damage| self.damaged(damage))?;
         if let ShardRecord::Enter(name, _)
         | ShardRecord::File(name, ..)
+        | ShardRecord::Range(name, ..)
         | ShardRecord::Symlink(name, _) = &record
             && refused_name(name).is_some()
         {
@@ -139,7 +140,9 @@ impl RecordPath {
                 self.path = path.clone();
                 Some(path)
             }
-            ShardRecord::File(name, ..) | ShardRecord::Symlink(name, _) => Some(self.of(name)),
+            ShardRecord::File(name, ..)
+            | ShardRecord::Range(name, ..)
+            | ShardRecord::Symlink(name, _) => Some(self.of(name)),
             ShardRecord::Leave => {
                 let end = self.ends.pop().unwrap_or_default();
                 self.path.truncate(end);

@@ -1,6 +1,8 @@
-//! Sets the attributes of all directories once every shard is complete.
+//! Gives split files their names, and sets the attributes of all directories once every shard is
+//! complete.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schedule::Attributes;
 use shard::{ShardRecord, ShardState};
@@ -9,47 +11,101 @@ use super::attributes::of_record;
 use super::check::BATCH;
 use super::entries::FILLABLE;
 use super::folder::PlanFolder;
+use super::holding::{ClaimError, ClaimResult, LeaseTerms, ShardLease};
+use super::ranges::seal_files;
 use super::records::RecordPath;
 use super::shown;
+use crate::cancel::CancelToken;
 use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::os_words;
 use crate::sync::ends::{FileOperation, OperationCounter};
 use crate::walk::join;
 
-/// Sets the modification times and permissions of all directories if all shards are complete, and
-/// notes it in the plan's folder. Returns true if they are set, now or before. Two workers that do
-/// it at the same time set the same values.
-pub(super) async fn seal(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
+/// Result of [`seal`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SealResult {
+    /// The split files have their names, and the directories their attributes, now or before.
+    pub(super) sealed: bool,
+    /// Split files whose source has changed since the plan was made.
+    pub(super) changed: u64,
+}
+
+/// Gives the split files that are complete their names, under a lease. Then sets the modification
+/// times and permissions of all directories if all shards are complete, and notes it in the plan's
+/// folder. Two workers that set attributes at the same time set the same values.
+pub(super) async fn seal(
+    run: &mut PlannedCopy<'_>,
+    plan: &Arc<PlanFolder>,
+    terms: &LeaseTerms,
+    cancel: &CancelToken,
+) -> SealResult {
+    let mut result = SealResult::default();
     if plan.is_sealed() {
-        return true;
+        result.sealed = true;
+        return result;
+    }
+    if plan.split_files() > 0 {
+        let mut claim = || claim(plan, terms, cancel);
+        match seal_files(run, plan, &mut claim).await {
+            Ok(files) => {
+                result.changed = files.changed;
+                if files.busy || run.has_failed() || run.stopped() {
+                    return result;
+                }
+            }
+            Err(error) => {
+                run.fail(shown(&plan.folder()), error.to_string());
+                return result;
+            }
+        }
     }
     match all_done(plan) {
         Ok(true) => {}
-        Ok(false) => return false,
+        Ok(false) => return result,
         Err(error) => {
             run.fail(shown(&plan.folder()), os_words(&error));
-            return false;
+            return result;
         }
     }
     if !set_attributes(run, plan).await || run.stopped() {
-        return false;
+        return result;
     }
     if let Err(error) = plan.write_sealed() {
         run.fail(shown(&plan.folder()), os_words(&error));
-        return false;
+        return result;
     }
-    true
+    result.sealed = true;
+    result
+}
+
+/// Claims the lease under which files get their names; `None` if another worker has it.
+fn claim(
+    plan: &Arc<PlanFolder>,
+    terms: &LeaseTerms,
+    cancel: &CancelToken,
+) -> Result<Option<ShardLease>, String> {
+    // The number behind the last shard.
+    match plan.claim(plan.shards(), terms, cancel, &mut |_| {}) {
+        Ok(ClaimResult::Held(lease)) => Ok(Some(*lease)),
+        Ok(ClaimResult::Done(_)) | Err(ClaimError::Busy(_) | ClaimError::Interrupted) => Ok(None),
+        Err(ClaimError::Io(why)) => Err(why),
+    }
 }
 
 fn all_done(plan: &PlanFolder) -> std::io::Result<bool> {
     for shard in 0..plan.shards() {
-        let newest = plan.newest_lease(shard)?;
-        let state = newest.and_then(|(_, lease)| lease).map(|lease| lease.state);
-        if state != Some(ShardState::Done) {
+        if !is_done(plan, shard)? {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// True if a shard is complete.
+pub(super) fn is_done(plan: &PlanFolder, shard: u32) -> std::io::Result<bool> {
+    let newest = plan.newest_lease(shard)?;
+    let state = newest.and_then(|(_, lease)| lease).map(|lease| lease.state);
+    Ok(state == Some(ShardState::Done))
 }
 
 async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
@@ -75,7 +131,10 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
                 return false;
             }
         };
-        if let (Some(below), Some((_, attributes))) = (path.step(&record), of_record(&record)) {
+        let is_directory = matches!(record, ShardRecord::Enter(..));
+        if let (Some(below), Some((_, attributes)), true) =
+            (path.step(&record), of_record(&record), is_directory)
+        {
             let attributes = Attributes {
                 owner: None,
                 ..attributes

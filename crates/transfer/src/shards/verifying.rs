@@ -2,7 +2,7 @@
 
 use shard::{PlanTotals, ShardRecord};
 
-use super::attributes::{difference, is_planned_time};
+use super::attributes::{difference, is_planned_time, of_file};
 use super::check::{BATCH, EntryLookups};
 use super::folder::PlanFolder;
 use super::records::{RecordPath, RecordReader};
@@ -97,9 +97,9 @@ struct PlanVerification<'a> {
 impl PlanVerification<'_> {
     async fn carry_out(&mut self, run: &mut PlannedCopy<'_>) -> Result<(), PlanError> {
         for shard in 0..self.plan.shards() {
-            self.check(run, self.plan.records(shard)?, false).await?;
+            self.check(run, self.plan.records(shard)?, is_whole).await?;
         }
-        self.check(run, self.plan.tree()?, true).await?;
+        self.check(run, self.plan.tree()?, is_of_tree).await?;
         if !self.plan.is_sealed() && !run.stopped() {
             run.fail(
                 shown(&self.plan.folder()),
@@ -111,12 +111,12 @@ impl PlanVerification<'_> {
         Ok(())
     }
 
-    /// Checks the files of a shard, or all directories.
+    /// Checks the entries of a file of records for which `is` holds.
     async fn check(
         &mut self,
         run: &mut PlannedCopy<'_>,
         mut records: RecordReader,
-        directories: bool,
+        is: fn(&ShardRecord) -> bool,
     ) -> Result<(), PlanError> {
         let mut path = RecordPath::default();
         loop {
@@ -125,9 +125,8 @@ impl PlanVerification<'_> {
             while batch.len() < BATCH && !ended {
                 let record = records.next()?;
                 ended = record == ShardRecord::End;
-                let is_directory = matches!(record, ShardRecord::Enter(..));
                 if let Some(below) = path.step(&record)
-                    && is_directory == directories
+                    && is(&record)
                     && !below.is_empty()
                 {
                     batch.push((record, below));
@@ -176,12 +175,13 @@ impl PlanVerification<'_> {
         }
         for (record, _) in sound {
             match record {
-                ShardRecord::File(_, size, _) => {
-                    self.sound.files += 1;
-                    self.sound.bytes = self.sound.bytes.saturating_add(size);
-                }
                 ShardRecord::Symlink(..) => self.sound.symlinks += 1,
-                _ => {}
+                record => {
+                    if let Some((size, _)) = of_file(&record) {
+                        self.sound.files += 1;
+                        self.sound.bytes = self.sound.bytes.saturating_add(size);
+                    }
+                }
             }
         }
     }
@@ -196,13 +196,12 @@ impl PlanVerification<'_> {
             [PlannedCopySide::Source, PlannedCopySide::Target].map(|end| run.root(end).to_vec());
         let files: Vec<FilePair> = batch
             .iter()
-            .filter_map(|(record, below)| match record {
-                ShardRecord::File(_, size, _) => Some(FilePair {
+            .filter_map(|(record, below)| {
+                of_file(record).map(|(size, _)| FilePair {
                     source: join(&roots[0], below),
                     target: join(&roots[1], below),
-                    size: *size,
-                }),
-                _ => None,
+                    size,
+                })
             })
             .collect();
         let compared = self.contents.compare(run, &mut self.operations, &files);
@@ -212,10 +211,7 @@ impl PlanVerification<'_> {
         }
         let mut equal = Vec::new();
         for (record, below) in batch {
-            let verdict = match &record {
-                ShardRecord::File(..) => verdicts.next(),
-                _ => None,
-            };
+            let verdict = of_file(&record).and_then(|_| verdicts.next());
             let wrong = match verdict {
                 None | Some(ContentVerdict::Equal) => None,
                 Some(ContentVerdict::Differs) => Some((
@@ -236,5 +232,19 @@ impl PlanVerification<'_> {
             }
         }
         equal
+    }
+}
+
+/// True for entries that one shard has as a whole.
+fn is_whole(record: &ShardRecord) -> bool {
+    matches!(record, ShardRecord::File(..) | ShardRecord::Symlink(..))
+}
+
+/// True for directories, and once for each file that is split into ranges.
+fn is_of_tree(record: &ShardRecord) -> bool {
+    match record {
+        ShardRecord::Enter(..) => true,
+        ShardRecord::Range(_, range, _) => range.offset == 0,
+        _ => false,
     }
 }

@@ -35,6 +35,8 @@ pub(crate) enum FileOperation {
     MakeNamedDir(Vec<u8>),
     /// Renames to a name that does not exist.
     Rename { from: Vec<u8>, to: Vec<u8> },
+    /// Creates the temporary of a file that several processes write, or finds an existing one.
+    CreateShared { path: Vec<u8>, size: u64 },
     /// Sets permissions and times of a file or directory.
     Set(Vec<u8>, Attributes),
     /// Finds an entry, which is not followed. The result has a text for a directory.
@@ -147,6 +149,10 @@ fn job(op: FileOperation) -> JobKind {
             from: RemotePath(from),
             to: RemotePath(to),
         },
+        FileOperation::CreateShared { path, size } => JobKind::CreateShared {
+            path: RemotePath(path),
+            size,
+        },
         FileOperation::Set(path, attributes) => JobKind::SetAttributes {
             path: RemotePath(path),
             attributes,
@@ -228,6 +234,9 @@ fn local(run: &mut PlannedCopy<'_>, op: &FileOperation) -> FileOperationResult {
         FileOperation::Rename { from, to } => {
             at(from).and_then(|from| rename_to_free_name(&from, &at(to)?))
         }
+        FileOperation::CreateShared { path, size } => {
+            at(path).and_then(|at| create_shared(&at, *size))
+        }
         FileOperation::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
         FileOperation::Link { of, to } => at(of).and_then(|of| {
             let to = at(to)?;
@@ -241,6 +250,27 @@ fn local(run: &mut PlannedCopy<'_>, op: &FileOperation) -> FileOperationResult {
         }
     };
     done.map(|()| None).map_err(|error| os_words(&error))
+}
+
+/// Creates a file of this size that several processes write, or finds the one that another process
+/// has created. Nothing in it is changed.
+fn create_shared(at: &crate::disk::NameInDirectory, size: u64) -> io::Result<()> {
+    let exclusive = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let file = match at.open(exclusive, 0o600) {
+        Err(Errno::EXIST) => at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0)?,
+        opened => opened?,
+    };
+    let file = std::fs::File::from(file);
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.len() > size {
+        return Err(io::Error::other(
+            "something else has the name of the temporary: remove it",
+        ));
+    }
+    match meta.len() == size {
+        true => Ok(()),
+        false => file.set_len(size),
+    }
 }
 
 fn rename_to_free_name(

@@ -14,6 +14,7 @@ pub(crate) struct PlanArgs {
     /// The flags for reaching hosts. The operands are those of [`PlanAction::Make`].
     pub(crate) copy: CopyArgs,
     pub(crate) shards: Option<u32>,
+    pub(crate) range_size: Option<u64>,
     pub(crate) folder: Option<PathBuf>,
     pub(crate) checksum: bool,
     pub(crate) json: bool,

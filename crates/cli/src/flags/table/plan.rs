@@ -1,5 +1,6 @@
 use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 use crate::flags::low::PlanArgs;
+use crate::flags::volume;
 
 /// Longest time of a lease in seconds.
 const LONGEST_LEASE: u64 = 24 * 3600;
@@ -54,11 +55,29 @@ pub(super) const ROWS: &[Flag<PlanArgs>] = &[
         ("shards", FlagValueKind::Value("N")),
         "The number of shards",
         "The number of shards, at most 100000. Each shard has about the same size and number of \
-         files. A file is never split, so the largest file is the smallest possible shard.",
+         files. Files larger than the fair share of a shard are split (see --range-size).",
         |args, given| {
             let shards = given.text()?.parse().ok();
             let shards = shards.filter(|n| (1..=transfer::shards::MOST_SHARDS).contains(n));
             args.shards = Some(shards.ok_or("is not a number from 1 to 100000")?);
+            Ok(())
+        },
+    ),
+    Flag::ours(
+        FlagGroup::Shards,
+        ("range-size", FlagValueKind::Value("SIZE")),
+        "The least size of a range of a split file (default 256M)",
+        "The least size of a range of a split file, with an optional suffix K, M or G; 256M by \
+         default. A file larger than this and than the fair share of a shard is split into ranges \
+         that several shards write into one temporary beside the final name. The last of these \
+         shards sets its attributes and renames it. Files are split if exactly one of SRC and DST \
+         is remote.",
+        |args, given| {
+            let size = volume::bytes(&given.text()?)?;
+            if size == 0 {
+                return Err("is not a size above 0".to_owned());
+            }
+            args.range_size = Some(size);
             Ok(())
         },
     ),

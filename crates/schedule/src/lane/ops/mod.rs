@@ -1,6 +1,7 @@
 //! Jobs of one request, with a few more after a refusal, and jobs without a data stream.
 
 mod adopt_temp;
+mod create_shared;
 mod hard_link;
 mod make_dir;
 mod query;
@@ -9,6 +10,7 @@ mod sum;
 mod symlink;
 
 pub(super) use adopt_temp::ResumeTempCheck;
+pub(super) use create_shared::CreateShared;
 pub(super) use hard_link::MakeHardLink;
 pub(super) use make_dir::MakeDir;
 pub(super) use query::QueryJob;

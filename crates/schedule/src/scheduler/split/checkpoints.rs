@@ -24,6 +24,12 @@ const RESTARTED: &str =
     "the part that an earlier run copied is missing or changed: starting this file over";
 pub(super) const NOT_CONTINUED: &str = "the server does not continue a file that an earlier run has \
      begun: it is sent from the start";
+/// Failure of a file whose shared temporary cannot be used.
+pub(super) const NO_SHARED: &str = "the temporary that the shards of this file write is missing or \
+     of another size, or something else is in its place: make a new plan in another folder";
+/// Failure of a range whose source differs from that of the other ranges.
+pub(super) const SHARED_CHANGED: &str =
+    "the source changed while shards copied it: make a new plan in another folder";
 /// Maximum number of ranges in one report.
 const MOST: usize = crate::journal::MOST_RANGES;
 
@@ -101,6 +107,9 @@ impl SplitFiles {
                 board.tell(LaneEvent::State(id, FileState::Created));
             }
             LaneEvent::Done(_) | LaneEvent::Failed(..) => {
+                if file.temp.is_none() && file.shared().is_some() {
+                    return self.shared_failed(board, id, NO_SHARED);
+                }
                 if file.temp.is_none() {
                     self.leave_aside(board, id);
                 }

@@ -4,8 +4,11 @@ use super::super::assignments::AssignedRole;
 use super::super::job_losses::JobLosses;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
+use super::checkpoints::SHARED_CHANGED;
 use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
-use crate::{DiskRequest, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
+use crate::{
+    DiskRequest, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath, SharedTemp,
+};
 
 impl SplitFiles {
     /// Starts the rename: all bytes are there and every part has ended.
@@ -14,6 +17,9 @@ impl SplitFiles {
             return;
         };
         let shrank = file.end.at.unwrap_or(0) < file.size();
+        if shrank && file.shared().is_some() {
+            return self.shared_failed(board, id, SHARED_CHANGED);
+        }
         if shrank && !file.is_put() {
             // One lane that opens the file once asks for its size again.
             return self.do_whole(board, id);
@@ -46,6 +52,10 @@ impl SplitFiles {
         let Some(file) = self.files.get(&id) else {
             return;
         };
+        if let Some(SharedTemp::Range(..)) = file.shared() {
+            board.ask_disk(DiskRequest::Leave { job: id });
+            return;
+        }
         let options = file.options();
         board.ask_disk(DiskRequest::FinishTarget {
             job: id,
@@ -170,8 +180,23 @@ impl SplitFiles {
         }
     }
 
+    /// Fails a file of which other processes write other ranges.
+    pub(in super::super) fn shared_failed(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        why: &str,
+    ) {
+        let remote = self.files.get(&id).is_some_and(SplitFile::is_put);
+        let what = why.to_owned();
+        self.fail_file(board, id, JobFailure { what, remote });
+    }
+
     /// Gives up the parts so that one lane copies the whole file.
     pub(in super::super) fn do_whole(&mut self, board: &mut SchedulerState, id: JobId) {
+        if self.files.get(&id).is_some_and(|f| f.shared().is_some()) {
+            return self.shared_failed(board, id, SHARED_CHANGED);
+        }
         if let Some(file) = self.files.get_mut(&id) {
             file.unclaimed = ByteRanges::default();
             file.stage = SplitStage::GivingUp;

@@ -4,7 +4,7 @@ use super::super::assignments::AssignedRole;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
 use super::super::{LaneId, LaneOrder};
-use super::checkpoints::{NOT_CONTINUED, UnjournaledBytes};
+use super::checkpoints::{NO_SHARED, NOT_CONTINUED, SHARED_CHANGED, UnjournaledBytes};
 use super::spans::ByteRanges;
 use super::{ClaimedRange, RunningPart, SplitFile, SplitFiles, SplitStage};
 use crate::{
@@ -191,6 +191,9 @@ impl SplitFiles {
             DiskReply::Adopted { .. } => self.on_adopted(board, id),
             DiskReply::Synced { mtime, .. } => self.on_disk_synced(board, id, mtime),
             DiskReply::Created { seekable, .. } => {
+                if file.shared().is_some() {
+                    return self.shared_failed(board, id, NO_SHARED);
+                }
                 file.access.seekable = seekable;
                 let keep = file.options_ref().and_then(|o| o.keep.as_ref());
                 if keep.is_some_and(|keep| keep.left.is_some()) {
@@ -207,6 +210,13 @@ impl SplitFiles {
             }
             DiskReply::Released { .. } => {
                 file.held = false;
+                if file.stage == SplitStage::Naming && file.shared().is_some() && !file.is_put() {
+                    self.files.remove(&id);
+                    self.state(board, id, FileState::Written);
+                    self.state(board, id, FileState::Closed);
+                    board.tell(LaneEvent::Done(id));
+                    return;
+                }
                 self.go_on(board, id);
             }
             DiskReply::Failed { fault, .. } => {
@@ -226,7 +236,8 @@ impl SplitFiles {
         };
         file.attributes = meta.attributes;
         let small = file.size() < board.options().split_from;
-        if (small || meta.stream) && file.stage == SplitStage::Opening {
+        let whole = small && file.shared().is_none() || meta.stream;
+        if whole && file.stage == SplitStage::Opening {
             self.do_whole(board, id);
             return;
         }
@@ -234,7 +245,11 @@ impl SplitFiles {
         let left = keep.and_then(|keep| keep.left.as_ref());
         // The source has changed since the earlier run; a mix of both versions must not result.
         let changed = left.is_some_and(|left| !left.is_of(&meta.attributes));
+        let shared = file.shared().is_some();
         board.tell(LaneEvent::Attributes(id, meta.attributes));
+        if changed && shared {
+            return self.shared_failed(board, id, SHARED_CHANGED);
+        }
         if changed {
             self.leave_aside(board, id);
         }

@@ -17,7 +17,8 @@ use self::spans::OPEN;
 use self::write_fence::WriteFence;
 use super::{JobHint, LaneId, total};
 use crate::{
-    Attributes, ByteRange, Job, JobFailure, JobId, JobKind, PutOptions, RemotePath, UploadTemp,
+    Attributes, ByteRange, Job, JobFailure, JobId, JobKind, PutOptions, RemotePath, SharedTemp,
+    UploadTemp,
 };
 
 /// State of one file that is cut over lanes.
@@ -201,7 +202,7 @@ impl SplitFile {
     /// Takes about `len` of the first unassigned bytes.
     fn claim(&mut self, len: u64) -> Option<(u64, u64)> {
         let (from, to) = self.unclaimed.first()?;
-        if self.access.one_handle {
+        if self.access.one_handle && self.shared().is_none() {
             // Ranges that exist beyond a gap are moved again: to skip them would mean opening the
             // file once more.
             self.unclaimed.remove(from, OPEN);
@@ -263,6 +264,10 @@ impl SplitFile {
     }
 
     fn finish(&self) -> Option<JobKind> {
+        if let Some(SharedTemp::Range(..)) = self.shared() {
+            let temp = self.temporary()?;
+            return Some(JobKind::SyncTemp { temp });
+        }
         let mut options = self.options();
         // A hole at the end lies behind all written data, so the size must be set.
         let cut = self

@@ -1,9 +1,9 @@
 //! Journal state of a cut file: the ranges that the receiving end has, and which of them are
 //! durable.
 
-use super::spans::ByteRanges;
+use super::spans::{ByteRanges, OPEN};
 use super::{SplitFile, SplitStage};
-use crate::{JobFailure, JobId, JobKind};
+use crate::{JobFailure, JobId, JobKind, SharedTemp};
 
 /// Size in bytes from which a file is synced before its rename: sending it again after a crash
 /// would exceed the allowed amount.
@@ -102,6 +102,9 @@ impl SplitFile {
     /// Returns true if the temporary stays for the next run: if the run is ending, or if the target
     /// holds much of the file but accepts no further data, as with a full disk.
     pub(super) fn stays(&self, leaving: bool) -> bool {
+        if self.shared().is_some() {
+            return true;
+        }
         let at_target = |fault: &JobFailure| fault.remote == self.is_put();
         let full = || {
             self.fault.as_ref().is_some_and(at_target)
@@ -119,7 +122,10 @@ impl SplitFile {
     /// Returns true if a part's failure may be the server's refusal to continue the temporary of an
     /// earlier run, so that the upload is worth another try from the start.
     pub(super) fn starts_anew_after(&self, fault: &JobFailure) -> bool {
-        let resumes = self.is_put() && self.access.one_handle && self.keeping.adopted;
+        let resumes = self.shared().is_none()
+            && self.is_put()
+            && self.access.one_handle
+            && self.keeping.adopted;
         resumes && fault.remote && self.stage == SplitStage::Moving
     }
 
@@ -139,10 +145,24 @@ impl SplitFile {
                 self.keeping.adopt(from, to);
             }
         }
+        if let Some(shared) = self.shared() {
+            // No part of this process may find the end of the file.
+            self.end.at = Some(size);
+            self.unclaimed.remove(size, OPEN);
+            self.told = size.saturating_sub(shared.bytes());
+        }
+    }
+
+    /// Returns the work on a temporary that other processes write as well.
+    pub(super) fn shared(&self) -> Option<SharedTemp> {
+        self.options_ref()?.shared()
     }
 
     /// Starts the file over under another temporary name.
     pub(super) fn another_name(&mut self) {
+        if self.shared().is_some() {
+            return;
+        }
         if let JobKind::Put { options, .. } | JobKind::Get { options, .. } = &mut self.job.kind
             && let Some(keep) = &mut options.keep
         {

@@ -269,6 +269,11 @@ impl SchedulerState {
     }
 
     fn is_split(&self, queued: &QueuedJob) -> bool {
+        if let JobKind::Put { options, .. } | JobKind::Get { options, .. } = &queued.job.kind
+            && options.shared().is_some()
+        {
+            return !queued.whole;
+        }
         let (inplace, known) = match &queued.job.kind {
             JobKind::Put { options, .. } => (options.inplace, None),
             JobKind::Get { options, known, .. } => (options.inplace, Some(known)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schedule::journal::SourceId;
 use schedule::{Attributes, FileState, Xattrs};
 
-use super::FileTask;
+use super::{FileTask, SharedFile};
 use crate::copy::local_ops::LocalOps;
 use crate::copy::relayed::RelayedFileJobs;
 use crate::copy::resume::ResumeTask;
@@ -57,6 +57,11 @@ impl FileTask {
     /// Takes back the confirmed bytes of a copy that starts again; returns their number.
     pub(in crate::copy) fn take_back(&mut self) -> u64 {
         std::mem::take(&mut self.confirmed)
+    }
+
+    /// Work on a temporary that other processes write as well.
+    pub(in crate::copy) fn shared(&self) -> Option<SharedFile> {
+        self.shared
     }
 
     pub(in crate::copy) fn resume(&self) -> &ResumeTask {

@@ -4,7 +4,7 @@ use schedule::journal::{JournalEntry, JournalRecord, SourceId};
 use schedule::{Attributes, ResumeData};
 
 use super::super::engine::CopyEngine;
-use super::super::file::FileId;
+use super::super::file::{FileId, FileTask};
 use super::FileStartDecision;
 use super::task::CompletedFileSearch;
 use crate::disk::os_words;
@@ -18,6 +18,9 @@ const SECOND: u64 = 1_000_000_000;
 impl CopyEngine<'_> {
     /// Decides how a file starts: copied, resumed, or checked first.
     pub(in crate::copy) fn keep(&mut self, id: FileId) -> FileStartDecision {
+        if let Some(shared) = self.files.get(&id).and_then(FileTask::shared) {
+            return self.keep_shared(id, shared);
+        }
         if !self.keeper.is_on() {
             return FileStartDecision::Now;
         }
@@ -65,8 +68,8 @@ impl CopyEngine<'_> {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
                     let keep = ResumeData {
                         tag: entry.tag,
-                        again: 0,
                         left: Some(left),
+                        ..ResumeData::default()
                     };
                     if let Some(task) = self.files.get_mut(&id) {
                         task.resume_mut().begin(of, keep);
@@ -106,13 +109,25 @@ impl CopyEngine<'_> {
         source: SourceId,
     ) -> FileStartDecision {
         let tag = self.environment.random();
+        let keep = ResumeData {
+            tag,
+            ..ResumeData::default()
+        };
+        self.begin_recorded(id, target, source, (tag, keep))
+    }
+
+    /// Writes the journal record of a file. Nothing that resumes or clears the journal finds the
+    /// temporary if its name is not made from `tag`.
+    pub(super) fn begin_recorded(
+        &mut self,
+        id: FileId,
+        target: Vec<u8>,
+        source: SourceId,
+        (tag, keep): (u64, ResumeData),
+    ) -> FileStartDecision {
         let of = self.keeper.next;
         self.keeper.next += 1;
         if let Some(task) = self.files.get_mut(&id) {
-            let keep = ResumeData {
-                tag,
-                ..ResumeData::default()
-            };
             task.resume_mut().begin(of, keep);
         }
         self.keeper.files += 1;

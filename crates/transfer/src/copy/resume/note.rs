@@ -50,6 +50,10 @@ impl CopyEngine<'_> {
         let Some(id) = task.resume().entry() else {
             return;
         };
+        // The journal of a range keeps its written bytes until the shard is complete.
+        if task.shared().is_some() {
+            return;
+        }
         let size = task.confirmed();
         let mut mtime = 0;
         if !self.target_is_remote() {

@@ -38,6 +38,11 @@ impl ResumeTask {
         self.keep = Some(Box::new(keep));
     }
 
+    /// Begins a file that has no number in the journal.
+    pub(super) fn begin_unrecorded(&mut self, keep: ResumeData) {
+        self.keep = Some(Box::new(keep));
+    }
+
     /// True once it is decided how the file begins.
     pub(super) fn has_begun(&self) -> bool {
         self.keep.is_some()
