@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use core::mem::offset_of;
 
-use crate::ipc::{DONE, IpcKind, IpcMessage, NOWHERE};
+use crate::ipc::{DONE, IpcKind, IpcMessageHeader, NOWHERE};
 use crate::{c, init, real};
 
 /// Size of an abstract socket's name (unix(7)).
@@ -68,7 +68,7 @@ impl CarrierConnection {
     }
 
     /// Sends a message with its text, and then the descriptors.
-    pub(crate) fn tell(&self, letter: &IpcMessage, text: &[u8], with: &[c_int]) -> bool {
+    pub(crate) fn tell(&self, letter: &IpcMessageHeader, text: &[u8], with: &[c_int]) -> bool {
         real::send(self.0, &letter.bytes())
             && (text.is_empty() || real::send(self.0, text))
             && with.iter().all(|fd| real::send_descriptor(self.0, *fd))
@@ -92,8 +92,8 @@ impl Drop for CarrierConnection {
 }
 
 /// Builds a message about a connection that needs only a kind.
-pub(crate) fn letter(kind: IpcKind, key: u64, text: &[u8]) -> IpcMessage {
-    IpcMessage {
+pub(crate) fn letter(kind: IpcKind, key: u64, text: &[u8]) -> IpcMessageHeader {
+    IpcMessageHeader {
         kind,
         key,
         port: 0,

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::carrier::{CarrierConnection, letter};
-use crate::ipc::{IpcKind, IpcMessage};
+use crate::ipc::{IpcKind, IpcMessageHeader};
 use crate::rules::{WrapRules, mapped};
 use crate::socket::Fd;
 use crate::socks::{self, SocksRequest};
@@ -169,7 +169,7 @@ fn lead(
     let mut own = [0; LONGEST];
     let own = real::own_address(fd, &mut own).and_then(|len| address(own.get(..len)?));
     let name = init::program().as_bytes();
-    let letter = IpcMessage {
+    let letter = IpcMessageHeader {
         port: own.map_or(0, |own| own.port()),
         peer,
         via,

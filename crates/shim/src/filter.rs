@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carrier::{BorrowedSocket, CarrierConnection, letter};
 use crate::epolls::{EpollRegistration, EpollTable, FdinfoParser};
-use crate::ipc::{IpcKind, IpcMessage};
+use crate::ipc::{IpcKind, IpcMessageHeader};
 use crate::report::has_another_number;
 use crate::socket::{Fd, numbered};
 use crate::table::{self, CarriedState, ConnectionEntry};
@@ -56,7 +56,7 @@ fn take(fd: c_int, entry: &ConnectionEntry) {
     };
     let key = Fd(ours).cookie();
     let name = init::program().as_bytes();
-    let take = IpcMessage {
+    let take = IpcMessageHeader {
         peer: entry.peer(),
         ..letter(IpcKind::TakeOver, key, name)
     };

@@ -28,7 +28,7 @@ pub enum IpcKind {
 
 /// A message without its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IpcMessage {
+pub struct IpcMessageHeader {
     /// The kind of the message.
     pub kind: IpcKind,
     /// Cookie of the program's socket.
@@ -49,7 +49,7 @@ pub const DONE: u8 = 0;
 /// No address.
 pub const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
-impl IpcMessage {
+impl IpcMessageHeader {
     /// Encodes the message.
     pub fn bytes(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
@@ -119,7 +119,7 @@ mod tests {
             (IpcKind::LendSocket, "[::]:0", "[::]:0"),
             (IpcKind::ReportLine, "[::1]:1", "[::2]:2"),
         ] {
-            let letter = IpcMessage {
+            let letter = IpcMessageHeader {
                 kind,
                 key: u64::MAX - 7,
                 port: 40_000,
@@ -127,18 +127,18 @@ mod tests {
                 via: via.parse().unwrap(),
                 text: TEXT,
             };
-            assert_eq!(IpcMessage::read(&letter.bytes()), Some(letter));
+            assert_eq!(IpcMessageHeader::read(&letter.bytes()), Some(letter));
         }
     }
 
     #[test]
     fn what_is_no_letter_is_none() {
-        assert_eq!(IpcMessage::read(&[0; HEAD]), None);
-        assert_eq!(IpcMessage::read(&[255; HEAD]), None);
+        assert_eq!(IpcMessageHeader::read(&[0; HEAD]), None);
+        assert_eq!(IpcMessageHeader::read(&[255; HEAD]), None);
         let mut long = [0; HEAD];
         long[0] = 4;
-        assert!(IpcMessage::read(&long).is_some());
+        assert!(IpcMessageHeader::read(&long).is_some());
         long[48] = 255;
-        assert_eq!(IpcMessage::read(&long), None);
+        assert_eq!(IpcMessageHeader::read(&long), None);
     }
 }

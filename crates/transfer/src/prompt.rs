@@ -84,12 +84,12 @@ impl Prompt for NoPrompt {
 /// A prompt on the terminal or through SSH_ASKPASS.
 #[derive(Clone, Debug)]
 pub struct TerminalPrompt {
-    askpass: Askpass,
+    askpass: AskpassPolicy,
     program: OsString,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Askpass {
+enum AskpassPolicy {
     Never,
     WithoutTerminal,
     Always,
@@ -106,11 +106,11 @@ impl TerminalPrompt {
         let display = var("DISPLAY").is_some() || var("WAYLAND_DISPLAY").is_some();
         let require = var("SSH_ASKPASS_REQUIRE").map(|v| v.to_ascii_lowercase());
         let askpass = match require.as_deref().and_then(|v| v.to_str()) {
-            Some("never") => Askpass::Never,
-            Some("force") => Askpass::Always,
-            Some("prefer") if display => Askpass::Always,
-            _ if display => Askpass::WithoutTerminal,
-            _ => Askpass::Never,
+            Some("never") => AskpassPolicy::Never,
+            Some("force") => AskpassPolicy::Always,
+            Some("prefer") if display => AskpassPolicy::Always,
+            _ if display => AskpassPolicy::WithoutTerminal,
+            _ => AskpassPolicy::Never,
         };
         Self {
             askpass,
@@ -144,12 +144,12 @@ impl TerminalPrompt {
 
 impl Prompt for TerminalPrompt {
     fn ask(&mut self, question: &str, kind: EchoMode) -> Result<PromptAnswer, PromptError> {
-        if self.askpass == Askpass::Always {
+        if self.askpass == AskpassPolicy::Always {
             return self.ask_program(question);
         }
         match OpenOptions::new().read(true).write(true).open("/dev/tty") {
             Ok(terminal) => ask_terminal(terminal, question, kind),
-            Err(_) if self.askpass == Askpass::WithoutTerminal => self.ask_program(question),
+            Err(_) if self.askpass == AskpassPolicy::WithoutTerminal => self.ask_program(question),
             Err(_) => Err(PromptError::Unavailable(
                 "no terminal to ask on, and SSH_ASKPASS is not used (it needs DISPLAY or \
                  SSH_ASKPASS_REQUIRE=force)",
@@ -252,18 +252,21 @@ mod tests {
     fn askpass_is_used_when_openssh_would() {
         let askpass = |vars: &[(&str, &str)]| person(vars).askpass;
         let display = ("DISPLAY", ":0");
-        assert_eq!(askpass(&[]), Askpass::Never);
-        assert_eq!(askpass(&[display]), Askpass::WithoutTerminal);
+        assert_eq!(askpass(&[]), AskpassPolicy::Never);
+        assert_eq!(askpass(&[display]), AskpassPolicy::WithoutTerminal);
         assert_eq!(
             askpass(&[("WAYLAND_DISPLAY", "w")]),
-            Askpass::WithoutTerminal
+            AskpassPolicy::WithoutTerminal
         );
-        assert_eq!(askpass(&[("DISPLAY", "")]), Askpass::Never);
+        assert_eq!(askpass(&[("DISPLAY", "")]), AskpassPolicy::Never);
         let require = |how| ("SSH_ASKPASS_REQUIRE", how);
-        assert_eq!(askpass(&[display, require("never")]), Askpass::Never);
-        assert_eq!(askpass(&[display, require("prefer")]), Askpass::Always);
-        assert_eq!(askpass(&[require("prefer")]), Askpass::Never);
-        assert_eq!(askpass(&[require("FORCE")]), Askpass::Always);
+        assert_eq!(askpass(&[display, require("never")]), AskpassPolicy::Never);
+        assert_eq!(
+            askpass(&[display, require("prefer")]),
+            AskpassPolicy::Always
+        );
+        assert_eq!(askpass(&[require("prefer")]), AskpassPolicy::Never);
+        assert_eq!(askpass(&[require("FORCE")]), AskpassPolicy::Always);
     }
 
     #[test]

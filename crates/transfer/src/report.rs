@@ -17,8 +17,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use decision::{
-    CipherOrderReason, DataSample, Decision, DecisionOrigin, DecisionSubject, DetourReason,
-    KexGuessKind, ZlibReason,
+    CipherOrderReason, CompressibilitySample, Decision, DecisionOrigin, DecisionSubject,
+    DetourReason, KexGuessKind, ZlibReason,
 };
 pub use session::{FarEndServer, ServerMode, SessionReport};
 

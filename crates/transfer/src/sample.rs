@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ssh::compress::Deflate;
 
-use crate::report::{DataSample, ZlibReason};
+use crate::report::{CompressibilitySample, ZlibReason};
 
 /// The number of files sampled, and the bytes of each: the contents of a few channel packets.
 const FILES: usize = 8;
@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// There is no file that can be sampled.
-pub fn look(sources: &[PathBuf], recursive: bool) -> Result<DataSample, ZlibReason> {
+pub fn look(sources: &[PathBuf], recursive: bool) -> Result<CompressibilitySample, ZlibReason> {
     let until = Instant::now() + LONGEST;
     let (mut files, total) = files(sources, recursive, u64::MAX, until);
     // The largest files contain most of the bytes.
@@ -75,10 +75,11 @@ fn deflate(
     files: impl Iterator<Item = PathBuf>,
     total: u64,
     until: Instant,
-) -> Result<DataSample, ZlibReason> {
+) -> Result<CompressibilitySample, ZlibReason> {
     let mut deflate = Deflate::new();
     let (mut packet, mut out) = (vec![0; PACKET], Vec::new());
-    let (mut seen, mut took, mut became) = (DataSample::default(), Duration::ZERO, 0_u64);
+    let (mut seen, mut took, mut became) =
+        (CompressibilitySample::default(), Duration::ZERO, 0_u64);
     for path in files.take(FILES) {
         let Some(mut file) = open(&path) else {
             continue;

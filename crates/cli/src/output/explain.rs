@@ -5,8 +5,8 @@ use transfer::copy::DeltaUse;
 use transfer::detour::WORTH;
 use transfer::escape;
 use transfer::report::{
-    CipherOrderReason, DataSample, Decision, DecisionOrigin, DecisionSubject, DetourReason,
-    EscapedName, FarEndServer, KexGuessKind, ServerMode, VerifyResult, ZlibReason,
+    CipherOrderReason, CompressibilitySample, Decision, DecisionOrigin, DecisionSubject,
+    DetourReason, EscapedName, FarEndServer, KexGuessKind, ServerMode, VerifyResult, ZlibReason,
 };
 
 use crate::output::closing;
@@ -338,7 +338,7 @@ fn zlib(why: &ZlibReason) -> String {
             sample,
             expected,
         } => {
-            let DataSample {
+            let CompressibilitySample {
                 files, bytes, left, ..
             } = sample;
             format!(

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use shim::ipc::{DONE, HEAD, IpcKind, IpcMessage};
+use shim::ipc::{DONE, HEAD, IpcKind, IpcMessageHeader};
 use socket2::SockRef;
 use sys::SocketTuning;
 use transfer::connect::{pass_socket, passed_socket};
@@ -75,7 +75,7 @@ struct LiveConnection {
 /// The content of a message about a connection, and its sender.
 #[derive(Clone)]
 struct CarryRequest {
-    letter: IpcMessage,
+    letter: IpcMessageHeader,
     program: String,
     pid: u32,
     since: Instant,
@@ -178,7 +178,7 @@ impl CarrierShared {
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut head = [0; HEAD];
         stream.read_exact(&mut head)?;
-        let letter = IpcMessage::read(&head).ok_or(io::ErrorKind::InvalidData)?;
+        let letter = IpcMessageHeader::read(&head).ok_or(io::ErrorKind::InvalidData)?;
         let mut text = vec![0; letter.text];
         stream.read_exact(&mut text)?;
         let lead = || CarryRequest {

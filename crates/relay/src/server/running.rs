@@ -58,7 +58,7 @@ pub(crate) struct OutgoingAddresses(Arc<Mutex<BTreeSet<(SocketAddr, SocketAddr)>
 
 /// Entry of one outgoing connection, removed on drop.
 #[derive(Debug)]
-pub(crate) struct OutgoingConnection(OutgoingAddresses, (SocketAddr, SocketAddr));
+pub(crate) struct OutgoingConnectionEntry(OutgoingAddresses, (SocketAddr, SocketAddr));
 
 impl OutgoingAddresses {
     /// Connects and records the connection under one lock, so that a query for it waits until it is
@@ -67,14 +67,14 @@ impl OutgoingAddresses {
         &self,
         socket: &Socket,
         to: SocketAddr,
-    ) -> (io::Result<()>, OutgoingConnection) {
+    ) -> (io::Result<()>, OutgoingConnectionEntry) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let done = socket.connect(&to.into());
         let from = socket.local_addr().ok().and_then(|from| from.as_socket());
         // A socket without a local address was not connected.
         let both = (without_scope(from.unwrap_or(to)), to);
         all.insert(both);
-        (done, OutgoingConnection(self.clone(), both))
+        (done, OutgoingConnectionEntry(self.clone(), both))
     }
 
     /// Reports if the relay has opened this connection itself.
@@ -89,7 +89,7 @@ fn without_scope(at: SocketAddr) -> SocketAddr {
     SocketAddr::new(at.ip().to_canonical(), at.port())
 }
 
-impl Drop for OutgoingConnection {
+impl Drop for OutgoingConnectionEntry {
     fn drop(&mut self) {
         let mut all = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(&self.1);

@@ -28,7 +28,7 @@ use crate::server::RunningRelay;
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::server::figures::ConnectionOutcome;
 use crate::server::pairs::{PairSlot, RegisteredPair};
-use crate::server::running::OutgoingConnection;
+use crate::server::running::OutgoingConnectionEntry;
 use crate::status::{ByteCounters, ConnectionStatus, LegStatus};
 
 /// Number of event tokens of a connection: the client's leg, its output, the server's leg,
@@ -76,7 +76,7 @@ pub(crate) struct RelayedConnection {
     /// Registration under which further stripes of the client's pair find the connection.
     registered: Option<RegisteredPair>,
     /// Entry of the server connection among the relay's own.
-    on_its_way: Option<OutgoingConnection>,
+    on_its_way: Option<OutgoingConnectionEntry>,
     /// Permit of the connection limiter, until the connection has ended.
     guest: Option<ConnectionPermit>,
 }

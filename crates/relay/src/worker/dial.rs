@@ -18,7 +18,7 @@ use sys::SocketTuning;
 use crate::address::{Endpoint, HostSpec, TargetSpec};
 use crate::entry::permit::names_address;
 use crate::server::RunningRelay;
-use crate::server::running::OutgoingConnection;
+use crate::server::running::OutgoingConnectionEntry;
 use sys::is_own;
 
 /// Head start of an address before the next one is tried too (RFC 8305 section 5).
@@ -66,7 +66,7 @@ type AttemptedAddress = (SocketAddr, Option<usize>);
 struct ConnectAttempt {
     socket: Socket,
     to: AttemptedAddress,
-    on_its_way: Option<OutgoingConnection>,
+    on_its_way: Option<OutgoingConnectionEntry>,
 }
 
 /// State of connecting.
@@ -82,7 +82,7 @@ pub(crate) enum DialState {
         to: Option<SocketAddr>,
         /// Uplink of the connection, if there are several.
         uplink: Option<usize>,
-        on_its_way: Option<OutgoingConnection>,
+        on_its_way: Option<OutgoingConnectionEntry>,
     },
     Failed(String),
     /// Failed, and addresses of this machine were refused.
@@ -340,7 +340,7 @@ impl DialProgress {
         way: &DialContext<'_>,
         slot: usize,
         to: AttemptedAddress,
-    ) -> io::Result<(Socket, Option<OutgoingConnection>)> {
+    ) -> io::Result<(Socket, Option<OutgoingConnectionEntry>)> {
         let goal = self.goal.as_ref();
         let (socket, on_its_way) = begin(way, goal.map_or("", |goal| goal.target.host_name()), to)?;
         let fd = socket.as_raw_fd();
@@ -378,7 +378,7 @@ pub(crate) fn begin(
     way: &DialContext<'_>,
     host: &str,
     (to, uplink): (SocketAddr, Option<usize>),
-) -> io::Result<(Socket, Option<OutgoingConnection>)> {
+) -> io::Result<(Socket, Option<OutgoingConnectionEntry>)> {
     let relay = &way.running.relay;
     let sockopts = &relay.sockopts;
     let buffers = match sockopts.no_sizes() {

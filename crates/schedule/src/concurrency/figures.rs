@@ -6,7 +6,7 @@ use crate::{ConnectionId, LaneId};
 
 /// Turns counters into figures of the interval between two samples.
 #[derive(Debug, Default)]
-pub(super) struct CounterDeltas {
+pub(super) struct IntervalRateCalculator {
     last: Option<PreviousCounters>,
     min_rtt: Option<Duration>,
     /// Lowest response time of any request.
@@ -66,7 +66,7 @@ const ONE_REQUEST: std::ops::Range<f64> = 16e3..300e3;
 /// path is silent for less than a round trip each time.
 const SILENT: f64 = 0.3;
 
-impl CounterDeltas {
+impl IntervalRateCalculator {
     /// Returns the figures since the last sample; `None` at the first.
     pub(super) fn take(
         &mut self,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::figures::{CounterDeltas, IntervalRates};
+use super::figures::{IntervalRateCalculator, IntervalRates};
 use super::{RunMeasurements, TransferDirection};
 
 /// Number of bytes that any path holds in flight at once.
@@ -26,7 +26,7 @@ const COLLAPSED: f64 = 0.5;
 /// Figures of the present interval, and rates of those before.
 #[derive(Debug)]
 pub(super) struct IntervalHistory {
-    measure: CounterDeltas,
+    measure: IntervalRateCalculator,
     began: Option<Instant>,
     figures: IntervalRates,
     /// Work of the last intervals, latest first.
@@ -42,7 +42,7 @@ pub(super) struct IntervalHistory {
 impl Default for IntervalHistory {
     fn default() -> Self {
         Self {
-            measure: CounterDeltas::default(),
+            measure: IntervalRateCalculator::default(),
             began: None,
             figures: IntervalRates::default(),
             rates: Vec::new(),

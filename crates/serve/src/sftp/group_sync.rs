@@ -29,13 +29,13 @@ const MOST_BYTES: u64 = 4 << 20;
 /// Files of the current group.
 #[derive(Debug, Default)]
 pub(super) struct GroupSync {
-    files: Vec<UnnamedFile>,
+    files: Vec<TempFileAwaitingRename>,
     bytes: u64,
 }
 
 /// A file that is complete and has no final name yet.
 #[derive(Debug)]
-struct UnnamedFile {
+struct TempFileAwaitingRename {
     id: RequestId,
     path: Vec<u8>,
     written: CompleteFile,
@@ -88,7 +88,7 @@ impl GroupSync {
     pub(super) fn hold(&mut self, id: RequestId, path: &[u8], written: CompleteFile) {
         written.start_writeback();
         self.bytes += written.len();
-        self.files.push(UnnamedFile {
+        self.files.push(TempFileAwaitingRename {
             id,
             path: path.to_vec(),
             written,
@@ -130,7 +130,7 @@ impl GroupSync {
 }
 
 /// Makes the new names durable, with one fsync per directory.
-fn sync_names(files: &[UnnamedFile]) -> Vec<RenamedDir> {
+fn sync_names(files: &[TempFileAwaitingRename]) -> Vec<RenamedDir> {
     let mut named: Vec<RenamedDir> = Vec::new();
     for held in files.iter().filter(|held| held.done.is_ok()) {
         let parent = held.written.parent();

@@ -95,13 +95,13 @@ impl<'t> KeyFileLines<'t> {
 /// Key or certificate that a line accepts, before the client has proved that it holds the private
 /// key.
 #[derive(Debug)]
-pub(super) struct AuthorizedKey {
+pub(super) struct MatchedAuthorizedKey {
     key: PublicKey,
     no_touch_required: bool,
     verify_required: bool,
 }
 
-impl AuthorizedKey {
+impl MatchedAuthorizedKey {
     /// The accepted key or certificate.
     pub(super) fn key(&self) -> &PublicKey {
         &self.key
@@ -133,7 +133,7 @@ pub(super) fn lets_in(
     shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
-) -> Result<AuthorizedKey, KeyRefusal> {
+) -> Result<MatchedAuthorizedKey, KeyRefusal> {
     let file = lines.name;
     let (wanted, mut why) = match shown.is_certificate() {
         false => (shown.blob, KeyRefusal::NotListed(file)),
@@ -166,7 +166,7 @@ fn enter(
     shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
-) -> Result<AuthorizedKey, LineRefusal> {
+) -> Result<MatchedAuthorizedKey, LineRefusal> {
     if lines.authorities && !options.is_empty() {
         return Err(LineRefusal::OptionsOfAuthority);
     }
@@ -175,7 +175,7 @@ fn enter(
         options.is_authority() || lines.authorities,
         shown.is_certificate(),
     ) {
-        (false, false) => Ok(AuthorizedKey {
+        (false, false) => Ok(MatchedAuthorizedKey {
             key,
             no_touch_required: options.waives_touch(),
             verify_required: options.requires_verification(),
@@ -194,7 +194,7 @@ fn certified(
     shown: OfferedKey<'_>,
     user: &str,
     at: AuthContext,
-) -> Result<AuthorizedKey, CertificateRefusal> {
+) -> Result<MatchedAuthorizedKey, CertificateRefusal> {
     let key = PublicKey::from_signed_blob(shown.blob, shown.signed_len, authority);
     let key = key.map_err(|e| CertificateRefusal::Invalid(CertificateError::BadSignature(e)))?;
     let certificate = key.certificate();
@@ -210,7 +210,7 @@ fn certified(
             None => return Err(CertificateRefusal::UnreadableSourceAddress),
         }
     }
-    Ok(AuthorizedKey {
+    Ok(MatchedAuthorizedKey {
         // Merged as in auth-options.c: the stricter option applies.
         no_touch_required: options.waives_touch() && terms.no_touch_required,
         verify_required: options.requires_verification() || terms.verify_required,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use ssh::auth::{KeyProof, ProofContext};
 use ssh::key::{PublicKey, SecurityKeyTouch};
 
-use super::authorized::{self, AuthContext, AuthorizedKey, KeyFileLines, OfferedKey};
+use super::authorized::{self, AuthContext, KeyFileLines, MatchedAuthorizedKey, OfferedKey};
 use super::message::KeyCheckRequest;
 use super::refusal::{KeyFileError, KeyFileProblem, KeyRefusal};
 
@@ -136,7 +136,7 @@ impl AuthorizedKeysFile {
         shown: OfferedKey<'_>,
         user: &str,
         from: IpAddr,
-    ) -> Result<AuthorizedKey, KeyRefusal> {
+    ) -> Result<MatchedAuthorizedKey, KeyRefusal> {
         let at = AuthContext::new(from, Timestamp::now());
         let lets_in = |file: &Path, of: fn(&str) -> KeyFileLines<'_>| {
             let text = read(file)?;

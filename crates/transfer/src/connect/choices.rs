@@ -11,7 +11,7 @@ use ssh::cipher::{cipher, preferred_order};
 
 use crate::memory::findings::{BenchFindings, CompressionMethod};
 use crate::memory::processor::ProcessorMeasurements;
-use crate::report::{CipherOrderReason, DataSample, DecisionOrigin, ZlibReason};
+use crate::report::{CipherOrderReason, CompressibilitySample, DecisionOrigin, ZlibReason};
 
 /// A cipher moves before another only if it is at least this much faster, in hundredths; smaller
 /// differences are measurement noise.
@@ -128,7 +128,7 @@ pub(super) struct ZlibInputs<'a> {
 pub(super) fn zlib(
     case: &ZlibInputs<'_>,
     set_by: DecisionOrigin,
-    look: impl FnOnce() -> Result<DataSample, ZlibReason>,
+    look: impl FnOnce() -> Result<CompressibilitySample, ZlibReason>,
 ) -> (bool, ZlibReason, DecisionOrigin) {
     match case.set {
         // The longhaul at the far end already compresses the data in blocks.
@@ -194,7 +194,7 @@ pub(super) fn zlib(
 /// Returns the expected file bytes per second with zlib: the lower of the path's rate for
 /// compressed data and one core's deflate rate, since a connection is one stream and one thread
 /// deflates it.
-fn expected(path: u64, sample: DataSample) -> u64 {
+fn expected(path: u64, sample: CompressibilitySample) -> u64 {
     let carried = path.saturating_mul(1000) / u64::from(sample.left.max(1));
     carried.min(sample.rate)
 }
@@ -292,8 +292,8 @@ mod tests {
         }
     }
 
-    fn text() -> DataSample {
-        DataSample {
+    fn text() -> CompressibilitySample {
+        CompressibilitySample {
             files: 1,
             bytes: 100_000,
             left: 330,
@@ -306,7 +306,7 @@ mod tests {
         set: Option<bool>,
         blocks: bool,
         rate: Option<u64>,
-        sample: Result<DataSample, ZlibReason>,
+        sample: Result<CompressibilitySample, ZlibReason>,
     ) -> (bool, ZlibReason) {
         let learned = rate.map(path);
         let case = ZlibInputs {
@@ -369,7 +369,7 @@ mod tests {
     fn zlib_is_for_slow_paths_and_data_that_become_smaller() {
         let on = |rate, sample| decide(None, false, rate, sample);
         assert!(on(Some(12_500_000), Ok(text())).0);
-        let random = DataSample {
+        let random = CompressibilitySample {
             left: 1001,
             rate: 25_000_000,
             ..text()
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(on(None, Ok(text())), (false, ZlibReason::PathUnknown));
         let unseen = on(Some(12_500_000), Err(ZlibReason::Unseen));
         assert_eq!(unseen, (false, ZlibReason::Unseen));
-        let little = DataSample {
+        let little = CompressibilitySample {
             total: 1000,
             ..text()
         };

@@ -39,7 +39,7 @@ use crate::known_hosts::{HostName, KnownHosts, LookupPurpose, RevokedKeys};
 use crate::memory::{HostMemory, MemoryStore};
 use crate::operand::Destination;
 use crate::prompt::NoPrompt;
-use crate::report::{DataSample, ZlibReason};
+use crate::report::{CompressibilitySample, ZlibReason};
 use crate::session::RemoteKnowledge;
 use crate::timeline::Timeline;
 
@@ -52,7 +52,7 @@ pub type HostConfigResolver =
     dyn Fn(&Destination) -> Result<HostConfig, ConnectError> + Send + Sync;
 
 /// Samples the data that will be sent to a host; the error is the reason why that is impossible.
-pub type DataSampler = dyn Fn() -> Result<DataSample, ZlibReason> + Send + Sync;
+pub type DataSampler = dyn Fn() -> Result<CompressibilitySample, ZlibReason> + Send + Sync;
 
 /// The settings that all hosts of a run share.
 #[derive(Clone)]

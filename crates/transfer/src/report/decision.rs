@@ -210,7 +210,7 @@ pub enum ZlibReason {
         /// Bytes per second that the path moves.
         path: u64,
         /// The sample.
-        sample: DataSample,
+        sample: CompressibilitySample,
         /// Expected file bytes per second with zlib.
         expected: u64,
     },
@@ -220,7 +220,7 @@ pub enum ZlibReason {
 
 /// A quick sample of the beginnings of some files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DataSample {
+pub struct CompressibilitySample {
     /// The number of files sampled.
     pub files: u32,
     /// Bytes that were compressed.

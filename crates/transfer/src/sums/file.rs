@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::ledger::{AlgorithmChoice, SumLedger, WantedDigest};
+use super::ledger::{SumAlgorithmChoice, SumLedger, WantedDigest};
 use super::tree::{HashTree, TreeNodes};
 use super::xxh::WholeSum;
 use super::{Digest, Hasher, RangeSum, SumAlgorithm};
@@ -25,7 +25,7 @@ const PART: usize = 256 << 10;
 pub(crate) struct FileSums {
     state: Mutex<FileSumState>,
     turn: Condvar,
-    by: Arc<AlgorithmChoice>,
+    by: Arc<SumAlgorithmChoice>,
     wants: WantedDigest,
 }
 

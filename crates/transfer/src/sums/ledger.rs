@@ -28,12 +28,12 @@ impl WantedDigest {
 
 /// The far end's algorithm, once known; running files check it for each piece.
 #[derive(Debug, Default)]
-pub(super) struct AlgorithmChoice {
+pub(super) struct SumAlgorithmChoice {
     by: AtomicU8,
     whole: AtomicBool,
 }
 
-impl AlgorithmChoice {
+impl SumAlgorithmChoice {
     pub(super) fn get(&self) -> Option<SumAlgorithm> {
         match self.by.load(Ordering::Relaxed) {
             1 => Some(SumAlgorithm::Xxh128),
@@ -63,7 +63,7 @@ impl AlgorithmChoice {
 #[derive(Default)]
 pub struct SumLedger {
     wants: WantedDigest,
-    algorithm: Arc<AlgorithmChoice>,
+    algorithm: Arc<SumAlgorithmChoice>,
     files: Mutex<BTreeMap<JobId, Arc<FileSums>>>,
 }
 
@@ -85,7 +85,7 @@ impl SumLedger {
         self.algorithm.get()
     }
 
-    pub(super) fn choice(&self) -> Arc<AlgorithmChoice> {
+    pub(super) fn choice(&self) -> Arc<SumAlgorithmChoice> {
         Arc::clone(&self.algorithm)
     }
 

@@ -13,13 +13,13 @@ use crate::private_dir::{PrivateDir, UserDir};
 const MOST: u64 = 64;
 
 /// File system of a source.
-pub(super) struct SourceFileSystem {
+pub(super) struct SourceFileSystemCheck {
     name: OsString,
     now: Option<String>,
     before: Option<String>,
 }
 
-impl SourceFileSystem {
+impl SourceFileSystemCheck {
     /// Looks at the source's file system, and at the memory of the last sync of the same source to
     /// the same target. `remote` is the file system of a remote source, if its server tells it.
     pub(super) fn find(

@@ -14,7 +14,7 @@ use super::backup::BackupRoot;
 use super::ends::{FileOperation, OperationCounter};
 use super::entries::PlannedWalk;
 use super::listing::{self, ListedTree, hides_entries};
-use super::remembered::SourceFileSystem;
+use super::remembered::SourceFileSystemCheck;
 use super::settle::OperationRunner;
 use super::{SyncOptions, SyncRequest, SyncResult};
 use crate::cancel::CancelToken;
@@ -205,7 +205,7 @@ impl SyncRun<'_> {
             Some(query) => self.run.file_system(query).await,
             None => None,
         };
-        let memory = SourceFileSystem::find(&self.run, self.request, remote);
+        let memory = SourceFileSystemCheck::find(&self.run, self.request, remote);
         let count = DeletionCount {
             deletions: (plan.deletions().len() + plan.in_the_way().len()) as u64,
             target_entries: plan.target().tree().len() as u64,

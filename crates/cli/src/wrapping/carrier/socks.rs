@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use shim::ipc::IpcMessage;
+use shim::ipc::IpcMessageHeader;
 use shim::socks::{GREETING, REST, SocksRequest, WELCOME, rest};
 use sys::SocketTuning;
 use transfer::connect::TcpDialer;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// Neither proxy nor destination accepts the connection.
 pub(super) fn connect(
-    letter: &IpcMessage,
+    letter: &IpcMessageHeader,
     tuning: &SocketTuning,
     tunes: bool,
 ) -> io::Result<(TcpStream, CarryReason)> {
@@ -45,7 +45,7 @@ pub(super) fn connect(
 }
 
 /// Names the destination to the proxy.
-fn led_on(mut proxy: TcpStream, letter: &IpcMessage) -> io::Result<TcpStream> {
+fn led_on(mut proxy: TcpStream, letter: &IpcMessageHeader) -> io::Result<TcpStream> {
     proxy.set_nonblocking(false)?;
     proxy.set_read_timeout(Some(PATIENCE))?;
     proxy.set_write_timeout(Some(PATIENCE))?;

@@ -1,6 +1,6 @@
 use sftp::Reply;
 
-use super::ending::UploadAttemptOutcome;
+use super::ending::UploadAttemptAbort;
 use super::naming::RenameStage;
 use super::new_file::WrittenFileInfo;
 use super::{LaneContext, UploadState};
@@ -35,14 +35,14 @@ impl UploadCloseStage {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         match what {
             RequestTag::Write { offset, len } => {
                 self.writes = self.writes.saturating_sub(1);
                 up.write_answered(core, (offset, len), reply)
             }
             RequestTag::Close => match messages::status(reply) {
-                Err(status) => Some(UploadAttemptOutcome::Failed(refused(CLOSING, status))),
+                Err(status) => Some(UploadAttemptAbort::Failed(refused(CLOSING, status))),
                 Ok(()) => {
                     self.remote.closed();
                     None

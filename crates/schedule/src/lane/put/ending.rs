@@ -4,7 +4,7 @@ use crate::JobFailure;
 
 /// Reason why an attempt ends before the file has its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum UploadAttemptOutcome {
+pub(super) enum UploadAttemptAbort {
     /// The job fails; this is the first cause.
     Failed(JobFailure),
     /// Another lane has completed the range, or the file must be written in place.
@@ -30,7 +30,7 @@ pub(super) enum RetryReason {
     StockRequests,
 }
 
-impl UploadAttemptOutcome {
+impl UploadAttemptAbort {
     /// Adds a later reason: a failure counts most, and the first reason of a kind stays.
     pub(super) fn merge(&mut self, later: Self) {
         let rank = |ending: &Self| match ending {
@@ -53,16 +53,16 @@ mod tests {
         let failed = |what: &str| {
             let what = what.to_owned();
             let remote = true;
-            UploadAttemptOutcome::Failed(JobFailure { what, remote })
+            UploadAttemptAbort::Failed(JobFailure { what, remote })
         };
-        let mut ending = UploadAttemptOutcome::Retry(RetryReason::NewName);
-        ending.merge(UploadAttemptOutcome::Retry(RetryReason::InPlace));
-        assert_eq!(ending, UploadAttemptOutcome::Retry(RetryReason::NewName));
-        ending.merge(UploadAttemptOutcome::Abandoned);
-        assert_eq!(ending, UploadAttemptOutcome::Abandoned);
+        let mut ending = UploadAttemptAbort::Retry(RetryReason::NewName);
+        ending.merge(UploadAttemptAbort::Retry(RetryReason::InPlace));
+        assert_eq!(ending, UploadAttemptAbort::Retry(RetryReason::NewName));
+        ending.merge(UploadAttemptAbort::Abandoned);
+        assert_eq!(ending, UploadAttemptAbort::Abandoned);
         ending.merge(failed("first"));
         ending.merge(failed("second"));
-        ending.merge(UploadAttemptOutcome::Retry(RetryReason::Probe));
+        ending.merge(UploadAttemptAbort::Retry(RetryReason::Probe));
         assert_eq!(ending, failed("first"));
     }
 }

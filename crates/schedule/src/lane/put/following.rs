@@ -1,6 +1,6 @@
 use sftp::{Reply, Request};
 
-use super::ending::UploadAttemptOutcome;
+use super::ending::UploadAttemptAbort;
 use super::{LaneContext, UploadState};
 use crate::lane::request_tag::RequestTag;
 
@@ -24,7 +24,7 @@ impl FollowSymlinkStage {
         up: &mut UploadState,
         what: RequestTag,
         reply: &Reply,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         match what {
             RequestTag::Follow => return up.target.followed(reply),
             RequestTag::Resolve => {

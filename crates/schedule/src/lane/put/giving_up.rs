@@ -1,6 +1,6 @@
 use sftp::{Reply, Request};
 
-use super::ending::{RetryReason, UploadAttemptOutcome};
+use super::ending::{RetryReason, UploadAttemptAbort};
 use super::naming::removed;
 use super::new_file::WrittenFileInfo;
 use super::reading::SourceReadStage;
@@ -15,7 +15,7 @@ use crate::{DiskReply, FileMeta, LaneEvent};
 /// is removed.
 #[derive(Debug)]
 pub(super) struct UploadCleanup {
-    ending: UploadAttemptOutcome,
+    ending: UploadAttemptAbort,
     /// The disk side has not opened the source yet.
     reading: Option<SourceReadStage>,
     source: UploadSource,
@@ -49,7 +49,7 @@ impl UploadCleanup {
         up: &mut UploadState,
         core: &mut LaneContext,
         stage: UploadStage,
-        ending: UploadAttemptOutcome,
+        ending: UploadAttemptAbort,
     ) -> Self {
         let mut this = Self {
             ending,
@@ -95,13 +95,13 @@ impl UploadCleanup {
     }
 
     /// Adds a later reason.
-    pub(super) fn merge(&mut self, ending: UploadAttemptOutcome) {
+    pub(super) fn merge(&mut self, ending: UploadAttemptAbort) {
         self.ending.merge(ending);
     }
 
     /// Replaces the reason for starting over, if the job does.
     pub(super) fn retry_instead(&mut self, reason: RetryReason) {
-        if let UploadAttemptOutcome::Retry(before) = &mut self.ending {
+        if let UploadAttemptAbort::Retry(before) = &mut self.ending {
             *before = reason;
         }
     }
@@ -113,7 +113,7 @@ impl UploadCleanup {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         let refused_open = self.remote.as_ref().is_some_and(RemoteFile::is_refused);
         match what {
             RequestTag::RemoveTemp => {
@@ -131,7 +131,7 @@ impl UploadCleanup {
                     remote.closed();
                 }
                 let status = messages::status(reply).err()?;
-                (!self.is_probe()).then(|| UploadAttemptOutcome::Failed(refused(CLOSING, status)))
+                (!self.is_probe()).then(|| UploadAttemptAbort::Failed(refused(CLOSING, status)))
             }
             _ => self.new.on_reply(up, core, what, reply),
         }
@@ -142,7 +142,7 @@ impl UploadCleanup {
         let left = self.new.temp().and_then(|temp| removed(temp, reply));
         self.new.is_gone();
         match (left, &mut self.ending) {
-            (Some(text), UploadAttemptOutcome::Failed(fault)) => {
+            (Some(text), UploadAttemptAbort::Failed(fault)) => {
                 fault.what.push_str(&format!("; {text}"))
             }
             (Some(text), _) => up.warn(core, &text),
@@ -210,18 +210,18 @@ impl UploadCleanup {
             up.requests.send(core, RequestTag::RemoveTemp, &request);
             return CleanupProgress::Pending;
         }
-        match std::mem::replace(&mut self.ending, UploadAttemptOutcome::Abandoned) {
-            UploadAttemptOutcome::Failed(mut fault) => {
+        match std::mem::replace(&mut self.ending, UploadAttemptAbort::Abandoned) {
+            UploadAttemptAbort::Failed(mut fault) => {
                 if open && up.target.is_direct() && !self.is_probe() {
                     let text = "; the file is incomplete, because it was written in place";
                     fault.what.push_str(text);
                 }
                 CleanupProgress::Finished(LaneEvent::Failed(up.job(), fault))
             }
-            UploadAttemptOutcome::Abandoned => {
+            UploadAttemptAbort::Abandoned => {
                 CleanupProgress::Finished(LaneEvent::Abandoned(up.job()))
             }
-            UploadAttemptOutcome::Retry(reason) => CleanupProgress::Retry(reason),
+            UploadAttemptAbort::Retry(reason) => CleanupProgress::Retry(reason),
         }
     }
 

@@ -31,7 +31,7 @@ use sftp::packed::LEAST_FILE;
 use sftp::{Handle, OpenFlags, Reply, Status};
 
 use self::closing::UploadCloseStage;
-use self::ending::{RetryReason, UploadAttemptOutcome};
+use self::ending::{RetryReason, UploadAttemptAbort};
 use self::following::FollowSymlinkStage;
 use self::giving_up::{CleanupProgress, UploadCleanup};
 use self::naming::{RenameProgress, RenameStage};
@@ -318,7 +318,7 @@ impl UploadJob {
         let up = &mut self.upload;
         match up.target.looked(reply, &up.options) {
             // What stands at the target counts more than another reason to start over.
-            Some(UploadAttemptOutcome::Retry(reason)) => self.retry_instead(core, reason),
+            Some(UploadAttemptAbort::Retry(reason)) => self.retry_instead(core, reason),
             ending => self.end_if(core, ending),
         }
         let up = &self.upload;
@@ -328,7 +328,7 @@ impl UploadJob {
             let job = up.requests.job();
             let decided = up.target.is_direct();
             if core.refusals().in_place() && up.options.temp_dir.is_none() && !decided {
-                self.end(core, UploadAttemptOutcome::Retry(RetryReason::InPlace));
+                self.end(core, UploadAttemptAbort::Retry(RetryReason::InPlace));
                 core.tell_in_place(job);
             } else {
                 core.queue_open(job);
@@ -391,13 +391,13 @@ impl UploadJob {
         // The temporary belongs to other jobs; the job that renames it also removes it.
         if !up.part.creates_file() {
             let fault = refused("cannot reopen the temporary file", status);
-            return self.end(core, UploadAttemptOutcome::Failed(fault));
+            return self.end(core, UploadAttemptAbort::Failed(fault));
         }
         if let Some(new) = self.stage.new_file_mut() {
             new.is_gone();
         }
         let ending = match up.target.is_direct() {
-            true => UploadAttemptOutcome::Failed(refused(CREATING, status)),
+            true => UploadAttemptAbort::Failed(refused(CREATING, status)),
             false => {
                 let in_temp_dir = up.options.temp_dir.is_some();
                 up.names.refused(core, status, in_temp_dir)
@@ -426,7 +426,7 @@ impl UploadJob {
         let up = &mut self.upload;
         up.requests.disk_answered();
         match reply {
-            DiskReply::Failed { fault, .. } => self.end(core, UploadAttemptOutcome::Failed(fault)),
+            DiskReply::Failed { fault, .. } => self.end(core, UploadAttemptAbort::Failed(fault)),
             reply => match std::mem::replace(&mut self.stage, UploadStage::Finished) {
                 UploadStage::Reading(reading) => {
                     self.stage = match reading.on_disk(up, core, reply) {
@@ -512,7 +512,7 @@ impl UploadJob {
     }
 
     /// Ends the present attempt.
-    fn end(&mut self, core: &mut LaneContext, ending: UploadAttemptOutcome) {
+    fn end(&mut self, core: &mut LaneContext, ending: UploadAttemptAbort) {
         match std::mem::replace(&mut self.stage, UploadStage::Finished) {
             UploadStage::GivingUp(mut giving_up) => {
                 giving_up.merge(ending);
@@ -525,7 +525,7 @@ impl UploadJob {
         }
     }
 
-    fn end_if(&mut self, core: &mut LaneContext, ending: Option<UploadAttemptOutcome>) {
+    fn end_if(&mut self, core: &mut LaneContext, ending: Option<UploadAttemptAbort>) {
         if let Some(ending) = ending {
             self.end(core, ending);
         }
@@ -534,7 +534,7 @@ impl UploadJob {
     fn retry_instead(&mut self, core: &mut LaneContext, reason: RetryReason) {
         match &mut self.stage {
             UploadStage::GivingUp(giving_up) => giving_up.retry_instead(reason),
-            _ => self.end(core, UploadAttemptOutcome::Retry(reason)),
+            _ => self.end(core, UploadAttemptAbort::Retry(reason)),
         }
     }
 
@@ -598,7 +598,7 @@ impl UploadJob {
 
     /// Ends a part of a cut file early, since another lane has completed it.
     pub(super) fn abandon(&mut self, core: &mut LaneContext) -> JobProgress {
-        self.end(core, UploadAttemptOutcome::Abandoned);
+        self.end(core, UploadAttemptAbort::Abandoned);
         self.settle(core)
     }
 
@@ -618,7 +618,7 @@ impl UploadJob {
         if sent {
             return self.settle(core);
         }
-        self.end(core, UploadAttemptOutcome::Failed(fault));
+        self.end(core, UploadAttemptAbort::Failed(fault));
         let up = &self.upload;
         let kept = up.part.is_finish() && up.options.keep.is_some();
         if leaving

@@ -3,7 +3,7 @@
 use sftp::{Reply, Request, Status, StatusCode};
 use wire::{Field as _, RemainingBytes};
 
-use super::ending::{RetryReason, UploadAttemptOutcome};
+use super::ending::{RetryReason, UploadAttemptAbort};
 use super::new_file::WrittenFileInfo;
 use super::{LaneContext, UploadState};
 use crate::lane::messages::{self, RENAMING, RENAMING_FROM_TEMP_DIR, SYNCING_NAME, refused};
@@ -101,7 +101,7 @@ impl RenameStage {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         match what {
             RequestTag::Replace => self.on_replace(up, core, reply),
             RequestTag::SyncName => self.on_name_synced(up, core, reply),
@@ -114,7 +114,7 @@ impl RenameStage {
         up: &mut UploadState,
         core: &mut LaneContext,
         reply: &Reply,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         let RenameStep::Renaming { replace, aside } = &mut self.step else {
             return None;
         };
@@ -159,7 +159,7 @@ impl RenameStage {
                 let (old, temp) = (sftp::printable(&old, 4096), sftp::printable(&temp, 4096));
                 let text = format!("; the old file is now {old}, the new one {temp}");
                 fault.what.push_str(&text);
-                Some(UploadAttemptOutcome::Failed(fault))
+                Some(UploadAttemptAbort::Failed(fault))
             }
         }
     }
@@ -169,7 +169,7 @@ impl RenameStage {
         up: &UploadState,
         core: &mut LaneContext,
         reply: &Reply,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         let status = messages::status(reply).err()?;
         // The rename has failed.
         if matches!(self.step, RenameStep::Renaming { .. }) {
@@ -180,7 +180,7 @@ impl RenameStage {
             up.warn(core, &text);
             return None;
         }
-        Some(UploadAttemptOutcome::Failed(refused(SYNCING_NAME, status)))
+        Some(UploadAttemptAbort::Failed(refused(SYNCING_NAME, status)))
     }
 
     /// Returns true if a rename was sent, so that only its answer tells the name of the file.
@@ -224,12 +224,12 @@ fn rename_refused(
     core: &mut LaneContext,
     status: &Status,
     always: bool,
-) -> UploadAttemptOutcome {
+) -> UploadAttemptAbort {
     if up.target.is_link() || messages::says_full(status) {
-        return UploadAttemptOutcome::Failed(refused(RENAMING, status));
+        return UploadAttemptAbort::Failed(refused(RENAMING, status));
     }
     if up.options.temp_dir.is_some() {
-        return UploadAttemptOutcome::Failed(refused(RENAMING_FROM_TEMP_DIR, status));
+        return UploadAttemptAbort::Failed(refused(RENAMING_FROM_TEMP_DIR, status));
     }
     if always {
         let found = RefusedOperations {
@@ -243,8 +243,8 @@ fn rename_refused(
     }
     match up.part.is_finish() {
         // The scheduler has the file written anew.
-        true => UploadAttemptOutcome::Abandoned,
-        false => UploadAttemptOutcome::Retry(RetryReason::InPlace),
+        true => UploadAttemptAbort::Abandoned,
+        false => UploadAttemptAbort::Retry(RetryReason::InPlace),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, Status};
 
-use super::ending::{RetryReason, UploadAttemptOutcome};
+use super::ending::{RetryReason, UploadAttemptAbort};
 use super::owner::OwnerPreservation;
 use super::part::UploadPart;
 use super::target::{ReplacedAttributes, UploadTargetState};
@@ -200,10 +200,10 @@ impl WrittenFileInfo {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         let failed = |doing: &str| {
             let status = messages::status(reply).err()?;
-            Some(UploadAttemptOutcome::Failed(refused(doing, status)))
+            Some(UploadAttemptAbort::Failed(refused(doing, status)))
         };
         match what {
             RequestTag::Fstat => {
@@ -241,7 +241,7 @@ impl WrittenFileInfo {
         up: &UploadState,
         core: &mut LaneContext,
         status: &Status,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         let found = crate::RefusedOperations {
             attributes: true,
             ..crate::RefusedOperations::default()
@@ -258,7 +258,7 @@ impl WrittenFileInfo {
         // permissions of the old one.
         let wider = self.mode & !was != 0 && up.part.is_whole();
         if wider {
-            return Some(UploadAttemptOutcome::Retry(RetryReason::NewName));
+            return Some(UploadAttemptAbort::Retry(RetryReason::NewName));
         }
         if self.mode != was {
             core.event(LaneEvent::NotKept(up.job(), Parts::MODE, why));

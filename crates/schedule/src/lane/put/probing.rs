@@ -1,6 +1,6 @@
 use sftp::{Attrs, OpenFlags, Reply, StatusCode};
 
-use super::ending::UploadAttemptOutcome;
+use super::ending::UploadAttemptAbort;
 use super::{LaneContext, UploadState};
 use crate::lane::messages::{CREATING, READ_ONLY, refused, remote};
 use crate::lane::remote_file::{OpenResult, RemoteFile};
@@ -33,7 +33,7 @@ impl WriteProbeStage {
         up: &mut UploadState,
         core: &mut LaneContext,
         reply: &Reply,
-    ) -> Result<Option<UploadAttemptOutcome>, Misprediction> {
+    ) -> Result<Option<UploadAttemptAbort>, Misprediction> {
         let Some(remote_file) = &mut self.remote else {
             return Ok(None);
         };
@@ -44,7 +44,7 @@ impl WriteProbeStage {
                 remote_file.close(requests, core);
                 None
             }
-            OpenResult::Refused(status) => Some(UploadAttemptOutcome::Failed(match status.code {
+            OpenResult::Refused(status) => Some(UploadAttemptAbort::Failed(match status.code {
                 StatusCode::PERMISSION_DENIED => remote(READ_ONLY),
                 _ => refused(CREATING, &status),
             })),

@@ -4,7 +4,7 @@ use sftp::{Attrs, Reply};
 use wire::PayloadBlock;
 
 use super::closing::UploadCloseStage;
-use super::ending::UploadAttemptOutcome;
+use super::ending::UploadAttemptAbort;
 use super::new_file::WrittenFileInfo;
 use super::owner::ask_owner;
 use super::part::UploadPart;
@@ -284,7 +284,7 @@ impl UploadSendStage {
         core: &mut LaneContext,
         what: RequestTag,
         reply: &Reply,
-    ) -> (Option<UploadAttemptOutcome>, bool) {
+    ) -> (Option<UploadAttemptAbort>, bool) {
         let RequestTag::Write { offset, len } = what else {
             return (None, false);
         };

@@ -2,7 +2,7 @@
 
 use sftp::{Attrs, OpenFlags, Reply, StatusCode};
 
-use super::ending::{RetryReason, UploadAttemptOutcome};
+use super::ending::{RetryReason, UploadAttemptAbort};
 use crate::lane::messages::remote;
 use crate::{PutOptions, UploadTemp};
 
@@ -159,7 +159,7 @@ impl UploadTargetInfo {
         &mut self,
         reply: &Reply,
         options: &PutOptions,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         match reply {
             Reply::Attrs(attrs) => self.decide(attrs, options),
             // Without attributes (the user may lack the right to look at the file), the server
@@ -176,7 +176,7 @@ impl UploadTargetInfo {
         }
     }
 
-    fn decide(&mut self, attrs: &Attrs, options: &PutOptions) -> Option<UploadAttemptOutcome> {
+    fn decide(&mut self, attrs: &Attrs, options: &PutOptions) -> Option<UploadAttemptAbort> {
         let owner = attrs.owner;
         let Some(mode) = attrs.permissions else {
             // A server without modes: it is only known that a file exists.
@@ -187,7 +187,7 @@ impl UploadTargetInfo {
             self.state = UploadTargetState::Existing(ReplacedAttributes { mode: None, owner });
             return None;
         };
-        let retry = |reason| Some(UploadAttemptOutcome::Retry(reason));
+        let retry = |reason| Some(UploadAttemptAbort::Retry(reason));
         match mode & TYPE {
             REGULAR | 0 if options.inplace => {
                 self.state = UploadTargetState::Direct(in_place());
@@ -201,9 +201,9 @@ impl UploadTargetInfo {
                 let probes = protected && !self.writable && !options.special_bits;
                 let mode = Some(mode & 0o777);
                 self.state = UploadTargetState::Existing(ReplacedAttributes { mode, owner });
-                probes.then_some(UploadAttemptOutcome::Retry(RetryReason::Probe))
+                probes.then_some(UploadAttemptAbort::Retry(RetryReason::Probe))
             }
-            DIRECTORY => Some(UploadAttemptOutcome::Failed(remote(IS_DIRECTORY))),
+            DIRECTORY => Some(UploadAttemptAbort::Failed(remote(IS_DIRECTORY))),
             SYMLINK if options.replace_link => {
                 self.link = true;
                 self.state = UploadTargetState::New;
@@ -216,7 +216,7 @@ impl UploadTargetInfo {
     }
 
     /// Handles the answer to STAT through the symlink at the target.
-    pub(super) fn followed(&mut self, reply: &Reply) -> Option<UploadAttemptOutcome> {
+    pub(super) fn followed(&mut self, reply: &Reply) -> Option<UploadAttemptAbort> {
         let create = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC;
         match reply {
             Reply::Attrs(Attrs {
@@ -224,7 +224,7 @@ impl UploadTargetInfo {
                 ..
             }) => match mode & TYPE {
                 REGULAR | 0 => {}
-                DIRECTORY => return Some(UploadAttemptOutcome::Failed(remote(IS_DIRECTORY))),
+                DIRECTORY => return Some(UploadAttemptAbort::Failed(remote(IS_DIRECTORY))),
                 _ => self.write_in_place(OpenFlags::WRITE),
             },
             // A dangling symlink: open(2) creates the file that it points to.
@@ -263,7 +263,7 @@ mod tests {
         target: &mut UploadTargetInfo,
         mode: Option<u32>,
         options: &PutOptions,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         let attrs = Attrs {
             permissions: mode,
             owner: Some((1, 2)),
@@ -272,8 +272,8 @@ mod tests {
         target.looked(&Reply::Attrs(attrs), options)
     }
 
-    fn retry(reason: RetryReason) -> Option<UploadAttemptOutcome> {
-        Some(UploadAttemptOutcome::Retry(reason))
+    fn retry(reason: RetryReason) -> Option<UploadAttemptAbort> {
+        Some(UploadAttemptAbort::Retry(reason))
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
             ),
             (
                 Some(0o040_755),
-                Some(UploadAttemptOutcome::Failed(remote(IS_DIRECTORY))),
+                Some(UploadAttemptAbort::Failed(remote(IS_DIRECTORY))),
             ),
         ] {
             let mut target = UploadTargetInfo::new(&options);

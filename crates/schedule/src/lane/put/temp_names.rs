@@ -1,7 +1,7 @@
 use sftp::{Status, StatusCode};
 
 use super::LaneContext;
-use super::ending::{RetryReason, UploadAttemptOutcome};
+use super::ending::{RetryReason, UploadAttemptAbort};
 use crate::lane::messages::{self, CREATING, CREATING_IN_TEMP_DIR, refused};
 use crate::{JobId, RefusedOperations};
 
@@ -40,7 +40,7 @@ impl TempOpenAttempts {
         core: &LaneContext,
         status: &Status,
         in_temp_dir: bool,
-    ) -> UploadAttemptOutcome {
+    ) -> UploadAttemptAbort {
         // OpenSSH knows every flag, and reports a full disk as FAILURE.
         let known = core.in_order();
         let exclusive = self.is_exclusive(core);
@@ -52,36 +52,36 @@ impl TempOpenAttempts {
             StatusCode::OP_UNSUPPORTED if exclusive => self.create_plainly(),
             StatusCode::FAILURE if self.tries < NAME_TRIES => {
                 self.tries += 1;
-                UploadAttemptOutcome::Retry(RetryReason::NewName)
+                UploadAttemptAbort::Retry(RetryReason::NewName)
             }
             StatusCode::FAILURE | StatusCode::NO_SUCH_FILE if known => {
-                UploadAttemptOutcome::Failed(refused(doing, status))
+                UploadAttemptAbort::Failed(refused(doing, status))
             }
             // The user wants no file that is written under its final name.
             StatusCode::PERMISSION_DENIED | StatusCode::NO_SUCH_FILE if in_temp_dir => {
-                UploadAttemptOutcome::Failed(refused(doing, status))
+                UploadAttemptAbort::Failed(refused(doing, status))
             }
             // Overwriting the old file would only truncate it.
             _ if messages::says_full(status) => {
-                UploadAttemptOutcome::Failed(refused(CREATING, status))
+                UploadAttemptAbort::Failed(refused(CREATING, status))
             }
             StatusCode::FAILURE | StatusCode::BAD_MESSAGE if exclusive && !known => {
                 self.create_plainly()
             }
-            _ if in_temp_dir => UploadAttemptOutcome::Failed(refused(doing, status)),
+            _ if in_temp_dir => UploadAttemptAbort::Failed(refused(doing, status)),
             // The server may admit the final name but no others, or an existing file in a directory
             // that is not writable: scp would have overwritten it.
             _ => {
                 self.refused = Some(status.clone());
-                UploadAttemptOutcome::Retry(RetryReason::InPlace)
+                UploadAttemptAbort::Retry(RetryReason::InPlace)
             }
         }
     }
 
     /// Repeats OPEN without EXCL, which not every server supports. The name is random.
-    fn create_plainly(&mut self) -> UploadAttemptOutcome {
+    fn create_plainly(&mut self) -> UploadAttemptAbort {
         self.unexclusive = true;
-        UploadAttemptOutcome::Retry(RetryReason::NewName)
+        UploadAttemptAbort::Retry(RetryReason::NewName)
     }
 
     /// Handles a successful OPEN, of a `temporary` or of the target, which did not exist before

@@ -2,7 +2,7 @@
 
 use sftp::{OpenFlags, Reply, Request};
 
-use super::ending::UploadAttemptOutcome;
+use super::ending::UploadAttemptAbort;
 use super::source::UploadSource;
 use super::target::{ReplacedAttributes, UploadTargetState};
 use super::{LaneContext, UploadState};
@@ -91,9 +91,9 @@ impl UploadState {
         core: &mut LaneContext,
         (offset, len): (u64, u64),
         reply: &Reply,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         if let Err(status) = messages::status(reply) {
-            return Some(UploadAttemptOutcome::Failed(refused(WRITING, status)));
+            return Some(UploadAttemptAbort::Failed(refused(WRITING, status)));
         }
         if self.part.is_piece() {
             core.event(LaneEvent::Written(self.job(), offset, len));

@@ -3,7 +3,7 @@
 use sftp::{Attrs, OWNER_NOT_SET, Parts, PutFlags, Request, SftpClient, Status, StatusCode};
 use wire::PayloadBlock;
 
-use super::ending::{RetryReason, UploadAttemptOutcome};
+use super::ending::{RetryReason, UploadAttemptAbort};
 use super::target::UploadTargetState;
 use super::{LaneContext, UploadState};
 use crate::lane::messages::remote;
@@ -96,20 +96,20 @@ impl UploadState {
         core: &mut LaneContext,
         len: u64,
         status: &Status,
-    ) -> Option<UploadAttemptOutcome> {
+    ) -> Option<UploadAttemptAbort> {
         match status.code {
             StatusCode::OK => {}
             // A symlink, a device or a directory that is not writable: the server has done nothing.
             StatusCode::OP_UNSUPPORTED => {
                 self.plain = true;
-                return Some(UploadAttemptOutcome::Retry(RetryReason::StockRequests));
+                return Some(UploadAttemptAbort::Retry(RetryReason::StockRequests));
             }
             _ => {
                 let words = match status.message.is_empty() {
                     true => status.to_string(),
                     false => status.message.clone(),
                 };
-                return Some(UploadAttemptOutcome::Failed(remote(words)));
+                return Some(UploadAttemptAbort::Failed(remote(words)));
             }
         }
         let message = status.message.as_str();

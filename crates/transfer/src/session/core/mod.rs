@@ -64,15 +64,15 @@ pub(super) enum SessionStage {
 
 /// Proof that the turn has taken its input. Decisions come after it, so that none is made about a
 /// connection that was lost or for a job that has ended.
-struct InputTakenProof(());
+struct TurnInputTaken(());
 
 /// Proof that every component has decided. Data move after it, so that lanes that were opened in
 /// this turn get their first jobs in this turn.
-struct DecisionsMadeProof(());
+struct TurnDecisionsMade(());
 
 /// Proof that lanes, scheduler and links have exchanged all pending data. Links are flushed after
 /// it, so that one write takes the output of all lanes.
-struct DataMovedProof(());
+struct TurnDataMoved(());
 
 /// A session with a host.
 pub(super) struct SessionCore {
@@ -263,7 +263,7 @@ impl SessionCore {
     }
 
     /// Takes the input of the turn from the disk and the connections.
-    fn take_input(&mut self, now: Instant) -> InputTakenProof {
+    fn take_input(&mut self, now: Instant) -> TurnInputTaken {
         if self.dispatcher.take_replies(now) {
             self.turns.arrived();
         }
@@ -276,7 +276,7 @@ impl SessionCore {
             }
             self.receive(now, id);
         }
-        InputTakenProof(())
+        TurnInputTaken(())
     }
 
     fn receive(&mut self, now: Instant, id: ConnectionId) {
@@ -412,7 +412,7 @@ impl SessionCore {
     }
 
     /// Opens and closes connections, lanes and remote commands as the state requires.
-    fn decide(&mut self, now: Instant, _: &InputTakenProof) -> DecisionsMadeProof {
+    fn decide(&mut self, now: Instant, _: &TurnInputTaken) -> TurnDecisionsMade {
         self.start_reconnecting(now);
         self.use_direct(now);
         self.open_lanes(now);
@@ -426,7 +426,7 @@ impl SessionCore {
         }
         self.look_for_stalls(now);
         self.adapt_concurrency(now);
-        DecisionsMadeProof(())
+        TurnDecisionsMade(())
     }
 
     fn start_reconnecting(&mut self, now: Instant) {
@@ -623,7 +623,7 @@ impl SessionCore {
     }
 
     /// Assigns jobs to lanes and moves data between lanes, scheduler and links.
-    fn move_data(&mut self, now: Instant, unread: usize, _: &DecisionsMadeProof) -> DataMovedProof {
+    fn move_data(&mut self, now: Instant, unread: usize, _: &TurnDecisionsMade) -> TurnDataMoved {
         self.assign(now);
         self.hold_listings(now, unread);
         self.drain_lanes(now);
@@ -636,7 +636,7 @@ impl SessionCore {
         }
         self.assign(now);
         self.close_what_is_free(now);
-        DataMovedProof(())
+        TurnDataMoved(())
     }
 
     /// Carries out the scheduler's orders and forwards its events.
@@ -686,7 +686,7 @@ impl SessionCore {
     }
 
     /// Writes the output of all links.
-    fn flush(&mut self, now: Instant, _: &DataMovedProof) {
+    fn flush(&mut self, now: Instant, _: &TurnDataMoved) {
         let mut lost = Vec::new();
         for on in self.dispatcher.connections_mut().iter_mut() {
             match on.link_mut().flush(now) {
