@@ -12,13 +12,17 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
 use schedule::{LearnedConcurrency, LoginCost, RefusedOperations, TransferDirection};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -29,6 +33,10 @@ use paths::NetworkPathMemory;
 use processor::ProcessorStore;
 
 use crate::private_dir::{PrivateDir, UserDir};
+
+/// Number of tries to lock the folder, and the pause between them; a change takes less than 1 ms.
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// The lifetime of an entry.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -349,7 +357,7 @@ impl MemoryStore {
     }
 
     /// Changes the memory of a host by `change`; false without an entry, since hosts without a
-    /// login are not stored.
+    /// login are not stored. Changes by other threads and processes at the same time are kept.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -359,12 +367,29 @@ impl MemoryStore {
         now: SystemTime,
         change: impl FnOnce(&mut HostMemory),
     ) -> io::Result<bool> {
+        let _lock = self.lock();
         let Some(mut memory) = self.load(host, port, user, now) else {
             return Ok(false);
         };
         change(&mut memory);
         self.store(host, port, user, &memory, now)?;
         Ok(true)
+    }
+
+    /// Locks the folder while the result lives. `None` if another process holds the lock for long or
+    /// the file system has no locks: changes at the same time may then be lost, which costs round
+    /// trips.
+    fn lock(&self) -> Option<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(&self.folder, flags, Mode::empty()).ok()?;
+        for _ in 0..LOCK_TRIES {
+            match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Some(folder),
+                Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
+                Err(_) => return None,
+            }
+        }
+        None
     }
 
     /// Removes the memory of a host, after its host key changed or an early authentication failed.
@@ -438,6 +463,32 @@ mod tests {
             }),
             sftp_extensions: vec![("posix-rename@openssh.com".into(), "1".into())],
             ..HostMemory::default()
+        }
+    }
+
+    /// Bug: what the session had noted was lost if another thread changed the memory meanwhile, and
+    /// a server that refuses to rename was not remembered.
+    #[test]
+    fn changes_at_the_same_time_are_all_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let memories = MemoryStore::at(dir.path().join("a/b"));
+        let (name, now) = (("h", 22, "u"), SystemTime::now());
+        memories.store("h", 22, "u", &memory(), now).unwrap();
+        let place = |thread: u8, n: u8| [b'/', thread, n];
+        thread::scope(|scope| {
+            for of in *b"abc" {
+                let memories = &memories;
+                scope.spawn(move || {
+                    for n in 0..20 {
+                        let note = |m: &mut HostMemory| m.note_place(&place(of, n), true);
+                        assert!(memories.change(name, now, note).unwrap());
+                    }
+                });
+            }
+        });
+        let memory = memories.load("h", 22, "u", now).unwrap();
+        for (of, n) in b"abc".iter().flat_map(|of| (0..20).map(move |n| (*of, n))) {
+            assert!(memory.was_file(&place(of, n)), "{of} {n}");
         }
     }
 

@@ -136,11 +136,13 @@ fn direct(
     let noted = Box::new(move |why: Option<&str>| {
         let now = SystemTime::now();
         let Some(memories) = &memories else { return };
-        let Some(mut memory) = memories.load(&host, port, &user, now) else {
-            return;
+        let bar = |memory: &mut HostMemory| remote_use::bar(memory, why.is_some(), now);
+        let known = memories.load(&host, port, &user, now);
+        let note = |memory: &mut HostMemory| {
+            bar(memory);
         };
-        if remote_use::bar(&mut memory, why.is_some(), now)
-            && let Err(e) = memories.store(&host, port, &user, &memory, now)
+        if known.is_some_and(|mut memory| bar(&mut memory))
+            && let Err(e) = memories.change((&host, port, &user), now, note)
         {
             debug!("{host}: cannot save the host memory: {e}");
         }

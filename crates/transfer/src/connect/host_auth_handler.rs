@@ -229,6 +229,23 @@ impl HostAuthHandler {
         }
     }
 
+    /// Changes the stored memory and the copy of it here. What the session has stored since the
+    /// login stays.
+    fn change(&mut self, change: impl Fn(&mut HostMemory)) {
+        let Some(memory) = &mut self.memory else {
+            return;
+        };
+        let before = memory.clone();
+        change(memory);
+        let Some(memories) = self.memories.as_ref().filter(|_| *memory != before) else {
+            return;
+        };
+        let name = memory_name(&self.config);
+        if let Err(e) = memories.change(name, SystemTime::now(), change) {
+            debug!("{}: cannot save the host memory: {e}", self.config.host);
+        }
+    }
+
     /// `user@host`, escaped.
     fn account(&self) -> String {
         let (user, host) = (self.config.user.as_bytes(), self.config.host.as_bytes());
@@ -540,9 +557,6 @@ impl AuthHandler for HostAuthHandler {
     }
 
     fn server(&mut self, info: &ServerInfo) {
-        let Some(mut memory) = self.memory.clone() else {
-            return;
-        };
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
         let extensions: Option<Vec<_>> = info
             .extensions
@@ -550,11 +564,7 @@ impl AuthHandler for HostAuthHandler {
             .map(|(n, d)| Some((text(n)?, text(d)?)))
             .collect();
         let Some(extensions) = extensions else { return };
-        if memory.sftp_extensions != extensions {
-            memory.sftp_extensions = extensions;
-            self.save(&memory);
-            self.memory = Some(memory);
-        }
+        self.change(|memory| memory.sftp_extensions.clone_from(&extensions));
     }
 
     fn host_keys_announced(&mut self, blobs: &[Bytes]) -> Vec<PublicKey> {
@@ -577,14 +587,8 @@ impl AuthHandler for HostAuthHandler {
     }
 
     fn far(&mut self, seen: &ProbeResult) {
-        let Some(mut memory) = self.memory.clone() else {
-            return;
-        };
-        memory.far = remote_use::memory(seen, memory.far.as_ref(), SystemTime::now());
-        if self.memory.as_ref() != Some(&memory) {
-            self.save(&memory);
-            self.memory = Some(memory);
-        }
+        let now = SystemTime::now();
+        self.change(|memory| memory.far = remote_use::memory(seen, memory.far.as_ref(), now));
     }
 
     fn zlib_failed(&mut self) {
