@@ -77,7 +77,12 @@ fn run(names: &[&str]) {
 
 #[test]
 fn broken_connections_are_named() {
-    run(&["black-hole", "middlebox-reset", "middlebox-stall"]);
+    run(&[
+        "black-hole",
+        "middlebox-reset",
+        "middlebox-stall",
+        "middlebox-stall-late",
+    ]);
 }
 
 #[test]

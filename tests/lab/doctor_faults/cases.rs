@@ -82,6 +82,18 @@ pub(super) const CASES: &[Case] = &[
         limit: NO_LIMIT,
         ..Case::HEALTHY
     },
+    // The connection is silent from the end of the first load on, so that the next request has no
+    // answer.
+    Case {
+        name: "middlebox-stall-late",
+        path: "--rate 100Mbit --middlebox stall=20MB",
+        rtt: 20,
+        doctor: "--time 12s",
+        cause: "middlebox",
+        says: "was silent after",
+        limit: NO_LIMIT,
+        ..Case::HEALTHY
+    },
     Case {
         name: "no-window-scaling",
         path: "--rate 100Mbit --strip wscale --tcp tuned",

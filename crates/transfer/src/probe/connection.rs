@@ -9,6 +9,7 @@ use mio::{Events, Poll, Token};
 use sftp::{Attrs, ClientOptions, Handle, OpenFlags, Reply, Request, RequestId, SftpClient};
 use wire::PayloadBlock;
 
+use super::request_error::RequestError;
 use crate::session::{Link, LinkChannelId, LinkEvent, LinkSample};
 
 /// Distance between the first tokens of two connections.
@@ -23,8 +24,6 @@ const FIRST_REQUESTS: u64 = (256 << 10) / REQUEST as u64;
 const SILENT: Duration = Duration::from_secs(4);
 /// Longest output of a command in bytes.
 const MOST_OUTPUT: usize = 64 << 10;
-/// Reason for the end of a wait.
-pub(super) const NO_ANSWER: &str = "the server did not answer in time";
 /// Longest wait in one turn.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -233,7 +232,7 @@ impl ProbeConnections {
         &mut self,
         connection: usize,
         until: Instant,
-    ) -> Result<ChannelIndex, String> {
+    ) -> Result<ChannelIndex, RequestError> {
         let gone = || "the connection was lost".to_owned();
         let found = self.all.get_mut(connection).ok_or_else(gone)?;
         let refused = || "the server admits one channel".to_owned();
@@ -243,7 +242,7 @@ impl ProbeConnections {
         self.wait(until, |all| {
             let channel = all.channel(at)?;
             if let Some(why) = &channel.failed {
-                return Some(Err(why.clone()));
+                return Some(Err(why.clone().into()));
             }
             channel.client.info().map(|_| Ok(at))
         })?
@@ -261,7 +260,7 @@ impl ProbeConnections {
         at: ChannelIndex,
         request: &Request<'_>,
         until: Instant,
-    ) -> Result<(Reply, Duration), String> {
+    ) -> Result<(Reply, Duration), RequestError> {
         let sent = Instant::now();
         let id = self.request(at, request);
         let id = id.ok_or_else(|| "the channel was closed".to_owned())?;
@@ -270,7 +269,7 @@ impl ProbeConnections {
             if let Some((reply, came)) = channel.answers.remove(&id.0) {
                 return Some(Ok((reply, came.saturating_duration_since(sent))));
             }
-            channel.failed.clone().map(Err)
+            channel.failed.clone().map(|why| Err(why.into()))
         })?
     }
 
@@ -293,7 +292,7 @@ impl ProbeConnections {
         path: &[u8],
         flags: OpenFlags,
         until: Instant,
-    ) -> Result<Handle, String> {
+    ) -> Result<Handle, RequestError> {
         let request = Request::Open {
             path,
             flags,
@@ -301,8 +300,10 @@ impl ProbeConnections {
         };
         match self.ask(at, &request, until)?.0 {
             Reply::Handle(handle) => Ok(handle),
-            Reply::Status(status) => Err(status.to_string()),
-            _ => Err("the server sent an unexpected answer to OPEN".to_owned()),
+            Reply::Status(status) => Err(status.to_string().into()),
+            _ => Err("the server sent an unexpected answer to OPEN"
+                .to_owned()
+                .into()),
         }
     }
 
@@ -353,17 +354,17 @@ impl ProbeConnections {
         &mut self,
         until: Instant,
         mut done: impl FnMut(&mut Self) -> Option<T>,
-    ) -> Result<T, String> {
+    ) -> Result<T, RequestError> {
         loop {
             if let Some(result) = done(self) {
                 return Ok(result);
             }
             if Instant::now() >= until {
-                return Err(NO_ANSWER.to_owned());
+                return Err(RequestError::NoAnswer(None));
             }
             self.turn(until);
             if let Some(why) = self.all.iter().find_map(|c| c.lost.clone()) {
-                return Err(why);
+                return Err(why.into());
             }
         }
     }

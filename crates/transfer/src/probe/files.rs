@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::SmallFileRate;
+use diagnose::{LadderRung, SmallFileRate};
 use sftp::{Handle, OpenFlags, Reply, Request};
 
 use super::connection::{ChannelIndex, ChannelUse, REQUEST};
 use super::load::ProbeLoad;
 use super::plan::{IDLE, ProbeRun};
+use super::request_error::RequestError;
 
 /// Share of the time for the server's disk.
 const DISK: f64 = 0.08;
@@ -22,25 +23,31 @@ const SMALL_TIME: f64 = 0.06;
 
 /// Step at which a small file failed, with the server's words.
 enum SmallFileError {
-    Create(String),
-    Write(String),
+    Create(RequestError),
+    Write(RequestError),
 }
 
 impl ProbeRun<'_> {
     /// Opens /dev/null or /dev/zero on a channel. Where the account sees no devices, a small file
     /// in the user's directory takes their place: each request writes or reads its first bytes
     /// again.
-    pub(super) fn device(&mut self, at: ChannelIndex, up: bool) -> Result<Handle, String> {
+    pub(super) fn device(&mut self, at: ChannelIndex, up: bool) -> Result<Handle, RequestError> {
         let until = self.until();
         if self.stand_in.is_none() {
             match self.all.device(at, up, until) {
-                Err(why) if self.options.remote_path.is_none() => {
-                    return Err(format!(
-                        "{why}; name a directory (HOST:PATH), and a small file there is used in its \
-                         place"
+                Err(silence) if silence.is_no_answer() => return Err(silence),
+                Err(refused) if self.options.remote_path.is_none() => {
+                    return Err(refused.with(
+                        "name a directory (HOST:PATH), and a small file there is used in its place",
                     ));
                 }
-                Err(why) => self.create_stand_in().map_err(|e| format!("{why}; {e}"))?,
+                Err(refused) => {
+                    let created = self.create_stand_in();
+                    created.map_err(|error| match error.is_no_answer() {
+                        true => error,
+                        false => refused.with(&error.to_string()),
+                    })?;
+                }
                 opened => return opened,
             }
         }
@@ -51,13 +58,14 @@ impl ProbeRun<'_> {
         let path = self.stand_in.clone().unwrap_or_default();
         let shown = crate::escape::name(&path).to_string();
         let opened = self.all.open_file(at, &path, flags, self.until());
-        opened.map_err(|why| format!("{shown}: {why}"))
+        opened.map_err(|error| error.at_step(&shown))
     }
 
-    fn create_stand_in(&mut self) -> Result<(), String> {
+    fn create_stand_in(&mut self) -> Result<(), RequestError> {
         let directory = self.options.remote_path.clone().unwrap_or_default();
         let path = [&directory[..], b"/.longhaul-doctor-", &random_name()].concat();
-        let named = |why: String| format!("{}: {why}", crate::escape::name(&directory));
+        let named =
+            |error: RequestError| error.at_step(&crate::escape::name(&directory).to_string());
         let until = self.until();
         let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
         let opened = self.all.open_file(IDLE, &path, flags, until);
@@ -72,7 +80,7 @@ impl ProbeRun<'_> {
         let written = self.all.ask(IDLE, &write, until)?.0;
         self.all.ask(IDLE, &Request::Close { handle }, until)?;
         match written {
-            Reply::Status(status) if !status.is_ok() => Err(named(status.to_string())),
+            Reply::Status(status) if !status.is_ok() => Err(named(status.to_string().into())),
             _ => Ok(()),
         }
     }
@@ -126,7 +134,7 @@ impl ProbeRun<'_> {
                         self.e.unseen.push(format!("small files: {why}"));
                         Ok(())
                     }
-                    false => Err(why),
+                    false => Err(why.into()),
                 };
             }
             written += 1;
@@ -164,7 +172,7 @@ impl ProbeRun<'_> {
             if let Reply::Status(status) = reply
                 && !status.is_ok()
             {
-                return Err(failed(status.to_string()));
+                return Err(failed(status.to_string().into()));
             }
         }
         Ok(())
@@ -182,20 +190,15 @@ impl ProbeRun<'_> {
         let file = match self.all.open_file((1, 0), &path, flags, until) {
             Ok(file) => file,
             Err(why) => {
-                let shown = crate::escape::name(&directory).to_string();
-                self.e
-                    .unseen
-                    .push(format!("the server's disk: {shown}: {why}"));
+                self.leave_out_disk(&directory, &String::from(why));
                 return Ok(());
             }
         };
-        self.all.set_use(
-            (1, 0),
-            ChannelUse::Writing {
-                file: file.clone(),
-                advances: true,
-            },
-        );
+        let writing = ChannelUse::Writing {
+            file: file.clone(),
+            advances: true,
+        };
+        self.all.set_use((1, 0), writing);
         let before = self.all.channel((1, 0)).map_or(0, |c| c.moved);
         let time = self
             .time
@@ -224,34 +227,43 @@ impl ProbeRun<'_> {
         };
         let _ = self.all.ask((1, 0), &close, self.until());
         self.remove((1, 0), &path);
-        // The plateau of the path, and the time that the disk needed beyond it.
         if let (Some(rung), Ok(_)) = (result.rung, synced)
             && moved > u64::from(REQUEST)
             && rung.rate > 0.0
         {
-            // TCP's rate is the disk's only while the server does not hold data that it cannot
-            // write. The answers to what is in flight take a round trip, and that to the last
-            // request another.
-            let flush = (needed - result.seconds - 2.0 * self.rtt).max(0.0);
-            let written = match rung.held > HELD {
-                true => (needed - START_TRIPS * self.rtt).max(0.01),
-                false => moved as f64 / rung.rate + flush,
-            };
-            self.e.there.disk = Some(moved as f64 / written);
+            self.e.there.disk = Some(self.disk_rate(&rung, moved, needed, result.seconds));
         }
         match result.lost {
             // A full disk or a quota: the path's figures are complete.
             Some(why) if self.all.is_usable((1, 0)) => {
-                let shown = crate::escape::name(&directory).to_string();
                 self.e.there.disk = None;
-                self.e
-                    .unseen
-                    .push(format!("the server's disk: {shown}: {why}"));
+                self.leave_out_disk(&directory, &why);
                 Ok(())
             }
             Some(why) => Err(why),
             None => Ok(()),
         }
+    }
+
+    fn leave_out_disk(&mut self, directory: &[u8], why: &str) {
+        let shown = crate::escape::name(directory);
+        self.e
+            .unseen
+            .push(format!("the server's disk: {shown}: {why}"));
+    }
+
+    /// Rate of the server's disk in bytes per second, from `moved` bytes that needed `needed`
+    /// seconds until they were on the disk, `loaded` of them until the load ended: the plateau of
+    /// the path, and the time that the disk needed beyond it.
+    fn disk_rate(&self, rung: &LadderRung, moved: u64, needed: f64, loaded: f64) -> f64 {
+        // TCP's rate is the disk's only while the server does not hold data that it cannot write.
+        // The answers to what is in flight take a round trip, and that to the last request another.
+        let flush = (needed - loaded - 2.0 * self.rtt).max(0.0);
+        let written = match rung.held > HELD {
+            true => (needed - START_TRIPS * self.rtt).max(0.01),
+            false => moved as f64 / rung.rate + flush,
+        };
+        moved as f64 / written
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use diagnose::{LadderRung, RestrainedLoad};
 
-use super::connection::{ChannelIndex, ChannelUse, NO_ANSWER};
+use super::connection::{ChannelIndex, ChannelUse};
 use super::load::{LoadResult, ProbeLoad};
 use super::plan::{DATA_USED, IDLE, ProbeRun, TIME_UP};
 
@@ -41,8 +41,8 @@ impl ProbeRun<'_> {
                 self.all.open(at.0, self.until())?;
             }
             let opened = self.device(*at, up);
-            let told = matches!(&opened, Err(why) if !why.ends_with(NO_ANSWER));
-            self.device_refused = told && self.all.is_usable(*at);
+            let refused = matches!(&opened, Err(error) if !error.is_no_answer());
+            self.device_refused = refused && self.all.is_usable(*at);
             let file = opened?;
             self.all.set_use(*at, purpose(up, file));
         }
@@ -257,7 +257,7 @@ impl ProbeRun<'_> {
                     self.rung(&[(1, 0), second], up, further)?;
                 }
                 Ok(_) => {}
-                Err(why) if why == NO_ANSWER => return Err(why),
+                Err(silence) if silence.is_no_answer() => return Err(silence.into()),
                 Err(why) => {
                     tracing::debug!("a second channel: {why}");
                     self.e.channels_refused = self.all.all.get(1).is_some_and(|c| c.lost.is_none());

@@ -6,6 +6,7 @@ use diagnose::{LadderRung, TransferStall};
 use sftp::{Handle, OpenFlags};
 
 use super::connection::{ChannelIndex, ChannelUse, ProbeConnections};
+use super::request_error::RequestError;
 use super::sampling::{LoadSampler, median};
 use crate::cancel::CancelToken;
 
@@ -57,14 +58,14 @@ impl ProbeConnections {
         at: ChannelIndex,
         up: bool,
         until: Instant,
-    ) -> Result<Handle, String> {
+    ) -> Result<Handle, RequestError> {
         let (path, flags): (&[u8], _) = match up {
             true => (b"/dev/null", OpenFlags::WRITE),
             false => (b"/dev/zero", OpenFlags::READ),
         };
         let shown = String::from_utf8_lossy(path);
         let opened = self.open_file(at, path, flags, until);
-        opened.map_err(|why| format!("cannot open {shown} on the server: {why}"))
+        opened.map_err(|error| error.at_step(&format!("cannot open {shown} on the server")))
     }
 
     /// Runs a load with handles that are open already.

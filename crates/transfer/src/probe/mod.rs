@@ -9,6 +9,7 @@ mod ladder;
 mod load;
 mod plan;
 mod remote;
+mod request_error;
 mod sampling;
 
 use std::sync::Arc;

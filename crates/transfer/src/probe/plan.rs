@@ -12,6 +12,7 @@ use super::remote::{self, QuotaCount};
 use super::sampling::median;
 use super::{OpenConnection, ProbeOptions, ProbeTarget};
 use crate::bench::primitives::Primitive;
+use crate::config::HostConfig;
 use crate::connect::{self, ConnectError, ConnectionFacts, SharedSettings};
 use crate::session::{ConnectionSource, Link};
 use crate::timeline::{Timeline, TimelineStep};
@@ -63,26 +64,13 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     let time = options.time.unwrap_or(TIME);
     let patience = (time / 3).clamp(Duration::from_secs(3), Duration::from_secs(15));
     config.connect_timeout = Some(config.connect_timeout.unwrap_or(patience));
-    let begun = Instant::now();
     (options.progress)("login", 0.0, time.as_secs_f64());
-    let around = settings.clone();
-    let connected = until_cancelled(target, move || connect::connect(config, &around));
-    let connected = connected.map(|(link, factory)| FirstProbeConnection {
-        link: Box::new(link),
-        factory: Arc::new(factory),
-        over: None,
-    });
-    let connected = match (connected, &target.master) {
-        (Err(own), Some(master)) if own.check() == connect::ConnectStep::Login => {
-            over_master(master, &own)
-        }
-        (connected, _) => connected,
-    };
+    let begun = Instant::now();
     let FirstProbeConnection {
         link,
         factory,
         over,
-    } = match connected {
+    } = match connect_first(target, config, &settings) {
         Ok(connected) => connected,
         Err(error) => match stuck(&timeline, begun.elapsed()) {
             Some(stall) => {
@@ -164,8 +152,29 @@ fn until_cancelled<T: Send + 'static>(
 struct FirstProbeConnection {
     link: Box<dyn Link>,
     factory: Arc<dyn ConnectionSource>,
-    /// What cannot be measured, because an open connection of ssh is used.
+    /// Measurements that an open connection of ssh does not allow, with the reason.
     over: Option<String>,
+}
+
+/// Opens the first connection: one of our own, or a channel of ssh's where our login is refused.
+fn connect_first(
+    target: &ProbeTarget,
+    config: HostConfig,
+    settings: &SharedSettings,
+) -> Result<FirstProbeConnection, ConnectError> {
+    let settings = settings.clone();
+    let connected = until_cancelled(target, move || connect::connect(config, &settings));
+    match (connected, &target.master) {
+        (Ok((link, factory)), _) => Ok(FirstProbeConnection {
+            link: Box::new(link),
+            factory: Arc::new(factory),
+            over: None,
+        }),
+        (Err(own), Some(master)) if own.check() == connect::ConnectStep::Login => {
+            over_master(master, &own)
+        }
+        (Err(own), _) => Err(own),
+    }
 }
 
 /// Opens a channel on an open connection of ssh, since a login of our own was refused.
