@@ -346,6 +346,7 @@ impl DiskPoolShared {
                 let shared = shares(&next.request);
                 let gathered = next.gathered.take().filter(|all| !all.is_empty());
                 let (reply, kept) = self.execute(next);
+                let failed = matches!(reply, Some(DiskReply::Failed { .. }));
                 let tell = || match (reply, gathered) {
                     (Some(DiskReply::Written { .. }), Some(mut all)) => {
                         all.answered(job, None).for_each(|r| self.reply(r));
@@ -355,15 +356,18 @@ impl DiskPoolShared {
                     }
                     (reply, _) => reply.into_iter().for_each(|reply| self.reply(reply)),
                 };
-                if kept.is_some() {
-                    // A part may join the file as soon as it is reported open.
+                if failed {
+                    // The first failure has the reason; the job's further requests fail because of
+                    // it, on any thread.
+                    tell();
+                    state = self.lock();
+                    self.done(&mut state, job, shared, kept);
+                } else {
+                    // A part may join the file as soon as it is reported open, and a job that is
+                    // reported finished is gone.
                     self.done(&mut self.lock(), job, shared, kept);
                     tell();
                     state = self.lock();
-                } else {
-                    tell();
-                    state = self.lock();
-                    self.done(&mut state, job, shared, None);
                 }
             }
         }
