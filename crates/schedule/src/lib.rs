@@ -16,6 +16,7 @@ mod disk;
 mod job;
 pub mod journal;
 mod lane;
+mod lane_event;
 mod local_path;
 mod scheduler;
 
@@ -31,15 +32,16 @@ pub use disk::{
     DiskReply, DiskRequest, FileMeta, JobFailure, StoredTarget, UNWRITABLE, written_over,
 };
 pub use job::{
-    Attributes, ByteRange, EntryKind, ExtraMetadata, FileCheckpoint, FileState, Job, JobId,
-    JobKind, LaneEvent, PartialFile, PutOptions, RemotePath, ResumeData, SYMLINK_IN_THE_WAY,
-    SharedTemp, TempDir, TreeWalkStep, UploadTemp, Xattrs, directory_of,
+    Attributes, ByteRange, EntryKind, ExtraMetadata, Job, JobId, JobKind, PartialFile, PutOptions,
+    RemotePath, ResumeData, SYMLINK_IN_THE_WAY, SharedTemp, TempDir, UploadTemp, Xattrs,
+    directory_of,
 };
 pub use lane::{
     CompressionMode, IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES,
     OldestRequest, REPEATED_NAMES, RandomFill, RefusedOperations, TOO_MANY_NAMES, UnfinishedWork,
     left_out,
 };
+pub use lane_event::{FileCheckpoint, FileState, LaneEvent, TreeWalkStep};
 pub use local_path::LocalPath;
 pub use scheduler::{
     ConnectionId, JobHint, LaneId, LaneOrder, LaneReport, Scheduler, SchedulerEvent,

@@ -46,6 +46,11 @@ impl CopyEngine<'_> {
             }
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
+            LaneEvent::FileSystem(id, identity) => {
+                if let Some(asked) = self.jobs.answer(id) {
+                    asked.set_file_system(identity);
+                }
+            }
             // Events about ranges of a file, which the scheduler combines into the events below.
             LaneEvent::Ended(..) | LaneEvent::Written(..) | LaneEvent::Abandoned(_) => {}
             LaneEvent::Temp(id, temp) => {

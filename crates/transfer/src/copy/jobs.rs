@@ -142,6 +142,8 @@ impl PatternListingFilter {
 pub(super) struct QueryAnswer {
     attributes: Option<Attributes>,
     path: Option<Vec<u8>>,
+    /// Identity of a file system.
+    file_system: Option<u64>,
     /// Matching names of a listing.
     names: Vec<Vec<u8>>,
     /// Bytes that this listing and those before it have matched.
@@ -178,12 +180,20 @@ impl QueryAnswer {
         self.path = Some(path);
     }
 
+    pub(super) fn set_file_system(&mut self, identity: u64) {
+        self.file_system = Some(identity);
+    }
+
     pub(super) fn end(&mut self, result: Result<(), String>) {
         self.over = Some(result);
     }
 
     pub(super) fn attributes(&self) -> Option<Attributes> {
         self.attributes
+    }
+
+    pub(super) fn file_system(&self) -> Option<u64> {
+        self.file_system
     }
 
     pub(super) fn into_path(self) -> Option<Vec<u8>> {

@@ -566,11 +566,10 @@ impl PlannedCopy<'_> {
     }
 
     /// Waits for the identity of a file system; `None` if the server does not tell it.
-    pub(crate) async fn file_system(&mut self, query: FileSystemQuery) -> Option<String> {
+    pub(crate) async fn file_system(&mut self, query: FileSystemQuery) -> Option<u64> {
         let answer = self.engine.answer(query.0).await.ok()?;
-        let text = String::from_utf8(answer.into_path()?).ok()?;
         // Some file systems have no identity.
-        (text != "0").then_some(text)
+        answer.file_system().filter(|identity| *identity != 0)
     }
 
     /// Takes the answer to a query: `None` until it arrives, and attributes if the root exists.

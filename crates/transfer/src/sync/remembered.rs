@@ -2,7 +2,6 @@
 //! file system is a mount point whose file system is missing.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::io::{Read, Write};
 
 use super::SyncRequest;
@@ -15,6 +14,7 @@ const MOST: u64 = 64;
 /// File system of a source.
 pub(super) struct SourceFileSystemCheck {
     name: OsString,
+    /// Identity of the file system in hexadecimal digits, as it is stored.
     now: Option<String>,
     before: Option<String>,
 }
@@ -22,19 +22,12 @@ pub(super) struct SourceFileSystemCheck {
 impl SourceFileSystemCheck {
     /// Looks at the source's file system, and at the memory of the last sync of the same source to
     /// the same target. `remote` is the file system of a remote source, if its server tells it.
-    pub(super) fn find(
-        run: &PlannedCopy<'_>,
-        request: &SyncRequest,
-        remote: Option<String>,
-    ) -> Self {
-        let now = match &request.source {
-            CopyLocation::Local(path) => rustix::fs::statvfs(path).ok().map(|stat| {
-                let mut text = String::new();
-                let _ = write!(text, "{:x}", stat.f_fsid);
-                text
-            }),
+    pub(super) fn find(run: &PlannedCopy<'_>, request: &SyncRequest, remote: Option<u64>) -> Self {
+        let identity = match &request.source {
+            CopyLocation::Local(path) => rustix::fs::statvfs(path).ok().map(|stat| stat.f_fsid),
             CopyLocation::Remote { .. } => remote,
         };
+        let now = identity.map(|identity| format!("{identity:x}"));
         let places = [&request.source, &request.target];
         let identity = places.map(|place| run.place_name(place).0).join(&0);
         let mut name = OsString::from("sync-");

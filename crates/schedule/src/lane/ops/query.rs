@@ -148,8 +148,7 @@ impl QueryJob {
                 core.event(LaneEvent::Attributes(self.id, attributes(&attrs)));
             }
             Reply::Statvfs(found) => {
-                let text = format!("{:x}", found.id);
-                core.event(LaneEvent::Path(self.id, text.into_bytes()));
+                core.event(LaneEvent::FileSystem(self.id, found.id));
             }
             Reply::Names(names) => match <[_; 1]>::try_from(names) {
                 Ok([name]) if !name.filename.is_empty() && !name.filename.contains(&0) => {
