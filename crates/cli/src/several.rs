@@ -217,20 +217,26 @@ fn copy_parts(
     };
     let mut summary = combined(results);
     summary.way = way;
-    if let Some(gate) = all.gate.filter(SourceNamesBarrier::is_closed)
-        && summary.outcome != CopyOutcome::Interrupted
-    {
-        summary.outcome = CopyOutcome::Partial;
-        let refused = gate.refused();
-        summary.failed += u64::from(refused.is_some());
-        summary.failures.extend(refused);
-        for host in &mut summary.hosts {
-            if host.outcome == CopyOutcome::Complete {
-                host.outcome = CopyOutcome::Partial;
-            }
-        }
+    if let Some(gate) = all.gate {
+        name_refused_sources(&mut summary, gate);
     }
     summary
+}
+
+/// Adds what the barrier refused, so that no host's copy counts as complete.
+fn name_refused_sources(summary: &mut CopySummary, barrier: SourceNamesBarrier<'_>) {
+    if !barrier.is_closed() || summary.outcome == CopyOutcome::Interrupted {
+        return;
+    }
+    summary.outcome = CopyOutcome::Partial;
+    let refused = barrier.refused();
+    summary.failed += u64::from(refused.is_some());
+    summary.failures.extend(refused);
+    for host in &mut summary.hosts {
+        if host.outcome == CopyOutcome::Complete {
+            host.outcome = CopyOutcome::Partial;
+        }
+    }
 }
 
 /// Refuses hosts whose directories of `--by-host` differ in name and are one at the target.

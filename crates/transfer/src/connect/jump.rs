@@ -68,25 +68,16 @@ pub(super) fn carry(
         let now = Instant::now();
         let waiting: usize = held.iter().map(Bytes::len).sum();
         let room = outer.room(channel);
-        let mut inner_flags = PollFlags::empty();
-        inner_flags.set(PollFlags::IN, room > 0);
-        inner_flags.set(PollFlags::OUT, waiting > 0);
-        let mut outer_flags = PollFlags::empty();
-        outer_flags.set(PollFlags::IN, waiting < HELD);
-        outer_flags.set(PollFlags::OUT, outer.has_output());
-        let until = outer
-            .poll_timeout()
-            .map(|at| at.saturating_duration_since(now));
-        let timeout = until.and_then(|d| Timespec::try_from(d).ok());
-        let mut fds = [
-            PollFd::new(local, inner_flags),
-            PollFd::new(outer.stream(), outer_flags),
-        ];
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        let mut inner = PollFlags::empty();
+        inner.set(PollFlags::IN, room > 0);
+        inner.set(PollFlags::OUT, waiting > 0);
+        let mut beyond = PollFlags::empty();
+        beyond.set(PollFlags::IN, waiting < HELD);
+        beyond.set(PollFlags::OUT, outer.has_output());
+        let (inner_ready, outer_ready) = match wait_for_either(local, inner, &outer, beyond, now) {
+            Ok(ready) => ready,
             Err(e) => return hears(&e.to_string()),
-        }
-        let (inner_ready, outer_ready) = (fds[0].revents(), fds[1].revents());
+        };
         if inner_ready.intersects(PollFlags::IN | PollFlags::HUP) && room > 0 {
             match segments.read(local, 0) {
                 Ok(0) => break,
@@ -137,6 +128,29 @@ pub(super) fn carry(
         }
     }
     Box::new(outer).finish();
+}
+
+/// Waits for these events of the local stream and of the outer connection, or until the latter
+/// needs a turn; returns the events that came.
+fn wait_for_either(
+    local: &UnixStream,
+    inner: PollFlags,
+    outer: &SshLink,
+    beyond: PollFlags,
+    now: Instant,
+) -> Result<(PollFlags, PollFlags), rustix::io::Errno> {
+    let timeout = outer
+        .poll_timeout()
+        .map(|at| at.saturating_duration_since(now))
+        .and_then(|wait| Timespec::try_from(wait).ok());
+    let mut fds = [
+        PollFd::new(local, inner),
+        PollFd::new(outer.stream(), beyond),
+    ];
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok((fds[0].revents(), fds[1].revents())),
+        Err(e) => Err(e),
+    }
 }
 
 /// Words for a refused channel: the server's, and what to do.

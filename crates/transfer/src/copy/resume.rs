@@ -210,38 +210,7 @@ impl CopyEngine<'_> {
                 self.fail(None, target, what);
                 return false;
             }
-            Ok(EarlierRun::Found(mut state)) => {
-                if let Some(target) = &self.keeper.target {
-                    state.confine(target.as_os_str().as_bytes());
-                    state.started(self.environment.boot());
-                }
-                if state.left_out() > 0 {
-                    let text = format!(
-                        "the journal of the interrupted copy lists more files than fit in memory: \
-                         {} of them are copied again",
-                        state.left_out()
-                    );
-                    self.warn(None, text);
-                }
-                let here = self.keeper.target.is_some();
-                let files = state.soft_files().filter(|_| here).map(local_path);
-                match place.go_on(here, state.soft() as u64, files.collect()) {
-                    Ok(log) => {
-                        self.keeper.log = Some(log);
-                        self.keeper.waits = true;
-                        self.keeper.next = state.next_id();
-                        self.keeper.worth = ResumableWork::of(&state);
-                        let sealed = state.seal();
-                        self.keeper.write(sealed);
-                        self.keeper.state = *state;
-                        if self.keeper.target.is_some() {
-                            let boot = self.environment.boot();
-                            self.keeper.write(JournalRecord::Run { boot });
-                        }
-                    }
-                    Err(e) => self.warn_of_journal(&os_words(&e)),
-                }
-            }
+            Ok(EarlierRun::Found(state)) => self.continue_journal(&*place, state),
             Err(e) => {
                 // Keep the existing journal until it can be written again. A second one would be
                 // left over then.
@@ -251,6 +220,39 @@ impl CopyEngine<'_> {
         }
         self.keeper.place = Some(place);
         true
+    }
+
+    /// Takes over the work of an interrupted run, and appends to its journal.
+    fn continue_journal(&mut self, place: &dyn JournalStore, mut state: Box<JournalState>) {
+        let here = self.keeper.target.is_some();
+        if let Some(target) = &self.keeper.target {
+            state.confine(target.as_os_str().as_bytes());
+            state.started(self.environment.boot());
+        }
+        if state.left_out() > 0 {
+            let text = format!(
+                "the journal of the interrupted copy lists more files than fit in memory: {} of \
+                 them are copied again",
+                state.left_out()
+            );
+            self.warn(None, text);
+        }
+        let files = state.soft_files().filter(|_| here).map(local_path);
+        let log = match place.go_on(here, state.soft() as u64, files.collect()) {
+            Ok(log) => log,
+            Err(e) => return self.warn_of_journal(&os_words(&e)),
+        };
+        self.keeper.log = Some(log);
+        self.keeper.waits = true;
+        self.keeper.next = state.next_id();
+        self.keeper.worth = ResumableWork::of(&state);
+        let sealed = state.seal();
+        self.keeper.write(sealed);
+        self.keeper.state = *state;
+        if here {
+            let boot = self.environment.boot();
+            self.keeper.write(JournalRecord::Run { boot });
+        }
     }
 
     /// Reads the journal of an earlier run, waiting for the process that holds its lock: a killed
