@@ -35,6 +35,7 @@ use processor::ProcessorStore;
 use crate::private_dir::{PrivateDir, UserDir};
 
 /// Number of tries to lock the folder, and the pause between them; a change takes less than 1 ms.
+/// flock has no timeout, and a stopped process must not stop the copies of all others.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
