@@ -6,6 +6,8 @@ use sftp::xattrs::Xattr;
 use sftp::{InodeId, MetadataFlags, Parts};
 
 use crate::LocalPath;
+#[cfg(doc)]
+use crate::{FileState, LaneEvent};
 
 /// Identifies a job for the duration of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
