@@ -210,13 +210,25 @@ fn a_file_that_is_replaced_keeps_its_access_list() -> Result {
     Ok(())
 }
 
-/// Makes this thread access files as another user until it ends; `false` if not permitted.
-fn as_another_user() -> bool {
-    let may = rustix::process::geteuid().is_root();
-    if may {
-        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(1234));
+/// Makes this thread access files as another user while it lives. Created after the directory of a
+/// test, it is dropped before it, so that the directory can be removed.
+struct AnotherUser;
+
+impl AnotherUser {
+    /// `None` if this process may not act as others.
+    fn become_one() -> Option<Self> {
+        let root = rustix::process::geteuid().is_root();
+        root.then(|| {
+            nix::unistd::setfsuid(nix::unistd::Uid::from_raw(1234));
+            Self
+        })
     }
-    may
+}
+
+impl Drop for AnotherUser {
+    fn drop(&mut self) {
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(0));
+    }
 }
 
 #[test]
@@ -226,9 +238,9 @@ fn a_file_whose_owner_cannot_be_kept_is_told_of() -> Result {
     fs::write(&path, "old")?;
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
-    if !as_another_user() {
+    let Some(_user) = AnotherUser::become_one() else {
         return Ok(());
-    }
+    };
     let target = create(&path, false)?;
     let stored = target.finish(finish(0, 0o644, false))?;
     assert!(!stored.in_place);
@@ -247,9 +259,9 @@ fn a_file_in_a_directory_where_nothing_can_be_made_is_told_to_be_written_in_plac
     fs::write(&path, "what was there")?;
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
-    if !as_another_user() {
+    let Some(_user) = AnotherUser::become_one() else {
         return Ok(());
-    }
+    };
     let target = create(&path, false)?;
     target.write(0, vec![Bytes::from_static(b"new")])?;
     let stored = target.finish(finish(3, 0o644, false))?;
@@ -455,7 +467,7 @@ fn a_file_that_may_only_be_read_is_replaced_where_the_kernel_lets_it_be() -> Res
     std::os::unix::fs::chown(dir.path(), Some(1234), Some(1234))
         .and_then(|()| std::os::unix::fs::chown(&path, Some(1234), Some(1234)))
         .ok();
-    let _ = as_another_user();
+    let _user = AnotherUser::become_one();
     let target = create(&path, false)?;
     target.write(0, vec![Bytes::from_static(b"new")])?;
     target.finish(finish(3, 0o644, false))?;
@@ -472,9 +484,9 @@ fn a_file_that_cannot_be_replaced_and_may_be_written_is_written_as_scp_does() ->
     // Every user may create files here and replace only their own, as in /tmp.
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
-    if !as_another_user() {
+    let Some(_user) = AnotherUser::become_one() else {
         return Ok(());
-    }
+    };
     let target = create(&path, false)?;
     target.write(0, vec![Bytes::from_static(b"new")])?;
     let stored = target.finish(finish(3, 0o644, false))?;
@@ -536,9 +548,9 @@ fn what_the_system_refuses_to_set_is_told_and_the_file_is_there() -> Result {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
     // chmod(2) and utimes(2) fail on another user's file.
-    if !as_another_user() {
+    let Some(_user) = AnotherUser::become_one() else {
         return Ok(());
-    }
+    };
     let target = create(&path, true)?;
     target.write(0, vec![Bytes::from_static(b"new")])?;
     let stored = target.finish(finish(3, 0o600, true))?;
