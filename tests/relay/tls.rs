@@ -490,7 +490,11 @@ fn certificates_made_by_the_recipe_of_the_man_page_work() {
     let decrypts = Relay::start(&["127.0.0.1:0/tls", &to, "--cert", &cert, "--key", &key]);
     let port = decrypts.address().port();
     for (host, ca, why) in [
-        ("localhost", "host.pem", "is a CA certificate (CA:TRUE)"),
+        (
+            "localhost",
+            "host.pem",
+            "is an authority's own certificate (CA:TRUE)",
+        ),
         (
             "127.0.0.1",
             "relay.pem",

@@ -600,7 +600,11 @@ impl Hosts {
             }));
         }
         Session::start(Box::new(link), options).map_err(|error| {
-            let why = format!("{}: cannot start a session: {error}", name(host));
+            let why = format!(
+                "{}: this machine cannot start the threads of a connection: {error}; check its \
+                 limits (ulimit -n and -u)",
+                name(host)
+            );
             ConnectError::this_machine(ConnectStep::Session, why)
         })
     }

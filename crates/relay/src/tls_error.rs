@@ -112,9 +112,14 @@ fn certificate(why: &CertificateError) -> String {
             "{of} is signed by an untrusted authority: pass that authority's certificate as \
              --ca, or as --client-ca for clients"
         ),
-        CertificateError::Revoked => format!("{of} was revoked"),
-        CertificateError::BadEncoding => format!("{of} cannot be read"),
-        CertificateError::BadSignature => format!("{of} has a wrong signature"),
+        CertificateError::Revoked => format!("{of} was revoked: the peer needs a new one"),
+        CertificateError::BadEncoding => {
+            format!("{of} is damaged or no certificate: give the peer another one")
+        }
+        CertificateError::BadSignature => format!(
+            "{of} has a wrong signature: it was changed after it was signed, or another authority \
+             of the same name has signed it"
+        ),
         CertificateError::UnhandledCriticalExtension => {
             format!("{of} has an unsupported critical extension")
         }
@@ -122,12 +127,14 @@ fn certificate(why: &CertificateError) -> String {
             format!("{of} is not allowed for this use: see its extended key usage")
         }
         CertificateError::ApplicationVerificationFailure => {
-            "the peer's key is not in --pair-allow or known_pairs".to_owned()
+            "the peer relay's key is unknown here: if it is the right machine, add the key with \
+             --pair-allow or to the file known_pairs"
+                .to_owned()
         }
         CertificateError::Other(why) => match why.to_string().as_str() {
             "CaUsedAsEndEntity" => format!(
-                "{of} is a CA certificate (CA:TRUE): pass the same file as --ca, or as \
-                 --client-ca for clients, or use another certificate"
+                "{of} is an authority's own certificate (CA:TRUE): trust it by passing a copy as \
+                 --ca (as --client-ca if the peer is a client), or give the peer another certificate"
             ),
             why => format!("{of} cannot be used: {}", spelled_text(why)),
         },
@@ -141,23 +148,33 @@ fn certificate(why: &CertificateError) -> String {
 
 fn received(alert: Alert) -> String {
     let why = match alert {
-        Alert::UnknownCA => "it does not trust the authority of our certificate",
-        Alert::BadCertificate => "it cannot use our certificate",
-        Alert::CertificateExpired => "our certificate has expired",
-        Alert::CertificateRevoked => "our certificate was revoked",
+        Alert::UnknownCA => {
+            "it does not trust the authority that signed our certificate (--cert): pass that \
+             authority's certificate to the peer, as --ca or --client-ca there"
+        }
+        Alert::BadCertificate => "it cannot use our certificate: check --cert",
+        Alert::CertificateExpired => "our certificate (--cert) has expired: renew it",
+        Alert::CertificateRevoked => "our certificate (--cert) was revoked: it must be replaced",
         Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
-            "it does not accept our certificate"
+            "it does not accept our certificate (--cert); its log may say why"
         }
         Alert::CertificateRequired | Alert::NoCertificate => {
-            "it requires a certificate (--cert and --key)"
+            "it requires a certificate of this machine: pass --cert and --key"
         }
-        Alert::AccessDenied => "it denies access",
-        Alert::HandshakeFailure => "no algorithms in common, or it refuses ours",
-        Alert::ProtocolVersion => "no TLS version in common (see --tls-min)",
+        Alert::AccessDenied => "it denies access to this machine; its log may say why",
+        Alert::HandshakeFailure => {
+            "it has no TLS algorithm in common with this machine, or requires a certificate; its \
+             log may say which"
+        }
+        Alert::ProtocolVersion => {
+            "it has no TLS version in common with this machine (see --tls-min)"
+        }
         Alert::UnrecognisedName => "it does not know the requested server name (see --server-name)",
-        Alert::NoApplicationProtocol => "no application protocol in common (--alpn)",
-        Alert::DecryptError => "it could not verify our signature",
-        Alert::InternalError => "it failed (internal error)",
+        Alert::NoApplicationProtocol => {
+            "it has no application protocol in common with this machine (--alpn)"
+        }
+        Alert::DecryptError => "it could not verify our signature: --key may not belong to --cert",
+        Alert::InternalError => "it had an internal error; its log may say which",
         other => return format!("the peer refused TLS: {}", spelled(&other)),
     };
     format!("the peer refused TLS: {why}")

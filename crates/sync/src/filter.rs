@@ -205,7 +205,7 @@ fn add_lines(
             )?,
             Err(_) => {
                 let rule = String::from_utf8_lossy(line).into_owned();
-                let reason = "it is not UTF-8".to_owned();
+                let reason = "it is not UTF-8; save the file in that encoding".to_owned();
                 return Err(FilterRuleError {
                     origin,
                     rule,

@@ -271,9 +271,11 @@ impl RelayRoute {
             }
             (_, None) if nth == 0 => Err(match self.ports {
                 None => {
-                    "the relay there could not open a port that is reachable from here".to_owned()
+                    "the relay on that host could not listen on any port (--port-range names those \
+                     to try)"
+                        .to_owned()
                 }
-                Some((a, b)) => format!("none of the ports {a} to {b} is free there"),
+                Some((a, b)) => format!("none of the ports {a} to {b} is free on that host"),
             }),
             _ if nth > 0 => Err("the host is reached through other hosts".to_owned()),
             _ => Err(

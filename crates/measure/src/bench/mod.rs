@@ -325,8 +325,8 @@ impl BenchResult {
         }
         if let Some(fell) = self.fall().filter(|fell| *fell > 0.05) {
             self.warnings.push(format!(
-                "later runs were slower by {:.0} %: the machine was throttled, or other \
-                 programs started",
+                "later runs were slower by {:.0} %: the machine slowed its processor down because \
+                 of heat, or other programs started; end them and run again",
                 fell * 100.0
             ));
         }

@@ -392,7 +392,12 @@ impl SessionConnector for SourceHost<'_> {
             ..SessionOptions::default()
         };
         let started = Session::start(link, session);
-        let started = started.map_err(|e| wrong(&format!("cannot start a session: {e}")))?;
+        let started = started.map_err(|e| {
+            wrong(&format!(
+                "this machine cannot start the threads of a connection: {e}; check its limits \
+                 (ulimit -n and -u)"
+            ))
+        })?;
         if let Some(required) = &self.required {
             started
                 .directories()

@@ -174,7 +174,7 @@ fn meet(facing: &PeerConfig, target: &TargetSpec) -> Result<(), String> {
         }
         place => place.addresses().unwrap_or_default(),
     };
-    let mut why = "the name has no address".to_owned();
+    let mut why = format!("no address was found for {target}");
     for at in addresses {
         match facing.meet(at, MEET) {
             Ok(()) => return Ok(()),

@@ -328,12 +328,14 @@ impl DownloadReadStage {
                 self.short = ShortFileCheck::Confirmed;
                 return None;
             }
-            Reply::Status(status) => status.to_string(),
-            _ => "the file has not become shorter".to_owned(),
+            Reply::Status(status) => format!("its size cannot be read again: {status}"),
+            _ => "the file has not become shorter, so the server or its disk fails; copy the file \
+                  again"
+                .to_owned(),
         };
         let size = load.size();
         Some(remote(format!(
-            "the server sent {end} of {size} bytes: {why}"
+            "the server sent {end} of {size} bytes, then the file's end: {why}"
         )))
     }
 

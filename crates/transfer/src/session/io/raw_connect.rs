@@ -40,7 +40,10 @@ impl SessionConnector for ProgramConnector {
         let link =
             link.map_err(|e| ConnectError::this_machine(ConnectStep::Reach, e.into_words()))?;
         Session::start(Box::new(link), self.options.clone()).map_err(|e| {
-            let why = format!("cannot start a session: {e}");
+            let why = format!(
+                "this machine cannot start the threads of a connection: {e}; check its limits \
+                 (ulimit -n and -u)"
+            );
             ConnectError::this_machine(ConnectStep::Session, why)
         })
     }
