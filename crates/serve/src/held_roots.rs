@@ -14,13 +14,16 @@ use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::{Errno, Result};
 use sys::{SymlinkPolicy, open_beneath};
 
-use crate::beneath::{PathRoot, at_beneath, found_flags};
+use crate::beneath::{PathRoot, at_beneath, found_flags, split};
 
 /// Maximum number of roots of a client. A sync names its target and the directories of
 /// `--backup-dir` and `--link-dest`.
 const MOST: usize = 8;
 /// Longest path of a root in bytes; the kernel opens no longer one (PATH_MAX).
 const LONGEST: usize = 4095;
+
+/// Flags to open a root or a part of its path.
+const ROOT: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 /// Path resolution of one client: what the export allows, and below held roots without symlinks.
 #[derive(Debug)]
@@ -35,6 +38,18 @@ struct HeldRoot {
     path: Vec<u8>,
     /// Set once the directory exists; until then every use tries to open it.
     directory: OnceLock<OwnedFd>,
+    /// Start of the path of a directory that was missing when it was named.
+    existing: Option<ExistingPart>,
+}
+
+/// The part of a path that existed when it was named as a root. What appears behind it later was not
+/// there for the client to name, so a symlink in the rest is not followed.
+#[derive(Debug)]
+struct ExistingPart {
+    path: Vec<u8>,
+    directory: OwnedFd,
+    /// Path of the root beneath `directory`.
+    rest: Vec<u8>,
 }
 
 /// A path below a held root.
@@ -59,7 +74,8 @@ impl<'e> ClientPaths<'e> {
     }
 
     /// Resolves paths below `path` from a descriptor of that directory from now on. The directory
-    /// may be missing: it is opened when it exists. Returns false if the directory was held before.
+    /// may be missing: it is opened when it exists, and then without symlinks in the missing part of
+    /// its path. Returns false if the directory was held before.
     ///
     /// # Errors
     /// ENAMETOOLONG or EMFILE if a limit is exceeded.
@@ -76,12 +92,50 @@ impl<'e> ClientPaths<'e> {
         self.held.push(HeldRoot {
             path: path.to_vec(),
             directory: OnceLock::new(),
+            existing: None,
         });
-        if let Some(root) = self.held.last() {
-            // A missing directory is opened later, and any other error shows at the first use.
-            let _ = self.directory(root);
+        let Some(root) = self.held.last() else {
+            return Ok(true);
+        };
+        // A missing directory is opened later, and any other error shows at the first use.
+        if matches!(self.directory(root), Err(Errno::NOENT)) && self.below(path).is_none() {
+            let existing = self.existing_part(path);
+            if let Some(root) = self.held.last_mut() {
+                root.existing = existing;
+            }
         }
         Ok(true)
+    }
+
+    /// Opens the longest part of `path` that exists; `None` if the entry behind it is a symlink to
+    /// something that is missing, which the client has named, or if nothing of it can be opened.
+    fn existing_part(&self, path: &[u8]) -> Option<ExistingPart> {
+        let (mut path, mut rest) = (path, Vec::new());
+        loop {
+            if self
+                .export
+                .open(path, found_flags(false), Mode::empty())
+                .is_ok()
+            {
+                return None;
+            }
+            let (parent, name) = split(path);
+            rest = match rest.is_empty() {
+                true => name.to_vec(),
+                false => [name, b"/", &rest].concat(),
+            };
+            match self.export.open(parent, ROOT, Mode::empty()) {
+                Ok(directory) => {
+                    return Some(ExistingPart {
+                        path: parent.to_vec(),
+                        directory,
+                        rest,
+                    });
+                }
+                Err(Errno::NOENT) if parent.len() < path.len() => path = parent,
+                Err(_) => return None,
+            }
+        }
     }
 
     /// Opens `path`.
@@ -94,10 +148,13 @@ impl<'e> ClientPaths<'e> {
         {
             return open_beneath(directory, b".", flags, mode, refused);
         }
-        let Some(PathBelowRoot { root, rest }) = self.below(path) else {
-            return self.export.open(path, flags, mode);
-        };
-        open_beneath(self.directory(root)?, rest, flags, mode, refused)
+        if let Some(PathBelowRoot { root, rest }) = self.below(path) {
+            return open_beneath(self.directory(root)?, rest, flags, mode, refused);
+        }
+        match self.way_to_root(path) {
+            Some((part, rest)) => open_beneath(self.still_there(part)?, rest, flags, mode, refused),
+            None => self.export.open(path, flags, mode),
+        }
     }
 
     /// Opens `path` with O_PATH, whatever its type; without `follow`, a symlink itself.
@@ -112,11 +169,13 @@ impl<'e> ClientPaths<'e> {
         path: &[u8],
         act: impl FnOnce(BorrowedFd<'_>, &[u8]) -> Result<T>,
     ) -> Result<T> {
-        let Some(PathBelowRoot { root, rest }) = self.below(path) else {
-            return self.export.at(path, act);
+        let (directory, rest) = match (self.below(path), self.way_to_root(path)) {
+            (Some(PathBelowRoot { root, rest }), _) => (self.directory(root)?, rest),
+            (None, Some((part, rest))) => (self.still_there(part)?, rest),
+            (None, None) => return self.export.at(path, act),
         };
         self.export.check(path)?;
-        at_beneath(self.directory(root)?, rest, SymlinkPolicy::Refused, act)
+        at_beneath(directory, rest, SymlinkPolicy::Refused, act)
     }
 
     /// Absolute path without symlinks and dots; the last component need not exist. Nothing is
@@ -140,6 +199,17 @@ impl<'e> ClientPaths<'e> {
         below.min_by_key(|below| below.rest.len())
     }
 
+    /// Finds the root that was missing and that `path` names or leads to, and the rest of `path`
+    /// behind the part that existed.
+    fn way_to_root<'s>(&'s self, path: &'s [u8]) -> Option<(&'s ExistingPart, &'s [u8])> {
+        self.held.iter().find_map(|root| {
+            let part = root.existing.as_ref()?;
+            strip(&root.path, path)?;
+            let rest = strip(path, &part.path)?;
+            (!rest.is_empty()).then_some((part, rest))
+        })
+    }
+
     /// Descriptor of a root, which is opened once.
     ///
     /// # Errors
@@ -158,13 +228,27 @@ impl<'e> ClientPaths<'e> {
 
     /// Opens a root. A root below another root is opened beneath that one.
     fn open_root(&self, root: &HeldRoot) -> Result<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let Some(PathBelowRoot { root: outer, rest }) = self.below(&root.path) else {
-            return self.export.open(&root.path, flags, Mode::empty());
+        let (outer, rest) = match (self.below(&root.path), &root.existing) {
+            (Some(PathBelowRoot { root: outer, rest }), _) => (self.directory(outer)?, rest),
+            (None, Some(part)) => (self.still_there(part)?, &part.rest[..]),
+            (None, None) => return self.export.open(&root.path, ROOT, Mode::empty()),
         };
         self.export.check(&root.path)?;
-        let outer = self.directory(outer)?;
-        open_beneath(outer, rest, flags, Mode::empty(), SymlinkPolicy::Refused)
+        open_beneath(outer, rest, ROOT, Mode::empty(), SymlinkPolicy::Refused)
+    }
+
+    /// Descriptor of an existing part of a path.
+    ///
+    /// # Errors
+    /// ESTALE if its path leads to another directory in a restricted export.
+    fn still_there<'s>(&self, part: &'s ExistingPart) -> Result<&'s OwnedFd> {
+        if self.export.is_restricted() {
+            let now = self.export.open(&part.path, ROOT, Mode::empty())?;
+            if !is_same(&part.directory, &now)? {
+                return Err(Errno::STALE);
+            }
+        }
+        Ok(&part.directory)
     }
 }
 
@@ -280,6 +364,77 @@ mod tests {
         assert_eq!(find(&paths, "root/later/x", true), Some(Errno::NOENT));
         fs::create_dir_all(at("real/later/x")).unwrap();
         assert_eq!(find(&paths, "root/later/x", true), None);
+    }
+
+    /// Bug: a root that was missing when it was named was opened through a symlink that another
+    /// user had put there before it was made.
+    #[test]
+    fn a_missing_root_is_not_opened_through_a_symlink_that_appears_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for dir in ["outside/d", "real"] {
+            fs::create_dir_all(at(dir)).unwrap();
+        }
+        symlink("real", at("named")).unwrap();
+        symlink(at("missing"), at("dangling")).unwrap();
+        let export = PathRoot::Beneath(fs::File::open(folder.path()).unwrap().into());
+        for (everything, served) in [(true, &PathRoot::Everything), (false, &export)] {
+            let mut paths = ClientPaths::new(served);
+            let path_of = |name: &str| match everything {
+                true => bytes_of(&at(name)).to_vec(),
+                false => format!("/{name}").into_bytes(),
+            };
+            let roots = ["new", "named/new/", "deep/in/new", "later"];
+            for root in roots {
+                assert_eq!(paths.hold(&path_of(root)), Ok(true));
+            }
+            for name in ["new", "real/new", "deep"] {
+                symlink(at("outside"), at(name)).unwrap();
+            }
+            fs::create_dir_all(at("outside/in/new/d")).unwrap();
+            fs::create_dir_all(at("later/d")).unwrap();
+            for root in ["new", "named/new", "deep/in/new"] {
+                for below in ["d", "in"] {
+                    let path = path_of(&format!("{root}/{below}"));
+                    let found = paths.find(&path, true).err();
+                    assert!(
+                        matches!(found, Some(Errno::LOOP | Errno::NOTDIR)),
+                        "{root} {found:?}"
+                    );
+                }
+            }
+            for on_the_way in ["new", "deep", "deep/in", "deep/in/new"] {
+                let found = paths.find(&path_of(on_the_way), true).err();
+                assert!(
+                    matches!(found, Some(Errno::LOOP | Errno::NOTDIR)),
+                    "{on_the_way}"
+                );
+            }
+            let made = paths.at(&path_of("deep/in"), |_, _| Ok(()));
+            assert!(matches!(made, Err(Errno::LOOP | Errno::NOTDIR)));
+            assert_eq!(paths.find(&path_of("new"), false).err(), None);
+            assert_eq!(paths.find(&path_of("later/d"), true).err(), None);
+            // Made after all, they are opened.
+            for name in ["new", "real/new", "deep"] {
+                fs::remove_file(at(name)).unwrap();
+            }
+            for root in ["new", "real/new", "deep/in/new"] {
+                fs::create_dir_all(at(root).join("d")).unwrap();
+            }
+            for root in ["new", "named/new", "deep/in/new"] {
+                let path = path_of(&format!("{root}/d"));
+                assert_eq!(paths.find(&path, true).err(), None, "{root}");
+            }
+            for made in ["new", "real/new", "deep", "later", "outside/in"] {
+                fs::remove_dir_all(at(made)).unwrap();
+            }
+        }
+        // A symlink that was there before leads where it leads, once that exists.
+        let everything = PathRoot::Everything;
+        let mut paths = ClientPaths::new(&everything);
+        paths.hold(bytes_of(&at("dangling"))).unwrap();
+        fs::create_dir_all(at("missing/d")).unwrap();
+        assert_eq!(paths.find(bytes_of(&at("dangling/d")), true).err(), None);
     }
 
     /// Bug: a root below another root was opened without a look at what is served, so that a
