@@ -92,6 +92,9 @@ pub struct OldestRequest {
     pub since: Instant,
     /// Number of requests in flight when this one was sent.
     pub ahead: u64,
+    /// The server has answered a request that was sent after this one: it works on several at once,
+    /// or it has dropped this one.
+    pub overtaken: bool,
     /// The request may take long, since its work grows with the file.
     pub takes_time: bool,
 }
@@ -228,6 +231,7 @@ impl Lane {
             path: path.cloned(),
             since: first.since,
             ahead: first.ahead,
+            overtaken: first.overtaken,
             takes_time: first.what.takes_time(),
         })
     }

@@ -19,6 +19,8 @@ pub(super) struct RequestPipeline {
     sent: BTreeMap<RequestId, SentRequest>,
     /// Time of the last answer.
     answered_at: Instant,
+    /// Last request that was answered, in the order of sending.
+    last_answered: Option<RequestId>,
     bytes: InflightLimit,
     requests: InflightLimit,
     /// Bytes that may still be requested or sent, if the owner sets a pace.
@@ -52,6 +54,8 @@ pub(super) struct FirstUnanswered {
     pub(super) since: Instant,
     /// Number of requests in flight before it.
     pub(super) ahead: u64,
+    /// A request that was sent after it was answered.
+    pub(super) overtaken: bool,
 }
 
 /// Weight of a request in bytes, in addition to its data.
@@ -86,6 +90,7 @@ impl RequestPipeline {
             now,
             sent: BTreeMap::new(),
             answered_at: now,
+            last_answered: None,
             bytes: InflightLimit::new(config.bytes),
             requests: InflightLimit::new(config.requests),
             pace: None,
@@ -202,6 +207,7 @@ impl RequestPipeline {
             return self.sent.get(&id).map(|s| (s.job, s.what));
         }
         let sent = self.sent.remove(&id)?;
+        self.last_answered = self.last_answered.max(Some(id));
         if sent.what.moves_data() {
             let took = self.now.saturating_duration_since(sent.at);
             self.answer_time = Some(self.answer_time.map_or(took, |least| least.min(took)));
@@ -213,12 +219,13 @@ impl RequestPipeline {
 
     /// Returns the first unanswered request.
     pub(super) fn first_unanswered(&self) -> Option<FirstUnanswered> {
-        let (_, sent) = self.sent.first_key_value()?;
+        let (id, sent) = self.sent.first_key_value()?;
         Some(FirstUnanswered {
             job: sent.job,
             what: sent.what,
             since: sent.at.max(self.answered_at),
             ahead: sent.ahead,
+            overtaken: self.last_answered > Some(*id),
         })
     }
 

@@ -19,6 +19,8 @@ const LATENCIES: u32 = 50;
 /// server that does not answer so few is slow. Before, the silence must stay below the time after
 /// which the session reconnects.
 const FEW: u64 = 8;
+/// Part of the usual silence after which a request is repeated that a later one has overtaken.
+const OVERTAKEN: u32 = 4;
 /// Longest silence before such a repetition.
 const LONGEST_SILENCE: Duration = DARK.saturating_sub(Duration::from_secs(1));
 /// Bytes moved since the mark from which a connection is seen to carry a long request rather than
@@ -101,21 +103,28 @@ impl StallDetector {
     }
 
     /// Silence after which the connection's byte count is recorded.
-    fn mark_after(&self) -> Duration {
-        self.patience / 2
+    fn mark_after(&self, wait: &LaneWait) -> Duration {
+        match wait.repeatable {
+            true => self.repeat_after(wait).min(self.patience) / 2,
+            false => self.patience / 2,
+        }
     }
 
     /// Time at which the lane's requests are repeated, if repeating can help.
     fn repeat_at(&self, wait: &LaneWait, since: Instant) -> Option<Instant> {
-        wait.repeatable
-            .then(|| since + self.repeat_after(wait.latency))
+        wait.repeatable.then(|| since + self.repeat_after(wait))
     }
 
     /// Silence of a lane after which its requests are repeated. The first repetitions come before
-    /// the session takes the connection for lost and connects again.
-    fn repeat_after(&self, latency: Duration) -> Duration {
+    /// the session takes the connection for lost and connects again. A request that was overtaken is
+    /// most likely lost, since nothing else is answered any more either.
+    fn repeat_after(&self, wait: &LaneWait) -> Duration {
         let longest = self.patience.max(LONGEST_SILENCE);
-        let silence = self.patience.max(latency * LATENCIES).min(longest);
+        let least = match wait.oldest.overtaken {
+            true => self.patience / OVERTAKEN,
+            false => self.patience,
+        };
+        let silence = least.max(wait.latency * LATENCIES).min(longest);
         silence * (1 << self.repeated.min(10))
     }
 
@@ -135,7 +144,7 @@ impl StallDetector {
             }
             silence => {
                 let since = silence.map_or(wait.oldest.since, |silence| silence.since);
-                since + self.mark_after()
+                since + self.mark_after(wait)
             }
         }
     }
@@ -159,7 +168,7 @@ impl StallDetector {
         wait: &LaneWait,
         moved: &impl Fn(ConnectionId) -> u64,
     ) -> Option<StallAction> {
-        let (patience, mark_after) = (self.patience, self.mark_after());
+        let (patience, mark_after) = (self.patience, self.mark_after(wait));
         let begun = || LaneSilence::new(wait.oldest.since);
         let silence = self.lanes.entry(wait.id).or_insert_with(begun);
         if silence.since < wait.oldest.since {

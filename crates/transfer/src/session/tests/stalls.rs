@@ -15,6 +15,7 @@ fn wait(channel: u32, since: Instant, ahead: u64, repeatable: bool) -> LaneWait 
             path: Some(RemotePath(b"big".to_vec())),
             since,
             ahead,
+            overtaken: false,
             takes_time: false,
         },
         repeatable,
@@ -89,6 +90,33 @@ fn a_dropped_request_is_repeated_with_half_as_many_in_flight() {
     assert_eq!((*at, *most), (10.0, 32));
     assert!(line.contains("repeating it on a new channel"), "{line}");
     assert!(why.contains("stopped answering requests"), "{why}");
+}
+
+/// Bug: each of two repetitions waited ten seconds for a server that drops requests, although
+/// answers to later requests had shown that the earlier ones were lost.
+#[test]
+fn an_overtaken_request_is_repeated_after_a_quarter_of_the_time() {
+    let begin = Instant::now();
+    for (latency, repeated_at) in [(20, 2.5), (100, 5.0)] {
+        let mut stalls = StallDetector::new(PATIENCE, None);
+        let mut overtaken = wait(0, begin, 64, true);
+        overtaken.oldest.overtaken = true;
+        overtaken.latency = Duration::from_millis(latency);
+        let steps = watch(&mut stalls, (begin, PATIENCE), &[overtaken], |_| 0);
+        let [(at, StallAction::Repeat { most: 32, .. })] = &steps[..] else {
+            panic!("{steps:?}");
+        };
+        assert_eq!(*at, repeated_at);
+    }
+    // With OpenSSH and longhaul, which answer in order, it is not repeated at all.
+    let mut stalls = StallDetector::new(PATIENCE, None);
+    let mut overtaken = wait(0, begin, 64, false);
+    overtaken.oldest.overtaken = true;
+    let steps = watch(&mut stalls, (begin, PATIENCE), &[overtaken], |_| 0);
+    assert!(
+        matches!(&steps[..], [(10.0, StallAction::Notify(_))]),
+        "{steps:?}"
+    );
 }
 
 #[test]
