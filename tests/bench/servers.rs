@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use testkit::daemon::{Daemon, ends_with_this_thread};
 use testkit::missing::is_root;
 use testkit::process::shell_quoted;
-use testkit::{ClientDir, KeyKind, KeyPair, Peer, PeerBuilder, port};
+use testkit::{ClientDir, KeyKind, KeyPair, PeerBuilder, PeerServer, port};
 
 use crate::job::{Server, ServerKind};
 use crate::tools::find;
@@ -25,8 +25,8 @@ const IPERF_PORT: u16 = 5201;
 pub(crate) struct Servers {
     client: ClientDir,
     /// sshd on loopback, started when first needed.
-    stock: Option<(ClientDir, Peer)>,
-    both_ends: Option<(ClientDir, Peer)>,
+    stock: Option<(ClientDir, PeerServer)>,
+    both_ends: Option<(ClientDir, PeerServer)>,
     hpn_loopback: Option<(Daemon, u16)>,
     hpn: Option<Hpn>,
     serve_loopback: Option<(Daemon, u16)>,

@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_tests::longhaul;
 use ssh::key::PublicKey;
-use testkit::{KeyKind, KeyPair, Peer, PeerBuilder, Run, Seed};
+use testkit::{KeyKind, KeyPair, PeerBuilder, PeerServer, Run, Seed};
 use transfer::config::{AlgorithmList, StrictHostKeyChecking as Strict, TokenValues};
 use transfer::known_hosts::{
     self, AcceptedHostKey, HostKeyError, HostKeyVerdict, HostName, KnownHosts, KnownHostsCommand,
@@ -63,7 +63,7 @@ fn krls(folder: &Path, keys: &[String], authority: &str) -> Vec<Vec<u8>> {
 
 /// Server, and the keys for known_hosts lines.
 struct World {
-    peer: Peer,
+    peer: PeerServer,
     folder: tempfile::TempDir,
     /// `type blob` of each key: the server's first, then unrelated ones.
     keys: Vec<String>,

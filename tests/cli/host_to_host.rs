@@ -12,7 +12,7 @@ use ssh::direct_control::{
     self, ListeningReply, ServerAddresses, SourceRequest, VERSION, write_list,
 };
 use ssh::key::PrivateKey;
-use testkit::peer::{Peer, PeerBuilder};
+use testkit::peer::{PeerBuilder, PeerServer};
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{Outcome, Run, Seed};
 
@@ -23,7 +23,7 @@ const THROUGH_HERE: &str = "through this machine";
 
 /// One of the two hosts, whose users find `longhaul` on a PATH of their own.
 struct Host {
-    peer: Peer,
+    peer: PeerServer,
     bin: tempfile::TempDir,
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use longhaul_tests::{Client, Program, scratch};
 use testkit::tree::{Compare, differences, write_file};
-use testkit::{Peer, PeerBuilder, Run};
+use testkit::{PeerBuilder, PeerServer, Run};
 
 /// A command line. `S:` and `D:` before an operand mark the source's and the target's side: one is
 /// local and the other remote, in both directions.
@@ -146,7 +146,7 @@ fn run(client: &Client, root: &Path, case: &Case, up: bool) -> testkit::Outcome 
 struct Pair {
     scp: Client,
     ours: Client,
-    peer: Peer,
+    peer: PeerServer,
 }
 
 impl Pair {

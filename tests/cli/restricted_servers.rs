@@ -7,7 +7,7 @@ use std::path::Path;
 
 use longhaul_tests::{Client, Program, scratch};
 use testkit::tree::{Compare, assert_same, differences, write_file};
-use testkit::{Outcome, Peer, PeerBuilder};
+use testkit::{Outcome, PeerBuilder, PeerServer};
 
 const SERVER: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -118,7 +118,7 @@ fn begin(root: &Path) {
     }
 }
 
-fn start(clients: &mut [Client], server: &Server) -> Option<Peer> {
+fn start(clients: &mut [Client], server: &Server) -> Option<PeerServer> {
     let program = match server.openssh {
         true => "internal-sftp -u 022".to_owned(),
         false => format!("/usr/bin/env python3 {SERVER}"),

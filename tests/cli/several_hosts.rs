@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use longhaul_tests::{Client, longhaul, names_in, scratch};
 use serde_json::Value;
-use testkit::peer::{Peer, PeerBuilder};
+use testkit::peer::{PeerBuilder, PeerServer};
 use testkit::tree::write_file;
 use testkit::{Outcome, Run, Seed};
 
 /// Hosts h1, h2, ... with a folder for each.
 pub(crate) struct Hosts {
     pub(crate) client: Client,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) peers: Vec<PeerServer>,
     /// A folder on the PATH of each host's users.
     bins: Vec<tempfile::TempDir>,
     scratch: tempfile::TempDir,

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::longhaul;
 use longhaul_tests::processes::{self, Clients};
-use testkit::{ClientDir, Peer, PeerBuilder, PeerKind, wait};
+use testkit::{ClientDir, PeerBuilder, PeerKind, PeerServer, wait};
 
 const HOST: &str = "peer";
 
@@ -120,13 +120,13 @@ fn log_in(client: &ClientDir) -> Duration {
 }
 
 /// Returns the number of logins in the log, in the words of the servers that are measured.
-fn logins(peer: &Peer) -> usize {
+fn logins(peer: &PeerServer) -> usize {
     let log = peer.log();
     let words = ["logged in", "Accepted ", "auth succeeded"];
     words.map(|words| log.matches(words).count()).iter().sum()
 }
 
-fn idle(name: &str, client: &ClientDir, peer: &Peer, count: usize) {
+fn idle(name: &str, client: &ClientDir, peer: &PeerServer, count: usize) {
     let connect = |count: usize, arguments: &[&str]| {
         let start = |_| {
             let before = logins(peer);
@@ -168,7 +168,7 @@ fn idle(name: &str, client: &ClientDir, peer: &Peer, count: usize) {
 }
 
 /// Measures one connection that uploads a file of this many megabytes, and downloads it.
-fn busy(name: &str, client: &ClientDir, peer: &Peer, megabytes: usize) {
+fn busy(name: &str, client: &ClientDir, peer: &PeerServer, megabytes: usize) {
     let folder = tempfile::tempdir().expect("a folder");
     let [file, there, back] = ["file", "there", "back"].map(|name| folder.path().join(name));
     fs::write(&file, vec![b'x'; megabytes * 1_000_000]).expect("room for it");
@@ -201,13 +201,13 @@ fn busy(name: &str, client: &ClientDir, peer: &Peer, megabytes: usize) {
 
 /// Waits until the server's memory has stopped changing: the messages after the login have been
 /// exchanged.
-fn settle(peer: &Peer) {
+fn settle(peer: &PeerServer) {
     let (quiet, patience) = (Duration::from_millis(500), Duration::from_secs(10));
     let _ = wait::steady(quiet, patience, || memory(peer));
 }
 
 /// Returns the memory of the server and of each of its processes, in kB.
-fn memory(peer: &Peer) -> BTreeMap<u32, u64> {
+fn memory(peer: &PeerServer) -> BTreeMap<u32, u64> {
     let of = |pid: u32| (pid, processes::memory(pid, "Private_") / 1024);
     let all = peer.processes().into_iter().chain([peer.pid()]);
     all.map(of).collect()
@@ -231,7 +231,7 @@ fn tell(
 }
 
 /// Returns the numbers of descriptors and processes.
-fn held(peer: &Peer) -> String {
+fn held(peer: &PeerServer) -> String {
     let descriptors = |pid: u32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     let all = peer.processes();
     let zombies = all.iter().filter(|pid| {

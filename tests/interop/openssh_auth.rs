@@ -8,12 +8,12 @@ use longhaul_tests::{Client, Scene, password, remote, scratch};
 use tempfile::TempDir;
 use testkit::keys::KeyFormat;
 use testkit::tree::{Compare, assert_same, write_file};
-use testkit::{Agent, Auth, KeyKind, KeyPair, Outcome, Peer, PeerBuilder, Run};
+use testkit::{Agent, Auth, KeyKind, KeyPair, Outcome, PeerBuilder, PeerServer, Run};
 
 /// Client whose own key is not accepted, a server, and a file.
 struct Stranger {
     client: Client,
-    peer: Peer,
+    peer: PeerServer,
     files: TempDir,
 }
 

@@ -11,7 +11,7 @@ use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{DelayProxy, PeerBuilder, PeerKind, Seed, missing};
 
 /// Starts another server that accepts the scene's client, under `name`.
-fn another(scene: &mut Scene, name: &str) -> Option<testkit::Peer> {
+fn another(scene: &mut Scene, name: &str) -> Option<testkit::PeerServer> {
     let peer = PeerBuilder::openssh()
         .authorize(&scene.client.dir)
         .start()?;

@@ -7,16 +7,16 @@ use longhaul_tests::{Scene, password, remote};
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::peer::Auth;
 use testkit::tree::{Compare, assert_same, write_file};
-use testkit::{Outcome, Peer, PeerBuilder, PeerKind, Seed};
+use testkit::{Outcome, PeerBuilder, PeerKind, PeerServer, Seed};
 
 /// Starts a scene, and a further server that accepts its client, with these settings.
-fn with_host(name: &str, settings: &[(&str, &str)]) -> Option<(Scene, Peer)> {
+fn with_host(name: &str, settings: &[(&str, &str)]) -> Option<(Scene, PeerServer)> {
     let mut scene = Scene::beyond_scp(PeerKind::OpenSsh)?;
     let peer = another(&mut scene, name, settings)?;
     Some((scene, peer))
 }
 
-fn another(scene: &mut Scene, name: &str, settings: &[(&str, &str)]) -> Option<Peer> {
+fn another(scene: &mut Scene, name: &str, settings: &[(&str, &str)]) -> Option<PeerServer> {
     let mut builder = PeerBuilder::openssh();
     for (option, value) in settings {
         builder = builder.option(option, *value);
@@ -26,7 +26,7 @@ fn another(scene: &mut Scene, name: &str, settings: &[(&str, &str)]) -> Option<P
     Some(peer)
 }
 
-fn logins(peer: &Peer) -> usize {
+fn logins(peer: &PeerServer) -> usize {
     peer.log().matches("Accepted publickey").count()
 }
 

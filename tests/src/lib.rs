@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use testkit::peer::{PASSWORD, Peer, PeerBuilder, PeerKind};
+use testkit::peer::{PASSWORD, PeerBuilder, PeerKind, PeerServer};
 use testkit::{ClientDir, Outcome, Run};
 
 /// Program that acts as the client.
@@ -134,7 +134,7 @@ pub struct Scene {
     /// The client.
     pub client: Client,
     /// The server.
-    pub peer: Peer,
+    pub peer: PeerServer,
     /// Folder for the files.
     pub scratch: TempDir,
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::keys::{KeyKind, KeyPair};
-use crate::peer::Peer;
+use crate::peer::PeerServer;
 use crate::process::Run;
 
 /// Folder with the files of a test's client.
@@ -92,18 +92,18 @@ impl ClientDir {
     }
 
     /// Adds a server to ssh_config (address, port, user), and its host keys to known_hosts.
-    pub fn add_host(&mut self, name: &str, peer: &Peer) {
+    pub fn add_host(&mut self, name: &str, peer: &PeerServer) {
         self.add_host_at(name, peer, peer.port());
     }
 
     /// Adds a server that is reached through another port, such as that of a proxy.
-    pub fn add_host_at(&mut self, name: &str, peer: &Peer, port: u16) {
+    pub fn add_host_at(&mut self, name: &str, peer: &PeerServer, port: u16) {
         self.name_host(name, peer, port);
         self.trust(peer, port);
     }
 
     /// Adds a server to ssh_config without trusting its host keys.
-    pub fn name_host(&mut self, name: &str, peer: &Peer, port: u16) {
+    pub fn name_host(&mut self, name: &str, peer: &PeerServer, port: u16) {
         let options = [
             ("HostName", "127.0.0.1".to_owned()),
             ("Port", port.to_string()),
@@ -116,7 +116,7 @@ impl ClientDir {
     }
 
     /// Adds the server's host keys to known_hosts, for the address with `port`.
-    pub fn trust(&self, peer: &Peer, port: u16) {
+    pub fn trust(&self, peer: &PeerServer, port: u16) {
         let mut known = std::fs::read_to_string(self.known_hosts()).unwrap_or_default();
         for key in peer.host_keys() {
             let _ = writeln!(known, "[127.0.0.1]:{port} {}", key.public_line());

@@ -25,6 +25,6 @@ pub use agent::Agent;
 pub use client::ClientDir;
 pub use delay_proxy::DelayProxy;
 pub use keys::{KeyKind, KeyPair};
-pub use peer::{Auth, Peer, PeerBuilder, PeerKind};
+pub use peer::{Auth, PeerBuilder, PeerKind, PeerServer};
 pub use process::{Outcome, Run, Running};
 pub use seed::Seed;

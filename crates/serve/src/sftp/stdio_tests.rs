@@ -18,12 +18,12 @@ use crate::{Access, ExportedTree};
 
 /// Counts written bytes and flushes.
 #[derive(Default)]
-struct Counted {
+struct CountingWriter {
     bytes: usize,
     flushes: Vec<usize>,
 }
 
-impl Write for Counted {
+impl Write for CountingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes += bytes.len();
         Ok(bytes.len())
@@ -58,7 +58,7 @@ fn export() -> (tempfile::TempDir, ExportedTree) {
 
 /// Output of a server that reads `input` in these pieces, each of which is available before it
 /// starts.
-fn served(input: &[u8], cuts: &[usize]) -> Counted {
+fn served(input: &[u8], cuts: &[usize]) -> CountingWriter {
     let (_folder, export) = export();
     // Each read returns one message, like the data that sshd has passed on by then.
     let pair = socketpair(
@@ -74,7 +74,7 @@ fn served(input: &[u8], cuts: &[usize]) -> Counted {
         from = to;
     }
     drop(ours);
-    let mut output = Counted::default();
+    let mut output = CountingWriter::default();
     let incoming = IncomingStream::new(theirs.as_fd());
     let server = SftpServer::new(&export).with_clock(still_clock);
     run(server, &incoming, &mut output).expect("sound requests");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use super::{Fate, Shared, Way, locked};
+use super::{Fate, ProxyState, Way, locked};
 
 /// Accepted connection that is on its way to the server.
 struct Accepted {
@@ -17,7 +17,7 @@ struct Accepted {
     fate: Option<Fate>,
 }
 
-pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Shared>) {
+pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<ProxyState>) {
     // Connections arrive in their order: a server that admits one at a time (MaxStartups) would
     // otherwise reject the one that came first, which does not happen on a real path.
     let (arrives, arriving) = mpsc::channel();
@@ -41,7 +41,11 @@ pub(super) fn accept(listener: &TcpListener, server: SocketAddr, shared: &Arc<Sh
 }
 
 /// Connects to the server in order, half a round trip after each accept.
-fn connect_in_order(arriving: &mpsc::Receiver<Accepted>, server: SocketAddr, shared: &Arc<Shared>) {
+fn connect_in_order(
+    arriving: &mpsc::Receiver<Accepted>,
+    server: SocketAddr,
+    shared: &Arc<ProxyState>,
+) {
     while let Ok(Accepted { client, at, fate }) = arriving.recv() {
         // The delay of the emulated path.
         std::thread::sleep((at + shared.rtt / 2).saturating_duration_since(Instant::now()));
@@ -55,7 +59,7 @@ fn connect_in_order(arriving: &mpsc::Receiver<Accepted>, server: SocketAddr, sha
 }
 
 /// Carries one connection until both directions have ended or it is reset.
-fn carry(client: TcpStream, server: TcpStream, fate: Option<Fate>, shared: &Arc<Shared>) {
+fn carry(client: TcpStream, server: TcpStream, fate: Option<Fate>, shared: &Arc<ProxyState>) {
     for socket in [&client, &server] {
         let _ = socket.set_nodelay(true);
         // A write to an end that does not read has to notice that the other end was reset.
@@ -173,7 +177,7 @@ const SEGMENT: usize = 1448;
 /// both were acknowledged.
 const NAGLE_BYTES: usize = 1300;
 
-fn take_in(way: Way, connection: &Connection, shared: &Shared) {
+fn take_in(way: Way, connection: &Connection, shared: &ProxyState) {
     let (mut from, queue, _) = connection.parts(way);
     let mut link_free = Instant::now();
     let mut unacknowledged_until = link_free;
@@ -212,7 +216,7 @@ fn take_in(way: Way, connection: &Connection, shared: &Shared) {
     }
 }
 
-fn deliver(way: Way, connection: &Connection, shared: &Shared) {
+fn deliver(way: Way, connection: &Connection, shared: &ProxyState) {
     let (_, queue, to) = connection.parts(way);
     while let Some(piece) = queue.pop(&shared.dark_until) {
         match piece {

@@ -103,7 +103,7 @@ impl Builder {
         let addr = listener
             .local_addr()
             .expect("a bound socket has an address");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             rtt: self.rtt,
             rate: self.rate,
             nagle: self.nagle,
@@ -129,11 +129,11 @@ impl Builder {
 #[derive(Debug)]
 pub struct DelayProxy {
     addr: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     rtt: Duration,
     rate: Option<u64>,
     nagle: bool,
@@ -216,7 +216,7 @@ impl Drop for DelayProxy {
     }
 }
 
-impl Shared {
+impl ProxyState {
     fn counter(&self, way: Way) -> &AtomicU64 {
         match way {
             Way::Up => &self.up,

@@ -234,7 +234,7 @@ impl PeerBuilder {
     ///
     /// # Panics
     /// Panics if the server is installed and does not start, and in CI if it is missing.
-    pub fn start(self) -> Option<Peer> {
+    pub fn start(self) -> Option<PeerServer> {
         let folder = tempfile::Builder::new()
             .prefix(&format!("longhaul-{}-", self.kind.name()))
             .tempdir()
@@ -269,7 +269,7 @@ impl PeerBuilder {
             _ => scripted::start(&self, folder.path(), &keys),
         };
         let Started { daemon, port, user } = started?;
-        Some(Peer {
+        Some(PeerServer {
             kind: self.kind,
             daemon,
             port,
@@ -290,7 +290,7 @@ struct Started {
 
 /// Server that runs until it is dropped.
 #[derive(Debug)]
-pub struct Peer {
+pub struct PeerServer {
     // Declared before `folder`, so that the server ends before its files are removed.
     daemon: Daemon,
     kind: PeerKind,
@@ -301,7 +301,7 @@ pub struct Peer {
     folder: TempDir,
 }
 
-impl Peer {
+impl PeerServer {
     /// Returns the implementation.
     pub fn kind(&self) -> PeerKind {
         self.kind

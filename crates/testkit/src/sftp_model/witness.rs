@@ -11,7 +11,7 @@ pub struct Witness {
     sent: MessageSplitter,
     received: MessageSplitter,
     greetings: (bool, bool),
-    files: BTreeMap<Vec<u8>, File>,
+    files: BTreeMap<Vec<u8>, WitnessedFile>,
     requests: BTreeMap<u32, (Vec<u8>, bool)>,
     opening: Vec<(u32, Vec<u8>)>,
     handles: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -23,7 +23,7 @@ pub struct Witness {
 }
 
 #[derive(Debug, Default)]
-struct File {
+struct WitnessedFile {
     unanswered: usize,
     failed: bool,
 }
@@ -116,7 +116,7 @@ impl Witness {
                 let file = self.files.entry(path.to_vec()).or_default();
                 // The file may be opened again while answers for the first time are outstanding.
                 if file.unanswered == 0 {
-                    *file = File::default();
+                    *file = WitnessedFile::default();
                 }
                 self.opening.push((id, path.to_vec()));
                 let open = self.opening.len() + self.handles.len();

@@ -12,7 +12,7 @@ use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
 use super::format::{self, KeyFileContents, LockedKey};
-use super::{AppendExtension, IdentityError};
+use super::{AppendToFileName, IdentityError};
 
 /// The maximum size of a key or certificate file (OpenSSH's MAX_KEY_FILE_SIZE is 1 MiB).
 const MAX_FILE: u64 = 1 << 20;

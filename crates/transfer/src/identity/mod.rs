@@ -251,11 +251,11 @@ fn unlock(file: &mut KeyFile, tries: u32, prompt: &mut dyn Prompt) -> Result<(),
 }
 
 /// Appends to a file name, where `Path::with_extension` would replace.
-trait AppendExtension {
+trait AppendToFileName {
     fn with_extension_appended(&self, ending: &str) -> PathBuf;
 }
 
-impl AppendExtension for Path {
+impl AppendToFileName for Path {
     fn with_extension_appended(&self, ending: &str) -> PathBuf {
         let mut name = self.as_os_str().to_owned();
         name.push(ending);
