@@ -112,7 +112,8 @@ fn a_pair_begins_with_as_many_legs_as_have_paid_before() {
     };
     halves.there_and_back(20_000_000);
     let log = halves.near.log();
-    let why = "starts with 3 stripes: this number carried 84.0 MB/s over 0.1 ms 2 h ago";
+    let why = "starts with 3 stripes: that many carried 84.0 MB/s at a round trip of 0.1 ms, \
+               measured 2 h ago";
     assert!(log.contains(why), "{log}");
     let (_, count) = log.split_once(" stripes of ").unwrap();
     let digits: String = count.chars().take_while(char::is_ascii_digit).collect();

@@ -45,20 +45,26 @@ pub enum PairError {
     Misplaced,
 }
 
+/// Remedy of a protocol error.
+const ADVICE: &str = "run the same version of longhaul at both ends";
+
 impl fmt::Display for PairError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
             Self::UnknownFrame(kind) => {
-                return write!(f, "the peer relay sent a frame of the unknown type {kind}");
+                return write!(
+                    f,
+                    "the peer relay sent a frame of the unknown type {kind}: {ADVICE}"
+                );
             }
             Self::BadFrame => "the peer relay sent a malformed frame",
-            Self::BeyondCredit => "the peer relay exceeded the window",
+            Self::BeyondCredit => "the peer relay sent more data than it was granted",
             Self::Overlap => "the peer relay sent different bytes for the same offset",
             Self::BadZstd => "the peer relay sent bytes that cannot be decompressed",
             Self::BadAck => "the peer relay acknowledged data that was never sent",
             Self::Misplaced => "the peer relay sent an unexpected frame",
         };
-        f.write_str(what)
+        write!(f, "{what}: {ADVICE}")
     }
 }
 

@@ -92,9 +92,10 @@ impl PeerConfig {
         let key =
             PrivateKeyDer::from_pem_slice(key).map_err(|e| pem_sentence(&e, "private key"))?;
         let key = provider::sign::any_supported_type(&key).map_err(wrong)?;
-        let public = key
-            .public_key()
-            .ok_or("the private key has no public key")?;
+        let public = key.public_key().ok_or(
+            "the private key cannot be used, since no public key can be derived from it: name \
+                 another file, and longhaul creates a key there",
+        )?;
         let public = public.as_ref().to_vec();
         let fingerprint = fingerprint(&public);
         let own = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key));
@@ -284,7 +285,7 @@ impl PeerKeyVerifier {
         }
         tracing::warn!(
             "refused a peer relay with the key {fingerprint}: it is not in --pair-allow or \
-             known_pairs"
+             known_pairs; if that relay is yours, pass this fingerprint as --pair-allow"
         );
         Err(CertificateError::ApplicationVerificationFailure.into())
     }

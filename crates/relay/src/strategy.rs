@@ -69,7 +69,7 @@ pub(crate) fn begin(
         Some((learned, age)) => {
             let growth = StripeController::beginning(learned.legs, most);
             let why = format!(
-                "{}: this number carried {} over {:.1} ms {}",
+                "{}: that many carried {} at a round trip of {:.1} ms, measured {}",
                 legs(growth.wanted()),
                 rate(learned.rate as f64),
                 learned.rtt.as_secs_f64() * 1e3,

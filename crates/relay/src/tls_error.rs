@@ -18,23 +18,29 @@ pub(crate) fn sentence(error: &Error) -> String {
             format!("the peer violated the TLS protocol: {}", spelled(why))
         }
         Error::InvalidMessage(why) => format!(
-            "the received data is not TLS or was damaged: {}",
+            "the received data is not TLS or was damaged ({}): check that the peer speaks TLS on \
+             this port",
             spelled(why)
         ),
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
             "the peer sent a TLS message out of order".to_owned()
         }
         Error::NoCertificatesPresented => {
-            "the peer has sent no certificate, which is required here".to_owned()
+            "the peer sent no certificate, which this relay requires (of clients, because of \
+             --client-ca): give the peer one"
+                .to_owned()
         }
         Error::DecryptError => {
             "a TLS record cannot be decrypted: it was modified in transit".to_owned()
         }
         Error::NoApplicationProtocol => {
-            "no application protocol in common with the peer (--alpn)".to_owned()
+            "no application protocol in common with the peer: use the same --alpn at both ends"
+                .to_owned()
         }
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-            "the private key does not match the certificate".to_owned()
+            "the private key (--key) does not belong to the certificate (--cert): name the key \
+             from which the certificate was made"
+                .to_owned()
         }
         Error::InconsistentKeys(_) => {
             "cannot check if the private key matches the certificate".to_owned()
@@ -75,10 +81,74 @@ pub(crate) fn pem_sentence(error: &pem::Error, what: &str) -> String {
     }
 }
 
+const CERTIFICATE: &str = "the peer's certificate";
+
 fn certificate(why: &CertificateError) -> String {
-    let of = "the peer's certificate";
+    let of = CERTIFICATE;
     match why {
-        CertificateError::NotValidForName => format!("{of} is for another name"),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            wrong_name(why)
+        }
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => wrong_time(why),
+        CertificateError::UnknownIssuer => format!(
+            "{of} is signed by an untrusted authority: pass that authority's certificate as --ca \
+             (as --client-ca if the peer is a client)"
+        ),
+        CertificateError::Revoked => {
+            format!("{of} was revoked by its authority: give the peer a new one")
+        }
+        CertificateError::BadEncoding => {
+            format!("{of} is damaged or in an unknown format: give the peer another one")
+        }
+        CertificateError::BadSignature => format!(
+            "{of} has an invalid signature: it was altered, or the file of --ca is an older one \
+             of the same authority"
+        ),
+        CertificateError::UnhandledCriticalExtension => {
+            format!("{of} has an unsupported critical extension: give the peer one without it")
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            format!(
+                "{of} is not allowed for this use: its extended key usage must include serverAuth \
+                 for a server, clientAuth for a client"
+            )
+        }
+        CertificateError::ApplicationVerificationFailure => {
+            "the peer relay's key is not in --pair-allow or known_pairs: if that relay is yours, \
+             pass the fingerprint that it logs at its start as --pair-allow"
+                .to_owned()
+        }
+        CertificateError::Other(why) => match why.to_string().as_str() {
+            "CaUsedAsEndEntity" => format!(
+                "{of} is an authority's own certificate (CA:TRUE): trust it by passing a copy as \
+                 --ca (as --client-ca if the peer is a client), or give the peer another one"
+            ),
+            why => format!(
+                "{of} cannot be used ({}): give the peer another one",
+                spelled_text(why)
+            ),
+        },
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            format!(
+                "{of} is signed with an algorithm that is not accepted, such as SHA-1 or a small \
+                 key: give the peer one that is signed with SHA-256"
+            )
+        }
+        other => format!(
+            "{of} cannot be used ({}): give the peer another one",
+            spelled(other)
+        ),
+    }
+}
+
+/// Describes a certificate whose names do not include the requested one.
+fn wrong_name(why: &CertificateError) -> String {
+    let of = CERTIFICATE;
+    match why {
         CertificateError::NotValidForNameContext {
             expected,
             presented,
@@ -92,15 +162,34 @@ fn certificate(why: &CertificateError) -> String {
                      alone does not count (create it with openssl req -addext \
                      subjectAltName=DNS:{expected})"
                 ),
-                false => format!("{of} is for {}, not for {expected}", names.join(", ")),
+                false => format!(
+                    "{of} is for {}, not for {expected}: pass one of its names as --server-name, \
+                     or give the peer a certificate for {expected}",
+                    names.join(", ")
+                ),
             }
         }
-        CertificateError::Expired => format!("{of} has expired"),
+        _ => format!(
+            "{of} is for another host name: pass a name that it has as --server-name, or give the \
+             peer another certificate"
+        ),
+    }
+}
+
+/// Describes a certificate that is used before or after its validity.
+fn wrong_time(why: &CertificateError) -> String {
+    let of = CERTIFICATE;
+    match why {
+        CertificateError::Expired => {
+            format!("{of} has expired: renew it at the peer, or check the clock of this machine")
+        }
         CertificateError::ExpiredContext { time, not_after } => {
             let ago = time.as_secs().saturating_sub(not_after.as_secs());
-            format!("{of} has expired: {}", days(ago, "ago"))
+            format!(
+                "{of} expired {}: renew it at the peer, or check the clock of this machine",
+                days(ago, "ago")
+            )
         }
-        CertificateError::NotValidYet => format!("{of} is not valid yet"),
         CertificateError::NotValidYetContext { time, not_before } => {
             let until = not_before.as_secs().saturating_sub(time.as_secs());
             format!(
@@ -108,91 +197,86 @@ fn certificate(why: &CertificateError) -> String {
                 days(until, "from now")
             )
         }
-        CertificateError::UnknownIssuer => format!(
-            "{of} is signed by an untrusted authority: pass that authority's certificate as \
-             --ca, or as --client-ca for clients"
-        ),
-        CertificateError::Revoked => format!("{of} was revoked: the peer needs a new one"),
-        CertificateError::BadEncoding => {
-            format!("{of} is damaged or no certificate: give the peer another one")
+        _ => {
+            format!("{of} is not valid yet: check the clock of this machine")
         }
-        CertificateError::BadSignature => format!(
-            "{of} has a wrong signature: it was changed after it was signed, or another authority \
-             of the same name has signed it"
-        ),
-        CertificateError::UnhandledCriticalExtension => {
-            format!("{of} has an unsupported critical extension")
-        }
-        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            format!("{of} is not allowed for this use: see its extended key usage")
-        }
-        CertificateError::ApplicationVerificationFailure => {
-            "the peer relay's key is unknown here: if it is the right machine, add the key with \
-             --pair-allow or to the file known_pairs"
-                .to_owned()
-        }
-        CertificateError::Other(why) => match why.to_string().as_str() {
-            "CaUsedAsEndEntity" => format!(
-                "{of} is an authority's own certificate (CA:TRUE): trust it by passing a copy as \
-                 --ca (as --client-ca if the peer is a client), or give the peer another certificate"
-            ),
-            why => format!("{of} cannot be used: {}", spelled_text(why)),
-        },
-        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
-        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            format!("{of} is signed with a weak algorithm (SHA-1 or a small key)")
-        }
-        other => format!("{of} cannot be used: {}", spelled(other)),
     }
 }
 
 fn received(alert: Alert) -> String {
     let why = match alert {
         Alert::UnknownCA => {
-            "it does not trust the authority that signed our certificate (--cert): pass that \
-             authority's certificate to the peer, as --ca or --client-ca there"
+            "it does not trust the authority that signed this relay's certificate (--cert): add \
+             that authority at the peer, or use another certificate"
         }
-        Alert::BadCertificate => "it cannot use our certificate: check --cert",
-        Alert::CertificateExpired => "our certificate (--cert) has expired: renew it",
-        Alert::CertificateRevoked => "our certificate (--cert) was revoked: it must be replaced",
+        Alert::BadCertificate => {
+            "it cannot use this relay's certificate (--cert): check it with openssl x509 -text \
+             -in FILE"
+        }
+        Alert::CertificateExpired => "this relay's certificate (--cert) has expired: renew it",
+        Alert::CertificateRevoked => {
+            "this relay's certificate (--cert) was revoked: use another one"
+        }
         Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
-            "it does not accept our certificate (--cert); its log may say why"
+            "it does not accept this relay's certificate (--cert); the peer's log may have the \
+             reason"
         }
         Alert::CertificateRequired | Alert::NoCertificate => {
-            "it requires a certificate of this machine: pass --cert and --key"
+            "it requires a certificate from this relay: pass one with --cert and --key"
         }
-        Alert::AccessDenied => "it denies access to this machine; its log may say why",
+        Alert::AccessDenied => {
+            "it does not permit this relay's certificate or key: permit it at the peer"
+        }
         Alert::HandshakeFailure => {
-            "it has no TLS algorithm in common with this machine, or requires a certificate; its \
-             log may say which"
+            "it supports none of the TLS algorithms of this relay, or requires a certificate from \
+             it (--cert and --key); the peer's log may have the reason"
         }
         Alert::ProtocolVersion => {
-            "it has no TLS version in common with this machine (see --tls-min)"
+            "no TLS version in common: the peer must support TLS 1.2 or 1.3, and --tls-min must \
+             permit it"
         }
-        Alert::UnrecognisedName => "it does not know the requested server name (see --server-name)",
+        Alert::UnrecognisedName => {
+            "it does not serve the requested host name: pass one that it serves as --server-name"
+        }
         Alert::NoApplicationProtocol => {
-            "it has no application protocol in common with this machine (--alpn)"
+            "no application protocol in common: use the same --alpn at both ends"
         }
-        Alert::DecryptError => "it could not verify our signature: --key may not belong to --cert",
-        Alert::InternalError => "it had an internal error; its log may say which",
-        other => return format!("the peer refused TLS: {}", spelled(&other)),
+        Alert::DecryptError => {
+            "it could not verify this relay's signature: check that --key belongs to --cert"
+        }
+        Alert::InternalError => "it reports an internal error; see the peer's log",
+        other => {
+            return format!(
+                "the peer refused TLS (alert: {}); the peer's log may have the reason",
+                spelled(&other)
+            );
+        }
     };
     format!("the peer refused TLS: {why}")
 }
 
 fn incompatible(why: &PeerIncompatible) -> String {
     let why = match why {
-        PeerIncompatible::NoCipherSuitesInCommon => "no cipher suite in common",
-        PeerIncompatible::NoKxGroupsInCommon => "no key exchange in common",
+        PeerIncompatible::NoCipherSuitesInCommon => {
+            "it supports no cipher suite of this relay (AES-GCM or ChaCha20-Poly1305): upgrade \
+             its TLS library or permit one"
+        }
+        PeerIncompatible::NoKxGroupsInCommon => {
+            "it supports no key exchange of this relay (X25519, P-256 or P-384): upgrade its TLS \
+             library or permit one"
+        }
         PeerIncompatible::NoSignatureSchemesInCommon
         | PeerIncompatible::NoCertificateRequestSignatureSchemesInCommon => {
-            "no signature algorithm in common"
+            "no signature algorithm in common: use another type of certificate, such as ECDSA P-256"
         }
         PeerIncompatible::ServerDoesNotSupportTls12Or13
         | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
         | PeerIncompatible::SupportedVersionsExtensionRequired
         | PeerIncompatible::Tls12NotOffered
-        | PeerIncompatible::Tls12NotOfferedOrEnabled => "no TLS version in common (see --tls-min)",
+        | PeerIncompatible::Tls12NotOfferedOrEnabled => {
+            "no TLS version in common: the peer must support TLS 1.2 or 1.3, and --tls-min must \
+             permit it"
+        }
         other => return format!("the peer's TLS is incompatible: {}", spelled(other)),
     };
     format!("the peer's TLS is incompatible: {why}")
@@ -312,6 +396,6 @@ mod tests {
                 "IpAddress(::1)".to_owned(),
             ],
         };
-        assert!(certificate(&error).ends_with("is for b.example, ::1, not for a.example"));
+        assert!(certificate(&error).contains("is for b.example, ::1, not for a.example: "));
     }
 }

@@ -294,7 +294,7 @@ impl StripeSet {
         if !self.heard && self.asks.is_some() {
             return Err(not_let_in(&why, self.asks.as_ref()));
         }
-        tracing::debug!("a stripe of a pair was lost: {why}");
+        tracing::debug!("one TCP connection (stripe) to the peer relay was lost: {why}");
         if let (Some(asks), Some(member)) = (&mut self.asks, gone) {
             asks.lost(&member, &why, self.now);
         }
@@ -520,11 +520,15 @@ fn explain(facing: &PeerConfig, target: &str, what: &str) {
 
 fn cut_off(why: AbortReason) -> io::Error {
     let what = match why {
-        AbortReason::Broken => "the peer relay lost the connection at its side",
+        AbortReason::Broken => {
+            "the peer relay lost its connection to the client or the target; its log has the reason"
+        }
         AbortReason::Unknown => {
             "the peer relay no longer knows this connection: it was probably restarted"
         }
-        AbortReason::Unreachable => "the peer relay could not reach its target",
+        AbortReason::Unreachable => {
+            "the peer relay could not reach its target; its log has the reason"
+        }
         AbortReason::Protocol => {
             "the peer relay reported a protocol error: run the same version of longhaul at both ends"
         }
@@ -535,8 +539,8 @@ fn cut_off(why: AbortReason) -> io::Error {
 fn not_let_in(why: &io::Error, asks: Option<&StripeOpener>) -> io::Error {
     let ours = asks.map_or("", |asks| asks.facing.fingerprint());
     let what = format!(
-        "the peer relay does not answer: {why}: check that its --pair-allow has this \
-         relay's key, {ours}"
+        "the peer relay does not accept this relay's connection: {why}: check that its \
+         --pair-allow has this relay's key, {ours}"
     );
     io::Error::new(why.kind(), what)
 }

@@ -147,8 +147,8 @@ impl TlsState {
             None => Ok(DecryptedRead::Empty),
             Some(CloseNotifyState::Sent) => Ok(DecryptedRead::End),
             Some(CloseNotifyState::NotSent) => {
-                let why =
-                    "the TLS connection ended without close_notify; the data may be truncated";
+                let why = "the connection was closed without TLS's end mark (close_notify): the \
+                           end of the data may be missing";
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
             }
         }
@@ -254,7 +254,8 @@ impl TlsState {
             true => Ok(()),
             false => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "the client certificate has none of the names in --client-name",
+                "the client's certificate has none of the names in --client-name: add its name \
+                 there, or give the client another certificate",
             )),
         }
     }

@@ -44,12 +44,15 @@ impl ConnectionLimiter {
         let source = from.map(|ip| limits.source_block.of(ip));
         let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if count.all >= limits.connections {
-            return Err("the limit of --max-connections is reached");
+            return Err(
+                "the limit of --max-connections is reached: raise it, or wait until connections \
+                 end",
+            );
         }
         if let Some(source) = source {
             let here = count.sources.entry(source).or_default();
             if *here >= limits.per_source {
-                return Err("the limit of --max-per-source is reached for its address");
+                return Err("the limit of --max-per-source is reached for the client's address");
             }
             *here += 1;
         }

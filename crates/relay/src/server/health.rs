@@ -132,7 +132,7 @@ fn knock(running: &RunningRelay, target: &TargetSpec) -> io::Result<()> {
         } => (name.as_str(), *port).to_socket_addrs()?.collect(),
         place => place.addresses().unwrap_or_default(),
     };
-    let mut last = io::Error::other("the name has no address");
+    let mut last = io::Error::other("the name has no address: check it in DNS or /etc/hosts");
     for to in addresses {
         for nth in running.uplinks.order(to.ip(), 0, &|_| 0, Instant::now()) {
             let uplink = running.uplinks.get(nth).cloned().unwrap_or_default();

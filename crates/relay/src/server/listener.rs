@@ -251,7 +251,9 @@ fn sockets(
         }
     }
     match sockets.is_empty() {
-        true => Err(io::Error::other("the name has no address")),
+        true => Err(io::Error::other(
+            "the name has no address: check it in DNS or /etc/hosts",
+        )),
         false => Ok(sockets),
     }
 }

@@ -753,7 +753,9 @@ impl fmt::Display for ConnectionEndReason {
             Self::Closed(side) => write!(f, "closed, {side} first"),
             Self::Reset(side, e) => write!(f, "reset: {side} broke the connection: {e}"),
             Self::Refused(why) => f.write_str(why),
-            Self::Joins(_) => f.write_str("a stripe of a pair"),
+            Self::Joins(_) => {
+                f.write_str("joined another connection of the same peer relay as a stripe")
+            }
             Self::Slow => {
                 f.write_str("reset: the client did not finish its header in time (--entry-timeout)")
             }

@@ -27,7 +27,8 @@ const STAGGER: Duration = Duration::from_millis(250);
 pub(crate) const ATTEMPTS: usize = 4;
 
 /// Reason for refusing a connection to an address of this machine.
-const OWN: &str = "an address of this machine or its link, which --to must name explicitly";
+const OWN: &str =
+    "it is an address of this machine or a link-local one, which --to must name explicitly";
 
 /// Progress of connecting to a target.
 #[derive(Debug)]
@@ -246,7 +247,8 @@ impl DialProgress {
                 }
                 (None, Ok(_)) if is_itself(&attempt.socket) => {
                     let e = io::Error::other(
-                        "the target is a port of this relay, which would be a loop",
+                        "the target is a port of this relay, which would be a loop: name another \
+                         target",
                     );
                     self.failed(way, attempt.to, &e);
                 }
@@ -312,7 +314,8 @@ impl DialProgress {
                 Err(io::Error::other(OWN))
             }
             true => Err(io::Error::other(
-                "refused: the target is this relay itself, which would be a loop",
+                "refused: the target is this relay itself, which would be a loop: name another \
+                 target",
             )),
             false => self.connect(way, slot, attempted),
         };

@@ -158,7 +158,10 @@ impl ClientHandshake {
                             begun,
                         }))
                     }
-                    Ok(Some(_)) | Err(_) => Ok(refused("the client is not a peer relay")),
+                    Ok(Some(_)) | Err(_) => Ok(refused(
+                        "the client does not speak the protocol of a peer relay: clients other \
+                         than a longhaul relay need a LISTEN without pair",
+                    )),
                 };
             }
             HandshakeStage::Greeting => match socks::greeting(&self.input) {

@@ -54,7 +54,11 @@ impl Resolver {
                     tell(
                         &mut state,
                         name,
-                        &Err(format!("cannot start a thread: {e}").into()),
+                        &Err(format!(
+                            "cannot start a thread to resolve the name: {e}; check the limits of \
+                             this machine (ulimit -u)"
+                        )
+                        .into()),
                     );
                 }
                 Err(_) => {}
@@ -124,7 +128,7 @@ fn look_up(name: &str) -> ResolveResult {
                 }
             }
             match ips.is_empty() {
-                true => Err("the name has no address".into()),
+                true => Err("the name has no address: check it in DNS or /etc/hosts".into()),
                 false => Ok(alternate(ips).into()),
             }
         }

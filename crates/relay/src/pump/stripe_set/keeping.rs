@@ -30,7 +30,8 @@ impl StripeSet {
                 );
                 return Ok(());
             }
-            let why = "all stripes to the peer relay were lost";
+            let why = "all TCP connections (stripes) to the peer relay were lost: check the \
+                       network, and that the peer relay runs";
             return Err(io::Error::new(io::ErrorKind::ConnectionReset, why));
         }
         if !self.heard || self.session.is_over() {
@@ -71,7 +72,9 @@ impl StripeSet {
         let opening = self.members.iter().flatten().filter(|m| !m.open).count();
         for _ in carrying + opening..wanted {
             if let Err(e) = self.open(around) {
-                tracing::debug!("cannot open another stripe: {e}");
+                tracing::debug!(
+                    "cannot open another TCP connection (stripe) to the peer relay: {e}"
+                );
                 if let Some(asks) = &mut self.asks {
                     asks.not_before = self.now + asks.retry;
                     asks.retry = (asks.retry * 2).min(LONGEST_RETRY);

@@ -132,7 +132,9 @@ fn step<Data>(
         ConnectionState::Closed
         | ConnectionState::WriteTraffic(_)
         | ConnectionState::BlockedHandshake => Ok(TlsStep::Blocked),
-        _ => Err(Error::General("unexpected early data".to_owned())),
+        _ => Err(Error::General(
+            "the client sent TLS early data, which this relay did not offer".to_owned(),
+        )),
     };
     (discard, step)
 }
@@ -150,7 +152,9 @@ fn seal<Data>(
                 RecordPayload::CloseNotify => traffic.queue_close_notify(into),
             };
             made.map(|made| (made, true)).map_err(|e| match e {
-                EncryptError::InsufficientSize(_) => io::Error::other("a TLS record is too long"),
+                EncryptError::InsufficientSize(_) => {
+                    io::Error::other("the peer sent a TLS record that is too long")
+                }
                 e => io::Error::other(format!("TLS: {e}")),
             })
         }

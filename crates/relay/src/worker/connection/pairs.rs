@@ -98,14 +98,16 @@ impl RelayedConnection {
                 .send(&StripeFrame::Abort(AbortReason::Unknown).encode(), false);
             let _ = self.near.finish();
             self.near.close_orderly();
-            let why = "refused: a stripe for a connection that has ended";
+            let why = "refused: the peer relay adds a stripe to a connection that has ended here";
             return Err(ConnectionEndReason::Refused(why.to_owned()));
         }
         let place = ConnectionHandle::new(around.inbox, around.slot, self.serial);
         let place = PairSlot::new(place, key);
         let registered = RegisteredPair::new(token, place);
         let registered = registered.ok_or_else(|| {
-            ConnectionEndReason::Refused("refused: the striped connection exists already".into())
+            ConnectionEndReason::Refused(
+                "refused: the peer relay opens a striped connection that exists already".into(),
+            )
         })?;
         self.registered = Some(registered);
         let facing = self.running.relay.facing.as_ref();
