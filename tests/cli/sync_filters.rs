@@ -224,6 +224,6 @@ fn a_copy_leaves_out_what_its_filters_exclude() {
 
         let run = scene.client.cp().args(["-r", "--exclude", "["]).arg(&root);
         let outcome = run.arg(scene.remote("wrong")).run().expect_code(2);
-        outcome.expect_err(&["a bracket is not closed"]);
+        outcome.expect_err(&["the bracket [ has no closing ]"]);
     }
 }

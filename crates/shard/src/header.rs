@@ -75,7 +75,9 @@ pub enum PlanHeaderError {
 impl fmt::Display for PlanHeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAPlan => f.write_str("not a plan of longhaul"),
+            Self::NotAPlan => f.write_str(
+                "this is not a plan of longhaul: name the folder that longhaul plan made with -o",
+            ),
             Self::Version(version) => write!(
                 f,
                 "the plan has version {version}, and this longhaul knows versions {VERSION} and {WITH_RANGES}: use the \
@@ -136,17 +138,17 @@ impl PlanHeader {
         }
         let body = text
             .strip_suffix('\n')
-            .ok_or(PlanHeaderError::Damaged("its end"))?;
+            .ok_or(PlanHeaderError::Damaged("its last line"))?;
         let (body, end) = body
             .rsplit_once('\n')
-            .ok_or(PlanHeaderError::Damaged("its end"))?;
+            .ok_or(PlanHeaderError::Damaged("its last line"))?;
         let id = match split(end) {
             ("end", id) if is_hex(id, SUM) => id,
-            _ => return Err(PlanHeaderError::Damaged("its end")),
+            _ => return Err(PlanHeaderError::Damaged("its last line")),
         };
         let summed = text.get(..body.len() + 1).unwrap_or_default();
         if sum(summed.as_bytes()) != id {
-            return Err(PlanHeaderError::Damaged("its checksum"));
+            return Err(PlanHeaderError::Damaged("its checksum does not match"));
         }
         let header = Self::parse_body(body)?;
         Ok((header, id.to_owned()))
@@ -159,25 +161,24 @@ impl PlanHeader {
             (found == name).then_some(value)
         };
         let operand = |text: Option<&str>| text.and_then(unescaped).filter(|o| !o.is_empty());
-        let source = operand(value("source")).ok_or(PlanHeaderError::Damaged("its source"))?;
-        let target = operand(value("target")).ok_or(PlanHeaderError::Damaged("its target"))?;
+        let source = operand(value("source")).ok_or(PlanHeaderError::Damaged("its line source"))?;
+        let target = operand(value("target")).ok_or(PlanHeaderError::Damaged("its line target"))?;
         let directories = value("directories").and_then(number);
-        let directories =
-            directories.ok_or(PlanHeaderError::Damaged("its number of directories"))?;
+        let directories = directories.ok_or(PlanHeaderError::Damaged("its line directories"))?;
         let tree = value("tree").and_then(read_file);
-        let tree = tree.ok_or(PlanHeaderError::Damaged("its tree"))?;
+        let tree = tree.ok_or(PlanHeaderError::Damaged("its line tree"))?;
         let count = value("shards").and_then(number).unwrap_or_default();
         let count = u32::try_from(count).unwrap_or_default();
         if !(1..=MOST_SHARDS).contains(&count) {
-            return Err(PlanHeaderError::Damaged("its number of shards"));
+            return Err(PlanHeaderError::Damaged("its line shards"));
         }
         let mut shards = Vec::new();
         for _ in 0..count {
             let shard = value("shard").and_then(read_file);
-            shards.push(shard.ok_or(PlanHeaderError::Damaged("its list of shards"))?);
+            shards.push(shard.ok_or(PlanHeaderError::Damaged("its lines shard"))?);
         }
         if lines.next().is_some() {
-            return Err(PlanHeaderError::Damaged("its list of shards"));
+            return Err(PlanHeaderError::Damaged("its lines shard"));
         }
         let header = Self {
             source,
@@ -188,7 +189,7 @@ impl PlanHeader {
         };
         match header.totals() {
             Some(_) => Ok(header),
-            None => Err(PlanHeaderError::Damaged("its totals")),
+            None => Err(PlanHeaderError::Damaged("its totals do not match")),
         }
     }
 }
@@ -288,6 +289,6 @@ mod tests {
         }
         let text = header.write(sum);
         let error = PlanHeader::parse(text.as_bytes(), sum).unwrap_err();
-        assert_eq!(error, PlanHeaderError::Damaged("its totals"));
+        assert_eq!(error, PlanHeaderError::Damaged("its totals do not match"));
     }
 }

@@ -168,7 +168,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(ShardRecord, usize)>, ShardDamage>
                 },
             }
         }
-        Some(_) => return Err(ShardDamage("an unknown record")),
+        Some(_) => return Err(ShardDamage("an entry of unknown type")),
     };
     Ok(Some((record, bytes.len() - rest.len())))
 }
@@ -206,7 +206,7 @@ fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, Shard
         return Ok(None);
     };
     if has >= 2 * HAS_NANOSECONDS {
-        return Err(ShardDamage("unknown attributes"));
+        return Err(ShardDamage("an entry with unknown attributes"));
     }
     let mut attributes = PlannedAttributes::default();
     let word = |rest: &mut &[u8]| take(rest).map(u32::from_be_bytes);
@@ -215,7 +215,7 @@ fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, Shard
             return Ok(None);
         };
         if mode > 0o7777 {
-            return Err(ShardDamage("a mode is more than permissions"));
+            return Err(ShardDamage("a mode with other bits than permissions"));
         }
         attributes.mode = Some(mode);
     }
@@ -236,7 +236,7 @@ fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, Shard
             return Ok(None);
         };
         if nanoseconds >= 1_000_000_000 {
-            return Err(ShardDamage("a time has a second of nanoseconds"));
+            return Err(ShardDamage("a time with too many nanoseconds"));
         }
         attributes.nanoseconds = Some(nanoseconds);
     }
@@ -261,12 +261,12 @@ impl TreeCheck {
     /// The step leads out of the tree, or is not possible here.
     pub fn step(&mut self, record: &ShardRecord) -> Result<(), ShardDamage> {
         if self.ended {
-            return Err(ShardDamage("records after its end"));
+            return Err(ShardDamage("entries after the end of the list"));
         }
         match record {
             ShardRecord::Enter(name, _) if !self.begun => {
                 if !name.is_empty() {
-                    return Err(ShardDamage("its root has a name"));
+                    return Err(ShardDamage("the top directory has a name"));
                 }
                 self.begun = true;
                 self.open.push(0);
@@ -274,7 +274,7 @@ impl TreeCheck {
             ShardRecord::Enter(name, _) => {
                 let len = self.path_of(name)?;
                 if self.open.len() >= DEEPEST {
-                    return Err(ShardDamage("a directory is too deep"));
+                    return Err(ShardDamage("directories are nested too deeply"));
                 }
                 self.open.push(len);
                 self.directories += 1;
@@ -291,7 +291,7 @@ impl TreeCheck {
                 self.path_of(name)?;
                 let end = range.offset.checked_add(range.len);
                 if range.len == 0 || end.is_none_or(|end| end > range.size) {
-                    return Err(ShardDamage("a range is not within its file"));
+                    return Err(ShardDamage("a part of a file lies beyond its end"));
                 }
                 self.count(PlanTotals {
                     files: range.files(),
@@ -308,11 +308,11 @@ impl TreeCheck {
             }
             ShardRecord::Leave => {
                 if self.open.pop().is_none() {
-                    return Err(ShardDamage("it leaves the root"));
+                    return Err(ShardDamage("more directories end than begin"));
                 }
             }
             ShardRecord::End if self.begun && self.open.is_empty() => self.ended = true,
-            ShardRecord::End => return Err(ShardDamage("it ends within a directory")),
+            ShardRecord::End => return Err(ShardDamage("the list ends inside a directory")),
         }
         Ok(())
     }
@@ -324,13 +324,13 @@ impl TreeCheck {
     pub fn finish(&self) -> Result<(PlanTotals, u64), ShardDamage> {
         match self.ended {
             true => Ok((self.totals, self.directories)),
-            false => Err(ShardDamage("its end is missing")),
+            false => Err(ShardDamage("the list is cut off")),
         }
     }
 
     fn count(&mut self, more: PlanTotals) -> Result<(), ShardDamage> {
         let totals = self.totals.plus(more);
-        self.totals = totals.ok_or(ShardDamage("its total size overflows"))?;
+        self.totals = totals.ok_or(ShardDamage("the total size is impossibly large"))?;
         Ok(())
     }
 
@@ -339,9 +339,9 @@ impl TreeCheck {
         let above = self
             .open
             .last()
-            .ok_or(ShardDamage("an entry without a directory"))?;
+            .ok_or(ShardDamage("an entry outside of every directory"))?;
         if matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, b'/' | 0)) {
-            return Err(ShardDamage("a name that leads elsewhere"));
+            return Err(ShardDamage("a name with a slash or NUL byte, or . or .."));
         }
         let len = above + 1 + name.len();
         match len <= LONGEST_PATH {
@@ -387,7 +387,7 @@ mod tests {
                 ShardRecord::Leave,
                 ShardRecord::End,
             ];
-            let why = ShardDamage("a range is not within its file");
+            let why = ShardDamage("a part of a file lies beyond its end");
             assert_eq!(read(&written(&all)), Err(why), "{range:?}");
         }
     }
@@ -465,16 +465,19 @@ mod tests {
         let file = || ShardRecord::File(b"f".to_vec(), 1, PlannedAttributes::default());
         let root = || ShardRecord::Enter(Vec::new(), PlannedAttributes::default());
         for (steps, why) in [
-            (vec![file()], "an entry without a directory"),
+            (vec![file()], "an entry outside of every directory"),
             (
                 vec![root(), ShardRecord::Leave, ShardRecord::Leave],
-                "it leaves the root",
+                "more directories end than begin",
             ),
             (
                 vec![root(), ShardRecord::Leave, file()],
-                "an entry without a directory",
+                "an entry outside of every directory",
             ),
-            (vec![root(), ShardRecord::End], "it ends within a directory"),
+            (
+                vec![root(), ShardRecord::End],
+                "the list ends inside a directory",
+            ),
             (
                 vec![
                     root(),
@@ -482,14 +485,14 @@ mod tests {
                     ShardRecord::End,
                     ShardRecord::End,
                 ],
-                "records after its end",
+                "entries after the end of the list",
             ),
             (
                 vec![ShardRecord::Enter(
                     b"x".to_vec(),
                     PlannedAttributes::default(),
                 )],
-                "its root has a name",
+                "the top directory has a name",
             ),
         ] {
             assert_eq!(read(&written(&steps)), Err(ShardDamage(why)));
@@ -501,7 +504,7 @@ mod tests {
         );
         assert_eq!(
             read(&written(&deep)),
-            Err(ShardDamage("a directory is too deep"))
+            Err(ShardDamage("directories are nested too deeply"))
         );
     }
 
@@ -515,7 +518,7 @@ mod tests {
         ];
         assert_eq!(
             read(&written(&all)),
-            Err(ShardDamage("its total size overflows"))
+            Err(ShardDamage("the total size is impossibly large"))
         );
     }
 }

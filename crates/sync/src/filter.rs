@@ -88,7 +88,7 @@ impl fmt::Display for FilterRuleError {
             rule,
             reason,
         } = self;
-        write!(f, "{origin}: the pattern '{rule}' cannot be read: {reason}")
+        write!(f, "{origin}: the pattern '{rule}' is invalid: {reason}")
     }
 }
 
@@ -205,7 +205,7 @@ fn add_lines(
             )?,
             Err(_) => {
                 let rule = String::from_utf8_lossy(line).into_owned();
-                let reason = "it is not UTF-8; save the file in that encoding".to_owned();
+                let reason = "it is not UTF-8: save the file in that encoding".to_owned();
                 return Err(FilterRuleError {
                     origin,
                     rule,
@@ -228,7 +228,8 @@ fn add_rule(
         return Err(FilterRuleError {
             origin,
             rule: line.to_owned(),
-            reason: "a bracket is not closed; write \\[ for the character".to_owned(),
+            reason: "the bracket [ has no closing ]; write \\[ to match the character itself"
+                .to_owned(),
         });
     }
     match rules.add_line(None, &text) {

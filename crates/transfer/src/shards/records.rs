@@ -73,7 +73,9 @@ impl RecordReader {
         | ShardRecord::Symlink(name, _) = &record
             && refused_name(name).is_some()
         {
-            return Err(self.damaged(ShardDamage("a name that is reserved for longhaul")));
+            return Err(self.damaged(ShardDamage(
+                "a name that is reserved for longhaul's own files",
+            )));
         }
         if record == ShardRecord::End {
             let finished = self.check.finish();
@@ -81,13 +83,13 @@ impl RecordReader {
             let whole = self.at == self.buffer.len() && self.read == self.expected.len;
             let sum = self.hasher.finalize().to_hex();
             if !whole || sum.as_str() != self.expected.sum {
-                return Err(self.damaged(ShardDamage("its checksum")));
+                return Err(self.damaged(ShardDamage("its checksum does not match")));
             }
             let counted = self
                 .directories
                 .is_none_or(|planned| planned == directories);
             if totals != self.expected.totals || !counted {
-                return Err(self.damaged(ShardDamage("its totals")));
+                return Err(self.damaged(ShardDamage("its totals do not match")));
             }
         }
         Ok(record)
@@ -107,10 +109,10 @@ impl RecordReader {
         self.hasher
             .update(self.buffer.get(before..).unwrap_or_default());
         if read == 0 {
-            return Err(self.damaged(ShardDamage("its end is missing")));
+            return Err(self.damaged(ShardDamage("the list is cut off")));
         }
         if self.read > self.expected.len {
-            return Err(self.damaged(ShardDamage("its length")));
+            return Err(self.damaged(ShardDamage("it is longer than planned")));
         }
         Ok(())
     }
