@@ -109,7 +109,7 @@ impl fmt::Display for PeerMisbehaved {
             Self::WrongSide(number) => {
                 write!(
                     f,
-                    "the peer sent {}, which only this end may send",
+                    "the peer sent {}, which only this machine may send",
                     MessageName(*number)
                 )
             }
@@ -131,8 +131,8 @@ impl fmt::Display for PeerMisbehaved {
             Self::Unimplemented(sequence) => {
                 write!(
                     f,
-                    "the peer does not support our packet number {sequence} \
-                     (SSH_MSG_UNIMPLEMENTED)"
+                    "the peer does not support a message that this machine sent, packet \
+                     {sequence} (SSH_MSG_UNIMPLEMENTED)"
                 )
             }
             Self::KeyExchange(e) => write!(f, "the key exchange failed: {e}"),
@@ -233,7 +233,8 @@ impl fmt::Display for Local {
         match self {
             Self::NoAlgorithm(what) => write!(
                 f,
-                "no {what} left to offer after the configuration is applied"
+                "no {what} left to offer: the configuration excludes every one that longhaul \
+                 supports"
             ),
             Self::UnknownAlgorithm(what, name) => {
                 write!(f, "{} is not a supported {what}", escape(name.as_bytes()))
@@ -242,7 +243,9 @@ impl fmt::Display for Local {
             Self::Helper => f.write_str("an encryption thread failed"),
             Self::Compression(e) => e.fmt(f),
             Self::KeyExchange => f.write_str("the cipher library failed in the key exchange"),
-            Self::Handover => f.write_str("the handed-over connection state is malformed"),
+            Self::Handover => f.write_str(
+                "internal error: the connection state from another longhaul process is malformed",
+            ),
             Self::ExternalPayload(words) => f.write_str(words),
         }
     }

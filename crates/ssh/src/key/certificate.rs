@@ -234,7 +234,9 @@ fn read_options(list: &[u8]) -> Result<Vec<(String, Vec<u8>)>, KeyError> {
         let name = utf8(r.string()?)?;
         let data = r.string()?.to_vec();
         if options.last().is_some_and(|(last, _)| *last >= name) {
-            return Err(KeyError::Malformed("its options are not in order"));
+            return Err(KeyError::Malformed(
+                "its options are not in ascending order",
+            ));
         }
         options.push((name, data));
     }

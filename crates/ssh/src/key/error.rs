@@ -2,6 +2,7 @@ use std::fmt;
 
 use wire::WireError;
 
+use super::date::UtcDate;
 use crate::text::escape;
 
 /// Error of a key or signature.
@@ -130,10 +131,18 @@ impl fmt::Display for CertificateError {
             }
             Self::BadSignature(error) => write!(f, "has an invalid signature: {error}"),
             Self::NotYetValid { valid_after } => {
-                write!(f, "is not valid before {valid_after} seconds since 1970")
+                write!(
+                    f,
+                    "is not valid before {}: check the clock of this machine",
+                    UtcDate(*valid_after)
+                )
             }
             Self::Expired { valid_before } => {
-                write!(f, "expired at {valid_before} seconds since 1970")
+                write!(
+                    f,
+                    "expired at {}: renew it, or check the clock of this machine",
+                    UtcDate(*valid_before)
+                )
             }
             Self::NoPrincipals => f.write_str("names no principal"),
             Self::OtherPrincipals { name } => {

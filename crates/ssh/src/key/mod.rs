@@ -3,6 +3,7 @@
 
 mod certificate;
 mod curve;
+mod date;
 mod der;
 mod error;
 mod host;

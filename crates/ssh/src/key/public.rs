@@ -248,7 +248,9 @@ fn read_point(r: &mut FieldReader<'_>, curve: &EcdsaCurve) -> Result<Vec<u8>, Ke
     if curve.accepts(point) {
         Ok(point.to_vec())
     } else {
-        Err(KeyError::Malformed("its point is not uncompressed"))
+        Err(KeyError::Malformed(
+            "its curve point is in compressed form, which is not supported",
+        ))
     }
 }
 
