@@ -82,8 +82,13 @@ impl fmt::Display for Error {
             Self::TooMuchData { asked, got } => {
                 write!(f, "the server sent {got} bytes, {asked} were requested")
             }
-            Self::LongHandle(len) => write!(f, "the server sent an SFTP handle of {len} bytes"),
-            Self::OutOfOrder => f.write_str("an SFTP message arrived out of order around INIT"),
+            Self::LongHandle(len) => write!(
+                f,
+                "the server sent an SFTP handle of {len} bytes, more than the protocol allows"
+            ),
+            Self::OutOfOrder => f.write_str(
+                "an SFTP message arrived before the session was set up, or INIT arrived again",
+            ),
         }
     }
 }

@@ -20,12 +20,16 @@ pub enum LaneError {
 impl fmt::Display for LaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Misprediction(what) => write!(f, "{what}; continuing without predicted handles"),
+            Self::Misprediction(what) => write!(
+                f,
+                "{what}; copying the files concerned again, without sending requests ahead of \
+                 answers"
+            ),
             Self::Protocol(error) => error.fmt(f),
             Self::RootRefused(status) => {
                 write!(
                     f,
-                    "the server does not hold the target's directory: {status}"
+                    "the server cannot keep the target directory open: {status}"
                 )
             }
             Self::Closed(reason) => write!(f, "the server closed the SFTP channel: {reason}"),

@@ -48,7 +48,7 @@ enum ListedNameCheck {
 
 /// Error text of [`crate::JobKind::ListTree`] on a lane whose server cannot list trees: a copy may
 /// have lanes to several servers, and lose those that can.
-pub const NO_TREES: &str = "the server does not support listing trees";
+pub const NO_TREES: &str = "the server cannot list a directory with all below it in one request";
 
 /// Number of parts requested while answers travel: half a megabyte, 10,000 entries per round trip.
 const AHEAD: usize = 8;
@@ -130,7 +130,10 @@ impl ListTree {
             Reply::Status(status) => {
                 let over = self.depth == 0 || self.forgotten || self.fault.is_some();
                 if !over && status.code == StatusCode::EOF {
-                    self.fail(remote("the server ended the listing in the middle"));
+                    self.fail(remote(
+                        "the server ended the directory's listing before it was complete: run the \
+                         same command again",
+                    ));
                 } else if !over {
                     self.fail(refused("cannot list the directory", &status));
                 }
@@ -143,7 +146,10 @@ impl ListTree {
     fn on_steps(&mut self, core: &mut LaneContext, steps: Vec<sftp::TreeRecord>) {
         self.empty = if steps.is_empty() { self.empty + 1 } else { 0 };
         if self.empty > MOST_EMPTY {
-            self.fail(remote("the server answered without listing anything"));
+            self.fail(remote(
+                "the server kept answering the listing of a directory without naming entries: \
+                 listing stopped",
+            ));
         }
         let mut told = Vec::with_capacity(steps.len());
         for step in steps {
@@ -152,7 +158,9 @@ impl ListTree {
                 break;
             }
             if self.depth == 0 || self.depth > DEEPEST {
-                self.fail(remote("the server listed an entry outside of the tree"));
+                self.fail(remote(
+                    "the server listed an entry outside of the requested directory",
+                ));
                 break;
             }
             let (step, change) = match step {

@@ -59,13 +59,13 @@ pub(super) fn is_told_only(status: &Status) -> bool {
 pub(super) const SYNCING_NAME: &str = "cannot sync its directory";
 pub(super) const CREATING: &str = "cannot create the file";
 pub(super) const CREATING_IN_TEMP_DIR: &str =
-    "cannot create the temporary in the directory of --temp-dir";
+    "cannot create the temporary file in the directory of --temp-dir";
 pub(super) const WRITING: &str = "cannot write";
 pub(super) const SYNCING: &str = "cannot sync the file";
 pub(super) const CLOSING: &str = "cannot close the file";
 pub(super) const RENAMING: &str = "cannot rename the temporary file";
-pub(super) const RENAMING_FROM_TEMP_DIR: &str = "cannot rename the temporary out of the directory \
-     of --temp-dir, which must be on the target's file system";
+pub(super) const RENAMING_FROM_TEMP_DIR: &str = "cannot move the temporary file out of the directory of --temp-dir, which must be on the \
+     target's file system";
 pub(super) const READ_ONLY: &str = "permission denied: the existing file is read-only";
 
 /// Returns the STATUS of a reply as an error; a successful reply of another kind counts as OK.

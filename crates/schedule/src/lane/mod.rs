@@ -620,7 +620,9 @@ impl Lane {
 
 fn surprise(surprise: Misprediction) -> LaneError {
     LaneError::Misprediction(match surprise {
-        Misprediction::Handle => "the server returned an unexpected file handle",
-        Misprediction::Extensions => "the server announces other extensions than last time",
+        Misprediction::Handle => {
+            "the server returned another file handle than its earlier ones had suggested"
+        }
+        Misprediction::Extensions => "the server announces other SFTP extensions than last time",
     })
 }

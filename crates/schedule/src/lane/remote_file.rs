@@ -85,7 +85,8 @@ impl RemoteFile {
             Reply::Status(status) => status.clone(),
             _ => Status {
                 code: StatusCode::BAD_MESSAGE,
-                message: "the server sent an unexpected answer to OPEN".to_owned(),
+                message: "the server sent an unexpected answer to OPEN (SFTP protocol error)"
+                    .to_owned(),
             },
         }))
     }

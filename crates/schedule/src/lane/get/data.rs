@@ -234,7 +234,8 @@ impl DownloadReadStage {
         }
         let size = load.size();
         if size == 0 {
-            let what = "the server reports no size for the file and sends more than";
+            let what = "the server reports size 0 for the file, as for files in /proc, and such \
+                        files are copied up to";
             let unstated = core.config().unstated;
             return Some(remote(format!("{what} {unstated} bytes")));
         }
@@ -257,7 +258,10 @@ impl DownloadReadStage {
     ) -> Option<JobFailure> {
         self.data.reads -= 1;
         if hole == 0 {
-            return Some(remote("the server reports a hole without a length"));
+            return Some(remote(
+                "the server reported a hole of length 0 in the file, which does not conform to \
+                 the protocol",
+            ));
         }
         let end = offset.saturating_add(len.into());
         let behind = offset.saturating_add(hole);

@@ -33,9 +33,6 @@ enum CreateSharedStage {
     Finished,
 }
 
-const IN_THE_WAY: &str =
-    "something that is no regular file has the name of the temporary: remove it";
-
 impl CreateShared {
     pub(in crate::lane) fn new(id: JobId, path: Vec<u8>, size: u64) -> Self {
         Self {
@@ -97,7 +94,7 @@ impl CreateShared {
                         self.stage = CreateSharedStage::Opening;
                         return JobProgress::Continues;
                     }
-                    _ => Some(remote(IN_THE_WAY)),
+                    _ => Some(in_the_way(&self.path)),
                 }
             }
             (CreateSharedStage::Looking(refusal), _) => Some(refusal),
@@ -120,9 +117,19 @@ impl CreateShared {
     }
 }
 
+fn in_the_way(path: &[u8]) -> JobFailure {
+    let name = sftp::printable(path, 4096);
+    remote(format!(
+        "something else has the name of the temporary file, {name}: remove it"
+    ))
+}
+
 fn refusal(reply: &Reply) -> JobFailure {
     match messages::status(reply) {
         Err(status) => remote(status.to_string()),
-        Ok(()) => remote("the server sent no handle"),
+        Ok(()) => remote(
+            "the server confirmed OPEN of the temporary file without a handle (SFTP protocol \
+             error)",
+        ),
     }
 }

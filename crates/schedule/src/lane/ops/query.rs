@@ -54,7 +54,10 @@ impl QueryJob {
             JobKind::RealPath { path } => return self.real_path(core, &path.0),
             JobKind::FileSystem { path } => {
                 if !core.can(Capabilities::STATVFS) {
-                    let fault = remote("the server does not identify file systems");
+                    let fault = remote(
+                        "the server does not tell on which file system a path lies (no \
+                         statvfs@openssh.com)",
+                    );
                     return end(core, self.id, Some(fault));
                 }
                 core.send(self.id, ONLY, &Request::Statvfs { path: &path.0 });
@@ -76,7 +79,10 @@ impl QueryJob {
             b"~" | b"~/" => b".".as_slice(),
             [b'~', b'/', rest @ ..] => rest,
             [b'~', ..] => {
-                let fault = remote("the server cannot expand the home of another user");
+                let fault = remote(
+                    "the home of another user (~NAME) is not supported at a host: write the full \
+                     path",
+                );
                 return end(core, self.id, Some(fault));
             }
             path => path,
@@ -154,7 +160,11 @@ impl QueryJob {
                 Ok([name]) if !name.filename.is_empty() && !name.filename.contains(&0) => {
                     core.event(LaneEvent::Path(self.id, name.filename));
                 }
-                _ => return Some(remote("the server answered with no path or several")),
+                _ => {
+                    return Some(remote(
+                        "the server answered REALPATH with no path or several (protocol error)",
+                    ));
+                }
             },
             reply => {
                 let status = messages::status(&reply).err()?;

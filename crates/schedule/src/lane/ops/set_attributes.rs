@@ -34,7 +34,7 @@ const REST: u8 = 1;
 /// Looks for a symlink before SETSTAT.
 const LOOK: u8 = 2;
 
-const LINK: &str = "the server cannot set attributes of symlinks: leaving them unchanged";
+const LINK: &str = "the server cannot set times or owners of symlinks: leaving them unchanged";
 
 impl SetAttributes {
     pub(in crate::lane) fn new(

@@ -126,18 +126,20 @@ impl ChecksumJob {
                 let refusal = messages::status(reply).err();
                 self.fail(match refusal {
                     Some(status) => refused("cannot open the file", status),
-                    None => remote("the server sent an unexpected answer to OPEN"),
+                    None => {
+                        remote("the server sent an unexpected answer to OPEN (SFTP protocol error)")
+                    }
                 });
             }
             (RequestTag::Fstat, Reply::Attrs(attrs)) if attrs.size == self.size => {}
-            (RequestTag::Fstat, _) => self.fail(remote("its length differs")),
+            (RequestTag::Fstat, _) => self.fail(remote("it has another length than the source")),
             (RequestTag::Sums { .. }, Reply::Sums(sum))
                 if sum.len() == BlockSumKind::Blake3.bytes() =>
             {
                 self.sum = sum.to_vec();
             }
             (RequestTag::Sums { .. }, _) => {
-                self.fail(remote("the far end did not compute its checksum"))
+                self.fail(remote("the server did not send its checksum"))
             }
             _ => {}
         }
