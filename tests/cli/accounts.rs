@@ -389,7 +389,7 @@ fn what_stands_ready_is_replaced_when_it_ends() {
         || fact(account, "Uid").is_none(),
         || "it is still there".to_owned(),
     );
-    let was_killed = "the process of the account was killed";
+    let was_killed = "the process that serves the account was killed";
     wait::until(
         Duration::from_secs(20),
         || machine.daemon.log().contains(was_killed),
@@ -699,8 +699,9 @@ fn one_account_leaves_room_for_others() {
     let words = outcome.err();
     assert!(
         outcome.success()
-            || words
-                .contains("too many connections that have not logged in: the limit is strangers"),
+            || words.contains(
+                "too many connections that have not logged in: the limit is the option strangers"
+            ),
         "{words}"
     );
     drop((silent, held));

@@ -84,7 +84,7 @@ fn certificates_of_every_kind_are_let_in() {
     ] {
         let signed = Signed::new(ca, key);
         let scene = &signed.scene;
-        signed.is_refused("it is not in authorized_keys");
+        signed.is_refused("the key is not in authorized_keys");
         let user = scene.peer.user();
         let arguments = ["-z", "77", "-V", "-5m:+1h"];
         signed.ca.certify(&signed.key, user, &arguments);
@@ -135,7 +135,7 @@ fn what_a_certificate_says_is_honoured_or_it_is_refused() {
             &["-V", "+1h:+2h"],
             Some("the certificate is not valid before"),
         ),
-        (&user, &["-h"], Some("it is not in authorized_keys")),
+        (&user, &["-h"], Some("the key is not in authorized_keys")),
         (
             &user,
             &["-O", "source-address=192.0.2.0/24"],
@@ -210,7 +210,7 @@ fn options_of_an_authoritys_line_hold_for_its_certificates() {
     assert!(signed.enters());
     let other = KeyPair::generate(signed.scene.scratch.path(), "other", KeyKind::Ed25519);
     other.certify_user(&signed.key, "staff");
-    signed.is_refused("its authority is not in authorized_keys");
+    signed.is_refused("the authority that signed it is not in authorized_keys");
     fs::remove_file(signed.key.certificate()).expect("ours");
     fs::copy(&signed.ca.private, &signed.key.private).expect("ours");
     fs::copy(signed.ca.public(), signed.key.public()).expect("ours");

@@ -240,7 +240,7 @@ fn nobody_else_is_let_in() {
         true => "user=nobody",
         false => "alone",
     };
-    for why in ["it is not in authorized_keys", not_nobody] {
+    for why in ["the key is not in authorized_keys", not_nobody] {
         assert!(log.contains(why), "{log}");
     }
     // longhaul's client reports it as well.
@@ -336,8 +336,9 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
         }
     };
     assert!(
-        turned_away
-            .contains("too many connections that have not logged in: the limit is strangers"),
+        turned_away.contains(
+            "too many connections that have not logged in: the limit is the option strangers"
+        ),
         "{turned_away}"
     );
     assert!(held.len() >= 10);
@@ -347,7 +348,9 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
     assert!(!outcome.success());
     let told = outcome.err();
     assert!(
-        told.contains("too many connections that have not logged in: the limit is strangers"),
+        told.contains(
+            "too many connections that have not logged in: the limit is the option strangers"
+        ),
         "{told}"
     );
     held.clear();

@@ -117,7 +117,7 @@ fn whoever_takes_nothing_of_what_it_asked_for_is_given_up() {
         friend.say(&sftp_message(&read)).expect("it listens");
     }
     is_served(&scene);
-    scene.logs("the client does not read its data (slow-time)");
+    scene.logs("the client does not read its data (option slow-time)");
     let took = begun.elapsed();
     assert!(took >= Duration::from_secs(2), "{took:?}");
     // What had already been sent is still read before the connection ends.

@@ -173,14 +173,18 @@ impl fmt::Display for ConnectionError {
             Self::Gone => f.write_str("the client closed the connection"),
             Self::Stopped => f.write_str("the server is shutting down"),
             Self::LoginTime => f.write_str("login timeout"),
-            Self::Full => f.write_str("too many connections of this account or of all accounts"),
+            Self::Full => f.write_str(
+                "too many connections of this account or of all accounts (options \
+                 connections-per-user, connections)",
+            ),
             Self::Idle => f.write_str("idle timeout"),
-            Self::Slow => f.write_str("the client does not read its data (slow-time)"),
-            Self::Preauth => {
-                f.write_str("the pre-login process was killed: it violated its sandbox")
-            }
+            Self::Slow => f.write_str("the client does not read its data (option slow-time)"),
+            Self::Preauth => f.write_str(
+                "the process that handles the connection before the login was killed: it made \
+                 a system call that its sandbox forbids",
+            ),
             Self::Ended(why) => f.write_str(why),
-            Self::Process => f.write_str("the process of the account was killed"),
+            Self::Process => f.write_str("the process that serves the account was killed"),
             Self::Export(e) => e.fmt(f),
             Self::NothingInCommon {
                 client,

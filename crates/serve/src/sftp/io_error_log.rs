@@ -97,7 +97,7 @@ impl IoErrorLog {
 impl Drop for IoErrorLog {
     fn drop(&mut self) {
         if let Some(files) = self.files.checked_sub(NAMED).filter(|n| *n > 0) {
-            warn!(files, "more files failed");
+            warn!(files, "more files failed; only the first ones are named");
         }
     }
 }

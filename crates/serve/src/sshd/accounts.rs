@@ -343,7 +343,8 @@ fn make_empty() -> io::Result<()> {
     match meta.is_dir() && roots && std::fs::read_dir(EMPTY)?.next().is_none() {
         true => Ok(()),
         false => Err(io::Error::other(format!(
-            "{EMPTY} must belong to root and be empty"
+            "{EMPTY}: must belong to root and be empty, since connections are confined in it \
+             before the login"
         ))),
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> 
     let root = Uid::from_raw(0);
     let back = || setresuid(root, root, root).is_ok() || setgroups(&[Gid::from_raw(0)]).is_ok();
     if all.contains(&false) || all_groups.contains(&false) || (!user.is_root() && back()) {
-        return Err(io::Error::other("cannot drop privileges"));
+        return Err(io::Error::other("cannot give up root privileges"));
     }
     Ok(())
 }

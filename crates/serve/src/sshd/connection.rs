@@ -522,7 +522,7 @@ impl<'s> ServedConnection<'s> {
             self.lost = None;
             let borne = sys::set_congestion_control(&self.stream, "bbr");
             debug!(
-                "packets are lost: {}",
+                "packets to the client are lost: {}",
                 if borne {
                     "switched to BBR"
                 } else {

@@ -125,10 +125,10 @@ impl ConnectionLimiter {
         let second = count.second.filter(|(since, _)| *since + SECOND > now);
         let (since, in_second) = second.unwrap_or((now, 0));
         if in_second >= limits.per_second {
-            return Err("too many new connections: the limit is connections-per-second");
+            return Err("too many new connections: the limit is the option connections-per-second");
         }
         const CROWDED: &str =
-            "too many connections that have not logged in: the limit is strangers";
+            "too many connections that have not logged in: the limit is the option strangers";
         if from_one >= limits.strangers_per_source {
             return Err(CROWDED);
         }
@@ -138,7 +138,7 @@ impl ConnectionLimiter {
             .strangers
             .min(limits.connections.saturating_sub(logged_in));
         if places == 0 {
-            return Err("too many connections: the limit is connections");
+            return Err("too many connections: the limit is the option connections");
         }
         if count.strangers.len() >= places {
             let number = count.gives_way(source, now).ok_or(CROWDED)?;

@@ -65,8 +65,10 @@ impl ConnectionLimits {
         own: usize,
         logged_in: usize,
     ) -> Result<(), &'static str> {
-        const OWN: &str = "too many connections of this account";
-        const ALL: &str = "too many connections of all accounts together";
+        const OWN: &str = "too many connections of this account: the limit is the option \
+                           connections-per-user";
+        const ALL: &str = "too many connections of all accounts together: the limit is the option \
+                           connections";
         if self.per_user.is_some_and(|most| own >= most) {
             return Err(OWN);
         }

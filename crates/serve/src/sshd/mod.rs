@@ -384,7 +384,8 @@ impl SshServer {
             if let Ok(peer) = gone.peer_addr().map(as_ipv4) {
                 warn!(
                     %peer,
-                    "closed: too many connections that have not logged in: the limit is strangers"
+                    "closed: too many connections that have not logged in: the limit is the \
+                     option strangers"
                 );
             }
             // The preauth process sees the end of the connection and exits.
@@ -397,7 +398,11 @@ impl SshServer {
         let taken = match ready.take(&settings) {
             Ok(taken) => taken,
             Err(e) => {
-                warn!(%peer, "refused: cannot start a process: {e}");
+                warn!(
+                    %peer,
+                    "refused: cannot start a process: {e}; check the limits of this machine \
+                     (ulimit -u, memory)"
+                );
                 refused.tell(stream, "cannot start processes for new connections", now);
                 return;
             }
@@ -409,7 +414,11 @@ impl SshServer {
             serve(&come_to, &shared, (stream, peer), place, taken, &stopping);
         });
         if let Err(e) = started {
-            warn!(%peer, "refused: cannot start a thread: {e}");
+            warn!(
+                %peer,
+                "refused: cannot start a thread: {e}; check the limits of this machine \
+                 (ulimit -u, memory)"
+            );
         }
         ready.refill(&settings);
     }

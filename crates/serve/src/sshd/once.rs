@@ -423,7 +423,7 @@ impl ControlChannel {
                 used = now;
             }
             if now >= used + FORGOTTEN {
-                let why = "no connection was made for a long time".to_owned();
+                let why = "no direct connection was made for a long time".to_owned();
                 return Err(OnceEndReason::Local(why));
             }
             match self.next(Some(ended), Some(now + LOOK))? {
@@ -477,7 +477,7 @@ impl ControlChannel {
         if self.dialing.load(Ordering::SeqCst) >= MOST_DIALS {
             let refused = DialReply {
                 number,
-                why: b"too many connections are being opened",
+                why: b"this machine is opening too many connections at once",
             };
             return self.say(&refused.to_bytes()).map_err(local);
         }

@@ -135,9 +135,9 @@ impl Display for KeyRefusal {
             Self::Account(why) => why.fmt(f),
             Self::OtherAccount(name) => write!(f, "this server admits only {name}"),
             Self::File(why) => why.fmt(f),
-            Self::NotListed(file) => write!(f, "it is not in {file}"),
+            Self::NotListed(file) => write!(f, "the key is not in {file}"),
             Self::AuthorityNotListed(file) => {
-                write!(f, "its authority is not in {file}")
+                write!(f, "the authority that signed it is not in {file}")
             }
             Self::Line { number, file, why } => write!(f, "line {number} of {file} {why}"),
             Self::Both(first, second) => write!(f, "{first}; {second}"),
@@ -201,7 +201,7 @@ impl Display for OptionRefusal {
 impl Display for CertificateRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotACertificate => f.write_str("it is not a certificate"),
+            Self::NotACertificate => f.write_str("the key is not a certificate"),
             Self::Invalid(e) => e.fmt(f),
             Self::SourceAddress => {
                 f.write_str("the certificate is for other addresses (source-address)")
@@ -236,7 +236,7 @@ impl Display for AccountRefusal {
             Self::Name => f.write_str("not a valid account name"),
             Self::Unreadable(e) => write!(f, "cannot read the accounts: {e}"),
             Self::Missing => f.write_str("no such account"),
-            Self::NotAmongUsers => f.write_str("it is not in the users option"),
+            Self::NotAmongUsers => f.write_str("it is not in the option users"),
             Self::NologinShell(shell) => write!(f, "its shell is {}", shell.display()),
             Self::NoShell(shell) => write!(f, "its shell {} is not executable", shell.display()),
             Self::Shadow(e) => {
@@ -249,7 +249,7 @@ impl Display for AccountRefusal {
                 "it is locked: its password starts with ! (usermod -p '*' permits keys but no \
                  password)",
             ),
-            Self::Expired => f.write_str("it has expired"),
+            Self::Expired => f.write_str("it has expired (chage -l shows when)"),
             Self::Nologin => f.write_str("logins are disabled (nologin file)"),
         }
     }

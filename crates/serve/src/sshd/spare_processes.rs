@@ -80,7 +80,10 @@ impl SpareProcesses {
     /// Starts missing processes.
     pub(super) fn refill(&mut self, settings: &ServerSettings) {
         let failed = |e: io::Error| {
-            warn!("cannot start a process for the next client: {e}");
+            warn!(
+                "cannot start a process for the next client: {e}; check the limits of this \
+                 machine (ulimit -u, memory)"
+            );
         };
         if self.accounts && self.template.is_none() {
             self.template = self.start_template().map_err(failed).ok();
