@@ -11,8 +11,8 @@ pub(super) fn check(path: &PathSpec) -> Result<(), PathError> {
     let one_way = path.rtt / 2;
     if path.jitter > one_way {
         return Err(PathError(format!(
-            "--jitter: {:?} is more than the one-way delay, {one_way:?}: packets cannot \
-             arrive before they are sent",
+            "--jitter: {:?} is more than the one-way delay, {one_way:?}: use at most that, since \
+             packets cannot arrive before they are sent",
             path.jitter
         )));
     }
@@ -20,7 +20,7 @@ pub(super) fn check(path: &PathSpec) -> Result<(), PathError> {
         let queue = path.queue_bytes(direction);
         if queue < u64::from(path.mtu) {
             return Err(PathError(format!(
-                "--queue: {queue} bytes cannot hold one packet of {} bytes",
+                "--queue: {queue} bytes cannot hold one packet of {} bytes: use a larger queue",
                 path.mtu
             )));
         }
@@ -32,7 +32,8 @@ pub(super) fn check(path: &PathSpec) -> Result<(), PathError> {
         );
         if let Some(cross) = cross.filter(|cross| *cross >= link) {
             return Err(PathError(format!(
-                "--cross: {cross} leaves nothing of a link of {link}"
+                "--cross: traffic of others of {cross} leaves nothing of a link of {link}: use a \
+                 lower rate"
             )));
         }
     }
@@ -71,7 +72,7 @@ fn check_blackouts(path: &PathSpec) -> Result<(), PathError> {
     blackouts.sort();
     if let Some((at, _)) = blackouts.iter().find(|(_, length)| length.is_zero()) {
         return Err(PathError(format!(
-            "--at: the blackout at {at:?} has a length of zero"
+            "--at: the blackout at {at:?} has a length of zero: give it a time, such as blackout=3s"
         )));
     }
     let overlap = blackouts
@@ -79,7 +80,7 @@ fn check_blackouts(path: &PathSpec) -> Result<(), PathError> {
         .find(|pair| pair[0].0 + pair[0].1 > pair[1].0);
     match overlap {
         Some(pair) => Err(PathError(format!(
-            "--at: the blackout at {:?} overlaps with the one at {:?}",
+            "--at: the blackout at {:?} overlaps with the one at {:?}: join them",
             pair[0].0, pair[1].0
         ))),
         None => Ok(()),

@@ -86,8 +86,12 @@ pub fn inside(lab: &LabSpec, scratch: &Path, again: &[OsString]) -> Result<u8, L
 
 /// Makes the whole lab end with the parent process, however that ends.
 fn die_with_parent(scratch: &Path) -> Result<(), LabError> {
-    set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| LabError::system("cannot tie the lab to its parent process", error))?;
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| {
+        LabError::system(
+            "cannot make the lab end together with the process that started it",
+            error,
+        )
+    })?;
     // The parent may have died before. Its process ID is not visible in this namespace, but it
     // holds a lock.
     if getpid().as_raw_nonzero().get() == 1 && ScratchFolder::owner_is_alive(scratch) {

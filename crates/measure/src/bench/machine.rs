@@ -81,8 +81,8 @@ pub fn before(
     let mut warnings = Vec::new();
     if busy > QUIET {
         warnings.push(format!(
-            "the machine is busy: before the first run other programs used {busy:.1} of its \
-             {cores} processors (load {:.1})",
+            "this machine is busy: before the first run other programs used {busy:.1} of its \
+             {cores} processors (load {:.1}); end them and measure again",
             then.load
         ));
     }
@@ -96,8 +96,8 @@ pub fn after(first: &MachineCounters, then: &MachineCounters, seconds: f64) -> V
     let stolen = (then.steal - first.steal) / all;
     if stolen > STEAL {
         warnings.push(format!(
-            "the hypervisor took {:.0} % of the processor time: this virtual machine has busy \
-             neighbours",
+            "the hypervisor took {:.0} % of this virtual machine's processor time for other \
+             machines: measure again later",
             stolen * 100.0
         ));
     }
@@ -105,13 +105,14 @@ pub fn after(first: &MachineCounters, then: &MachineCounters, seconds: f64) -> V
         && now < before * (1.0 - CLOCK)
     {
         warnings.push(format!(
-            "the processors were throttled from {before:.0} to {now:.0} MHz"
+            "this machine's processors slowed down from {before:.0} to {now:.0} MHz, because of \
+             heat or power saving"
         ));
     }
     let held = then.throttled - first.throttled;
     if held > seconds * STEAL {
         warnings.push(format!(
-            "the container's processor quota blocked this program for {held:.1} s"
+            "this container's processor quota blocked this program for {held:.1} s: raise the quota"
         ));
     }
     warnings
@@ -126,7 +127,10 @@ pub fn beside(
 ) -> Option<String> {
     let others = then.cores_busy(first, seconds) - ours / seconds;
     (others > QUIET).then(|| {
-        format!("the machine is busy: other programs used {others:.1} processors during the runs")
+        format!(
+            "this machine is busy: other programs used {others:.1} processors during the runs; \
+             end them and measure again"
+        )
     })
 }
 

@@ -315,8 +315,9 @@ impl BenchResult {
         noisy.sort_by(|a, b| b.0.total_cmp(&a.0));
         if let Some((wide, name)) = noisy.first() {
             self.warnings.push(format!(
-                "noise: {} of {} figures have an interval wider than {:.0} %; the widest is \
-                 {name} with {:.0} %",
+                "noise: {} of {} figures are known only within more than {:.0} % (width of their \
+                 95 % confidence interval); the widest is {name} with {:.0} %; a longer --time \
+                 narrows them",
                 noisy.len(),
                 self.rows.len(),
                 NOISY * 100.0,
@@ -325,15 +326,17 @@ impl BenchResult {
         }
         if let Some(fell) = self.fall().filter(|fell| *fell > 0.05) {
             self.warnings.push(format!(
-                "later runs were slower by {:.0} %: the machine slowed its processor down because \
-                 of heat, or other programs started; end them and run again",
+                "the last runs were {:.0} % slower than the first: a machine at one end was \
+                 throttled or ran other programs, or the path became busier; repeat the \
+                 measurement when both are idle",
                 fell * 100.0
             ));
         }
         let cold = self.rows.iter().filter(|row| row.is_cold()).count();
         if cold > 0 {
             self.warnings.push(format!(
-                "{cold} of the settings ran only once: use a longer --time"
+                "{cold} of the settings ran only once, so their figures are uncertain: use a \
+                 longer --time"
             ));
         }
     }
