@@ -96,7 +96,7 @@ pub fn of_file(path: &std::path::Path) -> io::Result<Vec<u8>> {
         .take(PIECE as u64)
         .read_to_end(&mut bytes)?;
     match bytes.is_empty() {
-        true => Err(io::Error::other("the file is empty")),
+        true => Err(io::Error::other("the file is empty: name one with data")),
         false => Ok(bytes),
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn with_ssh(query: &ConfigQuery) -> Result<Option<EvaluatedConfig>, C
         return Err(ConfigError::new(given_option(&complaints).unwrap_or_else(
             || {
                 format!(
-                    "{}: error in the ssh configuration: {}",
+                    "{}: ssh -G reports an error in the ssh configuration: {}",
                     escape::os(&program),
                     complaints.join("; ")
                 )

@@ -61,7 +61,7 @@ impl AgentChannels {
                 channels.accept(id);
             }
             Err(why) => {
-                debug!("agent forwarding: {why}");
+                debug!("agent forwarding (-A): {why}");
                 channels.reject(id, "cannot connect to ssh-agent");
             }
         }

@@ -261,9 +261,9 @@ impl ConnectionFactory {
     /// Opens a connection with the prompts of the first login, at most once.
     fn ask_again(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMoreConnections> {
         if self.asked_again.load(Ordering::SeqCst) {
-            let why =
-                "the login was refused, and questions are asked for the first connection only"
-                    .to_owned();
+            let why = "the login was refused, and passwords and codes are asked for the first \
+                 connection only"
+                .to_owned();
             return Err(NoMoreConnections::Login(why));
         }
         let asked = Arc::new(AtomicBool::new(false));
@@ -449,7 +449,7 @@ impl Prompt for WatchedPrompt {
         match self.inner.lock() {
             Ok(mut inner) => inner.ask(question, kind),
             Err(_) => Err(PromptError::Unavailable(
-                "internal error: the thread that asks questions has failed",
+                "internal error: the thread that asks for passwords has failed",
             )),
         }
     }
@@ -468,7 +468,7 @@ struct SilentPrompt;
 impl Prompt for SilentPrompt {
     fn ask(&mut self, _: &str, _: EchoMode) -> Result<Zeroizing<String>, PromptError> {
         Err(PromptError::Unavailable(
-            "questions are asked for the first connection only",
+            "passwords and codes are asked for the first connection only",
         ))
     }
 

@@ -316,7 +316,7 @@ impl DirectConnector {
                 }
                 let mut state = self.lock();
                 if state.server.is_some() {
-                    return Err("the far end answered twice".to_owned());
+                    return Err("protocol error: longhaul at the far end answered twice".to_owned());
                 }
                 debug!("{}: direct connections to {address}", self.config.name);
                 state.server = Some(DirectServerInfo {

@@ -240,7 +240,9 @@ impl Preconnect {
             match waiting.link.recv() {
                 // A connection that sshd dropped because of MaxStartups while the first still
                 // counted may succeed now.
-                Ok(Err(NoMoreConnections::Connection(why))) => debug!("not in advance: {why}"),
+                Ok(Err(NoMoreConnections::Connection(why))) => {
+                    debug!("a connection that was opened in advance failed: {why}");
+                }
                 Ok(link) => return Some(link),
                 Err(mpsc::RecvError) => {}
             }

@@ -211,14 +211,18 @@ impl CopyEngine<'_> {
                 let complete = |file: Box<dyn ReadAt>| seen.complete(&*file, &ledger);
                 file.and_then(complete).map_err(|e| os_words(&e))
             }
-            None if !seen.holes().is_empty() => {
-                Err("some of the file was not transferred".to_owned())
-            }
+            None if !seen.holes().is_empty() => Err(
+                "some of the file was not transferred in this run, so its checksum is unknown"
+                    .to_owned(),
+            ),
             None => Ok(()),
         };
         let lacks = self.verify.manifest.is_some() && seen.whole.is_none();
         let completed = completed.and_then(|()| match lacks {
-            true => Err("its parts arrived out of order".to_owned()),
+            true => Err(
+                "its parts were transferred out of order, so the manifest's checksum is unknown"
+                    .to_owned(),
+            ),
             false => Ok(()),
         });
         if let Err(what) = completed {
@@ -323,7 +327,10 @@ impl CopyEngine<'_> {
         });
         if submitted.is_none() {
             self.verify.reading -= 1;
-            self.unverified(id, "the run ended before the copy was read back".to_owned());
+            self.unverified(
+                id,
+                "the command ended before the copy was read back".to_owned(),
+            );
         }
     }
 

@@ -361,8 +361,9 @@ impl RequestExecution<'_> {
                 beyond,
                 ..
             } => {
-                let target = Arc::into_inner(target)
-                    .ok_or_else(|| io::Error::other("the file is still being written"))?;
+                let target = Arc::into_inner(target).ok_or_else(|| {
+                    io::Error::other("the file is still being written by this copy")
+                })?;
                 let finish = FinishSettings {
                     size,
                     attributes,

@@ -435,7 +435,9 @@ impl DiskPoolShared {
             return match self.file_of(file) {
                 Some(file) => (Some(DiskReply::Joined { job }), Some(file)),
                 None => {
-                    let fault = local_fault(&io::Error::other("the file is no longer open"));
+                    let fault = local_fault(&io::Error::other(
+                        "internal error: the file is no longer open",
+                    ));
                     (Some(DiskReply::Failed { job, fault }), None)
                 }
             };

@@ -376,7 +376,9 @@ impl LocalTarget {
         let (own, found) = (self.file.metadata()?, file.metadata()?);
         match (own.dev(), own.ino()) == (found.dev(), found.ino()) {
             true => Ok(Some(file)),
-            false => Err(io::Error::other("another file has the temporary's name")),
+            false => Err(io::Error::other(
+                "another file now has the name of the temporary file: run the same command again",
+            )),
         }
     }
 
@@ -535,7 +537,9 @@ impl LocalTarget {
         }
         // The finish may have been queued before the write failed.
         if self.incomplete.load(Ordering::Relaxed) {
-            return Err(io::Error::other("only part of the data could be written"));
+            return Err(io::Error::other(
+                "only part of the data could be written, because an earlier write failed",
+            ));
         }
         let failed = |what: &'static str| move |e: io::Error| failed_to(what, &e);
         self.set_size(finish.size)

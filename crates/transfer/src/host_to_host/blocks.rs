@@ -51,7 +51,7 @@ impl BlockSums {
         if (after.len(), after.mtime(), after.mtime_nsec())
             != (size, meta.mtime(), meta.mtime_nsec())
         {
-            return Err(io::Error::other("the file has changed"));
+            return Err(io::Error::other("the file changed while it was read"));
         }
         let growing = GrowingBlocks {
             size,

@@ -255,7 +255,11 @@ impl HostCopyConductor {
         };
         let request = direct_control::framed(&request.to_bytes());
         if request.len() > LONGEST_REQUEST || names.len() > LONGEST_REQUEST {
-            return Err("too many sources for one request".to_owned());
+            return Err(
+                "too many sources for one copy between two hosts: name their directory, or use \
+                 several commands"
+                    .to_owned(),
+            );
         }
         let source = self.copy.source.address.map(|at| at.ip());
         let here = self.copy.receiver.address.map(|at| at.ip());
@@ -297,7 +301,8 @@ impl HostCopyConductor {
             false if self.held.len() < MOST_HELD => self.held.push(message),
             false => {
                 let why = format!(
-                    "{}: the program there printed too much",
+                    "{}: longhaul there, or the shell's start-up files, printed too much before \
+                     the copy began",
                     self.copy.names.source
                 );
                 return Some(self.not_possible(why, MissingLonghaul::default()));
@@ -325,7 +330,7 @@ impl HostCopyConductor {
             None if self.answered && self.heard.elapsed() > SILENT => {
                 let host = &self.copy.names.target;
                 let why = format!(
-                    "{host}: longhaul has sent nothing for {} s",
+                    "{host}: longhaul there has sent nothing for {} s",
                     SILENT.as_secs()
                 );
                 Some(match self.way {

@@ -22,11 +22,15 @@ pub fn discard(receiver: RemoteCommand, job: ReceiverJob) -> Result<(), String> 
     stream.set_read_timeout(Some(ANSWERS)).map_err(wrong)?;
     let request = ReceiverCommand::Discard(Box::new(job));
     stream.write_all(&request.to_bytes()).map_err(wrong)?;
-    frames::skip_login(&mut stream).map_err(|_| "no longhaul has answered".to_owned())?;
+    frames::skip_login(&mut stream).map_err(|_| "the longhaul there did not answer".to_owned())?;
     let answer = frames::next(&mut stream).map_err(|e| e.0)?;
     match answer.map(ReceiverMessage::decode) {
         Some(Ok(ReceiverMessage::Done(_))) => Ok(()),
         Some(Ok(ReceiverMessage::NoRoute(why))) => Err(escape::name(why.as_bytes()).to_string()),
-        Some(Ok(_) | Err(_)) | None => Err("the answer is not understood".to_owned()),
+        Some(Ok(_) | Err(_)) | None => Err(
+            "the longhaul there sent an answer that this one does not know: use the same version \
+             on both"
+                .to_owned(),
+        ),
     }
 }

@@ -132,7 +132,9 @@ impl ReceiverCommand {
             35 => Ok(Self::SourceEnded(parse(&body)?)),
             36 => Ok(Self::Cancel),
             37 => Ok(Self::Discard(Box::new(parse(&body)?))),
-            _ => Err(InvalidFrame(format!("unknown message {kind}"))),
+            _ => Err(InvalidFrame(format!(
+                "unknown message {kind}: use the same version of longhaul on all hosts"
+            ))),
         }
     }
 }
@@ -157,7 +159,9 @@ impl ReceiverMessage {
             52 => Ok(Self::Progress(parse(&body)?)),
             53 => Ok(Self::Event(Box::new(parse(&body)?))),
             54 => Ok(Self::Done(Box::new(parse(&body)?))),
-            _ => Err(InvalidFrame(format!("unknown message {kind}"))),
+            _ => Err(InvalidFrame(format!(
+                "unknown message {kind}: use the same version of longhaul on all hosts"
+            ))),
         }
     }
 }
@@ -203,7 +207,9 @@ pub(super) fn next(input: &mut impl Read) -> Result<Option<(u8, Vec<u8>)>, Inval
     }
     let len = u32::from_be_bytes(len) as usize;
     let Some(body) = len.checked_sub(1).filter(|len| *len <= LONGEST) else {
-        return Err(InvalidFrame(format!("a message of {len} bytes")));
+        return Err(InvalidFrame(format!(
+            "a message of {len} bytes, which is too long: another program may have printed it"
+        )));
     };
     let mut kind = [0];
     let mut bytes = Vec::new();

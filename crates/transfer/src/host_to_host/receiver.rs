@@ -63,7 +63,9 @@ pub fn receive(
     };
     let thread = thread::Builder::new().name("messages".to_owned());
     let reading = thread.spawn(move || reader.run(input));
-    reading.map_err(|e| format!("cannot start a thread: {e}"))?;
+    reading.map_err(|e| {
+        format!("the receiving host cannot start a thread: {e}; check its limits (ulimit -u)")
+    })?;
     let job = match next.recv_timeout(BEGIN) {
         Ok(ReceiverEvent::Job(job)) => job,
         Ok(ReceiverEvent::Discard(job)) => {
@@ -133,10 +135,12 @@ fn begin(
         Ok(ReceiverEvent::Listening) => {}
         Ok(ReceiverEvent::Failed(why) | ReceiverEvent::Invalid(why)) => return Err(why),
         Ok(ReceiverEvent::Job(_) | ReceiverEvent::Discard(_)) => {
-            return Err("protocol error: the copy was requested twice".to_owned());
+            return Err(
+                "protocol error: the machine that started the copy requested it twice".to_owned(),
+            );
         }
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            return Err("the source's host did not answer".to_owned());
+            return Err("longhaul on the source's host did not answer".to_owned());
         }
     }
     let link = hosts.connect()?;
@@ -394,8 +398,8 @@ impl SessionConnector for SourceHost<'_> {
         let started = Session::start(link, session);
         let started = started.map_err(|e| {
             wrong(&format!(
-                "this machine cannot start the threads of a connection: {e}; check its limits \
-                 (ulimit -n and -u)"
+                "the receiving host cannot start the threads of a connection: {e}; check its \
+                 limits (ulimit -n and -u)"
             ))
         })?;
         if let Some(required) = &self.required {

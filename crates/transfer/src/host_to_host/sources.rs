@@ -20,7 +20,7 @@ pub fn files_of(sources: &[&[u8]]) -> Result<SourceFiles, &'static str> {
         .map(|path| SplitPath::of(path))
         .collect::<Result<_, _>>()?;
     let Some(first) = split.first() else {
-        return Err("there is no source");
+        return Err("no source is named");
     };
     if split.iter().any(|other| other.absolute != first.absolute) {
         return Err("some sources are absolute paths and others relative ones");
@@ -61,7 +61,7 @@ impl<'a> SplitPath<'a> {
             path => path.strip_prefix(b"~/").unwrap_or(path),
         };
         if path.starts_with(b"~") {
-            return Err("the source is in the home directory of another account");
+            return Err("the source is in the home directory of another account (~NAME)");
         }
         let components = path.split(|b| *b == b'/');
         let plain = |part: &&[u8]| !part.is_empty() && *part != b".";
@@ -74,7 +74,7 @@ impl<'a> SplitPath<'a> {
         };
         let is_pattern = |part: &&[u8]| part.iter().any(|b| b"*?[\\".contains(b));
         if parent.iter().any(is_pattern) {
-            return Err("a directory in the path of a source is a pattern");
+            return Err("a directory in the path of a source has wildcards");
         }
         Ok(Self {
             absolute: path.starts_with(b"/"),

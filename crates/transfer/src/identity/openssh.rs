@@ -49,7 +49,7 @@ impl EncodedKey {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, UnreadableKey> {
         let rest = bytes
             .strip_prefix(MAGIC)
-            .ok_or_else(|| UnreadableKey::damaged("wrong magic bytes"))?;
+            .ok_or_else(|| UnreadableKey::damaged("it does not begin as a key of OpenSSH"))?;
         let mut r = FieldReader::new(rest);
         let cipher = read_cipher(r.string()?)?;
         let kdf = read_kdf(r.string()?, r.string()?)?;
@@ -189,7 +189,7 @@ fn read_private(bytes: &[u8], block: usize) -> Result<PrivateKey, UnreadableKey>
     let padding = r.rest();
     let counts = padding.iter().zip(1..=u8::MAX).all(|(b, n)| *b == n);
     if padding.len() >= block.max(1) || !counts {
-        return Err(UnreadableKey::damaged("wrong padding"));
+        return Err(UnreadableKey::damaged("its end (padding) is wrong"));
     }
     Ok(key)
 }

@@ -140,7 +140,7 @@ impl JournalLocation {
 
     fn read(&self, dir: &PrivateDir, file: File, path: PathBuf) -> io::Result<JournalSearch> {
         let why = if file.metadata()?.len() > LARGEST {
-            "the file is too large for a journal".to_owned()
+            "the file is too large to be a journal".to_owned()
         } else {
             match read_journal(&file)? {
                 Ok(left) if left.state.identity().is_empty() => {

@@ -235,7 +235,10 @@ impl ProbeConnections {
     ) -> Result<ChannelIndex, RequestError> {
         let gone = || "the connection was lost".to_owned();
         let found = self.all.get_mut(connection).ok_or_else(gone)?;
-        let refused = || "the server admits one channel".to_owned();
+        let refused = || {
+            "the server admits only one channel per connection (MaxSessions in its sshd_config)"
+                .to_owned()
+        };
         let id = found.link.open_channel().ok_or_else(refused)?;
         found.channels.push(ProbeChannel::new(id));
         let at = (connection, found.channels.len() - 1);
@@ -514,7 +517,9 @@ impl ProbeConnection {
                     output.ended = Some(how.map(|_| ()));
                 }
             }
-            LinkEvent::Restarted => return Err("the server ended the login".to_owned()),
+            LinkEvent::Restarted => {
+                return Err("the server ended the login before it was complete".to_owned());
+            }
             LinkEvent::Ended(_) | LinkEvent::Message(_) => {}
         }
         Ok(())

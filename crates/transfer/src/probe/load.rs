@@ -176,7 +176,7 @@ impl ProbeConnections {
 
     /// Marks a connection as lost; returns the reason.
     fn give_up(&mut self, connection: usize) -> String {
-        let why = "the data stopped moving".to_owned();
+        let why = "no more data moved over the connection".to_owned();
         if let Some(connection) = self.all.get_mut(connection) {
             connection.lost = Some(why.clone());
         }

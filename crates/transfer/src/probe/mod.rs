@@ -61,7 +61,7 @@ pub struct ProbeTarget {
 /// An open connection of ssh (ControlMaster).
 #[derive(Clone)]
 pub struct OpenConnection {
-    /// Its socket as messages name it.
+    /// Path of the control socket, as messages show it.
     pub name: String,
     /// Opens channels on it. They share one TCP connection.
     pub channels: Arc<dyn ConnectionSource>,

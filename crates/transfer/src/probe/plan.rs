@@ -132,8 +132,15 @@ fn until_cancelled<T: Send + 'static>(
         let _ = done.send(work());
     });
     let session = connect::ConnectStep::Session;
-    spawned
-        .map_err(|e| ConnectError::this_machine(session, format!("cannot start a thread: {e}")))?;
+    spawned.map_err(|e| {
+        ConnectError::this_machine(
+            session,
+            format!(
+                "this machine cannot start a thread for the measurement: {e}; check its limits \
+                 (ulimit -u)"
+            ),
+        )
+    })?;
     loop {
         match result.recv_timeout(Duration::from_millis(50)) {
             Ok(result) => return result,

@@ -352,7 +352,7 @@ impl DirectConnections {
                 let why = match how {
                     Err(why) => why,
                     Ok(_) if answered => {
-                        "longhaul serve --once at the far end has ended".to_owned()
+                        "longhaul at the far end (serve --once) has ended".to_owned()
                     }
                     Ok(_) => "longhaul was not found at the far end, neither on the PATH nor \
                          installed by longhaul bootstrap"

@@ -5,7 +5,7 @@ use schedule::LaneError;
 use super::lane::LaneRole;
 
 /// Reason given when this end closes a stalled lane.
-pub(super) const STALLED: &str = "it stalled while others made progress";
+pub(super) const STALLED: &str = "it made no progress while other connections did";
 
 /// Number of times that the last lane may be replaced after the server closed it, before the
 /// session is given up.

@@ -377,7 +377,7 @@ impl LeaseRenewal {
 fn subject(plan: &PlanFolder, shard: u32) -> String {
     match shard < plan.shards() {
         true => format!("shard {shard}"),
-        false => "giving split files their names".to_owned(),
+        false => "the last step of the plan, which names the split files".to_owned(),
     }
 }
 

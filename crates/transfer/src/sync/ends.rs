@@ -12,6 +12,7 @@ use schedule::{Attributes, ByteRange, EntryKind, Job, JobId, JobKind, LaneEvent,
 
 use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::{kind_of, os_words, timestamps};
+use crate::escape;
 use crate::walk::local_path;
 
 /// Operations in flight at a server.
@@ -263,9 +264,10 @@ fn create_shared(at: &crate::disk::NameInDirectory, size: u64) -> io::Result<()>
     let file = std::fs::File::from(file);
     let meta = file.metadata()?;
     if !meta.is_file() || meta.len() > size {
-        return Err(io::Error::other(
-            "something else has the name of the temporary: remove it",
-        ));
+        let name = escape::os(&at.name);
+        return Err(io::Error::other(format!(
+            "something else has the name of the temporary file, {name}: remove it"
+        )));
     }
     match meta.len() == size {
         true => Ok(()),

@@ -390,7 +390,7 @@ impl ListingTreeBuilder {
             }
             // Another server has taken over.
             None => {
-                let what = "the server does not report the file system of this directory";
+                let what = "the server does not report on which file system this directory lies";
                 self.problem(&at.path, what.to_owned());
                 Some(*id)
             }

@@ -570,7 +570,7 @@ impl SshLink {
     /// Restarts the connection without predictions, because the server refused early data.
     fn restart(&mut self, events: &mut Vec<LinkEvent>, why: &str) -> Result<(), LinkError> {
         info!(
-            "{}: {why}; connecting again without predictions",
+            "{}: {why}; connecting again without sending ahead of the server's answers",
             self.config.name
         );
         self.choose_nothing();

@@ -201,7 +201,7 @@ impl CopyEngine<'_> {
                 if self.far_session().is_none_or(|s| s.far_info().is_none()) => {}
             SumProgramState::Unknown => self.ask_for_program(false),
             SumProgramState::Asking { until, .. } if now >= until => {
-                self.no_program("the far end did not name its checksum program");
+                self.no_program("the shell at the far end did not name a checksum program");
             }
             SumProgramState::Asking { .. } => {}
             SumProgramState::Available(program, _)

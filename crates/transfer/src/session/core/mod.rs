@@ -485,7 +485,7 @@ impl SessionCore {
         let one = self.options.channels == Some(1);
         let alone = self.dispatcher.open_side_lanes(now, one, &self.remote);
         if let Some(lane) = alone {
-            let surprise = "the only channel is needed to list a directory";
+            let surprise = "the only channel (--channels 1) is needed to list a directory";
             self.lane_ended(now, lane, LaneError::Misprediction(surprise));
         }
     }
