@@ -89,8 +89,7 @@ fn compared(before: &BenchResult, now: &BenchResult) -> Exit {
     let changes = compare::compare(before, now);
     if changes.is_empty() {
         return failed(
-            "the two results have no measurement in common: compare results of the same kind of \
-             run",
+            "the two results have no measurement in common: compare two runs with the same flags",
         );
     }
     crate::show(compare::shown(&changes).as_bytes())

@@ -53,10 +53,12 @@ fn parse(text: &str) -> Result<ClientConfig, Vec<ConfigFileError>> {
         let name = value.get_ref();
         match Destination::parse_list(name) {
             _ if nth >= MOST_CANDIDATES => {
-                wrong(format!("via has more than {MOST_CANDIDATES} candidates"));
+                wrong(format!(
+                    "via: more than {MOST_CANDIDATES} hosts: remove some"
+                ));
             }
             Ok(_) if name.len() > MOST_NAME => {
-                wrong(format!("via: a candidate is longer than {MOST_NAME} bytes"))
+                wrong(format!("via: a host name is longer than {MOST_NAME} bytes"))
             }
             Ok(hosts) => config.via.push((name.clone(), hosts)),
             Err(e) => wrong(format!("via: {e}")),

@@ -61,7 +61,7 @@ impl RunningFile {
         }
         state.sessions.insert(report.host.0.clone(), value);
         if let Err(why) = state.write() {
-            tracing::debug!("figures for doctor --watch: {why}");
+            tracing::debug!("longhaul doctor --watch cannot follow this copy: {why}");
             state.failed = true;
         }
     }
@@ -70,7 +70,7 @@ impl RunningFile {
 impl RunningFileState {
     fn write(&mut self) -> io::Result<()> {
         if self.folder.is_none() {
-            let missing = || io::Error::other("no home directory");
+            let missing = || io::Error::other("this user has no home directory");
             let path = UserDir::Runtime.path().ok_or_else(missing)?;
             let folder = PrivateDir::create(&path)?;
             remove_stale(&folder);

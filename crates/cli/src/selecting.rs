@@ -84,7 +84,10 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     };
     read.map_err(failed)?;
     match text.len() as u64 == MOST_READ {
-        true => Err(format!("{}: is longer than 1 GiB", file.display())),
+        true => Err(format!(
+            "{}: the file is longer than 1 GiB, the limit for lists and patterns",
+            file.display()
+        )),
         false => Ok(text),
     }
 }

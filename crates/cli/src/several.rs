@@ -372,7 +372,10 @@ impl SharedCopyState<'_> {
                             if let Some(gate) = &self.gate {
                                 gate.leave();
                             }
-                            failed(&format!("cannot start a thread: {error}"))
+                            failed(&format!(
+                                "this machine cannot start a thread for this host: {error}; check \
+                                 its limits (ulimit -u)"
+                            ))
                         }
                     };
                     HostCopyResult {

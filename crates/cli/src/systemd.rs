@@ -20,7 +20,8 @@ pub(crate) fn only_listener() -> io::Result<Option<TcpListener>> {
         (None, _) => Ok(None),
         (Some(only), None) => Ok(Some(only.into())),
         _ => Err(io::Error::other(
-            "systemd passed several sockets, and only one can be served",
+            "systemd passed several sockets, and only one can be served: leave one ListenStream= \
+             in the .socket unit",
         )),
     }
 }

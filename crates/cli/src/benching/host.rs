@@ -361,7 +361,7 @@ impl<'a> HostBench<'a> {
             .is_some_and(|cipher| *cipher != setting.cipher)
         {
             let why = format!(
-                "the server negotiated {} instead",
+                "the server chose the cipher {} instead",
                 cipher.unwrap_or_default()
             );
             return Err(EarlyStop(why, Exit::SomeFailed));
@@ -372,7 +372,7 @@ impl<'a> HostBench<'a> {
             return Err(EarlyStop(why, Exit::SomeFailed));
         }
         if setting.both_ours && depth(&copied) == ServerMode::Stock {
-            let why = "longhaul at the far end did not serve this run".to_owned();
+            let why = "longhaul at the far end was not used in this run".to_owned();
             return Err(EarlyStop(why, Exit::SomeFailed));
         }
         Ok(BenchRun {

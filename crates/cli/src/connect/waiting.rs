@@ -24,7 +24,9 @@ pub(super) fn wait_for<T: Send + 'static>(
         let _ = done.send(work());
     });
     spawned.map_err(|error| {
-        let why = format!("cannot start a thread to connect: {error}");
+        let why = format!(
+            "this machine cannot start a thread to connect: {error}; check its limits (ulimit -u)"
+        );
         ConnectError::this_machine(ConnectStep::Reach, why)
     })?;
     let too_late = patience.map_or_else(never, after);

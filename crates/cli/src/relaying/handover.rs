@@ -90,7 +90,7 @@ fn is_own(stream: &UnixStream) -> io::Result<()> {
     match other == rustix::process::geteuid() || other.is_root() {
         true => Ok(()),
         false => Err(io::Error::other(
-            "the other process belongs to another user",
+            "the running relay belongs to another user: start this one as the same user",
         )),
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
     if is_empty && !args.accept_new {
         return Err(format!(
             "no key of a peer relay is known: give the fingerprint that the peer logs at its \
-             start as --pair-allow SHA256:... (for the --pair-allow of the peer, ours is {})",
+             start as --pair-allow SHA256:... (the peer's --pair-allow needs this relay's, {})",
             facing.fingerprint()
         ));
     }
@@ -73,7 +73,12 @@ fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String>
     let file = file.ok_or("cannot find the home directory for a key: use --pair-key FILE")?;
     if !file.exists() {
         let made = serve::sshd::keep_new(&file, new_key()?.as_bytes());
-        made.map_err(|e| format!("{}: cannot create a key: {e}", file.display()))?;
+        made.map_err(|e| {
+            format!(
+                "{}: cannot create a key for this relay: {e}; use --pair-key for another file",
+                file.display()
+            )
+        })?;
     }
     let wrong = |e: io::Error| format!("{}: {e}", file.display());
     let mode = fs::metadata(&file).map_err(wrong)?.permissions().mode();

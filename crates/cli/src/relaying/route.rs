@@ -156,7 +156,12 @@ impl RelayRoute {
         let route = self.clone();
         let thread = thread::Builder::new().name("route".to_owned());
         let started = thread.spawn(move || route.keep(&carrier, chain));
-        started.map_err(|e| format!("cannot start a thread for the route: {e}"))?;
+        started.map_err(|e| {
+            format!(
+                "this machine cannot start the thread that watches the hosts: {e}; check its \
+                 limits (ulimit -u)"
+            )
+        })?;
         Ok(())
     }
 
@@ -164,7 +169,7 @@ impl RelayRoute {
         let mut pause = ReconnectBackoff::new();
         loop {
             let why = chain.follow();
-            warn!("{why}; restarting it");
+            warn!("{why}; starting the relays on the hosts again");
             carrier.lead_to(None);
             drop(chain);
             chain = loop {
@@ -249,7 +254,9 @@ impl RelayRoute {
         carrier: &Arc<StripeTunnel>,
     ) -> Result<RelayChain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
-        let half = halves.first().ok_or("no peer relay was started")?;
+        let half = halves
+            .first()
+            .ok_or("internal error: no relay was started on a host")?;
         let mut known = KnownPeers::default();
         known.add(&half.key)?;
         let mut facing = PeerConfig::new(key.as_bytes(), known)?;
@@ -271,16 +278,17 @@ impl RelayRoute {
             }
             (_, None) if nth == 0 => Err(match self.ports {
                 None => {
-                    "the relay on that host could not listen on any port (--port-range names those \
-                     to try)"
+                    "longhaul there cannot listen at the address by which its sshd was reached, \
+                     perhaps because of address translation"
                         .to_owned()
                 }
-                Some((a, b)) => format!("none of the ports {a} to {b} is free on that host"),
+                Some((a, b)) => format!(
+                    "none of the ports {a} to {b} (--port-range) is free there: widen the range"
+                ),
             }),
-            _ if nth > 0 => Err("the host is reached through other hosts".to_owned()),
+            _ if nth > 0 => Err("it is reached through the hosts before it in --via".to_owned()),
             _ => Err(
-                "the host's address is unknown, because ssh_config has ProxyJump or ProxyCommand \
-                 for it"
+                "its address is unknown, because ssh_config has ProxyJump or ProxyCommand for it"
                     .to_owned(),
             ),
         };
@@ -365,7 +373,7 @@ impl RelayChain {
                 Ok(why) => return why,
                 Err(RecvTimeoutError::Timeout) => say_alive(&self.halves),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return "the relays on the hosts have ended".to_owned();
+                    return "the relays that were started on the hosts have ended".to_owned();
                 }
             }
         }

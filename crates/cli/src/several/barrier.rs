@@ -136,7 +136,7 @@ impl SourceNamesBarrierState {
     fn admit_late(&mut self, sources: &[NamedSource], are_one: AreOne<'_>) -> Option<ItemFailure> {
         let admitted = self.sources.len();
         self.sources.extend_from_slice(sources);
-        let result = "this host was late, and nothing of it was copied";
+        let result = "this host answered after the copy had begun, and nothing of it was copied";
         let refused = clashes(&self.sources, result, are_one);
         if refused.is_some() {
             self.sources.truncate(admitted);

@@ -33,7 +33,7 @@ const MEET: Duration = Duration::from_secs(10);
 /// # Errors
 /// The reason for the failure, which the starter has received too.
 pub(in super::super) fn run() -> Result<(), String> {
-    let wrong = |e: io::Error| format!("cannot start the relay of a pair: {e}");
+    let wrong = |e: io::Error| format!("cannot start the relay on this host: {e}");
     // The key exists in memory only.
     hide_memory().map_err(wrong)?;
     let (mut ear, voice) =
@@ -121,7 +121,7 @@ fn start(begin: &StartedRelayConfig, key: &[u8]) -> Result<StripeListener, Strin
             Ok(relays) => {
                 let at = relays.listening().first().and_then(|at| at.parse().ok());
                 return Ok(StripeListener {
-                    at: at.ok_or("the relay does not listen on TCP")?,
+                    at: at.ok_or("internal error: the relay does not listen on TCP")?,
                     _relays: relays,
                     reachable,
                 });
@@ -174,7 +174,8 @@ fn meet(facing: &PeerConfig, target: &TargetSpec) -> Result<(), String> {
         }
         place => place.addresses().unwrap_or_default(),
     };
-    let mut why = format!("no address was found for {target}");
+    let mut why =
+        format!("no address was found for {target} on that host: check DNS and /etc/hosts there");
     for at in addresses {
         match facing.meet(at, MEET) {
             Ok(()) => return Ok(()),

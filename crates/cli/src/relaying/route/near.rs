@@ -88,7 +88,11 @@ impl RemoteRelay {
             ),
             _ => {
                 let words = self.command.last_words();
-                let words = if words.is_empty() { "it ended" } else { &words };
+                let words = if words.is_empty() {
+                    "it ended without a message"
+                } else {
+                    &words
+                };
                 format!(
                     "{name}: cannot start a relay there (is its longhaul older than this one?): \
                      {words}"
@@ -111,9 +115,9 @@ impl RemoteRelay {
             Ok(RelayControlMessage::Failed(why)) => {
                 Err(format!("{name}: {}", escape::text(why.as_bytes())))
             }
-            Err(ControlReadError::TimedOut) => {
-                Err(format!("{name}: the relay there does not answer"))
-            }
+            Err(ControlReadError::TimedOut) => Err(format!(
+                "{name}: the relay there does not answer over the ssh connection"
+            )),
             _ => {
                 let words = self.command.last_words();
                 Err(format!("{name}: the relay there has ended: {words}"))
@@ -144,10 +148,12 @@ impl RemoteRelay {
                     }
                     Ok(RelayControlMessage::Keepalive) => {}
                     Ok(_) | Err(ControlReadError::Invalid(_)) => {
-                        break "the relay there sent an unknown message".to_owned();
+                        break "the relay there sent an unknown message: use the same version of \
+                               longhaul on both"
+                            .to_owned();
                     }
                     Err(ControlReadError::TimedOut) => {
-                        break format!("no message arrived for {} s", SILENT.as_secs());
+                        break format!("no message has arrived for {} s", SILENT.as_secs());
                     }
                     Err(ControlReadError::Closed) => break command.last_words(),
                 }

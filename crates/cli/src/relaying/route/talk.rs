@@ -125,7 +125,9 @@ impl ControlChannelMux {
         {
             let mut legs = self.legs();
             if legs.len() >= MOST_LEGS || legs.contains_key(&leg) {
-                return Err(io::Error::other("too many stripes over the ssh connection"));
+                return Err(io::Error::other(
+                    "too many TCP connections (stripes) over the ssh connection: lower --stripes",
+                ));
             }
             legs.insert(leg, Arc::clone(&stream));
         }

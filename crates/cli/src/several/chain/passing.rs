@@ -48,7 +48,10 @@ impl HostChain<'_> {
         };
         if let Err(why) = discarded() {
             let name = &self.links[number].name;
-            tracing::debug!("{name}: cannot remove the part from another host: {why}");
+            tracing::debug!(
+                "{name}: cannot remove the incomplete file that another host sent: {why}; remove \
+                 it by hand"
+            );
         }
     }
 
@@ -77,10 +80,10 @@ impl HostChain<'_> {
                     return not("interrupted");
                 }
                 if host.failed {
-                    return not("the host before it failed");
+                    return not("the host that should pass the files on to it failed");
                 }
                 if host.silent {
-                    return not("the host before it cannot pass files on");
+                    return not("the host that should pass the files on to it cannot do so");
                 }
                 if host.ready || host.over {
                     break;
@@ -117,7 +120,7 @@ impl HostChain<'_> {
             HostCopyOutcome::Done(summary) => {
                 let failure = summary.failures.first();
                 let why = failure.map_or_else(
-                    || "the host before it failed".to_owned(),
+                    || "the host that should pass the files on to it failed".to_owned(),
                     |failure| format!("{}: {}", failure.path, failure.reason),
                 );
                 ChainCopyOutcome::Failed(why, MissingLonghaul::default())
