@@ -59,16 +59,25 @@ pub fn measure(target: &DetourTarget, candidates: &[Vec<Destination>]) -> Detour
     let facts = facts.lock().unwrap_or_else(PoisonError::into_inner).take();
     let links = candidate_links(target, candidates, facts.as_ref());
     let direct = link.and_then(|link| figures(target, link));
-    debug!("--via auto: direct: {direct:?}");
+    debug!("--via auto: direct: {}", shown(&direct));
     let candidates = links.into_iter().zip(candidates).map(|(link, through)| {
         let way = link.and_then(|link| figures(target, link));
-        debug!("--via auto: {through:?}: {way:?}");
+        let hosts: Vec<_> = through.iter().map(ToString::to_string).collect();
+        debug!("--via auto: through {}: {}", hosts.join(", "), shown(&way));
         way
     });
     DetourMeasurement {
         direct,
         candidates: candidates.collect(),
         facts,
+    }
+}
+
+/// Describes the figures of a way, or says why there are none.
+fn shown(way: &RouteResult) -> String {
+    match way {
+        Ok(figures) => figures.to_string(),
+        Err(why) => why.clone(),
     }
 }
 

@@ -10,6 +10,7 @@ mod measure;
 #[cfg(test)]
 mod model_tests;
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,17 @@ impl RouteFigures {
     /// Round trip of a request to the host.
     pub fn rtt(&self) -> Duration {
         Duration::from_micros(self.rtt_us.into())
+    }
+}
+
+impl fmt::Display for RouteFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rtt, rate) = (f64::from(self.rtt_us) / 1e3, self.rate as f64 / 1e6);
+        write!(f, "{rtt:.1} ms, {rate:.1} MB/s over one connection")?;
+        match self.grows {
+            true => f.write_str(", still growing"),
+            false => Ok(()),
+        }
     }
 }
 
