@@ -36,7 +36,7 @@ pub(super) const SYMLINK: &str = "a symlink is in the way and is not followed: r
      target, or use --keep-dirlinks";
 
 /// Creates a directory that can be filled. Returns true if it did not exist. An existing symlink to
-/// a directory is accepted if the user named it, or if `follow` is set.
+/// a directory is accepted if `follow` is set.
 pub(super) fn make_directory(
     directories: &OpenDirectoryCache,
     path: &LocalPath,
@@ -48,6 +48,16 @@ pub(super) fn make_directory(
         let named = path.named_part();
         return match directories.make_named(named, mode) {
             Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && !follow => {
+                match directories.adopt_named(named) {
+                    Ok(()) => Ok(false),
+                    Err(e) => match fs::symlink_metadata(named) {
+                        Ok(meta) if meta.is_symlink() => Err(SYMLINK.to_owned()),
+                        Ok(meta) if meta.is_file() => Err(IN_THE_WAY.to_owned()),
+                        _ => Err(os_words(&e)),
+                    },
+                }
+            }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(named) {
                 Ok(meta) if meta.is_dir() => Ok(false),
                 Ok(_) => Err(IN_THE_WAY.to_owned()),

@@ -12,7 +12,7 @@ pub(super) struct NamedTarget<'a> {
     options: &'a CopyOptions,
     /// Path as the user named it.
     path: Vec<u8>,
-    /// Nothing existed at the path of a remote target, and one source goes there.
+    /// Nothing existed at the path, and one source goes there.
     is_missing: bool,
 }
 

@@ -394,6 +394,8 @@ impl CopyEngine<'_> {
             self.fail(None, name, what);
             return None;
         }
+        let is_missing = there.is_err() && !self.local().exists(&local_path(&bytes));
+        self.named.set_missing(is_missing && !many);
         Some(ResolvedTarget {
             is_file: there.is_ok() && !is_dir,
             onto: if is_dir {

@@ -272,8 +272,12 @@ impl CopyEngine<'_> {
         }
         // A symlink made by this run was chosen by the source (CVE-2019-6111).
         let target = dir.target.clone();
-        let follow = self.options.keep_dirlinks && !self.links.has_made(&target);
         let path = self.named.local_path(&target);
+        let follow = match path.is_named() {
+            // A symlink that was there is what the user named.
+            true => !self.named.was_missing(&target),
+            false => self.options.keep_dirlinks && !self.links.has_made(&target),
+        };
         let made = self.local().make_directory(&path, mode, follow);
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
             return;

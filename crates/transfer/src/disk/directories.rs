@@ -367,6 +367,21 @@ impl OpenDirectoryCache {
         Ok(())
     }
 
+    /// Opens the directory that the user named, and that somebody else has made since it was seen to
+    /// be missing. A symlink in its place was not there for the user to name.
+    ///
+    /// # Errors
+    /// ENOTDIR for a symlink or a file.
+    pub(crate) fn adopt_named(&self, path: &Path) -> io::Result<()> {
+        if self.state().named.iter().any(|(at, _)| at == path) {
+            return Ok(());
+        }
+        let at = self.locate_named(path)?;
+        let there = Arc::new(OpenDirectory::open(|flags| at.open(flags, 0))?);
+        self.state().named.push((path.to_path_buf(), there));
+        Ok(())
+    }
+
     /// Stats `path`; `None` if it does not exist. A symlink is followed only if the user named it.
     pub(crate) fn look(&self, path: &LocalPath) -> io::Result<Option<Stat>> {
         if !path.is_named() {

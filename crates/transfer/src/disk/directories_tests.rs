@@ -199,6 +199,14 @@ fn a_target_that_was_made_is_the_one_that_is_written_to() -> Result {
     write(&directories, &LocalPath::beneath(&new, "f", false))?;
     assert!(aside.join("f").exists());
     assert_eq!(fs::read_dir(dir.path().join("outside"))?.count(), 1);
+    // One that was missing, and that somebody else has made, is used unless it is a symlink.
+    let directories = OpenDirectoryCache::default();
+    let swapped = directories.adopt_named(&new).err();
+    assert_eq!(
+        swapped.map(|e| e.kind()),
+        Some(std::io::ErrorKind::NotADirectory)
+    );
+    directories.adopt_named(&aside)?;
     // An existing directory was named by the user and is used.
     let there = directories.make_named(Path::new("."), 0o700).err();
     assert_eq!(there.map(|e| e.kind()), Some(io::ErrorKind::AlreadyExists));
