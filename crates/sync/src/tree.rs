@@ -90,6 +90,8 @@ pub struct EntryTree {
     protected: Vec<bool>,
     /// Names by which the end knows entries that have another name in this tree.
     own_names: BTreeMap<NodeId, Box<[u8]>>,
+    /// Memory that entries and names may take, in bytes.
+    most_bytes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -113,6 +115,11 @@ impl EntryTree {
 
     /// Returns a tree with a root and no entries.
     pub fn new() -> Self {
+        Self::with_limit(usize::MAX)
+    }
+
+    /// Returns a tree with a root and no entries, whose entries and names take at most `most_bytes`.
+    pub fn with_limit(most_bytes: usize) -> Self {
         let root = TreeNode {
             parent: Self::ROOT,
             name: 0..0,
@@ -123,12 +130,18 @@ impl EntryTree {
             names: Vec::new(),
             protected: vec![false],
             own_names: BTreeMap::new(),
+            most_bytes,
         }
     }
 
     /// Adds an entry of the directory `parent`. Returns `None` if the tree is full
-    /// ([`EntryTree::MOST`]).
+    /// ([`EntryTree::MOST`], [`EntryTree::with_limit`]).
     pub fn add(&mut self, parent: NodeId, name: &[u8], entry: TreeEntry) -> Option<NodeId> {
+        let nodes = (self.nodes.len() + 1).saturating_mul(size_of::<TreeNode>());
+        let names = self.names.len() + name.len();
+        if nodes.saturating_add(names) > self.most_bytes {
+            return None;
+        }
         let id = NodeId(u32::try_from(self.nodes.len()).ok()?);
         let start = u32::try_from(self.names.len()).ok()?;
         let end = u32::try_from(self.names.len() + name.len()).ok()?;
@@ -431,6 +444,20 @@ mod tests {
         };
         assert_eq!(paths(EntryTree::ROOT), ["a", "d"]);
         assert_eq!(paths(dir), ["d/b", "d/z"]);
+    }
+
+    /// Bug: a server with long names and directories without end took all memory.
+    #[test]
+    fn a_tree_takes_no_more_memory_than_its_limit() {
+        let most = 1 << 20;
+        let mut tree = EntryTree::with_limit(most);
+        let name = [b'x'; 255];
+        let file = || TreeEntry::new(TreeEntryKind::File);
+        let added = (0..most).take_while(|_| tree.add(EntryTree::ROOT, &name, file()).is_some());
+        let added = added.count();
+        assert!(added * 255 < most && (added + 2) * (255 + size_of::<TreeNode>()) > most);
+        // A shorter name may still fit.
+        assert_eq!(tree.add(EntryTree::ROOT, &name, file()), None);
     }
 
     #[test]

@@ -332,7 +332,7 @@ impl ListingTreeBuilder {
         Self {
             end,
             root,
-            tree: EntryTree::new(),
+            tree: EntryTree::with_limit(most_tree_bytes()),
             dirs: BTreeMap::new(),
             filter,
             problems: Vec::new(),
@@ -581,6 +581,20 @@ impl ListingTreeBuilder {
 /// Returns true if a problem means that entries may be missing from the listing.
 pub(crate) fn hides_entries(what: &str) -> bool {
     what != NOT_REGULAR
+}
+
+/// Memory for the entries and names of one end: a quarter of this machine's, since a server may list
+/// names without end.
+fn most_tree_bytes() -> usize {
+    #[cfg(target_os = "linux")]
+    {
+        let memory = rustix::system::sysinfo();
+        let unit = u64::from(memory.mem_unit).max(1);
+        let bytes = memory.totalram.saturating_mul(unit);
+        usize::try_from(bytes / 4).unwrap_or(usize::MAX)
+    }
+    #[cfg(not(target_os = "linux"))]
+    usize::MAX
 }
 
 #[cfg(test)]
