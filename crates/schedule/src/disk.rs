@@ -195,6 +195,8 @@ pub enum DiskRequest {
     Leave {
         /// Job that the operation belongs to.
         job: JobId,
+        /// Make the data durable before (fsync).
+        fsync: bool,
     },
     /// Writes `pieces` consecutively, starting at `offset`.
     Write {
@@ -449,7 +451,7 @@ impl DiskRequest {
             | Self::CloseSource { job }
             | Self::CreateTarget { job, .. }
             | Self::SyncTarget { job }
-            | Self::Leave { job }
+            | Self::Leave { job, .. }
             | Self::Write { job, .. }
             | Self::FinishTarget { job, .. }
             | Self::StoreTarget { job, .. }

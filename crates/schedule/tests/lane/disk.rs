@@ -524,7 +524,7 @@ impl Disk {
                 self.finished(job)
             }
             DiskRequest::SyncTarget { job } => DiskReply::Synced { job, mtime: 0 },
-            DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
+            DiskRequest::Discard { job } | DiskRequest::Leave { job, .. } => {
                 self.joined.remove(&job);
                 self.targets.remove(&job);
                 DiskReply::Released { job }

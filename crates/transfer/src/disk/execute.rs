@@ -42,7 +42,7 @@ pub(super) fn execute_on_files(
         | DiskRequest::StoreTarget { .. } => execution.open(request),
         DiskRequest::Leave { .. }
         | DiskRequest::Discard { .. }
-        | DiskRequest::CloseSource { .. } => Ok(execution.release(&request, file)),
+        | DiskRequest::CloseSource { .. } => execution.release(&request, file),
         request => match file {
             Some(JobFile::Source(source)) => execution.use_source(request, &source),
             Some(JobFile::Target(target)) => execution.use_target(request, target),
@@ -379,13 +379,14 @@ impl RequestExecution<'_> {
     }
 
     /// Executes a request that ends the job's use of `file`.
-    fn release(
-        &self,
-        request: &DiskRequest,
-        file: Option<JobFile>,
-    ) -> (DiskReply, Option<JobFile>) {
+    fn release(&self, request: &DiskRequest, file: Option<JobFile>) -> ExecuteResult {
         match (request, file) {
-            (DiskRequest::Leave { .. }, Some(JobFile::Target(target))) => target.leave(),
+            (DiskRequest::Leave { fsync, .. }, Some(JobFile::Target(target))) => {
+                target.leave();
+                if *fsync {
+                    target.sync()?;
+                }
+            }
             // A joined part does not hold the last reference and must not remove the file.
             (DiskRequest::Discard { .. }, Some(JobFile::Target(target))) => {
                 if let Some(target) = Arc::into_inner(target) {
@@ -394,7 +395,7 @@ impl RequestExecution<'_> {
             }
             _ => {}
         }
-        (DiskReply::Released { job: self.job }, None)
+        Ok((DiskReply::Released { job: self.job }, None))
     }
 }
 

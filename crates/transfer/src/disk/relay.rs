@@ -176,7 +176,7 @@ impl HostToHostBuffer {
                 shared.reply(DiskReply::Finished { job, stored });
             }
             DiskRequest::SyncTarget { job } => shared.reply(DiskReply::Synced { job, mtime: 0 }),
-            DiskRequest::Discard { job } | DiskRequest::Leave { job } => {
+            DiskRequest::Discard { job } | DiskRequest::Leave { job, .. } => {
                 // The request may come from the reader or the writer; both end the relay.
                 state.broken.get_or_insert_with(|| remote(OTHER_FAILED));
                 state.abandon();

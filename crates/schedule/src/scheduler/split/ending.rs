@@ -53,7 +53,9 @@ impl SplitFiles {
             return;
         };
         if let Some(SharedTemp::Range(..)) = file.shared() {
-            board.ask_disk(DiskRequest::Leave { job: id });
+            // The shard counts as complete whatever happens to this machine later.
+            let fsync = true;
+            board.ask_disk(DiskRequest::Leave { job: id, fsync });
             return;
         }
         let options = file.options();
@@ -266,7 +268,10 @@ impl SplitFiles {
         {
             let request = match file.is_put() {
                 true => DiskRequest::CloseSource { job: id },
-                false if file.stays(board.is_leaving()) => DiskRequest::Leave { job: id },
+                false if file.stays(board.is_leaving()) => DiskRequest::Leave {
+                    job: id,
+                    fsync: false,
+                },
                 false => DiskRequest::Discard { job: id },
             };
             board.ask_disk(request);
@@ -278,7 +283,9 @@ impl SplitFiles {
         let job = file.job.id;
         board.ask_disk(match file.is_put() {
             true => DiskRequest::CloseSource { job },
-            false if board.is_leaving() && file.is_kept() => DiskRequest::Leave { job },
+            false if board.is_leaving() && file.is_kept() => {
+                DiskRequest::Leave { job, fsync: false }
+            }
             false => DiskRequest::Discard { job },
         });
     }
