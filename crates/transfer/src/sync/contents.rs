@@ -65,7 +65,8 @@ enum SumSource {
     Ranges,
     /// An account of the remote end runs a program.
     Program(ChecksumProgram),
-    Nothing,
+    /// None, for this reason.
+    Nothing(&'static str),
 }
 
 /// Compares contents by the methods that both ends support, which are determined once per run.
@@ -77,7 +78,7 @@ pub(crate) struct ContentComparison {
 impl ContentComparison {
     /// Returns true if an end can compute checksums for the other one.
     pub(crate) async fn is_possible(&mut self, run: &mut PlannedCopy<'_>) -> bool {
-        !matches!(self.source(run).await, SumSource::Nothing)
+        !matches!(self.source(run).await, SumSource::Nothing(_))
     }
 
     async fn source(&mut self, run: &mut PlannedCopy<'_>) -> SumSource {
@@ -87,8 +88,8 @@ impl ContentComparison {
         let sums = match has_sums(run) {
             true => SumSource::Ranges,
             false => match ChecksumProgram::find(run).await {
-                Some(program) => SumSource::Program(program),
-                None => SumSource::Nothing,
+                Ok(program) => SumSource::Program(program),
+                Err(why) => SumSource::Nothing(why),
             },
         };
         self.sums = Some(sums);
@@ -105,12 +106,11 @@ impl ContentComparison {
         match self.source(run).await {
             SumSource::Ranges => by_ranges(run, operations, files).await,
             SumSource::Program(program) => by_program(run, program, files).await,
-            SumSource::Nothing => {
+            SumSource::Nothing(why) => {
                 let end = match run.is_local(PlannedCopySide::Source) {
                     true => PlannedCopySide::Target,
                     false => PlannedCopySide::Source,
                 };
-                let why = "its host has no longhaul, and the account runs no checksum program";
                 vec![ContentVerdict::Unknown(end, why.to_owned()); files.len()]
             }
         }

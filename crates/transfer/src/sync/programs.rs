@@ -21,8 +21,12 @@ const RSYNC: u64 = 1 << 50;
 /// Names sent to one command, and their bytes.
 const NAMES: usize = 20_000;
 const NAME_BYTES: usize = 2 << 20;
-/// Time for an account's shell to start and to find a program.
-const LONGEST_FIND: Duration = Duration::from_secs(15);
+/// Time for an account's shell to start and to find a program. On a machine with ten busy processes
+/// for each core, 15 s were not enough once.
+const LONGEST_FIND: Duration = Duration::from_secs(60);
+const NO_PROGRAM: &str = "its host has no longhaul, and the account runs no checksum program";
+const NO_ANSWER: &str = "its host has no longhaul, and the account's shell found no checksum program \
+     within 60 s: try again";
 /// Time for a command to compute checksums, besides that for the bytes.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// Minimum rate of a command in bytes per second, as in `--verify`.
@@ -48,16 +52,18 @@ pub(super) struct ChecksumProgram {
 }
 
 impl ChecksumProgram {
-    /// Finds a program at the remote end of a sync with a local one; `None` if the account runs no
-    /// commands, or has no such program.
-    pub(super) async fn find(run: &mut PlannedCopy<'_>) -> Option<Self> {
+    /// Finds a program at the remote end of a sync with a local one.
+    ///
+    /// # Errors
+    /// The account runs no commands, has no such program, or does not answer.
+    pub(super) async fn find(run: &mut PlannedCopy<'_>) -> Result<Self, &'static str> {
         let end = match (
             run.is_local(PlannedCopySide::Source),
             run.is_local(PlannedCopySide::Target),
         ) {
             (true, false) => PlannedCopySide::Target,
             (false, true) => PlannedCopySide::Source,
-            _ => return None,
+            _ => return Err("both ends are remote, and one of their hosts has no longhaul"),
         };
         let command = RunningSyncCommand::start(run, end, FIRST, program_command());
         command.send(run, program_script().into_bytes());
@@ -74,16 +80,19 @@ impl ChecksumProgram {
                 Ok(Some(ProgramAnswer::Program(program))) => {
                     command.stop(run);
                     tracing::info!("the far end computes checksums with {}", program.name);
-                    return Some(Self { end, program });
+                    return Ok(Self { end, program });
                 }
                 Ok(Some(_)) | Err(_) => {
                     command.stop(run);
-                    return None;
+                    return Err(NO_PROGRAM);
                 }
             }
         }
         command.stop(run);
-        None
+        match command.is_late(run) {
+            true => Err(NO_ANSWER),
+            false => Err(NO_PROGRAM),
+        }
     }
 
     /// The end at which the program runs.
@@ -281,11 +290,14 @@ impl RunningSyncCommand {
         run.command(self.end, self.id, RemoteCommandStep::Stop);
     }
 
+    fn is_late(&self, run: &PlannedCopy<'_>) -> bool {
+        self.until.is_some_and(|until| run.now() >= until)
+    }
+
     /// Waits for the next bytes of its output; `None` at the end, or if the run ends.
     async fn output(&self, run: &mut PlannedCopy<'_>) -> Option<Vec<u8>> {
         loop {
-            let late = self.until.is_some_and(|until| run.now() >= until);
-            if late || run.stopped() {
+            if self.is_late(run) || run.stopped() {
                 return None;
             }
             match run.next_event(self.end) {

@@ -100,8 +100,9 @@ pub(super) const ROWS: &[Flag<PlanArgs>] = &[
         FlagGroup::Shards,
         ("checksum", FlagValueKind::Nothing),
         "With verify: compare the contents by checksum",
-        "With verify: compare the contents of all files with their sources by checksum. Hosts need \
-         a longhaul for that. Without this flag, types, sizes and modification times are compared.",
+        "With verify: compare the contents of all files with their sources by checksum. A \
+         host needs a longhaul or a program such as sha256sum for that. Without this flag, types, \
+         sizes and modification times are compared.",
         |args, _| {
             args.checksum = true;
             Ok(())
