@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_tests::Scene;
@@ -12,6 +13,8 @@ use testkit::{Outcome, PeerKind, Running, Seed};
 use super::shards::{Slow, begun, kill, operand, plan, set_time, status, worker};
 
 const LARGE: usize = 24 << 20;
+/// Failure of a worker that finds no temporary where there was one.
+const MISSING: &str = "the temporary that the shards of this file write is missing";
 
 fn make(scene: &Scene, source: &str, target: &str, shards: &str) -> Outcome {
     let run = plan(scene)
@@ -151,9 +154,8 @@ fn a_second_worker_leaves_a_running_range_alone() {
     is_whole(scene);
 }
 
-/// Ranges of two versions of a file would make a file that never existed.
-#[test]
-fn a_changed_source_is_refused_and_its_temporary_removed() {
+/// Plans three shards with a range each, in both directions, and copies the first one.
+fn after_the_first_of_three(then: impl Fn(&Scene)) {
     for (source, target) in [("from", "peer:to"), ("peer:from", "to")] {
         let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
             return;
@@ -161,15 +163,27 @@ fn a_changed_source_is_refused_and_its_temporary_removed() {
         tree(&scene, LARGE);
         make(&scene, source, target, "3").expect_code(0);
         worker(&scene, 0).run().expect_code(0);
-        worker(&scene, 2).run().expect_code(0);
+        then(&scene);
+    }
+}
+
+/// Ranges of two versions of a file would make a file that never existed.
+#[test]
+fn a_changed_source_is_refused_and_its_temporary_removed() {
+    after_the_first_of_three(|scene| {
+        worker(scene, 2).run().expect_code(0);
         set_time(&scene.path("from/folder/large"), 1_200_000_000);
-        let changed = worker(&scene, 1).run().expect_code(65);
+        let changed = worker(scene, 1).run().expect_code(65);
         changed.expect_err(&[
             "from/folder/large: changed since the plan was made (it was modified)",
             "make a new plan",
         ]);
-        assert_eq!(beside(&scene), [""; 0]);
-    }
+        assert_eq!(beside(scene), [""; 0]);
+        // Bug: a new temporary lacked the ranges of the complete shards, and got the name.
+        set_time(&scene.path("from/folder/large"), 1_100_000_000);
+        worker(scene, 1).run().expect_code(1).expect_err(&[MISSING]);
+        assert_eq!(beside(scene), [""; 0]);
+    });
 }
 
 /// A file that changes after its ranges were written gets no name either.
@@ -240,22 +254,112 @@ fn a_killed_naming_is_repeated() {
     is_whole(scene);
 }
 
-/// Something else under the name of the temporary is neither followed nor replaced.
+/// Bug: a worker made a temporary again that had been removed, and the ranges of complete shards
+/// were zeros in the named file.
 #[test]
-fn a_symlink_at_the_temporary_is_not_followed() {
-    for (source, target) in [("from", "peer:to"), ("peer:from", "to")] {
-        let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
-            return;
-        };
-        tree(&scene, LARGE);
-        make(&scene, source, target, "2").expect_code(0);
-        worker(&scene, 0).run().expect_code(0);
-        let temporary = scene.path("to/folder").join(beside(&scene).remove(0));
-        fs::remove_file(&temporary).expect("our file");
-        write_file(&scene.path("precious"), b"precious");
-        symlink(scene.path("precious"), &temporary).expect("a symlink of our own");
-        worker(&scene, 1).run().expect_code(1);
+fn a_removed_temporary_is_not_made_again_without_the_ranges_of_complete_shards() {
+    after_the_first_of_three(|scene| {
+        let temporary = beside(scene).remove(0);
+        fs::remove_file(scene.path("to/folder").join(temporary)).expect("our file");
+        for shard in [1, 2] {
+            let refused = worker(scene, shard).run().expect_code(1);
+            refused.expect_err(&[MISSING]);
+        }
+        assert_eq!(beside(scene), [""; 0]);
+    });
+}
+
+/// Bug: a worker whose machine lacked the source removed the temporary that other workers had
+/// filled.
+#[test]
+fn a_source_that_is_missing_for_a_while_costs_no_ranges() {
+    after_the_first_of_three(|scene| {
+        let temporary = beside(scene);
+        let root = fs::File::open(scene.path("from")).expect("our folder");
+        let time = root.metadata().and_then(|meta| meta.modified());
+        fs::rename(scene.path("from/folder"), scene.path("elsewhere")).expect("our folder");
+        worker(scene, 1).run().expect_code(65);
+        assert_eq!(beside(scene), temporary);
+        let status = status(scene);
+        let file = &status["unfinished_files"][0];
+        assert_eq!(file["path"], "folder/large", "{status}");
+        assert_eq!(
+            file["missing_shards"],
+            serde_json::json!([1, 2]),
+            "{status}"
+        );
+        fs::rename(scene.path("elsewhere"), scene.path("from/folder")).expect("our folder");
+        root.set_modified(time.expect("a time"))
+            .expect("our folder");
+        for shard in [1, 2] {
+            worker(scene, shard).run().expect_code(0);
+        }
+        is_whole(scene);
+    });
+}
+
+/// Two plans of one tree and one target have the same contents.
+#[test]
+fn two_plans_of_one_tree_do_not_write_one_temporary() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    tree(&scene, LARGE);
+    make(&scene, "from", "peer:to", "2").expect_code(0);
+    worker(&scene, 0).run().expect_code(0);
+    fs::rename(scene.path("plan"), scene.path("other")).expect("our folder");
+    make(&scene, "from", "peer:to", "2").expect_code(0);
+    worker(&scene, 1).run().expect_code(0);
+    assert_eq!(beside(&scene).len(), 2);
+    worker(&scene, 0).run().expect_code(0);
+    let status = status(&scene);
+    assert_eq!(status["sealed"], true, "{status}");
+    let [from, to] = ["from", "to"].map(|root| scene.path(root).join("folder/large"));
+    assert!(fs::read(from).expect("our file") == fs::read(to).expect("the copy"));
+}
+
+/// A second name of the user's own file in place of the temporary.
+#[test]
+fn a_hard_link_at_the_temporary_is_not_written() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    tree(&scene, LARGE);
+    make(&scene, "peer:from", "to", "2").expect_code(0);
+    worker(&scene, 0).run().expect_code(0);
+    let temporary = scene.path("to/folder").join(beside(&scene).remove(0));
+    fs::remove_file(&temporary).expect("our file");
+    write_file(&scene.path("precious"), b"precious");
+    fs::hard_link(scene.path("precious"), &temporary).expect("a link of our own");
+    is_refused_twice(&scene);
+}
+
+/// Runs a worker that must not write `precious`, after and before a worker has noted that the
+/// temporary was created.
+fn is_refused_twice(scene: &Scene) {
+    for noted in [true, false] {
+        if !noted {
+            let entries = fs::read_dir(scene.path("plan")).expect("our folder");
+            let names = entries.flatten().map(|entry| entry.path());
+            let is_note = |path: &PathBuf| path.to_string_lossy().contains(".temporary-");
+            let notes: Vec<PathBuf> = names.filter(is_note).collect();
+            assert_eq!(notes.len(), 1, "{notes:?}");
+            fs::remove_file(&notes[0]).expect("our file");
+        }
+        worker(scene, 1).run().expect_code(1);
         let precious = fs::read(scene.path("precious")).expect("our file");
         assert_eq!(precious, b"precious");
     }
+}
+
+/// Something else under the name of the temporary is neither followed nor replaced.
+#[test]
+fn a_symlink_at_the_temporary_is_not_followed() {
+    after_the_first_of_three(|scene| {
+        let temporary = scene.path("to/folder").join(beside(scene).remove(0));
+        fs::remove_file(&temporary).expect("our file");
+        write_file(&scene.path("precious"), b"precious");
+        symlink(scene.path("precious"), &temporary).expect("a symlink of our own");
+        is_refused_twice(scene);
+    });
 }

@@ -12,7 +12,7 @@ use transfer::report::{CopyOutcome, CopySummary, EscapedName};
 use transfer::shards::{
     self, ClaimError, ClaimResult, LeaseTerms, PlanError, PlanFolder, PlanOutcome, PlanRequest,
     PlanStatus, PlanTotals, PlanVerifyResult, ShardCopy, ShardCopyResult, ShardOutcome,
-    ShardStatus, VerifyOptions,
+    ShardStatus, SplitFileStatus, VerifyOptions,
 };
 
 use crate::congestion;
@@ -357,14 +357,11 @@ fn status_text(status: &PlanStatus) -> String {
     for shard in status.unfinished.iter().take(LISTED) {
         text.push_str(&shard_line(shard));
     }
-    if let Some(more) = status
-        .unfinished
-        .len()
-        .checked_sub(LISTED)
-        .filter(|n| *n > 0)
-    {
-        text.push_str(&format!("and {more} more: see --json\n"));
+    push_more(&mut text, status.unfinished.len());
+    for file in status.unfinished_files.iter().take(LISTED) {
+        text.push_str(&split_file_line(file));
     }
+    push_more(&mut text, status.unfinished_files.len());
     if counts.done == counts.total && !status.sealed {
         text.push_str(
             "the directories do not have their times yet, and split files may lack their names: run \
@@ -372,6 +369,34 @@ fn status_text(status: &PlanStatus) -> String {
         );
     }
     text
+}
+
+fn push_more(text: &mut String, count: usize) {
+    if let Some(more) = count.checked_sub(LISTED).filter(|n| *n > 0) {
+        text.push_str(&format!("and {more} more: see --json\n"));
+    }
+}
+
+fn split_file_line(file: &SplitFileStatus) -> String {
+    let missing: Vec<String> = file.missing_shards.iter().map(u32::to_string).collect();
+    let shown = missing.get(..LISTED).unwrap_or(&missing);
+    let more = match missing.len() > shown.len() {
+        true => ", ...",
+        false => "",
+    };
+    format!(
+        "{}: {} of {} ranges complete, {} of {}; missing: {} {}{more}\n",
+        file.path,
+        file.ranges_done,
+        file.ranges,
+        units::size(file.bytes_done),
+        units::size(file.bytes),
+        match missing.len() {
+            1 => "shard",
+            _ => "shards",
+        },
+        shown.join(", "),
+    )
 }
 
 fn shard_line(shard: &ShardStatus) -> String {

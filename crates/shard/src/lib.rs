@@ -15,6 +15,7 @@ mod balance;
 mod claim;
 mod header;
 mod lease;
+mod range_check;
 mod record;
 mod text;
 
@@ -22,4 +23,5 @@ pub use balance::{EntryShards, FileRange, ShardAssignment, cost};
 pub use claim::{ClaimDecision, Claimant, LeaseAction, LeaseHolder};
 pub use header::{MOST_SHARDS, PlanHeader, PlanHeaderError, PlanTotals, ShardTotals};
 pub use lease::{HolderProcess, Lease, ShardFigures, ShardState};
+pub use range_check::RecordFile;
 pub use record::{PlannedAttributes, PlannedRange, ShardDamage, ShardRecord, TreeCheck, decode};

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::PlanTotals;
+use crate::range_check::{RangeCheck, RecordFile};
 
 /// Longest name of an entry in bytes, as file systems and SFTP servers allow at most.
 const LONGEST_NAME: usize = 1024;
@@ -252,9 +253,18 @@ pub struct TreeCheck {
     ended: bool,
     totals: PlanTotals,
     directories: u64,
+    ranges: Option<RangeCheck>,
 }
 
 impl TreeCheck {
+    /// Returns the check of a file of a plan, which also checks that its ranges fit together.
+    pub fn of(file: RecordFile) -> Self {
+        Self {
+            ranges: Some(RangeCheck::new(file)),
+            ..Self::default()
+        }
+    }
+
     /// Takes the next step.
     ///
     /// # Errors
@@ -262,6 +272,9 @@ impl TreeCheck {
     pub fn step(&mut self, record: &ShardRecord) -> Result<(), ShardDamage> {
         if self.ended {
             return Err(ShardDamage("entries after the end of the list"));
+        }
+        if let Some(ranges) = &mut self.ranges {
+            ranges.step(record)?;
         }
         match record {
             ShardRecord::Enter(name, _) if !self.begun => {

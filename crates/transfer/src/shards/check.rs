@@ -115,6 +115,20 @@ pub(super) enum EntryVerdict {
     Unchanged,
     /// The source has changed, in this way.
     Changed(String),
+    /// The source was not found, for this reason, which may be one of this machine or of this time.
+    Missing(String),
+    /// Its failure was reported.
+    Reported,
+}
+
+impl EntryVerdict {
+    /// Decides by an entry of the source; `None` if it is that of the plan.
+    pub(super) fn of_source(record: &ShardRecord, found: LookupResult) -> Option<Self> {
+        match found {
+            Ok(found) => change(record, &found).map(Self::Changed),
+            Err(what) => Some(Self::Missing(what)),
+        }
+    }
 }
 
 /// Reads a whole shard, which checks it, and decides about its files and symlinks in their order. A
@@ -189,12 +203,8 @@ async fn judge(
         .attributes(run, PlannedCopySide::Source, &paths)
         .await;
     for (((record, _), found), verdict) in batch.iter().zip(found).zip(new) {
-        let changed = match found {
-            Ok(found) => change(record, &found),
-            Err(what) => Some(what),
-        };
-        if let Some(what) = changed {
-            *verdict = EntryVerdict::Changed(what);
+        if let Some(differs) = EntryVerdict::of_source(record, found) {
+            *verdict = differs;
         }
     }
 }

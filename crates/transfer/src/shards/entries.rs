@@ -97,13 +97,13 @@ impl ShardWalk {
 
     fn item(&mut self, record: &ShardRecord) -> Option<WalkEntry> {
         let verdict = self.verdicts.next().unwrap_or(EntryVerdict::Copy);
-        if verdict == EntryVerdict::Unchanged {
+        if matches!(verdict, EntryVerdict::Unchanged | EntryVerdict::Reported) {
             return None;
         }
         let (name, mut attributes) = of_record(record)?;
         let (parent, above) = self.open.last()?;
         let path = join(above, name);
-        if let EntryVerdict::Changed(what) = verdict {
+        if let EntryVerdict::Changed(what) | EntryVerdict::Missing(what) = verdict {
             return Some(self.changed(path, &what));
         }
         let mut known = None;

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use shard::{Lease, PlanHeader, PlanTotals, ShardTotals};
+use shard::{Lease, PlanHeader, PlanTotals, RecordFile, ShardTotals};
 
 use super::records::RecordReader;
 use super::status::PlanStatus;
@@ -17,6 +17,11 @@ use crate::disk::os_words;
 const HEADER: &str = "plan";
 /// Name of the record that the directories have their attributes.
 const SEALED: &str = "sealed";
+/// Name of the file of random digits that the names of temporaries of split files are made from.
+/// Two plans of one tree and one target have the same identifier, and must not share temporaries.
+const NONCE: &str = "nonce";
+/// Digits of it.
+const NONCE_DIGITS: usize = 32;
 /// Longest header that is read, in bytes: that of the largest number of shards.
 const LONGEST_HEADER: u64 = 32 << 20;
 /// Longest lease that is read, in bytes.
@@ -30,6 +35,7 @@ pub struct PlanFolder {
     dir: PrivateDir,
     header: PlanHeader,
     id: String,
+    nonce: Vec<u8>,
 }
 
 /// Checksum in hexadecimal.
@@ -85,6 +91,28 @@ pub(super) fn replace(dir: &PrivateDir, name: &str, text: &[u8]) -> io::Result<(
     renamed
 }
 
+/// Reads the random digits of a plan; empty if it has none.
+fn read_nonce(dir: &PrivateDir) -> io::Result<Vec<u8>> {
+    let mut nonce = Vec::new();
+    match dir.file(NONCE.as_ref(), false) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nonce),
+        file => file?.take(NONCE_DIGITS as u64).read_to_end(&mut nonce)?,
+    };
+    Ok(nonce)
+}
+
+/// Writes the random digits of a plan, unless the folder has them.
+pub(super) fn write_nonce(dir: &PrivateDir) -> io::Result<()> {
+    if read_nonce(dir)?.len() == NONCE_DIGITS {
+        return Ok(());
+    }
+    let mut random = [0; NONCE_DIGITS / 2];
+    let filled = aws_lc_rs::rand::fill(&mut random);
+    filled.map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    replace(dir, NONCE, digits.as_bytes())
+}
+
 /// Writes the header, which makes a plan valid.
 pub(super) fn write_header(dir: &PrivateDir, text: &str) -> io::Result<()> {
     replace(dir, HEADER, text.as_bytes())
@@ -98,6 +126,11 @@ pub(super) fn shard_name(id: &str, shard: u32) -> String {
 /// File name of the tree of directories.
 pub(super) fn tree_name(id: &str) -> String {
     format!("{}.tree", short(id))
+}
+
+/// File name of the mark that the temporary of a split file has been created.
+fn mark_name(id: &str, tag: u64) -> String {
+    format!("{}.temporary-{tag:016x}", short(id))
 }
 
 fn short(id: &str) -> &str {
@@ -117,7 +150,8 @@ pub(super) fn remove_others(dir: &PrivateDir, id: &str) {
         let text = name.to_string_lossy();
         let of_plan = text.split_once('.').is_some_and(|(id, rest)| {
             let number = rest.len() == 5 && rest.bytes().all(|byte| byte.is_ascii_digit());
-            id.len() == SHORT_ID && (number || rest == "tree")
+            let mark = rest.starts_with("temporary-");
+            id.len() == SHORT_ID && (number || mark || rest == "tree")
         });
         let new = text.starts_with(super::planning::NEW);
         if (of_plan && !text.starts_with(short(id))) || new {
@@ -136,6 +170,13 @@ pub(super) fn is_begun(dir: &PrivateDir, shards: u32) -> io::Result<bool> {
     Ok(false)
 }
 
+fn missing_file(path: &Path) -> String {
+    format!(
+        "{}: the file is missing, so the plan is damaged: run longhaul plan again with another folder",
+        shown(path)
+    )
+}
+
 /// Returns the largest fencing number of a shard. They have no gaps and are never removed.
 fn newest_fence(dir: &PrivateDir, shard: u32) -> io::Result<Option<u64>> {
     let mut newest = None;
@@ -146,7 +187,11 @@ fn newest_fence(dir: &PrivateDir, shard: u32) -> io::Result<Option<u64>> {
 }
 
 fn lease_exists(dir: &PrivateDir, shard: u32, fence: u64) -> io::Result<bool> {
-    match dir.file(lease_name(shard, fence).as_ref(), false) {
+    exists(dir, &lease_name(shard, fence))
+}
+
+fn exists(dir: &PrivateDir, name: &str) -> io::Result<bool> {
+    match dir.file(name.as_ref(), false) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -169,7 +214,21 @@ impl PlanFolder {
     pub fn open(path: &Path) -> Result<Self, PlanError> {
         let dir = open_folder(path)?;
         match read_header(&dir)? {
-            Some((header, id)) => Ok(Self { dir, header, id }),
+            Some((header, id)) => {
+                let nonce = read_nonce(&dir).map_err(|error| match error.kind() {
+                    io::ErrorKind::PermissionDenied => PlanError::Unusable(os_words(&error)),
+                    _ => PlanError::Io(format!("{}: {}", shown(path), os_words(&error))),
+                })?;
+                if header.tree.totals.files > 0 && nonce.len() != NONCE_DIGITS {
+                    return Err(PlanError::Unusable(missing_file(&dir.path().join(NONCE))));
+                }
+                Ok(Self {
+                    dir,
+                    header,
+                    id,
+                    nonce,
+                })
+            }
             None => Err(PlanError::Unusable(format!(
                 "{}: there is no plan in this folder: make one with longhaul plan",
                 shown(path)
@@ -218,6 +277,32 @@ impl PlanFolder {
         &self.id
     }
 
+    /// Returns the number from which the name of the temporary of a split file is made. Only users
+    /// of the plan know it.
+    pub(super) fn temporary_tag(&self, below: &[u8]) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(self.id.as_bytes());
+        hasher.update(&self.nonce);
+        hasher.update(below);
+        let hash = hasher.finalize();
+        let first = hash.as_bytes().first_chunk().copied();
+        u64::from_be_bytes(first.unwrap_or_default())
+    }
+
+    /// True if a worker has created the temporary with this tag. If it is missing now, it must not
+    /// be created again: the ranges of complete shards would be zeros in it.
+    pub(super) fn is_temporary_made(&self, tag: u64) -> io::Result<bool> {
+        exists(&self.dir, &mark_name(&self.id, tag))
+    }
+
+    /// Notes that the temporary with this tag has been created, before its first byte is written.
+    pub(super) fn note_temporary(&self, tag: u64) -> io::Result<()> {
+        match self.dir.create_file(mark_name(&self.id, tag).as_ref()) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            file => file?.sync_all(),
+        }
+    }
+
     /// Path of the folder.
     pub fn folder(&self) -> PathBuf {
         self.dir.path().to_path_buf()
@@ -241,7 +326,10 @@ impl PlanFolder {
 
     pub(super) fn records(&self, shard: u32) -> Result<RecordReader, PlanError> {
         match self.header.shards.get(shard as usize) {
-            Some(expected) => self.open_records(&shard_name(&self.id, shard), expected, None),
+            Some(expected) => {
+                let kind = (RecordFile::Shard(shard), None);
+                self.open_records(&shard_name(&self.id, shard), expected, kind)
+            }
             None => Err(PlanError::NoSuchShard(format!(
                 "{}: no shard {shard} in this plan",
                 shown(self.dir.path())
@@ -251,28 +339,27 @@ impl PlanFolder {
 
     /// Steps through all directories, and the ranges of split files.
     pub(super) fn tree(&self) -> Result<RecordReader, PlanError> {
-        let directories = Some(self.header.directories);
-        self.open_records(&tree_name(&self.id), &self.header.tree, directories)
+        let kind = (
+            RecordFile::Tree(self.shards()),
+            Some(self.header.directories),
+        );
+        self.open_records(&tree_name(&self.id), &self.header.tree, kind)
     }
 
     fn open_records(
         &self,
         name: &str,
         expected: &ShardTotals,
-        directories: Option<u64>,
+        kind: (RecordFile, Option<u64>),
     ) -> Result<RecordReader, PlanError> {
         let path = self.dir.path().join(name);
         let file = self.dir.file(name.as_ref(), false);
         let file = file.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => PlanError::Unusable(format!(
-                "{}: the file is missing, so the plan is damaged: run longhaul plan again with \
-                 another folder",
-                shown(&path)
-            )),
+            io::ErrorKind::NotFound => PlanError::Unusable(missing_file(&path)),
             io::ErrorKind::PermissionDenied => PlanError::Unusable(os_words(&error)),
             _ => PlanError::Io(format!("{}: {}", shown(&path), os_words(&error))),
         })?;
-        Ok(RecordReader::new(file, path, expected.clone(), directories))
+        Ok(RecordReader::new(file, path, expected.clone(), kind))
     }
 
     /// Returns the newest lease of a shard: its fencing number, and its contents if they are

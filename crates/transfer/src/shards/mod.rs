@@ -28,7 +28,7 @@ pub use folder::PlanFolder;
 pub use holding::{ClaimError, ClaimResult, LeaseTerms, LostLeaseCallback, ShardLease};
 pub use planning::{PlanOutcome, PlanRequest, make};
 pub use shard::{MOST_SHARDS, PlanTotals, ShardFigures, ShardState};
-pub use status::{PlanStatus, ShardStatus, StateCounts};
+pub use status::{PlanStatus, ShardStatus, SplitFileStatus, StateCounts};
 pub use verifying::{PlanVerifyResult, VerifyOptions, verify};
 
 /// Reason why a plan cannot be used.

@@ -284,6 +284,9 @@ fn try_write(
         let name = shard_name(&id, shard);
         dir.rename(&new(&format!("{shard:05}")), name.as_ref())?;
     }
+    if header.tree.totals.files > 0 {
+        folder::write_nonce(dir)?;
+    }
     write_header(dir, &text)?;
     remove_others(dir, &id);
     let sizes = header.shards.iter().map(|shard| shard.totals.bytes);

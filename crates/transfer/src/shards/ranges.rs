@@ -7,52 +7,136 @@ use std::rc::Rc;
 use schedule::{ResumeData, SharedTemp};
 use shard::{PlannedRange, ShardFigures, ShardRecord, ShardState};
 
-use super::attributes::{change, difference, of_record};
-use super::check::{EntryLookups, EntryVerdict};
+use super::attributes::{difference, of_record};
+use super::check::{EntryLookups, EntryVerdict, LookupResult};
 use super::entries::{FILLABLE, RecordSource, ShardWalk};
 use super::folder::PlanFolder;
 use super::holding::ShardLease;
 use super::records::{RecordPath, RecordReader};
+use super::seal::{SealResult, is_done};
 use super::{PlanError, shown};
 use crate::copy::{PlannedCopy, PlannedCopySide, SharedFile};
 use crate::disk::os_words;
 use crate::sync::ends::{FileOperation, OperationCounter};
 use crate::walk::join;
 
-/// Returns the number from which the name of a split file's temporary is made. Only users of the
-/// plan know it.
-fn tag(plan: &PlanFolder, below: &[u8]) -> u64 {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(plan.id().as_bytes());
-    hasher.update(below);
-    let hash = hasher.finalize();
-    let first = hash.as_bytes().first_chunk().copied();
-    u64::from_be_bytes(first.unwrap_or_default())
-}
-
 fn shared(plan: &PlanFolder, below: &[u8], size: u64, work: SharedTemp) -> SharedFile {
-    let tag = tag(plan, below);
+    let tag = plan.temporary_tag(below);
     SharedFile { tag, size, work }
 }
 
 /// Path of the temporary of a split file.
 fn temporary(run: &PlannedCopy<'_>, plan: &PlanFolder, below: &[u8]) -> Vec<u8> {
     let names = ResumeData {
-        tag: tag(plan, below),
+        tag: plan.temporary_tag(below),
         ..ResumeData::default()
     };
     let target = join(run.root(PlannedCopySide::Target), below);
     names.temporary(&target, 0)
 }
 
+/// Range of a shard that the target lacks.
+struct LackingRange<'a> {
+    record: ShardRecord,
+    range: PlannedRange,
+    below: Vec<u8>,
+    verdict: &'a mut EntryVerdict,
+}
+
 /// Creates the temporaries of a shard's ranges, with the directories above them, before the shard
-/// is copied. A range whose source has changed is not copied, and its temporary is removed.
+/// is copied. A temporary that was created before is not created again. A range whose source has
+/// changed is not copied, and its temporary is removed.
 pub(super) async fn prepare(
     run: &mut PlannedCopy<'_>,
     plan: &PlanFolder,
-    mut records: RecordReader,
+    records: RecordReader,
     verdicts: &mut [EntryVerdict],
 ) -> Result<(), PlanError> {
+    let (mut ranges, directories) = lacking(records, verdicts)?;
+    if run.is_local(PlannedCopySide::Source) {
+        let below = ranges.iter().map(|range| &range.below);
+        let paths = paths(run, PlannedCopySide::Source, below);
+        let found = lookup(run, PlannedCopySide::Source, &paths).await;
+        for (range, found) in ranges.iter_mut().zip(found) {
+            if let Some(differs) = EntryVerdict::of_source(&range.record, found) {
+                *range.verdict = differs;
+            }
+        }
+    }
+    let changed = |range: &&LackingRange<'_>| matches!(range.verdict, EntryVerdict::Changed(_));
+    let changed = ranges.iter().filter(changed);
+    let removals = changed.map(|range| FileOperation::Remove(temporary(run, plan, &range.below)));
+    let removals = removals.collect();
+    OperationCounter::default()
+        .carry_out(run, PlannedCopySide::Target, removals)
+        .await;
+    // Other workers may have a source that is missing here.
+    ranges.retain(|range| *range.verdict == EntryVerdict::Copy);
+    create(run, plan, &mut ranges, directories).await?;
+    for range in ranges {
+        if *range.verdict == EntryVerdict::Copy {
+            let target = join(run.root(PlannedCopySide::Target), &range.below);
+            let PlannedRange { offset, size, .. } = range.range;
+            let work = SharedTemp::Range(offset, range.range.end());
+            run.share(target, shared(plan, &range.below, size, work));
+        }
+    }
+    Ok(())
+}
+
+/// Creates the temporaries that no worker has created before, and notes them in the plan.
+async fn create(
+    run: &mut PlannedCopy<'_>,
+    plan: &PlanFolder,
+    ranges: &mut [LackingRange<'_>],
+    directories: Directories,
+) -> Result<(), PlanError> {
+    let mut new = Vec::new();
+    for range in ranges {
+        let tag = plan.temporary_tag(&range.below);
+        if !plan.is_temporary_made(tag).map_err(|e| io(plan, &e))? {
+            new.push((tag, range));
+        }
+    }
+    if new.is_empty() {
+        return Ok(());
+    }
+    let mut operations = OperationCounter::default();
+    make_directories(run, &mut operations, directories).await;
+    let create = |(_, range): &(u64, &mut LackingRange<'_>)| FileOperation::CreateShared {
+        path: temporary(run, plan, &range.below),
+        size: range.range.size,
+    };
+    let ops = new.iter().map(create).collect();
+    let created = operations
+        .carry_out(run, PlannedCopySide::Target, ops)
+        .await;
+    for ((tag, range), created) in new.into_iter().zip(created) {
+        // A worker that is killed before the note has written nothing.
+        let noted = created.and_then(|_| {
+            let noted = plan.note_temporary(tag);
+            noted.map_err(|error| io(plan, &error).to_string())
+        });
+        if let Err(why) = noted
+            && !run.stopped()
+        {
+            let target = join(run.root(PlannedCopySide::Target), &range.below);
+            let name = run.shown(PlannedCopySide::Target, &target);
+            run.fail(name, format!("cannot create its temporary: {why}"));
+            *range.verdict = EntryVerdict::Reported;
+        }
+    }
+    Ok(())
+}
+
+/// Directories by their paths below the root.
+type Directories = BTreeMap<Vec<u8>, ShardRecord>;
+
+/// Returns the ranges of a shard that the target lacks, and the directories above them.
+fn lacking(
+    mut records: RecordReader,
+    verdicts: &mut [EntryVerdict],
+) -> Result<(Vec<LackingRange<'_>>, Directories), PlanError> {
     let mut path = RecordPath::default();
     let mut above = Vec::new();
     let mut ranges = Vec::new();
@@ -70,65 +154,39 @@ pub(super) async fn prepare(
                     && *verdict != EntryVerdict::Unchanged
                 {
                     directories.extend(above.iter().cloned());
-                    ranges.push((record, range, below, verdict));
+                    ranges.push(LackingRange {
+                        record,
+                        range,
+                        below,
+                        verdict,
+                    });
                 }
             }
-            (ShardRecord::End, _) => break,
+            (ShardRecord::End, _) => return Ok((ranges, directories)),
             _ => drop(verdicts.next()),
         }
     }
-    if ranges.is_empty() {
-        return Ok(());
-    }
-    if run.is_local(PlannedCopySide::Source) {
-        let root = run.root(PlannedCopySide::Source);
-        let paths: Vec<Vec<u8>> = ranges.iter().map(|(.., at, _)| join(root, at)).collect();
-        let found = EntryLookups::default();
-        let found = lookup(run, found, PlannedCopySide::Source, &paths).await;
-        for ((record, .., verdict), found) in ranges.iter_mut().zip(found) {
-            if let Some(what) = found.map_or_else(Some, |found| change(record, &found)) {
-                **verdict = EntryVerdict::Changed(what);
-            }
-        }
-    }
-    let mut operations = OperationCounter::default();
-    make_directories(run, &mut operations, directories).await;
-    let mut ops = Vec::new();
-    for (_, range, below, verdict) in &ranges {
-        let path = temporary(run, plan, below);
-        let size = range.size;
-        ops.push(match verdict {
-            EntryVerdict::Changed(_) => FileOperation::Remove(path),
-            _ => FileOperation::CreateShared { path, size },
-        });
-    }
-    let made = operations
-        .carry_out(run, PlannedCopySide::Target, ops)
-        .await;
-    for ((_, range, below, verdict), made) in ranges.into_iter().zip(made) {
-        if matches!(verdict, EntryVerdict::Changed(_)) || run.stopped() {
-            continue;
-        }
-        let target = join(run.root(PlannedCopySide::Target), &below);
-        if let Err(why) = made {
-            let name = run.shown(PlannedCopySide::Target, &target);
-            run.fail(name, format!("cannot create its temporary: {why}"));
-            *verdict = EntryVerdict::Unchanged;
-            continue;
-        }
-        let work = SharedTemp::Range(range.offset, range.end());
-        run.share(target, shared(plan, &below, range.size, work));
-    }
-    Ok(())
+}
+
+fn io(plan: &PlanFolder, error: &std::io::Error) -> PlanError {
+    PlanError::Io(format!("{}: {}", shown(&plan.folder()), os_words(error)))
+}
+
+fn paths<'a>(
+    run: &PlannedCopy<'_>,
+    end: PlannedCopySide,
+    below: impl Iterator<Item = &'a Vec<u8>>,
+) -> Vec<Vec<u8>> {
+    let root = run.root(end);
+    below.map(|below| join(root, below)).collect()
 }
 
 async fn lookup(
     run: &mut PlannedCopy<'_>,
-    mut lookups: EntryLookups,
     end: PlannedCopySide,
     paths: &[Vec<u8>],
-) -> Vec<super::check::LookupResult> {
-    lookups.attributes(run, end, paths).await
+) -> Vec<LookupResult> {
+    EntryLookups::default().attributes(run, end, paths).await
 }
 
 /// Makes directories so that they can be filled, a directory before those in it. Failures show when
@@ -174,53 +232,43 @@ struct WrittenFile {
     above: Vec<ShardRecord>,
 }
 
-/// Result of [`seal_files`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SealedFiles {
-    /// Another worker gives the files their names.
-    pub(super) busy: bool,
-    /// Files whose source has changed since the plan was made.
-    pub(super) changed: u64,
-}
-
 /// Names the split files of which all ranges are written and that have no name yet, under a lease
 /// that `claim` takes. Files whose source has changed get no name, and their temporary is removed.
+/// The result is not sealed if another worker has the lease.
 pub(super) async fn seal_files(
     run: &mut PlannedCopy<'_>,
     plan: &PlanFolder,
     claim: &mut dyn FnMut() -> Result<Option<ShardLease>, String>,
-) -> Result<SealedFiles, PlanError> {
-    let mut sealed = SealedFiles::default();
+) -> Result<SealResult, PlanError> {
+    let mut result = SealResult::default();
     let mut tried = BTreeSet::new();
     // Workers that complete a shard during the work find the lease taken and leave their files to
     // this one, which therefore looks again after it has given the lease back.
     loop {
         let written = unsealed(run, written(plan, &tried)?).await;
         if written.is_empty() || run.stopped() {
-            return Ok(sealed);
+            result.sealed = !run.stopped();
+            return Ok(result);
         }
         let lease = match claim() {
             Ok(Some(lease)) => lease,
-            Ok(None) => {
-                sealed.busy = true;
-                return Ok(sealed);
-            }
+            Ok(None) => return Ok(result),
             Err(why) => {
                 run.fail(shown(&plan.folder()), why);
-                return Ok(sealed);
+                return Ok(result);
             }
         };
         // A worker before this one may have named them meanwhile.
         let written = unsealed(run, written).await;
         tried.extend(written.iter().map(|file| file.below.clone()));
         let (sound, changed) = sound(run, plan, written).await;
-        sealed.changed += changed;
+        result.changed += changed;
         let ended = name(run, plan, sound, lease).await;
         if let Err(why) = ended {
             run.fail(shown(&plan.folder()), why);
         }
         if run.has_failed() || run.stopped() {
-            return Ok(sealed);
+            return Ok(result);
         }
     }
 }
@@ -244,10 +292,7 @@ fn written(plan: &PlanFolder, tried: &BTreeSet<Vec<u8>>) -> Result<Vec<WrittenFi
                 all &= match complete.get(&range.shard) {
                     Some(done) => *done,
                     None => {
-                        let done = super::seal::is_done(plan, range.shard).map_err(|error| {
-                            let folder = shown(&plan.folder());
-                            PlanError::Io(format!("{folder}: {}", os_words(&error)))
-                        })?;
+                        let done = is_done(plan, range.shard).map_err(|e| io(plan, &e))?;
                         complete.insert(range.shard, done);
                         done
                     }
@@ -273,16 +318,9 @@ fn written(plan: &PlanFolder, tried: &BTreeSet<Vec<u8>>) -> Result<Vec<WrittenFi
 
 /// Returns the files that the target does not have under their names.
 async fn unsealed(run: &mut PlannedCopy<'_>, files: Vec<WrittenFile>) -> Vec<WrittenFile> {
-    let root = run.root(PlannedCopySide::Target);
-    let paths: Vec<Vec<u8>> = files.iter().map(|file| join(root, &file.below)).collect();
-    let found = lookup(
-        run,
-        EntryLookups::default(),
-        PlannedCopySide::Target,
-        &paths,
-    )
-    .await;
-    let lacks = |(file, found): (WrittenFile, super::check::LookupResult)| {
+    let paths = paths(run, PlannedCopySide::Target, files.iter().map(|f| &f.below));
+    let found = lookup(run, PlannedCopySide::Target, &paths).await;
+    let lacks = |(file, found): (WrittenFile, LookupResult)| {
         let named = found.is_ok_and(|found| difference(&file.record, &found).is_none());
         (!named).then_some(file)
     };
@@ -296,29 +334,28 @@ async fn sound(
     plan: &PlanFolder,
     files: Vec<WrittenFile>,
 ) -> (Vec<WrittenFile>, u64) {
-    let root = run.root(PlannedCopySide::Source).to_vec();
-    let paths: Vec<Vec<u8>> = files.iter().map(|file| join(&root, &file.below)).collect();
-    let found = lookup(
-        run,
-        EntryLookups::default(),
-        PlannedCopySide::Source,
-        &paths,
-    )
-    .await;
-    let (mut sound, mut removed) = (Vec::new(), Vec::new());
+    let paths = paths(run, PlannedCopySide::Source, files.iter().map(|f| &f.below));
+    let found = lookup(run, PlannedCopySide::Source, &paths).await;
+    let (mut sound, mut removed, mut changed) = (Vec::new(), Vec::new(), 0);
     for ((file, path), found) in files.into_iter().zip(paths).zip(found) {
         if run.stopped() {
             break;
         }
-        let Some(what) = found.map_or_else(Some, |found| change(&file.record, &found)) else {
-            sound.push(file);
-            continue;
+        let what = match EntryVerdict::of_source(&file.record, found) {
+            Some(EntryVerdict::Changed(what)) => {
+                removed.push(FileOperation::Remove(temporary(run, plan, &file.below)));
+                what
+            }
+            Some(EntryVerdict::Missing(what)) => what,
+            _ => {
+                sound.push(file);
+                continue;
+            }
         };
         let name = run.shown(PlannedCopySide::Source, &path);
         run.fail(name, super::entries::changed_text(&what));
-        removed.push(FileOperation::Remove(temporary(run, plan, &file.below)));
+        changed += 1;
     }
-    let changed = removed.len() as u64;
     OperationCounter::default()
         .carry_out(run, PlannedCopySide::Target, removed)
         .await;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-use shard::{ShardDamage, ShardRecord, ShardTotals, TreeCheck, decode};
+use shard::{RecordFile, ShardDamage, ShardRecord, ShardTotals, TreeCheck, decode};
 
 use super::{PlanError, shown};
 use crate::disk::os_words;
@@ -28,18 +28,19 @@ pub(super) struct RecordReader {
 }
 
 impl RecordReader {
+    /// Reads a file of records of this kind; that of the tree has this number of directories.
     pub(super) fn new(
         file: File,
         path: PathBuf,
         expected: ShardTotals,
-        directories: Option<u64>,
+        (kind, directories): (RecordFile, Option<u64>),
     ) -> Self {
         Self {
             file,
             path,
             expected,
             directories,
-            check: TreeCheck::default(),
+            check: TreeCheck::of(kind),
             hasher: blake3::Hasher::new(),
             buffer: Vec::new(),
             at: 0,

@@ -49,7 +49,7 @@ pub(super) async fn seal(
         match seal_files(run, plan, &mut claim).await {
             Ok(files) => {
                 result.changed = files.changed;
-                if files.busy || run.has_failed() || run.stopped() {
+                if !files.sealed || run.has_failed() {
                     return result;
                 }
             }

@@ -1,11 +1,12 @@
 //! Sums up the state of all shards.
 
 use serde::Serialize;
-use shard::{ShardFigures, ShardState};
+use shard::{ShardFigures, ShardRecord, ShardState};
 
 use super::PlanError;
 use super::folder::PlanFolder;
 use super::place::{here, is_gone};
+use super::records::RecordPath;
 use crate::disk::os_words;
 use crate::report::EscapedName;
 
@@ -36,6 +37,10 @@ pub struct PlanStatus {
     pub sealed: bool,
     /// Shards in all states other than open and done.
     pub unfinished: Vec<ShardStatus>,
+    /// Number of files that are split into ranges.
+    pub split_files: u64,
+    /// Split files of which some ranges are in incomplete shards.
+    pub unfinished_files: Vec<SplitFileStatus>,
 }
 
 /// Number of shards in each state.
@@ -53,6 +58,23 @@ pub struct StateCounts {
     pub failed: u64,
     /// Complete shards.
     pub done: u64,
+}
+
+/// State of a file that is split into ranges.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SplitFileStatus {
+    /// Path below the root.
+    pub path: EscapedName,
+    /// Number of ranges.
+    pub ranges: u64,
+    /// Ranges of complete shards.
+    pub ranges_done: u64,
+    /// Size of the file in bytes.
+    pub bytes: u64,
+    /// Bytes of complete shards.
+    pub bytes_done: u64,
+    /// Shards that are not complete, in the order of their ranges.
+    pub missing_shards: Vec<u32>,
 }
 
 /// State of a shard that was started and is not complete.
@@ -99,7 +121,10 @@ impl PlanStatus {
             changed: 0,
             sealed: plan.is_sealed(),
             unfinished: Vec::new(),
+            split_files: plan.split_files(),
+            unfinished_files: Vec::new(),
         };
+        let mut done = Vec::new();
         let here = here();
         for shard in 0..plan.shards() {
             status.shards.total += 1;
@@ -107,6 +132,8 @@ impl PlanStatus {
                 let folder = EscapedName::from(&*plan.folder());
                 PlanError::Io(format!("{folder}: shard {shard}: {}", os_words(&error)))
             })?;
+            let lease = newest.as_ref().and_then(|(_, lease)| lease.as_ref());
+            done.push(lease.is_some_and(|lease| lease.state == ShardState::Done));
             let Some((fence, lease)) = newest else {
                 status.shards.open += 1;
                 continue;
@@ -149,6 +176,43 @@ impl PlanStatus {
                 host: lease.map(|lease| lease.place.host),
             });
         }
+        status.unfinished_files = unfinished_files(plan, &done)?;
         Ok(status)
+    }
+}
+
+/// Returns the split files of which some ranges are in shards that are not `done`.
+fn unfinished_files(plan: &PlanFolder, done: &[bool]) -> Result<Vec<SplitFileStatus>, PlanError> {
+    let mut unfinished = Vec::new();
+    if plan.split_files() == 0 {
+        return Ok(unfinished);
+    }
+    let mut records = plan.tree()?;
+    let mut path = RecordPath::default();
+    let mut file = SplitFileStatus::default();
+    loop {
+        let record = records.next()?;
+        let below = path.step(&record);
+        let (range, below) = match (record, below) {
+            (ShardRecord::Range(_, range, _), Some(below)) => (range, below),
+            (ShardRecord::End, _) => return Ok(unfinished),
+            _ => continue,
+        };
+        file.ranges += 1;
+        match done.get(range.shard as usize) {
+            Some(true) => {
+                file.ranges_done += 1;
+                file.bytes_done += range.len;
+            }
+            _ => file.missing_shards.push(range.shard),
+        }
+        if range.end() == range.size {
+            file.path = EscapedName(below);
+            file.bytes = range.size;
+            let file = std::mem::take(&mut file);
+            if !file.missing_shards.is_empty() {
+                unfinished.push(file);
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, renameat_with, unlinkat};
 use rustix::io::Errno;
@@ -263,7 +263,9 @@ fn create_shared(at: &crate::disk::NameInDirectory, size: u64) -> io::Result<()>
     };
     let file = std::fs::File::from(file);
     let meta = file.metadata()?;
-    if !meta.is_file() || meta.len() > size {
+    // A second hard link would be written too, and another owner could still write the file.
+    let own = meta.nlink() == 1 && meta.uid() == rustix::process::geteuid().as_raw();
+    if !meta.is_file() || !own || meta.len() > size {
         let name = escape::os(&at.name);
         return Err(io::Error::other(format!(
             "something else has the name of the temporary file, {name}: remove it"
