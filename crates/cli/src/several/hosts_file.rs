@@ -12,6 +12,9 @@ use super::operands::expand;
 
 /// Longest file of hosts, in bytes.
 const MOST_READ: u64 = 1 << 20;
+/// Longest line, in bytes: a path of the kernel's longest (PATH_MAX) behind a user and a host. A line
+/// with braces is repeated for each of its hosts.
+const LONGEST_LINE: usize = 8192;
 
 /// The path at each host of `--hosts` whose line names none.
 pub(super) fn of_all_hosts(destination: &OsStr) -> Result<&Path, String> {
@@ -47,6 +50,9 @@ pub(super) fn targets(file: &Path, path: &Path) -> Result<Vec<OsString>, String>
     for (number, line) in text.split(|b| *b == b'\n').enumerate() {
         let failed = |why: String| format!("--hosts: {shown}: line {}: {why}", number + 1);
         let line = without_comment(line);
+        if line.len() > LONGEST_LINE {
+            return Err(failed(format!("longer than {LONGEST_LINE} bytes")));
+        }
         if !line.is_empty() {
             targets.extend(line_targets(line, path).map_err(failed)?);
         }

@@ -139,6 +139,20 @@ fn what_has_two_meanings_is_refused() {
     }
 }
 
+/// Bug: a file of 1 MB with one line of a long path and braces took 1 GB of memory, since each host
+/// got the path, and its error was a line of 1 MB.
+#[test]
+fn a_line_of_a_file_of_hosts_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts");
+    for (len, refused) in [(8_000, false), (9_000, true), (1_000_000, true)] {
+        std::fs::write(&file, format!("# one\nh{{1..20}}:{}\n", "x".repeat(len))).unwrap();
+        let copies = copies(&format!("--hosts {} big .", file.display()));
+        assert_eq!(copies.contains("line 2: longer than"), refused, "{len}");
+        assert!(!refused || copies.len() < 500, "{len}: {}", copies.len());
+    }
+}
+
 #[test]
 fn a_file_of_hosts_has_comments_paths_and_line_numbers() {
     let folder = tempfile::tempdir().unwrap();
