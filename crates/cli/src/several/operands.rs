@@ -32,6 +32,8 @@ struct ExpandedOperands {
     sources: Vec<OsString>,
     /// Targets, with more than one in a fan-out.
     targets: Vec<OsString>,
+    /// The command names targets among its sources.
+    among_sources: bool,
     /// A source had braces.
     braces: bool,
     /// Remote sources follow local ones, and may have been meant as targets.
@@ -53,6 +55,10 @@ pub(crate) fn resolve(
     let sources: Vec<EscapedName> = args.sources.iter().map(name).collect();
     let target = name(&args.destination);
     let operands = operands(&args).map_err(wrong)?;
+    let sources = match operands.among_sources {
+        true => operands.sources.iter().map(name).collect(),
+        false => sources,
+    };
     let fans_out = operands.targets.len() > 1 || args.hosts_file.is_some() || args.fan_out;
     args.sources = operands.sources;
     let all_targets = operands.targets.clone();
@@ -93,17 +99,19 @@ fn operands(args: &CopyArgs) -> Result<ExpandedOperands, String> {
         return Ok(ExpandedOperands {
             sources,
             targets,
+            among_sources: false,
             braces,
             may_be_targets: false,
         });
     }
     let mut targets = expand(&args.destination)?;
-    let mut may_be_targets = false;
+    let (mut may_be_targets, mut among_sources) = (false, false);
     if targets.len() == 1 {
         match meaning(args, &sources)? {
             Meaning::TargetsFrom(first) => {
                 let last = std::mem::replace(&mut targets, sources.split_off(first));
                 targets.extend(last);
+                among_sources = true;
             }
             Meaning::Sources { may_fan_out } => may_be_targets = may_fan_out,
         }
@@ -111,6 +119,7 @@ fn operands(args: &CopyArgs) -> Result<ExpandedOperands, String> {
     Ok(ExpandedOperands {
         sources,
         targets,
+        among_sources,
         braces,
         may_be_targets,
     })

@@ -139,6 +139,16 @@ fn what_has_two_meanings_is_refused() {
     }
 }
 
+/// Bug: the start event of --json listed hosts of a fan-out as sources.
+#[test]
+fn targets_among_the_sources_are_not_shown_as_sources() {
+    for words in ["a b h1: h2:", "--fan-out a b h1:x h2:x", "a b h{1,2}:"] {
+        let sources = high(words).unwrap().sources;
+        let sources: Vec<_> = sources.iter().map(ToString::to_string).collect();
+        assert_eq!(sources, ["a", "b"], "{words}");
+    }
+}
+
 /// Bug: a file of 1 MB with one line of a long path and braces took 1 GB of memory, since each host
 /// got the path, and its error was a line of 1 MB.
 #[test]
