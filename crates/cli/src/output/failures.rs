@@ -1,8 +1,9 @@
 //! The failures of a run: the first of each reason by name, the others counted.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use transfer::report::{CopyEvent, CopyOutcome, CopySummary};
+use transfer::report::{CopyEvent, CopyOutcome, CopySummary, ItemFailure};
 
 use crate::output::units;
 
@@ -61,13 +62,22 @@ impl FailureCounter {
         let mut named = Vec::new();
         let mut lines = Vec::new();
         let mut hidden = 0;
+        let mut hosts = failures_of_several(summary);
         for failure in &summary.failures {
-            if same(&failure.reason) {
+            // Taken by the first of equal failures, which counts for all of them.
+            let several = hosts.get_mut(&key_of(failure)).map(std::mem::take);
+            if same(&failure.reason) || several == Some(0) {
                 hidden += 1;
                 continue;
             }
             if all || count(&mut named, &failure.reason) <= NAMED {
-                lines.push(format!("{}: {}", failure.path, failure.reason));
+                let several = several.map(|hosts| format!(" ({hosts} hosts)"));
+                lines.push(format!(
+                    "{}: {}{}",
+                    failure.path,
+                    failure.reason,
+                    several.unwrap_or_default()
+                ));
             }
         }
         let mut left = summary.failed.saturating_sub(lines.len() as u64 + hidden);
@@ -88,6 +98,23 @@ impl FailureCounter {
         lines.extend(lost.cloned());
         lines
     }
+}
+
+/// Path and reason of a failure.
+fn key_of(failure: &ItemFailure) -> (&[u8], &str) {
+    (&failure.path.0, &failure.reason)
+}
+
+/// Counts failures that are equal in the copies of several hosts: those of a file of this machine.
+fn failures_of_several(summary: &CopySummary) -> HashMap<(&[u8], &str), usize> {
+    let mut counts = HashMap::new();
+    if summary.hosts.len() > 1 {
+        for failure in &summary.failures {
+            *counts.entry(key_of(failure)).or_default() += 1;
+        }
+    }
+    counts.retain(|_, count| *count > 1);
+    counts
 }
 
 /// Counts a reason. Returns its number of failures, or 0 if there are too many reasons.
@@ -113,7 +140,7 @@ fn count(counts: &mut Vec<ReasonCount>, reason: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use transfer::report::{EscapedName, FAILURES_KEPT, ItemFailure};
+    use transfer::report::{EscapedName, FAILURES_KEPT, HostResult};
 
     use super::*;
 
@@ -209,5 +236,36 @@ mod tests {
         summary.failures[0].path = EscapedName(b"bad\x1b[2Jname".to_vec());
         let lines = counter.lines(&summary, false);
         assert_eq!(lines, ["bad\\x1b[2Jname: permission denied"]);
+    }
+
+    /// Bug: a file of this machine that could not be read was an error once for each host.
+    #[test]
+    fn a_failure_of_this_machine_is_one_line_for_all_hosts() {
+        let failure = |path: &str| ItemFailure {
+            path: EscapedName(path.into()),
+            reason: "no such file or directory".to_owned(),
+        };
+        let host = |name: &str| HostResult {
+            host: EscapedName(name.into()),
+            from: None,
+            files: 0,
+            bytes: 0,
+            unfinished: 0,
+            failed: 2,
+            elapsed: std::time::Duration::ZERO,
+            outcome: CopyOutcome::Partial,
+        };
+        let (counter, mut summary) = after((0..4).map(|_| failure("x").reason));
+        summary.failed = 4;
+        summary.failures = ["gone", "h1:f", "gone", "h2:f"].map(failure).into();
+        summary.hosts = ["h1", "h2"].map(host).into();
+        let why = "no such file or directory";
+        let expected = [
+            format!("gone: {why} (2 hosts)"),
+            format!("h1:f: {why}"),
+            format!("h2:f: {why}"),
+        ];
+        assert_eq!(counter.lines(&summary, false), expected);
+        assert_eq!(counter.lines(&summary, true), expected);
     }
 }
