@@ -147,8 +147,14 @@ fn far(summary: &CopySummary) -> Option<String> {
         }
     }
     let several = ends.len() > 1;
+    // Hosts that pass the data on all have a longhaul, and this one reaches some of them only.
+    let chained = summary.way.as_ref();
+    let chained = chained.is_some_and(|way| way.kind == HostCopyRouteKind::Chain);
     let mut counted: Vec<(String, usize)> = Vec::new();
     let said = ends.into_iter().filter_map(|far| {
+        if chained && !far.less {
+            return None;
+        }
         let software = far.software.as_deref().unwrap_or_default();
         let what = match (far.depth, &far.reason) {
             (ServerMode::Direct, _) => format!("directly to longhaul {software} at the far end"),
@@ -412,6 +418,30 @@ mod tests {
             ..three()
         };
         assert!(line(&two).ends_with("renamed; h: by longhaul 0.1.0 at the far end"));
+    }
+
+    /// Bug: a file that three hosts passed on was said to have gone by longhaul at 1 host.
+    #[test]
+    fn hosts_that_pass_the_data_on_are_not_counted_by_their_servers() {
+        let exec = FarEndServer {
+            host: EscapedName(b"h".to_vec()),
+            depth: ServerMode::Exec,
+            software: Some("0.1.0".to_owned()),
+            ..FarEndServer::default()
+        };
+        let chain = CopySummary {
+            far_ends: vec![exec],
+            way: Some(HostCopyRoute {
+                kind: HostCopyRouteKind::Chain,
+                connected: None,
+                address: None,
+                reason: "each has longhaul".to_owned(),
+            }),
+            ..three()
+        };
+        let line = line(&chain);
+        let end = "renamed; passed on from host to host: each has longhaul";
+        assert!(line.ends_with(end), "{line}");
     }
 
     #[test]
