@@ -337,7 +337,7 @@ impl Hosts {
         self.output.warning(format!(
             "{}: using only the open ssh connection at {}, because another login would need your \
              input; -o ControlPath=none logs in anew",
-            name(host),
+            self.shown(host),
             escape::path(socket)
         ));
         query::query(&self.flags, host).check()?;
@@ -368,7 +368,7 @@ impl Hosts {
         let link =
             spawned.map_err(|e| ConnectError::this_machine(ConnectStep::Reach, e.into_words()))?;
         self.output.host(HostInfo {
-            host: name(host),
+            host: self.shown(host),
             ..HostInfo::default()
         });
         self.started(host, link, self.options())
@@ -494,7 +494,7 @@ impl Hosts {
         destination: &Destination,
         config: &HostConfig,
     ) -> Arc<dyn Fn(ConnectionFacts) + Send + Sync> {
-        let (output, host) = (Arc::clone(&self.output), name(destination));
+        let (output, host) = (Arc::clone(&self.output), self.shown(destination));
         let via = match &config.proxy {
             ProxyMethod::Via(through) => Some(detour::listed(through)),
             _ => None,
@@ -579,6 +579,15 @@ impl Hosts {
         self.started(destination, link, options)
     }
 
+    /// The host for messages: as in an operand, with the port if that of another one differs in it.
+    fn shown(&self, host: &Destination) -> String {
+        let is_alike = |other: &Destination| other.port != host.port && name(other) == name(host);
+        match self.hosts.iter().any(is_alike) {
+            true => host.to_string(),
+            false => name(host),
+        }
+    }
+
     /// Begins a session over a link.
     fn started(
         &self,
@@ -590,7 +599,7 @@ impl Hosts {
         if self.measured.is_none() {
             let (running, shown) = (
                 Arc::clone(&self.running),
-                EscapedName(name(host).into_bytes()),
+                EscapedName(self.shown(host).into_bytes()),
             );
             options.live = Some(Arc::new(move |report| {
                 running.note(&SessionReport {
@@ -603,7 +612,7 @@ impl Hosts {
             let why = format!(
                 "{}: this machine cannot start the threads of a connection: {error}; check its \
                  limits (ulimit -n and -u)",
-                name(host)
+                self.shown(host)
             );
             ConnectError::this_machine(ConnectStep::Session, why)
         })
@@ -648,7 +657,7 @@ impl SessionConnector for Hosts {
             return session;
         }
         drop(held);
-        let _connecting = self.output.console().connecting(name(destination));
+        let _connecting = self.output.console().connecting(self.shown(destination));
         self.over_ssh(destination, coming, cancel)
     }
 
@@ -663,7 +672,8 @@ impl SessionConnector for Hosts {
     }
 
     fn name(&self, host: HostId) -> String {
-        self.hosts.get(host.0).map_or_else(String::new, name)
+        let shown = |host| self.shown(host);
+        self.hosts.get(host.0).map_or_else(String::new, shown)
     }
 
     fn identity(&self, host: HostId) -> String {

@@ -18,6 +18,8 @@ pub(super) struct DeniedLogin<'a> {
     pub(super) server: &'a [String],
     /// Methods that this end was allowed to use.
     pub(super) methods: &'a [AuthMethod],
+    /// Port of the server.
+    pub(super) port: u16,
     /// Keys that could be offered: source, type and fingerprint of each.
     pub(super) offered: Vec<String>,
     /// Reasons why keys were not offered, or could not sign.
@@ -35,11 +37,15 @@ impl DeniedLogin<'_> {
             escape::name(self.user.as_bytes()),
             escape::name(self.host.as_bytes()),
         );
+        let port = match self.port {
+            0 | 22 => String::new(),
+            port => format!(" port {port}"),
+        };
         let mut text = match self.server {
-            [] => format!("{user}@{host}: permission denied"),
+            [] => format!("{user}@{host}{port}: permission denied"),
             methods => {
                 let methods = escape::name(methods.join(", ").as_bytes()).to_string();
-                format!("permission denied for {user}@{host}; the server accepts: {methods}")
+                format!("permission denied for {user}@{host}{port}; the server accepts: {methods}")
             }
         };
         let mut list = |title: &str, lines: &[String]| {
@@ -127,6 +133,20 @@ mod tests {
 
     fn names(list: &[&str]) -> Vec<String> {
         list.iter().map(|n| (*n).to_owned()).collect()
+    }
+
+    /// Bug: of two hosts of one command that differ in the port, nobody could tell which refused.
+    #[test]
+    fn a_refused_login_names_another_port_than_22() {
+        let server = names(&["publickey"]);
+        for (port, shown) in [(22, "alice@h; the"), (2401, "alice@h port 2401; the")] {
+            let text = DeniedLogin {
+                port,
+                ..denied(&server)
+            }
+            .text();
+            assert!(text.contains(shown), "{text}");
+        }
     }
 
     #[test]

@@ -488,6 +488,7 @@ impl AuthHandler for HostAuthHandler {
         DeniedLogin {
             user: &self.config.user,
             host: &self.config.host,
+            port: self.config.port,
             server,
             methods: &methods,
             offered,
