@@ -21,6 +21,8 @@ pub struct Fs {
     pub only_group: Option<u32>,
     /// Permission bits are ignored, as for root.
     pub ignores_modes: bool,
+    /// Names that differ in the case of ASCII letters are one.
+    pub folds_case: bool,
     /// Changes that a power loss undoes, if they are recorded ([`Fs::lose_power`]).
     pub(super) unsynced: Option<Unsynced>,
 }
@@ -92,6 +94,7 @@ impl Default for Fs {
             clock: 1_000_000,
             only_group: None,
             ignores_modes: false,
+            folds_case: false,
             unsynced: None,
         };
         for dir in [b"/".as_slice(), b"/home", HOME, b"/dev"] {
@@ -187,7 +190,7 @@ impl Fs {
             if name.len() > 255 {
                 return Err(Errno::NameTooLong);
             }
-            let next = join(&at, &name);
+            let next = self.spelled(&at, &name);
             match self.kind(&next) {
                 Some(Kind::Symlink(to)) if follow || !left.is_empty() => {
                     links += 1;
@@ -208,6 +211,16 @@ impl Fs {
             }
         }
         Ok(at)
+    }
+
+    /// Returns the path of `name` in `dir`, as it is spelled if it exists.
+    fn spelled(&self, dir: &[u8], name: &[u8]) -> Vec<u8> {
+        let path = join(dir, name);
+        if !self.folds_case || self.names.contains_key(&path) {
+            return path;
+        }
+        let is_it = |known: &&Vec<u8>| known.eq_ignore_ascii_case(&path);
+        self.names.keys().find(is_it).cloned().unwrap_or(path)
     }
 
     fn kind(&self, path: &[u8]) -> Option<&Kind> {

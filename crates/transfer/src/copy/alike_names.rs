@@ -11,7 +11,7 @@ use super::equal_names::NamedSource;
 use crate::disk::temp_name;
 
 /// Pairs of names about which a file system is asked. Further ones are taken for one.
-const MOST: usize = 1_000;
+pub(super) const MOST: usize = 1_000;
 
 /// Names that are one wherever case or the form of Unicode does not count.
 const SAMPLES: [[&str; 2]; 2] = [["a", "A"], ["\u{e9}", "e\u{301}"]];

@@ -4,12 +4,11 @@
 //! before anything is copied. Sources without a name of their own (`dir/.`) are meant to be merged:
 //! their files are compared by target path as they are found.
 
-use std::borrow::Cow;
 use std::collections::hash_map::{Entry, HashMap, RandomState};
 use std::hash::BuildHasher;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::alike_names::{alike_name, alike_sources, folds_names};
+use super::alike_names::{MOST, alike_name, alike_sources, folds_names};
 use super::engine::{CopyEngine, CopySide};
 use super::local_ops::LocalOps;
 use super::names::{RemotePathForm, name_in_target, written};
@@ -181,15 +180,18 @@ fn clashes(
 #[derive(Debug, Default)]
 pub(super) struct SeenSourceNames(HashMap<Vec<u8>, Vec<SourceOperand>>);
 
-/// Files and directories found below merged sources, by target path.
+/// Files and directories found below the sources, by target path.
 #[derive(Debug, Default)]
 pub(super) struct ClaimedTargets {
     // Two hashes with different keys make one of 128 bits, so the names need not be kept.
     hashers: (RandomState, RandomState),
     targets: HashMap<(u64, u64), TargetClaim>,
     roots: HashMap<WalkId, EscapedName>,
-    /// The target may take names for one that differ in case or normalization.
-    folds: bool,
+    /// Claims by a hash that is equal for all paths that some file system takes for one; `None`
+    /// where the target takes no two names for one.
+    alike: Option<HashMap<u64, Vec<(Box<[u8]>, TargetClaim)>>>,
+    /// Number of times that the target was asked whether it takes two paths for one.
+    asked: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -198,10 +200,27 @@ struct TargetClaim {
     is_directory: bool,
 }
 
+impl TargetClaim {
+    /// True if both are directories, whose contents are merged.
+    fn merges_with(self, other: Self) -> bool {
+        self.is_directory && other.is_directory
+    }
+}
+
+/// Reason why a target cannot be claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ClaimConflict {
+    /// This source has claimed the target.
+    Source(EscapedName),
+    /// This target was claimed, and the file system takes both for one.
+    Alike(Vec<u8>),
+}
+
 impl ClaimedTargets {
+    /// `folds` is true if the target may take names for one that differ in case or normalization.
     pub(super) fn new(folds: bool) -> Self {
         Self {
-            folds,
+            alike: folds.then(HashMap::new),
             ..Self::default()
         }
     }
@@ -210,29 +229,67 @@ impl ClaimedTargets {
         self.roots.insert(root, name);
     }
 
-    /// Claims a target for an entry found in `root`. Returns the other root if that one has claimed
-    /// it already; directories of the same name are merged.
+    /// Claims a target for an entry found in `root`. `are_one` says if the target's file system
+    /// takes two names for one. Returns the reason if the target is claimed already; directories of
+    /// the same name are merged.
     pub(super) fn claim(
         &mut self,
         target: &[u8],
         root: WalkId,
         is_directory: bool,
-    ) -> Option<EscapedName> {
-        let target = match self.folds {
-            true => Cow::Owned(sync::alike_path(target)),
-            false => Cow::Borrowed(target),
-        };
+        are_one: impl Fn(&[u8], &[u8]) -> bool,
+    ) -> Option<ClaimConflict> {
+        let claim = TargetClaim { root, is_directory };
         let key = (
-            self.hashers.0.hash_one(&target),
-            self.hashers.1.hash_one(&target),
+            self.hashers.0.hash_one(target),
+            self.hashers.1.hash_one(target),
         );
-        let claim = *self
-            .targets
-            .entry(key)
-            .or_insert(TargetClaim { root, is_directory });
-        let shared = claim.root == root || (claim.is_directory && is_directory);
-        (!shared).then(|| self.roots.get(&claim.root).cloned().unwrap_or_default())
+        match self.targets.entry(key) {
+            Entry::Occupied(first) => {
+                let first = *first.get();
+                let shared = first.root == root || first.merges_with(claim);
+                let name = || self.roots.get(&first.root).cloned().unwrap_or_default();
+                (!shared).then(|| ClaimConflict::Source(name()))
+            }
+            Entry::Vacant(place) => {
+                place.insert(claim);
+                self.claim_alike(target, claim, are_one)
+            }
+        }
     }
+
+    /// Claims a target whose path nothing else has, unless the file system takes an earlier one for
+    /// the same.
+    fn claim_alike(
+        &mut self,
+        target: &[u8],
+        claim: TargetClaim,
+        are_one: impl Fn(&[u8], &[u8]) -> bool,
+    ) -> Option<ClaimConflict> {
+        let alike = self.alike.as_mut()?;
+        let key = self.hashers.0.hash_one(sync::alike_path(target));
+        let earlier = alike.entry(key).or_default();
+        for (path, first) in earlier.iter() {
+            if first.merges_with(claim) {
+                continue;
+            }
+            self.asked += 1;
+            if self.asked > MOST || are_one_path(path, target, &are_one) {
+                return Some(ClaimConflict::Alike(path.to_vec()));
+            }
+        }
+        earlier.push((target.into(), claim));
+        None
+    }
+}
+
+/// True if two paths have as many components, and the file system takes those for one in pairs.
+fn are_one_path(one: &[u8], other: &[u8], are_one: impl Fn(&[u8], &[u8]) -> bool) -> bool {
+    let components = |path: &[u8]| path.split(|byte| *byte == b'/').count();
+    let slash = |byte: &u8| *byte == b'/';
+    let mut pairs = one.split(slash).zip(other.split(slash));
+    components(one) == components(other)
+        && pairs.all(|(one, other)| one == other || are_one(one, other))
 }
 
 impl CopyEngine<'_> {
@@ -269,8 +326,11 @@ impl CopyEngine<'_> {
             CopyLocation::Local(dir) => files.are_one_at(dir, one, other),
             CopyLocation::Remote { .. } => false,
         };
-        if sources.len() > 1 && sources.iter().any(|source| name(source).is_none()) {
-            self.walks.merge(folds_names(are_one));
+        let merges = sources.len() > 1 && sources.iter().any(|source| name(source).is_none());
+        let trees = self.options.recursive || self.options.archive;
+        let folds = (merges || trees) && folds_names(are_one);
+        if merges || folds {
+            self.walks.claim_targets(folds);
         }
         if !self.refuse(clashes(&*files, sources, name)) {
             return false;
@@ -359,18 +419,28 @@ impl CopyEngine<'_> {
         target: &[u8],
         is_directory: bool,
     ) -> bool {
+        let files = self.local();
+        let dir = local_path(self.named.path());
         let Some(claims) = self.walks.claims() else {
             return true;
         };
-        let Some(other) = claims.claim(target, root, is_directory) else {
+        let are_one = |one: &[u8], other: &[u8]| files.are_one_at(&dir, one, other);
+        let Some(conflict) = claims.claim(target, root, is_directory, are_one) else {
             return true;
         };
         let target = self.shown(CopySide::Target, target);
         let source = self.shown(CopySide::Source, source);
-        let what = format!(
-            "not copied: {target} is already the copy of {other}; copy the sources to different \
-             directories"
-        );
+        let what = match conflict {
+            ClaimConflict::Source(other) => format!(
+                "not copied: {target} is already the copy of {other}; copy the sources to \
+                 different directories"
+            ),
+            ClaimConflict::Alike(other) => format!(
+                "not copied: it would overwrite {}, because the file system of the target ignores \
+                 case or normalizes names; rename one of them",
+                self.shown(CopySide::Target, &other)
+            ),
+        };
         self.fail(None, source, what);
         false
     }
@@ -464,14 +534,40 @@ mod tests {
         );
     }
 
+    fn ignores_case(one: &[u8], other: &[u8]) -> bool {
+        one.eq_ignore_ascii_case(other)
+    }
+
+    /// A hostile source must not make the target be asked without end.
+    #[test]
+    fn the_target_is_asked_about_a_bounded_number_of_paths() {
+        let asked = std::cell::Cell::new(0);
+        let ask = |_: &[u8], _: &[u8]| {
+            asked.set(asked.get() + 1);
+            false
+        };
+        let mut claims = ClaimedTargets::new(true);
+        let path = |dots: usize| [b"a".as_slice(), &b".".repeat(dots)].concat();
+        let mut claim = |dots| claims.claim(&path(dots), WalkId(1), false, ask);
+        let refused = (0..200).filter(|dots| claim(*dots).is_some()).count();
+        assert!(refused > 100, "{refused}");
+        assert_eq!(asked.get(), MOST);
+    }
+
     #[test]
     fn merged_sources_share_no_file_whose_names_the_target_takes_for_one() {
         let (one, two) = (WalkId(1), WalkId(2));
         for folds in [false, true] {
             let mut claims = ClaimedTargets::new(folds);
             claims.name_root(one, EscapedName(b"one".to_vec()));
-            assert_eq!(claims.claim(b"d/error", one, false), None);
-            assert_eq!(claims.claim(b"D/Error", two, false).is_some(), folds);
+            let mut claim = |path: &[u8], root| claims.claim(path, root, false, ignores_case);
+            let taken = folds.then(|| ClaimConflict::Alike(b"d/error".to_vec()));
+            assert_eq!(claim(b"d/error", one), None);
+            assert_eq!(claim(b"D/Error", two), taken);
+            // Within one source too.
+            assert_eq!(claim(b"d/ERROR", one), taken);
+            // Alike on some file systems, and not on this one.
+            assert_eq!(claim(b"d/error.", one), None);
         }
     }
 
@@ -480,15 +576,17 @@ mod tests {
         let mut claims = ClaimedTargets::default();
         let (one, two) = (WalkId(1), WalkId(2));
         claims.name_root(one, EscapedName(b"one".to_vec()));
-        let first = Some(EscapedName(b"one".to_vec()));
-        assert_eq!(claims.claim(b"d/sub", one, true), None);
-        assert_eq!(claims.claim(b"d/sub", two, true), None);
-        assert_eq!(claims.claim(b"d/f", one, false), None);
-        assert_eq!(claims.claim(b"d/f", two, false), first);
-        assert_eq!(claims.claim(b"d/f", two, true), first);
-        assert_eq!(claims.claim(b"d/sub", two, false), first);
-        assert_eq!(claims.claim(b"d/g", two, false), None);
+        let first = Some(ClaimConflict::Source(EscapedName(b"one".to_vec())));
+        let mut claim =
+            |path: &[u8], root, is_directory| claims.claim(path, root, is_directory, |_, _| false);
+        assert_eq!(claim(b"d/sub", one, true), None);
+        assert_eq!(claim(b"d/sub", two, true), None);
+        assert_eq!(claim(b"d/f", one, false), None);
+        assert_eq!(claim(b"d/f", two, false), first);
+        assert_eq!(claim(b"d/f", two, true), first);
+        assert_eq!(claim(b"d/sub", two, false), first);
+        assert_eq!(claim(b"d/g", two, false), None);
         // A source that is copied again may claim its own targets.
-        assert_eq!(claims.claim(b"d/f", one, false), None);
+        assert_eq!(claim(b"d/f", one, false), None);
     }
 }

@@ -79,7 +79,7 @@ pub(super) struct ActiveWalks {
     foreseen: u64,
     /// Directory at the source that walks must not enter.
     avoid: Option<SelfCopyGuard>,
-    /// Claims of merged sources on target paths; `None` without merging.
+    /// Claims of files on target paths; `None` where no two can have the same.
     claims: Option<ClaimedTargets>,
     /// Selection of the files to copy; `None` if all are copied.
     selection: Option<SourceSelection>,
@@ -225,13 +225,13 @@ impl ActiveWalks {
         self.same.clear();
     }
 
-    /// Prepares for sources that are merged; `folds` is true if the target may take names for one
-    /// that differ in case or normalization.
-    pub(super) fn merge(&mut self, folds: bool) {
+    /// Has each file claim its target, for sources that are merged, and where the target may take
+    /// names for one that differ in case or normalization (`folds`).
+    pub(super) fn claim_targets(&mut self, folds: bool) {
         self.claims = Some(ClaimedTargets::new(folds));
     }
 
-    /// Claims of merged sources on target paths; `None` without merging.
+    /// Claims of files on target paths; `None` where no two can have the same.
     pub(super) fn claims(&mut self) -> Option<&mut ClaimedTargets> {
         self.claims.as_mut()
     }

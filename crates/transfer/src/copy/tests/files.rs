@@ -78,7 +78,7 @@ impl LocalOps for SimFiles {
     }
 
     fn are_one_at(&self, _dir: &Path, one: &[u8], other: &[u8]) -> bool {
-        one == other
+        one == other || self.0.borrow().folds_case && one.eq_ignore_ascii_case(other)
     }
 
     fn home(&self, _login: Option<&str>) -> Option<PathBuf> {

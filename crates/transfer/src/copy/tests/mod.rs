@@ -6,6 +6,7 @@
 mod disk;
 mod faults;
 mod files;
+mod folding;
 mod journal;
 mod session;
 mod trees;
