@@ -20,7 +20,7 @@ use disk::Source;
 use fuzz::operate;
 use schedule::{JobKind, LaneConfig, LaneEvent, PutOptions};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality, Rng};
+use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality, Rng};
 use world::{Mode, World, bytes, config, remote};
 
 const KINDS: [Option<&str>; 10] = [
@@ -55,7 +55,7 @@ fn changed(u: &mut Unstructured<'_>, old: &[u8]) -> Result<Vec<u8>> {
     Ok(new)
 }
 
-fn fault(u: &mut Unstructured<'_>) -> Result<Inject> {
+fn fault(u: &mut Unstructured<'_>) -> Result<InjectedFault> {
     let kind = *u.choose(&KINDS)?;
     let act = match u.int_in_range(0..=6)? {
         // NO_SUCH_FILE is left out: for an existing file, the client cannot tell it from the truth.
@@ -70,7 +70,7 @@ fn fault(u: &mut Unstructured<'_>) -> Result<Inject> {
         },
     };
     let nth = u.int_in_range(0..=7)?;
-    Ok(Inject { kind, nth, act })
+    Ok(InjectedFault { kind, nth, act })
 }
 
 #[test]

@@ -19,7 +19,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::operate;
 use schedule::{Attributes, JobId, JobKind, LaneConfig, LaneEvent, PutOptions};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality, Rng};
+use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality, Rng};
 use world::{Mode, World, bytes, config, remote};
 
 const OLD: &[u8] = b"what was there before";
@@ -261,7 +261,7 @@ impl Run {
             (act, _) => act,
         };
         let nth = usize::from(nth) % if kind.is_some() { 8 } else { 100 };
-        self.w.model.inject(Inject { kind, nth, act });
+        self.w.model.inject(InjectedFault { kind, nth, act });
     }
 
     fn step(&mut self, op: Op) {

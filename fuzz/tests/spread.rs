@@ -20,7 +20,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::operate;
 use schedule::{JobId, JobKind, LaneEvent, LaneId, PutOptions, SchedulerEvent, SchedulerOptions};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality, Rng};
+use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality, Rng};
 use world::{World, bytes, remote};
 
 const OLD: &[u8] = b"what was there before";
@@ -312,7 +312,7 @@ impl Run {
                 let kind = KINDS.get(usize::from(kind) % KINDS.len()).copied();
                 let nth = usize::from(nth % 8);
                 if let Some(lane) = self.lane(which) {
-                    self.w.inject(lane, Inject { kind, nth, act });
+                    self.w.inject(lane, InjectedFault { kind, nth, act });
                 }
             }
             Op::Spoil { which, nth, id } => {
@@ -321,7 +321,7 @@ impl Run {
                 let nth = usize::from(nth % 40);
                 let kind = (!id).then_some("OPEN");
                 if let Some(lane) = self.lane(which) {
-                    self.w.inject(lane, Inject { kind, nth, act });
+                    self.w.inject(lane, InjectedFault { kind, nth, act });
                 }
             }
             Op::BreakDisk { nth } => {

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use relay::entry::permit::TargetRule;
 use relay::{
-    ClientProtocol, ClientProtocols, Endpoint, IpNetwork, ListenSpec, RedirectKind, RelayLimits,
-    RelaySettings, TargetSpec, Uplink,
+    ClientProtocol, ClientProtocols, IpNetwork, ListenSpec, RedirectKind, RelayEndpoint,
+    RelayLimits, RelaySettings, TargetSpec, Uplink,
 };
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::termios::isatty;
@@ -283,7 +283,7 @@ fn speaks(args: &RelayArgs, entrance: &ListenSpec) -> Result<ClientProtocols, St
         (false, true) => Some(RedirectKind::Tproxy),
     };
     if diverted.is_some() {
-        let tcp = matches!(entrance.place, Endpoint::Tcp { .. });
+        let tcp = matches!(entrance.place, RelayEndpoint::Tcp { .. });
         if !tcp || entrance.words.len() > 1 {
             return Err(format!(
                 "{}: redirect and tproxy need a TCP port and cannot be combined with other \
@@ -292,7 +292,7 @@ fn speaks(args: &RelayArgs, entrance: &ListenSpec) -> Result<ClientProtocols, St
             ));
         }
     }
-    if entrance.place == Endpoint::Streams && !entrance.words.is_empty() {
+    if entrance.place == RelayEndpoint::Streams && !entrance.words.is_empty() {
         return Err(format!(
             "{}: standard input and output (-) take no protocol",
             args.entrance
@@ -309,11 +309,11 @@ fn speaks(args: &RelayArgs, entrance: &ListenSpec) -> Result<ClientProtocols, St
 
 /// Checks that a pair's operand is TCP without other protocols: the relays connect by TCP and have
 /// their own TLS.
-fn is_pair_possible(operand: &str, place: &Endpoint, words: &[String]) -> Result<(), String> {
+fn is_pair_possible(operand: &str, place: &RelayEndpoint, words: &[String]) -> Result<(), String> {
     let has = |word: &str| words.iter().any(|own| own == word);
     let other = ["tls", "socks5", "http"].into_iter().find(|word| has(word));
     match (has("pair"), place, other) {
-        (false, ..) | (true, Endpoint::Tcp { .. }, None) => Ok(()),
+        (false, ..) | (true, RelayEndpoint::Tcp { .. }, None) => Ok(()),
         (true, _, Some(other)) => Err(format!("{operand}: pair cannot be combined with {other}")),
         (true, _, None) => Err(format!("{operand}: a pair needs a TCP address")),
     }

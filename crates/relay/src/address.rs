@@ -12,7 +12,7 @@ use crate::entry::proxy::ProxyVersion;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenSpec {
     /// Socket, port or stream to accept connections from.
-    pub place: Endpoint,
+    pub place: RelayEndpoint,
     /// Options after the address, such as `tls` or `proxy`, in the order given.
     pub words: Vec<String>,
 }
@@ -21,14 +21,14 @@ pub struct ListenSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetSpec {
     /// Socket, port or stream to connect to.
-    pub place: Endpoint,
+    pub place: RelayEndpoint,
     /// Options after the address, such as `tls` or `pair`, in the order given.
     pub words: Vec<String>,
 }
 
 /// Address of a listener or a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum RelayEndpoint {
     /// Standard input and output: `-`.
     Streams,
     /// A UNIX socket: `unix:PATH`, or a path that begins with `/` or `./`.
@@ -72,11 +72,11 @@ impl TargetSpec {
     /// Returns the name or address that the target's TLS certificate must contain.
     pub(crate) fn tls_name(&self) -> String {
         match &self.place {
-            Endpoint::Tcp {
+            RelayEndpoint::Tcp {
                 host: HostSpec::Name(name),
                 ..
             } => name.clone(),
-            Endpoint::Tcp {
+            RelayEndpoint::Tcp {
                 host: HostSpec::Address(ip),
                 ..
             } => ip.to_string(),
@@ -118,7 +118,7 @@ impl TargetSpec {
     /// Returns the host name, or an empty string if the address has none.
     pub fn host_name(&self) -> &str {
         match &self.place {
-            Endpoint::Tcp {
+            RelayEndpoint::Tcp {
                 host: HostSpec::Name(name),
                 ..
             } => name,
@@ -127,7 +127,7 @@ impl TargetSpec {
     }
 }
 
-impl Endpoint {
+impl RelayEndpoint {
     /// Returns the socket addresses that can be had without a DNS lookup, or `None` for a host
     /// name.
     pub fn addresses(&self) -> Option<Vec<SocketAddr>> {
@@ -149,7 +149,7 @@ impl Endpoint {
 }
 
 /// Splits `PLACE/word/word`, or `unix:PATH,word,word`.
-fn split(text: &str) -> Result<(Endpoint, Vec<String>), String> {
+fn split(text: &str) -> Result<(RelayEndpoint, Vec<String>), String> {
     let path = text
         .strip_prefix("unix:")
         .or_else(|| (text.starts_with('/') || text.starts_with("./")).then_some(text));
@@ -159,7 +159,7 @@ fn split(text: &str) -> Result<(Endpoint, Vec<String>), String> {
             if path.is_empty() {
                 return Err("lacks the path of the UNIX socket".to_owned());
             }
-            (Endpoint::Unix(PathBuf::from(path)), words)
+            (RelayEndpoint::Unix(PathBuf::from(path)), words)
         }
         None => {
             let (place, words) = text.split_once(['/', ',']).unwrap_or((text, ""));
@@ -170,9 +170,9 @@ fn split(text: &str) -> Result<(Endpoint, Vec<String>), String> {
     Ok((place, words.map(str::to_owned).collect()))
 }
 
-fn tcp_or_streams(text: &str) -> Result<Endpoint, String> {
+fn tcp_or_streams(text: &str) -> Result<RelayEndpoint, String> {
     if text == "-" {
-        return Ok(Endpoint::Streams);
+        return Ok(RelayEndpoint::Streams);
     }
     let (host, port) = match text.rsplit_once(':') {
         None => (None, text),
@@ -207,7 +207,7 @@ fn tcp_or_streams(text: &str) -> Result<Endpoint, String> {
             }
         }
     };
-    Ok(Endpoint::Tcp { host, port })
+    Ok(RelayEndpoint::Tcp { host, port })
 }
 
 /// Reports if all characters may occur in a host name: RFC 1123, plus the underscores and dots that
@@ -232,14 +232,14 @@ impl FromStr for TargetSpec {
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let (place, words) = split(text).map_err(AddressError)?;
         match &place {
-            Endpoint::Tcp { port: 0, .. } => Err(AddressError(
+            RelayEndpoint::Tcp { port: 0, .. } => Err(AddressError(
                 "has port 0, which cannot be connected to".to_owned(),
             )),
-            Endpoint::Tcp {
+            RelayEndpoint::Tcp {
                 host: HostSpec::All,
                 ..
             } => Err(AddressError("lacks the host to connect to".to_owned())),
-            Endpoint::Streams => Err(AddressError(
+            RelayEndpoint::Streams => Err(AddressError(
                 "is a listening address and cannot be a target".to_owned(),
             )),
             _ => Ok(Self { place, words }),
@@ -247,7 +247,7 @@ impl FromStr for TargetSpec {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for RelayEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Streams => f.write_str("-"),
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn operands_as_people_type_them() {
         let entrance = |text: &str| text.parse::<ListenSpec>().unwrap();
-        let loopback = |port| Endpoint::Tcp {
+        let loopback = |port| RelayEndpoint::Tcp {
             host: HostSpec::Loopback,
             port,
         };
@@ -286,21 +286,21 @@ mod tests {
         assert_eq!(entrance("12346/tls").words, ["tls"]);
         assert_eq!(entrance("0/proxy/tls").words, ["proxy", "tls"]);
         for text in [":22", "*:22"] {
-            let all = Endpoint::Tcp {
+            let all = RelayEndpoint::Tcp {
                 host: HostSpec::All,
                 port: 22,
             };
             assert_eq!(entrance(text).place, all, "{text}");
         }
-        assert_eq!(entrance("-").place, Endpoint::Streams);
+        assert_eq!(entrance("-").place, RelayEndpoint::Streams);
         assert_eq!(
             entrance("/run/a.sock").place,
-            Endpoint::Unix("/run/a.sock".into())
+            RelayEndpoint::Unix("/run/a.sock".into())
         );
         let unix = entrance("unix:a/b.sock,tls");
         assert_eq!(
             (unix.place, unix.words),
-            (Endpoint::Unix("a/b.sock".into()), vec!["tls".into()])
+            (RelayEndpoint::Unix("a/b.sock".into()), vec!["tls".into()])
         );
         let target = |text: &str| text.parse::<TargetSpec>().map(|t| t.to_string());
         assert_eq!(target("jp1:22").unwrap(), "jp1:22");

@@ -29,7 +29,7 @@ pub mod control {
     pub use pair::control::*;
 }
 
-pub use address::{AddressError, Endpoint, HostSpec, ListenSpec, TargetSpec};
+pub use address::{AddressError, HostSpec, ListenSpec, RelayEndpoint, TargetSpec};
 pub use network::{IpNetwork, is_allowed};
 pub use rules::{FirewallCommand, ListenerRules};
 pub use server::{

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use crate::address::Endpoint;
+use crate::address::RelayEndpoint;
 use crate::settings::{RedirectKind, RelaySettings};
 
 /// Packet mark of the relay's own connections, which the rules never divert back to it.
@@ -63,7 +63,7 @@ impl ListenerRules {
     pub fn of(relay: &RelaySettings, has_ipv6: bool) -> Result<Self, String> {
         let place = &relay.entrance.place;
         let addresses = match place {
-            Endpoint::Tcp { port: 0, .. } => Err(format!("{place}: rules need a fixed port")),
+            RelayEndpoint::Tcp { port: 0, .. } => Err(format!("{place}: rules need a fixed port")),
             place => place
                 .addresses()
                 .ok_or_else(|| format!("{place}: rules need an IP address or a port alone")),

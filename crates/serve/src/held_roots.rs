@@ -27,7 +27,7 @@ const ROOT: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
 
 /// Path resolution of one client: what the export allows, and below held roots without symlinks.
 #[derive(Debug)]
-pub(crate) struct ClientPaths<'e> {
+pub(crate) struct ClientPathResolver<'e> {
     export: &'e PathRoot,
     held: Vec<HeldRoot>,
 }
@@ -39,13 +39,13 @@ struct HeldRoot {
     /// Set once the directory exists; until then every use tries to open it.
     directory: OnceLock<OwnedFd>,
     /// Start of the path of a directory that was missing when it was named.
-    existing: Option<ExistingPart>,
+    existing: Option<ExistingRootPrefix>,
 }
 
 /// The part of a path that existed when it was named as a root. What appears behind it later was not
 /// there for the client to name, so a symlink in the rest is not followed.
 #[derive(Debug)]
-struct ExistingPart {
+struct ExistingRootPrefix {
     path: Vec<u8>,
     directory: OwnedFd,
     /// Path of the root beneath `directory`.
@@ -60,7 +60,7 @@ struct PathBelowRoot<'a> {
     rest: &'a [u8],
 }
 
-impl<'e> ClientPaths<'e> {
+impl<'e> ClientPathResolver<'e> {
     pub(crate) fn new(export: &'e PathRoot) -> Self {
         Self {
             export,
@@ -109,7 +109,7 @@ impl<'e> ClientPaths<'e> {
 
     /// Opens the longest part of `path` that exists; `None` if the entry behind it is a symlink to
     /// something that is missing, which the client has named, or if nothing of it can be opened.
-    fn existing_part(&self, path: &[u8]) -> Option<ExistingPart> {
+    fn existing_part(&self, path: &[u8]) -> Option<ExistingRootPrefix> {
         let (mut path, mut rest) = (path, Vec::new());
         loop {
             if self
@@ -126,7 +126,7 @@ impl<'e> ClientPaths<'e> {
             };
             match self.export.open(parent, ROOT, Mode::empty()) {
                 Ok(directory) => {
-                    return Some(ExistingPart {
+                    return Some(ExistingRootPrefix {
                         path: parent.to_vec(),
                         directory,
                         rest,
@@ -201,7 +201,7 @@ impl<'e> ClientPaths<'e> {
 
     /// Finds the root that was missing and that `path` names or leads to, and the rest of `path`
     /// behind the part that existed.
-    fn way_to_root<'s>(&'s self, path: &'s [u8]) -> Option<(&'s ExistingPart, &'s [u8])> {
+    fn way_to_root<'s>(&'s self, path: &'s [u8]) -> Option<(&'s ExistingRootPrefix, &'s [u8])> {
         self.held.iter().find_map(|root| {
             let part = root.existing.as_ref()?;
             strip(&root.path, path)?;
@@ -241,7 +241,7 @@ impl<'e> ClientPaths<'e> {
     ///
     /// # Errors
     /// ESTALE if its path leads to another directory in a restricted export.
-    fn still_there<'s>(&self, part: &'s ExistingPart) -> Result<&'s OwnedFd> {
+    fn still_there<'s>(&self, part: &'s ExistingRootPrefix) -> Result<&'s OwnedFd> {
         if self.export.is_restricted() {
             let now = self.export.open(&part.path, ROOT, Mode::empty())?;
             if !is_same(&part.directory, &now)? {
@@ -344,8 +344,8 @@ mod tests {
         symlink(at("outside"), at("real/link")).unwrap();
         symlink(at("outside"), at("real/inner")).unwrap();
         let everything = PathRoot::Everything;
-        let mut paths = ClientPaths::new(&everything);
-        let find = |paths: &ClientPaths<'_>, name: &str, follow| {
+        let mut paths = ClientPathResolver::new(&everything);
+        let find = |paths: &ClientPathResolver<'_>, name: &str, follow| {
             paths.find(bytes_of(&at(name)), follow).err()
         };
         assert_eq!(find(&paths, "root/link/f", true), None);
@@ -379,7 +379,7 @@ mod tests {
         symlink(at("missing"), at("dangling")).unwrap();
         let export = PathRoot::Beneath(fs::File::open(folder.path()).unwrap().into());
         for (everything, served) in [(true, &PathRoot::Everything), (false, &export)] {
-            let mut paths = ClientPaths::new(served);
+            let mut paths = ClientPathResolver::new(served);
             let path_of = |name: &str| match everything {
                 true => bytes_of(&at(name)).to_vec(),
                 false => format!("/{name}").into_bytes(),
@@ -431,7 +431,7 @@ mod tests {
         }
         // A symlink that was there before leads where it leads, once that exists.
         let everything = PathRoot::Everything;
-        let mut paths = ClientPaths::new(&everything);
+        let mut paths = ClientPathResolver::new(&everything);
         paths.hold(bytes_of(&at("dangling"))).unwrap();
         fs::create_dir_all(at("missing/d")).unwrap();
         assert_eq!(paths.find(bytes_of(&at("dangling/d")), true).err(), None);
@@ -447,7 +447,7 @@ mod tests {
         }
         let root = fs::File::open(folder.path()).unwrap().into();
         let only = PathRoot::Only(root, vec![components(b"/data/sub").unwrap()]);
-        let mut paths = ClientPaths::new(&only);
+        let mut paths = ClientPathResolver::new(&only);
         for root in [&b"/data"[..], b"/data/secret", b"/data/sub"] {
             paths.hold(root).unwrap();
         }
@@ -468,7 +468,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         fs::create_dir_all(at("export/dir/inner/d")).unwrap();
         let export = PathRoot::Beneath(fs::File::open(at("export")).unwrap().into());
-        let mut paths = ClientPaths::new(&export);
+        let mut paths = ClientPathResolver::new(&export);
         for root in [&b"/dir"[..], b"/dir/inner"] {
             assert_eq!(paths.hold(root), Ok(true));
         }
@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn the_number_and_length_of_roots_are_limited() {
         let everything = PathRoot::Everything;
-        let mut paths = ClientPaths::new(&everything);
+        let mut paths = ClientPathResolver::new(&everything);
         for first in [true, false] {
             for n in 0..MOST {
                 let held = paths.hold(format!("/none/{n}").as_bytes());

@@ -11,7 +11,7 @@ use mio::{Registry, Token};
 use schedule::{Attributes, EntryKind, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath};
 use sftp::ClientOutput;
 use testkit::sftp_model::{
-    Act, Fs, Inject, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
+    Act, Fs, InjectedFault, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
 };
 use transfer::session::{
     Link, LinkChannelId, LinkError, LinkEvent, PeerFacts, QuestionSession, Session, SessionEvent,
@@ -99,7 +99,7 @@ impl Link for MemoryLink {
         let mut model = SftpModel::new(Fs::default(), self.server.clone());
         if self.channels.len() < self.forgets.0 {
             for nth in self.forgets.1..self.forgets.1 + 1000 {
-                model.inject(Inject {
+                model.inject(InjectedFault {
                     kind: Some("READ"),
                     nth,
                     act: Act::Silence,

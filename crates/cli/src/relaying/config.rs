@@ -174,7 +174,7 @@ impl RelayConfigReader {
             parsed.map(|entrance| entrance.place).ok()
         };
         let own = place(relay);
-        if own == Some(relay::Endpoint::Streams) {
+        if own == Some(relay::RelayEndpoint::Streams) {
             self.wrong(
                 at,
                 "listen: standard input and output (-) can be used on the command line only",

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::ToSocketAddrs as _;
 
 use relay::entry::permit::TargetRule;
-use relay::{ClientProtocols, Endpoint, HostSpec, RedirectKind};
+use relay::{ClientProtocols, HostSpec, RedirectKind, RelayEndpoint};
 
 use crate::flags::low::RelayArgs;
 use crate::setting_error::SettingError;
@@ -13,7 +13,7 @@ use crate::setting_error::SettingError;
 pub(super) struct ParsedRelaySettings<'a> {
     pub(super) args: &'a RelayArgs,
     /// Address that clients connect to.
-    pub(super) place: &'a Endpoint,
+    pub(super) place: &'a RelayEndpoint,
     pub(super) speaks: &'a ClientProtocols,
     /// Connections go over ssh (`--via`, `ssh://`).
     pub(super) is_routed: bool,
@@ -134,9 +134,9 @@ fn needs_allow(settled: &ParsedRelaySettings<'_>) -> bool {
 }
 
 /// The problem of an entrance that is reachable from other machines.
-fn reachable(place: &Endpoint) -> Option<String> {
+fn reachable(place: &RelayEndpoint) -> Option<String> {
     let strangers = match place {
-        Endpoint::Tcp {
+        RelayEndpoint::Tcp {
             host: HostSpec::Name(name),
             port,
         } => match (name.as_str(), *port).to_socket_addrs() {

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use relay::status::StatusMonitor;
-use relay::{Endpoint, InheritedSockets, RelayControl, RelayServer, RelaySettings};
+use relay::{InheritedSockets, RelayControl, RelayEndpoint, RelayServer, RelaySettings};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tracing::{info, warn};
 
@@ -108,7 +108,7 @@ impl MergedRelaySettings {
     /// Returns true if the relay serves the single connection of standard input and output.
     pub(super) fn is_of_streams(&self) -> bool {
         let mut places = self.relays.iter().map(|relay| &relay.entrance.place);
-        places.any(|place| *place == Endpoint::Streams)
+        places.any(|place| *place == RelayEndpoint::Streams)
     }
 }
 

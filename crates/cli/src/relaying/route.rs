@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use relay::control::StartedRelayConfig;
 use relay::peer::{KnownPeers, PeerConfig, StripeCount, new_key};
-use relay::{Endpoint, HostSpec, TargetSpec};
+use relay::{HostSpec, RelayEndpoint, TargetSpec};
 use tracing::{info, warn};
 use transfer::cancel::CancelToken;
 use transfer::copy::HostId;
@@ -323,7 +323,7 @@ impl RelayRoute {
 
     fn target_at(&self, at: SocketAddr) -> TargetSpec {
         TargetSpec {
-            place: Endpoint::Tcp {
+            place: RelayEndpoint::Tcp {
                 host: HostSpec::Address(at.ip()),
                 port: at.port(),
             },

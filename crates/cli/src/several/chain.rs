@@ -66,10 +66,10 @@ struct ChainHost {
     host: HostId,
     name: String,
     /// The files there, or why the host gets them from here and passes nothing on.
-    files: Result<Vec<LinkFile>, String>,
+    files: Result<Vec<ChainFile>, String>,
 }
 
-struct LinkFile {
+struct ChainFile {
     path: Vec<u8>,
     files: SourceFiles,
 }
@@ -128,7 +128,7 @@ impl<'a> HostChain<'a> {
             let link_file = |file: &LargeFile| {
                 let path = path_at(part, &file.below)?;
                 let files = files_of(&[&path]).map_err(str::to_owned)?;
-                Ok(LinkFile { path, files })
+                Ok(ChainFile { path, files })
             };
             found.files.iter().map(link_file).collect()
         };

@@ -7,7 +7,7 @@ pub mod permit;
 pub mod proxy;
 pub mod socks;
 
-use crate::address::{Endpoint, TargetSpec};
+use crate::address::{RelayEndpoint, TargetSpec};
 
 /// Result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum HeaderParse<T> {
 /// Returns the target for a host and port that a client has named.
 pub(crate) fn named(host: crate::address::HostSpec, port: u16) -> TargetSpec {
     TargetSpec {
-        place: Endpoint::Tcp { host, port },
+        place: RelayEndpoint::Tcp { host, port },
         words: Vec::new(),
     }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use crate::address::{Endpoint, HostSpec, TargetSpec};
+use crate::address::{HostSpec, RelayEndpoint, TargetSpec};
 use crate::network::IpNetwork;
 use sys::is_special;
 
@@ -37,7 +37,7 @@ pub enum TargetVerdict {
 
 /// Checks a target against the rules.
 pub fn verdict(permits: &[TargetRule], target: &TargetSpec) -> TargetVerdict {
-    let Endpoint::Tcp { host, port } = &target.place else {
+    let RelayEndpoint::Tcp { host, port } = &target.place else {
         return TargetVerdict::Denied;
     };
     let of_port = permits

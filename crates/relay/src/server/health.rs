@@ -10,7 +10,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use sys::SocketTuning;
 
 use super::running::RunningRelay;
-use crate::address::{Endpoint, HostSpec, TargetSpec};
+use crate::address::{HostSpec, RelayEndpoint, TargetSpec};
 
 /// Time for which a target that failed is tried last.
 const SHUNNED: Duration = Duration::from_secs(10);
@@ -122,11 +122,11 @@ pub(super) fn check(running: &Arc<RunningRelay>) {
 fn knock(running: &RunningRelay, target: &TargetSpec) -> io::Result<()> {
     let relay = &running.relay;
     let addresses: Vec<SocketAddr> = match &target.place {
-        Endpoint::Unix(path) => {
+        RelayEndpoint::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
             return socket.connect(&SockAddr::unix(path)?);
         }
-        Endpoint::Tcp {
+        RelayEndpoint::Tcp {
             host: HostSpec::Name(name),
             port,
         } => (name.as_str(), *port).to_socket_addrs()?.collect(),

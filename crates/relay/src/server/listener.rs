@@ -18,7 +18,7 @@ use sys::SocketTuning;
 use super::StartError;
 use super::connection_limiter::ConnectionLimiter;
 use super::running::RunningRelay;
-use crate::address::{Endpoint, HostSpec};
+use crate::address::{HostSpec, RelayEndpoint};
 use crate::settings::{RedirectKind, RelaySettings};
 
 /// Backlog of listen(2); net.core.somaxconn limits it.
@@ -202,12 +202,12 @@ fn sockets(
 ) -> io::Result<Vec<UnassignedListener>> {
     let tuning = tuning(relay);
     let (addresses, several) = match &relay.entrance.place {
-        Endpoint::Streams => {
+        RelayEndpoint::Streams => {
             return Err(io::Error::other(
                 "standard input and output (-) carry only one connection",
             ));
         }
-        Endpoint::Unix(path) => {
+        RelayEndpoint::Unix(path) => {
             let at = ListenAddress::Unix(path.clone());
             let taken = inherited.take(std::slice::from_ref(&at)).pop();
             if let Some(taken) = taken {
@@ -216,7 +216,7 @@ fn sockets(
             let socket = sys::listen_unix(path, BACKLOG)?;
             return Ok(vec![UnassignedListener::new(socket, at)]);
         }
-        Endpoint::Tcp {
+        RelayEndpoint::Tcp {
             host: HostSpec::Name(name),
             port,
         } => {

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
 
-use crate::address::Endpoint;
+use crate::address::RelayEndpoint;
 use crate::settings::RelaySettings;
 use crate::status::StatusMonitor;
 use crate::worker::connection::ClientAddress;
@@ -212,7 +212,7 @@ pub(crate) fn enrolled(roll: &RunningRelays) -> Vec<Arc<RunningRelay>> {
 /// Returns an error if the streams cannot be used, if the connection fails, or if a thread cannot
 /// be started.
 pub fn streams(relay: RelaySettings, input: OwnedFd, output: OwnedFd) -> Result<(), StartError> {
-    debug_assert_eq!(relay.entrance.place, Endpoint::Streams);
+    debug_assert_eq!(relay.entrance.place, RelayEndpoint::Streams);
     let (inbox, thread) = crate::worker::start(&Resolver::default())?;
     let limits = relay.limits;
     let running = Arc::new(RunningRelay::new(relay, ListenAddresses::default()));

@@ -21,7 +21,7 @@ use crate::settings::RelaySettings;
 const RETIREMENT: Duration = Duration::from_secs(64);
 
 /// Changes to the sockets of one relay.
-struct SocketChange {
+struct ListenerChanges {
     running: Arc<RunningRelay>,
     /// Slots of listeners that stay and now belong to the new relay.
     kept: Vec<usize>,
@@ -86,7 +86,7 @@ impl Acceptor {
         &mut self,
         relay: RelaySettings,
         opened: &mut Vec<usize>,
-    ) -> Result<SocketChange, StartError> {
+    ) -> Result<ListenerChanges, StartError> {
         let place = relay.entrance.place.clone();
         let wrong = |e: io::Error| StartError(format!("cannot listen on {place}: {e}"));
         let there = |(slot, l): (usize, &RelayListener)| {
@@ -104,7 +104,7 @@ impl Acceptor {
                 added.push(slot);
                 opened.push(slot);
             }
-            return Ok(SocketChange {
+            return Ok(ListenerChanges {
                 running,
                 kept: Vec::new(),
                 added,
@@ -116,7 +116,7 @@ impl Acceptor {
         let same = tuning(new) == tuning(told) && new.sockopts.share == told.sockopts.share;
         // UNIX sockets have none of these options.
         if same || before.at.address().is_none() {
-            return Ok(SocketChange {
+            return Ok(ListenerChanges {
                 running,
                 kept: old,
                 added: Vec::new(),
@@ -146,7 +146,7 @@ impl Acceptor {
             added.push(slot);
             opened.push(slot);
         }
-        Ok(SocketChange {
+        Ok(ListenerChanges {
             running,
             kept,
             added,

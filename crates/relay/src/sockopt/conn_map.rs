@@ -16,10 +16,10 @@ pub struct ConnMap {
 /// Comma-separated patterns; a pattern with a leading `!` excludes its matches. An empty list
 /// matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct PatternList(Vec<MapPattern>);
+struct PatternList(Vec<ConnectionPattern>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct MapPattern {
+struct ConnectionPattern {
     out: bool,
     matches: ConnMapFilter,
 }
@@ -97,7 +97,7 @@ impl PatternList {
         let text = text.trim_start_matches('{').trim_end_matches('}');
         let items = text.split(',').filter(|item| !item.is_empty());
         items
-            .map(MapPattern::parse)
+            .map(ConnectionPattern::parse)
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -111,12 +111,12 @@ impl PatternList {
     fn has(&self, name: &str, ip: Option<IpAddr>) -> bool {
         // A list that begins with an exclusion starts with everything.
         let begin = self.0.first().is_none_or(|item| item.out);
-        let fits = |item: &&MapPattern| item.matches.fit(name, ip);
+        let fits = |item: &&ConnectionPattern| item.matches.fit(name, ip);
         self.0.iter().filter(fits).fold(begin, |_, item| !item.out)
     }
 }
 
-impl MapPattern {
+impl ConnectionPattern {
     fn parse(text: &str) -> Result<Self, String> {
         let (out, text) = match text.strip_prefix('!') {
             Some(text) => (true, text),

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 use sys::SocketTuning;
 
-use crate::address::{Endpoint, HostSpec, TargetSpec};
+use crate::address::{HostSpec, RelayEndpoint, TargetSpec};
 use crate::entry::permit::names_address;
 use crate::server::RunningRelay;
 use crate::server::running::OutgoingConnectionEntry;
@@ -145,7 +145,7 @@ impl DialProgress {
         self.resolving = false;
         let place = self.goal.as_ref().map(|goal| &goal.target.place);
         let port = match place {
-            Some(Endpoint::Tcp { port, .. }) => *port,
+            Some(RelayEndpoint::Tcp { port, .. }) => *port,
             _ => 0,
         };
         let all: Vec<_> = ips.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
@@ -195,14 +195,14 @@ impl DialProgress {
             self.deadline = way.now + way.running.relay.connect_timeout;
             self.next = way.now;
             match &goal.target.place {
-                Endpoint::Tcp {
+                RelayEndpoint::Tcp {
                     host: HostSpec::Name(name),
                     ..
                 } => {
                     self.resolving = true;
                     return DialState::ResolveName(name.clone());
                 }
-                Endpoint::Unix(path) => match connect_unix(path) {
+                RelayEndpoint::Unix(path) => match connect_unix(path) {
                     Ok(socket) => {
                         return DialState::Connected {
                             socket: socket.into(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schedule::{FileState, JobId, JobKind, LaneEvent, PutOptions};
-use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality};
 
 use crate::disk::Source;
 use crate::world::{Mode, RTT, World, bytes, config, link, remote};
@@ -143,7 +143,7 @@ fn a_mode_that_cannot_be_set_is_told() {
     let mut w = world(Mode::Predicting);
     w.place("old", &old, 0o600);
     for kind in ["FSETSTAT", "SETSTAT"] {
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: Some(kind),
             nth: 0,
             act: Act::Status(sftp::StatusCode::FAILURE),
@@ -252,7 +252,7 @@ fn whatever_fails_nothing_is_left_and_the_old_file_stands() {
         for nth in 0..2 {
             let mut w = world(Mode::Predicting);
             w.place("old", &old, 0o644);
-            w.model.inject(Inject {
+            w.model.inject(InjectedFault {
                 kind: Some(request),
                 nth,
                 act: Act::Status(sftp::StatusCode::FAILURE),

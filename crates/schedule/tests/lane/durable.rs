@@ -2,7 +2,7 @@
 
 use schedule::{FileState, JobKind, LaneEvent, PutOptions, RemotePath, directory_of};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject};
+use testkit::sftp_model::{Act, InjectedFault};
 
 use crate::world::{Mode, World, bytes, remote};
 
@@ -55,7 +55,7 @@ fn a_file_whose_name_is_not_durable_has_failed_or_says_so() {
         (StatusCode::PERMISSION_DENIED, false),
     ] {
         let mut w = World::new(Mode::Ours);
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: Some(SYNC),
             nth: 0,
             act: Act::Status(code),
@@ -71,7 +71,7 @@ fn a_file_whose_name_is_not_durable_has_failed_or_says_so() {
     // durable.
     let mut w = World::new(Mode::Ours);
     for kind in [RENAME, SYNC] {
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: Some(kind),
             nth: 0,
             act: Act::Status(StatusCode::FAILURE),
@@ -93,7 +93,7 @@ fn directories_are_made_durable_where_somebody_can_be_asked() {
         (Mode::Plain, StatusCode::OK, 0, false),
     ] {
         let mut w = World::new(mode);
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: Some(SYNC),
             nth: 0,
             act: Act::Status(code),

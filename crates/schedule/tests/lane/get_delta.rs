@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use schedule::{Attributes, FileState, JobId, JobKind, LaneEvent, PutOptions};
-use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality};
 
 use crate::world::{Mode, RTT, World, bytes, config, link, remote};
 
@@ -273,7 +273,7 @@ fn whatever_fails_there_nothing_is_left_and_the_old_file_stands() {
             let mut w = world(Mode::Predicting);
             older(&mut w, &old);
             w.place("new", &new, 0o644);
-            w.model.inject(Inject {
+            w.model.inject(InjectedFault {
                 kind: Some(request),
                 nth,
                 act: Act::Status(sftp::StatusCode::FAILURE),
@@ -355,7 +355,7 @@ fn what_a_hostile_far_end_claims_ends_the_rebuild_or_the_channel() {
         let mut w = world(Mode::Plain);
         older(&mut w, &old);
         w.place("new", &changed(&old), 0o644);
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: Some("hash@longhaul"),
             nth: 0,
             act: Act::Reply(vec![7; body]),

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use schedule::{Attributes, FileState, LaneEvent};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality};
 
 use crate::world::{MODES, Mode, World, bytes, config, link};
 
@@ -224,7 +224,7 @@ fn a_file_that_ends_before_its_stated_size_is_not_stored() {
             w.place("b", b"b", 0o644);
             for kind in ["READ", "read-zstd@longhaul"].map(Some) {
                 let act = act.clone();
-                w.model.inject(Inject { kind, nth, act });
+                w.model.inject(InjectedFault { kind, nth, act });
             }
             w.model.cut_at = Some(4);
             let job = w.get("a", listed.then(|| known(len as u64)).flatten());
@@ -247,12 +247,12 @@ fn a_file_that_ends_before_its_stated_size_is_not_stored() {
 fn a_file_that_vanishes_while_it_is_read_short_is_an_error() {
     let mut w = World::new(Mode::Remembered);
     w.place("a", &bytes(1000, 5), 0o644);
-    w.model.inject(Inject {
+    w.model.inject(InjectedFault {
         kind: Some("READ"),
         nth: 0,
         act: Act::Data(Vec::new()),
     });
-    w.model.inject(Inject {
+    w.model.inject(InjectedFault {
         kind: Some("STAT"),
         nth: 0,
         act: Act::Status(StatusCode::NO_SUCH_FILE),
@@ -283,7 +283,7 @@ fn the_size_counts_however_late_it_comes() {
         w.place("a", &bytes(1000, 5), 0o644);
         for nth in 0..4 {
             let (kind, act) = (Some("READ"), Act::Status(StatusCode::EOF));
-            w.model.inject(Inject { kind, nth, act });
+            w.model.inject(InjectedFault { kind, nth, act });
         }
         let job = w.get("a", known(0));
         w.run();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use schedule::{Attributes, ByteRange, CompressionMode, JobId, JobKind, LaneEvent, PutOptions};
 use sftp::{Attrs, MetadataFlags};
-use testkit::sftp_model::{Act, Inject, Kind, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Kind, Personality};
 use wire::Field as _;
 
 use crate::world::{Mode, World, bytes, config, link, remote};
@@ -205,7 +205,7 @@ fn answers_of_no_sense_are_errors_and_never_data() {
             for nth in 0..40 {
                 let act = Act::Reply(body.clone());
                 let kind = Some(kind);
-                w.model.inject(Inject { kind, nth, act });
+                w.model.inject(InjectedFault { kind, nth, act });
             }
             let jobs = all_jobs(&mut w);
             w.run();
@@ -224,7 +224,7 @@ fn true_answers_of_another_place_are_errors_or_true_data() {
             let mut w = world();
             for (nth, act) in [(first, Act::OtherId), (first + 1, Act::Truncated)] {
                 let kind = Some(kind);
-                w.model.inject(Inject { kind, nth, act });
+                w.model.inject(InjectedFault { kind, nth, act });
             }
             let jobs = all_jobs(&mut w);
             w.run();
@@ -245,7 +245,7 @@ fn a_whole_file_that_is_no_file_is_not_stored() {
             attrs.write(&mut body);
             (true, b"data".as_slice()).write(&mut body);
             for kind in ["get-file@longhaul", "get-file-zstd@longhaul"] {
-                w.model.inject(Inject {
+                w.model.inject(InjectedFault {
                     kind: Some(kind),
                     nth: 0,
                     act: Act::Reply(body.clone()),
@@ -272,7 +272,7 @@ fn sums_that_are_all_alike_rebuild_no_wrong_file() {
             // The first segment of 2,000,000 bytes has 489 blocks of 4 KiB, of 20 bytes each.
             let act = Act::Reply(vec![fill; 489 * 20]);
             let kind = Some("hash@longhaul");
-            w.model.inject(Inject { kind, nth, act });
+            w.model.inject(InjectedFault { kind, nth, act });
         }
         let jobs = all_jobs(&mut w);
         w.run();

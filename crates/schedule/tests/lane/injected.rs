@@ -2,7 +2,7 @@
 
 use schedule::{Job, JobKind, LaneEvent, PutOptions};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject, Kind, LinkOptions, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality};
 
 use crate::world::{Mode, World, bytes, config, link, remote};
 
@@ -64,7 +64,7 @@ fn fail_each(server: &Personality, mode: Mode, code: StatusCode) {
     assert!(requests > 20);
     for nth in 0..requests {
         let mut w = world();
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: None,
             nth,
             act: Act::Status(code),
@@ -136,7 +136,7 @@ fn the_old_file_is_moved_aside_and_put_back_where_a_rename_fails() {
         let mut w = World::with(config, Personality::other(), link(), 1);
         w.place("old", OLD, 0o644);
         for nth in failing {
-            w.model.inject(Inject {
+            w.model.inject(InjectedFault {
                 kind: Some("RENAME"),
                 nth: *nth,
                 act: Act::Status(StatusCode::FAILURE),
@@ -170,7 +170,7 @@ fn an_old_file_that_stays_behind_is_named() {
     config.openssh = false;
     let mut w = World::with(config, Personality::other(), link(), 1);
     w.place("old", OLD, 0o644);
-    w.model.inject(Inject {
+    w.model.inject(InjectedFault {
         kind: Some("REMOVE"),
         nth: 0,
         act: Act::Status(StatusCode::FAILURE),
@@ -187,7 +187,7 @@ fn an_old_file_that_stays_behind_is_named() {
 fn a_temporary_that_cannot_be_removed_is_named() {
     let mut w = World::new(Mode::Remembered);
     for (kind, nth) in [("WRITE", 0), ("REMOVE", 0)] {
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: Some(kind),
             nth,
             act: Act::Status(StatusCode::FAILURE),
@@ -214,7 +214,7 @@ fn a_symlinks_temporary_that_cannot_be_removed_is_named() {
         ("REMOVE", 0),
     ];
     for (kind, nth) in refused {
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: Some(kind),
             nth,
             act: Act::Status(StatusCode::FAILURE),
@@ -272,7 +272,7 @@ fn a_server_that_answers_out_of_order() {
             };
             let mut w = World::with(config, server, wide, seed);
             if let Some(kind) = failing {
-                w.model.inject(Inject {
+                w.model.inject(InjectedFault {
                     kind: Some(kind),
                     nth: 2,
                     act: Act::Status(StatusCode::FAILURE),

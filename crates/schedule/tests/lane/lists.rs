@@ -1,5 +1,5 @@
 use schedule::{Attributes, EntryKind, JobId, JobKind, LaneError, LaneEvent, PutOptions};
-use testkit::sftp_model::{Act, Inject, Kind, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Kind, Personality};
 
 use crate::world::{Mode, RTT, World, bytes, config, link, remote};
 use sftp::StatusCode;
@@ -69,7 +69,7 @@ fn a_listing_that_fails_says_so() {
     assert!(w.failed(none).is_some_and(|t| t.contains("no such file")));
 
     let mut w = World::new(Mode::Plain);
-    w.model.inject(Inject {
+    w.model.inject(InjectedFault {
         kind: Some("READDIR"),
         nth: 0,
         act: Act::Status(StatusCode::FAILURE),
@@ -172,7 +172,7 @@ fn a_listing_with_another_handle_ends_the_lane_before_anything_is_told() {
         let jobs: Vec<JobId> = (0..3)
             .map(|d| w.job(JobKind::List { path: path(d) }))
             .collect();
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: Some("OPENDIR"),
             nth,
             act: Act::OtherHandle,

@@ -3,7 +3,7 @@
 
 use schedule::{LaneEvent, PutOptions};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject, Personality, Restrictions, Rng};
+use testkit::sftp_model::{Act, InjectedFault, Personality, Restrictions, Rng};
 
 use crate::world::{Mode, World, bytes, config, link};
 
@@ -86,7 +86,7 @@ fn no_old_file_disappears_and_none_is_cut_in_secret() {
         w.place("old.dat", OLD, 0o600);
         w.place("other.dat", OLD, 0o644);
         if rng.below(2) == 0 {
-            w.model.inject(Inject {
+            w.model.inject(InjectedFault {
                 kind: None,
                 nth: rng.below(40) as usize,
                 act: Act::Status(CODES[rng.below(4) as usize]),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use schedule::{Attributes, JobId, JobKind, LaneEvent, PutOptions, RemotePath};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Fs, Inject, Kind, Personality, Rng};
+use testkit::sftp_model::{Act, Fs, InjectedFault, Kind, Personality, Rng};
 
 use crate::disk::Source;
 use crate::world::{Mode, World, bytes, config, link, remote};
@@ -352,7 +352,7 @@ fn fail_each_request(act: &Act, seed: u64) {
             w.disk.latency = Duration::from_micros(rng.below(3000));
             let (job, expect) = (scenario.begin)(&mut w);
             let act = act.clone();
-            w.model.inject(Inject {
+            w.model.inject(InjectedFault {
                 kind: None,
                 nth,
                 act,

@@ -1,7 +1,7 @@
 //! Checksums of ranges of remote files.
 
 use schedule::{ByteRange, JobId, JobKind, LaneEvent};
-use testkit::sftp_model::{Act, Inject, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Personality};
 
 use crate::world::{Mode, World, bytes, config, link, remote};
 
@@ -27,7 +27,7 @@ fn sum(w: &mut World, path: &str, len: u64, size: Option<u64>) -> JobId {
 }
 
 fn answer(w: &mut World, body: usize) {
-    w.model.inject(Inject {
+    w.model.inject(InjectedFault {
         kind: Some("hash@longhaul"),
         nth: 0,
         act: Act::Reply(vec![7; body]),

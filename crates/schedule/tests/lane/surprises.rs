@@ -1,6 +1,6 @@
 use schedule::{LaneError, PutOptions, RemotePath};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, HandleStyle, Inject, Personality};
+use testkit::sftp_model::{Act, HandleStyle, InjectedFault, Personality};
 
 use crate::world::{Mode, World, bytes, config, link};
 
@@ -35,7 +35,7 @@ fn another_handle_ends_the_lane_and_the_files_are_done_again() {
         for nth in [0, 3, 19] {
             let mut w = World::new(mode);
             twenty(&mut w);
-            w.model.inject(Inject {
+            w.model.inject(InjectedFault {
                 kind: Some("OPEN"),
                 nth,
                 act: Act::OtherHandle,
@@ -95,7 +95,7 @@ fn broken_answers_end_the_lane_with_the_reason() {
                 w.put(bytes(100, 1), "a", PutOptions::default());
                 w.place("b", &bytes(5000, 1), 0o644);
                 w.get("b", None);
-                w.model.inject(Inject {
+                w.model.inject(InjectedFault {
                     kind: None,
                     nth,
                     act: act.clone(),
@@ -113,7 +113,7 @@ fn broken_answers_end_the_lane_with_the_reason() {
 #[test]
 fn a_server_that_holds_no_root_ends_the_lane() {
     let mut w = World::new(Mode::Ours);
-    w.model.inject(Inject {
+    w.model.inject(InjectedFault {
         kind: Some("hold-root@longhaul"),
         nth: 0,
         act: Act::Status(StatusCode::FAILURE),

@@ -2,7 +2,7 @@
 
 use schedule::{JobId, JobKind, LaneEvent, TreeWalkStep};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject, Kind};
+use testkit::sftp_model::{Act, InjectedFault, Kind};
 
 use crate::world::{Mode, RTT, World, bytes, remote};
 
@@ -135,7 +135,7 @@ fn a_listing_that_breaks_off_fails_and_is_forgotten_at_the_server() {
         let mut w = World::new(Mode::Ours);
         w.model.fs.place("t", Kind::Dir, 0o755);
         plant(&mut w);
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: Some("list-tree@longhaul"),
             nth: 3,
             act: Act::Status(code),

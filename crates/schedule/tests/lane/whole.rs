@@ -1,7 +1,7 @@
 //! Small files in one request each, on a longhaul server.
 
 use schedule::{Attributes, FileState, JobId, LaneError, PutOptions, ResumeData};
-use testkit::sftp_model::{Act, Inject, Kind, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Kind, Personality};
 
 use crate::world::{Mode, RTT, World, bytes, config, info_of, link};
 use sftp::StatusCode;
@@ -133,7 +133,7 @@ fn a_server_that_cannot_is_asked_plainly() {
     for kind in ["put-file@longhaul", "get-file@longhaul"] {
         let act = Act::Status(StatusCode::OP_UNSUPPORTED);
         let nth = 0;
-        w.model.inject(Inject {
+        w.model.inject(InjectedFault {
             kind: Some(kind),
             nth,
             act,

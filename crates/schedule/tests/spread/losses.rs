@@ -7,7 +7,7 @@ use schedule::{
     PutOptions, ResumeData, Scheduler, SchedulerEvent,
 };
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Inject, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Personality};
 
 use crate::world::{World, bytes};
 
@@ -153,7 +153,7 @@ fn a_refused_write_fails_the_file_once_and_leaves_nothing() {
             for lane in w.lanes.keys().copied().collect::<Vec<_>>() {
                 let act = Act::Status(StatusCode::PERMISSION_DENIED);
                 let kind = Some(kind);
-                w.inject(lane, Inject { kind, nth, act });
+                w.inject(lane, InjectedFault { kind, nth, act });
             }
             w.run();
             let stands = w.fs.data("up");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use schedule::{LaneEvent, PutOptions, SchedulerEvent};
-use testkit::sftp_model::{Act, Inject, Kind};
+use testkit::sftp_model::{Act, InjectedFault, Kind};
 
 use crate::world::{World, bytes};
 
@@ -162,7 +162,7 @@ fn a_part_that_ends_early_fails_the_file_unless_it_has_shrunk() {
                 let ids: Vec<_> = w.lanes.keys().copied().collect();
                 for nth in nth..if all { nth + 200 } else { nth + 1 } {
                     let (kind, act) = (Some("READ"), Act::Data(Vec::new()));
-                    w.inject(ids[lane], Inject { kind, nth, act });
+                    w.inject(ids[lane], InjectedFault { kind, nth, act });
                 }
                 let job = w.get("down");
                 w.run();

@@ -12,7 +12,7 @@ use schedule::{
 };
 use sftp::ClientOutput;
 use testkit::sftp_model::{
-    Fs, HandleStyle, Inject, Kind, Link, LinkOptions, Personality, Rng, SftpModel, Witness,
+    Fs, HandleStyle, InjectedFault, Kind, Link, LinkOptions, Personality, Rng, SftpModel, Witness,
 };
 use wire::PacketPool;
 
@@ -249,7 +249,7 @@ impl World {
         self.fs.place(path, Kind::File(data.to_vec()), mode);
     }
 
-    pub(crate) fn inject(&mut self, lane: LaneId, inject: Inject) {
+    pub(crate) fn inject(&mut self, lane: LaneId, inject: InjectedFault) {
         if let Some(at) = self.lanes.get_mut(&lane) {
             at.model.inject(inject);
         }

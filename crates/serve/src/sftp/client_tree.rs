@@ -14,13 +14,13 @@ use super::handles::{DescriptorPermit, HandleTable};
 use super::request_error::{Exhausted, Forbidden, RequestError};
 use super::session::RequestResult;
 use crate::growing::GrowingFile;
-use crate::held_roots::ClientPaths;
+use crate::held_roots::ClientPathResolver;
 use crate::{Access, ExportedTree};
 
 /// The served tree, and the files in it that this client has created.
 pub(super) struct ClientTree<'e> {
     export: &'e ExportedTree,
-    paths: ClientPaths<'e>,
+    paths: ClientPathResolver<'e>,
     /// Descriptors of the held roots, in the client's budget.
     root_permits: Vec<DescriptorPermit>,
     own: DropBoxFiles,
@@ -31,7 +31,7 @@ impl<'e> ClientTree<'e> {
     pub(super) fn new(export: &'e ExportedTree) -> Self {
         Self {
             export,
-            paths: ClientPaths::new(export.root()),
+            paths: ClientPathResolver::new(export.root()),
             root_permits: Vec::new(),
             own: DropBoxFiles::default(),
             deferred: DeferredClose::default(),
@@ -39,7 +39,7 @@ impl<'e> ClientTree<'e> {
     }
 
     /// Resolution of the client's paths.
-    pub(super) fn paths(&self) -> &ClientPaths<'e> {
+    pub(super) fn paths(&self) -> &ClientPathResolver<'e> {
         &self.paths
     }
 

@@ -20,7 +20,7 @@ use super::request_error::{Exhausted, Invalid, RequestError, Unsupported};
 use super::session::RequestResult;
 use super::set::{set_found, set_open};
 use crate::beneath::proc_name;
-use crate::held_roots::ClientPaths;
+use crate::held_roots::ClientPathResolver;
 
 /// Shortest hole that is reported: one page.
 const LEAST_HOLE: u64 = 4096;
@@ -41,7 +41,7 @@ pub(super) fn known_fields(told: Told) -> Result<Told, RequestError> {
 
 /// Answers get-xattrs@longhaul.
 pub(super) fn get_xattrs(
-    paths: &ClientPaths<'_>,
+    paths: &ClientPathResolver<'_>,
     path: &[u8],
     flags: MetadataFlags,
     reply: &mut ReplyBuilder<'_>,

@@ -12,7 +12,7 @@ use super::request_error::{RequestError, Unsuitable};
 use super::session::RequestResult;
 use super::set::set_found;
 use crate::beneath::PathRoot;
-use crate::held_roots::ClientPaths;
+use crate::held_roots::ClientPathResolver;
 
 /// STAT, and LSTAT without `follow`.
 pub(super) fn stat(
@@ -71,11 +71,11 @@ pub(super) fn mkdir(tree: &mut ClientTree<'_>, path: &[u8], attrs: &Attrs) -> Re
 }
 
 /// SYMLINK: creates `path`, whose target is `says`.
-pub(super) fn symlink(paths: &ClientPaths<'_>, says: &[u8], path: &[u8]) -> RequestResult {
+pub(super) fn symlink(paths: &ClientPathResolver<'_>, says: &[u8], path: &[u8]) -> RequestResult {
     Ok(paths.at(path, |dir, name| fs::symlinkat(says, dir, name))?)
 }
 
-pub(super) fn hardlink(paths: &ClientPaths<'_>, from: &[u8], to: &[u8]) -> RequestResult {
+pub(super) fn hardlink(paths: &ClientPathResolver<'_>, from: &[u8], to: &[u8]) -> RequestResult {
     Ok(paths.at(from, |from_dir, from_name| {
         paths.at(to, |to_dir, to_name| {
             fs::linkat(from_dir, from_name, to_dir, to_name, AtFlags::empty())
@@ -84,7 +84,7 @@ pub(super) fn hardlink(paths: &ClientPaths<'_>, from: &[u8], to: &[u8]) -> Reque
 }
 
 pub(super) fn readlink(
-    paths: &ClientPaths<'_>,
+    paths: &ClientPathResolver<'_>,
     path: &[u8],
     reply: &mut ReplyBuilder<'_>,
 ) -> RequestResult {
@@ -94,7 +94,7 @@ pub(super) fn readlink(
 }
 
 pub(super) fn realpath(
-    paths: &ClientPaths<'_>,
+    paths: &ClientPathResolver<'_>,
     path: &[u8],
     reply: &mut ReplyBuilder<'_>,
 ) -> RequestResult {
@@ -104,7 +104,7 @@ pub(super) fn realpath(
 
 /// expand-path@openssh.com: REALPATH with `~` and `~user` replaced by home directories.
 pub(super) fn expand(
-    paths: &ClientPaths<'_>,
+    paths: &ClientPathResolver<'_>,
     path: &[u8],
     reply: &mut ReplyBuilder<'_>,
 ) -> RequestResult {
@@ -114,7 +114,7 @@ pub(super) fn expand(
 
 /// home-directory: the home directory of a user in this export.
 pub(super) fn home(
-    paths: &ClientPaths<'_>,
+    paths: &ClientPathResolver<'_>,
     user: &[u8],
     reply: &mut ReplyBuilder<'_>,
 ) -> RequestResult {

@@ -54,7 +54,7 @@ pub enum LegalPhases {
 
 /// Side that may send a message; a column of [`TABLE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LegalSender {
+pub enum AllowedSender {
     /// The client only.
     Client,
     /// The server only.
@@ -73,7 +73,7 @@ pub struct MessageSpec {
     /// Phases in which the message is legal.
     pub when: LegalPhases,
     /// Side that may send the message.
-    pub from: LegalSender,
+    pub from: AllowedSender,
 }
 
 macro_rules! table {
@@ -83,7 +83,7 @@ macro_rules! table {
             number: $number,
             name: stringify!($name),
             when: LegalPhases::$when,
-            from: LegalSender::$from,
+            from: AllowedSender::$from,
         }),*];
         $(const _: () = assert!($ty::NUMBER == $number);)*
     };
@@ -200,7 +200,7 @@ pub fn legal(number: u8, phase: Phase, from: Role) -> Result<(), Error> {
         return Err(out_of_phase());
     }
     match (entry.from, from) {
-        (LegalSender::Client, Role::Server) | (LegalSender::Server, Role::Client) => {
+        (AllowedSender::Client, Role::Server) | (AllowedSender::Server, Role::Client) => {
             Err(PeerMisbehaved::WrongSide(number).into())
         }
         _ => Ok(()),

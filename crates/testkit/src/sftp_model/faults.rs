@@ -2,7 +2,7 @@ use sftp::StatusCode;
 
 /// Fault to inject at one request.
 #[derive(Clone, Debug)]
-pub struct Inject {
+pub struct InjectedFault {
     /// Type of the request, by [`sftp::Request::name`]; `None` counts all requests.
     pub kind: Option<&'static str>,
     /// Index among the requests of that type, from 0.

@@ -13,7 +13,7 @@ mod serve;
 mod server;
 mod witness;
 
-pub use faults::{Act, Inject};
+pub use faults::{Act, InjectedFault};
 pub use fs::{Errno, Fs, Kind, Node};
 pub use handles::HandleStyle;
 pub use link::{Link, LinkOptions, Rng, epoch};

@@ -8,7 +8,7 @@ use sftp::{
 use wire::{Field, RemainingBytes};
 
 use super::handles::Handles;
-use super::{Act, Fs, HandleStyle, Inject, Rng};
+use super::{Act, Fs, HandleStyle, InjectedFault, Rng};
 
 /// Behavior of a server implementation.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ pub struct SftpModel {
     greeted: bool,
     pub(super) handles: Handles,
     pub(super) out: Vec<u8>,
-    injects: Vec<(Inject, usize)>,
+    injects: Vec<(InjectedFault, usize)>,
     changes: Vec<(usize, Change)>,
     pub(super) hostile: Vec<Vec<u8>>,
     pub(super) trees: BTreeMap<u32, VecDeque<TreeRecord>>,
@@ -172,7 +172,7 @@ impl SftpModel {
     }
 
     /// Injects a fault into a request.
-    pub fn inject(&mut self, inject: Inject) {
+    pub fn inject(&mut self, inject: InjectedFault) {
         self.injects.push((inject, 0));
     }
 

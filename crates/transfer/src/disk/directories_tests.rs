@@ -204,7 +204,7 @@ fn a_target_that_was_made_is_the_one_that_is_written_to() -> Result {
     let swapped = directories.adopt_named(&new).err();
     assert_eq!(
         swapped.map(|e| e.kind()),
-        Some(std::io::ErrorKind::NotADirectory)
+        Some(io::ErrorKind::NotADirectory)
     );
     directories.adopt_named(&aside)?;
     // An existing directory was named by the user and is used.

@@ -11,7 +11,7 @@ use schedule::journal::{JournalRecord, JournalState};
 
 use super::flush::FileSystemSync;
 use super::log::FileJournalWriter;
-use super::place::{JournalLocation, JournalSearch, read_journal};
+use super::place::{JournalLocation, JournalSearchResult, read_journal};
 use super::store::{EarlierRun, JournalStore, JournalWriter};
 
 /// Receives a message when records of the journal have become durable.
@@ -62,10 +62,10 @@ impl JournalStore for JournalFile {
 
     fn find(&self) -> io::Result<EarlierRun> {
         Ok(match self.location.find()? {
-            JournalSearch::Nothing => EarlierRun::Nothing,
-            JournalSearch::Busy(path) => EarlierRun::Busy(path),
-            JournalSearch::SetAside(why) => EarlierRun::SetAside(why),
-            JournalSearch::Found {
+            JournalSearchResult::Nothing => EarlierRun::Nothing,
+            JournalSearchResult::Busy(path) => EarlierRun::Busy(path),
+            JournalSearchResult::SetAside(why) => EarlierRun::SetAside(why),
+            JournalSearchResult::Found {
                 file,
                 path,
                 state,

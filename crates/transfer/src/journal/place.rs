@@ -36,7 +36,7 @@ pub(crate) struct JournalLocation {
 
 /// The result of looking for a journal.
 #[derive(Debug)]
-pub(crate) enum JournalSearch {
+pub(crate) enum JournalSearchResult {
     Nothing,
     /// Another process is writing the journal.
     Busy(PathBuf),
@@ -95,15 +95,17 @@ impl JournalLocation {
     }
 
     /// Looks for a journal of an earlier run.
-    pub(crate) fn find(&self) -> io::Result<JournalSearch> {
+    pub(crate) fn find(&self) -> io::Result<JournalSearchResult> {
         // [`JournalLocation::create`] reports why there is no folder, if a journal is needed.
         let dir = self.folder.as_deref().map(PrivateDir::open);
         let Some(Ok(dir)) = dir else {
-            return Ok(JournalSearch::Nothing);
+            return Ok(JournalSearchResult::Nothing);
         };
         let file = match dir.file(&self.name, true) {
             Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(JournalSearch::Nothing),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Ok(JournalSearchResult::Nothing);
+            }
             Err(e) => return Err(e),
         };
         let path = dir.path().join(&self.name);
@@ -114,7 +116,7 @@ impl JournalLocation {
             return self.read(&dir, file, path);
         }
         if !lock(&file)? || file.metadata()?.nlink() == 0 {
-            return Ok(JournalSearch::Busy(path));
+            return Ok(JournalSearchResult::Busy(path));
         }
         self.read(&dir, file, path)
     }
@@ -138,7 +140,7 @@ impl JournalLocation {
         Ok(file)
     }
 
-    fn read(&self, dir: &PrivateDir, file: File, path: PathBuf) -> io::Result<JournalSearch> {
+    fn read(&self, dir: &PrivateDir, file: File, path: PathBuf) -> io::Result<JournalSearchResult> {
         let why = if file.metadata()?.len() > LARGEST {
             "the file is too large to be a journal".to_owned()
         } else {
@@ -146,10 +148,10 @@ impl JournalLocation {
                 Ok(left) if left.state.identity().is_empty() => {
                     // The earlier run ended before it wrote a record.
                     dir.remove(&self.name)?;
-                    return Ok(JournalSearch::Nothing);
+                    return Ok(JournalSearchResult::Nothing);
                 }
                 Ok(left) if left.state.identity() == self.identity => {
-                    return Ok(JournalSearch::Found {
+                    return Ok(JournalSearchResult::Found {
                         file,
                         path,
                         state: Box::new(left.state),
@@ -169,7 +171,7 @@ impl JournalLocation {
         dir.rename(&self.name, &aside)?;
         let aside = EscapedName::from(&*dir.path().join(aside));
         let path = EscapedName::from(&*path);
-        Ok(JournalSearch::SetAside(format!(
+        Ok(JournalSearchResult::SetAside(format!(
             "{path}: {why}: starting the copy from the beginning; the old journal was moved to \
              {aside}"
         )))
@@ -263,13 +265,22 @@ mod tests {
     fn a_journal_of_another_user_is_not_believed() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path());
-        assert!(matches!(place.find().unwrap(), JournalSearch::Nothing));
+        assert!(matches!(
+            place.find().unwrap(),
+            JournalSearchResult::Nothing
+        ));
         let (file, path) = place.create().unwrap();
-        assert!(matches!(place.find().unwrap(), JournalSearch::Busy(_)));
+        assert!(matches!(
+            place.find().unwrap(),
+            JournalSearchResult::Busy(_)
+        ));
         assert!(place.create().is_err());
         drop(file);
         // An empty journal is removed.
-        assert!(matches!(place.find().unwrap(), JournalSearch::Nothing));
+        assert!(matches!(
+            place.find().unwrap(),
+            JournalSearchResult::Nothing
+        ));
         assert!(!path.exists());
         fs::write(&path, b"no journal").unwrap();
         if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
@@ -279,7 +290,10 @@ mod tests {
         assert!(place.find().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"no journal");
         std::os::unix::fs::chown(&path, Some(0), None).unwrap();
-        assert!(matches!(place.find().unwrap(), JournalSearch::SetAside(_)));
+        assert!(matches!(
+            place.find().unwrap(),
+            JournalSearchResult::SetAside(_)
+        ));
     }
 
     /// Regression test: the worker that followed a paused one could not begin its shard.
@@ -295,7 +309,7 @@ mod tests {
         let copy = schedule::journal::JournalRecord::Copy { identity };
         schedule::journal::JournalEncoder::default().write(&copy, &mut bytes);
         io::Write::write_all(&mut paused, &bytes).unwrap();
-        let JournalSearch::Found { file, .. } = place.find().unwrap() else {
+        let JournalSearchResult::Found { file, .. } = place.find().unwrap() else {
             panic!("not found");
         };
         // What the paused one writes later is lost with its file.
@@ -318,7 +332,10 @@ mod tests {
         let beside = place.beside.clone().unwrap();
         for name in [beside.file_name().unwrap(), &place.name] {
             fs::write(folder.path().join(name), &bytes).unwrap();
-            assert!(matches!(place.find().unwrap(), JournalSearch::Nothing));
+            assert!(matches!(
+                place.find().unwrap(),
+                JournalSearchResult::Nothing
+            ));
         }
         assert_eq!(place.beside(), Some(&*beside));
         assert_eq!(fs::read(beside).unwrap(), bytes);
@@ -332,14 +349,20 @@ mod tests {
         drop(place.create().unwrap());
         let state = folder.path().join("state");
         fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(matches!(place.find().unwrap(), JournalSearch::Nothing));
+        assert!(matches!(
+            place.find().unwrap(),
+            JournalSearchResult::Nothing
+        ));
         let why = place.create().unwrap_err().to_string();
         assert!(why.contains("is writable by"), "{why}");
         let nowhere = JournalLocation {
             folder: None,
             ..place
         };
-        assert!(matches!(nowhere.find().unwrap(), JournalSearch::Nothing));
+        assert!(matches!(
+            nowhere.find().unwrap(),
+            JournalSearchResult::Nothing
+        ));
         assert!(nowhere.create().is_err());
     }
 }

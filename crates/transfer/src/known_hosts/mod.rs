@@ -21,7 +21,7 @@ pub use decide::{AcceptedHostKey, HostKeyError, decide, decide_address, recorded
 pub use pattern::matches_pattern;
 pub use record::record;
 pub use revoked::RevokedKeys;
-pub use update::{AnnouncedKeys, HostKeyChanges, NoUpdateReason};
+pub use update::{AnnouncedKeys, HostKeyChanges, KnownHostsUnchangedReason};
 
 use crate::config::AlgorithmList;
 use line::{DamagedLineKind, HostKeyEntry, KnownHostsLine, LineMarker, UnreadableLine};

@@ -34,7 +34,7 @@ pub struct HostKeyChanges {
 
 /// The reason for leaving the files as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoUpdateReason {
+pub enum KnownHostsUnchangedReason {
     /// The files have the announced keys and no others.
     UpToDate,
     /// The key of the connection is not in the user's files under this name.
@@ -50,7 +50,7 @@ pub enum NoUpdateReason {
     Unreadable,
 }
 
-impl NoUpdateReason {
+impl KnownHostsUnchangedReason {
     /// Returns the reason in words, for the log.
     pub fn why(self) -> &'static str {
         match self {
@@ -90,21 +90,21 @@ impl AnnouncedKeys {
     /// The files must not be changed. Stricter than ssh: the key in use must be among the announced
     /// keys and in the user's files under exactly this name, and damaged lines that may revoke a
     /// key of the host count as markers.
-    pub fn compare(&self, files: &[PathBuf]) -> Result<HostKeyChanges, NoUpdateReason> {
+    pub fn compare(&self, files: &[PathBuf]) -> Result<HostKeyChanges, KnownHostsUnchangedReason> {
         let mut known = KnownHosts::default();
         for file in files {
             match super::read(file) {
                 Ok(text) => known.add(file, &text),
                 Err(e) if matches!(e.kind(), NotFound | NotADirectory) => {}
-                Err(_) => return Err(NoUpdateReason::Unreadable),
+                Err(_) => return Err(KnownHostsUnchangedReason::Unreadable),
             }
         }
         self.changes(&known)
     }
 
-    fn changes(&self, known: &KnownHosts) -> Result<HostKeyChanges, NoUpdateReason> {
+    fn changes(&self, known: &KnownHosts) -> Result<HostKeyChanges, KnownHostsUnchangedReason> {
         if !self.blobs.contains(&self.own) {
-            return Err(NoUpdateReason::OwnKeyUnannounced);
+            return Err(KnownHostsUnchangedReason::OwnKeyUnannounced);
         }
         let (lines, others): (Vec<&HostKeyEntry>, Vec<&HostKeyEntry>) =
             known.entries.iter().partition(|e| e.names(&self.name));
@@ -117,15 +117,15 @@ impl AnnouncedKeys {
                 .iter()
                 .any(|e| e.marker != LineMarker::None || e.has_patterns())
         {
-            return Err(NoUpdateReason::ComplexLine);
+            return Err(KnownHostsUnchangedReason::ComplexLine);
         }
         if !lines.iter().any(|e| e.blob == self.own) {
-            return Err(NoUpdateReason::OwnKeyUnlisted);
+            return Err(KnownHostsUnchangedReason::OwnKeyUnlisted);
         }
         let obsolete: Vec<&&HostKeyEntry> = lines.iter().filter(|e| self.drops(e)).collect();
         // The line would no longer bind its other name, which may be another host's.
         if obsolete.iter().any(|e| e.has_names()) {
-            return Err(NoUpdateReason::ComplexLine);
+            return Err(KnownHostsUnchangedReason::ComplexLine);
         }
         let elsewhere = |e: &&HostKeyEntry| {
             self.blobs.contains(&e.blob) || obsolete.iter().any(|old| old.blob == e.blob)
@@ -136,8 +136,8 @@ impl AnnouncedKeys {
             obsolete: obsolete.iter().map(|e| e.known_key()).collect(),
         };
         match changes == HostKeyChanges::default() {
-            true => Err(NoUpdateReason::UpToDate),
-            false if others.iter().any(elsewhere) => Err(NoUpdateReason::KeyOfOtherHost),
+            true => Err(KnownHostsUnchangedReason::UpToDate),
+            false if others.iter().any(elsewhere) => Err(KnownHostsUnchangedReason::KeyOfOtherHost),
             false => Ok(changes),
         }
     }

@@ -43,7 +43,7 @@ pub(super) type Revision = (u64, u64);
 
 /// Findings of the last turn that decide when the next one is.
 #[derive(Debug, Default)]
-pub(super) struct TurnSchedule {
+pub(super) struct NextTurnInputs {
     /// Input came from a connection, the disk or the handle.
     arrived: bool,
     /// The session itself wrote or changed something.
@@ -58,7 +58,7 @@ pub(super) struct TurnSchedule {
     only_heartbeat: bool,
 }
 
-impl TurnSchedule {
+impl NextTurnInputs {
     /// Notes a change that no component's revision counts.
     pub(super) fn stir(&mut self) {
         self.stirred = true;
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_turn_is_quiet_only_when_nothing_arrived_and_nothing_changed() {
         let now = Instant::now();
-        let mut turns = TurnSchedule::default();
+        let mut turns = NextTurnInputs::default();
         assert!(turns.was_quiet((0, 0)));
         assert!(!turns.was_quiet((1, 0)), "a component has changed");
         assert!(turns.was_quiet((1, 0)));
@@ -147,9 +147,9 @@ mod tests {
     #[cfg(debug_assertions)]
     fn work_that_only_the_heartbeat_finds_is_an_error() {
         let now = Instant::now();
-        let mut turns = TurnSchedule {
+        let mut turns = NextTurnInputs {
             heartbeat: Some(now),
-            ..TurnSchedule::default()
+            ..NextTurnInputs::default()
         };
         turns.woken(now, false);
         turns.was_quiet((1, 0));
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_turn_that_changed_something_is_followed_at_once() {
         let now = Instant::now();
-        let mut turns = TurnSchedule::default();
+        let mut turns = NextTurnInputs::default();
         turns.stir();
         assert_eq!(turns.next(now, after(false, None)), NextTurnTime::Now);
         assert_eq!(turns.next(now, after(false, None)), NextTurnTime::Input);
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_change_that_leaves_the_sum_of_revisions_is_seen() {
         let now = Instant::now();
-        let mut turns = TurnSchedule::default();
+        let mut turns = NextTurnInputs::default();
         turns.next(now, after(false, None));
         let removed = TurnOutcome {
             revision: (0, 1),
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_session_with_work_looks_every_second_or_at_its_deadline() {
         let now = Instant::now();
-        let mut turns = TurnSchedule::default();
+        let mut turns = NextTurnInputs::default();
         assert_eq!(
             turns.next(now, after(true, None)),
             NextTurnTime::At(now + HEARTBEAT)

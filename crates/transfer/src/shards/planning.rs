@@ -24,7 +24,7 @@ use crate::copy::{
 };
 use crate::disk::os_words;
 use crate::report::{CopyEvent, CopySummary, ProgressCounters};
-use crate::sync::NameForm;
+use crate::sync::UnicodeForm;
 use crate::sync::listing::{self, ListedRoot, RootAttributes, hides_entries};
 use crate::walk::join;
 
@@ -196,7 +196,7 @@ async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
         attributes: RootAttributes::Known(attributes),
         one_file_system: false,
         gitignore: false,
-        names: NameForm::Own,
+        names: UnicodeForm::Own,
     };
     let listing = listing::list(run, vec![root], &Filter::default()).await?;
     let listing = listing.into_iter().next()?;

@@ -9,7 +9,7 @@ use sync::{
     TreeEntryKind,
 };
 
-use super::NameForm;
+use super::UnicodeForm;
 use super::ends::FileOperation;
 use super::listing::{self, ListedRoot, RootAttributes};
 use super::run::SyncRun;
@@ -47,7 +47,7 @@ impl SyncRun<'_> {
             attributes,
             one_file_system: false,
             gitignore: false,
-            names: NameForm::Own,
+            names: UnicodeForm::Own,
         };
         let listed = listing::list(&mut self.run, vec![root], &Filter::default()).await;
         let Some(earlier) = listed.and_then(|mut listed| listed.pop()) else {

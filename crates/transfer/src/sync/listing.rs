@@ -9,7 +9,7 @@ use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
 use sync::{EntryTree, Filter, NodeId, Selection, SortedTree, TreeEntry, TreeEntryKind, to_nfc};
 
-use super::NameForm;
+use super::UnicodeForm;
 use super::attributes::entry;
 use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootQuery};
 use crate::session::SessionEvent;
@@ -57,7 +57,7 @@ pub(crate) struct ListedRoot {
     /// Add the rules of `.gitignore` files, for an end on this machine.
     pub(crate) gitignore: bool,
     /// Form in which names are compared and given to the target.
-    pub(crate) names: NameForm,
+    pub(crate) names: UnicodeForm,
 }
 
 /// Attributes of the root of a listing.
@@ -324,11 +324,11 @@ struct ListingTreeBuilder {
     links: BTreeMap<NodeId, InodeId>,
     full: bool,
     excluded: u64,
-    names: NameForm,
+    names: UnicodeForm,
 }
 
 impl ListingTreeBuilder {
-    fn new(end: PlannedCopySide, root: Vec<u8>, filter: Filter, names: NameForm) -> Self {
+    fn new(end: PlannedCopySide, root: Vec<u8>, filter: Filter, names: UnicodeForm) -> Self {
         Self {
             end,
             root,
@@ -347,8 +347,8 @@ impl ListingTreeBuilder {
     /// Returns a name or path in another form than its own, if there is one.
     fn changed_form(&self, name: &[u8]) -> Option<Vec<u8>> {
         match self.names {
-            NameForm::Own => None,
-            NameForm::Nfc => to_nfc(name),
+            UnicodeForm::Own => None,
+            UnicodeForm::Nfc => to_nfc(name),
         }
     }
 
@@ -628,7 +628,7 @@ mod tests {
 
     #[test]
     fn a_directory_on_another_device_is_left_out_and_an_unknown_one_hides_entries() {
-        let (root, names) = (b"/root".to_vec(), NameForm::Own);
+        let (root, names) = (b"/root".to_vec(), UnicodeForm::Own);
         let mut builder =
             ListingTreeBuilder::new(PlannedCopySide::Source, root, Filter::default(), names);
         let mut take = |id, name, device| {

@@ -60,7 +60,7 @@ pub struct SyncOptions {
     /// (`--link-dest`).
     pub link_dest: Option<PathBuf>,
     /// Form of the names of the source (`--unicode`).
-    pub names: NameForm,
+    pub names: UnicodeForm,
     /// Tell the entries in which nothing differs.
     pub list_unchanged: bool,
     /// Show what would be done, and change nothing.
@@ -69,7 +69,7 @@ pub struct SyncOptions {
 
 /// Unicode form in which names of the source are compared and given to the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NameForm {
+pub enum UnicodeForm {
     /// The bytes of the source.
     #[default]
     Own,

@@ -2,7 +2,7 @@
 
 use schedule::{Attributes, EntryKind};
 
-use super::NameForm;
+use super::UnicodeForm;
 use super::listing::{ListedRoot, ListedTree, RootAttributes};
 use super::run::SyncRun;
 use crate::copy::PlannedCopySide;
@@ -31,7 +31,7 @@ impl SyncRun<'_> {
             gitignore: self.options.gitignore && at_source,
             names: match at_source {
                 true => self.options.names,
-                false => NameForm::Own,
+                false => UnicodeForm::Own,
             },
         };
         (!self.run.stopped()).then_some(root)

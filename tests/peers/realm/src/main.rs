@@ -1,7 +1,7 @@
 //! `realm-relay LISTEN TARGET`, both as ADDRESS:PORT: one endpoint of realm with the defaults of
 //! its own program (plain TCP, splice through pipes of 16 pages, one thread per core).
 
-use realm_core::endpoint::{BindOpts, ConnectOpts, Endpoint, RemoteAddr};
+use realm_core::endpoint::{BindOpts, ConnectOpts, RelayEndpoint, RemoteAddr};
 use realm_core::tcp::run_tcp;
 
 fn main() {
@@ -10,7 +10,7 @@ fn main() {
         let text = words.next().expect("LISTEN TARGET");
         text.parse().expect("ADDRESS:PORT")
     };
-    let endpoint = Endpoint {
+    let endpoint = RelayEndpoint {
         laddr: address(),
         raddr: RemoteAddr::SocketAddr(address()),
         bind_opts: BindOpts::default(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use sync::ComparisonRules;
 use transfer::operand::Operand;
-use transfer::sync::NameForm;
+use transfer::sync::UnicodeForm;
 
 use super::{CopyArgs, OPERANDS, UsageError, add_rows, contradiction, from_rows, usage_of};
 use crate::flags::table::{sync_copy_rows, sync_rows};
@@ -25,7 +25,7 @@ pub(crate) struct SyncArgs {
     pub(crate) itemize: bool,
     pub(crate) one_file_system: bool,
     pub(crate) link_dest: Option<PathBuf>,
-    pub(crate) names: NameForm,
+    pub(crate) names: UnicodeForm,
 }
 
 impl SyncArgs {

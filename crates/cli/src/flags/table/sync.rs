@@ -1,5 +1,5 @@
 use transfer::copy::DeltaUse;
-use transfer::sync::NameForm;
+use transfer::sync::UnicodeForm;
 
 use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 use crate::flags::low::{SyncArgs, TerminalSetting};
@@ -146,7 +146,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
          names of SRC that become one are an error. By default names are bytes and stay as they are.",
         |args, given| {
             args.names = match given.text()?.to_ascii_lowercase().as_str() {
-                "nfc" => NameForm::Nfc,
+                "nfc" => UnicodeForm::Nfc,
                 _ => return Err("is no form of names: nfc is the only one".to_owned()),
             };
             Ok(())

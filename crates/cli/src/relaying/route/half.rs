@@ -11,8 +11,8 @@ use std::time::Duration;
 use relay::control::{ControlDecoder, RelayControlMessage, StartedRelayConfig};
 use relay::peer::{KnownPeers, PeerConfig, StripeCount};
 use relay::{
-    ClientProtocols, Endpoint, HostSpec, InheritedSockets, ListenSpec, RelayServer, RelaySettings,
-    TargetSpec,
+    ClientProtocols, HostSpec, InheritedSockets, ListenSpec, RelayEndpoint, RelayServer,
+    RelaySettings, TargetSpec,
 };
 use serve::sshd::hide_memory;
 
@@ -144,7 +144,7 @@ fn relay_at(
     })?;
     Ok(RelaySettings {
         entrance: ListenSpec {
-            place: Endpoint::Tcp {
+            place: RelayEndpoint::Tcp {
                 host: HostSpec::Address(at.ip()),
                 port: at.port(),
             },
@@ -165,7 +165,7 @@ fn relay_at(
 /// Checks that the next half can be reached from here.
 fn meet(facing: &PeerConfig, target: &TargetSpec) -> Result<(), String> {
     let addresses = match &target.place {
-        Endpoint::Tcp {
+        RelayEndpoint::Tcp {
             host: HostSpec::Name(name),
             port,
         } => {

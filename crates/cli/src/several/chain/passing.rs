@@ -12,7 +12,7 @@ use transfer::host_to_host::{
 };
 use transfer::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, ProgressCounters};
 
-use super::{FileNumber, HostChain, LinkFile, Sums};
+use super::{ChainFile, FileNumber, HostChain, Sums};
 
 /// Requests in flight from one host to the one before it.
 const REQUESTS: u64 = 32;
@@ -169,7 +169,7 @@ impl HostChain<'_> {
         }
     }
 
-    fn at(&self, host: usize, file: FileNumber) -> Result<&LinkFile, String> {
+    fn at(&self, host: usize, file: FileNumber) -> Result<&ChainFile, String> {
         let files = self.links[host].files.as_ref().map_err(Clone::clone)?;
         files
             .get(file)

@@ -62,7 +62,7 @@ pub struct HostToHostConnector {
 
 /// Opens TCP connections in the direction that works.
 pub(super) struct HostToHostDialer {
-    source: Mutex<SourceAddresses>,
+    source: Mutex<SourceHostAddresses>,
     here: Vec<IpAddr>,
     token: [u8; TOKEN],
     /// Requests to the source.
@@ -75,7 +75,7 @@ pub(super) struct HostToHostDialer {
 }
 
 #[derive(Default)]
-struct SourceAddresses {
+struct SourceHostAddresses {
     addresses: Vec<IpAddr>,
     port: u16,
     number: u32,
@@ -102,9 +102,9 @@ impl HostToHostConnector {
         let (arrivals, arrived) = channel();
         let port = accept(token, arrivals.clone());
         let opener = Arc::new(HostToHostDialer {
-            source: Mutex::new(SourceAddresses {
+            source: Mutex::new(SourceHostAddresses {
                 addresses: settings.source,
-                ..SourceAddresses::default()
+                ..SourceHostAddresses::default()
             }),
             here: settings.here,
             token,

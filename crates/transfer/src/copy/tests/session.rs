@@ -11,7 +11,7 @@ use schedule::{
     LaneId, LaneOrder, LaneReport, RemotePath, Scheduler, SchedulerEvent, SchedulerOptions,
 };
 use sftp::{ClientOutput, ServerInfo};
-use testkit::sftp_model::{Fs, Inject, Link, LinkOptions, Personality, Rng, SftpModel};
+use testkit::sftp_model::{Fs, InjectedFault, Link, LinkOptions, Personality, Rng, SftpModel};
 use wire::PacketPool;
 
 use super::disk::{Around, SimDisk};
@@ -203,7 +203,7 @@ impl SimSession {
     }
 
     /// Injects a fault into a request of one of the servers.
-    pub(super) fn inject(&mut self, nth: u64, inject: Inject) {
+    pub(super) fn inject(&mut self, nth: u64, inject: InjectedFault) {
         let at = nth as usize % self.lanes.len().max(1);
         if let Some(on) = self.lanes.values_mut().nth(at) {
             on.model.inject(inject);

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use schedule::{Job, RemotePath, TransferDirection};
 use sftp::ServerInfo;
-use testkit::sftp_model::{Act, Fs, Inject, Kind, Personality, Rng, epoch};
+use testkit::sftp_model::{Act, Fs, InjectedFault, Kind, Personality, Rng, epoch};
 
 use super::faults::SimFault;
 use super::files::SimFiles;
@@ -191,7 +191,7 @@ impl World {
             }
             SimFault::Refused(request, code) => {
                 let nth = self.rng.next_u64();
-                let inject = Inject {
+                let inject = InjectedFault {
                     kind: Some(request),
                     nth: 0,
                     act: Act::Status(code),

@@ -45,7 +45,10 @@ impl Scene {
         AnnouncedKeys::new(host(), &self.own, blobs)
     }
 
-    fn compare(&self, known: impl AsRef<[u8]>) -> Result<HostKeyChanges, NoUpdateReason> {
+    fn compare(
+        &self,
+        known: impl AsRef<[u8]>,
+    ) -> Result<HostKeyChanges, KnownHostsUnchangedReason> {
         fs::write(&self.files[0], known).unwrap();
         self.announced().compare(&self.files)
     }
@@ -79,7 +82,7 @@ fn a_proven_key_is_appended_and_every_other_byte_stays() {
         assert_eq!(scene.apply(false), expected);
         assert_eq!(
             scene.announced().compare(&scene.files),
-            Err(NoUpdateReason::UpToDate)
+            Err(KnownHostsUnchangedReason::UpToDate)
         );
         assert_eq!(scene.apply(false), expected, "once");
     }
@@ -118,27 +121,36 @@ fn lines_that_say_more_than_host_and_key_keep_the_files_as_they_are() {
     for (line, why) in [
         (
             format!("@revoked {}", text("far", gone)),
-            NoUpdateReason::ComplexLine,
+            KnownHostsUnchangedReason::ComplexLine,
         ),
         (
             format!("@cert-authority {}", text("far", gone)),
-            NoUpdateReason::ComplexLine,
+            KnownHostsUnchangedReason::ComplexLine,
         ),
         (
             "@revoked far ssh-ed25519 AAAA caf\u{e9}\n".into(),
-            NoUpdateReason::ComplexLine,
+            KnownHostsUnchangedReason::ComplexLine,
         ),
-        (text("f*", gone), NoUpdateReason::ComplexLine),
-        (text("fa?", new), NoUpdateReason::ComplexLine),
-        (text("far,a,b", gone), NoUpdateReason::ComplexLine),
+        (text("f*", gone), KnownHostsUnchangedReason::ComplexLine),
+        (text("fa?", new), KnownHostsUnchangedReason::ComplexLine),
+        (
+            text("far,a,b", gone),
+            KnownHostsUnchangedReason::ComplexLine,
+        ),
         // The other host would lose its key, and accept-new would take any.
-        (text("far,b", gone), NoUpdateReason::ComplexLine),
-        (text("far,!b", gone), NoUpdateReason::ComplexLine),
-        (text("other", new), NoUpdateReason::KeyOfOtherHost),
-        (text("other", &scene.own), NoUpdateReason::KeyOfOtherHost),
+        (text("far,b", gone), KnownHostsUnchangedReason::ComplexLine),
+        (text("far,!b", gone), KnownHostsUnchangedReason::ComplexLine),
+        (
+            text("other", new),
+            KnownHostsUnchangedReason::KeyOfOtherHost,
+        ),
+        (
+            text("other", &scene.own),
+            KnownHostsUnchangedReason::KeyOfOtherHost,
+        ),
         (
             text("far", gone) + &text("other", gone),
-            NoUpdateReason::KeyOfOtherHost,
+            KnownHostsUnchangedReason::KeyOfOtherHost,
         ),
     ] {
         let before = format!("{own}{line}");
@@ -147,17 +159,17 @@ fn lines_that_say_more_than_host_and_key_keep_the_files_as_they_are() {
     }
     assert_eq!(
         scene.compare(text("far", gone)),
-        Err(NoUpdateReason::OwnKeyUnlisted)
+        Err(KnownHostsUnchangedReason::OwnKeyUnlisted)
     );
     assert_eq!(
         scene.compare(text("[far]:2222", &scene.own)),
-        Err(NoUpdateReason::OwnKeyUnlisted)
+        Err(KnownHostsUnchangedReason::OwnKeyUnlisted)
     );
     fs::write(&scene.files[0], own).unwrap();
     let unannounced = AnnouncedKeys::new(host(), &scene.own, [new.blob()]);
     assert_eq!(
         unannounced.compare(&scene.files),
-        Err(NoUpdateReason::OwnKeyUnannounced)
+        Err(KnownHostsUnchangedReason::OwnKeyUnannounced)
     );
 }
 
@@ -188,7 +200,7 @@ fn names_are_hashed_where_the_user_hashes_them() {
     assert!(after.lines().all(|line| line.starts_with("|1|")), "{after}");
     assert_eq!(
         scene.announced().compare(&scene.files),
-        Err(NoUpdateReason::UpToDate)
+        Err(KnownHostsUnchangedReason::UpToDate)
     );
 }
 

@@ -21,7 +21,7 @@ use crate::session::listing_hold::ListingHold;
 use crate::session::losses::{LaneLosses, STALLED};
 use crate::session::machine::MachineAccess;
 use crate::session::nap::nap;
-use crate::session::next_turn::{NextTurnTime, TurnOutcome, TurnSchedule};
+use crate::session::next_turn::{NextTurnInputs, NextTurnTime, TurnOutcome};
 use crate::session::pacing::SessionRateLimits;
 use crate::session::reconnect::ReconnectPolicy;
 use crate::session::remote_commands::{
@@ -95,7 +95,7 @@ pub(super) struct SessionCore {
     reaching: usize,
     /// Lines that remote programs wrote to standard error.
     said: BTreeSet<String>,
-    turns: TurnSchedule,
+    turns: NextTurnInputs,
     /// Time at which the figures are shown next.
     figures_due: Option<Instant>,
     stage: SessionStage,
@@ -127,7 +127,7 @@ impl SessionCore {
             orders: VecDeque::new(),
             reaching: 0,
             said: BTreeSet::new(),
-            turns: TurnSchedule::default(),
+            turns: NextTurnInputs::default(),
             figures_due: None,
             stage: SessionStage::Running,
             options,

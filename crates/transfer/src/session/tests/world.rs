@@ -11,7 +11,7 @@ use schedule::{
 };
 use sftp::ClientOutput;
 use testkit::sftp_model::{
-    Act, Fs, Inject, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
+    Act, Fs, InjectedFault, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
 };
 use wire::PacketPool;
 
@@ -182,7 +182,7 @@ impl Link for SimLink {
         let mut model = SftpModel::new(Fs::default(), net.server.clone());
         if net.opened() < net.silent.0 {
             for nth in net.silent.1..net.silent.1 + 2000 {
-                model.inject(Inject {
+                model.inject(InjectedFault {
                     kind: Some("READ"),
                     nth,
                     act: Act::Silence,
