@@ -189,10 +189,13 @@ pub(super) struct ClaimedTargets {
     roots: HashMap<WalkId, EscapedName>,
     /// Claims by a hash that is equal for all paths that some file system takes for one; `None`
     /// where the target takes no two names for one.
-    alike: Option<HashMap<u64, Vec<(Box<[u8]>, TargetClaim)>>>,
+    alike: Option<AlikeClaims>,
     /// Number of times that the target was asked whether it takes two paths for one.
     asked: usize,
 }
+
+/// Claimed paths, by the hash of [`sync::alike_path`].
+type AlikeClaims = HashMap<u64, Vec<(Box<[u8]>, TargetClaim)>>;
 
 #[derive(Clone, Copy, Debug)]
 struct TargetClaim {
