@@ -94,7 +94,7 @@ fn it_is_tried_again_step_by_step() {
         let outcome = run.timeout(Duration::from_secs(30)).run().expect_code(0);
         let again = outcome
             .err()
-            .contains("connecting again without predictions");
+            .contains("connecting again without sending ahead of the server's answers");
         assert_eq!(again, impatient, "{outcome}");
         assert_eq!(accepted.load(Ordering::SeqCst), connections, "{outcome}");
         let copied = server.join().expect("no panic");

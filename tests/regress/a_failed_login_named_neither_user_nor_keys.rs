@@ -38,7 +38,8 @@ fn account_keys_and_methods_are_named() {
     let said = outcome.err();
     let file = key.private.display().to_string();
     for part in [
-        "@peer; the server accepts: publickey",
+        "@peer port ",
+        "; the server accepts: publickey",
         &file,
         "SHA256:",
         "authorized_keys",

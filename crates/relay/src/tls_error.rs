@@ -377,7 +377,7 @@ mod tests {
                     .count()
                     > 0
             };
-            let known = ["subjectAltName", "serverAuth", "clientAuth"];
+            let known = ["subjectAltName", "serverAuth", "clientAuth", "ChaCha20"];
             let words = text.split(|c: char| !c.is_ascii_alphanumeric());
             let bad = words
                 .filter(|word| is_type(word) && !known.contains(word))

@@ -212,7 +212,7 @@ fn noise_heat_and_haste_are_warned_of() {
     }
     hot.judge();
     assert!(
-        hot.warnings.join("\n").contains("slower by 10 %"),
+        hot.warnings.join("\n").contains("the last runs were 10 % slower than the first"),
         "{:?}",
         hot.warnings
     );

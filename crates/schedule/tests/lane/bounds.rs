@@ -120,7 +120,7 @@ fn a_file_whose_size_is_not_stated_fails_beyond_a_limit() {
     let job = w.get("f", known(0));
     w.run();
     let why = w.failed(job).unwrap_or_default();
-    assert!(why.contains("more than 4194304 bytes"), "{why}");
+    assert!(why.contains("copied up to 4194304 bytes"), "{why}");
     assert_eq!(w.disk.targets(), 0);
 }
 

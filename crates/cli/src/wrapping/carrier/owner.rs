@@ -68,6 +68,7 @@ fn plain(address: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::net::{Ipv6Addr, TcpListener};
 
     use super::*;
@@ -79,9 +80,11 @@ mod tests {
         let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
         for to in [IpAddr::from(Ipv4Addr::LOCALHOST), mapped.into()] {
             let program = TcpStream::connect((to, port)).unwrap();
-            let (accepted, _) = listener.accept().unwrap();
+            let (mut accepted, _) = listener.accept().unwrap();
             assert!(is_ours(&accepted).unwrap(), "{to}");
             drop(program);
+            // A process that another test starts may have the socket until it runs its program.
+            assert_eq!(accepted.read(&mut [0]).unwrap(), 0);
             // A closed socket is shown with user 0.
             assert!(!is_ours(&accepted).unwrap_or(false), "{to}");
         }
