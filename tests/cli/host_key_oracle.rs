@@ -543,7 +543,10 @@ fn binary_agrees(world: &World, number: u64, case: &Case, laid: &Laid, our: Deci
         .run()
         .expect_code(255);
     let said = outcome.err();
-    let denied = format!("nobody@127.0.0.1 port {}; the server accepts", world.peer.port());
+    let denied = format!(
+        "nobody@127.0.0.1 port {}; the server accepts",
+        world.peer.port()
+    );
     let logs_in = said.contains(&denied);
     assert_eq!(logs_in, our.goes_on, "case {number}: {case:?} {outcome}");
     let unverified = said.contains("the connection is not verified");

@@ -67,7 +67,13 @@ fn a_key_that_stays_locked_is_the_reason() {
     };
     let said = outcome.err();
     let file = key.private.display().to_string();
-    for part in ["@peer: permission denied", &file, "passphrase", "ssh-add"] {
+    for part in [
+        "@peer port ",
+        ": permission denied",
+        &file,
+        "passphrase",
+        "ssh-add",
+    ] {
         assert!(said.contains(part), "{part}: {outcome}");
     }
     assert!(!said.contains("()"), "{outcome}");

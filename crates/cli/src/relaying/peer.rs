@@ -46,7 +46,8 @@ pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
     if is_empty && !args.accept_new {
         return Err(format!(
             "no key of a peer relay is known: give the fingerprint that the peer logs at its \
-             start as --pair-allow SHA256:... (the peer's --pair-allow needs this relay's, {})",
+             start as --pair-allow SHA256:... (the fingerprint of this relay, for the peer's \
+             --pair-allow, is {})",
             facing.fingerprint()
         ));
     }

@@ -272,7 +272,11 @@ mod tests {
         assert!(waits(&gate, &cancel), "the second does not wait again");
         // Later, its names decide.
         let late = gate.arrive(&[named("c", "z"), named("c", "y")], true);
-        assert!(late.unwrap().reason.contains("this host answered after the copy had begun"));
+        assert!(
+            late.unwrap()
+                .reason
+                .contains("this host answered after the copy had begun")
+        );
         assert_eq!(gate.arrive(&[named("c", "z")], true), None);
         assert!(waits(&gate, &cancel) && !gate.is_closed());
         assert!(gate.arrive(&[named("d", "z")], true).is_some());
@@ -316,7 +320,11 @@ mod tests {
         gate.arrive(&[named("a", "x")], true);
         assert!(gate.wait(&CancelToken::default(), Duration::ZERO, |_| {}));
         let late = gate.arrive(&[named("b", "X")], true);
-        assert!(late.unwrap().reason.contains("this host answered after the copy had begun"));
+        assert!(
+            late.unwrap()
+                .reason
+                .contains("this host answered after the copy had begun")
+        );
         assert_eq!(gate.arrive(&[named("c", "z")], true), None);
     }
 

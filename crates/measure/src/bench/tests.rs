@@ -212,7 +212,9 @@ fn noise_heat_and_haste_are_warned_of() {
     }
     hot.judge();
     assert!(
-        hot.warnings.join("\n").contains("the last runs were 10 % slower than the first"),
+        hot.warnings
+            .join("\n")
+            .contains("the last runs were 10 % slower than the first"),
         "{:?}",
         hot.warnings
     );
