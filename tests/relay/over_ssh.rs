@@ -111,7 +111,7 @@ fn a_half_that_dies_is_started_again() {
     kill_process(Pid::from_raw(half.cast_signed()).unwrap(), Signal::KILL).unwrap();
     let ended = client.read_to_end(&mut Vec::new());
     assert!(ended.is_err(), "a reset is no end of file");
-    relay.says("restarting it");
+    relay.says("starting the relays on the hosts again");
     let restarted = || {
         let log = relay.log();
         log.matches("is the peer relay, at").count() >= 2 && log.contains("reloaded")

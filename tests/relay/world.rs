@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ struct Log {
 
 impl Log {
     fn lock(&self) -> MutexGuard<'_, String> {
-        self.text.lock().unwrap()
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, line: &str) {
