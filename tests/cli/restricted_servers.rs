@@ -228,8 +228,8 @@ fn a_file_that_may_be_fetched_once_is_not_lost() {
     assert!(fs::read(place.path().join("here/got.dat")).expect("ours") == content);
 }
 
-/// Where a server admits names by a pattern, files were written in place, and a reader could see
-/// half of one. `--temp-dir` names a folder whose names it does not check.
+/// Bug: files were written in place on a server that admits names by a pattern, and a reader could
+/// see half of one. `--temp-dir` names a folder whose names it does not check.
 #[test]
 fn a_folder_for_temporaries_spares_files_that_are_written_in_place() {
     for arguments in [

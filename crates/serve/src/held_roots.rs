@@ -169,10 +169,12 @@ impl<'e> ClientPathResolver<'e> {
         path: &[u8],
         act: impl FnOnce(BorrowedFd<'_>, &[u8]) -> Result<T>,
     ) -> Result<T> {
-        let (directory, rest) = match (self.below(path), self.way_to_root(path)) {
-            (Some(PathBelowRoot { root, rest }), _) => (self.directory(root)?, rest),
-            (None, Some((part, rest))) => (self.still_there(part)?, rest),
-            (None, None) => return self.export.at(path, act),
+        let (directory, rest) = if let Some(PathBelowRoot { root, rest }) = self.below(path) {
+            (self.directory(root)?, rest)
+        } else if let Some((part, rest)) = self.way_to_root(path) {
+            (self.still_there(part)?, rest)
+        } else {
+            return self.export.at(path, act);
         };
         self.export.check(path)?;
         at_beneath(directory, rest, SymlinkPolicy::Refused, act)

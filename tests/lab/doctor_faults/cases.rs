@@ -51,6 +51,18 @@ const BELOW_THE_START: &[u32] = &[10, 60, 150];
 
 pub(super) const NO_LIMIT: fn(f64) -> f64 = |_| 0.0;
 
+/// A middlebox that drops all packets of a connection after some bytes, without a reset.
+const MIDDLEBOX_STALL: Case = Case {
+    name: "middlebox-stall",
+    path: "--rate 100Mbit --middlebox stall=15MB",
+    rtt: 20,
+    doctor: "--time 12s",
+    cause: "middlebox",
+    says: "was silent after",
+    limit: NO_LIMIT,
+    ..Case::HEALTHY
+};
+
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "black-hole",
@@ -72,27 +84,13 @@ pub(super) const CASES: &[Case] = &[
         limit: NO_LIMIT,
         ..Case::HEALTHY
     },
-    Case {
-        name: "middlebox-stall",
-        path: "--rate 100Mbit --middlebox stall=15MB",
-        rtt: 20,
-        doctor: "--time 12s",
-        cause: "middlebox",
-        says: "was silent after",
-        limit: NO_LIMIT,
-        ..Case::HEALTHY
-    },
+    MIDDLEBOX_STALL,
     // The connection is silent from the end of the first load on, so that the next request has no
     // answer.
     Case {
         name: "middlebox-stall-late",
         path: "--rate 100Mbit --middlebox stall=20MB",
-        rtt: 20,
-        doctor: "--time 12s",
-        cause: "middlebox",
-        says: "was silent after",
-        limit: NO_LIMIT,
-        ..Case::HEALTHY
+        ..MIDDLEBOX_STALL
     },
     Case {
         name: "no-window-scaling",

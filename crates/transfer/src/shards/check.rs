@@ -117,7 +117,7 @@ pub(super) enum EntryVerdict {
     Changed(String),
     /// The source was not found, for this reason, which may be one of this machine or of this time.
     Missing(String),
-    /// Its failure was reported.
+    /// The entry failed, and the user was told why.
     Reported,
 }
 
