@@ -115,7 +115,7 @@ fn through_a_pair(args: &DialArgs) -> Exit {
 }
 
 fn tell(why: &str, exit: Exit) -> Exit {
-    let why = crate::output::console::without_numbers(why);
+    let why = crate::output::console::for_user(why);
     drop(writeln!(io::stderr(), "longhaul dial: {why}"));
     exit
 }

@@ -96,7 +96,7 @@ fn lab(args: LabArgs) -> Result<LabSpec, UsageError> {
 
 fn code(done: Result<u8, LabError>) -> ExitCode {
     let code = done.unwrap_or_else(|error| {
-        let error = crate::output::console::without_numbers(&error.to_string());
+        let error = crate::output::console::for_user(&error.to_string());
         let _ = writeln!(io::stderr(), "longhaul lab: {error}");
         FAILED
     });

@@ -160,7 +160,7 @@ pub(crate) fn usage(error: &UsageError) -> Exit {
 }
 
 pub(crate) fn failed(what: &str) -> Exit {
-    let what = output::console::without_numbers(what);
+    let what = output::console::for_user(what);
     drop(writeln!(io::stderr(), "error: {what}"));
     Exit::SomeFailed
 }

@@ -225,12 +225,25 @@ fn columns() -> usize {
 /// Formats a labelled line. Text may come from a server, so control characters are escaped here
 /// again in case a caller forgot.
 fn labelled(colors: bool, label: &str, color: &str, text: &str) -> String {
-    let text = without_numbers(&escape::text(text.as_bytes()).to_string());
+    let text = for_user(&escape::text(text.as_bytes()).to_string());
     if colors {
         format!("\u{1b}[1;{color}m{label}:\u{1b}[0m {text}")
     } else {
         format!("{label}: {text}")
     }
+}
+
+/// Returns an error text as a user should read it: without the numbers of the system's errors, and
+/// with what to do about a defect of longhaul, which the user cannot mend.
+pub(crate) fn for_user(text: &str) -> String {
+    let mut text = without_numbers(text);
+    if text.contains("internal error: ") {
+        text.push_str(
+            "; this is a defect of longhaul: please report it with the command and what it prints \
+             with -vvv",
+        );
+    }
+    text
 }
 
 /// Removes the numbers that Rust adds to the system's error texts: ` (os error 98)`.
@@ -260,6 +273,15 @@ mod tests {
         let text = "a: Address already in use (os error 98): b (os error 2) c";
         assert_eq!(without_numbers(text), "a: Address already in use: b c");
         assert_eq!(without_numbers("x (os error y"), "x (os error y");
+    }
+
+    #[test]
+    fn a_defect_of_longhaul_is_to_be_reported() {
+        let text = for_user("host: internal error: the file is no longer open (os error 9)");
+        assert!(text.starts_with("host: internal error: the file is no longer open; this is"));
+        assert!(text.contains("please report it"), "{text}");
+        let text = "host: the peer says that it had an internal error";
+        assert_eq!(for_user(text), text);
     }
 
     #[test]

@@ -322,7 +322,7 @@ impl BufferState {
         // another reason.
         if at < offset + len as u64 {
             let fault = JobFailure {
-                what: "internal error: bytes between the two hosts were lost; please report this"
+                what: "internal error: bytes between the two hosts were lost"
                     .to_owned(),
                 remote: false,
             };
