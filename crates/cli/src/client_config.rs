@@ -9,13 +9,15 @@ use transfer::operand::Destination;
 
 use crate::config_file::{self, ConfigFileError};
 
-/// The settings. docs/reference/config.md describes each.
+/// Settings of the user's file, parsed and checked; empty without a file. docs/reference/config.md
+/// describes each key.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientConfig {
     /// Candidates of `--via auto`, as written and as hosts.
     pub(crate) via: Vec<(String, Vec<Destination>)>,
 }
 
+/// Content of the file as TOML, with the place of each value for error messages.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RawClientConfig {

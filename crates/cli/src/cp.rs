@@ -305,6 +305,7 @@ impl FormatTime for ElapsedTimePrefix {
     }
 }
 
+/// Writes log lines to the console, above the progress display.
 struct ConsoleWriter(Arc<Console>);
 
 impl io::Write for ConsoleWriter {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use transfer::connect::ConnectError;
 use transfer::report::CopyOutcome;
 
-/// How a run ended.
+/// End of a run as the user sees it, which decides the exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Everything was copied.

@@ -29,7 +29,8 @@ const MOST_RENEWALS: u32 = 100;
 /// The flag that excludes the direct way, which is also its reason.
 pub(crate) const THROUGH_HERE: &str = "--through-here";
 
-/// Ways of a copy.
+/// Path that the data of a copy takes, chosen from the operands and flags before any connection is
+/// made.
 pub(crate) enum CopyRoute {
     /// One end is this machine.
     Local,
@@ -129,7 +130,8 @@ pub(crate) fn needs_this_machine(flags: &CopyArgs) -> Option<&'static str> {
     set.into_iter().find(|(set, _)| *set).map(|(_, why)| why)
 }
 
-/// Result of the direct way.
+/// Result of trying to copy from host to host directly. Only a copy that has not begun can still be
+/// made through this machine.
 pub(crate) enum DirectCopyOutcome {
     /// The copy is over.
     Finished(Box<CopySummary>),

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of connections at once. Browsers open some ahead and leave them idle for a while.
 const AT_ONCE: usize = 16;
 
-/// The address of an HTTP server.
+/// Address at which metrics and the status page are served; TCP is limited to loopback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HttpEndpoint {
     /// A loopback port.
@@ -39,7 +39,8 @@ impl HttpEndpoint {
     }
 }
 
-/// The content of a response.
+/// Media type and body of an answer. The other headers are the same for all answers and are added
+/// when it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HttpResponse {
     /// Media type.
@@ -238,6 +239,7 @@ fn parsed(head: &str) -> Option<HttpRequest> {
 mod tests {
     use super::*;
 
+    /// Connection in memory: the request to read, and the response written.
     struct HttpConnection<'a>(&'a [u8], Vec<u8>);
 
     impl Read for HttpConnection<'_> {

@@ -31,6 +31,8 @@ pub(crate) struct RunningFile {
     state: Mutex<RunningFileState>,
 }
 
+/// Last report of each session by its host, at most [`MOST_HOSTS`], and the folder of the file once
+/// it was opened.
 #[derive(Debug, Default)]
 struct RunningFileState {
     folder: Option<PrivateDir>,
@@ -39,6 +41,8 @@ struct RunningFileState {
     sessions: BTreeMap<Vec<u8>, Value>,
 }
 
+/// JSON document of the file: the process, whose start time reveals a reused number, and a report
+/// for each session.
 #[derive(Deserialize, Serialize)]
 struct RunningFileContent {
     kind: String,

@@ -96,6 +96,7 @@ fn account() -> io::Result<ExitCode> {
 /// Sends each log line as a message.
 struct LogWriterFactory(AccountLog);
 
+/// Writer of one log line, with its level as the number of `-v` flags that show it.
 struct LogMessageWriter(AccountLog, u8);
 
 impl<'a> MakeWriter<'a> for LogWriterFactory {

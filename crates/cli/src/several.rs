@@ -79,6 +79,8 @@ enum SmallFiles {
     Failed(CopySummary),
 }
 
+/// Result of a host's copy of small files, after which its large files follow from another host or
+/// from here.
 struct CopiedSmallFiles {
     summary: CopySummary,
     /// The reason why the large files must come from here.

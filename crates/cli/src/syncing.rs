@@ -10,7 +10,8 @@ use crate::flags::high::ResolvedCopyArgs;
 use crate::flags::low::{SyncArgs, UsageError, sync_usage};
 use crate::selecting;
 
-/// The arguments of a sync, resolved.
+/// Arguments of `longhaul sync` after the checks that need no connection: those of the copy, and
+/// the options of the comparison.
 pub(crate) struct ResolvedSyncArgs {
     high: ResolvedCopyArgs,
     options: SyncOptions,

@@ -38,6 +38,7 @@ fn longhaul(dir: &TempDir, args: &[&str]) -> Command {
     command
 }
 
+/// Exit code and output of a finished run.
 struct Ended {
     code: Option<i32>,
     stdout: String,

@@ -27,7 +27,7 @@ impl PacketCount {
     }
 }
 
-/// Dropped packets by cause.
+/// Packets that one direction of the path has dropped, and their bytes, by the cause of the drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropCounts {
     /// The queue was full.
@@ -272,6 +272,7 @@ fn by_dscp(counts: &[PacketCount; 64]) -> impl Iterator<Item = (Dscp, PacketCoun
         .filter(|(_, count)| !count.is_empty())
 }
 
+/// Shows a number of bytes in B, kB, MB or GB, in powers of 1,000.
 struct ByteDisplay(u64);
 
 impl fmt::Display for ByteDisplay {

@@ -11,7 +11,8 @@ pub const CANNOT_RUN: u8 = 126;
 /// Exit code if the command does not exist.
 pub const NOT_FOUND: u8 = 127;
 
-/// The description of a lab.
+/// Description of a lab from the command line: the path, the servers on its far side and the
+/// command on its near side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabSpec {
     /// The path between near and far.

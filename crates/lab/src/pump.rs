@@ -57,6 +57,7 @@ pub fn emulate(lab: &LabSpec, scratch: &Path) -> Result<(), LabError> {
     pump.write_figures(scratch).map_err(failed)
 }
 
+/// State of the emulator's process. Frames that a device does not take at once wait here.
 struct TunPump<'a> {
     /// The device at the beginning of each direction, indexed by [`PacketDirection`]; the other one
     /// is at its end.

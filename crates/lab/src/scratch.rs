@@ -15,7 +15,8 @@ const PREFIX: &str = "longhaul-lab-";
 /// File that the owner keeps locked.
 const ALIVE: &str = "alive";
 
-/// A private folder, removed when dropped.
+/// Folder of one lab in the system's temporary folder, accessible to its user alone and removed
+/// when dropped.
 #[derive(Debug)]
 pub(crate) struct ScratchFolder {
     path: PathBuf,

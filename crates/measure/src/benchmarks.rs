@@ -14,7 +14,7 @@ pub const BEGIN: &str = "<!-- tables: begin -->";
 /// Line in docs/benchmarks.md below the generated part.
 pub const END: &str = "<!-- tables: end -->";
 
-/// One scenario of one kept result.
+/// A scenario with the stored race that it is part of, which its row in a table names.
 #[derive(Debug, Clone, Copy)]
 pub struct ScenarioResult<'a> {
     /// Kept result that holds the scenario.

@@ -5,7 +5,7 @@ use crate::shown;
 use crate::stats::ratio;
 use crate::table::MarkdownTable;
 
-/// The change of one tool's figure.
+/// Change of one tool's median in one scenario between two races.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FigureChange {
     /// The scenario.

@@ -22,7 +22,7 @@ const BAR: f64 = 30.0;
 /// Rungs that are drawn at most; a stored result may have any number.
 const MOST_RUNGS: usize = 32;
 
-/// A result.
+/// Result of one run of `longhaul doctor`, which is shown as text or page and stored as JSON.
 #[derive(Debug, Serialize)]
 pub struct DoctorReport {
     /// [`KIND`].
@@ -43,7 +43,7 @@ pub struct DoctorReport {
     pub others: Vec<OtherHost>,
 }
 
-/// A further host of a copy.
+/// Diagnosis of the transfer with a further host of one copy.
 #[derive(Debug, Serialize)]
 pub struct OtherHost {
     /// The host.
@@ -52,7 +52,7 @@ pub struct OtherHost {
     pub diagnosis: Diagnosis,
 }
 
-/// The first of two hops.
+/// Diagnosis of the way to the first jump host, beside that of the whole way to the host.
 #[derive(Debug, Serialize)]
 pub struct JumpHostReport {
     /// The jump host.

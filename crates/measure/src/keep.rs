@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::result::{RaceResult, SCHEMA};
 
-/// A stored result.
+/// Result of a race with the file in the results folder that it was read from.
 #[derive(Debug, Clone)]
 pub struct StoredRace {
     /// Path of the file.

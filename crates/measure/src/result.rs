@@ -8,7 +8,7 @@ use crate::stats::RunStatistics;
 /// Version of the stored form, raised when a member changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 
-/// The result of one race.
+/// Result of one race by `make bench`: the machine, the tools, and the runs of every scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RaceResult {
     /// [`SCHEMA`] of the program that wrote it.
@@ -50,7 +50,7 @@ pub struct MachineProperties {
     pub commit: String,
 }
 
-/// A program of the race.
+/// Program that takes part in a race, or the reason why this machine cannot run it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaceTool {
     /// Name in the race.
@@ -80,7 +80,7 @@ impl std::fmt::Display for CopyDirection {
     }
 }
 
-/// The size of the copied data.
+/// Size of the data that every tool copies in a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PayloadSize {
     /// Number of files.
@@ -89,7 +89,7 @@ pub struct PayloadSize {
     pub bytes: u64,
 }
 
-/// The figure that a scenario compares.
+/// Figure by which a scenario compares its tools, computed from each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScenarioMetric {
@@ -143,7 +143,7 @@ pub struct Scenario {
     pub bars: Vec<GoalResult>,
 }
 
-/// One tool in one scenario.
+/// Runs of one tool in one scenario, or the reason why there are none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {
     /// The tool's name.
@@ -156,7 +156,7 @@ pub struct ToolResult {
     pub samples: Vec<ScenarioRun>,
 }
 
-/// The end of a run.
+/// End of one run, judged by exit status and by comparing the copy with the original.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "how")]
 pub enum RunOutcome {
@@ -185,7 +185,7 @@ pub enum RunOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ProgressPoint(pub f64, pub u64);
 
-/// One run.
+/// Measurements of one run of a tool in a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioRun {
     /// The end of the run.
@@ -213,7 +213,7 @@ pub struct ScenarioRun {
     pub path: Value,
 }
 
-/// A goal and its outcome.
+/// Goal for longhaul in a scenario, with the figure that decides if it was met.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GoalResult {
     /// The goal in words.
@@ -237,7 +237,7 @@ impl GoalResult {
     }
 }
 
-/// The round trips of one tool.
+/// Number of round trips in which one tool copies a tiny file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolRoundTrips {
     /// The tool's name.

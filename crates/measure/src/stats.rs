@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Summary of repeated measurements.
+/// Minimum, median and maximum of one figure over repeated runs; values that are not finite are
+/// left out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RunStatistics {
     /// The smallest value.

@@ -23,7 +23,8 @@ const LONGEST_TEXT: usize = 1024;
 /// Maximum number of keys in a message.
 const MOST_KEYS: usize = 8;
 
-/// Message of the control protocol.
+/// Message of the control protocol, in either direction: the relay that starts the other configures
+/// it and opens stripes, the started relay reports its key and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayControlMessage {
     /// The started relay reports itself.
@@ -50,7 +51,7 @@ pub enum RelayControlMessage {
     StripeClosed(u32),
 }
 
-/// Configuration for a started relay.
+/// Settings that the starting relay sends once to the relay that it has started over ssh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartedRelayConfig {
     /// Fingerprints of the keys from which it accepts stripes.

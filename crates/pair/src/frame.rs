@@ -22,7 +22,8 @@ const FULL: u8 = 7;
 const BYE: u8 = 8;
 const ABORT: u8 = 9;
 
-/// Frame on a stripe.
+/// Unit of the pair protocol, written whole to one stripe. Offsets count payload bytes of one
+/// direction from the start of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StripeFrame {
     /// First frame of the connecting relay, sent by that relay only: the session of the stripe, and
@@ -54,7 +55,8 @@ pub enum StripeFrame {
     Abort(AbortReason),
 }
 
-/// Reason for aborting a session.
+/// Reason that a relay sends to its peer with the end of a session; the peer closes its leg with
+/// the matching error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbortReason {
     /// The connection behind the peer relay has failed.

@@ -19,7 +19,8 @@ const SETTLE: u32 = 2;
 const REST: Duration = Duration::from_secs(30);
 const LONGEST_REST: Duration = Duration::from_secs(300);
 
-/// Controller of the number of stripes.
+/// Decides the number of stripes of one connection from samples of its rate: it is doubled on
+/// trial, and reduced again if the rate did not rise enough.
 #[derive(Debug)]
 pub struct StripeController {
     wanted: usize,
@@ -43,6 +44,8 @@ pub struct StripeTrial {
     pub other: (usize, f64),
 }
 
+/// Phase of the controller: waiting for a steady rate, a trial with more stripes, or the pause
+/// after a failed trial.
 #[derive(Debug)]
 enum StripeTrialState {
     /// Number of samples with full stripes and no rise.
@@ -57,7 +60,8 @@ enum StripeTrialState {
     Resting(Instant),
 }
 
-/// Measurement for one decision.
+/// Counters that the relay reads from a connection at regular intervals, see
+/// [`StripeController::interval`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeSample {
     /// Bytes that have reached the other end so far, both directions.

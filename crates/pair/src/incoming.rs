@@ -21,7 +21,8 @@ const MOST_PIECES: usize = 32 << 10;
 /// Pieces below this size are copied together.
 const SMALL: usize = 4 << 10;
 
-/// Receiving side of a striped connection.
+/// Receiving side of a striped connection: restores the order of the pieces, acknowledges them, and
+/// grants the sender credit from a window that grows up to `most`.
 #[derive(Debug)]
 pub(crate) struct StripedReceiver {
     /// All bytes before this offset have arrived.

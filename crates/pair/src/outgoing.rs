@@ -15,7 +15,8 @@ const MOST_SENT: usize = 16 << 10;
 /// Minimum time before the first missing frame is sent again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Sending side of a striped connection.
+/// Sending side of a striped connection: cuts the stream into frames, keeps each until it is
+/// acknowledged, and repeats those of lost or slow stripes on another one.
 #[derive(Debug)]
 pub(crate) struct StripedSender {
     /// Bytes that are written, and in no frame yet.
@@ -42,6 +43,8 @@ pub(crate) struct StripedSender {
     pub(crate) carried: (u64, u64),
 }
 
+/// Frame without an acknowledgement, with the stripe and the time of its last transmission; `twice`
+/// marks a repeated one.
 #[derive(Debug)]
 struct SentFrame {
     offset: u64,
@@ -52,6 +55,7 @@ struct SentFrame {
     twice: bool,
 }
 
+/// State of the end of the outgoing stream, which is sent as the last frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FinishState {
     Open,

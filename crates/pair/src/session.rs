@@ -12,7 +12,7 @@ use crate::{AbortReason, PairError, StripeFrame, StripeId};
 /// Minimum interval between two reports that all stripes are full.
 const TELL_FULL: Duration = Duration::from_millis(100);
 
-/// Settings of a session.
+/// Settings of a [`StripedConnection`], fixed for its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionConfig {
     /// Maximum buffer for each direction in bytes: received and not read, or sent and not
@@ -43,6 +43,8 @@ pub struct StripedConnection {
     aborted: Option<AbortReason>,
 }
 
+/// Protocol state of one stripe: its orderly end by `Bye` in both directions, and its last sign of
+/// life.
 #[derive(Debug, Default)]
 struct StripeState {
     /// The stripe gets no more data.

@@ -19,6 +19,7 @@ struct Pipe {
     held: usize,
 }
 
+/// One relay of the pair: its session, the bytes that it sends and those that it has received.
 struct Half {
     session: StripedConnection,
     source: Vec<u8>,
@@ -27,6 +28,8 @@ struct Half {
     ended: bool,
 }
 
+/// Simulated network between both relays: a delay and two byte pipes for each stripe, in virtual
+/// time.
 struct Net {
     seed: Seed,
     now: Instant,

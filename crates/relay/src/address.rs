@@ -43,7 +43,7 @@ pub enum RelayEndpoint {
     },
 }
 
-/// Host part of an operand.
+/// Host part of a listening or target operand, parsed and not resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostSpec {
     /// No host was named: 127.0.0.1 and `::1`.
@@ -56,7 +56,7 @@ pub enum HostSpec {
     Address(IpAddr),
 }
 
-/// Invalid operand, with the reason.
+/// Message about an operand that cannot be parsed, as it is shown to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError(pub String);
 

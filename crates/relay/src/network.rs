@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// IP network, or a single address.
+/// Network in CIDR notation; a single address is a network with the full prefix length. Used for
+/// `--allow`, target rules and connMap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpNetwork {
     address: IpAddr,

@@ -13,7 +13,8 @@ use crate::settings::{RedirectKind, RelaySettings};
 /// Packet mark of the relay's own connections, which the rules never divert back to it.
 pub(crate) const OWN_MARK: u32 = 0x6c68_0000;
 
-/// Command line and its input.
+/// One call of nft(8) or ip(8), which is composed here and run or printed by `longhaul relay
+/// rules`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirewallCommand {
     /// Program and arguments.
@@ -22,7 +23,7 @@ pub struct FirewallCommand {
     pub input: Option<String>,
 }
 
-/// Rules of one listener.
+/// Commands that divert connections to one listener, and the commands that undo them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerRules {
     /// Commands that add the rules.

@@ -97,7 +97,8 @@ pub enum ClientProtocol {
     Http,
 }
 
-/// Limits on connections and rates.
+/// Limits of one relay: the acceptor rejects connections above the numbers, and the flows pause at
+/// the rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayLimits {
     /// Maximum number of simultaneous connections.

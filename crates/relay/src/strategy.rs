@@ -8,7 +8,8 @@ use pair::{StripeController, StripeTrial};
 
 use crate::peer::{PeerConfig, StripeCount};
 
-/// Findings about a path.
+/// Result of a pair's trials on a path, stored when a connection ends so that the next one starts
+/// with as many stripes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LearnedStripeCount {
     /// Number of stripes that paid.
@@ -19,7 +20,8 @@ pub struct LearnedStripeCount {
     pub rtt: Duration,
 }
 
-/// Store of findings about paths.
+/// Memory of stripe counts across connections, by target and round-trip time. The caller of the
+/// crate implements it and decides where the counts are kept.
 pub trait StripeCountStore: fmt::Debug + Send + Sync {
     /// Returns the findings for a path with this round-trip time to a target, and their age.
     fn recall(&self, target: &str, rtt: Duration) -> Option<(LearnedStripeCount, Duration)>;

@@ -268,7 +268,7 @@ pub enum DiskRequest {
     },
 }
 
-/// Result of a [`DiskRequest`].
+/// Result of a [`DiskRequest`]. The owner of the lanes hands it to the lane that has the job.
 #[derive(Debug)]
 pub enum DiskReply {
     /// `OpenSource` is done.

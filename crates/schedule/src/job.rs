@@ -35,7 +35,8 @@ pub struct Job {
     pub kind: JobKind,
 }
 
-/// Work that a [`Job`] does.
+/// Work of a [`Job`], with its paths and options. A lane carries it out and reports its end by one
+/// last [`LaneEvent`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobKind {
     /// Uploads one file to `target`. The disk side knows the source by this job's id.
@@ -347,7 +348,7 @@ pub(crate) fn place_of_listing<'a>(waiting: impl Iterator<Item = &'a Job>) -> us
     waiting.take_while(|job| job.kind.is_question()).count()
 }
 
-/// Range of bytes of a file.
+/// Range of bytes of a file that a job copies or hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteRange {
     /// Offset of the first byte.
@@ -381,7 +382,8 @@ pub struct UploadTemp {
     pub owner: Option<(u32, u32)>,
 }
 
-/// Options of a file copy.
+/// Options for the copy of one file in either direction, from the user's flags and the state of its
+/// target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PutOptions {
     /// Keep modification and access times and permissions (`-p`).
@@ -476,7 +478,8 @@ impl Xattrs {
     }
 }
 
-/// Journal data of one file.
+/// Data by which an interrupted copy of one file is resumed: the tag of its temporary in the
+/// journal, and the progress of an earlier run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumeData {
     /// Number from which the temporary's name is made ([`crate::tagged_name`]).

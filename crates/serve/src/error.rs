@@ -57,7 +57,7 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-/// Reason why a server cannot listen.
+/// Reason why an access policy cannot be set up, so that the server does not start.
 #[derive(Debug)]
 pub enum ListenError {
     /// The user of this process has no name to log in under.
@@ -90,7 +90,8 @@ impl fmt::Display for ListenError {
 
 impl std::error::Error for ListenError {}
 
-/// Reason why a connection ended.
+/// Reason why a connection of the SSH server ended, for the log. Some reasons are also sent to the
+/// client in a DISCONNECT (RFC 4253 section 11.1).
 #[derive(Debug)]
 pub(crate) enum ConnectionError {
     /// The client closed the connection.

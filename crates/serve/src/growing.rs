@@ -58,6 +58,8 @@ pub(crate) struct GrowingFile {
     state: Mutex<GrowingState>,
 }
 
+/// Progress of the file, which the requests of several threads share: the file if it was found, and
+/// the time of the last search for it.
 #[derive(Debug)]
 struct GrowingState {
     /// The temporary, or the complete file.

@@ -47,7 +47,8 @@ impl fmt::Display for CommandError {
 
 impl std::error::Error for CommandError {}
 
-/// A word of a command.
+/// A word of a client's command after quotes are removed, with the places that are still subject to
+/// expansion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommandWord {
     /// The text without quotes.

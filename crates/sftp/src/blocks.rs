@@ -9,7 +9,8 @@ pub const MOST_HASHED: u32 = 64 << 20;
 /// Maximum bytes of checksums in one answer.
 pub const MOST_SUMS: usize = 240 << 10;
 
-/// Kind of block checksum.
+/// Kind of checksum that a `hash@longhaul` request names; it fixes the length of each sum and of
+/// the longest block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSumKind {
     /// A [`BlockSum`]: a rolling checksum to find the block at any offset of another file, and a
@@ -62,7 +63,8 @@ pub type BlockSumKey = [u8; 32];
 /// know the key, and so cannot construct two blocks with the same hash.
 pub type StrongSum = [u8; 16];
 
-/// Checksums of a block.
+/// Checksums of a basis file's block, 20 bytes on the wire. A match of the rolling sum is confirmed
+/// by the strong one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSum {
     /// The result of [`rolling`].

@@ -30,7 +30,7 @@ pub enum SymlinkOrder {
     Draft,
 }
 
-/// Options of a [`SftpClient`].
+/// Options of a [`SftpClient`] for the server that it talks to.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
     /// Order in which the server reads the paths of SYMLINK.

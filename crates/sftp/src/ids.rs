@@ -37,7 +37,8 @@ impl OpenFlags {
     }
 }
 
-/// Flags of put-file@longhaul (docs/PROTOCOL.md).
+/// Flags of put-file@longhaul (docs/PROTOCOL.md); the server refuses a request with a flag that it
+/// does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PutFlags(pub u32);
 

@@ -26,7 +26,7 @@ wire::message! {
     }
 }
 
-/// An entry of NAME.
+/// Entry of a NAME reply, borrowed from the message (SFTP draft 02, section 7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameEntry<'a> {
     /// File name as the server sent it, unchecked.
@@ -37,7 +37,7 @@ pub struct NameEntry<'a> {
     pub attrs: Attrs,
 }
 
-/// All entries of NAME.
+/// All entries of a NAME reply: names of a READDIR, or the one path of REALPATH and READLINK.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names<'a>(pub Vec<NameEntry<'a>>);
 
@@ -335,7 +335,7 @@ pub(crate) enum ReplyKind {
 
 macro_rules! responses {
     ($($(#[$meta:meta])* $variant:ident = $number:literal $name:literal { $($f:ident : $t:ty),* $(,)? })*) => {
-        /// Replies of a server.
+        /// Replies of a server as on the wire: the client parses them, and servers encode them.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the fields are the draft's, in its order")]
         pub enum Response<'a> {

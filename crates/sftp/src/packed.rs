@@ -72,7 +72,7 @@ impl fmt::Debug for BlockCompressor {
     }
 }
 
-/// Decompressor for blocks.
+/// Decompressor for blocks, each independent of the ones before; one decompressor serves many.
 pub struct BlockDecompressor(Decompressor<'static>);
 
 impl BlockDecompressor {

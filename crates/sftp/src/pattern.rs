@@ -10,7 +10,7 @@ pub enum PathComponent {
     Pattern(NamePattern),
 }
 
-/// Pattern for one component.
+/// Pattern for one component of a path, to match against the names of a directory listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePattern {
     glob: Vec<u8>,

@@ -5,7 +5,8 @@ use wire::{Field, FieldReader, WireError};
 
 use crate::{Attrs, Parts, ServerLimits, StatusCode, TreeRecord};
 
-/// Result of a request.
+/// Result of a request, decoded by the kind of reply that the request expects, for the client's
+/// owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Success without a result, or a failure.
@@ -72,7 +73,7 @@ pub enum Reply {
     Sums(Bytes),
 }
 
-/// Reply to get-file@longhaul.
+/// Reply to get-file@longhaul, which sends attributes and content of a small file in one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetFileReply {
     /// Attributes of the file.
@@ -85,7 +86,8 @@ pub struct GetFileReply {
     pub packed: Option<u32>,
 }
 
-/// A STATUS reply.
+/// Result of a request without other results, or the reason of its failure (SFTP draft 02, section
+/// 7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Status code (SSH_FX_*).

@@ -19,6 +19,8 @@ pub struct MessageSplitter {
     state: SplitterState,
 }
 
+/// Kind of message that is returned in pieces instead of gathered. `Writes` permits a WRITE up to
+/// `longest` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamingMode {
     Nothing,
@@ -26,6 +28,7 @@ enum StreamingMode {
     Writes { longest: u32 },
 }
 
+/// Position in the current message; `end`, `have` and `total` count bytes.
 #[derive(Debug)]
 enum SplitterState {
     Header,
@@ -34,7 +37,7 @@ enum SplitterState {
     Data { id: u32, total: u32, at: u32 },
 }
 
-/// Result of a [`MessageSplitter`].
+/// Next piece of the byte stream from [`MessageSplitter::next`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SplitOutput {
     /// A whole message without its length.

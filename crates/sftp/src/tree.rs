@@ -7,7 +7,8 @@ use wire::{Field, FieldReader, WireError};
 use crate::packed::BlockDecompressor;
 use crate::{Attrs, NameRecord, StatusCode};
 
-/// Flags of list-tree@longhaul.
+/// Flags of list-tree@longhaul: the part of the listing that is requested and, with its first part,
+/// the options of the whole (docs/PROTOCOL.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeFlags(pub u32);
 

@@ -93,6 +93,8 @@ core::arch::global_asm!(
 type DlsymFn = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type DlopenFn = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
+/// Functions by which hooked symbols are looked up, as the linker has resolved them; weak ones may
+/// be missing.
 #[repr(C)]
 struct DlFunctions {
     dlsym: Option<DlsymFn>,

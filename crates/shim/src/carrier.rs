@@ -14,6 +14,7 @@ const NAME: usize = 108;
 /// delayed only by senders that leave theirs unfinished.
 const PATIENCE: Timeval = Timeval { sec: 30, us: 0 };
 
+/// `struct timeval`, as SO_RCVTIMEO expects it.
 #[repr(C)]
 struct Timeval {
     sec: i64,
@@ -34,7 +35,7 @@ impl Timeval {
     }
 }
 
-/// A connection to the carrier.
+/// Connection to the carrier for one message and its answer, closed when dropped.
 pub(crate) struct CarrierConnection(c_int);
 
 impl CarrierConnection {

@@ -17,7 +17,7 @@ const V4: usize = 16;
 /// Length of `struct sockaddr_in6`, whose last four bytes may be missing (RFC 2133).
 pub(crate) const LONGEST: usize = 28;
 
-/// A `struct sockaddr` with its length.
+/// Bytes of a `struct sockaddr` and their length, as connect(2) expects them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawSockaddr {
     pub(crate) bytes: [u8; LONGEST],

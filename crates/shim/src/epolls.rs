@@ -37,7 +37,8 @@ impl EpollTable {
     }
 }
 
-/// The registration of a descriptor.
+/// Registration of a descriptor with an epoll instance (`struct epoll_event`), read from /proc to
+/// be repeated for another socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EpollRegistration {
     pub(crate) events: u32,

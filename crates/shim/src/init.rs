@@ -29,6 +29,8 @@ pub(crate) static MEMORY: DistanceMemory = DistanceMemory::new();
 /// Longest `LONGHAUL_WRAP`, in bytes.
 const LONGEST: usize = 4096;
 
+/// Rules and program name that the hooks read, in memory that is never freed; `rules` refers to
+/// `text`.
 struct SavedRules {
     text: [u8; LONGEST],
     rules: Option<WrapRules<'static>>,
@@ -38,6 +40,7 @@ struct SavedRules {
     program_len: usize,
 }
 
+/// Cell that is written once, before any hook reads it.
 struct SavedRulesCell(UnsafeCell<SavedRules>);
 
 // SAFETY: only `begin` writes it, which runs once and before MODE is set; all others read it, and

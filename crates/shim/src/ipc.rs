@@ -10,7 +10,7 @@ pub const HEAD: usize = 64;
 /// Longest text: a line of the report.
 pub const TEXT: usize = 1024;
 
-/// The kind of a message.
+/// Request of a message, which decides the descriptors that follow it and the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpcKind {
     /// Carry bytes between the connected socket and the end of a pair that follow. The text is the
@@ -26,7 +26,7 @@ pub enum IpcKind {
     ReportLine,
 }
 
-/// A message without its text.
+/// Fixed part of a message, in front of its text and its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpcMessageHeader {
     /// The kind of the message.

@@ -21,7 +21,7 @@ pub mod changed {
     ];
 }
 
-/// The report about one connection.
+/// Facts about one connection of a wrapped program, which become a line of the report when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionReport<'a> {
     /// The program's name.
@@ -48,7 +48,7 @@ pub struct ConnectionReport<'a> {
     pub writing: WaitSnapshot,
 }
 
-/// Counters from TCP_INFO.
+/// Counters of a connection from TCP_INFO (tcp(7)) at the time of its report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpCounters {
     /// Bytes that the peer has acknowledged.

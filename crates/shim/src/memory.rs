@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::rules::plain;
 
-/// The distance of a host.
+/// Distance of a host by its measured round trip; connections to far ones are tuned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostDistance {
     Near,
@@ -16,6 +16,8 @@ pub(crate) enum HostDistance {
 /// Number of hosts that are remembered; one with the same slot replaces another.
 const PLACES: usize = 256;
 
+/// Table of hosts by a hash of their address, without locks. A host whose entry was overwritten is
+/// measured again.
 pub(crate) struct DistanceMemory([AtomicU64; PLACES]);
 
 impl DistanceMemory {

@@ -3,7 +3,7 @@
 /// Bytes at the beginning of a file that suffice for [`look`].
 pub const HEAD: usize = 64 << 10;
 
-/// The kind of a program.
+/// Kind of a program file by its first bytes, which decides if a library can be preloaded into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProgramKind<'a> {
     /// Dynamically linked.

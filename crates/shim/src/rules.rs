@@ -72,7 +72,7 @@ pub struct NetworkRule {
     pub port: Option<u16>,
 }
 
-/// An invalid rule.
+/// Rule of `LONGHAUL_WRAP` that cannot be parsed, for the message to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrapRuleError<'a> {
     /// The rule.

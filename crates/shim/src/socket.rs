@@ -8,6 +8,7 @@ use crate::line::TcpCounters;
 use crate::watch::TunableSocket;
 use crate::{c, filter, real};
 
+/// Descriptor of a socket; calls on one that is carried reach the socket to the network.
 #[derive(Clone, Copy)]
 pub(crate) struct Fd(pub(crate) c_int);
 

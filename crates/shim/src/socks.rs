@@ -11,7 +11,7 @@ pub const WELCOME: [u8; 2] = [5, 0];
 /// Longest remainder of a reply: a name of 255 bytes and a port.
 pub const REST: usize = 257;
 
-/// A CONNECT request.
+/// Encoded CONNECT request (RFC 1928 section 4) to an IP address, at most 22 bytes.
 pub struct SocksRequest {
     bytes: [u8; 22],
     len: usize,

@@ -27,7 +27,7 @@ pub(crate) fn entries() -> impl Iterator<Item = (i32, &'static ConnectionEntry)>
     (0..).zip(&TABLE)
 }
 
-/// The state of a connection.
+/// State of a descriptor's connection, which decides the work of the next hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum TrackedState {
@@ -45,7 +45,7 @@ pub(crate) enum TrackedState {
     Done,
 }
 
-/// The carrier's part in a connection.
+/// Part of the carrier in a connection, which the shim asks for before or after connecting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum CarriedState {
@@ -59,6 +59,7 @@ pub(crate) enum CarriedState {
     Filtered,
 }
 
+/// Entry of one descriptor: its connection, as atomics that any thread may read and change.
 pub(crate) struct ConnectionEntry {
     state: AtomicU32,
     carried: AtomicU32,
@@ -227,7 +228,7 @@ impl ConnectionEntry {
     }
 }
 
-/// The initial values of a connection.
+/// Values of an entry at the time of connect(); the time is in microseconds of the monotonic clock.
 pub(crate) struct InitialValues {
     pub(crate) owner: u32,
     pub(crate) cookie: u64,

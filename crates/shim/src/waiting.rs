@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_long, c_short, c_ulong};
 use crate::waits::WaitKind;
 use crate::{c, report};
 
-/// `struct pollfd`.
+/// `struct pollfd` of poll(2), whose layout the C library fixes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PollFd {

@@ -10,7 +10,7 @@ const FROM_US: [u64; CLASSES] = [LEAST_US, 20_000, 50_000, 100_000, 200_000, 500
 /// Number of length classes.
 pub const CLASSES: usize = 6;
 
-/// The event that was waited for.
+/// Readiness that a program has waited for: data to read, or room to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitKind {
     Reading,
@@ -24,7 +24,7 @@ pub(crate) struct WaitTimes {
     longest_us: AtomicU64,
 }
 
-/// A snapshot of the waits.
+/// Sums of a connection's waits of one kind at the time of reading, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitSnapshot {
     /// Number of waits in each class: from 10, 20, 50, 100, 200 and 500 ms on.

@@ -4,6 +4,7 @@ use std::string::String;
 use super::*;
 use crate::table::InitialValues;
 
+/// Socket in memory that records the options set on it; `permitted` allows congestion controls.
 struct Fake {
     cookie: Cell<u64>,
     rtt: Cell<Option<u32>>,

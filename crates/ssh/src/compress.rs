@@ -6,7 +6,8 @@ use std::fmt;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// Compression error, which ends the connection.
+/// Reason why a payload could not be deflated or inflated. It ends the connection, because later
+/// packets depend on the same stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompressError {
     /// The peer's data is not a deflate stream, or ends the stream in the middle of the connection.

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 /// Unit of work for a helper; it may be dropped, since late help has no benefit.
 pub type HelperWork = Box<dyn FnOnce() + Send>;
 
-/// Access to helper threads.
+/// Access to threads that seal and open packets: one function asks if any is idle, the other gives
+/// them work. The owner of the connection supplies both.
 #[derive(Clone)]
 pub struct CryptoHelpers {
     idle: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -66,6 +67,7 @@ pub(crate) struct JobBatch<J: OffloadJob> {
     places: Box<[Mutex<BatchSlot<J>>]>,
 }
 
+/// State of one job of a batch: pending, carried out, or taken by a thread.
 enum BatchSlot<J: OffloadJob> {
     Pending(J),
     Done(J::Done),
@@ -141,6 +143,7 @@ impl<J: OffloadJob> JobBatch<J> {
 mod tests {
     use super::*;
 
+    /// Job whose result is the square of its number.
     struct Square(u64);
 
     impl OffloadJob for Square {

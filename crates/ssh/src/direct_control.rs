@@ -158,7 +158,8 @@ message! {
 }
 
 message! {
-    /// Answer to [`DialRequest`].
+    /// Server's answer to the [`DialRequest`] of this number, once connecting has succeeded or
+    /// failed.
     pub struct DialReply<'a> = 21 {
         /// Number from the request.
         pub number: u32,
@@ -167,7 +168,7 @@ message! {
     }
 }
 
-/// Error of the control protocol.
+/// Reason why a message of the control protocol is not accepted, at either end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DirectControlError {
     /// A malformed message.
@@ -387,7 +388,8 @@ fn parsed<T: FromStr>(bytes: &[u8]) -> Result<Vec<T>, DirectControlError> {
         .collect()
 }
 
-/// Decoded [`GrowingSource`].
+/// Decoded [`GrowingSource`]: the attributes and block sums by which a host serves a file that it
+/// is still receiving.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrowingBlocks {
     /// Size of the complete file in bytes.
@@ -416,7 +418,7 @@ impl GrowingBlocks {
     }
 }
 
-/// Decoded message of the client.
+/// Message of the client, decoded and checked by the server.
 #[derive(Clone, Debug)]
 pub enum DirectClientMessage {
     /// A [`StartRequest`].
@@ -517,7 +519,7 @@ impl DirectClientMessage {
     }
 }
 
-/// Decoded message of the server.
+/// Message of the server, decoded and checked by the client.
 #[derive(Clone, Debug)]
 pub enum DirectServerMessage {
     /// A [`ListeningReply`].

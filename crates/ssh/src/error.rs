@@ -11,7 +11,7 @@ use crate::key::KeyError;
 use crate::msg::{MessageName, Phase};
 use crate::text::escape;
 
-/// Reason why a connection ended.
+/// Reason why a connection cannot continue, by the side at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The peer violated the protocol.
@@ -207,7 +207,8 @@ impl fmt::Display for PeerIncompatible {
     }
 }
 
-/// Error on this side.
+/// Error that the peer has not caused: in the settings, a library, a helper thread or the data to
+/// send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Local {
     /// An empty list of algorithms of this kind.

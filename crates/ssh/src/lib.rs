@@ -21,7 +21,8 @@ pub use conn::{
 pub use crypto_offload::{CryptoHelpers, HelperWork};
 pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 
-/// Role in a connection.
+/// Role of this end in a connection, which decides the messages that it accepts and the keys of
+/// each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The side that connects and authenticates.

@@ -67,7 +67,8 @@ pub struct ComparisonRules {
     pub ignore_existing: bool,
 }
 
-/// Reasons why an entry differs.
+/// Set of the attributes in which an entry differs at both ends. It decides between copying the
+/// data and setting attributes only, and is shown to the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DifferenceReasons(u8);
 
@@ -139,7 +140,7 @@ impl DifferenceReasons {
     }
 }
 
-/// Result of a comparison.
+/// Result of comparing an entry of the source with its counterpart at the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComparisonResult {
     /// Nothing differs that the rules compare.
@@ -255,6 +256,7 @@ impl ComparisonRules {
     }
 }
 
+/// Comparison of two modification times in the unit that both ends can store.
 enum TimeComparison {
     Equal,
     /// In one second, with different nanoseconds.

@@ -27,7 +27,8 @@ pub struct DeletionCount {
 /// Deletions below this number are never suspicious.
 const FEW: u64 = 100;
 
-/// Reason why nothing is deleted.
+/// Reason why a sync deletes nothing although entries are to be deleted. Copies are made
+/// nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionRefusal {
     /// A directory could not be listed completely.

@@ -23,6 +23,8 @@ pub struct Filter {
     limits: FilterLimits,
 }
 
+/// Limits of files: sizes in bytes, inclusive, and modification times in seconds since 1970,
+/// exclusive.
 #[derive(Clone, Debug, Default)]
 struct FilterLimits {
     smallest: Option<u64>,
@@ -55,7 +57,7 @@ pub enum Selection {
     OutOfLimits,
 }
 
-/// Origin of a rule, for messages.
+/// Place where the user has written a rule, for messages about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleOrigin {
     /// Flag of the command line, such as `--exclude`.
@@ -92,7 +94,7 @@ impl fmt::Display for FilterRuleError {
     }
 }
 
-/// Collects the rules of a [`Filter`].
+/// Collects the rules of a [`Filter`] in the order of the command line, and compiles them.
 #[derive(Clone, Debug)]
 pub struct FilterBuilder {
     rules: GitignoreBuilder,

@@ -50,6 +50,7 @@ impl MoveKey {
     }
 }
 
+/// New files of the source and vanished files of the target with one size and modification time.
 #[derive(Debug, Default)]
 struct MoveGroup {
     created: Vec<NodeId>,

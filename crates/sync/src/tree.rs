@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Type of an entry.
+/// Type of an entry, from the listing of either end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TreeEntryKind {
     /// Regular file.
@@ -17,7 +17,7 @@ pub enum TreeEntryKind {
     Temporary,
 }
 
-/// Modification time.
+/// Modification time in the precision that the listing end reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModifiedTime {
     /// Seconds since 1970.
@@ -70,7 +70,7 @@ impl TreeEntry {
     }
 }
 
-/// Identifies an entry of a [`EntryTree`].
+/// Identifies an entry of one [`EntryTree`] by the order in which it was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
 
@@ -94,6 +94,7 @@ pub struct EntryTree {
     most_bytes: usize,
 }
 
+/// Entry of a tree; `name` is its range in the tree's buffer of names.
 #[derive(Clone, Debug)]
 struct TreeNode {
     parent: NodeId,

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-/// Kind of Linux namespace.
+/// Kind of Linux namespace that [`unshare`] creates for the calling process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceKind {
     /// Users and capabilities; the process must have only one thread.

@@ -19,12 +19,14 @@ pub struct ThreadPool {
     most: usize,
 }
 
+/// State that the pool and its threads share; `wake` announces new work.
 #[derive(Debug, Default)]
 struct ThreadPoolShared {
     state: Mutex<ThreadPoolState>,
     wake: Condvar,
 }
 
+/// Queued work, and the numbers of running threads and of those that wait for work.
 #[derive(Default)]
 struct ThreadPoolState {
     waiting: VecDeque<ThreadWork>,

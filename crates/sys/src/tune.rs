@@ -23,7 +23,8 @@ use self::options::{
 };
 use crate::distance::NOTSENT_LOWAT;
 
-/// Options for a TCP socket.
+/// Options for a TCP socket that connects ([`SocketTuning::socket`]), listens
+/// ([`SocketTuning::listener`]) or was accepted ([`SocketTuning::accepted`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketTuning {
     /// DSCP, 0 to 63; 0 is best effort. Set once before connect, since a change in a running flow

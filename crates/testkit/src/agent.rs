@@ -9,7 +9,7 @@ use crate::keys::KeyPair;
 use crate::process::Run;
 use crate::wait;
 
-/// ssh-agent process that ends when dropped.
+/// Running ssh-agent(1) with a socket in a folder of the test; it ends when dropped.
 #[derive(Debug)]
 pub struct Agent {
     _daemon: Daemon,

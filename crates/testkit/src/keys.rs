@@ -53,7 +53,7 @@ impl KeyKind {
     }
 }
 
-/// File format of a private key.
+/// File format that ssh-keygen writes a private key in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFormat {
     /// OpenSSH's own format.
@@ -64,7 +64,7 @@ pub enum KeyFormat {
     Pkcs8,
 }
 
-/// Key pair in two files.
+/// Key pair that ssh-keygen has written to two files of the test's folder.
 #[derive(Debug, Clone)]
 pub struct KeyPair {
     /// File of the private key; the public key's file has `.pub` appended.

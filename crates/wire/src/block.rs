@@ -204,6 +204,8 @@ pub struct PacketPool {
     inner: Arc<PacketPoolInner>,
 }
 
+/// State of a pool that its clones share: packets have room for `slot` payload bytes, and the
+/// memory of `keep` unused ones is kept.
 #[derive(Debug)]
 struct PacketPoolInner {
     slot: usize,

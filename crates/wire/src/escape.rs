@@ -92,6 +92,7 @@ pub struct Escaped<'a> {
     is_cut: bool,
 }
 
+/// Set of characters that are escaped, by the function that made the [`Escaped`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EscapeStyle {
     Line,

@@ -78,6 +78,8 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(BenchResult,
     Ok((bench, exit))
 }
 
+/// A benchmark of one host in progress: the files of both ends, the settings of the copies, and the
+/// figures so far.
 struct HostBench<'a> {
     args: &'a BenchArgs,
     copies: CopySetup,

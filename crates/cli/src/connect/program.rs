@@ -38,6 +38,7 @@ pub(super) fn options(flags: &CopyArgs) -> Vec<OsString> {
     args.0
 }
 
+/// Argument list under construction.
 struct SshProgramArgs(Vec<OsString>);
 
 impl SshProgramArgs {

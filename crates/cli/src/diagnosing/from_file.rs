@@ -85,6 +85,8 @@ struct StoredDoctorResult {
     evidence: diagnose::Evidence,
 }
 
+/// Fields of an event line of `longhaul cp --json` (docs/json.md); the last one named `summary` is
+/// used.
 #[derive(Deserialize)]
 struct SummaryEvent {
     event: String,
@@ -92,6 +94,8 @@ struct SummaryEvent {
     sessions: Vec<CopySession>,
 }
 
+/// Fields of one host's session in the `summary` event or in the file of a running transfer;
+/// `measured` is in seconds.
 #[derive(Deserialize)]
 struct CopySession {
     host: String,
@@ -103,6 +107,7 @@ struct CopySession {
     evidence: SessionEvidence,
 }
 
+/// Direction of a session's data, seen from this machine.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum SessionDirection {

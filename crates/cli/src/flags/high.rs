@@ -26,7 +26,8 @@ pub(crate) struct Environment {
     pub(crate) is_root: bool,
 }
 
-/// The resolved arguments of a copy.
+/// Arguments of a copy, resolved against files, environment and terminal: all that a run needs
+/// before it connects.
 pub(crate) struct ResolvedCopyArgs {
     pub(crate) request: CopyRequest,
     /// Hosts, indexed by [`HostId`].

@@ -39,7 +39,7 @@ use crate::flags::foreign;
 use crate::flags::rate::RateLimitArg;
 use crate::flags::table::{bootstrap_rows, lab_rows, rows};
 
-/// The parsed command line, by subcommand.
+/// Result of parsing the command line: the arguments of the subcommand, or a text to print.
 #[derive(Clone, Debug)]
 pub(crate) enum ParsedCommandLine {
     /// `longhaul cp`.
@@ -171,7 +171,7 @@ impl CopyArgs {
     }
 }
 
-/// The relaying hosts of `--via`.
+/// Hosts of `--via`, through which the SSH connections to the far end are relayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ViaHosts {
     /// The best of the configured ones, or none.
@@ -206,7 +206,7 @@ pub(crate) struct LabArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// The hash function of a manifest.
+/// Hash function of `--manifest`, from `--hash`; it also decides which program can check the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ManifestHash {
     /// BLAKE3, as checked by b3sum.
@@ -215,7 +215,7 @@ pub(crate) enum ManifestHash {
     Sha256,
 }
 
-/// The address families to use.
+/// Address families that connections may use, from `-4` and `-6`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AddressFamilyArg {
     /// IPv4 and IPv6.

@@ -16,7 +16,8 @@ use crate::output::bar;
 /// Assumed columns of a terminal that reports none.
 const COLUMNS: usize = 80;
 
-/// Standard error, shared by all writers.
+/// Standard error of the process. Lines, the progress display and prompts of all threads go through
+/// it, so that they do not mix.
 pub(crate) struct Console {
     colors: bool,
     bar: Mutex<ProgressDisplay>,
@@ -26,6 +27,7 @@ pub(crate) struct Console {
     terminal: Option<(File, Termios)>,
 }
 
+/// Lines below the text: the progress bar, or the hosts that are being connected to.
 #[derive(Default)]
 struct ProgressDisplay {
     // Lines of the display now on the terminal.

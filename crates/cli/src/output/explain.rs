@@ -14,7 +14,8 @@ use crate::output::limiter::lanes;
 use crate::output::units;
 use schedule::{CompressionMode, TrialResult};
 
-/// The `decision` event.
+/// Decision in the form of the `decision` event of `--json` (docs/json.md); `--explain` prints the
+/// same fields as one line.
 #[derive(Debug, Serialize)]
 pub(crate) struct DecisionEvent {
     host: Option<EscapedName>,

@@ -23,6 +23,8 @@ pub(crate) struct JsonEventWriter {
     start: Instant,
 }
 
+/// One line of output: the event's fields behind the format version and the seconds since the
+/// start.
 #[derive(Serialize)]
 struct JsonEventLine<'a, E: Serialize> {
     v: u32,

@@ -266,6 +266,7 @@ fn examples() -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// Output in memory that the test reads while the reporter holds it.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 

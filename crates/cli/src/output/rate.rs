@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 /// change.
 const WINDOW: Duration = Duration::from_secs(8);
 
-/// The rate of the last [`WINDOW`].
+/// Rate of the last 8 seconds from samples of a byte counter, for the display and the remaining
+/// time. Time before the first byte does not count.
 #[derive(Debug, Default)]
 pub(crate) struct RecentRate {
     samples: VecDeque<(Instant, u64)>,

@@ -11,7 +11,7 @@ use crate::output::snapshot::{ProgressSnapshot, RunCounters};
 const TICK: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The form of the progress display.
+/// Form of the progress display, chosen from the flags and from standard error being a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgressMode {
     /// Not at all.

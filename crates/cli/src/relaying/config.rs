@@ -28,7 +28,7 @@ pub(crate) const OPERANDS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// The content of a file.
+/// Content of a configuration file as arguments, as if each relay had been given on a command line.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RelayConfiguration {
     /// Settings of the whole process.
@@ -77,6 +77,7 @@ fn parse<T>(
     }
 }
 
+/// Collects the mistakes of a file, so that all of them are reported at once.
 #[derive(Default)]
 struct RelayConfigReader {
     wrongs: Vec<ConfigFileError>,

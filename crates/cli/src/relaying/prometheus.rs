@@ -56,6 +56,7 @@ pub(super) fn text(status: &StatusReport) -> String {
     text.out
 }
 
+/// Text under construction, and the family that the next samples belong to.
 #[derive(Default)]
 struct MetricsText {
     out: String,

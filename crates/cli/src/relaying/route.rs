@@ -65,6 +65,8 @@ static CHANGED: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 /// Key of this end, for the lifetime of the process.
 static KEY: LazyLock<Result<Zeroizing<String>, String>> = LazyLock::new(new_key);
 
+/// A running route and its first leg. A reloaded relay with an equal route uses it again instead of
+/// starting another one.
 struct StartedRoute {
     route: RelayRoute,
     way: FirstHop,

@@ -45,6 +45,7 @@ fn parse(text: &str, args: &ServeArgs) -> Result<Options, Vec<ConfigFileError>> 
 /// Lists all unknown options; the parser stops at the first.
 fn unknown(text: &str) -> Vec<ConfigFileError> {
     type Table = BTreeMap<Spanned<String>, IgnoredAny>;
+    /// The `[[key]]` tables of the file, with any content.
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct KeyTables {

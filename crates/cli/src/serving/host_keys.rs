@@ -18,7 +18,8 @@ const SSHD: [&str; 3] = [
 /// Shortest RSA key that ssh-audit does not warn of, in bits.
 const RSA_BITS: usize = 3072;
 
-/// The host keys of this machine.
+/// Host keys that a server has loaded: those that it offers to clients, and weak ones of sshd that
+/// it leaves out without `--old-clients`.
 pub(super) struct HostKeys {
     /// The keys that are offered to clients, the preferred first.
     pub(super) shown: Vec<Arc<PrivateKey>>,

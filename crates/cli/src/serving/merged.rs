@@ -24,6 +24,7 @@ use crate::http::HttpEndpoint;
 /// Seconds for a login: half of sshd's LoginGraceTime.
 const LOGIN_TIME: u64 = 60;
 
+/// Settings of `longhaul serve` from flags and configuration file, in which a flag wins.
 pub(super) struct MergedServeSettings {
     options: Options,
     root: Option<PathBuf>,

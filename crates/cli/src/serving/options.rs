@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serve::Access;
 use serve::sshd::OfferedAlgorithms;
 
-/// The documentation of an option.
+/// Entry of longhaul-serve.conf(5) for one option; unknown options of a file are found by its name.
 pub(crate) struct ServeOptionDoc {
     /// Name in the file.
     pub(crate) name: &'static str,

@@ -29,6 +29,7 @@ pub(super) struct SourceNamesBarrier<'a> {
     are_one: AreOne<'a>,
 }
 
+/// Copies that the barrier still waits for, and the decision about those that have arrived.
 struct SourceNamesBarrierState {
     /// Copies that have not named their sources yet.
     missing: usize,
@@ -198,7 +199,7 @@ pub(super) fn clashes(
     })
 }
 
-/// Number of copies that may run.
+/// Number of further copies that may run now; a copy waits here for a [`CopyPermit`].
 pub(super) struct CopySemaphore {
     free: Mutex<usize>,
     changed: Condvar,

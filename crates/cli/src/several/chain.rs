@@ -69,11 +69,15 @@ struct ChainHost {
     files: Result<Vec<ChainFile>, String>,
 }
 
+/// A large file at one host: the path that it gets there, and its form in a request of another host
+/// that copies it.
 struct ChainFile {
     path: Vec<u8>,
     files: SourceFiles,
 }
 
+/// State that the threads of all hosts share under a mutex; a change wakes those that wait for a
+/// host to pass on.
 struct ChainState {
     hosts: Vec<ChainHostState>,
     /// Checksums of each file; `None` until they are known.
@@ -84,6 +88,7 @@ struct ChainState {
 
 type Sums = Result<(BlockSums, GrowingBlocks), String>;
 
+/// Progress of one host in the chain, by which its successors decide from which host to copy.
 #[derive(Clone, Default)]
 struct ChainHostState {
     failed: bool,

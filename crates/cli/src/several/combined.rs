@@ -4,7 +4,7 @@ use transfer::report::{
     CopyOutcome, CopySummary, EscapedName, FAILURES_KEPT, HostResult, ItemFailure, VerifyResult,
 };
 
-/// End of one host's copy.
+/// Summary of one host's copy, to be combined with those of the other hosts.
 pub(super) struct HostCopyResult {
     /// The host as on the command line.
     pub(super) host: String,

@@ -21,7 +21,7 @@ pub(super) struct HostCopyProgress {
     over: Mutex<Option<HostCopyState>>,
 }
 
-/// State of a host's copy.
+/// State of the copy of one host, for the `progress` event and the progress line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HostCopyState {
@@ -55,7 +55,7 @@ impl HostProgress {
     }
 }
 
-/// Progress of all copies.
+/// Counters of the copies of all hosts, one entry for each. The display shows their sums.
 pub(super) struct MultiHostProgress(Vec<HostCopyProgress>);
 
 impl HostCopyProgress {

@@ -41,6 +41,7 @@ pub(super) struct CarrierServer {
     port: u16,
 }
 
+/// State that the accepting thread and the threads of carried connections share.
 struct CarrierShared {
     state: Mutex<CarrierState>,
     changed: Condvar,
@@ -52,6 +53,7 @@ struct CarrierShared {
     tunes: bool,
 }
 
+/// Connections that the carrier knows of, from the library's announcement to the end.
 #[derive(Default)]
 struct CarrierState {
     /// Carried connections, by the cookie of the program's socket.
@@ -64,6 +66,7 @@ struct CarrierState {
     threads: usize,
 }
 
+/// Carried connection that has not ended.
 #[derive(Default)]
 struct LiveConnection {
     /// The socket to the network, once connected.

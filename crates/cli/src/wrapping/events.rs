@@ -26,7 +26,7 @@ pub(super) struct CarriedWaits {
     pub(super) program_read: WaitMicros,
 }
 
-/// The reason for carrying a connection.
+/// Reason why the carrier has a connection, which the report names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum CarryReason {
@@ -38,14 +38,15 @@ pub(super) enum CarryReason {
     Direct,
 }
 
-/// Waiting times in microseconds.
+/// Waits of one side of a carried connection, in microseconds, as written to the report.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct WaitMicros {
     pub(super) total_us: u64,
     pub(super) longest_us: u64,
 }
 
-/// The carrier's facts about a connection.
+/// Facts that the carrier knows about a connection; a report line is made from them if the library
+/// has sent none.
 pub(super) struct CarriedConnection<'a> {
     pub(super) program: &'a str,
     pub(super) pid: u32,

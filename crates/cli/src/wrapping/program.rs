@@ -14,12 +14,13 @@ use transfer::escape;
 
 use super::go::is_go;
 
-/// A program's file.
+/// Executable that was found on the PATH or by its path, as a shell finds it.
 pub(super) struct ProgramFile {
     pub(super) path: PathBuf,
 }
 
-/// The result of the check.
+/// Result of the check if the library can be preloaded into a program, or into its interpreter if
+/// it is a script.
 pub(super) enum WrapCheck {
     /// The program can be wrapped; the text describes how.
     Supported(String),

@@ -25,6 +25,7 @@ struct WrapReportEntry {
     carried: Option<CarriedWaits>,
 }
 
+/// Fields of TCP_INFO in a report line; times are in microseconds.
 #[derive(Deserialize)]
 struct ReportedTcp {
     sent: u64,
@@ -34,12 +35,14 @@ struct ReportedTcp {
     retransmitted: u32,
 }
 
+/// Waits of the program in read and in write calls.
 #[derive(Deserialize)]
 struct ReportedWaits {
     reading: ReportedWait,
     writing: ReportedWait,
 }
 
+/// Waits of one kind: their sum and the longest in microseconds, and counts by length.
 #[derive(Deserialize)]
 struct ReportedWait {
     total_us: u64,

@@ -17,7 +17,8 @@ const QUANTUM: u64 = 1514;
 /// Maximum number of connections with a state of their own.
 const MOST_FLOWS: usize = 65_536;
 
-/// The connections of a queue.
+/// State of the connections in one queue, at most 65,536. Packets of further ones wait their turn
+/// and are not dropped early.
 #[derive(Debug, Default)]
 pub(super) struct FqCodel {
     flows: BTreeMap<FlowKey, CodelFlow>,
@@ -36,7 +37,7 @@ struct CodelFlow {
     count: u32,
 }
 
-/// The decision on a packet.
+/// Decision of [`FqCodel::decide`] about a packet as it enters the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueDecision {
     /// The packet leaves at its turn.

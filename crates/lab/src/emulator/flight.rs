@@ -3,7 +3,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use crate::packet::TunFrame;
 
-/// A frame in flight.
+/// Frame that has left the queue and has not arrived.
 #[derive(Debug)]
 pub(super) struct FrameInFlight {
     /// Arrival time in nanoseconds.

@@ -18,6 +18,7 @@ pub(super) struct ConnectionTracker {
 /// Address and port of the near and the far end.
 type ConnectionEndpoints = [(IpAddr, u16); 2];
 
+/// TCP connection since its SYN, with the sequence numbers that a reset of it needs.
 #[derive(Debug, Default)]
 struct TrackedConnection {
     /// The connection was reset or stalled; nothing passes any more.
@@ -38,7 +39,7 @@ struct TrackedDirection {
     finished: bool,
 }
 
-/// The treatment of a packet.
+/// Treatment of a packet that enters the path, by the state of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketVerdict {
     Pass,

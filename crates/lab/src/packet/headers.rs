@@ -25,7 +25,7 @@ pub struct PacketHeaders {
     pub tcp: Option<TcpHeader>,
 }
 
-/// Fields of a TCP header.
+/// Fields of a TCP header (RFC 9293 section 3.1) and its place in the packet; offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpHeader {
     /// Offset of the TCP header from the IP header.

@@ -7,7 +7,7 @@ const SIZES: [usize; 6] = [128, 2_048, 8_192, 16_384, 32_768, MAX_FRAME];
 /// Bytes of each size that are kept for reuse; more are freed.
 const KEPT: usize = 64 << 20;
 
-/// Reusable memory of frames.
+/// Memory of frames for reuse, in six sizes with at most 64 MiB each.
 #[derive(Debug, Default)]
 pub struct FramePool {
     free: [Vec<TunFrame>; SIZES.len()],

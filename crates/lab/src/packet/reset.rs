@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use super::checksum::{checksum, sum};
 use super::{FramePool, TcpHeader, TunFrame, VNET_LEN};
 
-/// A TCP segment with RST set.
+/// TCP segment with RST set that the path sends to one end in the name of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResetSegment {
     /// Address and port of the apparent sender.

@@ -11,7 +11,7 @@ pub struct PathEvent {
     pub kind: PathEventKind,
 }
 
-/// The kind of an event.
+/// Disturbance of the path that a [`PathEvent`] causes at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathEventKind {
     /// Both directions of the link are cut for this time: packets that are offered meanwhile, or

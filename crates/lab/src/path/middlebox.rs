@@ -20,7 +20,7 @@ pub enum MiddleboxAction {
     Stall,
 }
 
-/// The condition of a [`Middlebox`].
+/// Age or amount of data at which a [`Middlebox`] breaks a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MiddleboxLimit {
     /// Time since the SYN.

@@ -24,7 +24,7 @@ pub use options::{OPTIONS, PathError, PathOptionSpec};
 pub use tcp::TcpBuffers;
 pub use units::{BitRate, Fraction, time};
 
-/// The direction of a packet.
+/// Direction of a packet on the path, which has a queue, loss and figures for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PacketDirection {
     /// From the near side, where the command runs, to the far side: the data of an upload.
@@ -162,7 +162,7 @@ impl QueueCapacity {
     }
 }
 
-/// Random loss: uniform, or in bursts.
+/// Random loss of packets that have passed the queue, uniform or in bursts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossModel {
     /// Share of all packets.

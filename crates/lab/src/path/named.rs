@@ -1,4 +1,4 @@
-/// A predefined path.
+/// Predefined path: a set of path options under a name, which further options can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedPath {
     /// Name for `--path`.

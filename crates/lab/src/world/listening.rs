@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The port to wait for.
+/// TCP or UDP port that a server on the far side has to open before the command runs.
 #[derive(Clone, Debug)]
 pub(super) enum AwaitedPort {
     /// This port.

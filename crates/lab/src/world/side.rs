@@ -44,7 +44,7 @@ pub(crate) const FAR: SideAddresses = SideAddresses {
     v6: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
 };
 
-/// A namespace that is set up.
+/// Network namespace of one side, with its device, addresses and TCP settings.
 #[derive(Debug)]
 pub(super) struct LabNamespace {
     namespace: File,

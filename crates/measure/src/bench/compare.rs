@@ -6,7 +6,7 @@ use super::text::name;
 use crate::shown;
 use crate::table::MarkdownTable;
 
-/// The change of one figure.
+/// Change of one figure between two results of `longhaul bench`, as confidence intervals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RateChange {
     /// Name of the figure.

@@ -84,7 +84,7 @@ fn below(count: usize, most: usize) -> f64 {
     sum
 }
 
-/// The ratio of two paired series.
+/// Ratio of two series that were measured alternately, as a confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairedRatio {
     /// First by second; 1 means equal.

@@ -16,7 +16,7 @@ pub struct CommonOffer {
     pub zstd: bool,
 }
 
-/// The selection of settings to measure.
+/// Kinds of data and of lanes that the user wants to be measured.
 #[derive(Debug, Clone)]
 pub struct SettingSelection {
     /// Kinds of data; the first is used if a single one suffices.

@@ -28,7 +28,7 @@ pub const NARROW: f64 = 0.02;
 /// Half width of an interval, as a share, above which a warning is given.
 const NOISY: f64 = 0.10;
 
-/// The result of one `longhaul bench`.
+/// Result of one `longhaul bench`, which is stored as JSON and shown as text or page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchResult {
     /// Always [`KIND`].
@@ -72,7 +72,7 @@ pub struct BenchResult {
     pub partial: Option<String>,
 }
 
-/// The host at the other end.
+/// Facts about the host at the other end of a benchmark, and about the files used there and here.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BenchHost {
     /// The host as the user named it.
@@ -91,7 +91,7 @@ pub struct BenchHost {
     pub far_cpu: String,
 }
 
-/// The compression of a setting.
+/// Compression on the way that a setting uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BenchCompression {
@@ -117,7 +117,7 @@ pub enum BenchData {
     File,
 }
 
-/// The place of the files.
+/// Storage of the files that a setting copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileStorage {
@@ -151,7 +151,7 @@ names!(BenchCompression { None = "none", Zlib = "zlib", Zstd = "zstd" });
 names!(BenchData { Random = "random", Text = "text", Gzipped = "gzipped", File = "file" });
 names!(FileStorage { Memory = "memory", Disk = "disk" });
 
-/// One way to copy.
+/// One combination of algorithms, data, direction and lanes that `longhaul bench` measures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BenchSetting {
     /// Name in SSH.
@@ -192,7 +192,7 @@ impl BenchSetting {
     }
 }
 
-/// A setting with its runs.
+/// A setting with the measurements of all its runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchRow {
     /// The setting.
@@ -203,7 +203,7 @@ pub struct BenchRow {
     pub trouble: Option<String>,
 }
 
-/// One copy.
+/// Measurements of one copy with the setting of its row.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BenchRun {
     /// Start of the run, in seconds since the first.
@@ -256,7 +256,7 @@ impl BenchRow {
     }
 }
 
-/// Measurements of a primitive.
+/// Rates of one cipher, compression or hash in this process alone, without a network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PrimitiveResult {
     /// `cipher`, `compression` or `hash`.
@@ -278,7 +278,7 @@ impl PrimitiveResult {
     }
 }
 
-/// An algorithm that was not measured.
+/// Algorithm that the other end offers and that no setting used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnmeasuredAlgorithm {
     /// `cipher` or `MAC`.

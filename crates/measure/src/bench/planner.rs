@@ -21,6 +21,7 @@ pub struct BenchPlanner {
     limit: f64,
 }
 
+/// Runs of one row so far; `seconds` is their total time.
 #[derive(Debug, Clone, Default)]
 struct RowState {
     /// Rates in order; the first is the warm-up's.

@@ -12,7 +12,7 @@ const RIGHT: f64 = 620.0;
 const TOP: f64 = 6.0;
 const ROW: f64 = 24.0;
 
-/// The look of a bar.
+/// Role of a bar in its plot, which decides how it is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BarStyle {
     /// The tool that the plot is about.
@@ -25,7 +25,7 @@ pub enum BarStyle {
     Stopped,
 }
 
-/// One bar.
+/// Row of a [`BarPlot`]: a name, a bar and a figure.
 #[derive(Debug, Clone)]
 pub struct BarRow {
     /// Text on the left.
@@ -38,7 +38,7 @@ pub struct BarRow {
     pub fill: BarStyle,
 }
 
-/// A plot of bars.
+/// Plot of horizontal bars with one scale, drawn as SVG.
 #[derive(Debug, Clone)]
 pub struct BarPlot {
     /// Text alternative for screen readers.

@@ -12,7 +12,7 @@ const TOP: f64 = 24.0;
 const BOTTOM: f64 = 230.0;
 const DASHES: [&str; 6] = ["", "7 3", "2 3", "9 3 2 3", "5 2", "1 2"];
 
-/// One line.
+/// Line of a [`LinePlot`], with points in the units of its borders.
 #[derive(Debug, Clone)]
 pub struct PlotLine {
     /// Text at the end of the line.

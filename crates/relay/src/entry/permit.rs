@@ -15,6 +15,7 @@ pub struct TargetRule {
     port: Option<u16>,
 }
 
+/// Host part of a [`TargetRule`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostPattern {
     /// Any host except this machine's own addresses.
@@ -24,7 +25,8 @@ enum HostPattern {
     Network(IpNetwork),
 }
 
-/// Decision about a target.
+/// Decision of the rules about the target that a SOCKS or HTTP client has named; the most
+/// permissive rule wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetVerdict {
     /// The target may be connected to.

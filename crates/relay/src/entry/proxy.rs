@@ -22,7 +22,8 @@ pub struct ProxyAddresses {
     pub destination: SocketAddr,
 }
 
-/// Version of the header.
+/// Form of the PROXY header that a relay sends to its target, from the operand's word `proxy`,
+/// `proxy1` or `proxy2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyVersion {
     /// Version 1: a line of text.

@@ -8,7 +8,7 @@ pub const WELCOME: &[u8] = &[5, 0];
 /// RFC 1928 section 3: answer if none of the offered methods is acceptable.
 pub const NO_METHOD: &[u8] = &[5, 0xff];
 
-/// Reply codes of section 6.
+/// Reply codes that the relay sends (RFC 1928 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocksReply {
     /// The target is connected.

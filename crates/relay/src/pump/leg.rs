@@ -54,6 +54,8 @@ enum TransferMethod {
     Copy,
 }
 
+/// File descriptors under a leg. `Socket` is a TCP or UNIX socket; `Streams` are standard input and
+/// output, whose output is closed to pass on the end.
 #[derive(Debug)]
 enum LegTransport {
     Socket {
@@ -68,7 +70,7 @@ enum LegTransport {
     Pair(Box<StripeSet>),
 }
 
-/// Result of a read.
+/// Result of a read or splice that does not block; errors of the socket are returned beside it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LegRead {
     Bytes(usize),

@@ -45,7 +45,8 @@ pub(crate) struct WorkerResources {
     pub(crate) now: Instant,
 }
 
-/// One direction of a connection.
+/// One direction of a connection: the bytes held between source leg and sink leg, the rate limit,
+/// and the count of bytes written.
 #[derive(Debug, Default)]
 pub(crate) struct RelayFlow {
     held: HeldBytes,
@@ -74,6 +75,7 @@ enum HeldBytes {
     Pipe(Pipe, usize),
 }
 
+/// Passing of the end of the stream from source to sink; bytes move in `Open` only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FlowState {
     #[default]
@@ -92,7 +94,8 @@ pub(crate) struct FlowLimits<'a> {
     pub(crate) all: Option<&'a Mutex<TokenBucket>>,
 }
 
-/// Result of a turn.
+/// Result of [`RelayFlow::turn`], by which the worker queues the connection again or waits for an
+/// event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlowTurnResult {
     /// The flow is blocked until the next event.

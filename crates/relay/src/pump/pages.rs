@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 
 const PAGE: usize = 4096;
 
-/// Page-aligned memory.
+/// Memory of a fixed length that begins on a page boundary of 4 KiB; a default one is empty.
 #[derive(Debug, Default)]
 pub(crate) struct PageBuffer {
     memory: Box<[u8]>,

@@ -15,7 +15,8 @@ const SIZE: usize = 1 << 20;
 /// Maximum number of empty pipes in the pool of a worker.
 const KEPT: usize = 32;
 
-/// Empty pipe.
+/// Non-blocking pipe(2) between the two splices of a flow. The flow holds it while bytes are in it;
+/// in the [`PipePool`] it is empty.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     read: OwnedFd,

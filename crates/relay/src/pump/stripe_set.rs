@@ -44,7 +44,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// dead path.
 const DEAD: Duration = Duration::from_secs(15);
 
-/// Stripes of a pair.
+/// Sockets of one connection's stripes to the peer relay, with the [`StripedConnection`] that
+/// orders their frames. Only the relay that opens stripes has a [`StripeOpener`].
 #[derive(Debug)]
 pub(crate) struct StripeSet {
     session: StripedConnection,

@@ -33,7 +33,8 @@ thread_local! {
     static SEALEDS: LazyPageBuffer = LazyPageBuffer::default();
 }
 
-/// TLS state of a leg.
+/// TLS session of a leg with the bytes between its stages: received ciphertext, decrypted
+/// plaintext, plaintext to seal, and sealed records to send.
 #[derive(Debug)]
 pub(super) struct TlsState {
     engine: TlsEngine,
@@ -59,6 +60,8 @@ pub(super) struct TlsState {
     closing: bool,
 }
 
+/// Kind of end of the incoming stream: with close_notify it is a regular end (RFC 8446 section
+/// 6.1), without it the stream may be truncated and the read fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseNotifyState {
     Sent,

@@ -30,7 +30,8 @@ const AT_ONCE: usize = 256;
 /// Delay after the process has run out of file descriptors.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// Order to the acceptor thread.
+/// Request of another thread to the acceptor thread, which carries it out between two accepts.
+/// Results go back through the channel in the order.
 #[derive(Debug)]
 pub(super) enum AcceptorOrder {
     /// Stop accepting. If a successor listens at the same sockets, UNIX socket paths are kept.
@@ -41,7 +42,8 @@ pub(super) enum AcceptorOrder {
     Share(Sender<io::Result<Vec<ListeningSocket>>>),
 }
 
-/// Sends orders to the acceptor thread.
+/// Queue of orders for the acceptor thread, with the waker that interrupts its poll. Orders given
+/// after the thread has stopped are dropped.
 #[derive(Debug)]
 pub(super) struct AcceptorHandle {
     /// Pending orders; `None` once the acceptor has stopped.
@@ -68,7 +70,8 @@ impl AcceptorHandle {
     }
 }
 
-/// Acceptor thread.
+/// State of the acceptor thread: the listeners, and for each worker its inbox and its number of
+/// connections.
 pub(super) struct Acceptor {
     pub(super) poll: Poll,
     orders: Arc<AcceptorHandle>,
@@ -81,6 +84,7 @@ pub(super) struct Acceptor {
     complaints: ErrorThrottle,
 }
 
+/// Logs at most one rejected client per second, and adds to the next line how many were left out.
 #[derive(Default)]
 struct ErrorThrottle {
     last: Option<Instant>,

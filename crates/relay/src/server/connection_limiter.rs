@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::settings::RelayLimits;
 
-/// Counter of the current connections.
+/// Counts open connections in total and by source, and grants a [`ConnectionPermit`] below the
+/// limits. All listeners of a relay share one; another one for each worker only counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionLimiter(Arc<Mutex<ConnectionCount>>);
 
+/// Open connections in total, and by source network; sources without connections are removed.
 #[derive(Debug, Default)]
 struct ConnectionCount {
     all: usize,

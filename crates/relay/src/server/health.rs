@@ -23,6 +23,8 @@ pub(crate) struct TargetHealth {
     every: Option<Duration>,
 }
 
+/// Time of the last failure of each target, in the order of the relay's targets; `None` if it
+/// answered since.
 #[derive(Debug)]
 struct TargetHealthState {
     failed: Vec<Option<Instant>>,

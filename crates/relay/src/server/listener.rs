@@ -24,7 +24,8 @@ use crate::settings::{RedirectKind, RelaySettings};
 /// Backlog of listen(2); net.core.somaxconn limits it.
 const BACKLOG: i32 = 4096;
 
-/// Listening socket of a relay.
+/// Listening socket that the acceptor polls, with the relay that its connections belong to. A relay
+/// has one for each of its addresses.
 pub(super) struct RelayListener {
     pub(super) socket: Socket,
     pub(super) at: ListenAddress,
@@ -63,7 +64,8 @@ impl UnassignedListener {
     }
 }
 
-/// Address of a listening socket.
+/// Bound address of a listening socket, by which inherited sockets are matched with relays and
+/// reloads find unchanged ones.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum ListenAddress {
     Tcp(SocketAddr),

@@ -31,7 +31,8 @@ pub(crate) use running::RunningRelay;
 /// List of the running relays.
 pub(crate) type RunningRelays = Arc<RwLock<Vec<Arc<RunningRelay>>>>;
 
-/// Running relays and their threads.
+/// Acceptor thread and worker threads of all relays of this process, from start until the last
+/// connection has ended.
 #[derive(Debug)]
 pub struct RelayServer {
     door: JoinHandle<()>,

@@ -18,7 +18,8 @@ use crate::worker::connection::ConnectionEndReason;
 use crate::worker::dial::DialTarget;
 use sys::is_delivered_here;
 
-/// Running relay.
+/// Settings of a relay with the state that its connections share: target health, rate limits and
+/// counters. When a reload replaces it, connections keep the one that they were accepted with.
 #[derive(Debug)]
 pub(crate) struct RunningRelay {
     pub(crate) relay: RelaySettings,

@@ -18,12 +18,15 @@ pub struct ConnMap {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PatternList(Vec<ConnectionPattern>);
 
+/// One item of a connMap's host list: connections that it matches are included, or excluded if it
+/// began with `!`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ConnectionPattern {
     out: bool,
     matches: ConnMapFilter,
 }
 
+/// Hosts that one pattern matches; names are compared in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ConnMapFilter {
     All,

@@ -11,7 +11,7 @@ use sys::SocketBuffers;
 
 pub use conn_map::ConnMap;
 
-/// All `--sockopt` settings of a relay.
+/// All `--sockopt` settings of a relay, merged in the order of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SockOpts {
     /// Buffer sizes in the order given; a later one overrides an earlier one.
@@ -33,7 +33,8 @@ struct BuffSize {
     map: ConnMap,
 }
 
-/// Socket buffer sizes of both legs.
+/// Socket buffer sizes that `--sockopt` sets for one connection's two legs; sizes that are not set
+/// stay the kernel's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LegBuffers {
     /// Buffers of the leg to the client.

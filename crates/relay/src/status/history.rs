@@ -16,6 +16,8 @@ impl<Key> Default for RateHistory<Key> {
     }
 }
 
+/// Byte counters at the last sample of one key, and the rates between samples, to the server and to
+/// the client.
 #[derive(Debug, Default)]
 struct RateTrack {
     last: [u64; 2],

@@ -11,7 +11,8 @@ use sys::TcpInfo;
 pub use history::SECONDS;
 pub use watch::StatusMonitor;
 
-/// Status of all relays.
+/// Snapshot of all relays and their busiest connections, which [`StatusMonitor::status`] takes for
+/// the web page, the metrics and the terminal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatusReport {
     /// Seconds since monitoring began.
@@ -27,7 +28,7 @@ pub struct StatusReport {
 /// Maximum number of listed connections.
 pub const LISTED: usize = 256;
 
-/// Status of a relay.
+/// Counters of one relay since its start, and its rates of the last minute.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RelayStatus {
     /// Listening address.
@@ -50,7 +51,7 @@ pub struct RelayStatus {
     pub rates: [Vec<u64>; 2],
 }
 
-/// Status of a target.
+/// Target of a relay with its health, from connections and active checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetStatus {
     /// Name of the target.
@@ -59,7 +60,7 @@ pub struct TargetStatus {
     pub answers: bool,
 }
 
-/// Status of a connection.
+/// Snapshot of one open connection, taken by its worker; the status monitor adds the rates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionStatus {
     /// Serial number.
@@ -85,7 +86,8 @@ pub struct ConnectionStatus {
     pub rates: [Vec<u64>; 2],
 }
 
-/// Status of a leg.
+/// Leg of a connection as its worker sees it. Only legs over TCP have statistics; those of a
+/// striped leg are one stripe's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LegStatus {
     /// Address of the other end.
@@ -96,7 +98,7 @@ pub struct LegStatus {
     pub tcp: Option<TcpStatus>,
 }
 
-/// TCP statistics of a leg.
+/// Fields of TCP_INFO (tcp(7)) of a leg's socket at the time of the snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpStatus {
     /// Smoothed round-trip time, in milliseconds.

@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub struct StatusMonitor(Arc<MonitorState>);
 
+/// State that the monitoring thread and the handles share; the thread holds a weak reference, and
+/// ends after the last handle.
 #[derive(Debug)]
 struct MonitorState {
     workers: Vec<Arc<WorkerInbox>>,
@@ -31,6 +33,7 @@ struct MonitorState {
     _ends: Sender<()>,
 }
 
+/// Rates of the last minute, of relays by listening address and of connections by serial number.
 #[derive(Debug, Default)]
 struct SeenConnection {
     relays: RateHistory<String>,

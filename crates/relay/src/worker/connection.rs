@@ -40,7 +40,7 @@ const ATTEMPT: usize = 4;
 const NEAR_LEGS: usize = 8;
 const FAR_LEGS: usize = NEAR_LEGS + MOST_LEGS;
 
-/// Kind and address of the client.
+/// Client of a connection as the log and the status page show it; only TCP clients have an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientAddress {
     Tcp(SocketAddr),
@@ -48,7 +48,8 @@ pub(crate) enum ClientAddress {
     Streams,
 }
 
-/// One relayed connection.
+/// One client's connection from accept to close, owned by one worker: its stage, the leg to the
+/// client and the flow of each direction.
 #[derive(Debug)]
 pub(crate) struct RelayedConnection {
     running: Arc<RunningRelay>,
@@ -81,6 +82,8 @@ pub(crate) struct RelayedConnection {
     guest: Option<ConnectionPermit>,
 }
 
+/// Stage of a connection: the client's handshake, connecting to a target, then relaying. The leg to
+/// the server exists in the last one only.
 #[derive(Debug)]
 enum ConnectionStage {
     Enter(Box<ClientHandshake>),
@@ -160,7 +163,8 @@ impl ConnectionEndReason {
     }
 }
 
-/// One of the two legs.
+/// Leg at which a connection has ended or failed, which decides the outcome that is counted and
+/// logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LegSide {
     Client,

@@ -30,7 +30,8 @@ pub(crate) const ATTEMPTS: usize = 4;
 const OWN: &str =
     "it is an address of this machine or a link-local one, which --to must name explicitly";
 
-/// Progress of connecting to a target.
+/// State machine that connects to the first of a connection's targets that answers. At most
+/// [`ATTEMPTS`] connects of one target run at once.
 #[derive(Debug)]
 pub(crate) struct DialProgress {
     /// Targets not yet tried.
@@ -52,7 +53,7 @@ pub(crate) struct DialProgress {
     forbidden: bool,
 }
 
-/// Target of a connection.
+/// Target to try, with its place in the relay's list so that failures count against its health.
 #[derive(Clone, Debug)]
 pub(crate) struct DialTarget {
     pub(crate) target: Arc<TargetSpec>,
@@ -63,6 +64,7 @@ pub(crate) struct DialTarget {
 /// Address, and the uplink by which it is tried, if there are several.
 type AttemptedAddress = (SocketAddr, Option<usize>);
 
+/// Non-blocking connect in progress to one address.
 #[derive(Debug)]
 struct ConnectAttempt {
     socket: Socket,
@@ -70,7 +72,7 @@ struct ConnectAttempt {
     on_its_way: Option<OutgoingConnectionEntry>,
 }
 
-/// State of connecting.
+/// Result of [`DialProgress::turn`]: the next step for the connection's worker.
 #[derive(Debug)]
 pub(crate) enum DialState {
     /// Nothing to do until an event or this time.

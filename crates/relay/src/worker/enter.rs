@@ -32,6 +32,8 @@ pub(crate) struct ClientHandshake {
     pub(crate) ends: Option<ProxyAddresses>,
 }
 
+/// Next item that the client has to send. The order is PROXY header, TLS handshake, then the first
+/// frame of a pair or the request of SOCKS or HTTP; stages that the relay does not use are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HandshakeStage {
     Proxy,
@@ -45,7 +47,8 @@ enum HandshakeStage {
     Payload,
 }
 
-/// Progress of a client.
+/// Result of [`ClientHandshake::turn`]: the client's bytes so far decide how its connection goes
+/// on.
 #[derive(Debug)]
 pub(crate) enum HandshakeProgress {
     /// More bytes are needed.
@@ -269,6 +272,7 @@ fn diverted(near: &Leg, running: &RunningRelay) -> HandshakeStep {
     permitted(running, named(HostSpec::Address(ip), port), Vec::new())
 }
 
+/// Result of parsing one item of the handshake.
 enum HandshakeStep {
     Continue,
     NeedInput,

@@ -16,7 +16,8 @@ use crate::server::RunningRelay;
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::status::{ByteCounters, ConnectionStatus};
 
-/// Message to a worker.
+/// Event from the acceptor, the resolver, another worker or the status monitor. `slot` and `serial`
+/// name a connection of the receiving worker; a message to one that has ended is ignored.
 #[derive(Debug)]
 pub(crate) enum WorkerMessage {
     /// New connection.
@@ -92,7 +93,8 @@ impl ConnectionHandle {
     }
 }
 
-/// Accepted connection.
+/// Client's connection that passed the limits, on its way from the acceptor to the worker with the
+/// fewest connections.
 #[derive(Debug)]
 pub(crate) struct AcceptedConnection {
     pub(crate) relay: Arc<RunningRelay>,
@@ -103,7 +105,8 @@ pub(crate) struct AcceptedConnection {
     pub(crate) guest: ConnectionPermit,
 }
 
-/// Inbox of a worker.
+/// Queue of messages to one worker thread, with the waker that interrupts its poll. It is
+/// unbounded, since the acceptor limits the connections.
 pub(crate) struct WorkerInbox {
     messages: Mutex<Vec<WorkerMessage>>,
     waker: Waker,

@@ -19,10 +19,12 @@ const KEPT: usize = 1024;
 /// Addresses of a name, or the reason of a failure.
 pub(crate) type ResolveResult = Result<Arc<[IpAddr]>, Arc<str>>;
 
-/// DNS resolver.
+/// Handle of the resolver threads: at most 16 run getaddrinfo(3), and each ends when no name is
+/// queued.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resolver(Arc<Mutex<ResolverState>>);
 
+/// Queue and cache of the resolver threads. An answer of the last hour replaces a failed lookup.
 #[derive(Debug, Default)]
 struct ResolverState {
     /// Waiting connections by name; several that ask for one name share a lookup.

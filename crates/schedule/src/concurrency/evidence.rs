@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConnectionId, LaneId};
 
-/// Direction of the transfer.
+/// Direction of the file data, seen from this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferDirection {
@@ -47,7 +47,7 @@ pub struct RunMeasurements {
     pub lanes: Vec<LaneSample>,
 }
 
-/// Measurements of a connection.
+/// Counters of one connection since it was opened, taken by its session for the controller.
 #[derive(Clone, Debug)]
 pub struct ConnectionSample {
     /// Connection of the sample.
@@ -93,7 +93,8 @@ pub struct TcpSample {
     pub rcv_space: u64,
 }
 
-/// Measurements of a lane.
+/// Counters of one lane since its start, and the state of its requests, taken by its session for
+/// the controller.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneSample {
     /// Lane of the sample.

@@ -15,6 +15,7 @@ pub(super) struct IntervalRateCalculator {
     unhurried: bool,
 }
 
+/// Counters of the previous sample, to be subtracted from those of the next.
 #[derive(Debug)]
 struct PreviousCounters {
     now: Instant,
@@ -27,7 +28,8 @@ struct PreviousCounters {
     lanes: BTreeMap<LaneId, LaneSample>,
 }
 
-/// Figures of one interval.
+/// Rates and shares of the interval between two samples, by which limiters are found and trials
+/// judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IntervalRates {
     /// Bytes per second, with a weight for each finished job: the figure that more lanes should

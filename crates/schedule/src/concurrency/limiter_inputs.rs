@@ -19,7 +19,7 @@ const BUSY: f64 = 0.08;
 /// Share of busy processors above which the copy itself keeps them busy.
 const GOOD_PART: f64 = 0.25;
 
-/// Everything from which the limiter follows.
+/// Settings and measurements from which the resource that limits the transfer is found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LimiterInputs<'a> {
     config: &'a ConcurrencyConfig,

@@ -12,7 +12,8 @@ const MOST_AT_ONCE: u32 = 8;
 const MOST_REFUSALS: u32 = 2;
 const REFUSAL_REST: Duration = Duration::from_secs(3);
 
-/// Logins of a controller.
+/// Decides when a controller may request further connections: a few logins at once, a pause after a
+/// refused connection, and none after two of those or after a refused login.
 #[derive(Debug)]
 pub(super) struct LoginPacing {
     /// Number of requested connections that are not open yet.

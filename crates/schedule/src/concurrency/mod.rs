@@ -34,7 +34,8 @@ pub use start::{CopyTimeModel, LoginCost, MOST_AT_START};
 pub use trial::TrialResult;
 pub use verdict::LimiterLog;
 
-/// Settings of a [`ConcurrencyController`].
+/// Settings of a [`ConcurrencyController`]: the user's flags, limits of both machines, and results
+/// of earlier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConcurrencyConfig {
     /// Direction of the transfer.

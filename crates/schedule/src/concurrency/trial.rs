@@ -20,7 +20,8 @@ pub(super) struct ConcurrencyTrial {
     channels: Vec<ConnectionId>,
 }
 
-/// Result of an addition.
+/// Result of a trial of added connections or channels. They stay if the goodput rose by 5 % or
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrialResult {
     /// Number of connections before the addition.

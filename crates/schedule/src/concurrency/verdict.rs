@@ -18,6 +18,7 @@ pub struct LimiterLog {
     last: Option<LimiterSample>,
 }
 
+/// Limiter of one interval, with the measurements that show it.
 #[derive(Clone, Copy, Debug)]
 struct LimiterSample {
     at: Instant,

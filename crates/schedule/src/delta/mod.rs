@@ -94,7 +94,7 @@ pub(crate) fn is_hopeless(seen: u64, found: u64, all: u64, size: u64) -> bool {
     seen >= HOPELESS && found < seen / 8 && all > size / 2
 }
 
-/// Result of [`compare`] for a range.
+/// Result of [`compare`]: a range of the new file beside the same range of the basis file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeltaMatches {
     /// Sums of the blocks in the range.

@@ -93,6 +93,7 @@ impl BasisIndex {
     }
 }
 
+/// Search for blocks of the basis file in `bytes`, which begin at offset `at` of the new file.
 struct BlockSearch<'a> {
     basis: &'a BasisIndex,
     index: &'a RollingSumIndex,

@@ -15,7 +15,8 @@ const FRAME: usize = 8;
 /// Length of a `Synced` record in bytes: its kind and an offset.
 const SYNCED_LEN: usize = 9;
 
-/// Encodes records as journal bytes.
+/// Encodes records as bytes to append to a journal: length, CRC-32C and payload of each. Keeps the
+/// last path, because the next one is stored relative to it.
 #[derive(Debug, Default)]
 pub struct JournalEncoder {
     last: Vec<u8>,

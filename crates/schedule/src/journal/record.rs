@@ -21,7 +21,8 @@ pub struct SourceId {
     pub device: u64,
 }
 
-/// Record of a journal.
+/// Record of a journal: one step of a copy, from which a later run learns what need not be sent
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalRecord {
     /// First record: identifies the copy.

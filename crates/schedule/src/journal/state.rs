@@ -26,7 +26,8 @@ pub struct JournalState {
     left_out: u64,
 }
 
-/// Journal entry of a file.
+/// State of one file in the journal: its temporary, and the ranges that are durable at the
+/// receiving end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
     /// Final name of the file.

@@ -61,7 +61,7 @@ pub struct LaneConfig {
     pub refusals: RefusedOperations,
 }
 
-/// Choice of compression for file data.
+/// Policy for compressing file data with zstd, where the server can decompress it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CompressionMode {
     /// Compress on paths that are slower than compression.

@@ -2,7 +2,8 @@ use std::fmt;
 
 use crate::{DiskRequest, Job, JobId, RemotePath};
 
-/// Reason why a lane ended.
+/// Reason why a lane cannot be used any more; the scheduler gives its unfinished jobs to other
+/// lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneError {
     /// The server behaves differently from the prediction: close this channel and repeat unfinished

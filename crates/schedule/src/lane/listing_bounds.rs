@@ -35,7 +35,8 @@ pub const IMPOSSIBLE_NAMES: &str =
 const TOO_LARGE_TREE: &str =
     "the server lists more than 4,294,967,296 entries in one tree: listing stopped";
 
-/// Counts the names of one listing.
+/// Counts the names of one listing, and stops it if there are too many, if they repeat, or if too
+/// many are impossible.
 #[derive(Debug, Default)]
 pub(super) struct ListingBounds {
     names: u64,

@@ -22,7 +22,7 @@ pub(super) struct LaneQueues {
     prefetched: usize,
 }
 
-/// Queue of a lane.
+/// Queue in which a job of a lane waits: to open a file, to be sent whole, or to move data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LaneQueueKind {
     Openers,

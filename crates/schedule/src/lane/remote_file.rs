@@ -14,6 +14,8 @@ pub(super) struct RemoteFile {
     close: CloseState,
 }
 
+/// Progress of the file's OPEN; requests with a predicted handle may be in flight while it is
+/// `Sent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpenState {
     Sent,
@@ -21,6 +23,7 @@ enum OpenState {
     Refused,
 }
 
+/// Progress of the file's CLOSE. After a refused OPEN it counts as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseState {
     NotSent,
@@ -28,7 +31,7 @@ enum CloseState {
     Closed,
 }
 
-/// Result of an OPEN.
+/// Result of an OPEN whose answer fits its prediction; another handle is a [`Misprediction`].
 #[derive(Debug)]
 pub(super) enum OpenResult {
     /// The handle is the predicted one, with which requests have been sent.

@@ -1,6 +1,7 @@
 //! Purposes of a lane's requests.
 
-/// Purpose of a request.
+/// Purpose of a request. The lane keeps it until the answer arrives, and the job decides by it how
+/// to handle the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestTag {
     Limits,

@@ -94,7 +94,8 @@ const EXTENSIONS: [(Capabilities, &[&str]); 21] = [
     (Capabilities::STATVFS, &["statvfs@openssh.com"]),
 ];
 
-/// Capabilities and limits of the server.
+/// Capabilities of the server, its maximum READ and WRITE in bytes and its limit of open files; the
+/// expected ones until it has answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerProfile {
     capabilities: Capabilities,

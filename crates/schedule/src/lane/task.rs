@@ -13,13 +13,14 @@ use super::rebuild::{DeltaDownload, DeltaUpload};
 use super::request_tag::RequestTag;
 use crate::{Attributes, DiskReply, DiskRequest, Job, JobFailure, JobId, JobKind, PutOptions};
 
-/// A job that has started.
+/// A job that a lane has started and not finished.
 #[derive(Debug)]
 pub(super) struct RunningJob {
     job: Job,
     machine: JobMachine,
 }
 
+/// State machine of a running job, by the kind of its work.
 #[derive(Debug)]
 enum JobMachine {
     Put(Box<UploadJob>),

@@ -19,6 +19,7 @@ pub(super) struct MovedAsideFiles {
     waiting: Vec<FencedWork>,
 }
 
+/// Work that waits until `until`, when no request of the lost lane can be executed any more.
 #[derive(Debug)]
 struct FencedWork {
     lane: LaneId,
@@ -26,6 +27,7 @@ struct FencedWork {
     work: DeferredWork,
 }
 
+/// Work that requests of a lost lane could disturb.
 #[derive(Debug)]
 enum DeferredWork {
     /// A job to queue again.

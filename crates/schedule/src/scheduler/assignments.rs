@@ -73,7 +73,8 @@ impl Assignments {
     }
 }
 
-/// Receiver of an event.
+/// Receiver of an event, by the role of its job on the lane: a job of the scheduler's owner, or the
+/// file for which the scheduler has made a job of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EventOwner {
     /// A whole upload.

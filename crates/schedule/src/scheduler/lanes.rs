@@ -6,7 +6,8 @@ use super::meter::RateMeter;
 use super::{LaneId, LaneReport};
 use crate::JobId;
 
-/// The scheduler's state of a lane.
+/// The scheduler's state of one lane: its unfinished jobs, its measured rate and its fitness for
+/// further jobs.
 #[derive(Debug)]
 pub(super) struct LaneState {
     report: LaneReport,

@@ -19,6 +19,7 @@ pub(super) struct OrphanedTemps {
     held: BTreeMap<JobId, LaneEvent>,
 }
 
+/// Temporary of job `of` that requests of the lost lane may still create until `until`.
 #[derive(Debug)]
 struct OrphanedTemp {
     of: JobId,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Job, JobId, Lane, LaneEvent};
 
-/// Identifies a connection for the duration of a run.
+/// Identifies a connection for the duration of a run. The owner of the lanes assigns the number.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -69,7 +69,7 @@ pub struct JobHint {
     pub relayed: bool,
 }
 
-/// Instruction to the owner of the lanes.
+/// Instruction to the owner of the lanes, from [`crate::Scheduler::poll_order`].
 #[allow(
     clippy::large_enum_variant,
     reason = "most of them are jobs that are pushed"
@@ -103,7 +103,7 @@ pub enum SchedulerEvent {
     Restarted(JobId),
 }
 
-/// Settings of a [`crate::Scheduler`].
+/// Settings of a [`crate::Scheduler`] about cutting files and about repeating work of slow lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerOptions {
     /// Cut files at all; false if there can only be one lane.
@@ -142,7 +142,7 @@ impl Default for SchedulerOptions {
     }
 }
 
-/// Counters of a scheduler.
+/// Counters of a [`crate::Scheduler`]: the unfinished work, and totals since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedulerStats {
     /// Unfinished jobs that were pushed.

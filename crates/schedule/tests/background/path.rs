@@ -11,7 +11,7 @@ const PACKET: f64 = 1448.0;
 /// Response time of the server.
 const SERVER: Duration = Duration::from_millis(2);
 
-/// Properties of a path.
+/// Properties of the path that the background copy shares with another flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     /// Rate in bytes per second.
@@ -36,6 +36,7 @@ struct Foreground {
     hurt: Option<Instant>,
 }
 
+/// Simulation of a background copy on a path; amounts are in bytes.
 pub(crate) struct World {
     pub(crate) path: Path,
     pub(crate) now: Instant,

@@ -13,6 +13,7 @@ use testkit::sftp_model::Rng;
 const MSS: f64 = 1448.0;
 const MIB: f64 = (1 << 20) as f64;
 
+/// Properties of a simulated path and of the machines at its ends; times are in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     /// Rate in bytes per second.
@@ -65,6 +66,8 @@ pub(crate) fn transatlantic(direction: TransferDirection) -> Path {
     }
 }
 
+/// One TCP connection of the simulated transfer with its channels; times are in seconds, amounts in
+/// bytes.
 struct Flow {
     id: ConnectionId,
     /// Time at which the connection is authenticated.
@@ -85,6 +88,7 @@ struct Flow {
     seen_loss: f64,
 }
 
+/// Simulated transfer of `total` bytes whose connections a controller decides.
 pub(crate) struct Run {
     path: Path,
     growth: ConcurrencyController,
@@ -106,6 +110,7 @@ pub(crate) struct Run {
     pub(crate) changes: Vec<(f64, ConcurrencyChange)>,
 }
 
+/// Result of a simulated transfer.
 pub(crate) struct Outcome {
     /// Seconds from start to exit.
     pub(crate) took: f64,

@@ -101,6 +101,8 @@ impl Log {
     }
 }
 
+/// Disk of the receiving machine, journal of the sending one and sources of the copy, in virtual
+/// time.
 struct World {
     disk: Disk,
     log: Log,

@@ -10,6 +10,7 @@ use schedule::{Attributes, DiskReply, DiskRequest, FileMeta, JobFailure, JobId, 
 use sftp::packed::{BlockCompressor, BlockDecompressor};
 use testkit::sftp_model::Rng;
 
+/// Disk side with files in memory, which delays its replies and fails as the test demands.
 pub(crate) struct Disk {
     pub(crate) sources: BTreeMap<PathBuf, Source>,
     pub(crate) files: BTreeMap<PathBuf, (Vec<u8>, Attributes)>,
@@ -51,12 +52,14 @@ struct Order {
     latest: Instant,
 }
 
+/// Local file to upload.
 #[derive(Clone, Default)]
 pub(crate) struct Source {
     pub(crate) data: Vec<u8>,
     pub(crate) meta: FileMeta,
 }
 
+/// Local file that a download writes, until it has its final name.
 struct Target {
     path: PathBuf,
     data: Vec<u8>,

@@ -34,6 +34,7 @@ enum Expect {
     Other,
 }
 
+/// A kind of job, with the servers on which it runs and the function that starts it.
 struct Scenario {
     name: &'static str,
     servers: &'static [Server],

@@ -17,6 +17,7 @@ use crate::disk::{Disk, Source};
 
 pub(crate) const RTT: Duration = Duration::from_millis(100);
 
+/// A lane, its server, their path and the disk, which move on in steps of virtual time.
 pub(crate) struct World {
     pub(crate) start: Instant,
     pub(crate) now: Instant,

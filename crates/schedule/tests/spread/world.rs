@@ -18,6 +18,7 @@ use wire::PacketPool;
 
 use crate::disk::{Disk, Source};
 
+/// One lane, its server and the path between them.
 pub(crate) struct At {
     pub(crate) lane: Lane,
     pub(crate) model: SftpModel,
@@ -46,6 +47,7 @@ struct Writing {
     span: ByteRange,
 }
 
+/// A scheduler and its lanes, whose servers share one file system, in virtual time.
 pub(crate) struct World {
     pub(crate) start: Instant,
     pub(crate) now: Instant,

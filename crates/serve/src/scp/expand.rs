@@ -48,6 +48,8 @@ struct PatternWalk {
     open: Option<(Vec<u8>, Vec<u8>)>,
 }
 
+/// Component of a path that contains a pattern: literal names, a pattern to match against a
+/// directory's entries, or a check at the end.
 enum PatternPart {
     Name(Vec<u8>),
     Pattern(GlobPattern),

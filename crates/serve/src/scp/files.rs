@@ -31,7 +31,8 @@ pub(super) struct ScpFileOps<'e> {
     pub(super) fails: Option<InjectedFailure>,
 }
 
-/// Error of a file operation.
+/// Reason why one file of an scp transfer failed. Its text is sent to the client behind scp's error
+/// byte, and other files go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FileError {
     /// A request failed with this status.
@@ -111,7 +112,8 @@ impl From<UnsuitableReason> for FileError {
     }
 }
 
-/// Result of a request.
+/// Answer of the SFTP session to a request that scp's protocol was translated to, decoded by kind
+/// of answer.
 pub(super) enum FileResult {
     Nothing,
     Handle(Vec<u8>),

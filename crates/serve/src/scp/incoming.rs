@@ -21,7 +21,8 @@ const CHARACTERS: u32 = 0o020_000;
 /// its directory is sticky. After a full or failing disk the old file is kept.
 const IN_PLACE: [Errno; 4] = [Errno::BUSY, Errno::XDEV, Errno::PERM, Errno::ACCESS];
 
-/// A file that is being received.
+/// Upload of one file: its handle, the offset of the next byte, and the first error, after which
+/// the remaining bytes are read and dropped.
 pub(super) struct IncomingFile {
     path: Vec<u8>,
     /// Handle of the file that is written; `None` once closed.

@@ -141,7 +141,8 @@ impl fmt::Display for ScpCommandError {
 
 impl std::error::Error for ScpCommandError {}
 
-/// The scp server of one client.
+/// State of one `scp -t` or `scp -f` command on a channel, without I/O of its own towards the
+/// client: received bytes go to [`ScpServer::handle`], output is taken from it.
 pub struct ScpServer<'e> {
     files: ScpFileOps<'e>,
     takes: bool,
@@ -149,6 +150,7 @@ pub struct ScpServer<'e> {
     side: ScpRole,
 }
 
+/// Stage of the command: its paths are expanded, then `Sink` receives or `Source` sends files.
 enum ScpRole {
     /// The paths are being expanded.
     Starting(Box<WordExpansion>),

@@ -5,10 +5,13 @@ use std::str;
 /// First number for bytes that are not UTF-8; each counts as a character after all others.
 const NO_CHAR: u32 = 0x11_0000;
 
+/// Compiled pattern for one component of a path.
 pub(super) struct GlobPattern {
     units: Vec<GlobToken>,
 }
 
+/// Element of a pattern; characters are Unicode scalar values, and bytes that are not UTF-8 have
+/// numbers above them.
 enum GlobToken {
     Char(u32),
     /// `?`
@@ -22,6 +25,7 @@ enum GlobToken {
     },
 }
 
+/// Element of a bracket expression: an inclusive range of characters, or a class.
 enum SetMember {
     Range(u32, u32),
     /// `[:alpha:]`

@@ -10,6 +10,8 @@ use super::{ScpFlags, joined, take_line};
 /// Owner permissions that a directory needs while files are written into it.
 const OWN: u32 = 0o700;
 
+/// State of `scp -t`: the target, the directories that the client has entered, and the line or file
+/// that is being received.
 pub(super) struct ScpSink {
     how: ScpFlags,
     target: Vec<u8>,
@@ -23,12 +25,14 @@ pub(super) struct ScpSink {
     state: SinkState,
 }
 
+/// Directory between the client's `D` and `E` lines.
 struct EnteredDirectory {
     path: Vec<u8>,
     /// Attributes that the directory gets once all its files are there.
     attrs: Attrs,
 }
 
+/// Input that the sink expects next; the bytes of a file are counted by its `C` line.
 enum SinkState {
     /// Waits for a line.
     Line,

@@ -15,6 +15,7 @@ const LONGEST_PATH: usize = 4096;
 /// Maximum bytes of names that wait while a tree is walked.
 const MOST_WAITING: usize = 32 << 20;
 
+/// State of `scp -f`: the paths and directories still to be sent, and the file that is being sent.
 pub(super) struct ScpSource {
     how: ScpFlags,
     /// Remaining steps, the next one last.
@@ -25,6 +26,7 @@ pub(super) struct ScpSource {
     state: SourceState,
 }
 
+/// Entry to send: a path, or a directory with the names in it that are left.
 enum SourceStep {
     Path(Vec<u8>),
     Directory {
@@ -34,6 +36,7 @@ enum SourceStep {
     },
 }
 
+/// Next action of the source; scp's protocol lets the client acknowledge each line and each file.
 enum SourceState {
     /// Takes the next step.
     Next,
@@ -60,6 +63,8 @@ struct SourceItem {
     attrs: Attrs,
 }
 
+/// File whose bytes are being sent. After an error the announced length is filled with zeros, and
+/// the error follows.
 struct OutgoingFile {
     item: SourceItem,
     at: u64,

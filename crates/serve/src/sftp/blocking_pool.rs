@@ -41,7 +41,7 @@ pub(crate) const LAST: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockingTicket(u64);
 
-/// A finished request of the pool.
+/// Result of a request that a thread of the pool has carried out, on its way back to the session.
 #[derive(Debug)]
 pub(crate) struct FinishedRequest {
     ticket: BlockingTicket,
@@ -56,6 +56,7 @@ impl FinishedRequest {
     }
 }
 
+/// Result of a request of the pool, by kind; errors become the request's STATUS.
 #[derive(Debug)]
 pub(crate) enum BlockingOutcome {
     /// Result of reading the file with this handle into the block: the number of bytes.

@@ -31,6 +31,7 @@ pub(crate) fn below(top: BorrowedFd<'_>, until: Instant, same_device: bool) -> (
     count.all()
 }
 
+/// Counts of the directories read so far, from which the total is extrapolated when the time is up.
 #[derive(Debug, Default)]
 struct TreeCount {
     /// Mount points are not entered.

@@ -14,7 +14,8 @@ const LARGE: u64 = 128 << 10;
 /// another opened.
 const BETWEEN: u8 = 6;
 
-/// Tracks whether large WRITEs are coming.
+/// Predicts from the last requests that more WRITEs with at least 128 KiB of data follow: until six
+/// requests of another kind, or one smaller WRITE.
 #[derive(Debug, Default)]
 pub(super) struct LargeWriteTracker {
     /// Number of requests after which large WRITEs are no longer expected.

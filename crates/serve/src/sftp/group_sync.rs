@@ -26,7 +26,8 @@ const MOST: usize = 64;
 /// Maximum bytes of a group; a disk writes that many in the time of one or two fsync calls.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Files of the current group.
+/// Files that were received completely and wait for the group's fsync(2) and rename, with the sum
+/// of their bytes. It is full at a limit of files, bytes or descriptors.
 #[derive(Debug, Default)]
 pub(super) struct GroupSync {
     files: Vec<TempFileAwaitingRename>,

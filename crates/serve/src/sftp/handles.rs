@@ -18,7 +18,8 @@ enum OpenHandle {
     Dir(OpenDir),
 }
 
-/// An open regular file or device.
+/// Regular file or device behind a handle, with the bytes read and written through it for the
+/// transfer log.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     file: Arc<File>,
@@ -93,7 +94,7 @@ impl OpenFile {
     }
 }
 
-/// A directory that is being listed.
+/// Directory behind a handle, with the position of the listing for READDIR.
 #[derive(Debug)]
 pub(super) struct OpenDir {
     dir: Dir,

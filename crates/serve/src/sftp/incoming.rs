@@ -18,7 +18,8 @@ const ROOM: usize = 32 * 1024;
 /// Maximum bytes that are read ahead; further input waits in the channel.
 const MOST: usize = 8 << 20;
 
-/// The client's input stream.
+/// Input of the client on a pipe or socket. During a long request at most 8 MiB are read ahead and
+/// kept for the next reads.
 #[derive(Debug)]
 pub(crate) struct IncomingStream<'i> {
     input: BorrowedFd<'i>,

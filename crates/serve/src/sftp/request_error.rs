@@ -6,7 +6,8 @@ use std::io;
 use rustix::io::Errno;
 use sftp::StatusCode;
 
-/// Error of a request.
+/// Reason why a request failed, which decides the code and the text of its STATUS and the line of
+/// the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RequestError {
     /// The file or listing has ended.

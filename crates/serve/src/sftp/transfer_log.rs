@@ -15,7 +15,7 @@ use super::request_error::RequestError;
 /// so at once.
 const REMEMBERED: usize = 64;
 
-/// Transfer counters of one client.
+/// Totals of one client's session or scp command, for the log line at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferCounters {
     /// Number of files opened.

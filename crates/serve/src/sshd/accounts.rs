@@ -39,6 +39,7 @@ pub struct AccessPolicy {
     whom: AdmittedAccounts,
 }
 
+/// Accounts that a server admits, which follows from its user and from the way it was started.
 #[derive(Debug)]
 enum AdmittedAccounts {
     /// Admits the user of this process.
@@ -378,6 +379,7 @@ pub(super) enum KeyAuthorizer {
     Process(ProcessKeyAuthorizer),
 }
 
+/// Checks keys in the server's own process, for a server that has only the rights of one account.
 #[derive(Debug)]
 pub(super) struct LocalKeyAuthorizer {
     keys: AuthorizedKeys,
@@ -394,6 +396,9 @@ enum AuthorizedKeys {
     Once(Arc<OneLoginKeys>),
 }
 
+/// Has keys checked by a process with the rights of the account, which reads its authorized_keys.
+/// For an account that may not log in, an unprivileged process does the same work, so that the time
+/// of the answer does not reveal it.
 #[derive(Debug)]
 pub(super) struct ProcessKeyAuthorizer {
     process: ForkedAccount,

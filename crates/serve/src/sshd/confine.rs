@@ -158,6 +158,7 @@ pub(super) fn run_nothing() -> io::Result<()> {
 mod filters {
     use std::io;
 
+    /// Stand-in for a seccomp filter on systems for which this crate has none.
     pub(super) struct FilterProgram;
 
     pub(super) fn landlock() -> io::Result<bool> {

@@ -21,12 +21,14 @@ const MOST_LEFT: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionLimiter(Arc<ConnectionLimiterState>);
 
+/// Counts, and the condition that announces each change of them.
 #[derive(Debug, Default)]
 struct ConnectionLimiterState {
     count: Mutex<ConnectionCounts>,
     changed: Condvar,
 }
 
+/// Counts of the connections of a server, by login state, source and account.
 #[derive(Debug, Default)]
 struct ConnectionCounts {
     all: usize,
@@ -41,6 +43,7 @@ struct ConnectionCounts {
     second: Option<(Instant, usize)>,
 }
 
+/// Connection before its login, which may be dropped for a newcomer if there are too many.
 #[derive(Debug)]
 struct UnauthenticatedConnection {
     since: Instant,

@@ -12,7 +12,7 @@ pub(super) struct DialedConnections {
     wake: PipeReader,
 }
 
-/// Sender of opened connections.
+/// Gives connections that this machine has opened to the accepting thread, and wakes its poll(2).
 #[derive(Debug)]
 pub(super) struct DialedSender {
     streams: Sender<(TcpStream, SocketAddr)>,

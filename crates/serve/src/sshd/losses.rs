@@ -21,6 +21,8 @@ const SHORT: Duration = Duration::from_millis(5);
 #[derive(Debug, Default)]
 pub(super) struct LossDetector(Mutex<LossCounts>);
 
+/// Packets sent and retransmitted by all connections of a client since the last judgement; `told`
+/// is final.
 #[derive(Debug, Default)]
 struct LossCounts {
     since: Option<Instant>,

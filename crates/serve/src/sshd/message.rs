@@ -68,7 +68,7 @@ message! {
 }
 
 message! {
-    /// A line for the log.
+    /// Asks the monitor to log a line of a process that does not write to the log itself.
     pub(super) struct LogMessage<'a> = 6 {
         /// 0 for a warning, 1 for lines that are always logged, 2 and 3 for more detail.
         pub(super) level: u8,
@@ -114,6 +114,8 @@ message! {
 }
 
 message! {
+    /// The monitor's answer to [`KeyQuery`] and [`SignatureCheckRequest`]; the preauth process
+    /// learns no reason.
     pub(super) struct KeyVerdict = 18 {
         pub(super) allowed: bool,
         /// The key would be accepted if the account had fewer connections.

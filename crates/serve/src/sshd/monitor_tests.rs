@@ -19,6 +19,7 @@ use super::super::connection_limiter::ConnectionLimiter;
 use super::super::{ConnectionLimits, OfferedAlgorithms, stopping};
 use super::*;
 
+/// A server's settings with one authorized key, for a preauth process that the test plays.
 struct Scene {
     settings: ServerSettings,
     key: PrivateKey,

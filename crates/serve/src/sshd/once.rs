@@ -329,6 +329,7 @@ struct ControlChannel {
     marked: bool,
 }
 
+/// Result of waiting for the client's next message on the control channel.
 enum ControlInput {
     Message(DirectClientMessage),
     /// The deadline passed before a whole message arrived.

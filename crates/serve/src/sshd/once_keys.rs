@@ -17,6 +17,7 @@ const MOST: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct OneLoginKeys(Mutex<Vec<UnusedKey>>);
 
+/// Key that was announced and has not logged in; it expires after 30 seconds.
 #[derive(Debug)]
 struct UnusedKey {
     key: PublicKey,
@@ -89,6 +90,7 @@ mod tests {
 
     const SESSION: &[u8] = b"the id of a session, as long as an exchange hash is";
 
+    /// A table of one-login keys with one key in it, and the time of the test.
     struct Scene {
         keys: OneLoginKeys,
         key: PrivateKey,

@@ -121,6 +121,8 @@ fn acknowledge(stream: &OwnedFd) {
     let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
 }
 
+/// Connection of one client before the login: its socket and SSH state, and the link to the monitor
+/// that decides for it.
 struct PreauthConnection<'l> {
     link: &'l MessageSocket,
     stream: OwnedFd,

@@ -40,7 +40,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Time between SIGTERM and SIGKILL.
 const MERCY: Duration = Duration::from_millis(500);
 
-/// A program that clients may run.
+/// Program of `--allow`, found at the start, which a client may run by this name as the first word
+/// of its command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllowedProgram {
     /// Name that clients use.
@@ -168,7 +169,7 @@ fn are_refused(letters: &[u8]) -> bool {
     letters[..end].contains(&b's') || letters[end..] == *b"e"
 }
 
-/// The account that owns the programs.
+/// Account whose name and home directory programs get in their environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramOwner {
     name: String,

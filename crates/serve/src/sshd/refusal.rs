@@ -93,6 +93,8 @@ pub(super) struct KeyFileError {
     why: KeyFileProblem,
 }
 
+/// Reason of a [`KeyFileError`]. Owner and mode are checked like StrictModes of sshd, on the file
+/// and its directories.
 #[derive(Debug)]
 pub(super) enum KeyFileProblem {
     Io(io::Error),

@@ -20,7 +20,8 @@ pub(super) struct Account {
     pub(super) home: PathBuf,
 }
 
-/// Rules set by the administrator.
+/// Settings of the administrator about which accounts may log in. Locked and expired accounts of
+/// shadow(5) never may.
 #[derive(Clone, Debug, Default)]
 pub struct AccountRules {
     /// Accounts whose shell is named `nologin` or `false` may log in.

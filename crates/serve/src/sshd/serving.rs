@@ -9,7 +9,7 @@ use ssh::channel::{ChannelId, Channels};
 use crate::scp::ScpServer;
 use crate::{AnswerChunk, SftpServer, StreamError, TransferCounters};
 
-/// The file server of a channel.
+/// File server that the client has chosen for a channel: the SFTP subsystem, or an `scp` command.
 pub(super) enum ChannelFileServer<'s> {
     Sftp(Box<SftpServer<'s>>),
     Scp(Box<ScpServer<'s>>),

@@ -25,13 +25,15 @@ pub(super) struct SpareProcesses {
     spare: Option<(PreauthProcessConfig, SpareProcess)>,
 }
 
+/// Process that was started in advance, and the time of its start.
 #[derive(Debug)]
 struct SpareProcess {
     process: HelperProcess,
     at: Instant,
 }
 
-/// Processes for one connection.
+/// Processes that serve one new connection: its own preauth process, and the fork server of all
+/// connections if the server runs as root.
 pub(super) struct ConnectionProcesses {
     /// The preauth process, which has its task.
     preauth: HelperProcess,

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-/// Authentication method (RFC 4252, RFC 4256).
+/// Authentication method that a client can use: `publickey` and `password` of RFC 4252,
+/// `keyboard-interactive` of RFC 4256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuthMethod {
     /// `publickey`.
@@ -71,7 +72,8 @@ impl OfferedIdentity {
     }
 }
 
-/// Settings of [`super::UserAuth`].
+/// Settings of [`super::UserAuth`]: account, methods and keys to try, and the facts of the
+/// transport that signatures cover.
 #[derive(Clone, Debug)]
 pub struct AuthConfig {
     /// Account name.
@@ -92,7 +94,7 @@ pub struct AuthConfig {
     pub max_prompts: u32,
 }
 
-/// Prompt of keyboard-interactive.
+/// Prompt of keyboard-interactive (RFC 4256 section 3.2), which the user answers with one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InteractivePrompt {
     /// The server's text, escaped.

@@ -23,7 +23,7 @@ const MAX_TRIES: u32 = 6;
 /// Maximum length of an account name in bytes; Linux permits none over 256 (useradd).
 const MAX_USER: usize = 256;
 
-/// Event of a server's authentication.
+/// Event of a [`ServerAuth`] for its owner, from [`ServerAuth::poll_event`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAuthEvent {
     /// Request to decide whether this key may log in to this account, answered with

@@ -16,7 +16,7 @@ pub struct KeyProof {
     pub signature: Vec<u8>,
 }
 
-/// Facts that a [`KeyProof`] must cover.
+/// Facts of a connection that the signature of a [`KeyProof`] must cover (RFC 4252 section 7).
 #[derive(Clone, Copy, Debug)]
 pub struct ProofContext<'a> {
     /// Session identifier: the first exchange hash of the connection.

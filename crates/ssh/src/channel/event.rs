@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-/// Channel number that this end assigned.
+/// Channel number that this end assigned, by which the peer addresses the channel (RFC 4254 section
+/// 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u32);
 
@@ -47,7 +48,7 @@ impl OutgoingRequest {
     }
 }
 
-/// Event of a channel.
+/// Event of a channel or answer to a global request, for the owner of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChannelEvent {
     /// The peer confirmed the channel.

@@ -42,7 +42,8 @@ const MAX_CONTROL: usize = 4096;
 /// Maximum number of channels that a peer may have open.
 const MAX_CHANNELS: usize = 1024;
 
-/// Window and packet sizes of channels.
+/// Window and packet sizes that this end grants to the sender on each channel (RFC 4254 sections
+/// 5.1 and 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelsConfig {
     /// Initial window of a channel in bytes.
@@ -71,7 +72,8 @@ const CLOSED: usize = 16;
 /// (`ChannelState._send`, channel.py), so a packet may follow CLOSE.
 const LATE: u32 = 64;
 
-/// All channels of a connection.
+/// All channels of a connection. Assigns their numbers, accounts for windows in both directions,
+/// and lets the channels send in turn.
 pub struct Channels {
     role: Role,
     config: ChannelsConfig,

@@ -13,7 +13,8 @@ use crate::msg::{
 /// SSH_EXTENDED_DATA_STDERR (RFC 4254 section 5.2).
 pub(super) const STDERR: u32 = 1;
 
-/// State of one channel.
+/// State of one channel from CHANNEL_OPEN until both sides have sent CHANNEL_CLOSE, with its queue
+/// of messages to send.
 pub(super) struct ChannelState {
     /// The peer's channel number, possibly predicted.
     pub(super) remote: Option<u32>,
@@ -36,7 +37,8 @@ pub(super) struct ChannelState {
     pub(super) close_received: bool,
 }
 
-/// Message queued in order of sending.
+/// Message of a channel that waits for the peer's window or for the transport. Messages of a
+/// channel keep their order.
 pub(super) enum QueuedMessage {
     Request {
         request: OutgoingRequest,

@@ -86,6 +86,7 @@ impl Gcm {
     }
 }
 
+/// AES-CTR cipher of one direction, whose counter continues over all packets (RFC 4344 section 4).
 pub(super) struct Ctr {
     key: EncryptingKey,
     counter: u128,
@@ -117,6 +118,7 @@ impl Ctr {
     }
 }
 
+/// HMAC of one direction; with `etm` it covers the ciphertext instead of the plaintext.
 pub(super) struct Mac {
     key: hmac::Key,
     pub(super) etm: bool,

@@ -19,6 +19,8 @@ pub struct CipherSpec {
     pub(super) mode: CipherMode,
 }
 
+/// Construction of a cipher. GCM and ChaCha20-Poly1305 authenticate packets themselves, the others
+/// leave that to a MAC.
 #[derive(Debug)]
 pub(super) enum CipherMode {
     Plain,

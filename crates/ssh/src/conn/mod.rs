@@ -33,7 +33,7 @@ use crate::transport::{
     RandomFill, Transport, TransportConfig, TransportEvent, TransportHandover, TransportOutput,
 };
 
-/// Settings of a [`Connection`].
+/// Settings of a [`Connection`] for its transport, its channels and its keepalives.
 #[derive(Clone)]
 pub struct ConnectionConfig {
     /// Identification, algorithms and rekeying.

@@ -16,7 +16,8 @@ pub(super) const PROVE: &[u8] = b"hostkeys-prove-00@openssh.com";
 /// millisecond here and the client next to nothing.
 const MOST: u32 = 2;
 
-/// State of announcement and proofs.
+/// Progress of a server with its host keys: the announcement, which is sent once, and the number of
+/// requests for proofs, which is limited.
 #[derive(Debug, Default)]
 pub(super) struct HostKeyProofs {
     announced: bool,

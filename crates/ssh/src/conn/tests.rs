@@ -18,6 +18,7 @@ use crate::channel::{ChannelEvent, ChannelId, OutgoingRequest};
 use crate::key::PrivateKey;
 use crate::transport::{AlgorithmProposal, KexGuess};
 
+/// A client and a server, and the bytes on the way between them.
 struct Pair {
     now: Instant,
     key: Arc<PrivateKey>,

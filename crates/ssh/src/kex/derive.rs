@@ -77,7 +77,8 @@ pub fn derive(
     key
 }
 
-/// Direction of packets.
+/// Direction of packets, which selects the letters from which its keys are derived (RFC 4253
+/// section 7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyDirection {
     /// Client to server: letters A, C and E.

@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 use super::KexError;
 use super::table::KexCurve;
 
-/// Ephemeral key on one curve.
+/// Private key on one curve for a single key exchange; agreeing consumes it.
 pub(super) struct EphemeralKey {
     curve: &'static KexCurve,
     private: EphemeralPrivateKey,

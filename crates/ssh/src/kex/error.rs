@@ -1,6 +1,7 @@
 use std::fmt;
 
-/// Error of a key exchange.
+/// Reason why a key exchange failed: a value of the peer that the method forbids, or a failure of
+/// the cipher library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KexError {
     /// The peer's public value has the wrong length for the method.

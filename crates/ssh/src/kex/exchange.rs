@@ -13,6 +13,7 @@ pub struct ClientExchange {
     half: ClientShare,
 }
 
+/// Secret half of a client's key exchange, until the server's share has come.
 enum ClientShare {
     Ecdh(EphemeralKey),
     Hybrid(Box<HybridClient>),

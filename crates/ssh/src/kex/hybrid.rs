@@ -59,6 +59,8 @@ fn seed() -> Result<Zeroizing<[u8; 32]>, KexError> {
     Ok(seed)
 }
 
+/// Secret key of a key encapsulation mechanism, with which a client decapsulates the server's
+/// ciphertext.
 enum Decapsulation {
     MlKem768(kem::DecapsulationKey),
     Sntrup761(Box<sntrup761::DecapsulationKey>),

@@ -10,6 +10,8 @@ pub struct KexMethod {
     pub(super) agreement: KeyAgreement,
 }
 
+/// Kind of a key exchange method: ECDH on one curve, or X25519 together with a post-quantum key
+/// encapsulation mechanism.
 #[derive(Debug)]
 pub(super) enum KeyAgreement {
     Ecdh(&'static KexCurve),

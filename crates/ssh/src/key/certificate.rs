@@ -31,7 +31,7 @@ pub struct Certificate {
     signature: Vec<u8>,
 }
 
-/// Kind of certificate.
+/// Use of an OpenSSH certificate (PROTOCOL.certkeys): for a login or as a host key, never for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateKind {
     /// User certificate.

@@ -5,7 +5,7 @@ use wire::WireError;
 use super::date::UtcDate;
 use crate::text::escape;
 
-/// Error of a key or signature.
+/// Reason why a key cannot be read or used, or why a signature is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyError {
     /// Decoding of the blob failed.

@@ -19,6 +19,7 @@ pub struct PrivateKey {
     public: PublicKey,
 }
 
+/// Key pair of the cipher library, by key type.
 enum PrivateKeyKind {
     Ed25519(Ed25519KeyPair),
     Ecdsa(EcdsaKeyPair),

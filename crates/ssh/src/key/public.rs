@@ -21,6 +21,7 @@ pub struct PublicKey {
     kind: PublicKeyKind,
 }
 
+/// Content of a public key's blob, as far as this crate understands it.
 #[derive(Clone)]
 enum PublicKeyKind {
     Plain(PlainKey),
@@ -29,7 +30,8 @@ enum PublicKeyKind {
     Opaque,
 }
 
-/// Public key that can verify signatures.
+/// Public key that can verify signatures, parsed from its blob. The `Sk` types are FIDO keys, whose
+/// signatures also cover the application.
 #[derive(Clone)]
 pub(super) enum PlainKey {
     Ed25519([u8; 32]),

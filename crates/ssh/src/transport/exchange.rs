@@ -32,6 +32,8 @@ pub(super) enum ExchangeState {
     AwaitNewKeys(OpeningKey),
 }
 
+/// Our KEXINIT is sent and the peer's is awaited. A client may have sent the first packet of a
+/// guessed method behind it.
 pub(super) struct InitSent {
     ours: Vec<u8>,
     guess: Option<StartedExchange>,
@@ -53,6 +55,8 @@ pub(super) struct PreparedKey {
 /// Prefix of the methods whose ephemeral key takes long to generate.
 const SLOW: &str = "sntrup761x25519-sha512";
 
+/// A client has sent its share of the key and waits for the server's. Both KEXINITs are kept for
+/// the exchange hash.
 pub(super) struct AwaitReply {
     chosen: NegotiatedAlgorithms,
     ours: Vec<u8>,
@@ -60,6 +64,7 @@ pub(super) struct AwaitReply {
     started: StartedExchange,
 }
 
+/// A server waits for the client's share of the key. Both KEXINITs are kept for the exchange hash.
 pub(super) struct AwaitInit {
     chosen: NegotiatedAlgorithms,
     ours: Vec<u8>,

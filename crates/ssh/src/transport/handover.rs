@@ -28,6 +28,8 @@ pub(super) struct CurrentKeys {
 }
 
 message! {
+    /// Transport as it is handed over: identification, session identifier, algorithms, and keys of
+    /// both directions.
     struct TransportState<'a> = 1 {
         peer: &'a [u8],
         session_id: &'a [u8],

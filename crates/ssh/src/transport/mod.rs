@@ -53,7 +53,8 @@ const MAX_PACKETS: u64 = 1 << 31;
 /// Function that fills a slice with unpredictable bytes.
 pub type RandomFill = Box<dyn FnMut(&mut [u8]) + Send>;
 
-/// Settings of a [`Transport`].
+/// Settings of a [`Transport`]: identification, offered algorithms, rekeying and, for a server,
+/// host keys.
 #[derive(Clone)]
 pub struct TransportConfig {
     /// The softwareversion of our identification.

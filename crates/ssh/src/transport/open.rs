@@ -45,7 +45,7 @@ impl OffloadJob for OpenJob {
 /// Received bytes below which helpers gain nothing.
 const WORTH_HELP: usize = 128 << 10;
 
-/// An opened packet.
+/// Packet after decryption and verification, without its padding.
 #[derive(Clone, Debug)]
 pub struct OpenedPacket {
     /// Sequence number of the packet.
@@ -54,7 +54,8 @@ pub struct OpenedPacket {
     pub payload: Bytes,
 }
 
-/// State of the incoming direction.
+/// Incoming direction of a transport: its key and stream position, and the packets that helpers
+/// open ahead.
 pub(crate) struct InboundState {
     key: Arc<OpeningKey>,
     at: PacketPosition,

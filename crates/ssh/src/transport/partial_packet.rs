@@ -11,7 +11,7 @@ use crate::msg::{ChannelData, Phase};
 /// length.
 pub(crate) const HEAD: usize = 14;
 
-/// Kind of the input's front.
+/// Kind of the packet at the front of the input, as far as its first bytes show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacketFront {
     /// The input has fewer than [`HEAD`] bytes.
@@ -22,7 +22,7 @@ pub(crate) enum PacketFront {
     Data(StartedPacket),
 }
 
-/// Header of a CHANNEL_DATA packet.
+/// Header of a CHANNEL_DATA packet without encryption and MAC, whose data may still be arriving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StartedPacket {
     /// Our channel number.

@@ -151,7 +151,7 @@ fn empty() -> NameList<'static> {
     NameList::new("").expect("an empty list is a list")
 }
 
-/// Negotiated algorithms of one direction.
+/// Algorithms negotiated for one direction; the two may differ (RFC 4253 section 7.1).
 #[derive(Clone, Copy, Debug)]
 pub struct DirectionAlgorithms {
     /// Chosen cipher.
@@ -162,7 +162,7 @@ pub struct DirectionAlgorithms {
     pub compress: bool,
 }
 
-/// Negotiated algorithms.
+/// Result of the negotiation that both KEXINITs determine (RFC 4253 section 7.1).
 #[derive(Clone, Debug)]
 pub struct NegotiatedAlgorithms {
     /// Key exchange method.

@@ -171,7 +171,8 @@ impl SealedPacket {
     }
 }
 
-/// Output of the transport.
+/// Output of the transport in the order of sending. The owner of the connection seals the packets
+/// and writes all of it to the socket.
 #[derive(Debug)]
 pub enum TransportOutput {
     /// A packet to seal.
@@ -209,7 +210,8 @@ impl OffloadJob for TransportOutput {
     }
 }
 
-/// State of the outgoing direction.
+/// Outgoing direction of a transport: its key, stream position, compression and source of random
+/// padding.
 pub(crate) struct OutboundState {
     key: Arc<SealingKey>,
     at: PacketPosition,

@@ -33,7 +33,8 @@ impl Preamble {
     }
 }
 
-/// Identification string without the line end.
+/// Identification string `SSH-2.0-softwareversion comments` (RFC 4253 section 4.2), without the
+/// line end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identification(String);
 

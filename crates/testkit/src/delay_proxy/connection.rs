@@ -92,6 +92,7 @@ fn carry(client: TcpStream, server: TcpStream, fate: Option<Fate>, shared: &Arc<
     locked(&shared.open).retain(|open| !Arc::ptr_eq(open, &connection));
 }
 
+/// One connection through the proxy: a socket to each end, and the bytes on the way.
 #[derive(Debug)]
 pub(super) struct Connection {
     client: TcpStream,
@@ -150,6 +151,7 @@ struct Queue {
     changed: Condvar,
 }
 
+/// Pieces on the way in one direction, each with its time of delivery.
 #[derive(Debug, Default)]
 struct Inner {
     pieces: VecDeque<(Instant, Piece)>,
@@ -159,6 +161,7 @@ struct Inner {
     stalled: bool,
 }
 
+/// Unit of delivery: data, the end of the stream, or a reset.
 #[derive(Debug)]
 enum Piece {
     Data(Vec<u8>),

@@ -23,7 +23,7 @@ use connection::{Connection, accept};
 
 use crate::port;
 
-/// Direction through the proxy.
+/// Direction of bytes through the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the client to the server.
@@ -32,7 +32,7 @@ pub enum Way {
     Down,
 }
 
-/// Failure of a connection.
+/// Failure that the proxy causes on one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The connection is accepted and closed at once.
@@ -44,7 +44,8 @@ pub enum Fate {
     Stalls(Way, u64),
 }
 
-/// Settings of a proxy.
+/// Settings of a [`DelayProxy`] before it listens: round-trip time, rate in bytes per second, and
+/// failures by number of the connection.
 #[derive(Debug, Clone)]
 pub struct Builder {
     server: SocketAddr,
@@ -132,6 +133,7 @@ pub struct DelayProxy {
     shared: Arc<ProxyState>,
 }
 
+/// State that all threads of a proxy share: the emulated path, and the open connections.
 #[derive(Debug)]
 struct ProxyState {
     rtt: Duration,

@@ -18,7 +18,8 @@ use crate::daemon::Daemon;
 use crate::keys::{KeyKind, KeyPair};
 use crate::{missing, port};
 
-/// Implementation of a test server.
+/// Server implementation that a test starts. Without it on the machine the test is skipped, and
+/// fails in CI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerKind {
     /// The system's sshd.
@@ -62,7 +63,7 @@ impl PeerKind {
     }
 }
 
-/// Authentication that the server requires.
+/// Authentication that the test server requires for a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Auth {
     /// The client's key.
@@ -90,7 +91,7 @@ impl Auth {
 /// Password of every test server that asks for one.
 pub const PASSWORD: &str = "correct horse battery staple";
 
-/// Settings of a test server.
+/// Settings of a test server before it starts, independent of its implementation.
 #[derive(Debug)]
 pub struct PeerBuilder {
     kind: PeerKind,

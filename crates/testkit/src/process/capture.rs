@@ -12,12 +12,14 @@ pub(super) struct Captures {
     readers: [JoinHandle<()>; 2],
 }
 
+/// Both pipes, and the condition that announces each read.
 #[derive(Debug, Default)]
 struct Shared {
     pipes: Mutex<[Captured; 2]>,
     changed: Condvar,
 }
 
+/// Bytes read from one pipe so far.
 #[derive(Debug, Default)]
 struct Captured {
     bytes: Vec<u8>,

@@ -18,7 +18,7 @@ use crate::wait;
 use capture::Captures;
 pub use outcome::Outcome;
 
-/// Command to run.
+/// Command to run, with its input and a time limit, 40 seconds unless the test sets one.
 #[derive(Debug)]
 pub struct Run {
     command: Command,
@@ -205,7 +205,7 @@ fn times(pid: u32, columns: usize) -> Option<Duration> {
     Some(Duration::from_millis(fields.iter().sum::<u64>() * 10))
 }
 
-/// Running program.
+/// Running program of a test, the leader of its own process group, with its output so far.
 #[derive(Debug)]
 pub struct Running {
     shown: String,

@@ -1,6 +1,6 @@
 use sftp::StatusCode;
 
-/// Fault to inject at one request.
+/// Fault that a test injects into the SFTP model at one request.
 #[derive(Clone, Debug)]
 pub struct InjectedFault {
     /// Type of the request, by [`sftp::Request::name`]; `None` counts all requests.
@@ -11,7 +11,7 @@ pub struct InjectedFault {
     pub act: Act,
 }
 
-/// Effect of a fault.
+/// Effect of a fault: the answer that the client gets instead of the right one.
 #[derive(Clone, Debug)]
 pub enum Act {
     /// The request is not carried out, and this status is the answer.

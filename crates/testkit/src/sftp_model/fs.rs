@@ -27,7 +27,7 @@ pub struct Fs {
     pub(super) unsynced: Option<Unsynced>,
 }
 
-/// An inode.
+/// Inode of the file system in memory, to which names and open handles refer by number.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Type and content.
@@ -40,7 +40,7 @@ pub struct Node {
     pub times: (u32, u32),
 }
 
-/// Type and content of an inode.
+/// Type and content of an inode of the file system in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file with its data.
@@ -53,7 +53,7 @@ pub enum Kind {
     Device(Vec<u8>),
 }
 
-/// Error of a file operation.
+/// Error of a file operation in memory, as the system call of a real server would return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "errno's own names")]
 pub enum Errno {

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::Rng;
 
-/// Form of a server's handles.
+/// Form of the handles that the model assigns, which decides if a client can predict them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandleStyle {
     /// Four bytes: the index into a table whose free entries are reused last in, first out
@@ -12,13 +12,14 @@ pub enum HandleStyle {
     Random(usize),
 }
 
-/// Object of an open handle.
+/// File or directory behind a handle; `left` are the names that READDIR has not returned.
 #[derive(Clone, Debug)]
 pub(super) enum Open {
     File { inode: u64, read: bool, write: bool },
     Dir { left: Vec<Vec<u8>>, path: Vec<u8> },
 }
 
+/// Table of a connection's open handles, which assigns new ones in the style of the server.
 #[derive(Debug)]
 pub(super) struct Handles {
     style: HandleStyle,

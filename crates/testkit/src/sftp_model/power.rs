@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Fs, Kind, Rng};
 
-/// Changes since the last sync.
+/// Changes of the file system since the last sync, which a power loss may undo.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unsynced {
     /// Changes of names in order, each with the inode that the name had before. The changes of one

@@ -10,7 +10,7 @@ use wire::{Field, RemainingBytes};
 use super::handles::Handles;
 use super::{Act, Fs, HandleStyle, InjectedFault, Rng};
 
-/// Behavior of a server implementation.
+/// Properties of a server implementation that the SFTP model imitates.
 #[derive(Clone, Debug)]
 pub struct Personality {
     /// Extensions that the server announces, as name and data.

@@ -22,6 +22,7 @@ pub struct Witness {
     renamed: Vec<Vec<u8>>,
 }
 
+/// Requests for one file: the number without an answer, and a failure among the answered ones.
 #[derive(Debug, Default)]
 struct WitnessedFile {
     unanswered: usize,

@@ -13,7 +13,7 @@ use super::{SshdModel, Step, Way};
 /// Maximum number of failures: MaxAuthTries of sshd_config.
 const MAX_TRIES: u32 = 6;
 
-/// Progress of the authentication.
+/// Progress of one client's authentication with the model, and its number of failures.
 #[derive(Debug, Default)]
 pub(super) struct Auth {
     pub(super) done: bool,
@@ -25,6 +25,7 @@ pub(super) struct Auth {
     asked: bool,
 }
 
+/// Result of judging an authentication request.
 enum Verdict {
     Right,
     Wrong,

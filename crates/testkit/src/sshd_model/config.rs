@@ -26,7 +26,8 @@ impl Way {
     }
 }
 
-/// Settings of a [`super::SshdModel`].
+/// Settings of a [`super::SshdModel`]: a server's configuration, and the deviations from it that a
+/// test wants.
 #[derive(Clone)]
 pub struct SshdConfig {
     /// softwareversion and comments of the identification string.

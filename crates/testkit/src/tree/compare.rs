@@ -50,6 +50,7 @@ impl Compare {
     }
 }
 
+/// Type of an entry, with the content that is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     File { len: u64, hash: String },
@@ -58,6 +59,7 @@ enum Kind {
     Other(u32),
 }
 
+/// State of one entry; `mtime` is in seconds since 1970.
 #[derive(Debug, Clone)]
 struct Entry {
     kind: Kind,
@@ -65,7 +67,8 @@ struct Entry {
     mtime: i64,
 }
 
-/// Snapshot of a tree.
+/// Entries of a tree by their path, with types, modes, times and hashes of contents, to compare
+/// after a copy.
 #[derive(Debug, Clone)]
 pub struct Snapshot(BTreeMap<Vec<u8>, Entry>);
 

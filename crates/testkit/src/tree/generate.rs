@@ -47,7 +47,7 @@ const NAMES: [&[u8]; 14] = [
     b"#hash~",
 ];
 
-/// Contents of a tree.
+/// Selection of the contents that [`Tree::make`] generates; one seed always gives the same tree.
 #[derive(Debug, Clone)]
 pub struct Tree {
     seed: u64,

@@ -23,7 +23,7 @@ use crate::disk::{Disk, Source};
 
 const QUEUE: usize = 2 << 20;
 
-/// Credentials and knowledge of the client.
+/// Credentials of the client, and its knowledge of the server from earlier connections.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) keys: Vec<Arc<PrivateKey>>,
@@ -75,6 +75,7 @@ pub(crate) enum End {
     Closed,
 }
 
+/// Client under test: its connection, lane and disk, which the world moves on.
 pub(crate) struct Client {
     setup: Setup,
     pub(crate) conn: Connection,

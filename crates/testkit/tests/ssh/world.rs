@@ -52,6 +52,7 @@ pub(crate) fn bytes(len: usize, seed: u64) -> Vec<u8> {
     data
 }
 
+/// A client, a model of a server and the path between them, in virtual time.
 pub(crate) struct World {
     pub(crate) start: Instant,
     pub(crate) now: Instant,

@@ -14,6 +14,8 @@ use transfer::session::Session;
 const TRIES: u32 = 25;
 const TRY: Duration = Duration::from_millis(20);
 
+/// Benchmark files on the host and the processor time that its server uses, through a session apart
+/// from the measured copies.
 pub(super) struct RemoteFiles {
     end: RemoteProbe,
     /// The reason why the other end answers no probes.

@@ -16,7 +16,7 @@ pub(super) struct ManPage {
     pub see_also: &'static str,
 }
 
-/// A section behind the flags.
+/// A section of a man page behind the list of flags, in the order of the page's table.
 #[derive(Clone, Copy)]
 pub(super) enum ManPageSection {
     /// Differences of `longhaul cp` from scp.

@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use super::{CopyArgs, OPERANDS, UsageError, from_rows, usage_of};
 use crate::flags::table::{plan_copy_rows, plan_rows};
 
-/// The flags of `longhaul plan`.
+/// Arguments of `longhaul plan`; the range size is in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PlanArgs {
     /// The flags for reaching hosts. The operands are those of [`PlanAction::Make`].
@@ -21,7 +21,8 @@ pub(crate) struct PlanArgs {
     pub(crate) action: PlanAction,
 }
 
-/// The action of `longhaul plan`.
+/// Subcommand of `longhaul plan`: `status` and `verify` are words in front of the folder, and
+/// without one a plan is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PlanAction {
     /// Make a plan of the given number of shards in this folder.

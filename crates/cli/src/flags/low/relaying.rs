@@ -68,7 +68,7 @@ pub(crate) enum RelayAction {
     Rules(RelayRulesAction),
 }
 
-/// The action of `longhaul relay rules`.
+/// Use of the firewall rules by `longhaul relay rules`, from the word behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RelayRulesAction {
     /// Print the rules.

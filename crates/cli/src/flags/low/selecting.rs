@@ -20,7 +20,7 @@ pub(crate) struct SelectionArgs {
     pub(crate) older: Option<PointInTime>,
 }
 
-/// Origin of filter rules.
+/// Filter rules in the order of the command line, before files are read and patterns compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FilterSource {
     /// A line in gitignore's syntax, from this flag.

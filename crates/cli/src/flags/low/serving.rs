@@ -9,7 +9,7 @@ use ssh::transport::DisabledProtection;
 use super::{OPERANDS, UsageError, from_rows, usage_of};
 use crate::flags::table::serve_rows;
 
-/// The flags of `longhaul serve`.
+/// Arguments of `longhaul serve`, before they are merged with the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServeArgs {
     pub(crate) stdio: bool,

@@ -28,7 +28,7 @@ pub(crate) struct WrapArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// The destination of the report.
+/// Destination of the report on all connections, from `longhaul wrap --report[=FILE]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReportDestination {
     /// Printed for people at the end.

@@ -164,7 +164,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
     },
 ];
 
-/// The arguments about pairs.
+/// Arguments of `longhaul relay` and `longhaul dial` about the peer relay and the connection's
+/// stripes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PairArgs {
     pub(crate) key: Option<PathBuf>,

@@ -18,7 +18,8 @@ const MOST_LEGS: usize = 1024;
 /// Bytes that are kept of output before the first message, roughly.
 const MOST_NOISE: usize = 64 << 10;
 
-/// Reads messages of the other end.
+/// Reads messages of the relay at the other end. Output in front of the first message, such as that
+/// of shell startup files, is kept up to 64 KiB for error messages.
 pub(super) struct ControlChannelReader {
     input: File,
     listener: ControlDecoder,

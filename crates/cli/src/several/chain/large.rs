@@ -18,7 +18,7 @@ const MOST: usize = 1000;
 /// Most entries that are looked at.
 const MOST_ENTRIES: usize = 1_000_000;
 
-/// A file that is passed on.
+/// A local file of at least [`LEAST`] bytes, which hosts pass on to each other.
 pub(super) struct LargeFile {
     pub(super) source: PathBuf,
     /// Path that the file gets beneath the target.
@@ -27,7 +27,8 @@ pub(super) struct LargeFile {
     pub(super) size: u64,
 }
 
-/// The large files of a copy.
+/// Result of the search for large files: at most [`MOST`] of them, and the presence of anything
+/// else to copy.
 #[derive(Default)]
 pub(super) struct LargeFiles {
     pub(super) files: Vec<LargeFile>,
@@ -35,7 +36,8 @@ pub(super) struct LargeFiles {
     pub(super) rest: bool,
 }
 
-/// Selection of files by their size.
+/// Files of a copy on one side of the limit [`LEAST`]. A fan-out copies `Small` first and `Large`
+/// afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::several) enum SizeSelection {
     Small,
@@ -89,6 +91,7 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
     Ok(search.found)
 }
 
+/// Search in progress; `entries` counts those seen, up to [`MOST_ENTRIES`].
 #[derive(Default)]
 struct LargeFileSearch {
     found: LargeFiles,

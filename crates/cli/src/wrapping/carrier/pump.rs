@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, read};
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
-/// Statistics of one direction.
+/// Bytes and waits of one direction of a carried connection, from its start to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DirectionStats {
     /// Bytes that the other side has accepted.
@@ -27,7 +27,7 @@ pub(super) struct WaitTotals {
     pub(super) longest: Duration,
 }
 
-/// The end of a carried connection.
+/// End of a carried connection, from which the carrier decides how the program's socket ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PumpOutcome {
     /// Both sides have closed it, or the program has.

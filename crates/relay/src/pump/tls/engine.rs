@@ -27,7 +27,7 @@ impl fmt::Debug for TlsEngine {
     }
 }
 
-/// Result of a step.
+/// Result of passing received ciphertext to rustls once.
 #[derive(PartialEq, Eq)]
 pub(super) enum TlsStep {
     /// Another step may be possible.
@@ -82,7 +82,7 @@ impl TlsEngine {
     }
 }
 
-/// Payload of a record to seal.
+/// Content of the next record: application data, or the alert that ends the stream.
 #[derive(Clone, Copy)]
 pub(super) enum RecordPayload<'a> {
     Bytes(&'a [u8]),

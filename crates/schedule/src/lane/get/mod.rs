@@ -59,6 +59,7 @@ struct DownloadState {
     sparse: bool,
 }
 
+/// Stage of a download, with the data that only this stage has.
 #[derive(Debug)]
 enum DownloadStage {
     /// STAT shows what the file is.

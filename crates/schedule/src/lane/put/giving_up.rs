@@ -35,7 +35,8 @@ enum CleanupOrigin {
     Other,
 }
 
-/// Progress of [`UploadCleanup`].
+/// Result of a step of [`UploadCleanup`]: it waits for answers, or ends the job, or lets the upload
+/// start over.
 #[derive(Debug)]
 pub(super) enum CleanupProgress {
     Pending,

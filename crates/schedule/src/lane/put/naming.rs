@@ -19,6 +19,7 @@ pub(super) struct RenameStage {
     step: RenameStep,
 }
 
+/// Progress of the requests that give the file its attributes and its final name.
 #[derive(Debug)]
 enum RenameStep {
     /// Mode, owner and group of the old file are set.
@@ -32,7 +33,7 @@ enum RenameStep {
     Named,
 }
 
-/// Progress of [`RenameStage`].
+/// Result of a step of [`RenameStage`]: it waits for an answer, or has reported the end of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RenameProgress {
     Pending,

@@ -12,7 +12,8 @@ use crate::lane::messages;
 use crate::lane::request_tag::RequestTag;
 use crate::{LaneEvent, directory_of};
 
-/// Progress of keeping owner and group.
+/// Progress of giving the new file owner and group of the replaced one. If the server refuses both,
+/// the group alone is tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::lane) struct OwnerPreservation {
     /// Owner and group of the temporary (`has`), and a flag that they were queried by name
@@ -22,6 +23,7 @@ pub(in crate::lane) struct OwnerPreservation {
     stage: OwnerStage,
 }
 
+/// Attempts made so far to set owner and group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum OwnerStage {
     #[default]

@@ -31,7 +31,7 @@ pub(super) struct UploadTargetInfo {
     followed: bool,
 }
 
-/// State of the target.
+/// Kind of the upload's target, which decides between a temporary and writing in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UploadTargetState {
     /// The LSTAT is in flight.

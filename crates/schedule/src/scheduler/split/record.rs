@@ -9,7 +9,8 @@ use crate::{JobFailure, JobId, JobKind, SharedTemp};
 /// would exceed the allowed amount.
 const SYNC_BEFORE_NAME: u64 = 64 << 20;
 
-/// Journal state of a cut file.
+/// Progress of a cut file as its journal entry reports it: ranges that the receiving end has
+/// confirmed, and the sync in progress that makes them durable.
 #[derive(Debug, Default)]
 pub(super) struct SplitFileRecord {
     /// Ranges that the receiving end has answered OK.

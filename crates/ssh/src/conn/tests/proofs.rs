@@ -7,6 +7,7 @@ use crate::key::{PublicKey, host_key_algorithms, host_key_proof};
 use crate::msg::{RequestFailure, RequestSuccess};
 use crate::transport::Identification;
 
+/// A client, and a server with these host keys.
 struct Keys {
     pair: Pair,
     keys: Vec<Arc<PrivateKey>>,

@@ -7,6 +7,7 @@ use wire::BorrowPolicy;
 
 const SECRET: &[u8] = b"what anybody on the path can read";
 
+/// Protection of the data that the test has sent.
 struct Outcome {
     /// Cipher and MAC from client to server, as both sides see them.
     chosen: (String, Option<String>),

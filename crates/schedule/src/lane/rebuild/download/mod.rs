@@ -46,6 +46,7 @@ struct DeltaDownloadCommon {
     unwritten: u64,
 }
 
+/// Stage of a download by delta, with the data that only this stage has.
 #[derive(Debug)]
 enum DeltaDownloadStage {
     /// Looks at both files.

@@ -50,6 +50,7 @@ struct DeltaUploadJob {
     always: bool,
 }
 
+/// Stage of an upload by delta, with the data that only this stage has.
 #[derive(Debug)]
 enum DeltaUploadStage {
     /// Looks at the target and the source.
@@ -79,6 +80,7 @@ struct DeltaUploadCheckStage {
     source: Option<FileMeta>,
 }
 
+/// Size in bytes, permission bits and owner of the basis file at the server, from LSTAT.
 #[derive(Clone, Copy, Debug)]
 struct BasisFileInfo {
     size: u64,
