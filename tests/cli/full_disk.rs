@@ -13,6 +13,7 @@ use testkit::{Seed, missing};
 use crate::hindered::{Disk, OLD, write_script};
 use crate::resumed::is_scp;
 use crate::serving::{openssh, sftp};
+use crate::shards::{plan, worker};
 
 const FULL: &str = "no space left on device";
 
@@ -109,6 +110,32 @@ fn is_full(flags: &[&str]) {
     cp().expect_code(0);
     assert!(fs::read(full.disk.path("file")).expect("it") == content);
     assert_eq!(names_in(&full.disk.path("")), ["file"]);
+}
+
+/// A range for which there is no room fails. The file gets its name when a later run has written it.
+#[test]
+fn a_range_that_finds_no_room_leaves_its_file_without_a_name() {
+    let Some(full) = Full::new(30, &[]) else {
+        return;
+    };
+    let scene = &full.scene;
+    let content = Seed::new(10).bytes(48 << 20);
+    fs::create_dir(scene.path("from")).expect("ours");
+    write_file(&scene.path("from/large"), &content);
+    let made = plan(scene).arg(scene.path("from")).arg(full.there("to"));
+    let made = made.args(["--shards", "2", "--range-size", "1M", "-o"]);
+    made.arg(scene.path("plan")).run().expect_code(0);
+    worker(scene, 0).run().expect_code(0);
+    for _ in 0..2 {
+        let outcome = worker(scene, 1).run().expect_code(1);
+        assert!(outcome.err().to_lowercase().contains(FULL), "{outcome}");
+        let names = names_in(&full.disk.path("to"));
+        assert!(names.len() == 1 && names[0] != "large", "{names:?}");
+    }
+    full.disk.remount("size=100m");
+    worker(scene, 1).run().expect_code(0);
+    assert_eq!(names_in(&full.disk.path("to")), ["large"]);
+    assert!(fs::read(full.disk.path("to/large")).expect("it") == content);
 }
 
 /// Small files are sent in a request of their own.

@@ -381,6 +381,94 @@ fn a_hostile_receiver_cannot_ask_the_source_for_other_files() {
     pair.leaves_nothing();
 }
 
+/// Messages of a receiver: each kind with its JSON or bytes.
+fn reports(messages: &[(u8, &[u8])]) -> Vec<u8> {
+    let mut said = b"\nlonghaul-receives\n".to_vec();
+    for (kind, body) in messages {
+        let len = u32::try_from(body.len() + 1).expect("short");
+        said.extend_from_slice(&len.to_be_bytes());
+        said.push(*kind);
+        said.extend_from_slice(body);
+    }
+    said
+}
+
+/// Report of the first connection.
+const CONNECTED: (u8, &[u8]) = (50, br#"{"dialed":false,"address":"192.0.2.1:22"}"#);
+/// Report of a complete copy.
+const COMPLETE: &[u8] = br#"{"outcome":"complete","files":1,"directories":0,"symlinks":0,
+    "bytes":3000001,"unfinished":0,"taken_over":0,"reused":0,"journal":null,"failed":0,
+    "failures":[],"state":null,"synced":false,"verified":null,"way":null}"#;
+
+/// Reports of a hostile receiver: the copy ends at once, with one sentence.
+#[test]
+fn a_hostile_receiver_ends_the_copy_with_one_clear_error() {
+    let Some(pair) = Pair::start() else { return };
+    write_file(&pair.path("from/file"), b"x");
+    let long = "x".repeat(1 << 20);
+    let name =
+        |name: &str| format!(r#"{{"event":"failed","id":null,"path":"{name}","reason":""}}"#);
+    let numbers = u64::MAX;
+    let absurd = format!(
+        r#"{{"bytes_done":{numbers},"bytes_moved":{numbers},"bytes_total":{numbers},
+        "files_done":{numbers},"files_total":{numbers},"totals_final":true,"current":"{}"}}"#,
+        "y".repeat(40_000)
+    );
+    let sync = br#"{"event":"sync_planned","source":"a","target":"b","files":1,"bytes":1,
+        "deletions":1,"equal":1}"#;
+    for (kind, body, why) in [
+        (
+            53,
+            name(&long).into_bytes(),
+            "sent an invalid message: a message of 1048",
+        ),
+        (
+            53,
+            name(&long[..40_000]).into_bytes(),
+            "reported a name of 40000 bytes",
+        ),
+        (52, absurd.into_bytes(), "reported a name of 40000 bytes"),
+        (53, sync.to_vec(), "reported the plan of a sync"),
+        (
+            99,
+            Vec::new(),
+            "sent an invalid message: unknown message 99",
+        ),
+        (54, b"{}".to_vec(), "sent an invalid message: missing field"),
+    ] {
+        pair.b.says(&reports(&[CONNECTED, (kind, &body)]));
+        let outcome = pair.cp(&[], "from/file", "to/file").run();
+        let outcome = outcome.expect_code(255);
+        let outcome = outcome.expect_err(&[&format!("error: b: longhaul there {why}")]);
+        let errors = outcome.err().matches("error: ").count();
+        assert!(errors == 1 && outcome.err().len() < 2000, "{outcome}");
+    }
+    // Before it is connected, its reports are not believed, and the data goes another way.
+    pair.b.says(&reports(&[(54, COMPLETE)]));
+    pair.goes_through_here("b: longhaul there reported a copy before it was connected");
+    pair.leaves_nothing();
+}
+
+/// A receiver that reports failures and then success is not believed; names drive no terminal.
+#[test]
+fn a_receiver_that_reports_failures_has_not_completed_the_copy() {
+    let Some(pair) = Pair::start() else { return };
+    write_file(&pair.path("from/file"), b"x");
+    let failed =
+        br#"{"event":"failed","id":null,"path":"x\u001b[2J\nerror: y","reason":"\u001b]0;z\n"}"#;
+    pair.b.says(&reports(&[CONNECTED, (54, COMPLETE)]));
+    pair.cp(&[], "from/file", "to/file").run().expect_code(0);
+    pair.b
+        .says(&reports(&[CONNECTED, (53, failed), (54, COMPLETE)]));
+    for flags in [&[][..], &["--json"]] {
+        let outcome = pair.cp(flags, "from/file", "to/file").run().expect_code(1);
+        let all = [outcome.out(), outcome.err()].concat();
+        assert!(!all.contains('\u{1b}'), "{outcome}");
+        assert!(!all.contains("\nerror: y"), "{outcome}");
+    }
+    pair.leaves_nothing();
+}
+
 /// A symlink at the target that somebody else has planted is not followed below the named folder.
 #[test]
 fn nothing_is_written_outside_of_the_target() {

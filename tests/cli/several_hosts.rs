@@ -680,6 +680,42 @@ fn the_command_for_the_other_hosts_names_them_and_works() {
     holds(&hosts.path("h1/big"), b"x");
 }
 
+/// Reports of a hostile host end its part of the chain: it gets the file from here, the host behind it
+/// gets it from a host, and no report of it is shown.
+#[test]
+fn a_host_with_hostile_reports_stops_no_other_host() {
+    let Some((hosts, content)) = Hosts::with_longhaul(3) else {
+        return;
+    };
+    let connected = br#"{"dialed":false,"address":"192.0.2.1:22"}"#;
+    let name = "n".repeat(40_000);
+    let long = format!(r#"{{"event":"failed","id":null,"path":"{name}","reason":""}}"#);
+    let warning = br#"{"event":"warning","path":null,"message":"x\nforged"}"#;
+    let mut said = b"\nlonghaul-receives\n".to_vec();
+    for (kind, body) in [(50, &connected[..]), (53, warning), (53, long.as_bytes())] {
+        let len = u32::try_from(body.len() + 1).expect("short");
+        said.extend_from_slice(&len.to_be_bytes());
+        said.push(kind);
+        said.extend_from_slice(body);
+    }
+    hosts.write("said", &said);
+    let says = format!(
+        "[ \"$1\" = receive ] && {{ cat {}; exec cat >/dev/null; }}",
+        hosts.path("said").display()
+    );
+    hosts.install_with(2, &says);
+    let outcome = hosts.fan_out(&[]).run().expect_code(0);
+    for number in 1..=3 {
+        hosts.has_big(number, &content);
+    }
+    let all = summary(&outcome);
+    let from = origins(&all);
+    assert_eq!(from[..2], ["", ""], "{all}");
+    assert!(!from[2].is_empty(), "{all}");
+    assert!(!outcome.err().contains("\nforged"), "{outcome}");
+    assert!(!outcome.out().contains(&name), "{outcome}");
+}
+
 /// The message came from the host before it, and again from here after the whole file had gone there.
 #[test]
 fn a_host_without_room_is_told_of_once() {

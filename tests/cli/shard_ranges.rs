@@ -186,6 +186,53 @@ fn a_changed_source_is_refused_and_its_temporary_removed() {
     });
 }
 
+/// Another plan in another folder sends the file again, as the message says, and no complete one.
+#[test]
+fn a_lost_temporary_is_sent_again_by_another_plan() {
+    after_the_first_of_three(|scene| {
+        let temporary = beside(scene).remove(0);
+        fs::remove_file(scene.path("to/folder").join(temporary)).expect("our file");
+        let refused = worker(scene, 1).run().expect_code(1);
+        refused.expect_err(&[
+            MISSING,
+            "make a new plan of the same SRC and DST in another folder",
+        ]);
+        let planned = status(scene);
+        let downloads = planned["source"]
+            .as_str()
+            .is_some_and(|s| s.starts_with("peer:"));
+        let (source, target) = match downloads {
+            true => ("peer:from", "to"),
+            false => ("from", "peer:to"),
+        };
+        fs::rename(scene.path("plan"), scene.path("abandoned")).expect("our folder");
+        make(scene, source, target, "3").expect_code(0);
+        for shard in 0..3 {
+            worker(scene, shard).run().expect_code(0);
+        }
+        is_whole(scene);
+    });
+}
+
+/// `--verify` does not read split files, and claimed nothing about them.
+#[test]
+fn a_worker_that_verifies_says_what_proves_split_files() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    tree(&scene, LARGE);
+    make(&scene, "from", "peer:to", "2").expect_code(0);
+    for shard in [0, 1] {
+        let outcome = worker(&scene, shard).arg("--verify").run().expect_code(0);
+        outcome.expect_err(&[
+            "split files are not verified by --verify",
+            "longhaul plan verify --checksum",
+        ]);
+    }
+    let outcome = worker(&scene, 0).run().expect_code(0);
+    assert!(!outcome.err().contains("not verified"), "{outcome}");
+}
+
 /// A file that changes after its ranges were written gets no name either.
 #[test]
 fn a_source_that_changed_before_the_naming_is_refused() {
@@ -278,7 +325,8 @@ fn a_source_that_is_missing_for_a_while_costs_no_ranges() {
         let root = fs::File::open(scene.path("from")).expect("our folder");
         let time = root.metadata().and_then(|meta| meta.modified());
         fs::rename(scene.path("from/folder"), scene.path("elsewhere")).expect("our folder");
-        worker(scene, 1).run().expect_code(65);
+        let missing = worker(scene, 1).run().expect_code(1);
+        missing.expect_err(&["from/folder/large: not found by this machine"]);
         assert_eq!(beside(scene), temporary);
         let status = status(scene);
         let file = &status["unfinished_files"][0];

@@ -106,6 +106,70 @@ fn names_that_are_one_at_the_target_stop_a_sync_before_anything_is_copied() {
     }
 }
 
+/// Bug: of two files of an upload whose names the server takes for one, the second replaced the
+/// first without a word.
+#[test]
+fn names_that_are_one_at_the_server_do_not_replace_each_other_in_an_upload() {
+    for (one, other) in [
+        ("name", "NAME"),
+        ("caf\u{e9}", "cafe\u{301}"),
+        ("dir/x", "dir/X"),
+        ("dir/x", "DIR/y"),
+    ] {
+        let Some(scene) = folding_scene() else { return };
+        write_file(&scene.path("source").join(one), b"one");
+        write_file(&scene.path("source").join(other), b"other");
+        write_file(&scene.path("source/more/file"), b"more");
+        let run = scene.client.cp().arg("-r").arg(scene.path("source"));
+        let outcome = run.arg(scene.remote("new")).run().expect_code(1);
+        outcome.expect_err(&["not copied: it would overwrite", "rename one of them"]);
+        let mut left = entries(&scene.path("new"));
+        left.retain(|path| path.is_file());
+        let contents = left.iter().map(|path| fs::read(path).expect("ours"));
+        let mut contents: Vec<Vec<u8>> = contents.collect();
+        contents.sort_unstable();
+        let first = [b"one".to_vec(), b"other".to_vec()].contains(&contents[1]);
+        assert!(contents.len() == 2 && first, "{left:?}");
+    }
+    // Operands, too.
+    let Some(scene) = folding_scene() else { return };
+    for name in ["a/name", "b/NAME"] {
+        write_file(&scene.path(name), name.as_bytes());
+    }
+    fs::create_dir(scene.path("target")).expect("ours");
+    let run = scene.client.cp().arg(scene.path("a/name"));
+    let run = run.arg(scene.path("b/NAME")).arg(scene.remote("target"));
+    let outcome = run.run().expect_code(1);
+    outcome.expect_err(&["b/NAME: not copied: it would overwrite"]);
+    let left = entries(&scene.path("target"));
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(fs::read(&left[0]).expect("ours"), b"a/name");
+    // Where they are two, both are copied, and nothing else stays.
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    for name in [
+        "name",
+        "NAME",
+        "dir/x",
+        "dir/X",
+        "DIR/x",
+        "caf\u{e9}",
+        "cafe\u{301}",
+    ] {
+        write_file(&scene.path("source").join(name), name.as_bytes());
+    }
+    for _ in 0..2 {
+        let run = scene.client.cp().arg("-r").arg(scene.path("source/."));
+        run.arg(scene.remote("target")).run().expect_code(0);
+        assert_same(
+            &scene.path("source"),
+            &scene.path("target"),
+            Compare::CONTENT,
+        );
+    }
+}
+
 /// A source on macOS lists decomposed names. With `--unicode=nfc` the copies have composed ones,
 /// and a second run finds them.
 #[test]

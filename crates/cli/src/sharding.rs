@@ -57,6 +57,7 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
     };
     let time = Duration::from_secs(args.lease.unwrap_or(LEASE));
     let config = args.config.clone();
+    let verifies = args.verify;
     let prepared =
         PlanFolder::open(&folder).and_then(|plan| plan.check_shard(shard).map(|()| plan));
     let plan = match prepared {
@@ -97,7 +98,7 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
         let result = run.with(|connect, progress, events, cancel| {
             shards::copy(copy, &request, connect, progress, events, cancel)
         });
-        finish(run, (shard, config.as_deref()), &plan, &result)
+        finish(run, (shard, config.as_deref()), verifies, &plan, &result)
     })
 }
 
@@ -105,9 +106,11 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
 fn finish(
     run: &CopyRun<'_>,
     (shard, config): (u32, Option<&Path>),
+    verifies: bool,
     plan: &PlanFolder,
     result: &ShardCopyResult,
 ) -> Exit {
+    let split = verifies && plan.split_files() > 0;
     let exit = match &result.end {
         ShardOutcome::Done => Exit::Done,
         ShardOutcome::Failed => Exit::SomeFailed,
@@ -130,9 +133,16 @@ fn finish(
             "shard {shard}: {files} already complete at the target"
         ));
     }
+    let mut proof = vec!["plan", "verify"];
+    proof.extend(split.then_some("--checksum"));
+    let verify = command_for(&proof, config, &[plan.folder().as_os_str()]);
+    if split {
+        run.warn(format!(
+            "split files are not verified by --verify: once all shards are complete, run: {verify}"
+        ));
+    }
     run.summary(exit, &result.summary);
     if result.sealed {
-        let verify = command_for(&["plan", "verify"], config, &[plan.folder().as_os_str()]);
         let all = match plan.shards() {
             1 => "the only shard is complete".to_owned(),
             shards => format!("all {shards} shards are complete"),

@@ -109,6 +109,12 @@ pub fn to_nfc(name: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// Returns a hash that is equal for all names that a file system may take for one. It is no secret,
+/// so whoever chooses names can make them collide.
+pub fn alike_hash(name: &[u8]) -> u64 {
+    key_hash(name)
+}
+
 /// Hashes the key of a name. Names are almost always ASCII, and of a million names the keys
 /// themselves would take a third of a second.
 fn key_hash(name: &[u8]) -> u64 {

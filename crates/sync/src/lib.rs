@@ -27,7 +27,7 @@ mod names;
 mod plan;
 mod tree;
 
-pub use alike::{alike_entries, alike_names, alike_path, to_nfc};
+pub use alike::{alike_entries, alike_hash, alike_names, alike_path, to_nfc};
 pub use compare::{ComparisonResult, ComparisonRules, DifferenceReasons, TimeGranularity};
 pub use deletion::{DeletionCount, DeletionLimits, DeletionRefusal};
 pub use filter::{Filter, FilterBuilder, FilterRuleError, RuleOrigin, Selection};

@@ -428,6 +428,21 @@ impl ProgressValues {
         self.bytes_total > 0 && self.bytes_done >= self.bytes_total
     }
 
+    /// Bytes of all files found so far.
+    pub(crate) fn total(&self) -> u64 {
+        self.bytes_total
+    }
+
+    /// Files that are done or were found so far.
+    pub(crate) fn files(&self) -> u64 {
+        self.files_done.saturating_add(self.files_total)
+    }
+
+    /// The file that made progress last.
+    pub(crate) fn current(&self) -> Option<&EscapedName> {
+        self.current.as_ref()
+    }
+
     /// Changes the name of the current file.
     pub(crate) fn rename(&mut self, rename: impl FnOnce(&EscapedName) -> EscapedName) {
         self.current = self.current.as_ref().map(rename);

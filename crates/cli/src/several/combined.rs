@@ -53,7 +53,8 @@ fn list_lost_connection(host: &str, one: &mut CopySummary) {
         let listed = one.failures.len();
         one.failures.retain(|failure| !of_connection(failure));
         let same = listed - one.failures.len();
-        one.failed = one.failed.saturating_sub(same as u64) + 1;
+        let others = one.failed.saturating_sub(same as u64);
+        one.failed = others.saturating_add(1);
         let prefix = format!("{host}: ");
         let reason = why.strip_prefix(&prefix).unwrap_or(why).to_owned();
         let path = EscapedName(host.as_bytes().to_vec());
@@ -110,16 +111,16 @@ fn add_figures(all: &mut CopySummary, one: CopySummary) {
         (_, 0) => all.synced,
         _ => all.synced && synced,
     };
-    all.files += files;
-    all.directories += directories;
-    all.symlinks += symlinks;
-    all.excluded += excluded;
+    all.files = all.files.saturating_add(files);
+    all.directories = all.directories.saturating_add(directories);
+    all.symlinks = all.symlinks.saturating_add(symlinks);
+    all.excluded = all.excluded.saturating_add(excluded);
     all.bytes = all.bytes.saturating_add(bytes);
     all.unfinished = all.unfinished.saturating_add(unfinished);
     all.taken_over = all.taken_over.saturating_add(taken_over);
     all.reused = all.reused.saturating_add(reused);
     all.journal = all.journal.take().or(journal);
-    all.failed += failed;
+    all.failed = all.failed.saturating_add(failed);
     let room = FAILURES_KEPT.saturating_sub(all.failures.len());
     all.failures.extend(failures.into_iter().take(room));
     all.state = match (all.state, state) {
@@ -136,9 +137,9 @@ fn add_figures(all: &mut CopySummary, one: CopySummary) {
 
 fn both(a: VerifyResult, b: VerifyResult) -> VerifyResult {
     VerifyResult {
-        files: a.files + b.files,
-        repaired: a.repaired + b.repaired,
-        read_back: a.read_back + b.read_back,
+        files: a.files.saturating_add(b.files),
+        repaired: a.repaired.saturating_add(b.repaired),
+        read_back: a.read_back.saturating_add(b.read_back),
         program: a.program.or(b.program),
         algorithm: a.algorithm.or(b.algorithm),
         reason: a.reason.or(b.reason),

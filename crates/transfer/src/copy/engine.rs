@@ -16,6 +16,7 @@ use super::metadata::{MetadataLoss, MetadataSupport};
 use super::named_target::NamedTarget;
 use super::owner::OwnerMap;
 use super::resume::ResumeJournal;
+use super::server_names::ServerNames;
 use super::sides::{RemoteSide, SideSessions};
 use super::source::{ActiveWalks, WalkId};
 use super::transfer_estimate::EstimateAnnouncer;
@@ -111,6 +112,7 @@ pub(super) struct CopyEngine<'a> {
     pub(super) named: NamedTarget<'a>,
     pub(super) withheld: WithheldCounts,
     pub(super) walks: ActiveWalks,
+    pub(super) server_names: ServerNames,
     pub(super) estimates: EstimateAnnouncer,
     pub(super) keeper: ResumeJournal,
     pub(super) owners: OwnerMap,
@@ -152,6 +154,7 @@ impl<'a> CopyEngine<'a> {
             named: NamedTarget::new(options),
             withheld: WithheldCounts::default(),
             walks: ActiveWalks::new(options.filter.as_ref()),
+            server_names: ServerNames::default(),
             estimates: EstimateAnnouncer::new(options),
             keeper: ResumeJournal::default(),
             owners: OwnerMap::default(),
@@ -174,6 +177,10 @@ impl<'a> CopyEngine<'a> {
         loop {
             self.check_cancel();
             while !self.stopped() && self.has_room() && self.feed() {}
+            if self.server_names.is_holding() {
+                self.decide_alike().await;
+                continue;
+            }
             self.ask_for_walks();
             self.start_written();
             self.go_on_verifying();

@@ -26,6 +26,7 @@ mod root_overlap;
 mod roots;
 mod selection;
 mod self_copy;
+mod server_names;
 mod sides;
 mod source;
 mod symlink;

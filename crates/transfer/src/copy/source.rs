@@ -9,6 +9,7 @@ use super::names::name_in_target;
 use super::owner::EntryAwaitingOwner;
 use super::planned::PlannedEntries;
 use super::selection::{SourceFilter, SourceSelection};
+use super::server_names::FoundEntry;
 use super::tree::{DirKey, PendingItem};
 use crate::walk::{
     EntryInfo, ListAnswer, NOT_REGULAR, RemoteWalk, WalkDirectoryId, WalkEntry, join,
@@ -422,6 +423,9 @@ impl CopyEngine<'_> {
 
     /// Takes the next entry from the sources and starts it. Returns false if there is none now.
     pub(super) fn feed(&mut self) -> bool {
+        if self.server_names.is_holding() {
+            return false;
+        }
         match self.feed_waiting() {
             Some(false) => {}
             None => return false,
@@ -430,7 +434,7 @@ impl CopyEngine<'_> {
         if let Some((id, found, target)) = self.next_found() {
             let is_local = !self.source_is_remote();
             if self.walks.selects(id, &found, is_local) {
-                self.begin_owned(EntryAwaitingOwner::Found(id, found, target));
+                self.begin_unless_alike(FoundEntry::Walk(id, found, target));
             }
             return true;
         }
@@ -439,8 +443,7 @@ impl CopyEngine<'_> {
             return false;
         }
         match self.walks.roots.pop_front() {
-            Some(root) if self.source_is_remote() => self.begin_remote(root),
-            Some(root) => self.begin_local(root),
+            Some(root) => self.begin_unless_alike(FoundEntry::Root(root)),
             None => {
                 if self.walks.is_empty() {
                     self.progress.set_totals_final();
@@ -449,6 +452,23 @@ impl CopyEngine<'_> {
             }
         }
         true
+    }
+
+    fn begin_unless_alike(&mut self, entry: FoundEntry) {
+        if let Some(entry) = self.hold_if_alike(entry) {
+            self.begin_found(entry);
+        }
+    }
+
+    /// Begins an entry that was found.
+    pub(super) fn begin_found(&mut self, entry: FoundEntry) {
+        match entry {
+            FoundEntry::Walk(id, found, target) => {
+                self.begin_owned(EntryAwaitingOwner::Found(id, found, target));
+            }
+            FoundEntry::Root(root) if self.source_is_remote() => self.begin_remote(root),
+            FoundEntry::Root(root) => self.begin_local(root),
+        }
     }
 
     fn next_found(&mut self) -> Option<(WalkId, WalkEntry, Vec<u8>)> {
@@ -597,7 +617,7 @@ impl CopyEngine<'_> {
     }
 
     /// Target path of an entry of a walk; `None` if its directory has no target.
-    fn target_of(&self, id: WalkId, entry: &EntryInfo, root: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn target_of(&self, id: WalkId, entry: &EntryInfo, root: &[u8]) -> Option<Vec<u8>> {
         match entry.parent {
             Some(parent) => {
                 let dir = self.tree.target(Self::key(id, parent))?;

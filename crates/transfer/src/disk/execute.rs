@@ -60,7 +60,8 @@ fn other_size() -> io::Error {
 fn no_shared() -> io::Error {
     io::Error::other(
         "the temporary that the shards of this file write is missing or of another size, or \
-         something else is in its place: make a new plan in another folder",
+         something else is in its place: make a new plan of the same SRC and DST in another folder \
+         and copy its shards, which sends this file again and no complete one",
     )
 }
 

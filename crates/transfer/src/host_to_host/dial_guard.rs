@@ -4,6 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use ssh::direct_control::TOKEN;
 
+/// Maximum number of requests. A copy makes one for each connection, lost ones included.
+const MOST: u32 = 1000;
+
 /// Checks requests of one receiver, by which it could have the source's host connect to a service
 /// of a third machine and send it bytes.
 #[derive(Debug, Default)]
@@ -14,6 +17,8 @@ pub(super) struct DialGuard {
     token: [u8; TOKEN],
     /// Addresses at which this end reached the receiving host.
     known: Vec<IpAddr>,
+    /// Requests so far.
+    requests: u32,
 }
 
 impl DialGuard {
@@ -22,6 +27,7 @@ impl DialGuard {
             first: None,
             token,
             known,
+            requests: 0,
         }
     }
 
@@ -35,6 +41,12 @@ impl DialGuard {
         addresses: &[SocketAddr],
         token: &[u8; TOKEN],
     ) -> Result<(), String> {
+        self.requests = self.requests.saturating_add(1);
+        if self.requests > MOST {
+            return Err(
+                "the receiving host asked the source's host too often to connect to it".to_owned(),
+            );
+        }
         let first = self.first.get_or_insert_with(|| addresses.to_vec());
         let port = first.first().map(SocketAddr::port);
         let allowed = |address: &SocketAddr| {
@@ -96,6 +108,10 @@ mod tests {
                 .check(&to, chosen[..TOKEN].try_into().unwrap())
                 .is_err()
         );
+        // Each request costs up to 16 connections to addresses that the receiver has named.
+        let mut often = guard();
+        let all = (0..=MOST).filter(|_| ok(&mut often, "10.0.0.2:4000"));
+        assert_eq!(all.count(), MOST as usize);
         // Both hosts are this machine.
         let mut local = DialGuard::new(token, vec!["127.0.0.1".parse().unwrap()]);
         assert!(ok(&mut local, "127.0.0.1:4000"));

@@ -27,6 +27,11 @@ const MARKER: &[u8] = b"\nlonghaul-receives\n";
 pub const MOST_NOISE: usize = 64 << 10;
 /// Maximum length of a message in bytes.
 const LONGEST: usize = 4 << 20;
+/// Maximum length in bytes of a receiver's message about connections.
+const LONGEST_CONTROL: usize = 64 << 10;
+/// Maximum length in bytes of a receiver's event or progress: two names of 16 KiB below the operands,
+/// in JSON, and a text.
+const LONGEST_REPORT: usize = 256 << 10;
 
 /// Everything that the receiver needs to know about a copy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -201,24 +206,48 @@ pub(super) fn skip_login(input: &mut impl Read) -> Result<(), Vec<u8>> {
 
 /// Reads the next message; `None` at the end.
 pub(super) fn next(input: &mut impl Read) -> Result<Option<(u8, Vec<u8>)>, InvalidFrame> {
+    next_within(input, |_| LONGEST)
+}
+
+/// Reads the next message of a receiver, which may be hostile; `None` at the end.
+pub(super) fn next_of_receiver(
+    input: &mut impl Read,
+) -> Result<Option<(u8, Vec<u8>)>, InvalidFrame> {
+    next_within(input, |kind| match kind {
+        49..=51 => LONGEST_CONTROL,
+        54 => LONGEST,
+        _ => LONGEST_REPORT,
+    })
+}
+
+fn next_within(
+    input: &mut impl Read,
+    longest: impl Fn(u8) -> usize,
+) -> Result<Option<(u8, Vec<u8>)>, InvalidFrame> {
     let mut len = [0; 4];
     if input.read_exact(&mut len).is_err() {
         return Ok(None);
     }
     let len = u32::from_be_bytes(len) as usize;
-    let Some(body) = len.checked_sub(1).filter(|len| *len <= LONGEST) else {
-        return Err(InvalidFrame(format!(
+    let too_long = || {
+        InvalidFrame(format!(
             "a message of {len} bytes, which is too long: another program may have printed it"
-        )));
+        ))
     };
+    let body = len.checked_sub(1).filter(|len| *len <= LONGEST);
+    let body = body.ok_or_else(too_long)?;
     let mut kind = [0];
+    if input.read_exact(&mut kind).is_err() {
+        return Ok(None);
+    }
+    if body > longest(kind[0]) {
+        return Err(too_long());
+    }
     let mut bytes = Vec::new();
-    let whole = input.read_exact(&mut kind).is_ok()
-        && input
-            .take(body as u64)
-            .read_to_end(&mut bytes)
-            .is_ok_and(|read| read == body);
-    Ok(whole.then_some((kind[0], bytes)))
+    let read = input.take(body as u64).read_to_end(&mut bytes);
+    Ok(read
+        .is_ok_and(|read| read == body)
+        .then_some((kind[0], bytes)))
 }
 
 #[cfg(test)]
@@ -259,6 +288,17 @@ mod tests {
         assert_eq!(next(&mut cut.as_slice()).unwrap(), None);
         let noise = vec![b'x'; MOST_NOISE + 1];
         assert!(skip_login(&mut noise.as_slice()).is_err());
+    }
+
+    /// Each of the messages that wait for the other end had 4 MiB.
+    #[test]
+    fn a_receiver_sends_short_reports_only() {
+        let report = |kind, len| framed(kind, &vec![b' '; len]);
+        let read = |bytes: Vec<u8>| next_of_receiver(&mut bytes.as_slice());
+        assert!(read(report(53, LONGEST_REPORT)).is_ok());
+        for kind in [49, 50, 51, 52, 53] {
+            assert!(read(report(kind, LONGEST_REPORT + 1)).is_err(), "{kind}");
+        }
     }
 
     #[test]

@@ -11,7 +11,9 @@ mod dial_guard;
 mod discard;
 mod frames;
 mod names;
+mod progress_watchdog;
 mod receiver;
+mod report_guard;
 mod sources;
 
 pub use blocks::BlockSums;

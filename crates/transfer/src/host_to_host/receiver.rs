@@ -16,6 +16,7 @@ use tracing::debug;
 
 use super::blocks::{BlockSums, RequiredBlocks, differs};
 use super::frames::{self, InvalidFrame, ReceiverCommand, ReceiverJob, ReceiverMessage, VERSION};
+use super::report_guard::{cut_failures, cut_texts};
 use crate::cancel::CancelToken;
 use crate::connect::{
     ConnectError, ConnectStep, HostToHostConnector, HostToHostSettings, ResponsibleParty,
@@ -176,7 +177,10 @@ fn run(
     let mut summary = thread::scope(|scope| {
         let shown = &progress;
         scope.spawn(move || show(shown, voice, &stopped));
-        let mut events = |event| voice.say(&ReceiverMessage::Event(Box::new(event)));
+        let mut events = |mut event| {
+            cut_texts(&mut event);
+            voice.say(&ReceiverMessage::Event(Box::new(event)));
+        };
         let summary = copy::run(request, &source, &progress, &mut events, &cancel);
         drop(running);
         summary
@@ -187,7 +191,7 @@ fn run(
         check(blocks, &job, &mut summary);
     }
     voice.say(&ReceiverMessage::Progress(progress.values()));
-    summary.failures.truncate(FAILURES);
+    cut_failures(&mut summary, FAILURES);
     summary.elapsed = start.elapsed();
     summary
 }

@@ -52,7 +52,8 @@ pub(super) struct ShardWalk {
 
 impl ShardWalk {
     /// Returns a walk of the source at `root`, which is on this machine if `local`. Entries that
-    /// have changed since the plan are counted in `changed`.
+    /// have changed since the plan are counted in `changed`; those that are missing are not, since
+    /// another machine may have them.
     pub(super) fn new(
         records: RecordSource,
         verdicts: Vec<EntryVerdict>,
@@ -103,14 +104,16 @@ impl ShardWalk {
         let (name, mut attributes) = of_record(record)?;
         let (parent, above) = self.open.last()?;
         let path = join(above, name);
-        if let EntryVerdict::Changed(what) | EntryVerdict::Missing(what) = verdict {
-            return Some(self.changed(path, &what));
+        match verdict {
+            EntryVerdict::Changed(what) => return Some(self.changed(path, &what)),
+            EntryVerdict::Missing(what) => return Some(missing(path, &what)),
+            EntryVerdict::Copy | EntryVerdict::Unchanged | EntryVerdict::Reported => {}
         }
         let mut known = None;
         if self.local {
             let meta = match fs::symlink_metadata(local_path(&path)) {
                 Ok(meta) => meta,
-                Err(error) => return Some(self.changed(path, &os_words(&error))),
+                Err(error) => return Some(missing(path, &os_words(&error))),
             };
             attributes = crate::disk::attributes(&meta);
             if let Some(what) = change(record, &attributes) {
@@ -136,6 +139,19 @@ impl ShardWalk {
         let what = changed_text(what);
         WalkEntry::Problem { path, what }
     }
+}
+
+fn missing(path: Vec<u8>, why: &str) -> WalkEntry {
+    let what = missing_text(why);
+    WalkEntry::Problem { path, what }
+}
+
+/// Failure of an entry that this machine cannot look up. Another one may have it.
+pub(super) fn missing_text(why: &str) -> String {
+    format!(
+        "not found by this machine ({why}): not copied; run the shard again where the source can be \
+         read, or make a new plan if it was removed"
+    )
 }
 
 /// Failure of an entry that differs from the plan in this way.

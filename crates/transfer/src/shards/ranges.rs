@@ -9,7 +9,7 @@ use shard::{PlannedRange, ShardFigures, ShardRecord, ShardState};
 
 use super::attributes::{difference, of_record};
 use super::check::{EntryLookups, EntryVerdict, LookupResult};
-use super::entries::{FILLABLE, RecordSource, ShardWalk};
+use super::entries::{FILLABLE, RecordSource, ShardWalk, changed_text, missing_text};
 use super::folder::PlanFolder;
 use super::holding::ShardLease;
 use super::records::{RecordPath, RecordReader};
@@ -327,8 +327,8 @@ async fn unsealed(run: &mut PlannedCopy<'_>, files: Vec<WrittenFile>) -> Vec<Wri
     files.into_iter().zip(found).filter_map(lacks).collect()
 }
 
-/// Returns the files whose source is that of the plan, and the number of the others, which are
-/// reported.
+/// Returns the files whose source is that of the plan, and the number of those that have changed.
+/// These and missing ones are reported.
 async fn sound(
     run: &mut PlannedCopy<'_>,
     plan: &PlanFolder,
@@ -341,20 +341,20 @@ async fn sound(
         if run.stopped() {
             break;
         }
-        let what = match EntryVerdict::of_source(&file.record, found) {
+        let why = match EntryVerdict::of_source(&file.record, found) {
             Some(EntryVerdict::Changed(what)) => {
                 removed.push(FileOperation::Remove(temporary(run, plan, &file.below)));
-                what
+                changed += 1;
+                changed_text(&what)
             }
-            Some(EntryVerdict::Missing(what)) => what,
+            Some(EntryVerdict::Missing(why)) => missing_text(&why),
             _ => {
                 sound.push(file);
                 continue;
             }
         };
         let name = run.shown(PlannedCopySide::Source, &path);
-        run.fail(name, super::entries::changed_text(&what));
-        changed += 1;
+        run.fail(name, why);
     }
     OperationCounter::default()
         .carry_out(run, PlannedCopySide::Target, removed)

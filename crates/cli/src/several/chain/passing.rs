@@ -20,6 +20,9 @@ const REQUESTS: u64 = 32;
 /// Time in which a host must log in to pass a file on, or to get it from another host.
 const LOGIN: Duration = Duration::from_secs(120);
 
+/// Failures of one file that are kept: those of a copy that is not repeated are shown.
+const MOST_FAILURES: usize = 16;
+
 /// Result of a copy from another host.
 pub(super) enum ChainCopyOutcome {
     Finished(Box<CopySummary>),
@@ -105,7 +108,8 @@ impl HostChain<'_> {
         // The copy from another host, or from here, reports its own failures.
         let mut failures = Vec::new();
         let mut shown = |event| match event {
-            CopyEvent::Failed { .. } => failures.push(event),
+            CopyEvent::Failed { .. } if failures.len() < MOST_FAILURES => failures.push(event),
+            CopyEvent::Failed { .. } => {}
             event => events(event),
         };
         let ending = host_to_host::conduct(copy, progress, &mut shown, &cancel);
@@ -118,11 +122,13 @@ impl HostChain<'_> {
                 ChainCopyOutcome::Finished(summary)
             }
             HostCopyOutcome::Done(summary) => {
-                let failure = summary.failures.first();
-                let why = failure.map_or_else(
-                    || "the host that should pass the files on to it failed".to_owned(),
-                    |failure| format!("{}: {}", failure.path, failure.reason),
-                );
+                let why = match (&summary.outcome, summary.failures.first()) {
+                    (CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why), _) => {
+                        why.clone()
+                    }
+                    (_, Some(failure)) => format!("{}: {}", failure.path, failure.reason),
+                    (_, None) => "the host that should pass the files on to it failed".to_owned(),
+                };
                 ChainCopyOutcome::Failed(why, MissingLonghaul::default())
             }
             HostCopyOutcome::NotPossible(why, missing) => ChainCopyOutcome::Failed(why, missing),

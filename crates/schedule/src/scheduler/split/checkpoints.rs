@@ -26,7 +26,8 @@ pub(super) const NOT_CONTINUED: &str = "the server does not continue a file that
      begun: it is sent from the start";
 /// Failure of a file whose shared temporary cannot be used.
 pub(super) const NO_SHARED: &str = "the temporary that the shards of this file write is missing or \
-     of another size, or something else is in its place: make a new plan in another folder";
+     of another size, or something else is in its place: make a new plan of the same SRC and DST in \
+     another folder and copy its shards, which sends this file again and no complete one";
 /// Failure of a range whose source differs from that of the other ranges.
 pub(super) const SHARED_CHANGED: &str =
     "the source changed while shards copied it: make a new plan in another folder";

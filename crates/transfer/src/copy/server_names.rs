@@ -1,0 +1,271 @@
+//! Names of a source that a server takes for one, because its file system ignores case or
+//! normalizes Unicode. The server is asked only if two names in one directory are alike, once for
+//! each kind of likeness.
+
+use std::collections::HashMap;
+
+use schedule::{JobKind, RemotePath};
+
+use super::engine::{CopyEngine, CopySide};
+use super::source::{SourceRoot, TargetPath, WalkId};
+use super::tree::DirKey;
+use crate::disk::temp_name;
+use crate::walk::{WalkEntry, join};
+
+/// Kinds of likeness about which a server is asked.
+const KINDS: usize = 3;
+
+/// Names that were found, by directory of the target.
+#[derive(Default)]
+pub(super) struct ServerNames {
+    /// The first of alike names, by their hash, for each directory that is not complete.
+    dirs: HashMap<Vec<u8>, HashMap<u64, Box<[u8]>>>,
+    /// Entry whose name is like an earlier one.
+    held: Option<AlikeEntry>,
+    /// True if the server takes names of a kind of likeness for one.
+    answers: [Option<bool>; KINDS],
+    /// The server could not be asked, and the user was told.
+    told: bool,
+}
+
+/// Entry that waits until it is known if the server takes its name for an earlier one.
+struct AlikeEntry {
+    /// Target path with the earlier name.
+    first: Vec<u8>,
+    target: Vec<u8>,
+    entry: FoundEntry,
+}
+
+/// Entry that a copy has found.
+pub(super) enum FoundEntry {
+    /// Entry of a walk whose root has this target.
+    Walk(WalkId, WalkEntry, Vec<u8>),
+    Root(SourceRoot),
+}
+
+impl FoundEntry {
+    /// Path at the source.
+    fn source(&self) -> &[u8] {
+        match self {
+            Self::Walk(_, found, _) => match found {
+                WalkEntry::Directory { at, .. } | WalkEntry::File(at) | WalkEntry::Symlink(at) => {
+                    &at.path
+                }
+                WalkEntry::Listed(_) | WalkEntry::Problem { .. } => &[],
+            },
+            Self::Root(root) => &root.path,
+        }
+    }
+}
+
+impl ServerNames {
+    /// True while an entry waits for an answer of the server.
+    pub(super) fn is_holding(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Notes the name of an entry. Returns the target path of an earlier entry with a name that is
+    /// like it.
+    fn note(&mut self, target: &[u8]) -> Option<Vec<u8>> {
+        let (dir, name) = split(target);
+        let names = match self.dirs.get_mut(dir) {
+            Some(names) => names,
+            None => self.dirs.entry(dir.to_vec()).or_default(),
+        };
+        let first = names
+            .entry(sync::alike_hash(name))
+            .or_insert_with(|| name.into());
+        let alike = **first != *name && sync::alike_path(first) == sync::alike_path(name);
+        alike.then(|| join(dir, first))
+    }
+}
+
+/// Directory and name of a path.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(0) => (b"/", path.get(1..).unwrap_or_default()),
+        Some(at) => (
+            path.get(..at).unwrap_or_default(),
+            path.get(at + 1..).unwrap_or_default(),
+        ),
+        None => (b"", path),
+    }
+}
+
+/// Kind of the likeness of two names: case, normalization, or something else.
+fn likeness(one: &[u8], other: &[u8]) -> usize {
+    let lower = |name: &[u8]| String::from_utf8_lossy(name).to_lowercase();
+    let form = |name: &[u8]| sync::to_nfc(name).unwrap_or_else(|| name.to_vec());
+    match (lower(one) == lower(other), form(one) == form(other)) {
+        (true, _) => 0,
+        (_, true) => 1,
+        _ => 2,
+    }
+}
+
+impl CopyEngine<'_> {
+    /// Returns an entry if it may begin now. Otherwise [`CopyEngine::decide_alike`] begins it.
+    pub(super) fn hold_if_alike(&mut self, entry: FoundEntry) -> Option<FoundEntry> {
+        if !self.target_is_remote() {
+            return Some(entry);
+        }
+        let target = match &entry {
+            FoundEntry::Walk(id, WalkEntry::Listed(dir), _) => {
+                self.forget_names(DirKey {
+                    walk: *id,
+                    dir: *dir,
+                });
+                None
+            }
+            FoundEntry::Walk(_, WalkEntry::Problem { .. }, _) => None,
+            FoundEntry::Walk(
+                id,
+                WalkEntry::Directory { at, .. } | WalkEntry::File(at) | WalkEntry::Symlink(at),
+                root,
+            ) => self.target_of(*id, at, root),
+            FoundEntry::Root(root) => match &root.onto {
+                TargetPath::Guess(_) => None,
+                onto => Some(onto.target(&root.path)),
+            },
+        };
+        let Some(target) = target else {
+            return Some(entry);
+        };
+        match self.server_names.note(&target) {
+            None => Some(entry),
+            Some(first) => {
+                self.server_names.held = Some(AlikeEntry {
+                    first,
+                    target,
+                    entry,
+                });
+                None
+            }
+        }
+    }
+
+    /// Forgets the names of a directory that is complete, unless another source may be merged into
+    /// it.
+    fn forget_names(&mut self, key: DirKey) {
+        if self.walks.claims().is_none()
+            && let Some(dir) = self.tree.target(key)
+        {
+            self.server_names.dirs.remove(dir);
+        }
+    }
+
+    /// Begins the entry that waits, or refuses it if the server takes its name for an earlier one.
+    pub(super) async fn decide_alike(&mut self) {
+        let Some(held) = self.server_names.held.take() else {
+            return;
+        };
+        let (one, other) = (split(&held.first).1, split(&held.target).1);
+        let kind = likeness(one, other);
+        let known = self.server_names.answers.get(kind).copied().flatten();
+        let answer = match known {
+            Some(are_one) => Some(are_one),
+            None => self.are_one_at_server(&held.first, other).await,
+        };
+        if let Some(place) = self.server_names.answers.get_mut(kind) {
+            *place = answer;
+        }
+        if self.stopped() {
+            return;
+        }
+        let first = self.shown(CopySide::Target, &held.first);
+        if answer.is_none() && !std::mem::replace(&mut self.server_names.told, true) {
+            let name = self.shown(CopySide::Target, &held.target);
+            let message = format!(
+                "cannot find out if the server takes it and {first} for one file: check that both \
+                 were copied"
+            );
+            self.warn(Some(name), message);
+        }
+        if answer == Some(true) {
+            let source = self.shown(CopySide::Source, held.entry.source());
+            let what = format!(
+                "not copied: it would overwrite {first}, because the file system of the target \
+                 ignores case or normalizes names; rename one of them"
+            );
+            self.fail(None, source, what);
+            if let FoundEntry::Walk(walk, WalkEntry::Directory { id: dir, .. }, _) = held.entry {
+                self.walks.skip(walk, dir);
+                self.listed(DirKey { walk, dir });
+            }
+            return;
+        }
+        self.begin_found(held.entry);
+    }
+
+    /// Asks the server, with directories of these names in one of its own. Returns `None` if no
+    /// directory can be made.
+    async fn are_one_at_server(&mut self, first: &[u8], other: &[u8]) -> Option<bool> {
+        let (dir, one) = split(first);
+        let (dir, one) = (dir.to_vec(), one.to_vec());
+        let named = self.named.path().to_vec();
+        let above = split(&named).0.to_vec();
+        for place in [dir, named, above] {
+            let place = match place.is_empty() {
+                true => b".".to_vec(),
+                false => place,
+            };
+            let probe = join(&place, &temp_name(b"names"));
+            if self.make_empty(&probe).await.is_err() {
+                continue;
+            }
+            let known = join(&probe, &one);
+            let made = self.make_empty(&known).await;
+            let look = JobKind::Stat {
+                path: RemotePath(join(&probe, other)),
+                follow: false,
+            };
+            let found = self.ask(CopySide::Target, look).await.is_ok();
+            for path in [known, probe] {
+                let path = RemotePath(path);
+                // They are empty, and of this run alone.
+                let _ = self
+                    .ask(CopySide::Target, JobKind::RemoveDir { path })
+                    .await;
+            }
+            return made.is_ok().then_some(found);
+        }
+        None
+    }
+
+    async fn make_empty(&mut self, path: &[u8]) -> Result<(), String> {
+        let make = JobKind::MakeDir {
+            path: RemotePath(path.to_vec()),
+            mode: 0o700,
+            follow: false,
+        };
+        self.ask(CopySide::Target, make).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alike_names_of_one_directory_are_found_however_many_there_are() {
+        let mut names = ServerNames::default();
+        for n in 0..1000 {
+            assert_eq!(names.note(format!("d/file{n}").as_bytes()), None);
+        }
+        assert_eq!(names.note(b"d/FILE7"), Some(b"d/file7".to_vec()));
+        assert_eq!(names.note(b"d/file7"), None);
+        assert_eq!(names.note(b"D/FILE7"), None);
+        assert_eq!(names.note(b"top"), None);
+        assert_eq!(names.note(b"TOP"), Some(b"top".to_vec()));
+        assert_eq!(names.note(b"/top"), None);
+        assert_eq!(names.note(b"/Top"), Some(b"/top".to_vec()));
+    }
+
+    #[test]
+    fn a_server_is_asked_once_for_each_kind_of_likeness() {
+        let kind = |one: &str, other: &str| likeness(one.as_bytes(), other.as_bytes());
+        assert_eq!(kind("x", "X"), kind("\u{e9}", "\u{c9}"));
+        assert_ne!(kind("x", "X"), kind("\u{e9}", "e\u{301}"));
+        assert_ne!(kind("x", "X"), kind("x", "x."));
+    }
+}
