@@ -426,7 +426,7 @@ impl CopyEngine<'_> {
             return true;
         }
         let files = self.local();
-        let dir = local_path(self.named.path());
+        let dir = local_path(self.ports.named().path());
         let Some(claims) = self.walks.claims() else {
             return true;
         };

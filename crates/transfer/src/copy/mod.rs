@@ -3,6 +3,7 @@
 
 mod alike_names;
 mod answers;
+mod copy_report;
 mod durable;
 mod engine;
 mod environment;
@@ -19,6 +20,7 @@ mod named_target;
 mod names;
 mod owner;
 mod planned;
+mod ports;
 mod relayed;
 mod resolve;
 mod resume;

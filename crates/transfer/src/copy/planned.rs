@@ -13,6 +13,7 @@ use super::engine::{CopyEngine, CopySide};
 use super::environment::{CopyEnvironment, NextEvent, RemoteCommandStep};
 use super::file::SharedFile;
 use super::jobs::QueryAnswer;
+use super::metadata::special_bits;
 use super::names::{RemotePathForm, written};
 use super::root_overlap::RootOverlap;
 use super::sides::RemoteSide;
@@ -263,7 +264,13 @@ impl<'a> PlannedCopy<'a> {
     /// Waits as [`PlannedCopy::wait`] does, or until `until`.
     pub(crate) async fn wait_until(&self, until: Option<Instant>) {
         let conditions = WaitConditions {
-            sessions: self.engine.sides.iter().map(RemoteSide::number).collect(),
+            sessions: self
+                .engine
+                .ports
+                .sides()
+                .iter()
+                .map(RemoteSide::number)
+                .collect(),
             cancel: true,
             until,
             ..WaitConditions::default()
@@ -297,13 +304,13 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that the target does not exist, so that this run makes it.
     pub(crate) fn note_target_missing(&mut self) {
-        self.engine.named.set_missing(true);
+        self.engine.ports.named_mut().set_missing(true);
     }
 
     /// Local path below the target or a directory of [`PlannedCopy::also_use`], in which no symlink
     /// is followed.
     pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalPath {
-        let at = self.engine.named.local_path(path);
+        let at = self.engine.ports.named().local_path(path);
         // A directory below the target is no exception.
         if at.below_part().is_some() {
             return at;
@@ -338,7 +345,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if setuid and setgid bits of the source are kept.
     pub(crate) fn keeps_special_bits(&self) -> bool {
-        self.engine.special_bits().keeps()
+        special_bits(&self.engine.ports).keeps()
     }
 
     /// Returns the setting for the use of delta.
@@ -348,12 +355,12 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if anything has failed so far.
     pub(crate) fn has_failed(&self) -> bool {
-        self.engine.summary.failed > 0
+        self.engine.ports.summary().failed > 0
     }
 
     /// Files that are complete so far, and the bytes of file data that were confirmed.
     pub(crate) fn copied(&self) -> (u64, u64) {
-        let summary = &self.engine.summary;
+        let summary = &self.engine.ports.summary();
         (summary.files, summary.bytes)
     }
 
@@ -381,9 +388,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that a session was lost.
     pub(crate) fn lose(&mut self, why: String) {
-        self.engine
-            .lost
-            .get_or_insert_with(|| ConnectError::unreachable(why));
+        self.engine.ports.lose(ConnectError::unreachable(why));
     }
 
     /// Copies the entries onto the target's root and waits until all are done.
@@ -444,9 +449,9 @@ impl CopyEngine<'_> {
                 continue;
             };
             match self.connect_to(*host, None) {
-                Ok(side) => self.sides.set(end, Some(side)),
+                Ok(side) => self.ports.sides_mut().set(end, Some(side)),
                 Err(why) => {
-                    self.lost = Some(why);
+                    self.ports.end_with(why);
                     return false;
                 }
             }
@@ -488,7 +493,7 @@ impl PlannedCopy<'_> {
             let answer = self.engine.answer(id).await;
             let root = answer.ok().and_then(|answer| answer.attributes());
             if end == PlannedCopySide::Target && root.is_none() {
-                self.engine.named.set_missing(true);
+                self.engine.ports.named_mut().set_missing(true);
             }
             return root;
         }

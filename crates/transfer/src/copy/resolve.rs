@@ -62,10 +62,10 @@ impl SourceGroup {
 impl CopyEngine<'_> {
     /// Notes the command's target.
     pub(super) fn name_target(&mut self, onto: &TargetPath) {
-        self.named.set(onto);
+        self.ports.named_mut().set(onto);
         // With --keep-dirlinks symlinks to directories are wanted.
         if !self.options.keep_dirlinks {
-            self.hold_root(self.named.path().to_vec());
+            self.hold_root(self.ports.named().path().to_vec());
             if let Some(dir) = &self.options.temp_dir {
                 self.hold_root(dir.path().to_vec());
             }
@@ -105,11 +105,11 @@ impl CopyEngine<'_> {
                 let counting = self.environment.count(&paths, recursive);
                 match self.connect_to(*host, Some(counting.coming())) {
                     Ok(side) => {
-                        self.sides.set(CopySide::Target, Some(side));
-                        self.estimates.begin(&self.sides, counting);
+                        self.ports.sides_mut().set(CopySide::Target, Some(side));
+                        self.estimates.begin(self.ports.sides(), counting);
                     }
                     Err(why) => {
-                        self.lost = Some(why);
+                        self.ports.end_with(why);
                         return;
                     }
                 }
@@ -128,7 +128,7 @@ impl CopyEngine<'_> {
         }
         // End the sessions that only expanded patterns.
         for side in groups.into_iter().filter_map(|group| group.side) {
-            self.sides.set(CopySide::Source, Some(side));
+            self.ports.sides_mut().set(CopySide::Source, Some(side));
             self.end(CopySide::Source);
         }
         if !self.stopped() {
@@ -173,9 +173,9 @@ impl CopyEngine<'_> {
                 && (alone || group.has_patterns())
             {
                 match self.connect_to(host, None) {
-                    Ok(side) => self.sides.set(CopySide::Source, Some(side)),
+                    Ok(side) => self.ports.sides_mut().set(CopySide::Source, Some(side)),
                     Err(why) if alone => {
-                        self.lost = Some(why);
+                        self.ports.end_with(why);
                         return false;
                     }
                     Err(why) => {
@@ -194,7 +194,7 @@ impl CopyEngine<'_> {
                 // Names that are left out may be equal.
                 let selected = |path: &Vec<u8>| {
                     if self.leaves_out(path) {
-                        self.summary.excluded += 1;
+                        self.ports.summary_mut().excluded += 1;
                         return false;
                     }
                     let path = path.clone();
@@ -204,7 +204,7 @@ impl CopyEngine<'_> {
                     .found
                     .push(matches.into_iter().filter(selected).collect());
             }
-            group.side = self.sides.take(CopySide::Source);
+            group.side = self.ports.sides_mut().take(CopySide::Source);
             if self.stopped() {
                 return false;
             }
@@ -233,12 +233,14 @@ impl CopyEngine<'_> {
             if group.found.iter().all(Vec::is_empty) {
                 continue;
             }
-            self.sides.set(CopySide::Source, group.side.take());
+            self.ports
+                .sides_mut()
+                .set(CopySide::Source, group.side.take());
             if let Some(host) = group.host.filter(|_| !self.source_is_remote()) {
                 match self.connect_to(host, None) {
-                    Ok(side) => self.sides.set(CopySide::Source, Some(side)),
+                    Ok(side) => self.ports.sides_mut().set(CopySide::Source, Some(side)),
                     Err(why) if alone => {
-                        self.lost = Some(why);
+                        self.ports.end_with(why);
                         return;
                     }
                     Err(why) => {
@@ -395,7 +397,7 @@ impl CopyEngine<'_> {
             return None;
         }
         let is_missing = there.is_err() && !self.local().exists(&local_path(&bytes));
-        self.named.set_missing(is_missing && !many);
+        self.ports.named_mut().set_missing(is_missing && !many);
         Some(ResolvedTarget {
             is_file: there.is_ok() && !is_dir,
             onto: if is_dir {
@@ -442,7 +444,8 @@ impl CopyEngine<'_> {
         if self.stopped() {
             return None;
         }
-        self.named
+        self.ports
+            .named_mut()
             .set_missing(!many && is == ReportedTargetKind::Missing);
         let onto = match is {
             ReportedTargetKind::Directory => TargetPath::Into(path),
@@ -621,7 +624,7 @@ impl CopyEngine<'_> {
                 self.fail(None, shown, schedule::left_out(&name));
             }
             // Each name is kept with its directory in front.
-            if !self.jobs.may_match(asked.bytes_below(&dir)) {
+            if !self.ports.jobs_mut().may_match(asked.bytes_below(&dir)) {
                 let name = self.shown(CopySide::Source, &path);
                 let what = format!(
                     "the patterns match too many names (over {} MiB): copy the directory with -r",

@@ -376,7 +376,7 @@ impl CopyEngine<'_> {
             left.confine(target.as_os_str().as_bytes());
             let files: Vec<_> = left
                 .unfinished()
-                .map(|(_, entry)| (self.named.local_path(&entry.target), entry.tag))
+                .map(|(_, entry)| (self.ports.named().local_path(&entry.target), entry.tag))
                 .collect();
             self.local().sweep_temporaries(&files);
         }
@@ -404,7 +404,7 @@ impl CopyEngine<'_> {
         if whole || (small && !self.stopped()) || self.is_worthless(&*log) {
             log.remove();
         } else if !small {
-            self.summary.journal = Some(EscapedName::from(log.path()));
+            self.ports.summary_mut().journal = Some(EscapedName::from(log.path()));
         }
     }
 }

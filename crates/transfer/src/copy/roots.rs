@@ -115,8 +115,10 @@ impl CopyEngine<'_> {
         if self.walks.is_same(&root.path) {
             return self.fail_same(&root, "the same file or directory");
         }
-        if self.keeps_foreign_links() {
-            self.links.source_goes_to(root.onto.target(&root.path));
+        if self.ports.keeps_foreign_links() {
+            self.ports
+                .named_mut()
+                .source_goes_to(root.onto.target(&root.path));
         }
         let looks = self.options.recursive || self.options.archive || self.target_is_remote();
         if !looks {
@@ -203,7 +205,7 @@ impl CopyEngine<'_> {
                 let trees = self.source_lists_trees();
                 self.walks.begin_walk(id, walk, target, trees);
                 self.estimates
-                    .foresee(&self.sides, self.walks.grown_estimate());
+                    .foresee(self.ports.sides(), self.walks.grown_estimate());
             }
             EntryKind::Directory => {}
             EntryKind::File if real.is_some() && real == self.walks.avoid_for(&root.path) => {

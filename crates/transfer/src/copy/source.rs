@@ -520,7 +520,7 @@ impl CopyEngine<'_> {
             }
         }
         if holds != self.walks.holds
-            && let Some(side) = self.sides.get(CopySide::Source)
+            && let Some(side) = self.ports.sides().get(CopySide::Source)
         {
             self.walks.holds = holds;
             side.session().hold_lists(holds);
@@ -539,14 +539,15 @@ impl CopyEngine<'_> {
             &found
         {
             let paths = at.path.len() + root.len();
-            self.jobs.note_paths(paths);
+            self.ports.jobs_mut().note_paths(paths);
         }
         match found {
             WalkEntry::Directory { id: dir, at } => {
                 let key = DirKey { walk: id, dir };
                 let parent = at.parent.map(|parent| Self::key(id, parent));
                 let target = self.target_of(id, &at, root);
-                self.note_times(&at.path, &at.attributes);
+                self.metadata
+                    .note_times(&self.ports, &at.path, &at.attributes);
                 let begun = match target {
                     Some(target) => {
                         self.may_claim(id, &at.path, &target, true)

@@ -5,6 +5,7 @@ use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::file::FileId;
 use super::local::SYMLINK;
+use super::metadata::special_bits;
 use super::source::WalkId;
 use crate::report::CopyEvent;
 use crate::walk::{EntryInfo, WalkDirectoryId};
@@ -261,7 +262,7 @@ impl CopyEngine<'_> {
         dir.state = DirState::Making;
         // Default mode of a new directory before the umask, if the server reported none.
         let mode = dir.attributes.mode.unwrap_or(0o777);
-        if self.sides.is_remote(CopySide::Target) {
+        if self.ports.sides().is_remote(CopySide::Target) {
             let path = RemotePath(dir.target.clone());
             // The owner must be able to fill it.
             let mode = (mode & 0o1777) | 0o300;
@@ -272,11 +273,11 @@ impl CopyEngine<'_> {
         }
         // A symlink made by this run was chosen by the source (CVE-2019-6111).
         let target = dir.target.clone();
-        let path = self.named.local_path(&target);
+        let path = self.ports.named().local_path(&target);
         let follow = match path.is_named() {
             // A symlink that was there is what the user named.
-            true => !self.named.was_missing(&target),
-            false => self.options.keep_dirlinks && !self.links.has_made(&target),
+            true => !self.ports.named().was_missing(&target),
+            false => self.options.keep_dirlinks && !self.ports.named().has_made_link(&target),
         };
         let made = self.local().make_directory(&path, mode, follow);
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
@@ -296,10 +297,10 @@ impl CopyEngine<'_> {
     /// remote source may have chosen, never is.
     fn follows(&self, key: DirKey) -> bool {
         self.tree.dirs.get(&key).is_some_and(|dir| {
-            let named = dir.parent.is_none() && self.named.is(&dir.target);
-            let dirlinks =
-                self.options.keep_dirlinks && (dir.parent.is_none() || !self.keeps_foreign_links());
-            (named || dirlinks) && !self.links.has_made(&dir.target)
+            let named = dir.parent.is_none() && self.ports.named().is(&dir.target);
+            let dirlinks = self.options.keep_dirlinks
+                && (dir.parent.is_none() || !self.ports.keeps_foreign_links());
+            (named || dirlinks) && !self.ports.named().has_made_link(&dir.target)
         })
     }
 
@@ -310,7 +311,7 @@ impl CopyEngine<'_> {
         if !self.server_works_in_order() {
             return false;
         }
-        self.follows(key) || !self.keeps_foreign_links() && self.is_below_fresh(key)
+        self.follows(key) || !self.ports.keeps_foreign_links() && self.is_below_fresh(key)
     }
 
     /// True if this run has made a directory above, or makes the root, so that only this run has
@@ -318,7 +319,7 @@ impl CopyEngine<'_> {
     fn is_below_fresh(&self, key: DirKey) -> bool {
         let mut at = self.tree.dirs.get(&key).and_then(|dir| dir.parent);
         while let Some(dir) = at.and_then(|key| self.tree.dirs.get(&key)) {
-            let missing = dir.parent.is_none() && self.named.was_missing(&dir.target);
+            let missing = dir.parent.is_none() && self.ports.named().was_missing(&dir.target);
             match dir.state {
                 DirState::Ready => return !dir.existed,
                 _ if missing => return true,
@@ -402,7 +403,7 @@ impl CopyEngine<'_> {
         let Some(mode) = dir.attributes.mode.filter(|mode| mode & 0o300 == 0o300) else {
             return;
         };
-        if preserve || dir.existed || !self.sides.is_remote(CopySide::Target) {
+        if preserve || dir.existed || !self.ports.sides().is_remote(CopySide::Target) {
             return;
         }
         dir.has_mode = true;
@@ -491,32 +492,36 @@ impl CopyEngine<'_> {
 
     fn finish_dir(&mut self, key: DirKey) {
         let preserve = self.options.preserve || self.options.archive;
-        let owns = self.options.archive && !self.owners.are_refused();
+        let owns = self.options.archive && self.metadata.sets_owners();
         let Some(dir) = self.tree.dirs.get(&key) else {
             return;
         };
         let (target, mode) = (dir.target.clone(), dir.attributes.mode);
         let shown = self.shown(CopySide::Target, &target);
-        let rules = self.special_bits();
-        let mode = mode.map(|mode| self.withheld.kept_directory_mode(rules, mode, || shown));
+        let rules = special_bits(&self.ports);
+        let mode = mode.map(|mode| {
+            self.metadata
+                .withheld()
+                .kept_directory_mode(rules, mode, || shown)
+        });
         let Some(dir) = self.tree.dirs.get_mut(&key) else {
             return;
         };
         let owner = dir.attributes.owner.filter(|_| owns);
         let xattrs = dir.xattrs.take();
-        if !self.sides.is_remote(CopySide::Target) {
+        if !self.ports.sides().is_remote(CopySide::Target) {
             let beyond = ExtraMetadata { owner, xattrs };
             let created = !dir.existed;
             let attributes = Attributes {
                 mode,
                 ..dir.attributes
             };
-            let path = self.named.local_path(&target);
+            let path = self.ports.named().local_path(&target);
             let (options, local) = (self.options, self.local());
             let done = local.finish_directory(&path, &attributes, created, options, &beyond);
             let result = done.map(|not_kept| {
                 for (parts, why) in not_kept {
-                    self.on_not_kept(parts, &why);
+                    self.metadata.note_lost(parts, &why);
                 }
             });
             self.on_finished(key, result);
@@ -560,7 +565,7 @@ impl CopyEngine<'_> {
         let target = self.shown(CopySide::Target, &dir.target);
         match result {
             Ok(()) => {
-                self.summary.directories += 1;
+                self.ports.summary_mut().directories += 1;
                 if !dir.existed {
                     self.name_made(&dir.target, true);
                 }

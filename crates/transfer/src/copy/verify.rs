@@ -140,7 +140,7 @@ impl CopyEngine<'_> {
     /// Opens the manifest. Returns false, after reporting it, on failure.
     pub(super) fn begin_manifest(&mut self) -> bool {
         if self.verify.wanted {
-            self.summary.verified = Some(VerifyResult::default());
+            self.ports.summary_mut().verified = Some(VerifyResult::default());
         }
         let Some(path) = &self.options.manifest else {
             return true;
@@ -168,7 +168,7 @@ impl CopyEngine<'_> {
     /// End at which files are read again: the target, or the source if the target is local.
     pub(super) fn far_end(&self) -> Option<CopySide> {
         let mut ends = [CopySide::Target, CopySide::Source].into_iter();
-        ends.find(|end| self.sides.is_remote(*end))
+        ends.find(|end| self.ports.sides().is_remote(*end))
     }
 
     /// Takes the checksums of a finished job of `file`.
@@ -198,7 +198,7 @@ impl CopyEngine<'_> {
         let mut seen = sums.as_ref().map(|sums| sums.finish()).unwrap_or_default();
         // An earlier run may have sent other parts of the file, or all of it.
         seen.grow_to(task.confirmed());
-        let is_remote = |end| self.sides.is_remote(end);
+        let is_remote = |end| self.ports.sides().is_remote(end);
         let here = match (is_remote(CopySide::Source), is_remote(CopySide::Target)) {
             (false, _) => Some(local_path(task.source())),
             (true, false) => Some(local_path(task.target())),
@@ -243,7 +243,7 @@ impl CopyEngine<'_> {
         let checking = FileCheck::new(path, seen, attempt, told, whole);
         self.verify.files.insert(id, checking);
         let far = self.far_end();
-        if let Some(verified) = &mut self.summary.verified {
+        if let Some(verified) = &mut self.ports.summary_mut().verified {
             verified.download |= far == Some(CopySide::Source);
         }
         match far {
@@ -264,7 +264,7 @@ impl CopyEngine<'_> {
             self.fail(None, EscapedName::from(path.as_path()), what);
         }
         let repaired = self.files.get(&id).is_some_and(|task| task.was_repaired());
-        if let Some(verified) = &mut self.summary.verified {
+        if let Some(verified) = &mut self.ports.summary_mut().verified {
             verified.files += 1;
             verified.repaired += u64::from(repaired);
         }
@@ -275,7 +275,7 @@ impl CopyEngine<'_> {
     fn is_right(&mut self, id: FileId) {
         if let Some(checking) = self.verify.files.remove(&id) {
             if checking.was_read_back()
-                && let Some(verified) = &mut self.summary.verified
+                && let Some(verified) = &mut self.ports.summary_mut().verified
             {
                 verified.read_back += 1;
             }
@@ -440,7 +440,7 @@ impl CopyEngine<'_> {
     }
 
     fn note_reason(&mut self, why: &str) {
-        if let Some(verified) = &mut self.summary.verified {
+        if let Some(verified) = &mut self.ports.summary_mut().verified {
             verified.reason.get_or_insert_with(|| why.to_owned());
         }
     }

@@ -60,7 +60,7 @@ impl CopyEngine<'_> {
                     tag: entry.tag,
                     ..ResumeData::default()
                 };
-                let first = first.temporary(&self.named.temporary_place(&target), 0);
+                let first = first.temporary(&self.ports.named().temporary_place(&target), 0);
                 let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
                 // Data between two hosts arrives in order, from the start.
                 let one_end = !self.source_is_remote() || !self.target_is_remote();

@@ -143,10 +143,9 @@ impl CopyEngine<'_> {
             "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
             name.unwrap_or_default()
         );
-        self.lost
-            .get_or_insert_with(|| ConnectError::unreachable(why));
+        self.ports.lose(ConnectError::unreachable(why));
         self.drop_what_waits();
-        for side in self.sides.iter() {
+        for side in self.ports.sides().iter() {
             side.session().leave("the machine was rebooted");
         }
     }

@@ -25,7 +25,7 @@ impl CopyEngine<'_> {
             .keeper
             .state
             .unfinished()
-            .map(|(_, entry)| (self.named.local_path(&entry.target), entry.tag))
+            .map(|(_, entry)| (self.ports.named().local_path(&entry.target), entry.tag))
             .collect();
         self.local().sweep_temporaries(&files);
         log.remove();

@@ -63,8 +63,9 @@ impl CopyEngine<'_> {
             ..ResumeData::default()
         };
         let temp = entry.temp.clone();
-        let temp =
-            temp.unwrap_or_else(|| keep.temporary(&self.named.temporary_place(&entry.target), 0));
+        let temp = temp.unwrap_or_else(|| {
+            keep.temporary(&self.ports.named().temporary_place(&entry.target), 0)
+        });
         self.look(id, CompletedFileSearch::Temporary, temp)
     }
 
@@ -86,7 +87,7 @@ impl CopyEngine<'_> {
         }
         let target = self.files.get(&id).map(|task| task.target().to_vec());
         let found = match looking {
-            CompletedFileSearch::Name => self.local().look(&self.named.local_path(&path)),
+            CompletedFileSearch::Name => self.local().look(&self.ports.named().local_path(&path)),
             _ => target.and_then(|target| self.look_for_temporary(&target, &path)),
         };
         let found = found.filter(LocalStat::is_file);
@@ -100,8 +101,8 @@ impl CopyEngine<'_> {
     /// Status of the temporary `temp` of a file with the local target `target`; `None` if they are
     /// in different directories.
     fn look_for_temporary(&self, target: &[u8], temp: &[u8]) -> Option<LocalStat> {
-        let same = directory_of(&self.named.temporary_place(target)) == directory_of(temp);
-        let target = self.named.local_path(target);
+        let same = directory_of(&self.ports.named().temporary_place(target)) == directory_of(temp);
+        let target = self.ports.named().local_path(target);
         let look = || self.local().look_beside(&target, basename(temp));
         same.then(look).flatten()
     }
@@ -176,10 +177,10 @@ impl CopyEngine<'_> {
     /// Removes leftovers of a file from an earlier run.
     pub(super) fn clear(&mut self, entry: &JournalEntry) {
         if !self.target_is_remote() {
-            let path = self.named.local_path(&entry.target);
+            let path = self.ports.named().local_path(&entry.target);
             return self.local().remove_temporaries(&path, entry.tag);
         }
-        let place = self.named.temporary_place(&entry.target);
+        let place = self.ports.named().temporary_place(&entry.target);
         let names = ResumeData::names(&place, entry.tag);
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
         for name in &names {
@@ -216,7 +217,7 @@ impl CopyEngine<'_> {
             true => {
                 let files = left.iter();
                 let files: Vec<_> = files
-                    .map(|entry| (self.named.local_path(&entry.target), entry.tag))
+                    .map(|entry| (self.ports.named().local_path(&entry.target), entry.tag))
                     .collect();
                 self.local().sweep_temporaries(&files);
             }

@@ -20,7 +20,7 @@ const SECOND: u64 = 1_000_000_000;
 impl CopyEngine<'_> {
     pub(in crate::copy) fn on_temporary(&mut self, job: JobId, path: Vec<u8>) {
         if let Some(task) = self.file_of(job)
-            && let target = self.named.temporary_place(task.target())
+            && let target = self.ports.named().temporary_place(task.target())
             && let Some(id) = task.resume().renamed(&target, &path)
         {
             self.keeper.write(JournalRecord::Temp { id, path });
@@ -39,7 +39,7 @@ impl CopyEngine<'_> {
     }
 
     pub(super) fn file_of(&self, job: JobId) -> Option<&FileTask> {
-        match self.jobs.get(&job) {
+        match self.ports.jobs().get(&job) {
             Some((_, JobPurpose::File(id, _))) => self.files.get(id),
             _ => None,
         }
@@ -87,7 +87,7 @@ impl CopyEngine<'_> {
         let due = |at| now.saturating_duration_since(at) >= CLOCK;
         let due = self.keeper.clock_at.is_none_or(due);
         // After the last file nothing needs resuming, and the run would wait for the answer.
-        let more = self.has_more() || !self.files.is_empty() || !self.jobs.is_empty();
+        let more = self.has_more() || !self.files.is_empty() || !self.ports.jobs().is_empty();
         if more && self.target_is_remote() && self.keeper.goes_on() && (due || size >= LARGE) {
             self.keeper.clock_at = Some(now);
             let path = RemotePath(task.target().to_vec());
@@ -114,7 +114,7 @@ impl CopyEngine<'_> {
     /// Seals the journal of a run that ends with failed files, so that the next run tells apart its
     /// files from those that were changed since. Reads the server's clock from the last file.
     pub(in crate::copy) async fn seal_journal(&mut self) {
-        if self.stopped() || self.summary.failed == 0 || !self.keeper.goes_on() {
+        if self.stopped() || self.ports.summary_mut().failed == 0 || !self.keeper.goes_on() {
             return;
         }
         let Some(path) = self.keeper.last_untimed.take() else {
@@ -141,8 +141,8 @@ impl CopyEngine<'_> {
             let JournalRecord::Begun { target, tag, .. } = record else {
                 continue;
             };
-            for name in ResumeData::names(&self.named.temporary_place(&target), tag) {
-                let path = self.named.local_path(&target);
+            for name in ResumeData::names(&self.ports.named().temporary_place(&target), tag) {
+                let path = self.ports.named().local_path(&target);
                 self.local().remove_beside(&path, basename(&name));
             }
         }

@@ -132,7 +132,7 @@ impl Verification {
 
 impl CopyEngine<'_> {
     fn moving_file(&self, job: JobId) -> Option<FileId> {
-        match self.jobs.get(&job)? {
+        match self.ports.jobs().get(&job)? {
             (end, JobPurpose::File(id, _)) if Some(*end) == self.far_end() => Some(*id),
             _ => None,
         }

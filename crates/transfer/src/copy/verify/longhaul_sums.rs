@@ -80,7 +80,7 @@ impl CopyEngine<'_> {
 
     /// Handles a checksum from the remote longhaul.
     pub(in crate::copy) fn on_our_sum(&mut self, job: JobId, sum: &[u8]) {
-        let Some((_, JobPurpose::Sum(ask))) = self.jobs.get(&job) else {
+        let Some((_, JobPurpose::Sum(ask))) = self.ports.jobs().get(&job) else {
             return;
         };
         let ask = *ask;

@@ -324,7 +324,7 @@ impl CopyEngine<'_> {
 
     fn ask_workers(&mut self, processors: u32) {
         let now = self.environment.now();
-        if self.jobs.is_empty() && self.verify.far.small.len() <= FEW {
+        if self.ports.jobs().is_empty() && self.verify.far.small.len() <= FEW {
             self.verify.far.small_bytes = 0;
             for id in std::mem::take(&mut self.verify.far.small) {
                 self.ask_singly(id);
@@ -387,7 +387,7 @@ impl CopyEngine<'_> {
     fn start_list(&mut self, program: SumProgram) {
         let far = &mut self.verify.far;
         let enough = far.small.len() >= LIST || far.small_bytes >= LIST_BYTES;
-        let last = self.jobs.is_empty() && !far.small.is_empty();
+        let last = self.ports.jobs().is_empty() && !far.small.is_empty();
         if far.list.is_some() || !(enough || last) {
             return;
         }
@@ -512,7 +512,7 @@ impl CopyEngine<'_> {
         if let Some(ledger) = &self.verify.ledger {
             ledger.choose(Some(program.algorithm));
         }
-        if let Some(verified) = &mut self.summary.verified {
+        if let Some(verified) = &mut self.ports.summary_mut().verified {
             verified.program = Some(program.name.to_owned());
             verified.algorithm = Some(program.algorithm);
         }
