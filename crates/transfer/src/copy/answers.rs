@@ -11,8 +11,10 @@ use super::owner::{EntryAwaitingOwner, NextOwned};
 use super::symlink::SymlinkStep;
 use super::target_kind::ReportedTargetKind;
 use super::tree::{DirKey, PendingItem};
+use super::verify::VerifyOutcome;
 use super::xattrs::XattrAnswer;
 use crate::report::EscapedName;
+use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::walk::ListAnswer;
 
 impl CopyEngine<'_> {
@@ -32,7 +34,10 @@ impl CopyEngine<'_> {
                     task.reuses(n);
                 }
             }
-            LaneEvent::Sum(id, sum) => self.on_our_sum(id, &sum),
+            LaneEvent::Sum(id, sum) => {
+                self.verify.on_our_sum(&mut self.ports, id, &sum);
+                self.after_verify();
+            }
             LaneEvent::State(id, state) => {
                 if let Some((task, role)) = self.task_of(id)
                     && role != JobRole::RelayGet
@@ -61,10 +66,14 @@ impl CopyEngine<'_> {
             // Events about ranges of a file, which the scheduler combines into the events below.
             LaneEvent::Ended(..) | LaneEvent::Written(..) | LaneEvent::Abandoned(_) => {}
             LaneEvent::Temp(id, temp) => {
-                self.note_temporary(id, &temp.temp.0);
+                self.verify.note_temporary(&self.ports, id, &temp.temp.0);
                 self.on_temporary(id, temp.temp.0);
             }
-            LaneEvent::Safe(id, from, to) => self.verify_early(id, from, to),
+            LaneEvent::Safe(id, from, to) => {
+                let (ports, files) = (&mut self.ports, &self.files);
+                self.verify.verify_early(ports, files, id, (from, to));
+                self.after_verify();
+            }
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
             LaneEvent::NotKept(_, parts, why) => self.metadata.note_lost(parts, &why),
             LaneEvent::Refused(_, found, why) => {
@@ -221,11 +230,22 @@ impl CopyEngine<'_> {
                 }
             }
             JobPurpose::File(file, role) => {
-                self.take_sums(id, file);
+                if let Some(sums) = self.verify.take_sums(id)
+                    && let Some(task) = self.files.get_mut(&file)
+                {
+                    task.set_sums(Some(sums));
+                }
                 self.on_file(file, role, result);
             }
-            JobPurpose::Check(file) => self.on_read_back(file, result),
-            JobPurpose::Sum(ask) => self.on_our_sum_over(ask, result.is_ok()),
+            JobPurpose::Check(file) => {
+                self.verify.on_read_back(&mut self.ports, file, result);
+                self.after_verify();
+            }
+            JobPurpose::Sum(ask) => {
+                let made = result.is_ok();
+                self.verify.on_our_sum_over(&mut self.ports, ask, made);
+                self.after_verify();
+            }
             JobPurpose::Guess(file) => {
                 if let Err(what) = said {
                     self.on_guessed(file, ReportedTargetKind::Missing, Some(what));
@@ -271,6 +291,29 @@ impl CopyEngine<'_> {
             _ => None,
         };
         self.warn(path, message);
+    }
+
+    /// Carries out the consequences of comparisons.
+    pub(super) fn after_verify(&mut self) {
+        while let Some(outcome) = self.verify.next_outcome() {
+            match outcome {
+                VerifyOutcome::Verified(id) => self.file_kept(id),
+                VerifyOutcome::Failed(id, end, what) => self.file_failed(id, end, what),
+                VerifyOutcome::CopyAgain(id) => {
+                    if let Some(task) = self.files.get_mut(&id) {
+                        self.progress.take_back(task.repeat());
+                        self.forget_earlier(id);
+                        self.start_file(id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles an event of a command at the far end.
+    pub(super) fn on_exec(&mut self, id: RemoteCommandId, event: RemoteCommandEvent) {
+        self.verify.on_exec(&mut self.ports, id, event);
+        self.after_verify();
     }
 
     /// Notes that a directory, symlink or hard link got this name and is complete.

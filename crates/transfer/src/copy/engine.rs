@@ -157,7 +157,8 @@ impl<'a> CopyEngine<'a> {
             while !self.stopped() && self.has_room() && self.feed() {}
             self.ask_for_walks();
             self.start_written();
-            self.go_on_verifying();
+            self.verify.go_on(&mut self.ports, &self.files);
+            self.after_verify();
             let over = self.is_quiet() && (self.stopped() || !self.has_more());
             if over && !self.unsynced.sync(&mut self.ports) {
                 return;
@@ -184,7 +185,7 @@ impl<'a> CopyEngine<'a> {
     pub(super) fn finish(mut self, start: Instant) -> CopySummary {
         self.end(CopySide::Source);
         self.end(CopySide::Target);
-        self.end_manifest();
+        self.verify.end_manifest(&mut self.ports);
         self.metadata.tell_losses(&mut self.ports);
         let whole = self.ports.summary().failed == 0 && !self.stopped();
         self.close_journal(whole);
@@ -479,7 +480,8 @@ impl<'a> CopyEngine<'a> {
         self.owners.drop_waiting();
         self.hard_links.forget();
         self.keeper.drop_waiting();
-        self.stop_verifying();
+        self.verify.stop(&self.ports);
+        self.after_verify();
     }
 
     /// True if no work is in progress.

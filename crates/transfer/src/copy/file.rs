@@ -621,7 +621,12 @@ impl CopyEngine<'_> {
         let shared = self.files.get(&id).is_some_and(|t| t.shared.is_some());
         // A range cannot be read under the final name yet.
         match self.verify.is_wanted() && !shared {
-            true => self.verify_file(id),
+            true => {
+                if let Some(task) = self.files.get_mut(&id) {
+                    self.verify.verify_file(&mut self.ports, id, task);
+                }
+                self.after_verify();
+            }
             false => self.file_kept(id),
         }
     }

@@ -396,7 +396,7 @@ impl<'a> PlannedCopy<'a> {
         let engine = &mut self.engine;
         engine.ask_for_boot().await;
         engine.tell_resumed();
-        if !engine.begin_manifest() {
+        if !engine.verify.begin_manifest(&mut engine.ports) {
             return;
         }
         engine.settle_far().await;

@@ -102,6 +102,18 @@ impl<'a> CopyPorts<'a> {
         self.sides.is_remote(CopySide::Target)
     }
 
+    /// End at which files are read again: the target, or the source if the target is local.
+    pub(super) fn far_end(&self) -> Option<CopySide> {
+        let mut ends = [CopySide::Target, CopySide::Source].into_iter();
+        ends.find(|end| self.sides.is_remote(*end))
+    }
+
+    /// Session with the end at which files are read again.
+    pub(super) fn far_session(&self) -> Option<&dyn RemoteSession> {
+        let end = self.far_end()?;
+        self.side(end).map(RemoteSide::session)
+    }
+
     /// True if symlinks are kept and a remote source chooses them.
     pub(super) fn keeps_foreign_links(&self) -> bool {
         self.options.archive && self.source_is_remote()

@@ -119,7 +119,7 @@ impl CopyEngine<'_> {
         };
         self.ask_for_boot().await;
         self.tell_resumed();
-        if !self.begin_manifest() {
+        if !self.verify.begin_manifest(&mut self.ports) {
             return;
         }
         if self.expand_all(&mut groups, &request.target).await {
