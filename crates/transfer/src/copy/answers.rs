@@ -1,5 +1,7 @@
 //! Passes the results of jobs to the parts of the copy that asked for them.
 
+use std::path::Path;
+
 use schedule::{Attributes, JobFailure, JobId, LaneEvent};
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
@@ -8,11 +10,13 @@ use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::file::{FileId, FileTask, JobRole};
 use super::hard_links::{HardLinks, LinkPlacement, MadeLink};
 use super::owner::{EntryAwaitingOwner, NextOwned};
+use super::resume::{FileStartDecision, note_seen};
 use super::symlink::SymlinkStep;
 use super::target_kind::ReportedTargetKind;
 use super::tree::{DirKey, PendingItem};
 use super::verify::VerifyOutcome;
 use super::xattrs::XattrAnswer;
+use crate::connect::ConnectError;
 use crate::report::EscapedName;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::walk::ListAnswer;
@@ -67,14 +71,24 @@ impl CopyEngine<'_> {
             LaneEvent::Ended(..) | LaneEvent::Written(..) | LaneEvent::Abandoned(_) => {}
             LaneEvent::Temp(id, temp) => {
                 self.verify.note_temporary(&self.ports, id, &temp.temp.0);
-                self.on_temporary(id, temp.temp.0);
+                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+                    && let Some(task) = self.files.get(file)
+                {
+                    self.keeper.on_temporary(&self.ports, task, temp.temp.0);
+                }
             }
             LaneEvent::Safe(id, from, to) => {
                 let (ports, files) = (&mut self.ports, &self.files);
                 self.verify.verify_early(ports, files, id, (from, to));
                 self.after_verify();
             }
-            LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
+            LaneEvent::Kept(id, kept) => {
+                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+                    && let Some(task) = self.files.get(file)
+                {
+                    self.keeper.on_kept(task, kept);
+                }
+            }
             LaneEvent::NotKept(_, parts, why) => self.metadata.note_lost(parts, &why),
             LaneEvent::Refused(_, found, why) => {
                 self.metadata.on_refused(&mut self.ports, found, &why);
@@ -160,12 +174,13 @@ impl CopyEngine<'_> {
                     task.opened_as(attributes);
                 }
             }
-            Some((_, JobPurpose::Clock)) => self.on_clock(attributes),
-            Some((_, JobPurpose::Seal)) => self.on_seal(attributes),
+            Some((_, JobPurpose::Clock)) => self.keeper.on_clock(&self.ports, &attributes),
+            Some((_, JobPurpose::Seal)) => self.keeper.on_seal(&attributes),
             Some((_, JobPurpose::Taken(file))) => {
-                let file = *file;
                 let is_file = attributes.kind() == schedule::EntryKind::File;
-                self.on_taken_seen(file, is_file.then_some(attributes));
+                if let Some(task) = self.files.get_mut(file) {
+                    note_seen(task, is_file.then_some(attributes));
+                }
             }
             Some((_, JobPurpose::Size(file))) => {
                 let file = *file;
@@ -273,8 +288,13 @@ impl CopyEngine<'_> {
             // If the question failed, owners keep their numeric IDs.
             JobPurpose::OwnerNames => self.owners.on_names_over(&mut self.ports),
             JobPurpose::OwnerIds => self.owners.on_ids_over(),
-            JobPurpose::Taken(file) => self.on_taken_over(file),
-            JobPurpose::Boot(file) => self.on_boot(&file),
+            JobPurpose::Taken(file) => {
+                if let Some(task) = self.files.get_mut(&file) {
+                    let decided = self.keeper.on_taken_over(&mut self.ports, file, task);
+                    self.after_decision(file, decided);
+                }
+            }
+            JobPurpose::Boot(file) => self.keeper.on_boot(&self.ports, &file),
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
             JobPurpose::SymlinkTimes
             | JobPurpose::Clock
@@ -293,6 +313,43 @@ impl CopyEngine<'_> {
         self.warn(path, message);
     }
 
+    /// Starts or ends a file as the journal has decided.
+    pub(super) fn after_decision(&mut self, id: FileId, decided: FileStartDecision) {
+        match decided {
+            FileStartDecision::Now => self.start_kept(id),
+            FileStartDecision::Later => {}
+            FileStartDecision::Again => self.start_file(id),
+            FileStartDecision::Stored => self.file_done(id),
+        }
+    }
+
+    /// Starts the files whose records are durable.
+    pub(super) fn start_written(&mut self) {
+        while let Some(id) = self.keeper.next_written() {
+            self.start_kept(id);
+        }
+    }
+
+    /// Handles the boot ID of the target after a reconnect. Ends the run if the machine was
+    /// restarted.
+    fn on_boot_again(&mut self, file: &Path) {
+        if self.keeper.is_boot_unchanged(&self.ports, file) {
+            return;
+        }
+        let name = self
+            .side(CopySide::Target)
+            .map(|side| side.name().to_owned());
+        let why = format!(
+            "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
+            name.unwrap_or_default()
+        );
+        self.ports.lose(ConnectError::unreachable(why));
+        self.drop_what_waits();
+        for side in self.ports.sides().iter() {
+            side.session().leave("the machine was rebooted");
+        }
+    }
+
     /// Carries out the consequences of comparisons.
     pub(super) fn after_verify(&mut self) {
         while let Some(outcome) = self.verify.next_outcome() {
@@ -302,7 +359,7 @@ impl CopyEngine<'_> {
                 VerifyOutcome::CopyAgain(id) => {
                     if let Some(task) = self.files.get_mut(&id) {
                         self.progress.take_back(task.repeat());
-                        self.forget_earlier(id);
+                        self.keeper.forget_earlier(task.target());
                         self.start_file(id);
                     }
                 }

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -17,12 +18,12 @@ use super::owner::OwnerMap;
 use super::ports::CopyPorts;
 use super::resume::ResumeJournal;
 use super::sides::RemoteSide;
-use super::source::{ActiveWalks, WalkId};
+use super::source::{ActiveWalks, TargetPath, WalkId};
 use super::transfer_estimate::EstimateAnnouncer;
 use super::tree::{DirKey, PendingItem, TargetTree};
 use super::verify::Verification;
 use super::wait_conditions::{WaitConditions, wait_for};
-use super::{CopyOptions, CopyRequest, DeltaUse};
+use super::{CopyLocation, CopyOptions, CopyRequest, DeltaUse};
 use crate::connect::ConnectError;
 use crate::report::{
     CopyEvent, CopyOutcome, CopySummary, Decision, DecisionOrigin, DecisionSubject, EscapedName,
@@ -188,7 +189,7 @@ impl<'a> CopyEngine<'a> {
         self.verify.end_manifest(&mut self.ports);
         self.metadata.tell_losses(&mut self.ports);
         let whole = self.ports.summary().failed == 0 && !self.stopped();
-        self.close_journal(whole);
+        self.keeper.close(&mut self.ports, whole);
         let (moved, excluded) = (self.files.moved(), self.walks.excluded());
         let elapsed = self.environment.now().saturating_duration_since(start);
         let summary = self.ports.summary_mut();
@@ -282,6 +283,46 @@ impl<'a> CopyEngine<'a> {
             self.settle_end(end).await;
         }
         self.metadata.learn(&mut self.ports);
+    }
+
+    /// Reads the receiver's boot ID once the target's session is open, to learn if data that was
+    /// only in its memory may be lost.
+    pub(super) async fn ask_for_boot(&mut self) {
+        let Some(request) = self.keeper.take_boot_request(&mut self.ports) else {
+            return;
+        };
+        let file = match request {
+            Some((id, file)) => {
+                // If the file cannot be read, the boot ID stays unknown.
+                let _ = self.answer(id).await;
+                Some(file)
+            }
+            None => None,
+        };
+        self.keeper.boot_answered(&self.ports, file.as_deref());
+    }
+
+    /// Removes what an interrupted run has left and this one has not taken.
+    pub(super) async fn clear_leftovers(&mut self) {
+        if self.keeper.clear_leftovers(&mut self.ports) {
+            self.copy().await;
+        }
+        if !self.stopped() {
+            self.keeper.leftovers_cleared();
+        }
+    }
+
+    /// Removes the local temporaries and the journal of an interrupted run of this copy.
+    pub(super) async fn discard(mut self, request: CopyRequest) {
+        let CopyLocation::Local(target) = &request.target else {
+            return;
+        };
+        // Only paths below the named target are opened.
+        let target = target.as_os_str().as_bytes().to_vec();
+        self.name_target(&TargetPath::Exactly(target));
+        if self.keeper.find(&mut self.ports, &request).await {
+            self.keeper.discard(&self.ports);
+        }
     }
 
     /// Waits until it is known which server handles the lanes of an end.
@@ -493,7 +534,7 @@ impl<'a> CopyEngine<'a> {
     async fn wait(&mut self) -> bool {
         self.estimates.announce_count(self.ports.sides());
         let none = !self.ports.sides_mut().take_events();
-        self.write_out();
+        self.keeper.write_out(&mut self.ports);
         if std::mem::replace(&mut self.heard, !none) && none && self.ports.jobs().len() >= MANY {
             // With many small files, some complete at any time, and waking for each costs more than
             // the files themselves.
@@ -528,7 +569,7 @@ impl<'a> CopyEngine<'a> {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
                 Some(SessionEvent::Exec(id, event)) => self.on_exec(id, event),
-                Some(SessionEvent::Reconnected) => self.on_rejoined(end),
+                Some(SessionEvent::Reconnected) => self.keeper.on_rejoined(&mut self.ports, end),
                 // The code that waits for it checks the session itself.
                 Some(SessionEvent::ServerKnown) => {}
                 Some(SessionEvent::Message(line)) => {

@@ -15,7 +15,7 @@ use super::local_ops::{CopySettings, LocalOps};
 use super::metadata::special_bits;
 use super::names::basename;
 use super::relayed::RelayedFileJobs;
-use super::resume::{FileStartDecision, ResumeTask};
+use super::resume::{ResumeTask, is_durable};
 use super::target_kind::{ReportedTargetKind, RetryVerdict, TargetGuess};
 use super::tree::{DirKey, FailureScope, PendingItem};
 use crate::report::{CopyEvent, EscapedName};
@@ -226,9 +226,9 @@ impl CopyEngine<'_> {
             }
             return;
         }
-        match self.keep(id) {
-            FileStartDecision::Now => self.start_kept(id),
-            FileStartDecision::Later => {}
+        if let Some(task) = self.files.get_mut(&id) {
+            let decided = self.keeper.keep(&mut self.ports, id, task);
+            self.after_decision(id, decided);
         }
     }
 
@@ -490,7 +490,7 @@ impl CopyEngine<'_> {
             return false;
         }
         self.progress.take_back(task.follow_change());
-        self.forget_earlier(id);
+        self.keeper.forget_earlier(task.target());
         self.verify.forget(id);
         self.start_file(id);
         true
@@ -643,8 +643,9 @@ impl CopyEngine<'_> {
         self.ports.summary_mut().bytes += task.confirmed - taken;
         self.ports.summary_mut().taken_over += taken;
         self.ports.summary_mut().reused += task.reused;
-        self.note_done(&task);
-        let durable = self.is_durable(&task);
+        let more = self.has_more() || !self.files.is_empty();
+        self.keeper.note_done(&mut self.ports, &task, more);
+        let durable = is_durable(&self.ports, &task);
         if let Some(attributes) = &task.attributes {
             self.metadata
                 .note_times(&self.ports, &task.source, attributes);

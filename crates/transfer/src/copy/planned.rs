@@ -107,7 +107,7 @@ impl<'a> PlannedCopy<'a> {
         };
         match paths {
             Some((source, target)) => {
-                engine.request_boot();
+                engine.keeper.request_boot(&mut engine.ports);
                 Ok(Self {
                     engine,
                     start,
@@ -132,7 +132,7 @@ impl<'a> PlannedCopy<'a> {
     /// True if an earlier run of this copy has left temporaries, which [`Self::copy`] takes or
     /// removes.
     pub(crate) fn has_leftovers(&self) -> bool {
-        self.engine.has_leftovers()
+        self.engine.keeper.has_leftovers()
     }
 
     /// True if an end is this machine.
@@ -285,7 +285,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// Host and path of an operand, with all that distinguishes it from others.
     pub(crate) fn place_name(&self, place: &CopyLocation) -> EscapedName {
-        self.engine.place_name(place)
+        self.engine.ports.place_name(place)
     }
 
     /// Cache that resolves paths of a target on this machine.
@@ -395,7 +395,7 @@ impl<'a> PlannedCopy<'a> {
     pub(crate) async fn copy(&mut self, entries: PlannedEntries) {
         let engine = &mut self.engine;
         engine.ask_for_boot().await;
-        engine.tell_resumed();
+        engine.keeper.tell_resumed(&mut engine.ports);
         if !engine.verify.begin_manifest(&mut engine.ports) {
             return;
         }
@@ -428,7 +428,8 @@ impl<'a> PlannedCopy<'a> {
 
     /// Ends the sessions and returns the summary.
     pub(crate) fn finish(mut self) -> CopySummary {
-        self.engine.forget_boot_request();
+        let engine = &mut self.engine;
+        engine.keeper.forget_boot_request(&engine.ports);
         self.engine.finish(self.start)
     }
 }
@@ -437,7 +438,7 @@ impl CopyEngine<'_> {
     async fn begin_planned(&mut self, request: &CopyRequest) -> bool {
         // A sync that is killed is run again, and must find what it has left.
         self.keeper.record_all();
-        if !self.find_journal(request).await {
+        if !self.keeper.find(&mut self.ports, request).await {
             return false;
         }
         for end in [CopySide::Target, CopySide::Source] {
@@ -466,7 +467,7 @@ impl CopyEngine<'_> {
         let target = self.planned_path(CopySide::Target, &request.target).await?;
         self.name_target(&TargetPath::Exactly(target.clone()));
         // Confines the journal of an earlier run to this target.
-        let _ = self.onto_before(&target);
+        let _ = self.keeper.onto_before(&target);
         Some((source, target))
     }
 

@@ -1,12 +1,12 @@
 //! Everything through which the parts of a copy act: the sessions of both ends with the jobs in
 //! flight on them, this machine's files, the target that the command names, and the report.
 
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use schedule::{Job, JobId, JobKind};
 
-use super::CopyOptions;
 use super::copy_report::CopyReport;
 use super::engine::{CopySide, JobPurpose};
 use super::environment::{CopyEnvironment, RemoteSession};
@@ -14,6 +14,8 @@ use super::jobs::{JobsInFlight, QueryAnswer};
 use super::local_ops::LocalOps;
 use super::named_target::NamedTarget;
 use super::sides::{RemoteSide, SideSessions};
+use super::wait_conditions::{WaitConditions, wait_for};
+use super::{CopyLocation, CopyOptions};
 use crate::connect::ConnectError;
 use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters};
 
@@ -135,6 +137,34 @@ impl<'a> CopyPorts<'a> {
 
     pub(super) fn jobs_mut(&mut self) -> &mut JobsInFlight {
         &mut self.jobs
+    }
+
+    /// Host and path of an operand, with all that distinguishes it from others.
+    pub(super) fn place_name(&self, place: &CopyLocation) -> EscapedName {
+        match place {
+            CopyLocation::Local(path) => {
+                let absolute = std::path::absolute(path);
+                let path = absolute.as_ref().unwrap_or(path);
+                EscapedName(path.as_os_str().as_bytes().to_vec())
+            }
+            CopyLocation::Remote { host, path } => {
+                let host = self.environment.identity(*host);
+                EscapedName([host.as_bytes(), b":", path.as_slice()].concat())
+            }
+        }
+    }
+
+    /// Waits for `time`, or until the run is interrupted.
+    pub(super) async fn pause(&self, time: Duration) {
+        let until = self.now() + time;
+        while self.now() < until && !self.environment.is_cancelled() {
+            let conditions = WaitConditions {
+                cancel: true,
+                until: Some(until),
+                ..WaitConditions::default()
+            };
+            wait_for(self.environment, conditions).await;
+        }
     }
 
     /// Submits a job to the session at `end`. Returns `None` if the session is gone.

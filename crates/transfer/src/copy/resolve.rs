@@ -90,7 +90,7 @@ impl CopyEngine<'_> {
         if many && !self.operands_differ(&operands.collect::<Vec<_>>()) {
             return;
         }
-        if !self.find_journal(&request).await {
+        if !self.keeper.find(&mut self.ports, &request).await {
             return;
         }
         let only_local = groups.iter().all(|g| g.host.is_none());
@@ -118,7 +118,7 @@ impl CopyEngine<'_> {
             CopyLocation::Local(_) => None,
         };
         self.ask_for_boot().await;
-        self.tell_resumed();
+        self.keeper.tell_resumed(&mut self.ports);
         if !self.verify.begin_manifest(&mut self.ports) {
             return;
         }
@@ -134,7 +134,9 @@ impl CopyEngine<'_> {
         if !self.stopped() {
             self.report_missing();
             self.clear_leftovers().await;
-            self.seal_journal().await;
+            if self.keeper.request_seal(&mut self.ports) {
+                self.copy().await;
+            }
         }
     }
 
@@ -355,7 +357,7 @@ impl CopyEngine<'_> {
             CopyLocation::Local(path) => path.as_os_str().as_bytes().to_vec(),
             CopyLocation::Remote { path, .. } => self.written(CopySide::Target, path).await?,
         };
-        if let Some(onto) = self.onto_before(&path) {
+        if let Some(onto) = self.keeper.onto_before(&path) {
             self.name_target(&onto);
             let is_file = false;
             return Some(ResolvedTarget { onto, is_file });
@@ -365,7 +367,7 @@ impl CopyEngine<'_> {
             CopyLocation::Remote { .. } => self.resolve_remote(path, group, many).await,
         }?;
         self.name_target(&resolved.onto);
-        self.note_onto(&resolved.onto);
+        self.keeper.note_onto(&mut self.ports, &resolved.onto);
         Some(resolved)
     }
 
