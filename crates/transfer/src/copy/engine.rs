@@ -11,13 +11,14 @@ use super::environment::{CopyEnvironment, RemoteSession};
 use super::file::{FileId, JobRole, SharedFile};
 use super::files::ActiveFiles;
 use super::hard_links::HardLinks;
+use super::inquiry::Inquiry;
 use super::jobs::{PatternListingFilter, QueryAnswer};
 use super::local_ops::LocalOps;
 use super::metadata::KeptMetadata;
 use super::owner::OwnerMap;
 use super::ports::CopyPorts;
 use super::resume::ResumeJournal;
-use super::sides::RemoteSide;
+use super::sides::{RemoteSide, SideSessions};
 use super::source::{ActiveWalks, TargetPath, WalkId};
 use super::transfer_estimate::EstimateAnnouncer;
 use super::tree::{DirKey, PendingItem, TargetTree};
@@ -362,15 +363,6 @@ impl<'a> CopyEngine<'a> {
             && self.verify.has_room()
     }
 
-    /// Sends a request to `end` and waits for the answer, while all other work continues.
-    pub(super) async fn ask(
-        &mut self,
-        end: CopySide,
-        kind: JobKind,
-    ) -> Result<QueryAnswer, String> {
-        self.ask_with(end, kind, QueryAnswer::default()).await
-    }
-
     /// Lists the directory at `path` at `end` and returns the names that match `wanted`.
     pub(super) async fn ask_names(
         &mut self,
@@ -648,5 +640,21 @@ impl<'a> CopyEngine<'a> {
     /// Key of a walk's directory in the tree.
     pub(super) fn key(walk: WalkId, dir: WalkDirectoryId) -> DirKey {
         DirKey { walk, dir }
+    }
+}
+
+impl Inquiry for CopyEngine<'_> {
+    fn sides(&self) -> &SideSessions {
+        self.ports.sides()
+    }
+
+    fn is_one_login(&self) -> bool {
+        let source = self.side(CopySide::Source);
+        let hosts = source.zip(self.side(CopySide::Target));
+        hosts.is_some_and(|(source, target)| self.environment.are_one(source.host(), target.host()))
+    }
+
+    async fn ask(&mut self, end: CopySide, kind: JobKind) -> Result<QueryAnswer, String> {
+        self.ask_with(end, kind, QueryAnswer::default()).await
     }
 }

@@ -11,6 +11,7 @@ mod equal_names;
 mod file;
 mod files;
 mod hard_links;
+mod inquiry;
 mod jobs;
 mod links;
 mod local;

@@ -12,10 +12,12 @@ use sftp::ServerInfo;
 use super::engine::{CopyEngine, CopySide};
 use super::environment::{CopyEnvironment, NextEvent, RemoteCommandStep};
 use super::file::SharedFile;
+use super::inquiry::Inquiry;
 use super::jobs::QueryAnswer;
 use super::metadata::special_bits;
 use super::names::{RemotePathForm, written};
 use super::root_overlap::RootOverlap;
+use super::self_copy::MachineProbe;
 use super::sides::RemoteSide;
 use super::source::TargetPath;
 use super::threads::ThreadedEnvironment;
@@ -99,26 +101,20 @@ impl<'a> PlannedCopy<'a> {
         events: &'a mut dyn FnMut(CopyEvent),
     ) -> Result<Self, Box<CopySummary>> {
         let start = environment.0.now();
-        let mut engine = CopyEngine::new(options, environment.0, progress, events);
-        let begun = engine.begin_planned(request).await;
-        let paths = match begun {
-            true => engine.planned_paths(request).await,
-            false => None,
+        let mut copy = Self {
+            engine: CopyEngine::new(options, environment.0, progress, events),
+            start,
+            source: Vec::new(),
+            target: Vec::new(),
+            directories: Arc::default(),
+            beside: Vec::new(),
         };
-        match paths {
-            Some((source, target)) => {
-                engine.keeper.request_boot(&mut engine.ports);
-                Ok(Self {
-                    engine,
-                    start,
-                    source,
-                    target,
-                    directories: Arc::default(),
-                    beside: Vec::new(),
-                })
-            }
-            None => Err(Box::new(engine.finish(start))),
+        if !copy.connect(request).await || copy.resolve_roots(request).await.is_none() {
+            return Err(Box::new(copy.engine.finish(start)));
         }
+        let engine = &mut copy.engine;
+        engine.keeper.request_boot(&mut engine.ports);
+        Ok(copy)
     }
 
     /// Returns the path of an end's root, as its server or this machine resolves it.
@@ -434,11 +430,14 @@ impl<'a> PlannedCopy<'a> {
     }
 }
 
-impl CopyEngine<'_> {
-    async fn begin_planned(&mut self, request: &CopyRequest) -> bool {
+impl PlannedCopy<'_> {
+    /// Loads the journal of an earlier run, and connects to the hosts. Returns false, after
+    /// reporting it, if that is impossible.
+    async fn connect(&mut self, request: &CopyRequest) -> bool {
+        let engine = &mut self.engine;
         // A sync that is killed is run again, and must find what it has left.
-        self.keeper.record_all();
-        if !self.keeper.find(&mut self.ports, request).await {
+        engine.keeper.record_all();
+        if !engine.keeper.find(&mut engine.ports, request).await {
             return false;
         }
         for end in [CopySide::Target, CopySide::Source] {
@@ -449,10 +448,10 @@ impl CopyEngine<'_> {
             let Some(CopyLocation::Remote { host, .. }) = place else {
                 continue;
             };
-            match self.connect_to(*host, None) {
-                Ok(side) => self.ports.sides_mut().set(end, Some(side)),
+            match engine.connect_to(*host, None) {
+                Ok(side) => engine.ports.sides_mut().set(end, Some(side)),
                 Err(why) => {
-                    self.ports.end_with(why);
+                    engine.ports.end_with(why);
                     return false;
                 }
             }
@@ -460,18 +459,20 @@ impl CopyEngine<'_> {
         true
     }
 
-    async fn planned_paths(&mut self, request: &CopyRequest) -> Option<(Vec<u8>, Vec<u8>)> {
+    async fn resolve_roots(&mut self, request: &CopyRequest) -> Option<()> {
         let source = self
-            .planned_path(CopySide::Source, request.sources.first()?)
+            .root_path(CopySide::Source, request.sources.first()?)
             .await?;
-        let target = self.planned_path(CopySide::Target, &request.target).await?;
-        self.name_target(&TargetPath::Exactly(target.clone()));
+        let target = self.root_path(CopySide::Target, &request.target).await?;
+        self.engine
+            .name_target(&TargetPath::Exactly(target.clone()));
         // Confines the journal of an earlier run to this target.
-        let _ = self.keeper.onto_before(&target);
-        Some((source, target))
+        let _ = self.engine.keeper.onto_before(&target);
+        (self.source, self.target) = (source, target);
+        Some(())
     }
 
-    async fn planned_path(&mut self, end: CopySide, place: &CopyLocation) -> Option<Vec<u8>> {
+    async fn root_path(&mut self, end: CopySide, place: &CopyLocation) -> Option<Vec<u8>> {
         let path = match place {
             CopyLocation::Local(path) => return Some(path.as_os_str().as_bytes().to_vec()),
             CopyLocation::Remote { path, .. } => path,
@@ -479,14 +480,12 @@ impl CopyEngine<'_> {
         match written(path) {
             RemotePathForm::Plain(path) => Some(path),
             RemotePathForm::Home { user, below } => {
-                let home = self.home_of(end, user).await?;
+                let home = self.engine.home_of(end, user).await?;
                 Some(super::resolve::in_home(&home, &below))
             }
         }
     }
-}
 
-impl PlannedCopy<'_> {
     /// Returns the attributes of an end's root; `None` if it does not exist.
     pub(crate) async fn root_attributes(&mut self, end: PlannedCopySide) -> Option<Attributes> {
         let path = self.root(end).to_vec();
@@ -512,17 +511,16 @@ impl PlannedCopy<'_> {
     pub(crate) async fn overlap_with(&mut self, target: &[u8], probe: bool) -> Option<RootOverlap> {
         let ends = [PlannedCopySide::Source, PlannedCopySide::Target];
         if !ends.into_iter().any(|end| self.is_local(end)) {
-            return self
-                .engine
-                .overlap_between(&self.source, target, probe)
-                .await;
+            let mut machines = MachineProbe::new(&mut self.engine);
+            return machines.overlap_between(&self.source, target, probe).await;
         }
         if !probe {
             return None;
         }
-        let possible = self.engine.possible_overlap(&self.source, target)?;
+        let mut machines = MachineProbe::new(&mut self.engine);
+        let possible = machines.possible_overlap(&self.source, target)?;
         let before = fs::metadata(possible.here()).and_then(|meta| meta.modified());
-        let is_overlap = self.engine.is_overlap(&possible).await;
+        let is_overlap = machines.is_overlap(&possible).await;
         // The probe has changed the time of a directory that may take part in the copy.
         if let (Ok(before), Ok(dir)) = (before, fs::File::open(possible.here())) {
             let _ = dir.set_modified(before);
@@ -540,7 +538,9 @@ impl PlannedCopy<'_> {
             b"" => b".",
             path => path,
         };
-        self.engine.real_place(end.into(), path).await
+        MachineProbe::new(&mut self.engine)
+            .real_place(end.into(), path)
+            .await
     }
 
     /// Queries a remote end for the attributes of its root. Returns `None` for this machine, or if

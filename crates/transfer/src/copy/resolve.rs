@@ -9,9 +9,11 @@ use sftp::pattern::{self, PathComponent};
 
 use super::engine::{CopyEngine, CopySide};
 use super::equal_names::{SeenSourceNames, SourceOperand};
+use super::inquiry::Inquiry;
 use super::jobs::{MOST_MATCHED, PatternListingFilter, QueryAnswer};
 use super::local_ops::LocalStat;
 use super::names::{RemotePathForm, written};
+use super::self_copy::{MachineProbe, SelfCopyRules};
 use super::sides::RemoteSide;
 use super::source::{SourceRoot, TargetPath};
 use super::target_kind::{ReportedTargetKind, is_directory_by_name};
@@ -315,7 +317,10 @@ impl CopyEngine<'_> {
                 path: path.clone(),
                 onto: onto.clone(),
             };
-            self.avoid_itself(found, &onto).await;
+            let avoids = self.walks.avoids();
+            let rules = SelfCopyRules::new(self.options, avoids);
+            let found_there = MachineProbe::new(self).avoid_itself(rules, found, &onto);
+            self.walks.note_overlaps(found_there.await);
             roots.extend(found.iter().map(root));
         }
         self.walks.begin_with(roots);
@@ -474,20 +479,6 @@ impl CopyEngine<'_> {
         };
         let is_file = is == ReportedTargetKind::SomethingElse;
         Some(ResolvedTarget { onto, is_file })
-    }
-
-    pub(super) async fn look_at(&mut self, end: CopySide, path: &[u8]) -> ReportedTargetKind {
-        let kind = JobKind::Stat {
-            path: RemotePath(path.to_vec()),
-            follow: true,
-        };
-        match self.ask(end, kind).await {
-            Ok(asked) => match asked.attributes() {
-                Some(attributes) => ReportedTargetKind::of(&attributes),
-                None => ReportedTargetKind::Missing,
-            },
-            Err(_) => ReportedTargetKind::Missing,
-        }
     }
 
     /// Returns the path to send to the server, which is only queried to expand `~user`.

@@ -9,6 +9,7 @@ use super::names::name_in_target;
 use super::owner::EntryAwaitingOwner;
 use super::planned::PlannedEntries;
 use super::selection::{SourceFilter, SourceSelection};
+use super::self_copy::SelfCopies;
 use super::tree::{DirKey, PendingItem};
 use crate::walk::{
     EntryInfo, ListAnswer, NOT_REGULAR, RemoteWalk, WalkDirectoryId, WalkEntry, join,
@@ -204,14 +205,17 @@ impl ActiveWalks {
         self.avoid = Some(SelfCopyGuard { path, into });
     }
 
+    /// Notes how sources and target overlap.
+    pub(super) fn note_overlaps(&mut self, overlaps: SelfCopies) {
+        self.same.extend(overlaps.same);
+        if let Some((path, into)) = overlaps.inside {
+            self.avoid(path, into);
+        }
+    }
+
     /// True if a directory is not entered.
     pub(super) fn avoids(&self) -> bool {
         self.avoid.is_some()
-    }
-
-    /// Notes that `source` is its own target.
-    pub(super) fn note_same(&mut self, source: Vec<u8>) {
-        self.same.insert(source);
     }
 
     /// True if `source` is its own target.
