@@ -13,7 +13,7 @@ use super::owner::{EntryAwaitingOwner, NextOwned};
 use super::resume::{FileStartDecision, note_seen};
 use super::symlink::SymlinkStep;
 use super::target_kind::ReportedTargetKind;
-use super::tree::{DirKey, PendingItem};
+use super::tree::{DirKey, PendingItem, TreeStep};
 use super::verify::VerifyOutcome;
 use super::xattrs::XattrAnswer;
 use crate::connect::ConnectError;
@@ -232,8 +232,16 @@ impl CopyEngine<'_> {
             JobPurpose::Root(walk) => self.on_root(walk, said),
             JobPurpose::Listing(walk) => self.walks.listed_ahead(walk, ListAnswer::end(said)),
             JobPurpose::Walk(walk, tag) => self.walks.handle(walk, tag, ListAnswer::end(said)),
-            JobPurpose::MakeDir(dir) => self.on_made(dir, said),
-            JobPurpose::FinishDir(dir) => self.on_finished(dir, said),
+            JobPurpose::MakeDir(dir) => {
+                let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+                self.tree.on_made(ports, metadata, dir, said);
+                self.after_tree();
+            }
+            JobPurpose::FinishDir(dir) => {
+                let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+                self.tree.on_finished(ports, metadata, dir, said);
+                self.after_tree();
+            }
             JobPurpose::DirMode(name) => {
                 if let Err(what) = said {
                     self.fail(None, name, format!("cannot set its mode: {what}"));
@@ -373,9 +381,60 @@ impl CopyEngine<'_> {
         self.after_verify();
     }
 
-    /// Notes that a directory, symlink or hard link got this name and is complete.
-    pub(super) fn name_made(&mut self, path: &[u8], directory: bool) {
-        self.unsynced.name_made(&mut self.ports, path, directory);
+    /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
+    /// if that is impossible and its contents can be skipped.
+    pub(super) fn begin_dir(
+        &mut self,
+        key: DirKey,
+        parent: Option<DirKey>,
+        target: Vec<u8>,
+        attributes: Attributes,
+    ) -> bool {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        let tree = &mut self.tree;
+        let begun = tree.begin_dir(ports, metadata, key, parent, target, attributes);
+        self.after_tree();
+        begun
+    }
+
+    /// Notes that the walk has no more entries of a directory.
+    pub(super) fn listed(&mut self, key: DirKey) {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        self.tree.listed(ports, metadata, key);
+        self.after_tree();
+    }
+
+    /// Notes that an entry of `dir` is finished.
+    pub(super) fn item_over(&mut self, dir: Option<DirKey>) {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        self.tree.item_over(ports, metadata, dir);
+        self.after_tree();
+    }
+
+    /// Starts an item, or defers it until its directory is made.
+    pub(super) fn begin_item(&mut self, item: PendingItem) {
+        if let Some(item) = self.tree.begin_item(&self.ports, item) {
+            self.begin_placed(item);
+        }
+    }
+
+    fn begin_placed(&mut self, item: PendingItem) {
+        if item.symlink {
+            self.begin_symlink(item);
+        } else if let Some(item) = self.link_or_copy(item) {
+            self.begin_file(item);
+        }
+    }
+
+    /// Does the work that directories have made possible.
+    fn after_tree(&mut self) {
+        while let Some(step) = self.tree.next_step() {
+            match step {
+                TreeStep::Place(item) => self.begin_placed(item),
+                TreeStep::FileAgain(id) => self.file_again(id),
+                TreeStep::FileDropped(id) => self.file_dropped(id),
+            }
+        }
     }
 
     /// Starts a found entry once its owner is mapped to an ID of the target.
@@ -440,7 +499,7 @@ impl CopyEngine<'_> {
             item.entry.attributes.link = None;
             return self.begin_file(item);
         }
-        self.name_made(&item.target, false);
+        self.tree.name_made(&mut self.ports, &item.target);
         HardLinks::report(&mut self.ports, self.files.take_id(), &item);
         self.item_over(item.dir);
     }
@@ -469,7 +528,7 @@ impl CopyEngine<'_> {
 
     fn symlink_over(&mut self, held: &PendingItem, result: Result<(), String>, end: CopySide) {
         if result.is_ok() {
-            self.name_made(&held.target, false);
+            self.tree.name_made(&mut self.ports, &held.target);
         }
         SymlinkStep::report(&mut self.ports, &self.metadata, held, result, end);
         self.item_over(held.dir);

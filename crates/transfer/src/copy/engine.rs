@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use schedule::{JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::copy_report::CopyReport;
-use super::durable::UnsyncedDirs;
 use super::environment::{CopyEnvironment, RemoteSession};
 use super::file::{FileId, JobRole, SharedFile};
 use super::files::ActiveFiles;
@@ -114,7 +113,6 @@ pub(super) struct CopyEngine<'a> {
     pub(super) owners: OwnerMap,
     pub(super) hard_links: HardLinks,
     pub(super) metadata: KeptMetadata,
-    pub(super) unsynced: UnsyncedDirs,
     pub(super) verify: Verification,
     /// Files whose temporaries other processes write as well, by target path.
     pub(super) shared: BTreeMap<Vec<u8>, SharedFile>,
@@ -144,7 +142,6 @@ impl<'a> CopyEngine<'a> {
             owners: OwnerMap::new(options),
             hard_links: HardLinks::new(options),
             metadata: KeptMetadata::default(),
-            unsynced: UnsyncedDirs::default(),
             verify: Verification::new(options, environment.ledger()),
             shared: BTreeMap::new(),
             learned_place: None,
@@ -162,7 +159,7 @@ impl<'a> CopyEngine<'a> {
             self.verify.go_on(&mut self.ports, &self.files);
             self.after_verify();
             let over = self.is_quiet() && (self.stopped() || !self.has_more());
-            if over && !self.unsynced.sync(&mut self.ports) {
+            if over && !self.tree.sync_names(&mut self.ports) {
                 return;
             }
             if !self.wait().await {
@@ -359,7 +356,7 @@ impl<'a> CopyEngine<'a> {
     fn has_room(&self) -> bool {
         let waiting = self.keeper.waiting() + self.hard_links.waiting();
         self.ports.jobs().has_room(self.tree.held() + waiting)
-            && self.relay_has_room()
+            && self.files.relay_has_room(&self.ports)
             && self.verify.has_room()
     }
 

@@ -14,7 +14,7 @@ use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::local_ops::{CopySettings, LocalOps};
 use super::metadata::special_bits;
 use super::names::basename;
-use super::relayed::RelayedFileJobs;
+use super::relayed::{RelayOutcome, RelayedFileJobs};
 use super::resume::{ResumeTask, is_durable};
 use super::target_kind::{ReportedTargetKind, RetryVerdict, TargetGuess};
 use super::tree::{DirKey, FailureScope, PendingItem};
@@ -274,7 +274,10 @@ impl CopyEngine<'_> {
                 let kind = self.get(known, (source, target), options);
                 self.submit_file(CopySide::Source, kind, id);
             }
-            (true, true) => self.start_relayed(id, options),
+            (true, true) => {
+                let sums = self.verify.sums();
+                self.files.start_relayed(&mut self.ports, sums, id, options);
+            }
         }
     }
 
@@ -541,7 +544,20 @@ impl CopyEngine<'_> {
             return;
         };
         if task.relay.is_some() {
-            return self.on_relayed(id, role, result);
+            return match self.files.on_relayed(id, role, result) {
+                RelayOutcome::Waits => {}
+                RelayOutcome::Done => self.file_done(id),
+                RelayOutcome::Again => {
+                    let confirmed = self.files.get_mut(&id).map_or(0, FileTask::take_back);
+                    self.progress.take_back(confirmed);
+                    self.start_file(id);
+                }
+                RelayOutcome::Failed(fault) => self.file_fault(id, fault),
+                RelayOutcome::NotCopied => {
+                    let what = "internal error: the file was not copied".to_owned();
+                    self.file_failed(id, CopySide::Source, what);
+                }
+            };
         }
         match result {
             Ok(()) => self.file_done(id),
