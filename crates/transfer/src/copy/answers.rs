@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use schedule::{Attributes, JobFailure, JobId, LaneEvent};
+use schedule::{Attributes, FileCheckpoint, JobFailure, JobId, LaneEvent};
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
 
@@ -11,15 +11,16 @@ use super::file::{FileId, FileTask, JobRole};
 use super::hard_links::{HardLinks, LinkPlacement, MadeLink};
 use super::owner::{EntryAwaitingOwner, NextOwned};
 use super::resume::{FileStartDecision, note_seen};
+use super::source::{SourceRoot, TargetPath, WalkId};
 use super::symlink::SymlinkStep;
 use super::target_kind::ReportedTargetKind;
 use super::tree::{DirKey, PendingItem, TreeStep};
-use super::verify::VerifyOutcome;
+use super::verify::{SumRequest, VerifyOutcome};
 use super::xattrs::XattrAnswer;
 use crate::connect::ConnectError;
 use crate::report::EscapedName;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
-use crate::walk::ListAnswer;
+use crate::walk::{EntryInfo, ListAnswer};
 
 impl CopyEngine<'_> {
     pub(super) fn on_lane(&mut self, event: LaneEvent) {
@@ -38,10 +39,7 @@ impl CopyEngine<'_> {
                     task.reuses(n);
                 }
             }
-            LaneEvent::Sum(id, sum) => {
-                self.verify.on_our_sum(&mut self.ports, id, &sum);
-                self.after_verify();
-            }
+            LaneEvent::Sum(id, sum) => self.on_our_sum(id, &sum),
             LaneEvent::State(id, state) => {
                 if let Some((task, role)) = self.task_of(id)
                     && role != JobRole::RelayGet
@@ -69,26 +67,9 @@ impl CopyEngine<'_> {
             }
             // Events about ranges of a file, which the scheduler combines into the events below.
             LaneEvent::Ended(..) | LaneEvent::Written(..) | LaneEvent::Abandoned(_) => {}
-            LaneEvent::Temp(id, temp) => {
-                self.verify.note_temporary(&self.ports, id, &temp.temp.0);
-                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
-                    && let Some(task) = self.files.get(file)
-                {
-                    self.keeper.on_temporary(&self.ports, task, temp.temp.0);
-                }
-            }
-            LaneEvent::Safe(id, from, to) => {
-                let (ports, files) = (&mut self.ports, &self.files);
-                self.verify.verify_early(ports, files, id, (from, to));
-                self.after_verify();
-            }
-            LaneEvent::Kept(id, kept) => {
-                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
-                    && let Some(task) = self.files.get(file)
-                {
-                    self.keeper.on_kept(task, kept);
-                }
-            }
+            LaneEvent::Temp(id, temp) => self.on_temporary(id, temp.temp.0),
+            LaneEvent::Safe(id, from, to) => self.on_bytes_stored(id, from, to),
+            LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
             LaneEvent::NotKept(_, parts, why) => self.metadata.note_lost(parts, &why),
             LaneEvent::Refused(_, found, why) => {
                 self.metadata.on_refused(&mut self.ports, found, &why);
@@ -232,16 +213,8 @@ impl CopyEngine<'_> {
             JobPurpose::Root(walk) => self.on_root(walk, said),
             JobPurpose::Listing(walk) => self.walks.listed_ahead(walk, ListAnswer::end(said)),
             JobPurpose::Walk(walk, tag) => self.walks.handle(walk, tag, ListAnswer::end(said)),
-            JobPurpose::MakeDir(dir) => {
-                let (ports, metadata) = (&mut self.ports, &mut self.metadata);
-                self.tree.on_made(ports, metadata, dir, said);
-                self.after_tree();
-            }
-            JobPurpose::FinishDir(dir) => {
-                let (ports, metadata) = (&mut self.ports, &mut self.metadata);
-                self.tree.on_finished(ports, metadata, dir, said);
-                self.after_tree();
-            }
+            JobPurpose::MakeDir(dir) => self.on_made(dir, said),
+            JobPurpose::FinishDir(dir) => self.on_finished(dir, said),
             JobPurpose::DirMode(name) => {
                 if let Err(what) = said {
                     self.fail(None, name, format!("cannot set its mode: {what}"));
@@ -253,22 +226,11 @@ impl CopyEngine<'_> {
                 }
             }
             JobPurpose::File(file, role) => {
-                if let Some(sums) = self.verify.take_sums(id)
-                    && let Some(task) = self.files.get_mut(&file)
-                {
-                    task.set_sums(Some(sums));
-                }
+                self.take_sums(id, file);
                 self.on_file(file, role, result);
             }
-            JobPurpose::Check(file) => {
-                self.verify.on_read_back(&mut self.ports, file, result);
-                self.after_verify();
-            }
-            JobPurpose::Sum(ask) => {
-                let made = result.is_ok();
-                self.verify.on_our_sum_over(&mut self.ports, ask, made);
-                self.after_verify();
-            }
+            JobPurpose::Check(file) => self.on_read_back(file, result),
+            JobPurpose::Sum(ask) => self.on_our_sum_over(ask, result.is_ok()),
             JobPurpose::Guess(file) => {
                 if let Err(what) = said {
                     self.on_guessed(file, ReportedTargetKind::Missing, Some(what));
@@ -296,12 +258,7 @@ impl CopyEngine<'_> {
             // If the question failed, owners keep their numeric IDs.
             JobPurpose::OwnerNames => self.owners.on_names_over(&mut self.ports),
             JobPurpose::OwnerIds => self.owners.on_ids_over(),
-            JobPurpose::Taken(file) => {
-                if let Some(task) = self.files.get_mut(&file) {
-                    let decided = self.keeper.on_taken_over(&mut self.ports, file, task);
-                    self.after_decision(file, decided);
-                }
-            }
+            JobPurpose::Taken(file) => self.on_taken_over(file),
             JobPurpose::Boot(file) => self.keeper.on_boot(&self.ports, &file),
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
             JobPurpose::SymlinkTimes
@@ -319,6 +276,73 @@ impl CopyEngine<'_> {
             _ => None,
         };
         self.warn(path, message);
+    }
+
+    fn on_temporary(&mut self, id: JobId, path: Vec<u8>) {
+        self.verify.note_temporary(&self.ports, id, &path);
+        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+            && let Some(task) = self.files.get(file)
+        {
+            self.keeper.on_temporary(&self.ports, task, path);
+        }
+    }
+
+    fn on_kept(&mut self, id: JobId, kept: FileCheckpoint) {
+        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+            && let Some(task) = self.files.get(file)
+        {
+            self.keeper.on_kept(task, kept);
+        }
+    }
+
+    /// Handles bytes of a file that are stored at the target.
+    fn on_bytes_stored(&mut self, id: JobId, from: u64, to: u64) {
+        let (ports, files) = (&mut self.ports, &self.files);
+        self.verify.verify_early(ports, files, id, (from, to));
+        self.after_verify();
+    }
+
+    fn on_our_sum(&mut self, id: JobId, sum: &[u8]) {
+        self.verify.on_our_sum(&mut self.ports, id, sum);
+        self.after_verify();
+    }
+
+    fn on_our_sum_over(&mut self, ask: SumRequest, made: bool) {
+        self.verify.on_our_sum_over(&mut self.ports, ask, made);
+        self.after_verify();
+    }
+
+    fn on_read_back(&mut self, id: FileId, result: Result<(), JobFailure>) {
+        self.verify.on_read_back(&mut self.ports, id, result);
+        self.after_verify();
+    }
+
+    /// Takes the checksums of a finished job of `file`.
+    fn take_sums(&mut self, id: JobId, file: FileId) {
+        if let Some(sums) = self.verify.take_sums(id)
+            && let Some(task) = self.files.get_mut(&file)
+        {
+            task.set_sums(Some(sums));
+        }
+    }
+
+    fn on_taken_over(&mut self, id: FileId) {
+        if let Some(task) = self.files.get_mut(&id) {
+            let decided = self.keeper.on_taken_over(&mut self.ports, id, task);
+            self.after_decision(id, decided);
+        }
+    }
+
+    fn on_made(&mut self, dir: DirKey, result: Result<(), String>) {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        self.tree.on_made(ports, metadata, dir, result);
+        self.after_tree();
+    }
+
+    fn on_finished(&mut self, dir: DirKey, result: Result<(), String>) {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        self.tree.on_finished(ports, metadata, dir, result);
+        self.after_tree();
     }
 
     /// Starts or ends a file as the journal has decided.
@@ -355,6 +379,54 @@ impl CopyEngine<'_> {
         self.drop_what_waits();
         for side in self.ports.sides().iter() {
             side.session().leave("the machine was rebooted");
+        }
+    }
+
+    pub(super) fn begin_local(&mut self, root: SourceRoot) {
+        if let Some(file) = self.walks.begin_local_root(&mut self.ports, root) {
+            self.begin_owned(file);
+        }
+    }
+
+    pub(super) fn begin_remote(&mut self, root: SourceRoot) {
+        if let Some(file) = self.walks.begin_remote_root(&mut self.ports, root) {
+            self.begin_owned(file);
+        }
+    }
+
+    /// Handles the answer to one of the two queries about a root.
+    fn on_root(&mut self, id: WalkId, result: Result<(), String>) {
+        let file = self.walks.on_root(&mut self.ports, id, result);
+        self.estimates
+            .foresee(self.ports.sides(), self.walks.grown_estimate());
+        if let Some(file) = file {
+            self.begin_owned(file);
+        }
+    }
+
+    fn begin_root_item(&mut self, root: SourceRoot, attributes: Attributes) {
+        let target = root.onto.target(&root.path);
+        let id = self.walks.next_id();
+        self.walks.name_root(&self.ports, id, &root.path);
+        if !self.may_claim(id, &root.path, &target, false) {
+            return;
+        }
+        let item = PendingItem {
+            target,
+            entry: EntryInfo {
+                parent: None,
+                name: Vec::new(),
+                path: root.path,
+                attributes,
+                identity: None,
+            },
+            dir: None,
+            symlink: false,
+            points_to: None,
+        };
+        match root.onto {
+            TargetPath::Guess(target) => self.begin_guessed(item, target),
+            _ => self.begin_item(item),
         }
     }
 

@@ -405,14 +405,6 @@ impl CopyEngine<'_> {
         true
     }
 
-    /// Notes the name of a source that may be merged, at the start of its walk or file.
-    pub(super) fn name_root(&mut self, root: WalkId, path: &[u8]) {
-        let name = self.shown(CopySide::Source, path);
-        if let Some(claims) = self.walks.claims() {
-            claims.name_root(root, name);
-        }
-    }
-
     /// Returns true if an entry may be copied to `target`. Reports a failure if another source has
     /// claimed it.
     pub(super) fn may_claim(

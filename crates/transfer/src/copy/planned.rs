@@ -397,7 +397,7 @@ impl<'a> PlannedCopy<'a> {
         }
         engine.settle_far().await;
         let id = engine.walks.begin_planned(entries, self.target.clone());
-        engine.name_root(id, &self.source);
+        engine.walks.name_root(&engine.ports, id, &self.source);
         engine.walks.begin_with(VecDeque::new());
         engine.copy().await;
         engine.hard_links.forget();
@@ -417,7 +417,7 @@ impl<'a> PlannedCopy<'a> {
         let engine = &mut self.engine;
         engine.settle_far().await;
         let id = engine.walks.begin_planned(entries, self.target.clone());
-        engine.name_root(id, &self.source);
+        engine.walks.name_root(&engine.ports, id, &self.source);
         engine.walks.begin_with(VecDeque::new());
         engine.copy().await;
     }

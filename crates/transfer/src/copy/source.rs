@@ -8,6 +8,7 @@ use super::local_ops::LocalTreeWalk;
 use super::names::name_in_target;
 use super::owner::EntryAwaitingOwner;
 use super::planned::PlannedEntries;
+use super::ports::CopyPorts;
 use super::selection::{SourceFilter, SourceSelection};
 use super::self_copy::SelfCopies;
 use super::tree::{DirKey, PendingItem};
@@ -405,6 +406,18 @@ impl ActiveWalks {
         self.ahead.remove(&id);
     }
 
+    /// True if the source can list another tree at the same time.
+    pub(super) fn lists_another(&self, ports: &CopyPorts<'_>) -> bool {
+        self.trees_asked() < TREES && source_lists_trees(ports)
+    }
+
+    /// Notes the name of a source that may be merged, at the start of its walk or file.
+    pub(super) fn name_root(&mut self, ports: &CopyPorts<'_>, root: WalkId, path: &[u8]) {
+        if let Some(claims) = self.claims() {
+            claims.name_root(root, ports.shown(CopySide::Source, path));
+        }
+    }
+
     pub(super) fn root_is(&mut self, id: WalkId, is: Attributes) {
         if let Some(RemoteRoot::Querying { attributes, .. }) = self.remote.get_mut(&id) {
             *attributes = Some(is);
@@ -488,24 +501,13 @@ impl CopyEngine<'_> {
         None
     }
 
-    /// True if the source lists whole trees, or is expected to.
-    pub(super) fn source_lists_trees(&self) -> bool {
-        let source = self.side(CopySide::Source);
-        source.is_some_and(|side| side.session().lists_trees())
-    }
-
-    /// True if the source can list another tree at the same time.
-    pub(super) fn source_lists_another(&self) -> bool {
-        self.walks.trees_asked() < TREES && self.source_lists_trees()
-    }
-
     /// Submits the requests of the walks.
     pub(super) fn ask_for_walks(&mut self) {
         let mut questions = Vec::new();
         let mut holds = self.walks.held_ahead() > HELD_AHEAD;
         // The first visit to a host starts on the stock server and may have found a longhaul since.
         let may = self.walks.walking().any(RemoteWalk::may_list_in_trees);
-        let trees = may && self.source_lists_trees();
+        let trees = may && source_lists_trees(&self.ports);
         let mut listed = self.walks.trees_asked();
         for (id, remote) in &mut self.walks.remote {
             if let RemoteRoot::Walking(walk, _) = remote {
@@ -611,6 +613,12 @@ impl CopyEngine<'_> {
             None => Some(root.to_vec()),
         }
     }
+}
+
+/// True if the source lists whole trees, or is expected to.
+pub(super) fn source_lists_trees(ports: &CopyPorts<'_>) -> bool {
+    let source = ports.side(CopySide::Source);
+    source.is_some_and(|side| side.session().lists_trees())
 }
 
 #[cfg(test)]
