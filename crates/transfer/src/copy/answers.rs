@@ -1,12 +1,26 @@
 //! Passes the results of jobs to the parts of the copy that asked for them.
 
-use schedule::{Attributes, JobFailure, JobId, LaneEvent, RefusedOperations};
+use std::path::Path;
+
+use schedule::{Attributes, FileCheckpoint, JobFailure, JobId, LaneEvent};
+use sftp::InodeId;
+use sftp::xattrs::Xattr;
 
 use super::engine::{CopyEngine, CopySide, JobPurpose};
-use super::file::{FileTask, JobRole};
+use super::file::{FileId, FileTask, JobRole};
+use super::hard_links::{HardLinks, LinkPlacement, MadeLink};
+use super::owner::{EntryAwaitingOwner, NextOwned};
+use super::resume::{FileStartDecision, note_seen};
+use super::source::{SourceRoot, TargetPath, WalkId};
+use super::symlink::SymlinkStep;
 use super::target_kind::ReportedTargetKind;
+use super::tree::{DirKey, PendingItem, TreeStep};
+use super::verify::{SumRequest, VerifyOutcome};
+use super::xattrs::XattrAnswer;
+use crate::connect::ConnectError;
 use crate::report::EscapedName;
-use crate::walk::ListAnswer;
+use crate::session::{RemoteCommandEvent, RemoteCommandId};
+use crate::walk::{EntryInfo, ListAnswer};
 
 impl CopyEngine<'_> {
     pub(super) fn on_lane(&mut self, event: LaneEvent) {
@@ -15,7 +29,7 @@ impl CopyEngine<'_> {
             LaneEvent::Failed(id, fault) => self.on_over(id, Err(fault)),
             LaneEvent::Warning(id, message) => self.on_warning(id, message),
             LaneEvent::Progress(id, n) => {
-                if let Some((_, JobPurpose::File(file, role))) = self.jobs.get(&id) {
+                if let Some((_, JobPurpose::File(file, role))) = self.ports.jobs().get(&id) {
                     let (file, role) = (*file, *role);
                     self.on_progress(file, role, n);
                 }
@@ -34,61 +48,60 @@ impl CopyEngine<'_> {
                 }
             }
             LaneEvent::Entries(id, entries) => self.on_entries(id, entries),
-            LaneEvent::LeftOut(id, name) => match self.jobs.answer(id) {
+            LaneEvent::LeftOut(id, name) => match self.ports.jobs_mut().answer(id) {
                 Some(asked) => asked.leave_out(name),
                 None => self.tell_walk(id, ListAnswer::LeftOut(name)),
             },
             LaneEvent::Tree(id, steps) => {
-                self.estimates.announce_tree(&self.sides, &steps);
+                self.estimates.announce_tree(self.ports.sides(), &steps);
                 self.tell_walk(id, ListAnswer::Tree(steps));
                 self.estimates
-                    .foresee(&self.sides, self.walks.grown_estimate());
+                    .foresee(self.ports.sides(), self.walks.grown_estimate());
             }
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
             LaneEvent::FileSystem(id, identity) => {
-                if let Some(asked) = self.jobs.answer(id) {
+                if let Some(asked) = self.ports.jobs_mut().answer(id) {
                     asked.set_file_system(identity);
                 }
             }
             // Events about ranges of a file, which the scheduler combines into the events below.
             LaneEvent::Ended(..) | LaneEvent::Written(..) | LaneEvent::Abandoned(_) => {}
-            LaneEvent::Temp(id, temp) => {
-                self.note_temporary(id, &temp.temp.0);
-                self.on_temporary(id, temp.temp.0);
-            }
-            LaneEvent::Safe(id, from, to) => self.verify_early(id, from, to),
+            LaneEvent::Temp(id, temp) => self.on_temporary(id, temp.temp.0),
+            LaneEvent::Safe(id, from, to) => self.on_bytes_stored(id, from, to),
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
-            LaneEvent::NotKept(_, parts, why) => self.on_not_kept(parts, &why),
-            LaneEvent::Refused(_, found, why) => self.on_refused(found, &why),
+            LaneEvent::NotKept(_, parts, why) => self.metadata.note_lost(parts, &why),
+            LaneEvent::Refused(_, found, why) => {
+                self.metadata.on_refused(&mut self.ports, found, &why);
+            }
             LaneEvent::InPlace(id) => {
                 if let Some((task, _)) = self.task_of(id) {
                     task.goes_in_place();
                 }
             }
             LaneEvent::Belonged(id, owner) => {
-                if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id) {
+                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) {
                     self.on_belonged(*file, owner);
                 }
             }
             LaneEvent::OtherNames(id, names) => {
-                if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id) {
+                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) {
                     self.on_other_names(*file, names);
                 }
             }
-            LaneEvent::Xattrs(id, list) => match self.jobs.get(&id) {
+            LaneEvent::Xattrs(id, list) => match self.ports.jobs().get(&id) {
                 Some((_, JobPurpose::FileXattrs(file))) => self.on_file_xattrs(*file, list),
                 Some((_, JobPurpose::DirXattrs(dir))) => self.on_dir_xattrs(*dir, list),
                 _ => {}
             },
-            LaneEvent::Names(_, users, groups) => self.on_owner_names((users, groups)),
-            LaneEvent::Ids(_, users, groups) => self.on_owner_ids((users, groups)),
+            LaneEvent::Names(_, users, groups) => self.owners.on_names((users, groups)),
+            LaneEvent::Ids(_, users, groups) => self.owners.on_ids((users, groups)),
         }
     }
 
     /// Returns the file of a job and the job's role.
     fn task_of(&mut self, id: JobId) -> Option<(&mut FileTask, JobRole)> {
-        let (_, JobPurpose::File(file, role)) = self.jobs.get(&id)? else {
+        let (_, JobPurpose::File(file, role)) = self.ports.jobs().get(&id)? else {
             return None;
         };
         Some((self.files.get_mut(file)?, *role))
@@ -96,15 +109,15 @@ impl CopyEngine<'_> {
 
     /// Passes a part of a listing to the walk or the question that wants it.
     fn on_entries(&mut self, id: JobId, entries: Vec<(Vec<u8>, Attributes)>) {
-        match self.jobs.get(&id) {
+        match self.ports.jobs().get(&id) {
             Some((_, JobPurpose::Walk(..) | JobPurpose::Listing(_))) => {
-                self.estimates.announce_listed(&self.sides, &entries);
+                self.estimates.announce_listed(self.ports.sides(), &entries);
                 self.tell_walk(id, ListAnswer::Entries(entries));
                 self.estimates
-                    .foresee(&self.sides, self.walks.grown_estimate());
+                    .foresee(self.ports.sides(), self.walks.grown_estimate());
             }
             _ => {
-                if let Some(asked) = self.jobs.answer(id) {
+                if let Some(asked) = self.ports.jobs_mut().answer(id) {
                     asked.list(entries);
                 }
             }
@@ -113,7 +126,7 @@ impl CopyEngine<'_> {
 
     /// Passes an answer to a walk, or to a listing that started before its walk.
     fn tell_walk(&mut self, id: JobId, answer: ListAnswer) {
-        match self.jobs.get(&id) {
+        match self.ports.jobs().get(&id) {
             Some((_, JobPurpose::Walk(walk, tag))) => self.walks.handle(*walk, *tag, answer),
             Some((_, JobPurpose::Listing(walk))) => self.walks.listed_ahead(*walk, answer),
             _ => {}
@@ -121,7 +134,7 @@ impl CopyEngine<'_> {
     }
 
     fn on_attributes(&mut self, id: JobId, attributes: Attributes) {
-        match self.jobs.get(&id) {
+        match self.ports.jobs().get(&id) {
             Some((_, JobPurpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
                 self.walks
@@ -142,19 +155,20 @@ impl CopyEngine<'_> {
                     task.opened_as(attributes);
                 }
             }
-            Some((_, JobPurpose::Clock)) => self.on_clock(attributes),
-            Some((_, JobPurpose::Seal)) => self.on_seal(attributes),
+            Some((_, JobPurpose::Clock)) => self.keeper.on_clock(&self.ports, &attributes),
+            Some((_, JobPurpose::Seal)) => self.keeper.on_seal(&attributes),
             Some((_, JobPurpose::Taken(file))) => {
-                let file = *file;
                 let is_file = attributes.kind() == schedule::EntryKind::File;
-                self.on_taken_seen(file, is_file.then_some(attributes));
+                if let Some(task) = self.files.get_mut(file) {
+                    note_seen(task, is_file.then_some(attributes));
+                }
             }
             Some((_, JobPurpose::Size(file))) => {
                 let file = *file;
                 self.on_looks(file, attributes);
             }
             _ => {
-                if let Some(asked) = self.jobs.answer(id) {
+                if let Some(asked) = self.ports.jobs_mut().answer(id) {
                     asked.set_attributes(attributes);
                 }
             }
@@ -162,7 +176,7 @@ impl CopyEngine<'_> {
     }
 
     fn on_path(&mut self, id: JobId, path: Vec<u8>) {
-        match self.jobs.get_mut(&id) {
+        match self.ports.jobs_mut().get_mut(&id) {
             Some((_, JobPurpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
                 self.walks.handle(walk, tag, ListAnswer::Path(path));
@@ -178,7 +192,7 @@ impl CopyEngine<'_> {
                 }
             }
             _ => {
-                if let Some(asked) = self.jobs.answer(id) {
+                if let Some(asked) = self.ports.jobs_mut().answer(id) {
                     asked.set_path(path);
                 }
             }
@@ -186,13 +200,13 @@ impl CopyEngine<'_> {
     }
 
     fn on_over(&mut self, id: JobId, result: Result<(), JobFailure>) {
-        let Some((end, purpose)) = self.jobs.remove(&id) else {
+        let Some((end, purpose)) = self.ports.jobs_mut().remove(&id) else {
             return;
         };
         let said = result.as_ref().map_err(|fault| fault.what.clone()).copied();
         match purpose {
             JobPurpose::Ask => {
-                if let Some(asked) = self.jobs.answer(id) {
+                if let Some(asked) = self.ports.jobs_mut().answer(id) {
                     asked.end(said);
                 }
             }
@@ -228,24 +242,24 @@ impl CopyEngine<'_> {
                 Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
             },
             JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said),
+            JobPurpose::MakeHardLink(item) => self.hard_link_over(MadeLink { item, result: said }),
             JobPurpose::FileXattrs(file) => {
                 if let Err(why) = said {
-                    self.on_no_xattrs(&why);
+                    self.metadata.note_unread_xattrs(self.options, &why);
                 }
                 self.start_kept(file);
             }
             JobPurpose::DirXattrs(dir) => {
                 if let Err(why) = said {
-                    self.on_no_xattrs(&why);
+                    self.metadata.note_unread_xattrs(self.options, &why);
                 }
                 self.item_over(Some(dir));
             }
             // If the question failed, owners keep their numeric IDs.
-            JobPurpose::OwnerNames => self.on_names_over(),
-            JobPurpose::OwnerIds => self.on_ids_over(),
+            JobPurpose::OwnerNames => self.owners.on_names_over(&mut self.ports),
+            JobPurpose::OwnerIds => self.owners.on_ids_over(),
             JobPurpose::Taken(file) => self.on_taken_over(file),
-            JobPurpose::Boot(file) => self.on_boot(&file),
+            JobPurpose::Boot(file) => self.keeper.on_boot(&self.ports, &file),
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
             JobPurpose::SymlinkTimes
             | JobPurpose::Clock
@@ -255,7 +269,7 @@ impl CopyEngine<'_> {
     }
 
     fn on_warning(&mut self, id: JobId, message: String) {
-        let path = match self.jobs.get(&id) {
+        let path = match self.ports.jobs().get(&id) {
             Some((_, JobPurpose::File(file, _))) => {
                 self.files.get(file).map(|task| task.name().clone())
             }
@@ -264,36 +278,381 @@ impl CopyEngine<'_> {
         self.warn(path, message);
     }
 
-    /// Warns once that the server refuses the requests for temporaries, whatever the file.
-    fn on_refused(&mut self, found: RefusedOperations, why: &str) {
-        if !found.in_place() || !self.withheld.is_first_refusal() {
+    fn on_temporary(&mut self, id: JobId, path: Vec<u8>) {
+        self.verify.note_temporary(&self.ports, id, &path);
+        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+            && let Some(task) = self.files.get(file)
+        {
+            self.keeper.on_temporary(&self.ports, task, path);
+        }
+    }
+
+    fn on_kept(&mut self, id: JobId, kept: FileCheckpoint) {
+        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+            && let Some(task) = self.files.get(file)
+        {
+            self.keeper.on_kept(task, kept);
+        }
+    }
+
+    /// Handles bytes of a file that are stored at the target.
+    fn on_bytes_stored(&mut self, id: JobId, from: u64, to: u64) {
+        let (ports, files) = (&mut self.ports, &self.files);
+        self.verify.verify_early(ports, files, id, (from, to));
+        self.after_verify();
+    }
+
+    fn on_our_sum(&mut self, id: JobId, sum: &[u8]) {
+        self.verify.on_our_sum(&mut self.ports, id, sum);
+        self.after_verify();
+    }
+
+    fn on_our_sum_over(&mut self, ask: SumRequest, made: bool) {
+        self.verify.on_our_sum_over(&mut self.ports, ask, made);
+        self.after_verify();
+    }
+
+    fn on_read_back(&mut self, id: FileId, result: Result<(), JobFailure>) {
+        self.verify.on_read_back(&mut self.ports, id, result);
+        self.after_verify();
+    }
+
+    /// Takes the checksums of a finished job of `file`.
+    fn take_sums(&mut self, id: JobId, file: FileId) {
+        if let Some(sums) = self.verify.take_sums(id)
+            && let Some(task) = self.files.get_mut(&file)
+        {
+            task.set_sums(Some(sums));
+        }
+    }
+
+    fn on_taken_over(&mut self, id: FileId) {
+        if let Some(task) = self.files.get_mut(&id) {
+            let decided = self.keeper.on_taken_over(&mut self.ports, id, task);
+            self.after_decision(id, decided);
+        }
+    }
+
+    fn on_made(&mut self, dir: DirKey, result: Result<(), String>) {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        self.tree.on_made(ports, metadata, dir, result);
+        self.after_tree();
+    }
+
+    fn on_finished(&mut self, dir: DirKey, result: Result<(), String>) {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        self.tree.on_finished(ports, metadata, dir, result);
+        self.after_tree();
+    }
+
+    /// Starts or ends a file as the journal has decided.
+    pub(super) fn after_decision(&mut self, id: FileId, decided: FileStartDecision) {
+        match decided {
+            FileStartDecision::Now => self.start_kept(id),
+            FileStartDecision::Later => {}
+            FileStartDecision::Again => self.start_file(id),
+            FileStartDecision::Stored => self.file_done(id),
+        }
+    }
+
+    /// Starts the files whose records are durable.
+    pub(super) fn start_written(&mut self) {
+        while let Some(id) = self.keeper.next_written() {
+            self.start_kept(id);
+        }
+    }
+
+    /// Handles the boot ID of the target after a reconnect. Ends the run if the machine was
+    /// restarted.
+    fn on_boot_again(&mut self, file: &Path) {
+        if self.keeper.is_boot_unchanged(&self.ports, file) {
             return;
         }
-        let host = self
+        let name = self
             .side(CopySide::Target)
             .map(|side| side.name().to_owned());
-        let host = EscapedName(host.unwrap_or_default().into_bytes());
-        let refuses = match found.renames {
-            true => "the server does not rename files",
-            false => "the server refuses the names of temporary files",
-        };
-        let why = match why {
-            "" => "as in an earlier copy",
-            why => why,
-        };
-        let text = format!(
-            "{refuses} ({why}): writing files in place; a file whose copy is interrupted stays \
-             incomplete (--inplace silences this warning)"
+        let why = format!(
+            "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
+            name.unwrap_or_default()
         );
-        self.warn(Some(host), text);
+        self.ports.lose(ConnectError::unreachable(why));
+        self.drop_what_waits();
+        for side in self.ports.sides().iter() {
+            side.session().leave("the machine was rebooted");
+        }
+    }
+
+    pub(super) fn begin_local(&mut self, root: SourceRoot) {
+        if let Some(file) = self.walks.begin_local_root(&mut self.ports, root) {
+            self.begin_owned(file);
+        }
+    }
+
+    pub(super) fn begin_remote(&mut self, root: SourceRoot) {
+        if let Some(file) = self.walks.begin_remote_root(&mut self.ports, root) {
+            self.begin_owned(file);
+        }
+    }
+
+    /// Handles the answer to one of the two queries about a root.
+    fn on_root(&mut self, id: WalkId, result: Result<(), String>) {
+        let file = self.walks.on_root(&mut self.ports, id, result);
+        self.estimates
+            .foresee(self.ports.sides(), self.walks.grown_estimate());
+        if let Some(file) = file {
+            self.begin_owned(file);
+        }
+    }
+
+    fn begin_root_item(&mut self, root: SourceRoot, attributes: Attributes) {
+        let target = root.onto.target(&root.path);
+        let id = self.walks.next_id();
+        self.walks.name_root(&self.ports, id, &root.path);
+        if !self.may_claim(id, &root.path, &target, false) {
+            return;
+        }
+        let item = PendingItem {
+            target,
+            entry: EntryInfo {
+                parent: None,
+                name: Vec::new(),
+                path: root.path,
+                attributes,
+                identity: None,
+            },
+            dir: None,
+            symlink: false,
+            points_to: None,
+        };
+        match root.onto {
+            TargetPath::Guess(target) => self.begin_guessed(item, target),
+            _ => self.begin_item(item),
+        }
+    }
+
+    /// Carries out the consequences of comparisons.
+    pub(super) fn after_verify(&mut self) {
+        while let Some(outcome) = self.verify.next_outcome() {
+            match outcome {
+                VerifyOutcome::Verified(id) => self.file_kept(id),
+                VerifyOutcome::Failed(id, end, what) => self.file_failed(id, end, what),
+                VerifyOutcome::CopyAgain(id) => {
+                    if let Some(task) = self.files.get_mut(&id) {
+                        self.progress.take_back(task.repeat());
+                        self.keeper.forget_earlier(task.target());
+                        self.start_file(id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles an event of a command at the far end.
+    pub(super) fn on_exec(&mut self, id: RemoteCommandId, event: RemoteCommandEvent) {
+        self.verify.on_exec(&mut self.ports, id, event);
+        self.after_verify();
+    }
+
+    /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
+    /// if that is impossible and its contents can be skipped.
+    pub(super) fn begin_dir(
+        &mut self,
+        key: DirKey,
+        parent: Option<DirKey>,
+        target: Vec<u8>,
+        attributes: Attributes,
+    ) -> bool {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        let tree = &mut self.tree;
+        let begun = tree.begin_dir(ports, metadata, key, parent, target, attributes);
+        self.after_tree();
+        begun
+    }
+
+    /// Notes that the walk has no more entries of a directory.
+    pub(super) fn listed(&mut self, key: DirKey) {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        self.tree.listed(ports, metadata, key);
+        self.after_tree();
+    }
+
+    /// Notes that an entry of `dir` is finished.
+    pub(super) fn item_over(&mut self, dir: Option<DirKey>) {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        self.tree.item_over(ports, metadata, dir);
+        self.after_tree();
+    }
+
+    /// Starts an item, or defers it until its directory is made.
+    pub(super) fn begin_item(&mut self, item: PendingItem) {
+        if let Some(item) = self.tree.begin_item(&self.ports, item) {
+            self.begin_placed(item);
+        }
+    }
+
+    fn begin_placed(&mut self, item: PendingItem) {
+        if item.symlink {
+            self.begin_symlink(item);
+        } else if let Some(item) = self.link_or_copy(item) {
+            self.begin_file(item);
+        }
+    }
+
+    /// Does the work that directories have made possible.
+    fn after_tree(&mut self) {
+        while let Some(step) = self.tree.next_step() {
+            match step {
+                TreeStep::Place(item) => self.begin_placed(item),
+                TreeStep::FileAgain(id) => self.file_again(id),
+                TreeStep::FileDropped(id) => self.file_dropped(id),
+            }
+        }
+    }
+
+    /// Starts a found entry once its owner is mapped to an ID of the target.
+    pub(super) fn begin_owned(&mut self, next: EntryAwaitingOwner) {
+        let maps = self.metadata.support().map_owners;
+        if let Some(next) = self.owners.map(&mut self.ports, maps, next) {
+            self.begin_mapped(next);
+        }
+    }
+
+    /// Starts the next entry that waited for its owner. Returns false if none waits, and `None`
+    /// while a query is in progress.
+    pub(super) fn feed_waiting(&mut self) -> Option<bool> {
+        let maps = self.metadata.support().map_owners;
+        match self.owners.next(&mut self.ports, maps) {
+            NextOwned::Nothing => Some(false),
+            NextOwned::Asking => None,
+            NextOwned::Entry(next) => {
+                if let Some(next) = next {
+                    self.begin_mapped(next);
+                }
+                Some(true)
+            }
+        }
+    }
+
+    fn begin_mapped(&mut self, next: EntryAwaitingOwner) {
+        match next {
+            EntryAwaitingOwner::Found(walk, found, root) => self.on_found(walk, found, &root),
+            EntryAwaitingOwner::Root(root, attributes) => self.begin_root_item(root, attributes),
+        }
+    }
+
+    /// Links an item to a file that was copied, or defers it until that is done. Returns the first
+    /// name of a file, which must be copied.
+    pub(super) fn link_or_copy(&mut self, item: PendingItem) -> Option<PendingItem> {
+        match self.hard_links.place(&mut self.ports, item) {
+            LinkPlacement::Copy(item) => return Some(item),
+            LinkPlacement::Made(made) => self.hard_link_over(made),
+            LinkPlacement::Waits => {}
+        }
+        None
+    }
+
+    /// Links the deferred names of a file to `target`, its first name.
+    pub(super) fn link_others(&mut self, link: Option<InodeId>, target: &[u8]) {
+        let made = self.hard_links.first_copied(&mut self.ports, link, target);
+        made.into_iter().for_each(|made| self.hard_link_over(made));
+    }
+
+    /// Copies the next name after the first one of a file failed.
+    pub(super) fn link_failed(&mut self, link: Option<InodeId>) {
+        if let Some(next) = self.hard_links.first_failed(link) {
+            self.begin_file(next);
+        }
+    }
+
+    /// Handles the result of a hard link. If it failed, the file is copied and the loss is noted.
+    fn hard_link_over(&mut self, MadeLink { mut item, result }: MadeLink) {
+        if let Err(why) = result {
+            self.metadata.note_lost_link(&why);
+            item.entry.attributes.link = None;
+            return self.begin_file(item);
+        }
+        self.tree.name_made(&mut self.ports, &item.target);
+        HardLinks::report(&mut self.ports, self.files.take_id(), &item);
+        self.item_over(item.dir);
+    }
+
+    pub(super) fn begin_symlink(&mut self, held: PendingItem) {
+        let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
+        let metadata = &mut self.metadata;
+        let step = SymlinkStep::begin(&mut self.ports, metadata, held, is_top_level);
+        self.after_symlink(step);
+    }
+
+    fn make_symlink(&mut self, held: PendingItem) {
+        let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
+        let metadata = &mut self.metadata;
+        let step = SymlinkStep::make(&mut self.ports, metadata, held, is_top_level);
+        self.after_symlink(step);
+    }
+
+    fn after_symlink(&mut self, step: SymlinkStep) {
+        match step {
+            SymlinkStep::Asked => {}
+            SymlinkStep::Over(held, result, end) => self.symlink_over(&held, result, end),
+            SymlinkStep::LeftOut(held) => self.item_over(held.dir),
+        }
+    }
+
+    fn symlink_over(&mut self, held: &PendingItem, result: Result<(), String>, end: CopySide) {
+        if result.is_ok() {
+            self.tree.name_made(&mut self.ports, &held.target);
+        }
+        SymlinkStep::report(&mut self.ports, &self.metadata, held, result, end);
+        self.item_over(held.dir);
+    }
+
+    /// Requests the extended attributes of a file if they are kept. Returns false if there is no
+    /// answer to wait for.
+    pub(super) fn ask_file_xattrs(&mut self, id: FileId) -> bool {
+        let Some(task) = self.files.get_mut(&id) else {
+            return false;
+        };
+        if !task.begins_xattrs() {
+            return false;
+        }
+        let purpose = JobPurpose::FileXattrs(id);
+        let metadata = &mut self.metadata;
+        match metadata.ask_xattrs(&mut self.ports, task.source(), purpose) {
+            XattrAnswer::Later => return true,
+            XattrAnswer::Known(xattrs) => task.set_xattrs(xattrs),
+            XattrAnswer::Unknown => {}
+        }
+        false
+    }
+
+    /// Requests the extended attributes of a directory, which is not finished before the answer.
+    pub(super) fn ask_dir_xattrs(&mut self, key: DirKey, source: &[u8]) {
+        let purpose = JobPurpose::DirXattrs(key);
+        match self.metadata.ask_xattrs(&mut self.ports, source, purpose) {
+            XattrAnswer::Later => self.tree.waits_for_more(key),
+            XattrAnswer::Known(xattrs) => self.tree.has_xattrs(key, xattrs),
+            XattrAnswer::Unknown => {}
+        }
+    }
+
+    fn on_file_xattrs(&mut self, id: FileId, list: Vec<Xattr>) {
+        let xattrs = self.metadata.takeable(&self.ports, list);
+        if let Some(task) = self.files.get_mut(&id) {
+            task.set_xattrs(xattrs);
+        }
+    }
+
+    fn on_dir_xattrs(&mut self, key: DirKey, list: Vec<Xattr>) {
+        let xattrs = self.metadata.takeable(&self.ports, list);
+        self.tree.has_xattrs(key, xattrs);
     }
 
     pub(super) fn on_restarted(&mut self, id: JobId) {
-        match self.jobs.get(&id) {
+        match self.ports.jobs().get(&id) {
             Some((_, JobPurpose::Boot(_))) => self.keeper.lose_boot(),
             _ => self.tell_walk(id, ListAnswer::Restarted),
         }
-        if let Some((_, JobPurpose::File(file, _))) = self.jobs.get(&id)
+        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
             && let Some(task) = self.files.get_mut(file)
         {
             self.progress.take_back(task.restart());

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use schedule::{JobKind, RemotePath, directory_of};
 
-use super::engine::{CopyEngine, CopySide, JobPurpose};
+use super::engine::{CopySide, JobPurpose};
+use super::ports::CopyPorts;
 
 /// Paths in one request, and their total bytes; both are far below the protocol's limits.
 const MOST: usize = 512;
@@ -30,34 +31,32 @@ impl UnsyncedDirs {
         // Two paths are inserted at a time.
         self.dirs.len() >= MOST || self.bytes >= MOST_BYTES
     }
-}
 
-impl CopyEngine<'_> {
     /// Notes that a directory, symlink or hard link got this name and is complete.
-    pub(super) fn name_made(&mut self, path: &[u8], directory: bool) {
-        if !self.options.fsync || !self.target_is_remote() {
+    pub(super) fn name_made(&mut self, ports: &mut CopyPorts<'_>, path: &[u8], directory: bool) {
+        if !ports.options().fsync || !ports.target_is_remote() {
             return;
         }
         if directory {
-            self.unsynced.insert([path, b"/."].concat());
+            self.insert([path, b"/."].concat());
         }
-        self.unsynced.insert(directory_of(path));
-        if self.unsynced.is_full() {
-            self.sync_names();
+        self.insert(directory_of(path));
+        if self.is_full() {
+            self.sync(ports);
         }
     }
 
     /// Requests durability for all noted directories. Returns false if there are none or no session
     /// can do it.
-    pub(super) fn sync_names(&mut self) -> bool {
-        let unsynced = std::mem::take(&mut self.unsynced);
+    pub(super) fn sync(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+        let unsynced = std::mem::take(self);
         let Some(first) = unsynced.dirs.first() else {
             return false;
         };
-        let name = self.shown(CopySide::Target, first);
+        let name = ports.shown(CopySide::Target, first);
         let paths = unsynced.dirs.into_iter().map(RemotePath).collect();
         let kind = JobKind::MakeDurable { paths };
         let purpose = JobPurpose::Durable(name);
-        self.submit(CopySide::Target, kind, purpose).is_some()
+        ports.submit(CopySide::Target, kind, purpose).is_some()
     }
 }

@@ -1,34 +1,34 @@
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use schedule::{Job, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
+use schedule::{JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
-use super::durable::UnsyncedDirs;
+use super::copy_report::CopyReport;
 use super::environment::{CopyEnvironment, RemoteSession};
 use super::file::{FileId, JobRole, SharedFile};
 use super::files::ActiveFiles;
 use super::hard_links::HardLinks;
-use super::jobs::{JobsInFlight, PatternListingFilter, QueryAnswer};
-use super::links::TopLevelLinks;
+use super::inquiry::Inquiry;
+use super::jobs::{PatternListingFilter, QueryAnswer};
 use super::local_ops::LocalOps;
-use super::metadata::{MetadataLoss, MetadataSupport};
-use super::named_target::NamedTarget;
+use super::metadata::KeptMetadata;
 use super::owner::OwnerMap;
+use super::ports::CopyPorts;
 use super::resume::ResumeJournal;
 use super::server_names::ServerNames;
 use super::sides::{RemoteSide, SideSessions};
-use super::source::{ActiveWalks, WalkId};
+use super::source::{ActiveWalks, TargetPath, WalkId};
 use super::transfer_estimate::EstimateAnnouncer;
 use super::tree::{DirKey, PendingItem, TargetTree};
 use super::verify::Verification;
 use super::wait_conditions::{WaitConditions, wait_for};
-use super::withheld::WithheldCounts;
-use super::{CopyOptions, CopyRequest, DeltaUse};
+use super::{CopyLocation, CopyOptions, CopyRequest, DeltaUse};
 use crate::connect::ConnectError;
 use crate::report::{
     CopyEvent, CopyOutcome, CopySummary, Decision, DecisionOrigin, DecisionSubject, EscapedName,
-    FAILURES_KEPT, FarEndServer, ItemFailure, ProgressCounters,
+    FarEndServer, ProgressCounters,
 };
 use crate::session::{SessionEvent, SessionSummary};
 use crate::walk::WalkDirectoryId;
@@ -39,6 +39,8 @@ const MANY: usize = 256;
 const GATHERS: Duration = Duration::from_micros(500);
 /// Time that jobs may take to clean up after a cancel before the run ends without them.
 const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
+/// Longest wait until the server at the far end is known; longer than the session's own limits.
+const LONGEST_SETTLING: Duration = Duration::from_secs(30);
 
 /// One of the two ends of the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,33 +105,21 @@ pub(super) struct CopyEngine<'a> {
     pub(super) options: &'a CopyOptions,
     pub(super) environment: &'a dyn CopyEnvironment,
     pub(super) progress: &'a ProgressCounters,
-    events: &'a mut dyn FnMut(CopyEvent),
-    pub(super) sides: SideSessions,
-    pub(super) jobs: JobsInFlight,
+    pub(super) ports: CopyPorts<'a>,
     pub(super) files: ActiveFiles,
     pub(super) tree: TargetTree,
-    pub(super) links: TopLevelLinks,
-    pub(super) named: NamedTarget<'a>,
-    pub(super) withheld: WithheldCounts,
     pub(super) walks: ActiveWalks,
     pub(super) server_names: ServerNames,
     pub(super) estimates: EstimateAnnouncer,
     pub(super) keeper: ResumeJournal,
     pub(super) owners: OwnerMap,
     pub(super) hard_links: HardLinks,
-    /// Abilities of the far ends beyond those of stock servers.
-    pub(super) can: MetadataSupport,
-    pub(super) not_kept: MetadataLoss,
-    pub(super) unsynced: UnsyncedDirs,
-    pub(super) summary: CopySummary,
+    pub(super) metadata: KeptMetadata,
     pub(super) verify: Verification,
     /// Files whose temporaries other processes write as well, by target path.
     pub(super) shared: BTreeMap<Vec<u8>, SharedFile>,
     /// Target for which the guess about its kind was wrong, and true if it is a file.
     learned_place: Option<(Vec<u8>, bool)>,
-    /// Reason that the run ends early.
-    pub(super) lost: Option<ConnectError>,
-    cancelled: bool,
     /// Events had arrived at the last check.
     heard: bool,
 }
@@ -145,29 +135,19 @@ impl<'a> CopyEngine<'a> {
             options,
             environment,
             progress,
-            events,
-            sides: SideSessions::new(environment.local()),
-            jobs: JobsInFlight::default(),
+            ports: CopyPorts::new(options, environment, CopyReport::new(progress, events)),
             files: ActiveFiles::default(),
             tree: TargetTree::default(),
-            links: TopLevelLinks::default(),
-            named: NamedTarget::new(options),
-            withheld: WithheldCounts::default(),
             walks: ActiveWalks::new(options.filter.as_ref()),
             server_names: ServerNames::default(),
             estimates: EstimateAnnouncer::new(options),
             keeper: ResumeJournal::default(),
-            owners: OwnerMap::default(),
-            hard_links: HardLinks::default(),
-            can: MetadataSupport::default(),
-            not_kept: MetadataLoss::default(),
-            unsynced: UnsyncedDirs::default(),
-            summary: CopySummary::default(),
+            owners: OwnerMap::new(options),
+            hard_links: HardLinks::new(options),
+            metadata: KeptMetadata::default(),
             verify: Verification::new(options, environment.ledger()),
             shared: BTreeMap::new(),
             learned_place: None,
-            lost: None,
-            cancelled: false,
             heard: false,
         }
     }
@@ -183,9 +163,10 @@ impl<'a> CopyEngine<'a> {
             }
             self.ask_for_walks();
             self.start_written();
-            self.go_on_verifying();
+            self.verify.go_on(&mut self.ports, &self.files);
+            self.after_verify();
             let over = self.is_quiet() && (self.stopped() || !self.has_more());
-            if over && !self.sync_names() {
+            if over && !self.tree.sync_names(&mut self.ports) {
                 return;
             }
             if !self.wait().await {
@@ -196,7 +177,7 @@ impl<'a> CopyEngine<'a> {
 
     /// True if the run ends without doing the rest.
     pub(super) fn stopped(&self) -> bool {
-        self.lost.is_some() || self.cancelled
+        self.ports.stopped()
     }
 
     /// Runs the copy to its end and returns the summary.
@@ -210,27 +191,27 @@ impl<'a> CopyEngine<'a> {
     pub(super) fn finish(mut self, start: Instant) -> CopySummary {
         self.end(CopySide::Source);
         self.end(CopySide::Target);
-        self.end_manifest();
-        self.tell_not_kept();
-        let withheld: Vec<String> = self.withheld.warnings().collect();
-        withheld
-            .into_iter()
-            .for_each(|warning| self.warn(None, warning));
-        let whole = self.summary.failed == 0 && !self.stopped();
-        self.close_journal(whole);
-        self.summary.elapsed = self.environment.now().saturating_duration_since(start);
-        self.summary.unfinished += self.files.moved();
-        self.summary.excluded += self.walks.excluded();
-        self.summary.synced = self.options.fsync && self.summary.files > 0;
+        self.verify.end_manifest(&mut self.ports);
+        self.metadata.tell_losses(&mut self.ports);
+        let whole = self.ports.summary().failed == 0 && !self.stopped();
+        self.keeper.close(&mut self.ports, whole);
+        let (moved, excluded) = (self.files.moved(), self.walks.excluded());
+        let elapsed = self.environment.now().saturating_duration_since(start);
+        let summary = self.ports.summary_mut();
+        summary.elapsed = elapsed;
+        summary.unfinished += moved;
+        summary.excluded += excluded;
+        summary.synced = self.options.fsync && summary.files > 0;
         self.explain();
-        self.summary.outcome = match self.lost {
+        let (mut summary, lost) = self.ports.into_summary();
+        summary.outcome = match lost {
             _ if self.environment.is_cancelled() => CopyOutcome::Interrupted,
             Some(why) if why.is_misconfiguration() => CopyOutcome::Misconfigured(why.into()),
             Some(why) => CopyOutcome::NoConnection(why.into()),
-            None if self.summary.failed > 0 => CopyOutcome::Partial,
+            None if summary.failed > 0 => CopyOutcome::Partial,
             None => CopyOutcome::Complete,
         };
-        self.summary
+        summary
     }
 
     /// Adds the copy's own decisions to the summary.
@@ -238,7 +219,7 @@ impl<'a> CopyEngine<'a> {
         let mode = self.options.delta;
         let delta = DecisionSubject::Delta {
             mode,
-            reused: self.summary.reused,
+            reused: self.ports.summary().reused,
         };
         let origin = match mode {
             DeltaUse::Auto => DecisionOrigin::Default,
@@ -247,10 +228,10 @@ impl<'a> CopyEngine<'a> {
         };
         let mut decided = vec![Decision::new(delta, origin)];
         if self.options.verify {
-            let verify = DecisionSubject::Verify(self.summary.verified.clone());
+            let verify = DecisionSubject::Verify(self.ports.summary().verified.clone());
             decided.push(Decision::new(verify, DecisionOrigin::Flag("--verify")));
         }
-        self.summary.decisions.extend(decided);
+        self.ports.summary_mut().decisions.extend(decided);
     }
 
     /// Ends the session at `end`, if there is one.
@@ -258,7 +239,7 @@ impl<'a> CopyEngine<'a> {
         if end == CopySide::Source {
             self.walks.forget_estimate();
         }
-        let Some(side) = self.sides.end(end) else {
+        let Some(side) = self.ports.sides_mut().end(end) else {
             return;
         };
         let (session, name) = side.into_session();
@@ -286,28 +267,104 @@ impl<'a> CopyEngine<'a> {
             decision
         };
         let decisions = decisions.into_iter().map(of_host);
-        self.summary.decisions.extend(decisions);
+        self.ports.summary_mut().decisions.extend(decisions);
         if let Some(mut report) = report {
             report.host = host.clone();
-            self.summary.sessions.push(report);
+            self.ports.summary_mut().sessions.push(report);
         }
-        self.summary.far_ends.push(FarEndServer { host, ..far });
+        self.ports
+            .summary_mut()
+            .far_ends
+            .push(FarEndServer { host, ..far });
+    }
+
+    /// Waits until the servers at the far ends are known if the copy keeps more than stock servers
+    /// can, so that all its files are treated alike.
+    pub(super) async fn settle_far(&mut self) {
+        if !self.options.settle {
+            return;
+        }
+        for end in [CopySide::Source, CopySide::Target] {
+            self.settle_end(end).await;
+        }
+        self.metadata.learn(&mut self.ports);
+    }
+
+    /// Reads the receiver's boot ID once the target's session is open, to learn if data that was
+    /// only in its memory may be lost.
+    pub(super) async fn ask_for_boot(&mut self) {
+        let Some(request) = self.keeper.take_boot_request(&mut self.ports) else {
+            return;
+        };
+        let file = match request {
+            Some((id, file)) => {
+                // If the file cannot be read, the boot ID stays unknown.
+                let _ = self.answer(id).await;
+                Some(file)
+            }
+            None => None,
+        };
+        self.keeper.boot_answered(&self.ports, file.as_deref());
+    }
+
+    /// Removes what an interrupted run has left and this one has not taken.
+    pub(super) async fn clear_leftovers(&mut self) {
+        if self.keeper.clear_leftovers(&mut self.ports) {
+            self.copy().await;
+        }
+        if !self.stopped() {
+            self.keeper.leftovers_cleared();
+        }
+    }
+
+    /// Removes the local temporaries and the journal of an interrupted run of this copy.
+    pub(super) async fn discard(mut self, request: CopyRequest) {
+        let CopyLocation::Local(target) = &request.target else {
+            return;
+        };
+        // Only paths below the named target are opened.
+        let target = target.as_os_str().as_bytes().to_vec();
+        self.name_target(&TargetPath::Exactly(target));
+        if self.keeper.find(&mut self.ports, &request).await {
+            self.keeper.discard(&self.ports);
+        }
+    }
+
+    /// Waits until it is known which server handles the lanes of an end.
+    pub(super) async fn settle_end(&mut self, end: CopySide) {
+        let settled = |engine: &Self| {
+            let side = engine.side(end);
+            side.is_none_or(|side| side.session().is_settled())
+        };
+        if settled(self) {
+            return;
+        }
+        // The session opens a channel only if it has a job.
+        let path = RemotePath(b".".to_vec());
+        let _ = self.ask(end, JobKind::RealPath { path }).await;
+        let until = self.environment.now() + LONGEST_SETTLING;
+        while !settled(self) && !self.stopped() {
+            let Some(side) = self.side(end) else { return };
+            let conditions = WaitConditions {
+                sessions: vec![side.number()],
+                cancel: true,
+                until: Some(until),
+                ..WaitConditions::default()
+            };
+            wait_for(self.environment, conditions).await;
+            self.check_cancel();
+            if !self.ports.sides_mut().take_events() && self.environment.now() >= until {
+                return;
+            }
+            self.handle_events();
+        }
     }
 
     fn has_room(&self) -> bool {
         let waiting = self.keeper.waiting() + self.hard_links.waiting();
-        self.jobs.has_room(self.tree.held() + waiting)
-            && self.relay_has_room()
+        self.ports.jobs().has_room(self.tree.held() + waiting)
+            && self.files.relay_has_room(&self.ports)
             && self.verify.has_room()
-    }
-
-    /// Sends a request to `end` and waits for the answer, while all other work continues.
-    pub(super) async fn ask(
-        &mut self,
-        end: CopySide,
-        kind: JobKind,
-    ) -> Result<QueryAnswer, String> {
-        self.ask_with(end, kind, QueryAnswer::default()).await
     }
 
     /// Lists the directory at `path` at `end` and returns the names that match `wanted`.
@@ -318,7 +375,7 @@ impl<'a> CopyEngine<'a> {
         wanted: PatternListingFilter,
     ) -> Result<QueryAnswer, String> {
         let path = RemotePath(path);
-        let asked = self.jobs.answer_of_names(wanted);
+        let asked = self.ports.jobs().answer_of_names(wanted);
         self.ask_with(end, JobKind::List { path }, asked).await
     }
 
@@ -342,14 +399,12 @@ impl<'a> CopyEngine<'a> {
         kind: JobKind,
         asked: QueryAnswer,
     ) -> Option<JobId> {
-        let id = self.submit(end, kind, JobPurpose::Ask)?;
-        self.jobs.asks(id, asked);
-        Some(id)
+        self.ports.begin_asking(end, kind, asked)
     }
 
     /// Takes the answer to a query; `None` if it has not arrived.
     pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<QueryAnswer, String>> {
-        self.jobs.take_answer(id)
+        self.ports.jobs_mut().take_answer(id)
     }
 
     /// Waits for the answer to a query.
@@ -360,17 +415,14 @@ impl<'a> CopyEngine<'a> {
                 return answer;
             }
             if !self.wait().await {
-                self.jobs.asks_no_more(id);
+                self.ports.jobs_mut().asks_no_more(id);
                 return Err(self.why_stopped());
             }
         }
     }
 
     pub(super) fn why_stopped(&self) -> String {
-        match &self.lost {
-            Some(why) => why.to_string(),
-            None => "interrupted".to_owned(),
-        }
+        self.ports.why_stopped()
     }
 
     /// Submits a job to the session at `end`. Returns `None` if the session is gone.
@@ -380,7 +432,7 @@ impl<'a> CopyEngine<'a> {
         kind: JobKind,
         purpose: JobPurpose,
     ) -> Option<JobId> {
-        self.submit_sized(end, kind, purpose, None)
+        self.ports.submit(end, kind, purpose)
     }
 
     /// Submits a job for a file of `size` bytes. Returns `None` if the session is gone.
@@ -391,9 +443,7 @@ impl<'a> CopyEngine<'a> {
         purpose: JobPurpose,
         size: Option<u64>,
     ) -> Option<JobId> {
-        self.submit_with(end, purpose, |session, id| {
-            session.submit(Job { id, kind }, size)
-        })
+        self.ports.submit_sized(end, kind, purpose, size)
     }
 
     pub(super) fn submit_with(
@@ -402,28 +452,21 @@ impl<'a> CopyEngine<'a> {
         purpose: JobPurpose,
         submit: impl FnOnce(&dyn RemoteSession, JobId),
     ) -> Option<JobId> {
-        if self.stopped() {
-            return None;
-        }
-        let id = self.jobs.next_id();
-        let side = self.side(end).filter(|side| side.is_open())?;
-        submit(side.session(), id);
-        self.jobs.begin(end, purpose);
-        Some(id)
+        self.ports.submit_with(end, purpose, submit)
     }
 
     pub(super) fn side(&self, end: CopySide) -> Option<&RemoteSide> {
-        self.sides.get(end)
+        self.ports.side(end)
     }
 
     /// True if the source is at a remote host.
     pub(super) fn source_is_remote(&self) -> bool {
-        self.sides.is_remote(CopySide::Source)
+        self.ports.source_is_remote()
     }
 
     /// True if the target is at a remote host.
     pub(super) fn target_is_remote(&self) -> bool {
-        self.sides.is_remote(CopySide::Target)
+        self.ports.target_is_remote()
     }
 
     /// Notes for later copies that the target at `path` is a file, or is none.
@@ -433,44 +476,33 @@ impl<'a> CopyEngine<'a> {
 
     /// Files of this machine, as jobs of the copy resolve them.
     pub(super) fn local(&self) -> Rc<dyn LocalOps> {
-        self.sides.local()
+        self.ports.local()
     }
 
     /// Formats a path as `host:path`, or as the path alone if it is local.
     pub(super) fn shown(&self, end: CopySide, path: &[u8]) -> EscapedName {
-        self.sides.shown(end, path)
+        self.ports.shown(end, path)
     }
 
     pub(super) fn tell(&mut self, event: CopyEvent) {
-        (self.events)(event);
+        self.ports.tell(event);
     }
 
     /// Reports something that was not copied.
     pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, reason: String) {
-        if self.cancelled {
-            return;
-        }
-        self.summary.failed += 1;
-        if self.summary.failures.len() < FAILURES_KEPT {
-            self.summary.failures.push(ItemFailure {
-                path: path.clone(),
-                reason: reason.clone(),
-            });
-        }
-        self.tell(CopyEvent::Failed { id, path, reason });
+        self.ports.fail(id, path, reason);
     }
 
     pub(super) fn warn(&mut self, path: Option<EscapedName>, message: String) {
-        self.tell(CopyEvent::Warning { path, message });
+        self.ports.warn(path, message);
     }
 
     pub(super) fn check_cancel(&mut self) {
-        if !self.environment.is_cancelled() || self.cancelled {
+        if !self.environment.is_cancelled() || !self.ports.cancel() {
             return;
         }
-        self.cancelled = true;
         self.drop_what_waits();
-        for side in self.sides.iter() {
+        for side in self.ports.sides().iter() {
             match self.keeper.goes_on() {
                 true => side.session().leave("interrupted"),
                 false => side.session().cancel("interrupted"),
@@ -485,20 +517,21 @@ impl<'a> CopyEngine<'a> {
         self.owners.drop_waiting();
         self.hard_links.forget();
         self.keeper.drop_waiting();
-        self.stop_verifying();
+        self.verify.stop(&self.ports);
+        self.after_verify();
     }
 
     /// True if no work is in progress.
     fn is_quiet(&self) -> bool {
-        self.jobs.is_empty() && self.keeper.waiting() == 0 && self.verify.is_quiet()
+        self.ports.jobs().is_empty() && self.keeper.waiting() == 0 && self.verify.is_quiet()
     }
 
     /// Waits for events and handles them. Returns false if there is nothing to wait for.
     async fn wait(&mut self) -> bool {
-        self.estimates.announce_count(&self.sides);
-        let none = !self.sides.take_events();
-        self.write_out();
-        if std::mem::replace(&mut self.heard, !none) && none && self.jobs.len() >= MANY {
+        self.estimates.announce_count(self.ports.sides());
+        let none = !self.ports.sides_mut().take_events();
+        self.keeper.write_out(&mut self.ports);
+        if std::mem::replace(&mut self.heard, !none) && none && self.ports.jobs().len() >= MANY {
             // With many small files, some complete at any time, and waking for each costs more than
             // the files themselves.
             wait_for(
@@ -513,7 +546,7 @@ impl<'a> CopyEngine<'a> {
                 return false;
             }
             self.start_written();
-            self.sides.take_events();
+            self.ports.sides_mut().take_events();
         }
         self.handle_events();
         true
@@ -521,18 +554,18 @@ impl<'a> CopyEngine<'a> {
 
     /// Handles an event that a caller has taken from a session.
     pub(super) fn handle_event(&mut self, end: CopySide, event: SessionEvent) {
-        self.sides.push_event(end, event);
+        self.ports.sides_mut().push_event(end, event);
         self.handle_events();
     }
 
     /// Handles all events that were taken.
     pub(super) fn handle_events(&mut self) {
-        while let Some((end, event)) = self.sides.next_event() {
+        while let Some((end, event)) = self.ports.sides_mut().next_event() {
             match event {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
                 Some(SessionEvent::Exec(id, event)) => self.on_exec(id, event),
-                Some(SessionEvent::Reconnected) => self.on_rejoined(end),
+                Some(SessionEvent::Reconnected) => self.keeper.on_rejoined(&mut self.ports, end),
                 // The code that waits for it checks the session itself.
                 Some(SessionEvent::ServerKnown) => {}
                 Some(SessionEvent::Message(line)) => {
@@ -564,14 +597,14 @@ impl<'a> CopyEngine<'a> {
     /// after a cancel takes too long.
     async fn wait_ready(&mut self) -> bool {
         let mut conditions = WaitConditions {
-            sessions: self.sides.open().map(RemoteSide::number).collect(),
+            sessions: self.ports.sides().open().map(RemoteSide::number).collect(),
             journal: self.keeper.goes_on() && self.keeper.waiting() > 0,
             ..WaitConditions::default()
         };
         if conditions.sessions.is_empty() {
             return false;
         }
-        if !self.cancelled {
+        if !self.ports.is_cancelled() {
             conditions.cancel = true;
             conditions.until = self.verify.deadline();
             wait_for(self.environment, conditions).await;
@@ -580,32 +613,30 @@ impl<'a> CopyEngine<'a> {
         let until = self.environment.now() + LONGEST_CLEANUP;
         conditions.until = Some(until);
         wait_for(self.environment, conditions).await;
-        self.sides.take_events() || self.environment.now() < until
+        self.ports.sides_mut().take_events() || self.environment.now() < until
     }
 
     /// Notes the reason that later failures have in common, and drops all waiting work.
     fn on_losing(&mut self, end: CopySide, why: &str) {
         if let Some(side) = self.side(end) {
             let why = format!("{}: {why}", side.name());
-            self.lost
-                .get_or_insert_with(|| ConnectError::unreachable(why));
+            self.ports.lose(ConnectError::unreachable(why));
             self.drop_what_waits();
         }
     }
 
     fn on_lost(&mut self, end: CopySide, why: String) {
-        let Some(name) = self.sides.lose(end) else {
+        let Some(name) = self.ports.sides_mut().lose(end) else {
             return;
         };
         let why = format!("{name}: {why}");
-        self.lost
-            .get_or_insert_with(|| ConnectError::unreachable(why.clone()));
+        self.ports.lose(ConnectError::unreachable(why.clone()));
         self.drop_what_waits();
-        for id in self.jobs.at(end) {
+        for id in self.ports.jobs().at(end) {
             let what = why.clone();
             self.on_lane(LaneEvent::Failed(id, JobFailure { what, remote: true }));
         }
-        for side in self.sides.open() {
+        for side in self.ports.sides().open() {
             side.session().cancel(&why);
         }
     }
@@ -613,5 +644,21 @@ impl<'a> CopyEngine<'a> {
     /// Key of a walk's directory in the tree.
     pub(super) fn key(walk: WalkId, dir: WalkDirectoryId) -> DirKey {
         DirKey { walk, dir }
+    }
+}
+
+impl Inquiry for CopyEngine<'_> {
+    fn sides(&self) -> &SideSessions {
+        self.ports.sides()
+    }
+
+    fn is_one_login(&self) -> bool {
+        let source = self.side(CopySide::Source);
+        let hosts = source.zip(self.side(CopySide::Target));
+        hosts.is_some_and(|(source, target)| self.environment.are_one(source.host(), target.host()))
+    }
+
+    async fn ask(&mut self, end: CopySide, kind: JobKind) -> Result<QueryAnswer, String> {
+        self.ask_with(end, kind, QueryAnswer::default()).await
     }
 }

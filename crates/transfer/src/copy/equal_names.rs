@@ -405,14 +405,6 @@ impl CopyEngine<'_> {
         true
     }
 
-    /// Notes the name of a source that may be merged, at the start of its walk or file.
-    pub(super) fn name_root(&mut self, root: WalkId, path: &[u8]) {
-        let name = self.shown(CopySide::Source, path);
-        if let Some(claims) = self.walks.claims() {
-            claims.name_root(root, name);
-        }
-    }
-
     /// Returns true if an entry may be copied to `target`. Reports a failure if another source has
     /// claimed it.
     pub(super) fn may_claim(
@@ -426,7 +418,7 @@ impl CopyEngine<'_> {
             return true;
         }
         let files = self.local();
-        let dir = local_path(self.named.path());
+        let dir = local_path(self.ports.named().path());
         let Some(claims) = self.walks.claims() else {
             return true;
         };

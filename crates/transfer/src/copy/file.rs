@@ -12,9 +12,10 @@ use sftp::InodeId;
 use super::DeltaUse;
 use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::local_ops::{CopySettings, LocalOps};
+use super::metadata::special_bits;
 use super::names::basename;
-use super::relayed::RelayedFileJobs;
-use super::resume::{FileStartDecision, ResumeTask};
+use super::relayed::{RelayOutcome, RelayedFileJobs};
+use super::resume::{ResumeTask, is_durable};
 use super::target_kind::{ReportedTargetKind, RetryVerdict, TargetGuess};
 use super::tree::{DirKey, FailureScope, PendingItem};
 use crate::report::{CopyEvent, EscapedName};
@@ -155,7 +156,7 @@ impl CopyEngine<'_> {
     }
 
     fn begin_file_with(&mut self, item: PendingItem, guess: Option<GuessedTarget>) {
-        let link = self.link_of(&item);
+        let link = self.hard_links.link_of(&item);
         let attributes = item.entry.attributes;
         let shared = self.shared.get(&item.target).copied();
         // A root that was not queried has no mode yet.
@@ -225,9 +226,9 @@ impl CopyEngine<'_> {
             }
             return;
         }
-        match self.keep(id) {
-            FileStartDecision::Now => self.start_kept(id),
-            FileStartDecision::Later => {}
+        if let Some(task) = self.files.get_mut(&id) {
+            let decided = self.keeper.keep(&mut self.ports, id, task);
+            self.after_decision(id, decided);
         }
     }
 
@@ -240,18 +241,19 @@ impl CopyEngine<'_> {
             return;
         };
         let mut beyond = task.beyond.clone();
-        beyond.owner = beyond.owner.filter(|_| !self.owners.are_refused());
+        beyond.owner = beyond.owner.filter(|_| self.metadata.sets_owners());
         let one_end = !self.source_is_remote() || !self.target_is_remote();
         let options = PutOptions {
             keep: task.resume.keep(),
             preserve: self.options.preserve || self.options.archive,
-            special_bits: self.special_bits().keeps(),
+            special_bits: special_bits(&self.ports).keeps(),
             inplace: self.options.inplace,
             temp_dir: self.options.temp_dir.clone(),
             fsync: self.options.fsync,
             fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
             // Only the path that the user named is written through a symlink.
-            replace_link: !self.named.is(&task.target) || self.links.has_made(&task.target),
+            replace_link: !self.ports.named().is(&task.target)
+                || self.ports.named().has_made_link(&task.target),
             // Data between two hosts arrives in order, so holes cannot be skipped.
             sparse: self.options.sparse && one_end,
             beyond,
@@ -268,11 +270,14 @@ impl CopyEngine<'_> {
             }
             (true, false) => {
                 let known = task.attributes;
-                let target = self.named.local_path(&target);
+                let target = self.ports.named().local_path(&target);
                 let kind = self.get(known, (source, target), options);
                 self.submit_file(CopySide::Source, kind, id);
             }
-            (true, true) => self.start_relayed(id, options),
+            (true, true) => {
+                let sums = self.verify.sums();
+                self.files.start_relayed(&mut self.ports, sums, id, options);
+            }
         }
     }
 
@@ -327,7 +332,7 @@ impl CopyEngine<'_> {
         }
         if let Some(task) = self.files.get(&id) {
             let name = self.shown(CopySide::Target, &task.target);
-            self.withheld.note_other_names(name);
+            self.metadata.withheld().note_other_names(name);
         }
     }
 
@@ -335,7 +340,7 @@ impl CopyEngine<'_> {
         let Some(task) = self.files.get(&id) else {
             return;
         };
-        let target = self.named.local_path(&task.target);
+        let target = self.ports.named().local_path(&task.target);
         let local = self.local();
         let Some(task) = self.files.get_mut(&id) else {
             return;
@@ -377,7 +382,7 @@ impl CopyEngine<'_> {
     /// Reports the results of a local copy.
     fn on_stored(&mut self, id: FileId, stored: StoredTarget) {
         for (parts, why) in stored.not_kept {
-            self.on_not_kept(parts, &why);
+            self.metadata.note_lost(parts, &why);
         }
         if let Some(owner) = stored.belonged {
             self.on_belonged(id, owner);
@@ -488,7 +493,7 @@ impl CopyEngine<'_> {
             return false;
         }
         self.progress.take_back(task.follow_change());
-        self.forget_earlier(id);
+        self.keeper.forget_earlier(task.target());
         self.verify.forget(id);
         self.start_file(id);
         true
@@ -511,7 +516,7 @@ impl CopyEngine<'_> {
         // target's kind is still unknown.
         let same = |refusal: &String| fault.what.starts_with(refusal.as_str());
         match guessing.guess.judge(&guessing.target, is) {
-            _ if self.lost.is_some() || guessing.refusal.as_ref().is_some_and(same) => {
+            _ if self.ports.is_lost() || guessing.refusal.as_ref().is_some_and(same) => {
                 self.file_fault(id, fault);
             }
             RetryVerdict::Final => self.file_fault(id, fault),
@@ -539,7 +544,20 @@ impl CopyEngine<'_> {
             return;
         };
         if task.relay.is_some() {
-            return self.on_relayed(id, role, result);
+            return match self.files.on_relayed(id, role, result) {
+                RelayOutcome::Waits => {}
+                RelayOutcome::Done => self.file_done(id),
+                RelayOutcome::Again => {
+                    let confirmed = self.files.get_mut(&id).map_or(0, FileTask::take_back);
+                    self.progress.take_back(confirmed);
+                    self.start_file(id);
+                }
+                RelayOutcome::Failed(fault) => self.file_fault(id, fault),
+                RelayOutcome::NotCopied => {
+                    let what = "internal error: the file was not copied".to_owned();
+                    self.file_failed(id, CopySide::Source, what);
+                }
+            };
         }
         match result {
             Ok(()) => self.file_done(id),
@@ -588,7 +606,7 @@ impl CopyEngine<'_> {
         };
         self.progress.file_done();
         if self.stopped() {
-            self.summary.unfinished += task.moved();
+            self.ports.summary_mut().unfinished += task.moved();
         }
         self.verify.forget(id);
         let what = match task.stranded.map(EscapedName).map(|name| name.to_string()) {
@@ -619,7 +637,12 @@ impl CopyEngine<'_> {
         let shared = self.files.get(&id).is_some_and(|t| t.shared.is_some());
         // A range cannot be read under the final name yet.
         match self.verify.is_wanted() && !shared {
-            true => self.verify_file(id),
+            true => {
+                if let Some(task) = self.files.get_mut(&id) {
+                    self.verify.verify_file(&mut self.ports, id, task);
+                }
+                self.after_verify();
+            }
             false => self.file_kept(id),
         }
     }
@@ -631,21 +654,29 @@ impl CopyEngine<'_> {
         };
         self.progress.file_done();
         let state = task.state.unwrap_or(FileState::Written);
-        self.summary.files += 1;
+        self.ports.summary_mut().files += 1;
         let taken = task.resume.taken().min(task.confirmed);
-        self.summary.bytes += task.confirmed - taken;
-        self.summary.taken_over += taken;
-        self.summary.reused += task.reused;
-        self.note_done(&task);
-        let durable = self.is_durable(&task);
+        self.ports.summary_mut().bytes += task.confirmed - taken;
+        self.ports.summary_mut().taken_over += taken;
+        self.ports.summary_mut().reused += task.reused;
+        let more = self.has_more() || !self.files.is_empty();
+        self.keeper.note_done(&mut self.ports, &task, more);
+        let durable = is_durable(&self.ports, &task);
         if let Some(attributes) = &task.attributes {
-            self.note_times(&task.source, attributes);
-            let rules = self.special_bits();
+            self.metadata
+                .note_times(&self.ports, &task.source, attributes);
+            let rules = special_bits(&self.ports);
             let shown = || task.source_name.clone();
-            self.withheld
+            self.metadata
+                .withheld()
                 .note_file_mode(rules, attributes.mode.unwrap_or(0), shown);
         }
-        self.summary.state = Some(self.summary.state.map_or(state, |s| s.min(state)));
+        self.ports.summary_mut().state = Some(
+            self.ports
+                .summary_mut()
+                .state
+                .map_or(state, |s| s.min(state)),
+        );
         self.tell(CopyEvent::FileDone {
             id: id.0,
             source: task.source_name,

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use schedule::{FileState, JobKind, RemotePath};
 use sftp::InodeId;
 
-use super::engine::{CopyEngine, CopySide, JobPurpose};
+use super::CopyOptions;
+use super::engine::{CopySide, JobPurpose};
+use super::file::FileId;
+use super::ports::CopyPorts;
 use super::tree::PendingItem;
 use crate::report::CopyEvent;
 
@@ -16,6 +19,26 @@ pub(super) struct HardLinks {
     files: BTreeMap<(u64, u64), LinkedNames>,
     /// Number of items that wait for the first name of their file.
     waiting: usize,
+    /// Other names of a file become hard links.
+    wanted: bool,
+}
+
+/// Result of making a hard link.
+#[derive(Debug)]
+pub(super) struct MadeLink {
+    pub item: PendingItem,
+    pub result: Result<(), String>,
+}
+
+/// Decision about an item that may be a further name of a file.
+#[derive(Debug)]
+pub(super) enum LinkPlacement {
+    /// The first name of a file, or a file with one name: it is copied.
+    Copy(PendingItem),
+    /// The link was made or has failed.
+    Made(MadeLink),
+    /// The item waits for the first name of its file, or for the server.
+    Waits,
 }
 
 #[derive(Debug, Default)]
@@ -29,9 +52,17 @@ struct LinkedNames {
 }
 
 impl HardLinks {
+    pub(super) fn new(options: &CopyOptions) -> Self {
+        Self {
+            wanted: options.hard_links,
+            ..Self::default()
+        }
+    }
+
     /// Forgets all files when the source changes.
     pub(super) fn forget(&mut self) {
-        *self = Self::default();
+        self.files.clear();
+        self.waiting = 0;
     }
 
     /// Number of items that wait for the first name of their file.
@@ -44,118 +75,110 @@ fn key(link: &InodeId) -> (u64, u64) {
     (link.device, link.inode)
 }
 
-impl CopyEngine<'_> {
+impl HardLinks {
     /// Identity of an item's file, if its other names will be hard links to the first.
     pub(super) fn link_of(&self, item: &PendingItem) -> Option<InodeId> {
         let link = item.entry.attributes.link?;
-        (self.options.hard_links && link.names > 1).then_some(link)
+        (self.wanted && link.names > 1).then_some(link)
     }
 
-    /// Links an item to a file that was copied, or defers it until that is done. Returns the first
-    /// name of a file, which must be copied.
-    pub(super) fn link_or_copy(&mut self, item: PendingItem) -> Option<PendingItem> {
+    /// Links an item to a file that was copied, or defers it until that is done.
+    pub(super) fn place(&mut self, ports: &mut CopyPorts<'_>, item: PendingItem) -> LinkPlacement {
         let Some(link) = self.link_of(&item) else {
-            return Some(item);
+            return LinkPlacement::Copy(item);
         };
-        let names = self.hard_links.files.entry(key(&link)).or_default();
+        let names = self.files.entry(key(&link)).or_default();
         names.found = names.found.saturating_add(1);
         if names.found == 1 {
-            return Some(item);
+            return LinkPlacement::Copy(item);
         }
-        match names.stands.clone() {
-            Some(of) => {
-                if names.found >= link.names {
-                    // All names were found.
-                    self.hard_links.files.remove(&key(&link));
-                }
-                self.make_hard_link(item, of);
-            }
-            None => {
-                names.waiting.push(item);
-                self.hard_links.waiting += 1;
-            }
+        let Some(of) = names.stands.clone() else {
+            names.waiting.push(item);
+            self.waiting += 1;
+            return LinkPlacement::Waits;
+        };
+        if names.found >= link.names {
+            // All names were found.
+            self.files.remove(&key(&link));
         }
-        None
+        match make(ports, item, of) {
+            Some(made) => LinkPlacement::Made(made),
+            None => LinkPlacement::Waits,
+        }
     }
 
-    /// Links the deferred names of a file to `target`, its first name.
-    pub(super) fn link_others(&mut self, link: Option<InodeId>, target: &[u8]) {
-        let Some(link) = link else { return };
-        let Some(names) = self.hard_links.files.get_mut(&key(&link)) else {
-            return;
+    /// Links the deferred names of a file to `target`, its first name. Returns the links that were
+    /// made at once.
+    pub(super) fn first_copied(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        link: Option<InodeId>,
+        target: &[u8],
+    ) -> Vec<MadeLink> {
+        let Some(link) = link else { return Vec::new() };
+        let Some(names) = self.files.get_mut(&key(&link)) else {
+            return Vec::new();
         };
         let waiting = std::mem::take(&mut names.waiting);
-        self.hard_links.waiting -= waiting.len();
+        self.waiting -= waiting.len();
         names.stands = Some(target.to_vec());
         if names.found >= link.names {
-            self.hard_links.files.remove(&key(&link));
+            self.files.remove(&key(&link));
         }
-        for item in waiting {
-            self.make_hard_link(item, target.to_vec());
-        }
+        let make = |item| make(ports, item, target.to_vec());
+        waiting.into_iter().filter_map(make).collect()
     }
 
-    /// Copies the next name after the first one of a file failed.
-    pub(super) fn link_failed(&mut self, link: Option<InodeId>) {
-        let Some(link) = link else { return };
-        let Some(names) = self.hard_links.files.get_mut(&key(&link)) else {
-            return;
-        };
-        match names.waiting.is_empty() {
-            true => drop(self.hard_links.files.remove(&key(&link))),
-            false => {
-                let next = names.waiting.remove(0);
-                self.hard_links.waiting -= 1;
-                self.begin_file(next);
-            }
+    /// Returns the next name to copy after the first one of a file failed.
+    pub(super) fn first_failed(&mut self, link: Option<InodeId>) -> Option<PendingItem> {
+        let link = link?;
+        let names = self.files.get_mut(&key(&link))?;
+        if names.waiting.is_empty() {
+            self.files.remove(&key(&link));
+            return None;
         }
+        self.waiting -= 1;
+        Some(names.waiting.remove(0))
     }
 
-    fn make_hard_link(&mut self, item: PendingItem, of: Vec<u8>) {
-        if self.target_is_remote() {
-            let (path, of) = (RemotePath(item.target.clone()), RemotePath(of));
-            let kind = JobKind::MakeHardLink { path, of };
-            self.submit(CopySide::Target, kind, JobPurpose::MakeHardLink(item));
-            return;
-        }
-        let (path, of) = (
-            self.named.local_path(&item.target),
-            self.named.local_path(&of),
-        );
-        let made = self.local().make_hard_link(&path, &of);
-        self.hard_link_over(item, made);
-    }
-
-    /// Handles the result of a hard link. If it failed, the file is copied and the loss is noted.
-    pub(super) fn hard_link_over(&mut self, mut item: PendingItem, made: Result<(), String>) {
-        if let Err(why) = made {
-            self.not_kept.note_link(&why);
-            item.entry.attributes.link = None;
-            return self.begin_file(item);
-        }
-        self.name_made(&item.target, false);
-        let id = self.files.take_id().0;
-        self.progress.add_file(Some(0));
-        self.progress.file_done();
-        self.summary.files += 1;
-        let source = self.shown(CopySide::Source, &item.entry.path);
-        let target = self.shown(CopySide::Target, &item.target);
-        self.tell(CopyEvent::FileStarted {
-            id,
+    /// Reports a hard link that was made as file `id`.
+    pub(super) fn report(ports: &mut CopyPorts<'_>, id: FileId, item: &PendingItem) {
+        ports.progress().add_file(Some(0));
+        ports.progress().file_done();
+        ports.summary_mut().files += 1;
+        let source = ports.shown(CopySide::Source, &item.entry.path);
+        let target = ports.shown(CopySide::Target, &item.target);
+        ports.tell(CopyEvent::FileStarted {
+            id: id.0,
             source: source.clone(),
             target: target.clone(),
             size: Some(0),
         });
-        self.tell(CopyEvent::FileDone {
-            id,
+        ports.tell(CopyEvent::FileDone {
+            id: id.0,
             source,
             target,
             bytes: 0,
             state: FileState::Renamed,
             in_place: false,
-            synced: self.options.fsync,
-            verified: self.options.verify,
+            synced: ports.options().fsync,
+            verified: ports.options().verify,
         });
-        self.item_over(item.dir);
     }
+}
+
+/// Makes `item` a hard link to `of`. Returns `None` if the server is asked to do so.
+fn make(ports: &mut CopyPorts<'_>, item: PendingItem, of: Vec<u8>) -> Option<MadeLink> {
+    if ports.target_is_remote() {
+        let (path, of) = (RemotePath(item.target.clone()), RemotePath(of));
+        let kind = JobKind::MakeHardLink { path, of };
+        ports.submit(CopySide::Target, kind, JobPurpose::MakeHardLink(item));
+        return None;
+    }
+    let (path, of) = (
+        ports.named().local_path(&item.target),
+        ports.named().local_path(&of),
+    );
+    let result = ports.local().make_hard_link(&path, &of);
+    Some(MadeLink { item, result })
 }

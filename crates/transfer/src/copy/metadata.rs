@@ -1,17 +1,13 @@
 //! File metadata beyond SFTP: the capabilities of both ends, and the record of metadata that could
 //! not be kept.
 
-use std::time::Duration;
-
-use schedule::{Attributes, JobKind, Parts, RemotePath};
+use schedule::{Attributes, Parts, RefusedOperations};
 
 use super::DeltaUse;
-use super::engine::{CopyEngine, CopySide};
-use super::wait_conditions::{WaitConditions, wait_for};
-use super::withheld::SpecialBitRules;
-
-/// Longest wait until the server at the far end is known; longer than the session's own limits.
-const LONGEST: Duration = Duration::from_secs(30);
+use super::engine::CopySide;
+use super::ports::CopyPorts;
+use super::withheld::{SpecialBitRules, WithheldCounts};
+use crate::report::EscapedName;
 
 /// Abilities of the ends of a copy; this machine can do everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,9 +21,20 @@ pub(super) struct MetadataSupport {
     pub map_owners: bool,
 }
 
+/// Metadata that a copy keeps, leaves out on purpose or cannot keep.
+#[derive(Debug, Default)]
+pub(super) struct KeptMetadata {
+    /// Abilities of the far ends beyond those of stock servers.
+    can: MetadataSupport,
+    lost: MetadataLoss,
+    withheld: WithheldCounts,
+    /// Setting an owner was refused once and is not tried again.
+    refuses_owners: bool,
+}
+
 /// Metadata that was not kept: counts, and the reason of the first loss.
 #[derive(Debug, Default)]
-pub(super) struct MetadataLoss {
+struct MetadataLoss {
     parts: Vec<(Parts, u64, String)>,
     links: Option<(u64, String)>,
     /// Whole kinds of metadata that the source cannot report.
@@ -52,7 +59,7 @@ const OUTSIDE: &str = "only times from 1970 to 2106 can be kept";
 
 impl MetadataLoss {
     /// Notes parts of one file or directory that were not kept.
-    pub(super) fn note(&mut self, parts: Parts, why: &str) {
+    fn note(&mut self, parts: Parts, why: &str) {
         for (part, _) in NAMES.iter().filter(|(part, _)| parts.contains(*part)) {
             match self.parts.iter_mut().find(|(of, ..)| of == part) {
                 Some((_, count, _)) => *count += 1,
@@ -62,7 +69,7 @@ impl MetadataLoss {
     }
 
     /// Notes that a further name of a file became a separate file.
-    pub(super) fn note_link(&mut self, why: &str) {
+    fn note_link(&mut self, why: &str) {
         let (count, _) = self.links.get_or_insert_with(|| (0, why.to_owned()));
         *count += 1;
     }
@@ -96,132 +103,143 @@ impl MetadataLoss {
     }
 }
 
-impl CopyEngine<'_> {
-    /// Waits until the servers at the far ends are known if the copy keeps more than stock servers
-    /// can, so that all its files are treated alike.
-    pub(super) async fn settle_far(&mut self) {
-        if !self.options.settle {
+impl KeptMetadata {
+    /// Learns the abilities of the servers at the far ends, once these are known.
+    pub(super) fn learn(&mut self, ports: &mut CopyPorts<'_>) {
+        self.can = support(ports);
+        tell_sent_whole(ports);
+        if !ports.source_is_remote() {
             return;
         }
-        for end in [CopySide::Source, CopySide::Target] {
-            self.settle_end(end).await;
-        }
-        self.can = self.find_out();
-        self.tell_sent_whole();
-        let mut untold = Vec::new();
-        if self.source_is_remote() {
-            let wanted = self.options;
-            let lacks = [
-                (
-                    wanted.xattrs && !self.can.tell_xattrs,
-                    "extended attributes",
-                ),
-                (wanted.acls && !self.can.tell_xattrs, "access control lists"),
-                (wanted.hard_links && !self.can.tell_links, "hard links"),
-            ];
-            untold.extend(
-                lacks
-                    .iter()
-                    .filter(|(lacks, _)| *lacks)
-                    .map(|(_, what)| *what),
-            );
-        }
-        for what in untold {
-            if !self.not_kept.untold.contains(&what) {
-                self.not_kept.untold.push(what);
+        let wanted = ports.options();
+        let lacks = [
+            (
+                wanted.xattrs && !self.can.tell_xattrs,
+                "extended attributes",
+            ),
+            (wanted.acls && !self.can.tell_xattrs, "access control lists"),
+            (wanted.hard_links && !self.can.tell_links, "hard links"),
+        ];
+        for (_, what) in lacks.iter().filter(|(lacks, _)| *lacks) {
+            if !self.lost.untold.contains(what) {
+                self.lost.untold.push(what);
             }
         }
     }
 
-    fn find_out(&self) -> MetadataSupport {
-        let has = |end, name: &str| match self.side(end) {
-            None => true,
-            Some(side) => side.session().far_info().is_some_and(|info| info.has(name)),
-        };
-        let names = has(CopySide::Source, "users-groups-by-id@openssh.com");
-        MetadataSupport {
-            tell_xattrs: has(CopySide::Source, "get-xattrs@longhaul"),
-            take_xattrs: has(CopySide::Target, "set-metadata@longhaul"),
-            tell_links: has(CopySide::Source, "attributes@longhaul"),
-            map_owners: names && has(CopySide::Target, "ids-by-name@longhaul"),
-        }
+    /// Abilities of the far ends beyond those of stock servers.
+    pub(super) fn support(&self) -> MetadataSupport {
+        self.can
     }
 
-    /// Warns that `--delta` has no effect because the far end cannot rebuild files.
-    fn tell_sent_whole(&mut self) {
-        // Files between two hosts are always sent whole.
-        let sides = (self.side(CopySide::Source), self.side(CopySide::Target));
-        let ((None, Some(side)) | (Some(side), None)) = sides else {
-            return;
-        };
-        let info = side.session().far_info();
-        let rebuilds = info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data"));
-        if self.options.delta == DeltaUse::Always && !rebuilds {
-            let text = "--delta: sending files whole, because longhaul is not at the far end";
-            self.warn(None, text.to_owned());
-        }
+    /// True if owners are set: no attempt was refused.
+    pub(super) fn sets_owners(&self) -> bool {
+        !self.refuses_owners
     }
 
-    /// Waits until it is known which server handles the lanes of an end.
-    pub(super) async fn settle_end(&mut self, end: CopySide) {
-        let settled = |engine: &Self| {
-            let side = engine.side(end);
-            side.is_none_or(|side| side.session().is_settled())
-        };
-        if settled(self) {
-            return;
-        }
-        // The session opens a channel only if it has a job.
-        let path = RemotePath(b".".to_vec());
-        let _ = self.ask(end, JobKind::RealPath { path }).await;
-        let until = self.environment.now() + LONGEST;
-        while !settled(self) && !self.stopped() {
-            let Some(side) = self.side(end) else { return };
-            let conditions = WaitConditions {
-                sessions: vec![side.number()],
-                cancel: true,
-                until: Some(until),
-                ..WaitConditions::default()
-            };
-            wait_for(self.environment, conditions).await;
-            self.check_cancel();
-            if !self.sides.take_events() && self.environment.now() >= until {
-                return;
-            }
-            self.handle_events();
-        }
+    /// Notes parts of one file or directory that were not kept.
+    pub(super) fn note_lost(&mut self, parts: Parts, why: &str) {
+        self.refuses_owners |= parts.contains(Parts::OWNER);
+        self.lost.note(parts, why);
     }
 
-    pub(super) fn on_not_kept(&mut self, parts: Parts, why: &str) {
-        if parts.contains(Parts::OWNER) {
-            self.owners.refuse();
-        }
-        self.not_kept.note(parts, why);
+    /// Notes that a further name of a file became a separate file.
+    pub(super) fn note_lost_link(&mut self, why: &str) {
+        self.lost.note_link(why);
     }
 
     /// Notes a local modification time that is to be kept but does not fit into 32 bits of seconds.
-    pub(super) fn note_times(&mut self, path: &[u8], attributes: &Attributes) {
-        let keeps = self.options.preserve || self.options.archive;
+    pub(super) fn note_times(
+        &mut self,
+        ports: &CopyPorts<'_>,
+        path: &[u8],
+        attributes: &Attributes,
+    ) {
         let at_an_end = |seconds: u32| seconds == 0 || seconds == u32::MAX;
         let cut = attributes.times.is_some_and(|(_, at)| at_an_end(at));
-        if self.source_is_remote() || !keeps || !cut {
+        if ports.source_is_remote() || !ports.preserves() || !cut {
             return;
         }
-        let there = self.local().stat(path);
+        let there = ports.local().stat(path);
         if there.is_ok_and(|stat| u32::try_from(stat.seconds).is_err()) {
-            self.not_kept.note(Parts::TIMES, OUTSIDE);
+            self.lost.note(Parts::TIMES, OUTSIDE);
         }
     }
 
-    /// Rules about setuid, setgid and sticky bits.
-    pub(super) fn special_bits(&self) -> SpecialBitRules {
-        SpecialBitRules::new(self.options, self.source_is_remote())
+    /// Entries and permission bits that are left out on purpose.
+    pub(super) fn withheld(&mut self) -> &mut WithheldCounts {
+        &mut self.withheld
     }
 
-    pub(super) fn tell_not_kept(&mut self) {
-        if let Some(sentence) = self.not_kept.sentence() {
-            self.warn(None, sentence);
+    /// Warns once that the server refuses the requests for temporaries, whatever the file.
+    pub(super) fn on_refused(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        found: RefusedOperations,
+        why: &str,
+    ) {
+        if !found.in_place() || !self.withheld.is_first_refusal() {
+            return;
         }
+        let host = ports
+            .side(CopySide::Target)
+            .map(|side| side.name().to_owned());
+        let host = EscapedName(host.unwrap_or_default().into_bytes());
+        let refuses = match found.renames {
+            true => "the server does not rename files",
+            false => "the server refuses the names of temporary files",
+        };
+        let why = match why {
+            "" => "as in an earlier copy",
+            why => why,
+        };
+        let text = format!(
+            "{refuses} ({why}): writing files in place; a file whose copy is interrupted stays \
+             incomplete (--inplace silences this warning)"
+        );
+        ports.warn(Some(host), text);
+    }
+
+    /// Warns about all metadata that was lost, and about all that was left out.
+    pub(super) fn tell_losses(&self, ports: &mut CopyPorts<'_>) {
+        let lost = self.lost.sentence().into_iter();
+        for warning in lost.chain(self.withheld.warnings()) {
+            ports.warn(None, warning);
+        }
+    }
+}
+
+/// Rules about setuid, setgid and sticky bits.
+pub(super) fn special_bits(ports: &CopyPorts<'_>) -> SpecialBitRules {
+    SpecialBitRules::new(ports.options(), ports.source_is_remote())
+}
+
+fn support(ports: &CopyPorts<'_>) -> MetadataSupport {
+    let has = |end, name: &str| match ports.side(end) {
+        None => true,
+        Some(side) => side.session().far_info().is_some_and(|info| info.has(name)),
+    };
+    let names = has(CopySide::Source, "users-groups-by-id@openssh.com");
+    MetadataSupport {
+        tell_xattrs: has(CopySide::Source, "get-xattrs@longhaul"),
+        take_xattrs: has(CopySide::Target, "set-metadata@longhaul"),
+        tell_links: has(CopySide::Source, "attributes@longhaul"),
+        map_owners: names && has(CopySide::Target, "ids-by-name@longhaul"),
+    }
+}
+
+/// Warns that `--delta` has no effect because the far end cannot rebuild files.
+fn tell_sent_whole(ports: &mut CopyPorts<'_>) {
+    // Files between two hosts are always sent whole.
+    let sides = (ports.side(CopySide::Source), ports.side(CopySide::Target));
+    let ((None, Some(side)) | (Some(side), None)) = sides else {
+        return;
+    };
+    let info = side.session().far_info();
+    let rebuilds = info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data"));
+    if ports.options().delta == DeltaUse::Always && !rebuilds {
+        let text = "--delta: sending files whole, because longhaul is not at the far end";
+        ports.warn(None, text.to_owned());
     }
 }
 

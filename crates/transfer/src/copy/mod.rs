@@ -3,6 +3,7 @@
 
 mod alike_names;
 mod answers;
+mod copy_report;
 mod durable;
 mod engine;
 mod environment;
@@ -10,6 +11,7 @@ mod equal_names;
 mod file;
 mod files;
 mod hard_links;
+mod inquiry;
 mod jobs;
 mod links;
 mod local;
@@ -19,6 +21,7 @@ mod named_target;
 mod names;
 mod owner;
 mod planned;
+mod ports;
 mod relayed;
 mod resolve;
 mod resume;

@@ -4,6 +4,7 @@
 use schedule::LocalPath;
 
 use super::CopyOptions;
+use super::links::TopLevelLinks;
 use super::source::TargetPath;
 use crate::walk::local_path;
 
@@ -14,6 +15,7 @@ pub(super) struct NamedTarget<'a> {
     path: Vec<u8>,
     /// Nothing existed at the path, and one source goes there.
     is_missing: bool,
+    links: TopLevelLinks,
 }
 
 impl<'a> NamedTarget<'a> {
@@ -22,6 +24,7 @@ impl<'a> NamedTarget<'a> {
             options,
             path: Vec::new(),
             is_missing: false,
+            links: TopLevelLinks::default(),
         }
     }
 
@@ -75,6 +78,22 @@ impl<'a> NamedTarget<'a> {
         });
         let dirlinks = self.options.keep_dirlinks;
         LocalPath::beneath(local_path(&self.path), local_path(below), dirlinks)
+    }
+
+    /// Notes the target of a command-line source when it starts.
+    pub(super) fn source_goes_to(&mut self, target: Vec<u8>) {
+        self.links.source_goes_to(target);
+    }
+
+    /// Notes that a symlink will be made at `target`. Returns false if another source goes there,
+    /// which may already be on its way.
+    pub(super) fn may_link(&mut self, target: &[u8], is_top_level: bool) -> bool {
+        self.links.may_link(target, is_top_level)
+    }
+
+    /// True if this run made the symlink at `target`.
+    pub(super) fn has_made_link(&self, target: &[u8]) -> bool {
+        self.links.has_made(target)
     }
 
     /// Returns the path beside which the temporary of `target` is created.

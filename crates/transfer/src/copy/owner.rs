@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use schedule::{Attributes, JobKind};
 
-use super::engine::{CopyEngine, CopySide, JobPurpose};
+use super::CopyOptions;
+use super::engine::{CopySide, JobPurpose};
+use super::ports::CopyPorts;
 use super::source::{SourceRoot, WalkId};
 use crate::walk::WalkEntry;
 
@@ -19,8 +21,19 @@ pub(super) struct OwnerMap {
     groups: BTreeMap<u32, u32>,
     waiting: VecDeque<EntryAwaitingOwner>,
     asked: Option<OwnerQuery>,
-    /// Setting an owner was refused once and is not tried again.
-    refused: bool,
+    /// Owners are mapped by name if both ends can resolve names.
+    maps_names: bool,
+}
+
+/// Result of [`OwnerMap::next`].
+#[derive(Debug)]
+pub(super) enum NextOwned {
+    /// No entry waits.
+    Nothing,
+    /// A query is in progress.
+    Asking,
+    /// An entry has waited; `None` if it waits again.
+    Entry(Option<EntryAwaitingOwner>),
 }
 
 /// Entry that waits until its owner is mapped.
@@ -40,14 +53,11 @@ struct OwnerQuery {
 }
 
 impl OwnerMap {
-    /// Notes that setting an owner was refused.
-    pub(super) fn refuse(&mut self) {
-        self.refused = true;
-    }
-
-    /// True if setting an owner was refused.
-    pub(super) fn are_refused(&self) -> bool {
-        self.refused
+    pub(super) fn new(options: &CopyOptions) -> Self {
+        Self {
+            maps_names: options.archive && !options.numeric_ids,
+            ..Self::default()
+        }
     }
 
     pub(super) fn drop_waiting(&mut self) {
@@ -85,53 +95,50 @@ impl EntryAwaitingOwner {
     }
 }
 
-impl CopyEngine<'_> {
-    /// Starts the next entry that waited for its owner. Returns false if none waits, and `None`
-    /// while a query is in progress.
-    pub(super) fn feed_waiting(&mut self) -> Option<bool> {
-        if self.owners.asked.is_some() {
-            return None;
+impl OwnerMap {
+    /// Takes the next entry that waited for its owner. `can_map` tells if both ends can translate
+    /// owners between names and IDs.
+    pub(super) fn next(&mut self, ports: &mut CopyPorts<'_>, can_map: bool) -> NextOwned {
+        if self.asked.is_some() {
+            return NextOwned::Asking;
         }
-        match self.owners.waiting.pop_front() {
-            Some(next) => {
-                self.begin_owned(next);
-                Some(true)
-            }
-            None => Some(false),
+        match self.waiting.pop_front() {
+            Some(next) => NextOwned::Entry(self.map(ports, can_map, next)),
+            None => NextOwned::Nothing,
         }
     }
 
-    /// Starts a found entry once its owner is mapped to an ID of the target.
-    pub(super) fn begin_owned(&mut self, mut next: EntryAwaitingOwner) {
-        let maps = self.options.archive && !self.options.numeric_ids && self.can.map_owners;
-        let here = !self.source_is_remote() && !self.target_is_remote();
-        if maps
+    /// Maps the owner of a found entry to an ID of the target. Returns `None` if the entry waits
+    /// for a query.
+    pub(super) fn map(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        can_map: bool,
+        mut next: EntryAwaitingOwner,
+    ) -> Option<EntryAwaitingOwner> {
+        let here = !ports.source_is_remote() && !ports.target_is_remote();
+        if self.maps_names
+            && can_map
             && !here
             && let Some(attributes) = next.attributes()
             && let Some(owner) = attributes.owner
         {
-            let Some(mapped) = self
-                .owners
-                .of(owner)
-                .filter(|_| self.owners.asked.is_none())
-            else {
+            let Some(mapped) = self.of(owner).filter(|_| self.asked.is_none()) else {
                 // Keep its place in the queue, because the contents of a directory come after it.
-                match self.owners.asked {
-                    None => self.owners.waiting.push_front(next),
-                    Some(_) => self.owners.waiting.push_back(next),
+                match self.asked {
+                    None => self.waiting.push_front(next),
+                    Some(_) => self.waiting.push_back(next),
                 }
-                return self.ask_owner(owner);
+                self.ask(ports, owner);
+                return None;
             };
             attributes.owner = Some(mapped);
         }
-        match next {
-            EntryAwaitingOwner::Found(walk, found, root) => self.on_found(walk, found, &root),
-            EntryAwaitingOwner::Root(root, attributes) => self.begin_root_item(root, attributes),
-        }
+        Some(next)
     }
 
-    fn ask_owner(&mut self, (user, group): (u32, u32)) {
-        if self.owners.asked.is_some() {
+    fn ask(&mut self, ports: &mut CopyPorts<'_>, (user, group): (u32, u32)) {
+        if self.asked.is_some() {
             return;
         }
         let asked = OwnerQuery {
@@ -140,42 +147,42 @@ impl CopyEngine<'_> {
             ..OwnerQuery::default()
         };
         let (users, groups) = (asked.users.clone(), asked.groups.clone());
-        self.owners.asked = Some(asked);
-        if self.source_is_remote() {
+        self.asked = Some(asked);
+        if ports.source_is_remote() {
             let kind = JobKind::Names { users, groups };
-            self.submit(CopySide::Source, kind, JobPurpose::OwnerNames);
+            ports.submit(CopySide::Source, kind, JobPurpose::OwnerNames);
             return;
         }
-        let (user, group) = self.local().owner_names(user, group);
-        self.on_owner_names((vec![user], vec![group]));
-        self.on_names_over();
+        let (user, group) = ports.local().owner_names(user, group);
+        self.on_names((vec![user], vec![group]));
+        self.on_names_over(ports);
     }
 
     /// Stores the owners' names at the source.
-    pub(super) fn on_owner_names(&mut self, names: (Vec<Vec<u8>>, Vec<Vec<u8>>)) {
-        if let Some(asked) = &mut self.owners.asked {
+    pub(super) fn on_names(&mut self, names: (Vec<Vec<u8>>, Vec<Vec<u8>>)) {
+        if let Some(asked) = &mut self.asked {
             asked.names = names;
         }
     }
 
-    pub(super) fn on_names_over(&mut self) {
-        let Some(asked) = &self.owners.asked else {
+    pub(super) fn on_names_over(&mut self, ports: &mut CopyPorts<'_>) {
+        let Some(asked) = &self.asked else {
             return;
         };
         let (users, groups) = asked.names.clone();
-        if self.target_is_remote() {
+        if ports.target_is_remote() {
             let kind = JobKind::Ids { users, groups };
-            self.submit(CopySide::Target, kind, JobPurpose::OwnerIds);
+            ports.submit(CopySide::Target, kind, JobPurpose::OwnerIds);
             return;
         }
-        let ids = self.local().owner_ids(&users, &groups);
-        self.on_owner_ids(ids);
+        let ids = ports.local().owner_ids(&users, &groups);
+        self.on_ids(ids);
         self.on_ids_over();
     }
 
     /// Stores the IDs that the names have at the target.
-    pub(super) fn on_owner_ids(&mut self, ids: (Vec<u32>, Vec<u32>)) {
-        if let Some(asked) = &mut self.owners.asked {
+    pub(super) fn on_ids(&mut self, ids: (Vec<u32>, Vec<u32>)) {
+        if let Some(asked) = &mut self.asked {
             asked.ids = ids;
         }
     }
@@ -183,18 +190,12 @@ impl CopyEngine<'_> {
     /// Completes a query. An owner without a name, or with a name unknown at the target, keeps its
     /// ID.
     pub(super) fn on_ids_over(&mut self) {
-        let Some(asked) = self.owners.asked.take() else {
+        let Some(asked) = self.asked.take() else {
             return;
         };
-        let owners = &mut self.owners;
+        learn(&mut self.users, &asked.users, &asked.names.0, &asked.ids.0);
         learn(
-            &mut owners.users,
-            &asked.users,
-            &asked.names.0,
-            &asked.ids.0,
-        );
-        learn(
-            &mut owners.groups,
+            &mut self.groups,
             &asked.groups,
             &asked.names.1,
             &asked.ids.1,

@@ -12,9 +12,12 @@ use sftp::ServerInfo;
 use super::engine::{CopyEngine, CopySide};
 use super::environment::{CopyEnvironment, NextEvent, RemoteCommandStep};
 use super::file::SharedFile;
+use super::inquiry::Inquiry;
 use super::jobs::QueryAnswer;
+use super::metadata::special_bits;
 use super::names::{RemotePathForm, written};
 use super::root_overlap::RootOverlap;
+use super::self_copy::MachineProbe;
 use super::sides::RemoteSide;
 use super::source::TargetPath;
 use super::threads::ThreadedEnvironment;
@@ -98,26 +101,20 @@ impl<'a> PlannedCopy<'a> {
         events: &'a mut dyn FnMut(CopyEvent),
     ) -> Result<Self, Box<CopySummary>> {
         let start = environment.0.now();
-        let mut engine = CopyEngine::new(options, environment.0, progress, events);
-        let begun = engine.begin_planned(request).await;
-        let paths = match begun {
-            true => engine.planned_paths(request).await,
-            false => None,
+        let mut copy = Self {
+            engine: CopyEngine::new(options, environment.0, progress, events),
+            start,
+            source: Vec::new(),
+            target: Vec::new(),
+            directories: Arc::default(),
+            beside: Vec::new(),
         };
-        match paths {
-            Some((source, target)) => {
-                engine.request_boot();
-                Ok(Self {
-                    engine,
-                    start,
-                    source,
-                    target,
-                    directories: Arc::default(),
-                    beside: Vec::new(),
-                })
-            }
-            None => Err(Box::new(engine.finish(start))),
+        if !copy.connect(request).await || copy.resolve_roots(request).await.is_none() {
+            return Err(Box::new(copy.engine.finish(start)));
         }
+        let engine = &mut copy.engine;
+        engine.keeper.request_boot(&mut engine.ports);
+        Ok(copy)
     }
 
     /// Returns the path of an end's root, as its server or this machine resolves it.
@@ -131,7 +128,7 @@ impl<'a> PlannedCopy<'a> {
     /// True if an earlier run of this copy has left temporaries, which [`Self::copy`] takes or
     /// removes.
     pub(crate) fn has_leftovers(&self) -> bool {
-        self.engine.has_leftovers()
+        self.engine.keeper.has_leftovers()
     }
 
     /// True if an end is this machine.
@@ -263,7 +260,13 @@ impl<'a> PlannedCopy<'a> {
     /// Waits as [`PlannedCopy::wait`] does, or until `until`.
     pub(crate) async fn wait_until(&self, until: Option<Instant>) {
         let conditions = WaitConditions {
-            sessions: self.engine.sides.iter().map(RemoteSide::number).collect(),
+            sessions: self
+                .engine
+                .ports
+                .sides()
+                .iter()
+                .map(RemoteSide::number)
+                .collect(),
             cancel: true,
             until,
             ..WaitConditions::default()
@@ -278,7 +281,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// Host and path of an operand, with all that distinguishes it from others.
     pub(crate) fn place_name(&self, place: &CopyLocation) -> EscapedName {
-        self.engine.place_name(place)
+        self.engine.ports.place_name(place)
     }
 
     /// Cache that resolves paths of a target on this machine.
@@ -297,13 +300,13 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that the target does not exist, so that this run makes it.
     pub(crate) fn note_target_missing(&mut self) {
-        self.engine.named.set_missing(true);
+        self.engine.ports.named_mut().set_missing(true);
     }
 
     /// Local path below the target or a directory of [`PlannedCopy::also_use`], in which no symlink
     /// is followed.
     pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalPath {
-        let at = self.engine.named.local_path(path);
+        let at = self.engine.ports.named().local_path(path);
         // A directory below the target is no exception.
         if at.below_part().is_some() {
             return at;
@@ -338,7 +341,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if setuid and setgid bits of the source are kept.
     pub(crate) fn keeps_special_bits(&self) -> bool {
-        self.engine.special_bits().keeps()
+        special_bits(&self.engine.ports).keeps()
     }
 
     /// Returns the setting for the use of delta.
@@ -348,12 +351,12 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if anything has failed so far.
     pub(crate) fn has_failed(&self) -> bool {
-        self.engine.summary.failed > 0
+        self.engine.ports.summary().failed > 0
     }
 
     /// Files that are complete so far, and the bytes of file data that were confirmed.
     pub(crate) fn copied(&self) -> (u64, u64) {
-        let summary = &self.engine.summary;
+        let summary = &self.engine.ports.summary();
         (summary.files, summary.bytes)
     }
 
@@ -381,22 +384,20 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that a session was lost.
     pub(crate) fn lose(&mut self, why: String) {
-        self.engine
-            .lost
-            .get_or_insert_with(|| ConnectError::unreachable(why));
+        self.engine.ports.lose(ConnectError::unreachable(why));
     }
 
     /// Copies the entries onto the target's root and waits until all are done.
     pub(crate) async fn copy(&mut self, entries: PlannedEntries) {
         let engine = &mut self.engine;
         engine.ask_for_boot().await;
-        engine.tell_resumed();
-        if !engine.begin_manifest() {
+        engine.keeper.tell_resumed(&mut engine.ports);
+        if !engine.verify.begin_manifest(&mut engine.ports) {
             return;
         }
         engine.settle_far().await;
         let id = engine.walks.begin_planned(entries, self.target.clone());
-        engine.name_root(id, &self.source);
+        engine.walks.name_root(&engine.ports, id, &self.source);
         engine.walks.begin_with(VecDeque::new());
         engine.copy().await;
         engine.hard_links.forget();
@@ -416,23 +417,27 @@ impl<'a> PlannedCopy<'a> {
         let engine = &mut self.engine;
         engine.settle_far().await;
         let id = engine.walks.begin_planned(entries, self.target.clone());
-        engine.name_root(id, &self.source);
+        engine.walks.name_root(&engine.ports, id, &self.source);
         engine.walks.begin_with(VecDeque::new());
         engine.copy().await;
     }
 
     /// Ends the sessions and returns the summary.
     pub(crate) fn finish(mut self) -> CopySummary {
-        self.engine.forget_boot_request();
+        let engine = &mut self.engine;
+        engine.keeper.forget_boot_request(&engine.ports);
         self.engine.finish(self.start)
     }
 }
 
-impl CopyEngine<'_> {
-    async fn begin_planned(&mut self, request: &CopyRequest) -> bool {
+impl PlannedCopy<'_> {
+    /// Loads the journal of an earlier run, and connects to the hosts. Returns false, after
+    /// reporting it, if that is impossible.
+    async fn connect(&mut self, request: &CopyRequest) -> bool {
+        let engine = &mut self.engine;
         // A sync that is killed is run again, and must find what it has left.
-        self.keeper.record_all();
-        if !self.find_journal(request).await {
+        engine.keeper.record_all();
+        if !engine.keeper.find(&mut engine.ports, request).await {
             return false;
         }
         for end in [CopySide::Target, CopySide::Source] {
@@ -443,10 +448,10 @@ impl CopyEngine<'_> {
             let Some(CopyLocation::Remote { host, .. }) = place else {
                 continue;
             };
-            match self.connect_to(*host, None) {
-                Ok(side) => self.sides.set(end, Some(side)),
+            match engine.connect_to(*host, None) {
+                Ok(side) => engine.ports.sides_mut().set(end, Some(side)),
                 Err(why) => {
-                    self.lost = Some(why);
+                    engine.ports.end_with(why);
                     return false;
                 }
             }
@@ -454,18 +459,20 @@ impl CopyEngine<'_> {
         true
     }
 
-    async fn planned_paths(&mut self, request: &CopyRequest) -> Option<(Vec<u8>, Vec<u8>)> {
+    async fn resolve_roots(&mut self, request: &CopyRequest) -> Option<()> {
         let source = self
-            .planned_path(CopySide::Source, request.sources.first()?)
+            .root_path(CopySide::Source, request.sources.first()?)
             .await?;
-        let target = self.planned_path(CopySide::Target, &request.target).await?;
-        self.name_target(&TargetPath::Exactly(target.clone()));
+        let target = self.root_path(CopySide::Target, &request.target).await?;
+        self.engine
+            .name_target(&TargetPath::Exactly(target.clone()));
         // Confines the journal of an earlier run to this target.
-        let _ = self.onto_before(&target);
-        Some((source, target))
+        let _ = self.engine.keeper.onto_before(&target);
+        (self.source, self.target) = (source, target);
+        Some(())
     }
 
-    async fn planned_path(&mut self, end: CopySide, place: &CopyLocation) -> Option<Vec<u8>> {
+    async fn root_path(&mut self, end: CopySide, place: &CopyLocation) -> Option<Vec<u8>> {
         let path = match place {
             CopyLocation::Local(path) => return Some(path.as_os_str().as_bytes().to_vec()),
             CopyLocation::Remote { path, .. } => path,
@@ -473,14 +480,12 @@ impl CopyEngine<'_> {
         match written(path) {
             RemotePathForm::Plain(path) => Some(path),
             RemotePathForm::Home { user, below } => {
-                let home = self.home_of(end, user).await?;
+                let home = self.engine.home_of(end, user).await?;
                 Some(super::resolve::in_home(&home, &below))
             }
         }
     }
-}
 
-impl PlannedCopy<'_> {
     /// Returns the attributes of an end's root; `None` if it does not exist.
     pub(crate) async fn root_attributes(&mut self, end: PlannedCopySide) -> Option<Attributes> {
         let path = self.root(end).to_vec();
@@ -488,7 +493,7 @@ impl PlannedCopy<'_> {
             let answer = self.engine.answer(id).await;
             let root = answer.ok().and_then(|answer| answer.attributes());
             if end == PlannedCopySide::Target && root.is_none() {
-                self.engine.named.set_missing(true);
+                self.engine.ports.named_mut().set_missing(true);
             }
             return root;
         }
@@ -506,17 +511,16 @@ impl PlannedCopy<'_> {
     pub(crate) async fn overlap_with(&mut self, target: &[u8], probe: bool) -> Option<RootOverlap> {
         let ends = [PlannedCopySide::Source, PlannedCopySide::Target];
         if !ends.into_iter().any(|end| self.is_local(end)) {
-            return self
-                .engine
-                .overlap_between(&self.source, target, probe)
-                .await;
+            let mut machines = MachineProbe::new(&mut self.engine);
+            return machines.overlap_between(&self.source, target, probe).await;
         }
         if !probe {
             return None;
         }
-        let possible = self.engine.possible_overlap(&self.source, target)?;
+        let mut machines = MachineProbe::new(&mut self.engine);
+        let possible = machines.possible_overlap(&self.source, target)?;
         let before = fs::metadata(possible.here()).and_then(|meta| meta.modified());
-        let is_overlap = self.engine.is_overlap(&possible).await;
+        let is_overlap = machines.is_overlap(&possible).await;
         // The probe has changed the time of a directory that may take part in the copy.
         if let (Ok(before), Ok(dir)) = (before, fs::File::open(possible.here())) {
             let _ = dir.set_modified(before);
@@ -534,7 +538,9 @@ impl PlannedCopy<'_> {
             b"" => b".",
             path => path,
         };
-        self.engine.real_place(end.into(), path).await
+        MachineProbe::new(&mut self.engine)
+            .real_place(end.into(), path)
+            .await
     }
 
     /// Queries a remote end for the attributes of its root. Returns `None` for this machine, or if

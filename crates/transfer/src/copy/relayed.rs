@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use schedule::{FileMeta, Job, JobFailure, JobKind, LocalPath, PutOptions, RemotePath};
 
-use super::engine::{CopyEngine, CopySide, JobPurpose};
+use super::engine::{CopySide, JobPurpose};
 use super::file::{FileId, FileTask, JobRole};
+use super::files::ActiveFiles;
+use super::ports::CopyPorts;
 use crate::disk::HostToHostBuffer;
+use crate::sums::FileSums;
 
 /// Bytes that relays may hold for all files between two hosts.
 const RELAY_BUDGET: u64 = 256 << 20;
@@ -34,23 +37,41 @@ impl std::fmt::Debug for RelayedFileJobs {
     }
 }
 
-impl CopyEngine<'_> {
-    pub(super) fn relay_has_room(&self) -> bool {
-        self.files.relayed() < RELAY_BUDGET
-            && (!self.source_is_remote()
-                || !self.target_is_remote()
-                || self.files.len() < RELAY_FILES)
+/// Consequence of the end of one of the two jobs.
+#[derive(Debug)]
+pub(super) enum RelayOutcome {
+    /// The other job is not over.
+    Waits,
+    Done,
+    /// The file is copied again, in place.
+    Again,
+    Failed(JobFailure),
+    /// Neither job has said why the file was not copied.
+    NotCopied,
+}
+
+impl ActiveFiles {
+    /// True if another file between two hosts may begin.
+    pub(super) fn relay_has_room(&self, ports: &CopyPorts<'_>) -> bool {
+        self.relayed() < RELAY_BUDGET
+            && (!ports.source_is_remote() || !ports.target_is_remote() || self.len() < RELAY_FILES)
     }
 
-    pub(super) fn start_relayed(&mut self, id: FileId, mut options: PutOptions) {
-        let Some(task) = self.files.get_mut(&id) else {
+    /// Starts both jobs of a file, whose data is summed in `sums`.
+    pub(super) fn start_relayed(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        sums: Option<Arc<FileSums>>,
+        id: FileId,
+        mut options: PutOptions,
+    ) {
+        let Some(task) = self.get_mut(&id) else {
             return;
         };
         let again = task.relay().is_some();
         options.inplace |= again;
         let attributes = task.attributes().unwrap_or_default();
         let share = task.size().unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
-        let sums = self.verify.sums();
         task.set_sums(sums.clone());
         let meta = FileMeta {
             attributes,
@@ -69,7 +90,7 @@ impl CopyEngine<'_> {
             put_done: false,
             again,
         });
-        self.files.hold_for_relay(share);
+        self.hold_for_relay(share);
         let get = JobKind::Get {
             source,
             target: LocalPath::default(),
@@ -86,14 +107,14 @@ impl CopyEngine<'_> {
             options,
         };
         let bound = Arc::clone(&relay);
-        self.submit_with(
+        ports.submit_with(
             CopySide::Source,
             JobPurpose::File(id, JobRole::RelayGet),
             |session, id| {
                 session.submit_relayed(Job { id, kind: get }, bound);
             },
         );
-        self.submit_with(
+        ports.submit_with(
             CopySide::Target,
             JobPurpose::File(id, JobRole::RelayPut),
             |session, id| {
@@ -103,12 +124,14 @@ impl CopyEngine<'_> {
     }
 
     /// Handles the end of one of the two jobs.
-    pub(super) fn on_relayed(&mut self, id: FileId, role: JobRole, result: Result<(), JobFailure>) {
-        let Some(task) = self.files.get_mut(&id) else {
-            return;
-        };
-        let Some(relay) = task.relay() else {
-            return;
+    pub(super) fn on_relayed(
+        &mut self,
+        id: FileId,
+        role: JobRole,
+        result: Result<(), JobFailure>,
+    ) -> RelayOutcome {
+        let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
+            return RelayOutcome::Waits;
         };
         relay.jobs -= 1;
         match (role, result) {
@@ -124,7 +147,7 @@ impl CopyEngine<'_> {
             (_, Ok(())) => {}
         }
         if relay.jobs > 0 {
-            return;
+            return RelayOutcome::Waits;
         }
         let (done, fault) = (relay.put_done, relay.fault.take());
         // The target is a symlink, a device or in a directory that allows no temporaries, so the
@@ -132,20 +155,12 @@ impl CopyEngine<'_> {
         // again.
         let again = relay.relay.was_reopened() && !relay.again;
         let share = relay.share;
-        self.files.release_from_relay(share);
+        self.release_from_relay(share);
         match fault {
-            _ if done => self.file_done(id),
-            Some(_) if again => {
-                let confirmed = self.files.get_mut(&id).map_or(0, FileTask::take_back);
-                self.progress.take_back(confirmed);
-                self.start_file(id);
-            }
-            Some(fault) => self.file_fault(id, fault),
-            None => self.file_failed(
-                id,
-                CopySide::Source,
-                "internal error: the file was not copied".to_owned(),
-            ),
+            _ if done => RelayOutcome::Done,
+            Some(_) if again => RelayOutcome::Again,
+            Some(fault) => RelayOutcome::Failed(fault),
+            None => RelayOutcome::NotCopied,
         }
     }
 }

@@ -9,9 +9,11 @@ use sftp::pattern::{self, PathComponent};
 
 use super::engine::{CopyEngine, CopySide};
 use super::equal_names::{SeenSourceNames, SourceOperand};
+use super::inquiry::Inquiry;
 use super::jobs::{MOST_MATCHED, PatternListingFilter, QueryAnswer};
 use super::local_ops::LocalStat;
 use super::names::{RemotePathForm, written};
+use super::self_copy::{MachineProbe, SelfCopyRules};
 use super::sides::RemoteSide;
 use super::source::{SourceRoot, TargetPath};
 use super::target_kind::{ReportedTargetKind, is_directory_by_name};
@@ -62,10 +64,10 @@ impl SourceGroup {
 impl CopyEngine<'_> {
     /// Notes the command's target.
     pub(super) fn name_target(&mut self, onto: &TargetPath) {
-        self.named.set(onto);
+        self.ports.named_mut().set(onto);
         // With --keep-dirlinks symlinks to directories are wanted.
         if !self.options.keep_dirlinks {
-            self.hold_root(self.named.path().to_vec());
+            self.hold_root(self.ports.named().path().to_vec());
             if let Some(dir) = &self.options.temp_dir {
                 self.hold_root(dir.path().to_vec());
             }
@@ -90,7 +92,7 @@ impl CopyEngine<'_> {
         if many && !self.operands_differ(&operands.collect::<Vec<_>>()) {
             return;
         }
-        if !self.find_journal(&request).await {
+        if !self.keeper.find(&mut self.ports, &request).await {
             return;
         }
         let only_local = groups.iter().all(|g| g.host.is_none());
@@ -105,11 +107,11 @@ impl CopyEngine<'_> {
                 let counting = self.environment.count(&paths, recursive);
                 match self.connect_to(*host, Some(counting.coming())) {
                     Ok(side) => {
-                        self.sides.set(CopySide::Target, Some(side));
-                        self.estimates.begin(&self.sides, counting);
+                        self.ports.sides_mut().set(CopySide::Target, Some(side));
+                        self.estimates.begin(self.ports.sides(), counting);
                     }
                     Err(why) => {
-                        self.lost = Some(why);
+                        self.ports.end_with(why);
                         return;
                     }
                 }
@@ -118,8 +120,8 @@ impl CopyEngine<'_> {
             CopyLocation::Local(_) => None,
         };
         self.ask_for_boot().await;
-        self.tell_resumed();
-        if !self.begin_manifest() {
+        self.keeper.tell_resumed(&mut self.ports);
+        if !self.verify.begin_manifest(&mut self.ports) {
             return;
         }
         if self.expand_all(&mut groups, &request.target).await {
@@ -128,13 +130,15 @@ impl CopyEngine<'_> {
         }
         // End the sessions that only expanded patterns.
         for side in groups.into_iter().filter_map(|group| group.side) {
-            self.sides.set(CopySide::Source, Some(side));
+            self.ports.sides_mut().set(CopySide::Source, Some(side));
             self.end(CopySide::Source);
         }
         if !self.stopped() {
             self.report_missing();
             self.clear_leftovers().await;
-            self.seal_journal().await;
+            if self.keeper.request_seal(&mut self.ports) {
+                self.copy().await;
+            }
         }
     }
 
@@ -173,9 +177,9 @@ impl CopyEngine<'_> {
                 && (alone || group.has_patterns())
             {
                 match self.connect_to(host, None) {
-                    Ok(side) => self.sides.set(CopySide::Source, Some(side)),
+                    Ok(side) => self.ports.sides_mut().set(CopySide::Source, Some(side)),
                     Err(why) if alone => {
-                        self.lost = Some(why);
+                        self.ports.end_with(why);
                         return false;
                     }
                     Err(why) => {
@@ -194,7 +198,7 @@ impl CopyEngine<'_> {
                 // Names that are left out may be equal.
                 let selected = |path: &Vec<u8>| {
                     if self.leaves_out(path) {
-                        self.summary.excluded += 1;
+                        self.ports.summary_mut().excluded += 1;
                         return false;
                     }
                     let path = path.clone();
@@ -204,7 +208,7 @@ impl CopyEngine<'_> {
                     .found
                     .push(matches.into_iter().filter(selected).collect());
             }
-            group.side = self.sides.take(CopySide::Source);
+            group.side = self.ports.sides_mut().take(CopySide::Source);
             if self.stopped() {
                 return false;
             }
@@ -233,12 +237,14 @@ impl CopyEngine<'_> {
             if group.found.iter().all(Vec::is_empty) {
                 continue;
             }
-            self.sides.set(CopySide::Source, group.side.take());
+            self.ports
+                .sides_mut()
+                .set(CopySide::Source, group.side.take());
             if let Some(host) = group.host.filter(|_| !self.source_is_remote()) {
                 match self.connect_to(host, None) {
-                    Ok(side) => self.sides.set(CopySide::Source, Some(side)),
+                    Ok(side) => self.ports.sides_mut().set(CopySide::Source, Some(side)),
                     Err(why) if alone => {
-                        self.lost = Some(why);
+                        self.ports.end_with(why);
                         return;
                     }
                     Err(why) => {
@@ -311,7 +317,12 @@ impl CopyEngine<'_> {
                 path: path.clone(),
                 onto: onto.clone(),
             };
-            self.avoid_itself(found, &onto).await;
+            let avoids = self.walks.avoids();
+            let rules = SelfCopyRules::new(self.options, avoids);
+            let overlaps = MachineProbe::new(self)
+                .avoid_itself(rules, found, &onto)
+                .await;
+            self.walks.note_overlaps(overlaps);
             roots.extend(found.iter().map(root));
         }
         self.walks.begin_with(roots);
@@ -353,7 +364,7 @@ impl CopyEngine<'_> {
             CopyLocation::Local(path) => path.as_os_str().as_bytes().to_vec(),
             CopyLocation::Remote { path, .. } => self.written(CopySide::Target, path).await?,
         };
-        if let Some(onto) = self.onto_before(&path) {
+        if let Some(onto) = self.keeper.onto_before(&path) {
             self.name_target(&onto);
             let is_file = false;
             return Some(ResolvedTarget { onto, is_file });
@@ -363,7 +374,7 @@ impl CopyEngine<'_> {
             CopyLocation::Remote { .. } => self.resolve_remote(path, group, many).await,
         }?;
         self.name_target(&resolved.onto);
-        self.note_onto(&resolved.onto);
+        self.keeper.note_onto(&mut self.ports, &resolved.onto);
         Some(resolved)
     }
 
@@ -395,7 +406,7 @@ impl CopyEngine<'_> {
             return None;
         }
         let is_missing = there.is_err() && !self.local().exists(&local_path(&bytes));
-        self.named.set_missing(is_missing && !many);
+        self.ports.named_mut().set_missing(is_missing && !many);
         Some(ResolvedTarget {
             is_file: there.is_ok() && !is_dir,
             onto: if is_dir {
@@ -442,7 +453,8 @@ impl CopyEngine<'_> {
         if self.stopped() {
             return None;
         }
-        self.named
+        self.ports
+            .named_mut()
             .set_missing(!many && is == ReportedTargetKind::Missing);
         let onto = match is {
             ReportedTargetKind::Directory => TargetPath::Into(path),
@@ -469,20 +481,6 @@ impl CopyEngine<'_> {
         };
         let is_file = is == ReportedTargetKind::SomethingElse;
         Some(ResolvedTarget { onto, is_file })
-    }
-
-    pub(super) async fn look_at(&mut self, end: CopySide, path: &[u8]) -> ReportedTargetKind {
-        let kind = JobKind::Stat {
-            path: RemotePath(path.to_vec()),
-            follow: true,
-        };
-        match self.ask(end, kind).await {
-            Ok(asked) => match asked.attributes() {
-                Some(attributes) => ReportedTargetKind::of(&attributes),
-                None => ReportedTargetKind::Missing,
-            },
-            Err(_) => ReportedTargetKind::Missing,
-        }
     }
 
     /// Returns the path to send to the server, which is only queried to expand `~user`.
@@ -621,7 +619,7 @@ impl CopyEngine<'_> {
                 self.fail(None, shown, schedule::left_out(&name));
             }
             // Each name is kept with its directory in front.
-            if !self.jobs.may_match(asked.bytes_below(&dir)) {
+            if !self.ports.jobs_mut().may_match(asked.bytes_below(&dir)) {
                 let name = self.shown(CopySide::Source, &path);
                 let what = format!(
                     "the patterns match too many names (over {} MiB): copy the directory with -r",

@@ -2,232 +2,149 @@
 
 mod begin;
 mod boot;
-mod discard;
 mod left;
 mod lock_wait;
 mod note;
-mod shared;
+mod records;
 mod task;
 mod worth;
 
-use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
-use schedule::JobId;
 use schedule::journal::{JournalRecord, JournalState};
+use schedule::{Attributes, FileCheckpoint, JobId};
 
-use lock_wait::{LockWait, LockWaitStep};
-pub(super) use task::ResumeTask;
-use worth::ResumableWork;
-
-use super::engine::CopyEngine;
-use super::file::FileId;
-use super::wait_conditions::{WaitConditions, wait_for};
+use self::boot::ReceiverBoot;
+use self::left::EarlierWork;
+use self::lock_wait::{LockWait, LockWaitStep};
+use self::note::CompletedFiles;
+use self::records::JournalRecords;
+pub(super) use self::task::ResumeTask;
+use self::worth::ResumableWork;
+pub(super) use self::{begin::note_seen, note::is_durable};
+use super::engine::CopySide;
+use super::file::{FileId, FileTask};
+use super::ports::CopyPorts;
+use super::source::TargetPath;
 use super::{CopyLocation as Operand, CopyRequest};
 use crate::disk::os_words;
-use crate::journal::{EarlierRun, FileDevices, JournalStore, JournalWriter};
+use crate::journal::{EarlierRun, JournalStore, JournalWriter};
 use crate::report::EscapedName;
 use crate::walk::local_path;
 
-/// Query for the receiver's boot ID at the start of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum BootQuery {
-    #[default]
-    NotSent,
-    Sent,
-    /// The lane that asked was lost, and another one repeats the request.
-    Repeated,
-}
-
-/// Journal of a run.
+/// Journal of a run, and the work of an interrupted run that it resumes.
 #[derive(Default)]
 pub(super) struct ResumeJournal {
-    place: Option<Box<dyn JournalStore>>,
-    /// State left by an earlier run, minus the files already taken from it.
-    state: JournalState,
-    /// True if nothing of an earlier run is resumed.
-    afresh: bool,
-    log: Option<Box<dyn JournalWriter>>,
-    /// The copy is large enough for the journal, so files wait until their records are written.
-    waits: bool,
-    boot_query: BootQuery,
-    /// Request for the boot ID before the copy begins, and the file of its answer.
-    boot_requested: Option<(JobId, PathBuf)>,
-    /// Boot ID of the receiver's kernel; empty if unknown.
-    boot: Vec<u8>,
-    claims: RecordHandling,
-    /// Records to write once the journal exists.
-    early: Vec<JournalRecord>,
-    /// Devices that hold the finished files, with one file of each.
-    devices: FileDevices,
-    bytes: u64,
-    files: u64,
-    next: u64,
-    /// Files whose `Begun` record is not durable yet, with the record's number.
-    waiting: VecDeque<(u64, FileId)>,
-    clock_at: Option<Instant>,
-    worth: ResumableWork,
-    target: Option<PathBuf>,
-    /// Every file is recorded, however small the copy is.
-    records_all: bool,
-    /// Final name of the file that was finished last at a server, without asking for its time.
-    last_untimed: Option<Vec<u8>>,
-    /// Temporaries of an earlier run that were removed at a server. What a killed process has sent
-    /// may still create one of them, so they are removed again at the end.
-    cleared: Vec<Vec<u8>>,
-    /// Numbers of their files, which the journal keeps until then.
-    cleared_entries: Vec<u64>,
-    /// Files and bytes taken from the earlier run.
-    taken: (u64, u64),
-}
-
-/// Handling of records that claim data at the receiver.
-#[derive(Default)]
-enum RecordHandling {
-    #[default]
-    Written,
-    /// Records held until it is known that the receiver did not restart.
-    Held(Vec<JournalRecord>),
-    /// The receiver has lost data.
-    Discarded,
+    records: JournalRecords,
+    earlier: EarlierWork,
+    boot: ReceiverBoot,
+    completed: CompletedFiles,
 }
 
 /// Decision about a file at its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileStartDecision {
     /// Copy the file now.
     Now,
     /// The file starts or ends later.
     Later,
+    /// Decide again.
+    Again,
+    /// An earlier run has stored the whole file.
+    Stored,
 }
 
 impl ResumeJournal {
     /// Records every file, however small the copy is.
     pub(super) fn record_all(&mut self) {
-        self.records_all = true;
-    }
-
-    /// Notes that the lane that asked for the boot ID was lost.
-    pub(super) fn lose_boot(&mut self) {
-        self.boot_query = BootQuery::Repeated;
-    }
-
-    pub(super) fn is_on(&self) -> bool {
-        self.place.is_some()
-    }
-
-    /// The journal, if it exists.
-    pub(super) fn log(&self) -> Option<&dyn JournalWriter> {
-        self.log.as_deref()
+        self.records.record_all();
     }
 
     /// True if files wait for their records and can be resumed.
     pub(super) fn goes_on(&self) -> bool {
-        self.waits && self.log.is_some()
+        self.records.goes_on()
     }
 
     /// Number of files that wait for their records.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.records.waiting()
     }
 
     pub(super) fn drop_waiting(&mut self) {
-        self.waiting.clear();
+        self.records.drop_waiting();
     }
 
-    /// Notes that a finished local file is on this device, which the next sync must cover.
-    fn lies_on(&mut self, device: u64, file: &Path) {
-        match &mut self.log {
-            Some(log) => log.lies_on(device, file),
-            None => {
-                let file = || file.to_path_buf();
-                self.devices.entry(device).or_insert_with(file);
-            }
-        }
+    /// Takes the next file whose record is durable, so that it starts.
+    pub(super) fn next_written(&mut self) -> Option<FileId> {
+        self.records.next_written()
     }
 
-    fn write(&mut self, record: JournalRecord) -> u64 {
-        if let RecordHandling::Held(_) | RecordHandling::Discarded = self.claims
-            && matches!(
-                record,
-                JournalRecord::Ranges { .. } | JournalRecord::Done { .. }
-            )
-        {
-            if let RecordHandling::Held(held) = &mut self.claims {
-                held.push(record);
-            }
-            return 0;
-        }
-        self.worth.note(&record);
-        let number = self.log.as_mut().map_or(0, |log| log.write(&record));
-        if !self.waits {
-            self.early.push(record);
-        }
-        number
-    }
-}
-impl CopyEngine<'_> {
     /// Looks for the journal of an earlier run of this copy. Returns false if another process is
     /// running the same copy.
-    pub(super) async fn find_journal(&mut self, request: &CopyRequest) -> bool {
+    pub(super) async fn find(&mut self, ports: &mut CopyPorts<'_>, request: &CopyRequest) -> bool {
         let remote = |place: &Operand| matches!(place, Operand::Remote { .. });
         let to = remote(&request.target);
         let from_hosts = request.sources.iter().all(remote);
         let from_here = !request.sources.iter().any(remote);
         let alike = from_hosts || from_here && to;
-        if !self.options.journal || self.options.inplace || !alike {
+        if !ports.options().journal || ports.options().inplace || !alike {
             return true;
         }
         let local = match &request.target {
             Operand::Local(path) => Some(path.clone()),
             Operand::Remote { .. } => None,
         };
-        let identity = self.identity(request);
-        let folder = self.options.journal_folder.as_ref();
+        let identity = identity(ports, request);
+        let folder = ports.options().journal_folder.as_ref();
         let folder = folder.map(|folder| folder.path.as_path());
-        let place = self
-            .environment
+        let place = ports
+            .environment()
             .journal(&identity, local.as_deref(), folder);
-        let found = self.find_unlocked(&*place).await;
-        self.keeper.target = local;
-        self.keeper.afresh = self.options.afresh;
+        let found = find_unlocked(ports, &*place).await;
+        self.records.set_target(local);
+        self.earlier.set_afresh(ports.options().afresh);
         if let Some(beside) = place.beside().as_deref().map(EscapedName::from) {
             let why = "ignoring this journal of an older longhaul: journals are now in \
                  ~/.local/state/longhaul; remove it if no older longhaul needs it";
-            self.warn(Some(beside), why.to_owned());
+            ports.warn(Some(beside), why.to_owned());
         }
         match found {
             Ok(EarlierRun::Nothing) => {}
-            Ok(EarlierRun::SetAside(why)) => self.warn(None, why),
+            Ok(EarlierRun::SetAside(why)) => ports.warn(None, why),
             Ok(EarlierRun::Busy(path)) => {
                 let what = format!(
                     "another longhaul is already running this copy (journal {}): wait for it, \
                      or end it",
                     EscapedName::from(&*path)
                 );
-                let target = self.place_name(&request.target);
-                self.fail(None, target, what);
+                let target = ports.place_name(&request.target);
+                ports.fail(None, target, what);
                 return false;
             }
-            Ok(EarlierRun::Found(state)) => self.continue_journal(&*place, state),
+            Ok(EarlierRun::Found(state)) => self.go_on_with(ports, &*place, state),
             Err(e) => {
                 // Keep the existing journal until it can be written again. A second one would be
                 // left over then.
-                self.warn_of_journal(&os_words(&e));
+                warn_of_journal(ports, &os_words(&e));
                 return true;
             }
         }
-        self.keeper.place = Some(place);
+        self.records.set_place(place);
         true
     }
 
     /// Takes over the work of an interrupted run, and appends to its journal.
-    fn continue_journal(&mut self, place: &dyn JournalStore, mut state: Box<JournalState>) {
-        let here = self.keeper.target.is_some();
-        if let Some(target) = &self.keeper.target {
+    fn go_on_with(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        place: &dyn JournalStore,
+        mut state: Box<JournalState>,
+    ) {
+        let here = self.records.target().is_some();
+        if let Some(target) = self.records.target() {
             state.confine(target.as_os_str().as_bytes());
-            state.started(self.environment.boot());
+            state.started(ports.environment().boot());
         }
         if state.left_out() > 0 {
             let text = format!(
@@ -235,176 +152,324 @@ impl CopyEngine<'_> {
                  them are copied again",
                 state.left_out()
             );
-            self.warn(None, text);
+            ports.warn(None, text);
         }
         let files = state.soft_files().filter(|_| here).map(local_path);
         let log = match place.go_on(here, state.soft() as u64, files.collect()) {
             Ok(log) => log,
-            Err(e) => return self.warn_of_journal(&os_words(&e)),
+            Err(e) => return warn_of_journal(ports, &os_words(&e)),
         };
-        self.keeper.log = Some(log);
-        self.keeper.waits = true;
-        self.keeper.next = state.next_id();
-        self.keeper.worth = ResumableWork::of(&state);
-        let sealed = state.seal();
-        self.keeper.write(sealed);
-        self.keeper.state = *state;
+        let worth = ResumableWork::of(&state);
+        self.records.go_on(log, state.next_id(), worth);
+        self.records.write(state.seal());
+        self.earlier.set(*state);
         if here {
-            let boot = self.environment.boot();
-            self.keeper.write(JournalRecord::Run { boot });
+            let boot = ports.environment().boot();
+            self.records.write(JournalRecord::Run { boot });
         }
     }
 
-    /// Reads the journal of an earlier run, waiting for the process that holds its lock: a killed
-    /// process may take a moment to exit.
-    async fn find_unlocked(&mut self, place: &dyn JournalStore) -> std::io::Result<EarlierRun> {
-        let mut patience = LockWait::default();
-        loop {
-            let found = place.find();
-            if !matches!(found, Ok(EarlierRun::Busy(_))) {
-                return found;
-            }
-            match patience.next() {
-                Some(LockWaitStep { pause, tell }) => {
-                    if tell {
-                        let what = "another longhaul is running this copy: waiting until it ends";
-                        self.warn(None, what.to_owned());
-                    }
-                    self.pause(pause).await;
-                    if self.environment.is_cancelled() {
-                        return found;
-                    }
-                }
-                None => return found,
-            }
+    /// Target of the sources as the first run resolved the command's target.
+    pub(super) fn onto_before(&mut self, target: &[u8]) -> Option<TargetPath> {
+        self.earlier.onto(target)
+    }
+
+    /// Records how the command's target was resolved.
+    pub(super) fn note_onto(&mut self, ports: &mut CopyPorts<'_>, onto: &TargetPath) {
+        if !self.records.is_on() || self.earlier.has_onto() {
+            return;
+        }
+        let into = match onto {
+            TargetPath::Into(_) => true,
+            TargetPath::Exactly(_) => false,
+            // The next run guesses again in the same way.
+            TargetPath::Guess(_) => return,
+        };
+        self.records.write(JournalRecord::Onto { into });
+        // Such a copy first makes a directory of that name. Without a record of that, the same
+        // command would copy into it the next time.
+        let makes = !into && ports.is_recursive();
+        if makes && self.records.log().is_none() {
+            self.create(ports);
+            // Ask now: later the answer would queue behind hundreds of files.
+            self.boot.learn(ports, &self.records);
         }
     }
 
-    /// Waits for `time`, or until the run is interrupted.
-    async fn pause(&self, time: Duration) {
-        let until = self.environment.now() + time;
-        while self.environment.now() < until && !self.environment.is_cancelled() {
-            let conditions = WaitConditions {
-                cancel: true,
-                until: Some(until),
-                ..WaitConditions::default()
-            };
-            wait_for(self.environment, conditions).await;
+    /// Opens the journal of a copy that is large enough: files wait from now on until their records
+    /// are written. Returns the number of the last record.
+    fn open(&mut self, ports: &mut CopyPorts<'_>) -> Option<u64> {
+        if self.records.log().is_none() {
+            self.create(ports);
+        }
+        let number = self.records.sync_from_now_on()?;
+        self.boot.learn(ports, &self.records);
+        Some(number)
+    }
+
+    fn create(&mut self, ports: &mut CopyPorts<'_>) {
+        let created = self.records.create(|| ports.environment().boot());
+        if let Err(e) = created {
+            warn_of_journal(ports, &os_words(&e));
         }
     }
 
-    fn warn_of_journal(&mut self, why: &str) {
-        let text = format!("this copy cannot be resumed if it is interrupted: {why}");
-        self.warn(None, text);
+    /// Forgets what an earlier run has left of a file that is copied again.
+    pub(super) fn forget_earlier(&mut self, target: &[u8]) {
+        self.earlier.forget(target);
     }
 
-    /// Identity of the copy: sources, target and the flags that change the result.
-    fn identity(&self, request: &CopyRequest) -> Vec<u8> {
-        let mut identity = Vec::new();
-        for flag in [
-            self.options.recursive,
-            self.options.preserve,
-            self.options.archive,
-        ] {
-            identity.push(b'0' + u8::from(flag));
-        }
-        // A copy made without these flags cannot be resumed with them.
-        for (flag, letter) in [
-            (self.options.xattrs, b'X'),
-            (self.options.acls, b'A'),
-            (self.options.hard_links, b'H'),
-            (self.options.sparse, b'S'),
-            (self.options.numeric_ids, b'n'),
-        ] {
-            identity.extend(flag.then_some(letter));
-        }
-        if self.options.part > 0 {
-            identity.extend([b'P', b'0'.saturating_add(self.options.part)]);
-        }
-        if let Some(dir) = &self.options.temp_dir {
-            identity.push(b'T');
-            identity.extend_from_slice(dir.path());
-        }
-        if let Some(folder) = &self.options.journal_folder {
-            identity.push(b'K');
-            identity.extend_from_slice(&folder.key);
-        }
-        for place in request.sources.iter().chain([&request.target]) {
-            identity.push(0);
-            identity.extend_from_slice(&self.place_name(place).0);
-        }
-        identity
+    /// Returns true if an earlier run has left files unfinished.
+    pub(super) fn has_leftovers(&self) -> bool {
+        self.earlier.has_leftovers()
     }
 
-    /// Host and path of an operand, with all that distinguishes it from others.
-    pub(super) fn place_name(&self, place: &Operand) -> EscapedName {
-        match place {
-            Operand::Local(path) => {
-                let absolute = std::path::absolute(path);
-                let path = absolute.as_ref().unwrap_or(path);
-                EscapedName(path.as_os_str().as_bytes().to_vec())
-            }
-            Operand::Remote { host, path } => {
-                let host = self.environment.identity(*host);
-                EscapedName([host.as_bytes(), b":", path.as_slice()].concat())
-            }
+    /// Removes leftovers of files that are no longer sources, and those that appeared at a server
+    /// after their removal. Returns true if there were any.
+    pub(super) fn clear_leftovers(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+        self.earlier.clear_leftovers(ports)
+    }
+
+    /// Forgets the entries whose leftovers are removed.
+    pub(super) fn leftovers_cleared(&mut self) {
+        self.earlier.leftovers_cleared(&mut self.records);
+    }
+
+    /// Reports the files and bytes that are taken over from the earlier run.
+    pub(super) fn tell_resumed(&self, ports: &mut CopyPorts<'_>) {
+        if self.records.log().is_some() {
+            self.earlier.tell_resumed(ports);
+        }
+    }
+
+    /// Takes the request for the receiver's boot ID, which tells if data that was only in its
+    /// memory may be lost; [`Self::boot_answered`] takes the answer. The outer `None` means that
+    /// there is nothing to learn.
+    pub(super) fn take_boot_request(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+    ) -> Option<Option<(JobId, std::path::PathBuf)>> {
+        let learns = self.records.log().is_some() && ports.target_is_remote();
+        learns.then(|| self.boot.take_request(ports, &self.records))
+    }
+
+    /// Notes the receiver's boot ID, which was downloaded to `file`.
+    pub(super) fn boot_answered(&mut self, ports: &CopyPorts<'_>, file: Option<&Path>) {
+        let boot = self.boot.answered(ports, file);
+        self.earlier.started(boot.clone());
+        self.records.write(JournalRecord::Run { boot });
+    }
+
+    /// Requests the receiver's boot ID, so that the answer arrives in one round trip with those of
+    /// other requests. [`Self::take_boot_request`] takes it.
+    pub(super) fn request_boot(&mut self, ports: &mut CopyPorts<'_>) {
+        self.boot.request(ports, &self.records);
+    }
+
+    /// Removes the answer to a request that nothing has taken.
+    pub(super) fn forget_boot_request(&mut self, ports: &CopyPorts<'_>) {
+        self.boot.forget_request(ports);
+    }
+
+    /// Notes that the lane that asked for the boot ID was lost.
+    pub(super) fn lose_boot(&mut self) {
+        self.boot.lose();
+    }
+
+    pub(super) fn on_boot(&mut self, ports: &CopyPorts<'_>, file: &Path) {
+        self.boot.learned(ports, &mut self.records, file);
+    }
+
+    /// Handles a reconnect with the host at `end`.
+    pub(super) fn on_rejoined(&mut self, ports: &mut CopyPorts<'_>, end: CopySide) {
+        if end == CopySide::Target {
+            self.boot.rejoined(ports, &mut self.records);
+        }
+    }
+
+    /// Handles the boot ID after a reconnect. Returns false if the receiver was restarted, and has
+    /// lost data that was not synced.
+    pub(super) fn is_boot_unchanged(&mut self, ports: &CopyPorts<'_>, file: &Path) -> bool {
+        self.boot.is_unchanged(ports, &mut self.records, file)
+    }
+
+    /// Records the temporary of a file, if it has another name than the first choice.
+    pub(super) fn on_temporary(&mut self, ports: &CopyPorts<'_>, task: &FileTask, path: Vec<u8>) {
+        let target = ports.named().temporary_place(task.target());
+        if let Some(id) = task.resume().renamed(&target, &path) {
+            self.records.write(JournalRecord::Temp { id, path });
+        }
+    }
+
+    /// Records the ranges of a file that have arrived.
+    pub(super) fn on_kept(&mut self, task: &FileTask, kept: FileCheckpoint) {
+        if let Some(id) = task.resume().entry() {
+            self.records.write(JournalRecord::Ranges {
+                id,
+                durable: kept.durable,
+                mtime: kept.mtime,
+                ranges: kept.ranges,
+            });
+        }
+    }
+
+    /// Records that a file copied by this run was renamed to its final name. `more` tells if there
+    /// is more to copy.
+    pub(super) fn note_done(&mut self, ports: &mut CopyPorts<'_>, task: &FileTask, more: bool) {
+        self.completed
+            .note_done(ports, &mut self.records, task, more);
+    }
+
+    pub(super) fn on_clock(&mut self, ports: &CopyPorts<'_>, attributes: &Attributes) {
+        if let Some(mtime) = note::clock(attributes).filter(|_| !ports.preserves()) {
+            self.records.write(JournalRecord::Clock { mtime });
+        }
+    }
+
+    /// Seals the journal of a run that ends with failed files, so that the next run tells apart its
+    /// files from those that were changed since. Reads the server's clock from the last file.
+    /// Returns false if there is nothing to read.
+    pub(super) fn request_seal(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+        if ports.stopped() || ports.summary().failed == 0 || !self.goes_on() {
+            return false;
+        }
+        self.completed.request_seal(ports)
+    }
+
+    pub(super) fn on_seal(&mut self, attributes: &Attributes) {
+        let mtime = note::clock(attributes).unwrap_or(0);
+        self.records.write(JournalRecord::Sealed { mtime });
+    }
+
+    /// Removes the local temporaries and the journal of an interrupted run.
+    pub(super) fn discard(&mut self, ports: &CopyPorts<'_>) {
+        if let Some(log) = self.records.take_log() {
+            self.earlier.sweep(ports);
+            log.remove();
         }
     }
 
     /// Writes the collected records before the run waits for anything.
-    pub(super) fn write_out(&mut self) {
-        if let Some(Err(e)) = self.keeper.log.as_mut().map(|log| log.write_out()) {
-            self.warn_of_journal(&os_words(&e));
+    pub(super) fn write_out(&mut self, ports: &mut CopyPorts<'_>) {
+        if let Err(e) = self.records.write_out() {
+            warn_of_journal(ports, &os_words(&e));
         }
     }
 
     /// True if the journal has nothing to resume. Removes local temporaries that it names. A lost
     /// server may keep some, which the same command removes.
-    fn is_worthless(&self, log: &dyn JournalWriter) -> bool {
-        let makes = self.options.recursive || self.options.archive;
-        let Some(target) = &self.keeper.target else {
-            return !self.stopped() && self.keeper.worth.is_nothing(makes);
+    fn is_worthless(&self, ports: &CopyPorts<'_>, log: &dyn JournalWriter) -> bool {
+        let makes = ports.is_recursive();
+        let Some(target) = self.records.target() else {
+            return !ports.stopped() && self.records.is_nothing(makes);
         };
-        if !self
-            .keeper
-            .worth
-            .is_nothing(makes && self.is_local_directory(target))
-        {
+        let is_directory = || {
+            let there = ports.local().stat(target.as_os_str().as_bytes());
+            there.is_ok_and(|stat| stat.is_directory())
+        };
+        if !self.records.is_nothing(makes && is_directory()) {
             return false;
         }
         if let Some(mut left) = log.left() {
             left.confine(target.as_os_str().as_bytes());
             let files: Vec<_> = left
                 .unfinished()
-                .map(|(_, entry)| (self.named.local_path(&entry.target), entry.tag))
+                .map(|(_, entry)| (ports.named().local_path(&entry.target), entry.tag))
                 .collect();
-            self.local().sweep_temporaries(&files);
+            ports.local().sweep_temporaries(&files);
         }
         true
     }
 
-    fn is_local_directory(&self, path: &Path) -> bool {
-        let there = self.local().stat(path.as_os_str().as_bytes());
-        there.is_ok_and(|stat| stat.is_directory())
-    }
-
     /// Closes the journal at the end of the run. A complete copy needs none, and a small copy that
     /// ended with failed files starts over next time.
-    pub(super) fn close_journal(&mut self, whole: bool) {
-        let Some(log) = self.keeper.log.take() else {
-            if !whole && self.keeper.target.is_some() {
-                self.clear_unwritten();
+    pub(super) fn close(&mut self, ports: &mut CopyPorts<'_>, whole: bool) {
+        let here = self.records.target().is_some();
+        let Some(log) = self.records.take_log() else {
+            if !whole && here {
+                note::clear_unwritten(ports, &mut self.records);
             }
             return;
         };
-        let small = !self.keeper.waits;
-        if small && !whole && self.keeper.target.is_some() {
-            self.clear_unwritten();
+        let small = !self.records.waits();
+        if small && !whole && here {
+            note::clear_unwritten(ports, &mut self.records);
         }
-        if whole || (small && !self.stopped()) || self.is_worthless(&*log) {
+        if whole || (small && !ports.stopped()) || self.is_worthless(ports, &*log) {
             log.remove();
         } else if !small {
-            self.summary.journal = Some(EscapedName::from(log.path()));
+            ports.summary_mut().journal = Some(EscapedName::from(log.path()));
         }
     }
+}
+
+fn warn_of_journal(ports: &mut CopyPorts<'_>, why: &str) {
+    let text = format!("this copy cannot be resumed if it is interrupted: {why}");
+    ports.warn(None, text);
+}
+
+/// Reads the journal of an earlier run, waiting for the process that holds its lock: a killed
+/// process may take a moment to exit.
+async fn find_unlocked(
+    ports: &mut CopyPorts<'_>,
+    place: &dyn JournalStore,
+) -> std::io::Result<EarlierRun> {
+    let mut patience = LockWait::default();
+    loop {
+        let found = place.find();
+        if !matches!(found, Ok(EarlierRun::Busy(_))) {
+            return found;
+        }
+        match patience.next() {
+            Some(LockWaitStep { pause, tell }) => {
+                if tell {
+                    let what = "another longhaul is running this copy: waiting until it ends";
+                    ports.warn(None, what.to_owned());
+                }
+                ports.pause(pause).await;
+                if ports.environment().is_cancelled() {
+                    return found;
+                }
+            }
+            None => return found,
+        }
+    }
+}
+
+/// Identity of the copy: sources, target and the flags that change the result.
+fn identity(ports: &CopyPorts<'_>, request: &CopyRequest) -> Vec<u8> {
+    let mut identity = Vec::new();
+    for flag in [
+        ports.options().recursive,
+        ports.options().preserve,
+        ports.options().archive,
+    ] {
+        identity.push(b'0' + u8::from(flag));
+    }
+    // A copy made without these flags cannot be resumed with them.
+    for (flag, letter) in [
+        (ports.options().xattrs, b'X'),
+        (ports.options().acls, b'A'),
+        (ports.options().hard_links, b'H'),
+        (ports.options().sparse, b'S'),
+        (ports.options().numeric_ids, b'n'),
+    ] {
+        identity.extend(flag.then_some(letter));
+    }
+    if ports.options().part > 0 {
+        identity.extend([b'P', b'0'.saturating_add(ports.options().part)]);
+    }
+    if let Some(dir) = &ports.options().temp_dir {
+        identity.push(b'T');
+        identity.extend_from_slice(dir.path());
+    }
+    if let Some(folder) = &ports.options().journal_folder {
+        identity.push(b'K');
+        identity.extend_from_slice(&folder.key);
+    }
+    for place in request.sources.iter().chain([&request.target]) {
+        identity.push(0);
+        identity.extend_from_slice(&ports.place_name(place).0);
+    }
+    identity
 }

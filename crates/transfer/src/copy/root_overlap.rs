@@ -11,8 +11,9 @@ use std::path::{Component, Path, PathBuf};
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
-use super::engine::{CopyEngine, CopySide};
-use super::self_copy::{as_here, parent_of, place_of};
+use super::engine::CopySide;
+use super::inquiry::Inquiry;
+use super::self_copy::{MachineProbe, as_here, parent_of, place_of};
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
 
@@ -61,18 +62,21 @@ impl PossibleOverlap {
     }
 }
 
-impl CopyEngine<'_> {
+impl<Q: Inquiry> MachineProbe<'_, Q> {
     /// Returns how the directories of a copy with one end on this machine would overlap if the
     /// server was this machine. Sends no request.
     pub(super) fn possible_overlap(&self, source: &[u8], target: &[u8]) -> Option<PossibleOverlap> {
-        let (end, remote, near) = match (self.source_is_remote(), self.target_is_remote()) {
+        let (end, remote, near) = match (
+            self.is_remote(CopySide::Source),
+            self.is_remote(CopySide::Target),
+        ) {
             (true, false) => (CopySide::Source, source, target),
             (false, true) => (CopySide::Target, target, source),
             _ => return None,
         };
         let relative = !remote.starts_with(b"/");
         let home = relative.then(|| self.home_there(end)).flatten();
-        let local = self.local();
+        let local = self.inquiry.sides().local();
         let (far_place, here) = place_of(&*local, &as_here(remote, home.as_deref())?)?;
         let near = match near {
             b"" => b".",
@@ -120,16 +124,9 @@ impl CopyEngine<'_> {
         let source = self.real_path(CopySide::Source, source).await?;
         let target = self.real_place(CopySide::Target, target).await?;
         let overlap = RootOverlap::of(&local_path(&source), &local_path(&target))?;
-        let is_one = self.logs_in_to_one()
+        let is_one = self.inquiry.is_one_login()
             || (probe && self.is_one_machine(&overlap, &source, &target).await);
         is_one.then_some(overlap)
-    }
-
-    /// True if both names lead to one account of one host, by the configuration.
-    pub(super) fn logs_in_to_one(&self) -> bool {
-        let source = self.side(CopySide::Source);
-        let hosts = source.zip(self.side(CopySide::Target));
-        hosts.is_some_and(|(source, target)| self.environment.are_one(source.host(), target.host()))
     }
 
     /// True if the source's end sees an entry that is created at the target's end, in a directory
@@ -173,7 +170,7 @@ impl CopyEngine<'_> {
             xattrs: None,
         };
         // An account that may write in a directory need not own it.
-        let _ = self.ask(CopySide::Target, kind).await;
+        let _ = self.inquiry.ask(CopySide::Target, kind).await;
         Some(seen)
     }
 
@@ -190,7 +187,7 @@ impl CopyEngine<'_> {
             path: RemotePath(path.to_vec()),
             follow: true,
         };
-        self.ask(end, kind).await.ok()?.attributes()
+        self.inquiry.ask(end, kind).await.ok()?.attributes()
     }
 
     /// Canonical path of an entry that may not exist: that of the nearest directory above it, with
@@ -205,9 +202,11 @@ impl CopyEngine<'_> {
                 [] => PathBuf::from("."),
                 above => above.iter().collect(),
             };
-            let real = match self.side(end).is_some() {
+            let real = match self.inquiry.sides().get(end).is_some() {
                 true => self.real_path(end, above.as_os_str().as_bytes()).await,
                 false => self
+                    .inquiry
+                    .sides()
                     .local()
                     .canonical(&above)
                     .map(|real| real.as_os_str().as_bytes().to_vec()),

@@ -2,131 +2,86 @@
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
-use super::engine::{CopyEngine, CopySide, JobPurpose};
+use super::engine::{CopySide, JobPurpose};
 use super::local_ops::LocalStat;
 use super::owner::EntryAwaitingOwner;
-use super::source::{SourceRoot, TargetPath, WalkId};
-use super::tree::PendingItem;
-use crate::walk::{EntryInfo, NOT_REGULAR, RemoteWalk, local_path};
+use super::ports::CopyPorts;
+use super::source::{ActiveWalks, SourceRoot, WalkId, source_lists_trees};
+use crate::walk::{NOT_REGULAR, RemoteWalk, local_path};
 
-impl CopyEngine<'_> {
-    pub(super) fn begin_local(&mut self, root: SourceRoot) {
+impl ActiveWalks {
+    /// Begins a source on this machine: its walk, or the file, which is returned.
+    pub(super) fn begin_local_root(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        root: SourceRoot,
+    ) -> Option<EntryAwaitingOwner> {
         let path = local_path(&root.path);
-        let stat = match self.local().stat(&root.path) {
+        let stat = match ports.local().stat(&root.path) {
             Ok(stat) => stat,
             Err(what) => {
-                let name = self.shown(CopySide::Source, &root.path);
-                return self.fail(None, name, what);
+                let name = ports.shown(CopySide::Source, &root.path);
+                ports.fail(None, name, what);
+                return None;
             }
         };
-        if !self.walks.selects_root(&root.path, &stat.attributes) {
-            return;
+        if !self.selects_root(&root.path, &stat.attributes) {
+            return None;
         }
         if stat.is_directory() {
-            if !self.may_recurse(&root.path) {
-                return;
+            if !may_recurse(ports, &root.path) {
+                return None;
             }
-            if !self.target_is_remote() && self.is_same_directory(&root, &stat) {
-                return;
+            if !ports.target_is_remote() && is_same_directory(ports, &root, &stat) {
+                return None;
             }
-            if self.walks.is_same(&root.path) {
-                return self.fail_same(&root, "the same directory");
+            if self.is_same(&root.path) {
+                fail_same(ports, &root, "the same directory");
+                return None;
             }
             let target = root.onto.target(&root.path);
-            let id = self.walks.next_id();
-            self.name_root(id, &root.path);
-            let avoid = match !self.target_is_remote() {
+            let id = self.next_id();
+            self.name_root(ports, id, &root.path);
+            let avoid = match !ports.target_is_remote() {
                 true => Some(local_path(&target)),
-                false => self
-                    .walks
-                    .avoid_for(&root.path)
-                    .map(|path| local_path(&path)),
+                false => self.avoid_for(&root.path).map(|path| local_path(&path)),
             };
-            let walk = self.local().walk(path, !self.options.archive, avoid);
-            self.walks.begin_local(id, walk, target);
-        } else if stat.is_file() && self.walks.is_same(&root.path) {
-            self.fail_same(&root, "the same file");
+            let walk = ports.local().walk(path, !ports.options().archive, avoid);
+            self.begin_local(id, walk, target);
+        } else if stat.is_file() && self.is_same(&root.path) {
+            fail_same(ports, &root, "the same file");
         } else if stat.is_file() {
-            self.begin_owned(EntryAwaitingOwner::Root(root, stat.attributes));
+            return Some(EntryAwaitingOwner::Root(root, stat.attributes));
         } else {
-            let name = self.shown(CopySide::Source, &root.path);
-            self.fail(None, name, NOT_REGULAR.to_owned());
+            let name = ports.shown(CopySide::Source, &root.path);
+            ports.fail(None, name, NOT_REGULAR.to_owned());
         }
+        None
     }
 
-    fn is_same_directory(&mut self, root: &SourceRoot, stat: &LocalStat) -> bool {
-        let target = root.onto.target(&root.path);
-        let there = self.local().stat(&target);
-        let same = there.is_ok_and(|there| there.is_same(stat));
-        if same {
-            self.fail_same(root, "the same directory");
+    /// Begins a source on a host: queries it, or returns a file that need not be queried.
+    pub(super) fn begin_remote_root(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        root: SourceRoot,
+    ) -> Option<EntryAwaitingOwner> {
+        if self.is_same(&root.path) {
+            fail_same(ports, &root, "the same file or directory");
+            return None;
         }
-        same
-    }
-
-    fn fail_same(&mut self, root: &SourceRoot, what: &str) {
-        let name = self.shown(CopySide::Source, &root.path);
-        self.fail(None, name, format!("source and target are {what}"));
-    }
-
-    fn may_recurse(&mut self, path: &[u8]) -> bool {
-        let may = self.options.recursive || self.options.archive;
-        if !may {
-            let name = self.shown(CopySide::Source, path);
-            let what = match self.options.may_fan_out && self.source_is_remote() {
-                true => {
-                    "it is a directory, and a source here, as in scp: to copy to every host, add \
-                     --fan-out"
-                }
-                false => "it is a directory: use -r to copy it",
-            };
-            self.fail(None, name, what.to_owned());
+        if ports.keeps_foreign_links() {
+            let target = root.onto.target(&root.path);
+            ports.named_mut().source_goes_to(target);
         }
-        may
-    }
-
-    pub(super) fn begin_root_item(&mut self, root: SourceRoot, attributes: Attributes) {
-        let target = root.onto.target(&root.path);
-        let id = self.walks.next_id();
-        self.name_root(id, &root.path);
-        if !self.may_claim(id, &root.path, &target, false) {
-            return;
-        }
-        let item = PendingItem {
-            target,
-            entry: EntryInfo {
-                parent: None,
-                name: Vec::new(),
-                path: root.path,
-                attributes,
-                identity: None,
-            },
-            dir: None,
-            symlink: false,
-            points_to: None,
-        };
-        match root.onto {
-            TargetPath::Guess(target) => self.begin_guessed(item, target),
-            _ => self.begin_item(item),
-        }
-    }
-
-    pub(super) fn begin_remote(&mut self, root: SourceRoot) {
-        if self.walks.is_same(&root.path) {
-            return self.fail_same(&root, "the same file or directory");
-        }
-        if self.keeps_foreign_links() {
-            self.links.source_goes_to(root.onto.target(&root.path));
-        }
-        let looks = self.options.recursive || self.options.archive || self.target_is_remote();
+        let looks = ports.is_recursive() || ports.target_is_remote();
         if !looks {
-            if !self.walks.selects_root(&root.path, &Attributes::default()) {
-                return;
+            if !self.selects_root(&root.path, &Attributes::default()) {
+                return None;
             }
             // Skip the query: the download reports if the source is not a file.
-            return self.begin_owned(EntryAwaitingOwner::Root(root, Attributes::default()));
+            return Some(EntryAwaitingOwner::Root(root, Attributes::default()));
         }
-        let id = self.walks.next_id();
+        let id = self.next_id();
         let stat = JobKind::Stat {
             path: RemotePath(root.path.clone()),
             follow: true,
@@ -137,7 +92,7 @@ impl CopyEngine<'_> {
         };
         let mut asked = 0;
         for kind in [stat, real] {
-            if self
+            if ports
                 .submit(CopySide::Source, kind, JobPurpose::Root(id))
                 .is_some()
             {
@@ -145,10 +100,10 @@ impl CopyEngine<'_> {
             }
         }
         // For a source that is not a directory the listing fails, which is ignored.
-        if self.options.recursive || self.options.archive {
+        if ports.is_recursive() {
             let path = RemotePath(root.path.clone());
             // A server's tree listing would not stop at a target on the same host.
-            let tree = !self.target_is_remote() && self.source_lists_another();
+            let tree = !ports.target_is_remote() && self.lists_another(ports);
             let list = match tree {
                 true => JobKind::ListTree {
                     path,
@@ -157,64 +112,101 @@ impl CopyEngine<'_> {
                 },
                 false => JobKind::List { path },
             };
-            if self
+            if ports
                 .submit(CopySide::Source, list, JobPurpose::Listing(id))
                 .is_some()
             {
-                self.walks.list_ahead(id, tree);
+                self.list_ahead(id, tree);
             }
         }
-        self.walks.look_at(id, root, asked);
+        self.look_at(id, root, asked);
+        None
     }
 
     /// Handles the answer to one of the two queries about a root.
-    pub(super) fn on_root(&mut self, id: WalkId, result: Result<(), String>) {
-        let Some((root, real, attributes)) = self.walks.looked_at(id, result) else {
-            return;
-        };
-        let name = self.shown(CopySide::Source, &root.path);
+    pub(super) fn on_root(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: WalkId,
+        result: Result<(), String>,
+    ) -> Option<EntryAwaitingOwner> {
+        let (root, real, attributes) = self.looked_at(id, result)?;
+        let name = ports.shown(CopySide::Source, &root.path);
         let is_directory = attributes
             .as_ref()
             .is_ok_and(|a| a.kind() == EntryKind::Directory);
         if !is_directory {
-            self.walks.forget_listing(id);
+            self.forget_listing(id);
         }
         let attributes = match attributes {
             Ok(attributes) => attributes,
-            Err(what) => return self.fail(None, name, what),
+            Err(what) => {
+                ports.fail(None, name, what);
+                return None;
+            }
         };
-        if !self.walks.selects_root(&root.path, &attributes) {
-            self.walks.forget_listing(id);
-            return;
+        if !self.selects_root(&root.path, &attributes) {
+            self.forget_listing(id);
+            return None;
         }
         match attributes.kind() {
-            EntryKind::Directory if self.may_recurse(&root.path) => {
+            EntryKind::Directory if may_recurse(ports, &root.path) => {
                 let target = root.onto.target(&root.path);
-                let follow = !self.options.archive;
-                let avoid = self.walks.avoid_for(&root.path);
+                let follow = !ports.options().archive;
+                let avoid = self.avoid_for(&root.path);
                 // A listing read before the target was made does not contain it, so the warning
                 // that it is left out would be missing.
                 let within = |real: &Vec<u8>| avoid.as_ref().is_some_and(|a| a.starts_with(real));
                 if real.as_ref().is_some_and(within) {
-                    self.walks.forget_listing(id);
+                    self.forget_listing(id);
                 }
-                self.name_root(id, &root.path);
+                self.name_root(ports, id, &root.path);
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
-                let trees = self.source_lists_trees();
-                self.walks.begin_walk(id, walk, target, trees);
-                self.estimates
-                    .foresee(&self.sides, self.walks.grown_estimate());
+                let trees = source_lists_trees(ports);
+                self.begin_walk(id, walk, target, trees);
             }
             EntryKind::Directory => {}
-            EntryKind::File if real.is_some() && real == self.walks.avoid_for(&root.path) => {
-                self.fail_same(&root, "the same file");
+            EntryKind::File if real.is_some() && real == self.avoid_for(&root.path) => {
+                fail_same(ports, &root, "the same file");
             }
-            EntryKind::File => self.begin_owned(EntryAwaitingOwner::Root(root, attributes)),
+            EntryKind::File => return Some(EntryAwaitingOwner::Root(root, attributes)),
             // Without a file type the download itself shows if it is a file.
             EntryKind::Other if attributes.mode.is_none() => {
-                self.begin_owned(EntryAwaitingOwner::Root(root, attributes));
+                return Some(EntryAwaitingOwner::Root(root, attributes));
             }
-            _ => self.fail(None, name, NOT_REGULAR.to_owned()),
+            _ => ports.fail(None, name, NOT_REGULAR.to_owned()),
         }
+        None
     }
+}
+
+fn is_same_directory(ports: &mut CopyPorts<'_>, root: &SourceRoot, stat: &LocalStat) -> bool {
+    let target = root.onto.target(&root.path);
+    let there = ports.local().stat(&target);
+    let same = there.is_ok_and(|there| there.is_same(stat));
+    if same {
+        fail_same(ports, root, "the same directory");
+    }
+    same
+}
+
+fn fail_same(ports: &mut CopyPorts<'_>, root: &SourceRoot, what: &str) {
+    let name = ports.shown(CopySide::Source, &root.path);
+    ports.fail(None, name, format!("source and target are {what}"));
+}
+
+fn may_recurse(ports: &mut CopyPorts<'_>, path: &[u8]) -> bool {
+    let may = ports.is_recursive();
+    if !may {
+        let name = ports.shown(CopySide::Source, path);
+        let what = match ports.options().may_fan_out && ports.source_is_remote() {
+            true => {
+                "it is a directory, and a source here, as in scp: to copy to every host, add \
+                 --fan-out"
+            }
+            false => "it is a directory: use -r to copy it",
+        };
+        ports.fail(None, name, what.to_owned());
+    }
+    may
 }

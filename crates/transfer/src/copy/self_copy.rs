@@ -21,7 +21,9 @@ use std::path::{Path, PathBuf};
 
 use schedule::{JobKind, RemotePath};
 
-use super::engine::{CopyEngine, CopySide};
+use super::CopyOptions;
+use super::engine::CopySide;
+use super::inquiry::Inquiry;
 use super::local_ops::LocalOps;
 use super::names::name_in_target;
 use super::source::TargetPath;
@@ -44,27 +46,89 @@ enum SourceTargetOverlap {
     SameFile,
 }
 
-impl CopyEngine<'_> {
-    /// Keeps walks out of a target that lies in one of `sources`, and notes the sources that are
-    /// the target's own files.
-    pub(super) async fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
-        if !self.is_recursive() && !self.options.inplace {
-            return;
+/// Options of the copy that decide which overlaps do harm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SelfCopyRules {
+    /// Directories are copied.
+    is_recursive: bool,
+    /// Files are written under their final names.
+    inplace: bool,
+    /// The target's host is known to be the source's, and walks do not enter the target.
+    avoids: bool,
+}
+
+impl SelfCopyRules {
+    /// `avoids` tells if walks keep out of the target already.
+    pub(super) fn new(options: &CopyOptions, avoids: bool) -> Self {
+        Self {
+            is_recursive: options.recursive || options.archive,
+            inplace: options.inplace,
+            avoids,
         }
-        match (self.source_is_remote(), self.target_is_remote()) {
-            (true, false) => self.avoid_here(sources, onto).await,
-            (false, true) => self.avoid_there(sources, onto).await,
-            (true, true) if !self.walks.avoids() => {
-                self.avoid_between(sources, onto).await;
+    }
+}
+
+/// Sources that overlap with the target.
+#[derive(Debug, Default)]
+pub(super) struct SelfCopies {
+    /// Sources that are the target's own files or directories.
+    pub same: Vec<Vec<u8>>,
+    /// Canonical path of a target that lies in a source, and true if sources get their own names in
+    /// it.
+    pub inside: Option<(Vec<u8>, bool)>,
+}
+
+/// Finds out if paths of two ends are one file or directory of one machine.
+pub(super) struct MachineProbe<'q, Q> {
+    pub(super) inquiry: &'q mut Q,
+}
+
+impl<'q, Q: Inquiry> MachineProbe<'q, Q> {
+    pub(super) fn new(inquiry: &'q mut Q) -> Self {
+        Self { inquiry }
+    }
+
+    pub(super) fn is_remote(&self, end: CopySide) -> bool {
+        self.inquiry.sides().is_remote(end)
+    }
+
+    /// Finds a target that lies in one of `sources`, and the sources that are the target's own
+    /// files.
+    pub(super) async fn avoid_itself(
+        mut self,
+        rules: SelfCopyRules,
+        sources: &[Vec<u8>],
+        onto: &TargetPath,
+    ) -> SelfCopies {
+        let mut found = SelfCopies::default();
+        if !rules.is_recursive && !rules.inplace {
+            return found;
+        }
+        let ends = (
+            self.is_remote(CopySide::Source),
+            self.is_remote(CopySide::Target),
+        );
+        match ends {
+            (true, false) => self.avoid_here(rules, &mut found, sources, onto).await,
+            (false, true) => self.avoid_there(rules, &mut found, sources, onto).await,
+            (true, true) if !rules.avoids => {
+                self.avoid_between(&mut found, sources, onto).await;
             }
             _ => {}
         }
+        found
     }
 
     /// Checks a download, whose target is on this machine.
-    async fn avoid_here(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+    async fn avoid_here(
+        &mut self,
+        rules: SelfCopyRules,
+        found: &mut SelfCopies,
+        sources: &[Vec<u8>],
+        onto: &TargetPath,
+    ) {
         let (path, into) = parts(onto);
-        let local = self.local();
+        let local = self.inquiry.sides().local();
         let Some((place, there)) = place_of(&*local, &local_path(path)) else {
             return;
         };
@@ -77,7 +141,7 @@ impl CopyEngine<'_> {
             let Some(guess) = as_here(source, home.as_deref()) else {
                 continue;
             };
-            let Some((overlap, real)) = self.overlap(&guess, &target) else {
+            let Some((overlap, real)) = self.overlap(rules, &guess, &target) else {
                 continue;
             };
             // A directory on this machine, and its path at the server.
@@ -97,7 +161,7 @@ impl CopyEngine<'_> {
             }
             match overlap {
                 SourceTargetOverlap::SameFile | SourceTargetOverlap::SameDirectory => {
-                    self.walks.note_same(source.clone());
+                    found.same.push(source.clone());
                 }
                 // The walk compares with canonical paths of the server.
                 SourceTargetOverlap::Inside => {
@@ -109,20 +173,26 @@ impl CopyEngine<'_> {
                         true => dir,
                         false => join(&dir, way.as_os_str().as_bytes()),
                     };
-                    self.walks.avoid(path, into);
+                    found.inside = Some((path, into));
                 }
             }
         }
     }
 
     /// Checks an upload, whose target is on a host.
-    async fn avoid_there(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+    async fn avoid_there(
+        &mut self,
+        rules: SelfCopyRules,
+        found: &mut SelfCopies,
+        sources: &[Vec<u8>],
+        onto: &TargetPath,
+    ) {
         let (path, into) = parts(onto);
         let relative = !path.starts_with(b"/");
         let home = relative
             .then(|| self.home_there(CopySide::Target))
             .flatten();
-        let local = self.local();
+        let local = self.inquiry.sides().local();
         let here = as_here(path, home.as_deref());
         let Some((place, there)) = here.and_then(|path| place_of(&*local, &path)) else {
             return;
@@ -136,7 +206,7 @@ impl CopyEngine<'_> {
         let mut is_one = None;
         for source in sources {
             let target = below(&place, source, into);
-            let Some((overlap, _)) = self.overlap(&local_path(source), &target) else {
+            let Some((overlap, _)) = self.overlap(rules, &local_path(source), &target) else {
                 continue;
             };
             let one = match is_one {
@@ -149,18 +219,23 @@ impl CopyEngine<'_> {
             }
             match overlap {
                 SourceTargetOverlap::SameFile | SourceTargetOverlap::SameDirectory => {
-                    self.walks.note_same(source.clone());
+                    found.same.push(source.clone());
                 }
                 SourceTargetOverlap::Inside => {
                     let path = place.as_os_str().as_bytes().to_vec();
-                    self.walks.avoid(path, into);
+                    found.inside = Some((path, into));
                 }
             }
         }
     }
 
     /// Checks a copy between two logins, which may lead to one machine.
-    async fn avoid_between(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+    async fn avoid_between(
+        &mut self,
+        found: &mut SelfCopies,
+        sources: &[Vec<u8>],
+        onto: &TargetPath,
+    ) {
         let (path, into) = parts(onto);
         let Some(place) = self.real_place(CopySide::Target, path).await else {
             return;
@@ -172,17 +247,17 @@ impl CopyEngine<'_> {
         if !inside {
             return;
         }
-        let dir = match self.look_at(CopySide::Target, &place).await {
+        let dir = match self.inquiry.look_at(CopySide::Target, &place).await {
             ReportedTargetKind::Directory => place.clone(),
             _ => parent_of(&place),
         };
         let is_one = match self.is_probe_seen(&dir).await {
             Some(seen) => seen,
             // Files in a directory that cannot be written may be writable.
-            None => self.logs_in_to_one(),
+            None => self.inquiry.is_one_login(),
         };
         if is_one {
-            self.walks.avoid(place, into);
+            found.inside = Some((place, into));
         }
     }
 
@@ -227,8 +302,13 @@ impl CopyEngine<'_> {
 
     /// Returns how the target at the local path `target` overlaps the source at `source`, with the
     /// source's canonical path.
-    fn overlap(&self, source: &Path, target: &Path) -> Option<(SourceTargetOverlap, PathBuf)> {
-        let local = self.local();
+    fn overlap(
+        &self,
+        rules: SelfCopyRules,
+        source: &Path,
+        target: &Path,
+    ) -> Option<(SourceTargetOverlap, PathBuf)> {
+        let local = self.inquiry.sides().local();
         let source = local.canonical(source)?;
         let stat = local.stat(source.as_os_str().as_bytes()).ok()?;
         if stat.is_directory() {
@@ -236,26 +316,22 @@ impl CopyEngine<'_> {
                 Some(target) if target == source => SourceTargetOverlap::SameDirectory,
                 _ => SourceTargetOverlap::Inside,
             };
-            let inside = self.is_recursive() && target.starts_with(&source)
+            let inside = rules.is_recursive && target.starts_with(&source)
                 || overlap == SourceTargetOverlap::SameDirectory;
             return inside.then_some((overlap, source));
         }
         // Without --inplace the file is replaced by a copy of itself, and nothing is lost.
         let there = local.stat(target.as_os_str().as_bytes()).ok();
-        let there = there.filter(|_| self.options.inplace)?;
+        let there = there.filter(|_| rules.inplace)?;
         there
             .is_same(&stat)
             .then_some((SourceTargetOverlap::SameFile, source))
     }
 
-    fn is_recursive(&self) -> bool {
-        self.options.recursive || self.options.archive
-    }
-
     /// Local path of the home directory of the account that logged in at `end`.
     pub(super) fn home_there(&self, end: CopySide) -> Option<PathBuf> {
-        let login = self.side(end).and_then(|side| side.login());
-        self.local().home(login)
+        let login = self.inquiry.sides().get(end).and_then(|side| side.login());
+        self.inquiry.sides().local().home(login)
     }
 
     /// Canonical path of an existing entry.
@@ -263,7 +339,7 @@ impl CopyEngine<'_> {
         let kind = JobKind::RealPath {
             path: RemotePath(path.to_vec()),
         };
-        let real = self.ask(end, kind).await.ok()?.into_path()?;
+        let real = self.inquiry.ask(end, kind).await.ok()?.into_path()?;
         real.starts_with(b"/").then_some(real)
     }
 
@@ -276,7 +352,7 @@ impl CopyEngine<'_> {
     ) -> bool {
         let name = temp_name(b"same-host");
         let (there, here) = (join(dir, &name), here.join(OsStr::from_bytes(&name)));
-        let local = self.local();
+        let local = self.inquiry.sides().local();
         if local.create_dir(&here) == Ok(true) {
             let sees = self.is_there(end, &there).await;
             local.remove_dir(&here);
@@ -298,17 +374,20 @@ impl CopyEngine<'_> {
             path: RemotePath(path.to_vec()),
             points_to: b".".to_vec(),
         };
-        self.ask(CopySide::Target, kind).await.is_ok()
+        self.inquiry.ask(CopySide::Target, kind).await.is_ok()
     }
 
     pub(super) async fn remove_probe(&mut self, path: &[u8]) {
         let path = RemotePath(path.to_vec());
         // A failure leaves nothing more to try.
-        let _ = self.ask(CopySide::Target, JobKind::Remove { path }).await;
+        let _ = self
+            .inquiry
+            .ask(CopySide::Target, JobKind::Remove { path })
+            .await;
     }
 
     pub(super) async fn is_there(&mut self, end: CopySide, path: &[u8]) -> bool {
-        self.look_at(end, path).await != ReportedTargetKind::Missing
+        self.inquiry.look_at(end, path).await != ReportedTargetKind::Missing
     }
 }
 

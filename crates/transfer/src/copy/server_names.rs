@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use schedule::{JobKind, RemotePath};
 
 use super::engine::{CopyEngine, CopySide};
+use super::inquiry::Inquiry as _;
 use super::source::{SourceRoot, TargetPath, WalkId};
 use super::tree::DirKey;
 use crate::disk::temp_name;
@@ -202,7 +203,7 @@ impl CopyEngine<'_> {
     async fn are_one_at_server(&mut self, first: &[u8], other: &[u8]) -> Option<bool> {
         let (dir, one) = split(first);
         let (dir, one) = (dir.to_vec(), one.to_vec());
-        let named = self.named.path().to_vec();
+        let named = self.ports.named().path().to_vec();
         let above = split(&named).0.to_vec();
         for place in [dir, named, above] {
             let place = match place.is_empty() {

@@ -8,7 +8,9 @@ use super::local_ops::LocalTreeWalk;
 use super::names::name_in_target;
 use super::owner::EntryAwaitingOwner;
 use super::planned::PlannedEntries;
+use super::ports::CopyPorts;
 use super::selection::{SourceFilter, SourceSelection};
+use super::self_copy::SelfCopies;
 use super::server_names::FoundEntry;
 use super::tree::{DirKey, PendingItem};
 use crate::walk::{
@@ -205,14 +207,17 @@ impl ActiveWalks {
         self.avoid = Some(SelfCopyGuard { path, into });
     }
 
+    /// Notes how sources and target overlap.
+    pub(super) fn note_overlaps(&mut self, overlaps: SelfCopies) {
+        self.same.extend(overlaps.same);
+        if let Some((path, into)) = overlaps.inside {
+            self.avoid(path, into);
+        }
+    }
+
     /// True if a directory is not entered.
     pub(super) fn avoids(&self) -> bool {
         self.avoid.is_some()
-    }
-
-    /// Notes that `source` is its own target.
-    pub(super) fn note_same(&mut self, source: Vec<u8>) {
-        self.same.insert(source);
     }
 
     /// True if `source` is its own target.
@@ -402,6 +407,18 @@ impl ActiveWalks {
         self.ahead.remove(&id);
     }
 
+    /// True if the source can list another tree at the same time.
+    pub(super) fn lists_another(&self, ports: &CopyPorts<'_>) -> bool {
+        self.trees_asked() < TREES && source_lists_trees(ports)
+    }
+
+    /// Notes the name of a source that may be merged, at the start of its walk or file.
+    pub(super) fn name_root(&mut self, ports: &CopyPorts<'_>, root: WalkId, path: &[u8]) {
+        if let Some(claims) = self.claims() {
+            claims.name_root(root, ports.shown(CopySide::Source, path));
+        }
+    }
+
     pub(super) fn root_is(&mut self, id: WalkId, is: Attributes) {
         if let Some(RemoteRoot::Querying { attributes, .. }) = self.remote.get_mut(&id) {
             *attributes = Some(is);
@@ -504,24 +521,13 @@ impl CopyEngine<'_> {
         None
     }
 
-    /// True if the source lists whole trees, or is expected to.
-    pub(super) fn source_lists_trees(&self) -> bool {
-        let source = self.side(CopySide::Source);
-        source.is_some_and(|side| side.session().lists_trees())
-    }
-
-    /// True if the source can list another tree at the same time.
-    pub(super) fn source_lists_another(&self) -> bool {
-        self.walks.trees_asked() < TREES && self.source_lists_trees()
-    }
-
     /// Submits the requests of the walks.
     pub(super) fn ask_for_walks(&mut self) {
         let mut questions = Vec::new();
         let mut holds = self.walks.held_ahead() > HELD_AHEAD;
         // The first visit to a host starts on the stock server and may have found a longhaul since.
         let may = self.walks.walking().any(RemoteWalk::may_list_in_trees);
-        let trees = may && self.source_lists_trees();
+        let trees = may && source_lists_trees(&self.ports);
         let mut listed = self.walks.trees_asked();
         for (id, remote) in &mut self.walks.remote {
             if let RemoteRoot::Walking(walk, _) = remote {
@@ -540,7 +546,7 @@ impl CopyEngine<'_> {
             }
         }
         if holds != self.walks.holds
-            && let Some(side) = self.sides.get(CopySide::Source)
+            && let Some(side) = self.ports.sides().get(CopySide::Source)
         {
             self.walks.holds = holds;
             side.session().hold_lists(holds);
@@ -559,14 +565,15 @@ impl CopyEngine<'_> {
             &found
         {
             let paths = at.path.len() + root.len();
-            self.jobs.note_paths(paths);
+            self.ports.jobs_mut().note_paths(paths);
         }
         match found {
             WalkEntry::Directory { id: dir, at } => {
                 let key = DirKey { walk: id, dir };
                 let parent = at.parent.map(|parent| Self::key(id, parent));
                 let target = self.target_of(id, &at, root);
-                self.note_times(&at.path, &at.attributes);
+                self.metadata
+                    .note_times(&self.ports, &at.path, &at.attributes);
                 let begun = match target {
                     Some(target) => {
                         self.may_claim(id, &at.path, &target, true)
@@ -626,6 +633,12 @@ impl CopyEngine<'_> {
             None => Some(root.to_vec()),
         }
     }
+}
+
+/// True if the source lists whole trees, or is expected to.
+pub(super) fn source_lists_trees(ports: &CopyPorts<'_>) -> bool {
+    let source = ports.side(CopySide::Source);
+    source.is_some_and(|side| side.session().lists_trees())
 }
 
 #[cfg(test)]

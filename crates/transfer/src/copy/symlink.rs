@@ -2,106 +2,121 @@
 
 use schedule::{Attributes, JobKind, RemotePath};
 
-use super::engine::{CopyEngine, CopySide, JobPurpose};
+use super::engine::{CopySide, JobPurpose};
+use super::metadata::KeptMetadata;
+use super::ports::CopyPorts;
 use super::tree::PendingItem;
 use crate::report::CopyEvent;
 
-impl CopyEngine<'_> {
-    pub(super) fn begin_symlink(&mut self, held: PendingItem) {
-        if self.source_is_remote() {
+/// Symlink of the copy, whose end a server may still report.
+#[derive(Debug)]
+pub(super) enum SymlinkStep {
+    /// A server was asked.
+    Asked,
+    /// The symlink was made or has failed, at this end.
+    Over(PendingItem, Result<(), String>, CopySide),
+    /// `--safe-links` leaves it out.
+    LeftOut(PendingItem),
+}
+
+impl SymlinkStep {
+    /// Reads the symlink at the source, and makes it if the source is on this machine.
+    /// `is_top_level` tells if the command's target holds it.
+    pub(super) fn begin(
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        held: PendingItem,
+        is_top_level: bool,
+    ) -> Self {
+        if ports.source_is_remote() {
             let path = RemotePath(held.entry.path.clone());
-            self.submit(
+            ports.submit(
                 CopySide::Source,
                 JobKind::ReadSymlink { path },
                 JobPurpose::ReadSymlink(held),
             );
-            return;
+            return Self::Asked;
         }
-        match self.local().read_link(&held.entry.path) {
+        match ports.local().read_link(&held.entry.path) {
             Ok(path) => {
                 let points_to = Some(path);
-                self.make_symlink(PendingItem { points_to, ..held });
+                let held = PendingItem { points_to, ..held };
+                Self::make(ports, metadata, held, is_top_level)
             }
-            Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
+            Err(what) => Self::Over(held, Err(what), CopySide::Source),
         }
     }
 
-    pub(super) fn make_symlink(&mut self, held: PendingItem) {
-        let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
-        if self.keeps_foreign_links() && !self.links.may_link(&held.target, is_top_level) {
+    /// Makes a symlink that was read.
+    pub(super) fn make(
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        held: PendingItem,
+        is_top_level: bool,
+    ) -> Self {
+        if ports.keeps_foreign_links() && !ports.named_mut().may_link(&held.target, is_top_level) {
             let what = "another source of this copy has the same target".to_owned();
-            return self.symlink_over(&held, Err(what), CopySide::Target);
+            return Self::Over(held, Err(what), CopySide::Target);
         }
         let points_to = held.points_to.clone().unwrap_or_default();
-        let below = self.named.rest_of(&held.target).unwrap_or_default();
-        if self.options.safe_links
-            && self
-                .withheld
+        let below = ports.named().rest_of(&held.target).unwrap_or_default();
+        if ports.options().safe_links
+            && metadata
+                .withheld()
                 .leaves_link_out(&held.target, below, &points_to)
         {
-            return self.item_over(held.dir);
+            return Self::LeftOut(held);
         }
-        let attributes = self.symlink_attributes(&held);
-        if self.target_is_remote() {
+        if ports.target_is_remote() {
             let path = RemotePath(held.target.clone());
             let kind = JobKind::MakeSymlink { path, points_to };
-            self.submit(CopySide::Target, kind, JobPurpose::MakeSymlink(held));
-            return;
+            ports.submit(CopySide::Target, kind, JobPurpose::MakeSymlink(held));
+            return Self::Asked;
         }
-        let path = self.named.local_path(&held.target);
-        let made = self.local().make_symlink(&path, &points_to, &attributes);
-        self.symlink_over(&held, made, CopySide::Target);
+        let attributes = kept_attributes(metadata, &held);
+        let path = ports.named().local_path(&held.target);
+        let made = ports.local().make_symlink(&path, &points_to, &attributes);
+        Self::Over(held, made, CopySide::Target)
     }
 
-    /// True if symlinks are kept and a remote source chooses them.
-    pub(super) fn keeps_foreign_links(&self) -> bool {
-        self.options.archive && self.source_is_remote()
-    }
-
-    /// Attributes of a symlink that are kept.
-    fn symlink_attributes(&self, held: &PendingItem) -> Attributes {
-        let source = held.entry.attributes;
-        Attributes {
-            times: source.times,
-            nanoseconds: source.nanoseconds,
-            owner: source.owner.filter(|_| !self.owners.are_refused()),
-            ..Attributes::default()
+    /// Reports a symlink that was made or has failed at `end`. The times of one at the far end are
+    /// set now; a local symlink got them when it was made.
+    pub(super) fn report(
+        ports: &mut CopyPorts<'_>,
+        metadata: &KeptMetadata,
+        held: &PendingItem,
+        result: Result<(), String>,
+        end: CopySide,
+    ) {
+        let name = match end {
+            CopySide::Source => ports.shown(end, &held.entry.path),
+            CopySide::Target => ports.shown(end, &held.target),
+        };
+        if let Err(what) = result {
+            return ports.fail(None, name, what);
         }
-    }
-
-    /// Sets a symlink's times at the far end. Local symlinks get them when they are made.
-    fn keep_symlink_times(&mut self, held: &PendingItem) {
-        let attributes = self.symlink_attributes(held);
-        if self.target_is_remote() && attributes.times.is_some() {
+        ports.summary_mut().symlinks += 1;
+        let attributes = kept_attributes(metadata, held);
+        if ports.target_is_remote() && attributes.times.is_some() {
             let kind = JobKind::SetAttributes {
                 path: RemotePath(held.target.clone()),
                 attributes,
                 follow: false,
                 xattrs: None,
             };
-            self.submit(CopySide::Target, kind, JobPurpose::SymlinkTimes);
+            ports.submit(CopySide::Target, kind, JobPurpose::SymlinkTimes);
         }
+        ports.tell(CopyEvent::SymlinkDone { target: name });
     }
+}
 
-    pub(super) fn symlink_over(
-        &mut self,
-        held: &PendingItem,
-        result: Result<(), String>,
-        end: CopySide,
-    ) {
-        let name = match end {
-            CopySide::Source => self.shown(end, &held.entry.path),
-            CopySide::Target => self.shown(end, &held.target),
-        };
-        match result {
-            Ok(()) => {
-                self.summary.symlinks += 1;
-                self.keep_symlink_times(held);
-                self.name_made(&held.target, false);
-                self.tell(CopyEvent::SymlinkDone { target: name });
-            }
-            Err(what) => self.fail(None, name, what),
-        }
-        self.item_over(held.dir);
+/// Attributes of a symlink that are kept.
+fn kept_attributes(metadata: &KeptMetadata, held: &PendingItem) -> Attributes {
+    let source = held.entry.attributes;
+    Attributes {
+        times: source.times,
+        nanoseconds: source.nanoseconds,
+        owner: source.owner.filter(|_| metadata.sets_owners()),
+        ..Attributes::default()
     }
 }

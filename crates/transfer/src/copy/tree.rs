@@ -1,10 +1,13 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
-use super::engine::{CopyEngine, CopySide, JobPurpose};
+use super::durable::UnsyncedDirs;
+use super::engine::{CopySide, JobPurpose};
 use super::file::FileId;
 use super::local::SYMLINK;
+use super::metadata::{KeptMetadata, special_bits};
+use super::ports::CopyPorts;
 use super::source::WalkId;
 use crate::report::CopyEvent;
 use crate::walk::{EntryInfo, WalkDirectoryId};
@@ -24,6 +27,19 @@ pub(super) struct TargetTree {
     held: usize,
     /// Number of files started before their directory is known to exist.
     early: usize,
+    steps: VecDeque<TreeStep>,
+    unsynced: UnsyncedDirs,
+}
+
+/// Work that has become possible because a directory was made or has failed.
+#[derive(Debug)]
+pub(super) enum TreeStep {
+    /// An item whose directory was made.
+    Place(PendingItem),
+    /// A file that failed before its directory was known to exist starts again.
+    FileAgain(FileId),
+    /// A file whose directory could not be made is dropped.
+    FileDropped(FileId),
 }
 
 const LSETSTAT: &str = "lsetstat@openssh.com";
@@ -192,11 +208,13 @@ impl TargetTree {
     }
 }
 
-impl CopyEngine<'_> {
+impl TargetTree {
     /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
     /// if that is impossible and its contents can be skipped.
     pub(super) fn begin_dir(
         &mut self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
         key: DirKey,
         parent: Option<DirKey>,
         target: Vec<u8>,
@@ -204,8 +222,8 @@ impl CopyEngine<'_> {
     ) -> bool {
         let mut state = DirState::Making;
         if let Some(parent) = parent {
-            let in_order = self.may_fill_early(parent);
-            let Some(above) = self.tree.dirs.get_mut(&parent) else {
+            let in_order = self.may_fill_early(ports, parent);
+            let Some(above) = self.dirs.get_mut(&parent) else {
                 return false;
             };
             match above.state {
@@ -219,7 +237,7 @@ impl CopyEngine<'_> {
                 above.held_dirs.push(key);
             }
         }
-        self.tree.dirs.insert(
+        self.dirs.insert(
             key,
             TargetDir {
                 parent,
@@ -238,87 +256,78 @@ impl CopyEngine<'_> {
             },
         );
         if state == DirState::Making {
-            self.make_dir(key);
+            self.make_dir(ports, metadata, key);
         }
-        self.tree
-            .dirs
+        self.dirs
             .get(&key)
             .is_some_and(|d| d.state != DirState::Failed)
     }
 
-    /// True if the server answers requests in order, as OpenSSH and longhaul do. A directory may
-    /// then be made in a parent whose own MKDIR is not answered yet.
-    fn server_works_in_order(&self) -> bool {
-        self.side(CopySide::Target)
-            .and_then(|side| side.session().server_info())
-            .is_some_and(sftp::ServerInfo::answers_in_order)
-    }
-
-    fn make_dir(&mut self, key: DirKey) {
-        let Some(dir) = self.tree.dirs.get_mut(&key) else {
+    fn make_dir(&mut self, ports: &mut CopyPorts<'_>, metadata: &mut KeptMetadata, key: DirKey) {
+        let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
         dir.state = DirState::Making;
         // Default mode of a new directory before the umask, if the server reported none.
         let mode = dir.attributes.mode.unwrap_or(0o777);
-        if self.sides.is_remote(CopySide::Target) {
+        if ports.target_is_remote() {
             let path = RemotePath(dir.target.clone());
             // The owner must be able to fill it.
             let mode = (mode & 0o1777) | 0o300;
-            let follow = self.follows(key);
+            let follow = self.follows(ports, key);
             let kind = JobKind::MakeDir { path, mode, follow };
-            self.submit(CopySide::Target, kind, JobPurpose::MakeDir(key));
+            ports.submit(CopySide::Target, kind, JobPurpose::MakeDir(key));
             return;
         }
         // A symlink made by this run was chosen by the source (CVE-2019-6111).
         let target = dir.target.clone();
-        let path = self.named.local_path(&target);
+        let path = ports.named().local_path(&target);
         let follow = match path.is_named() {
             // A symlink that was there is what the user named.
-            true => !self.named.was_missing(&target),
-            false => self.options.keep_dirlinks && !self.links.has_made(&target),
+            true => !ports.named().was_missing(&target),
+            false => ports.options().keep_dirlinks && !ports.named().has_made_link(&target),
         };
-        let made = self.local().make_directory(&path, mode, follow);
-        let Some(dir) = self.tree.dirs.get_mut(&key) else {
+        let made = ports.local().make_directory(&path, mode, follow);
+        let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
         match made {
             Ok(created) => {
                 dir.existed = !created;
-                self.on_made(key, Ok(()));
+                self.on_made(ports, metadata, key, Ok(()));
             }
-            Err(what) => self.on_made(key, Err(what)),
+            Err(what) => self.on_made(ports, metadata, key, Err(what)),
         }
     }
 
     /// True if a symlink to a directory is accepted at the far end: at the path that the user
     /// named, or everywhere with --keep-dirlinks. A symlink that this run has made, or that a
     /// remote source may have chosen, never is.
-    fn follows(&self, key: DirKey) -> bool {
-        self.tree.dirs.get(&key).is_some_and(|dir| {
-            let named = dir.parent.is_none() && self.named.is(&dir.target);
-            let dirlinks =
-                self.options.keep_dirlinks && (dir.parent.is_none() || !self.keeps_foreign_links());
-            (named || dirlinks) && !self.links.has_made(&dir.target)
+    fn follows(&self, ports: &CopyPorts<'_>, key: DirKey) -> bool {
+        self.dirs.get(&key).is_some_and(|dir| {
+            let named = dir.parent.is_none() && ports.named().is(&dir.target);
+            let dirlinks = ports.options().keep_dirlinks
+                && (dir.parent.is_none() || !ports.keeps_foreign_links());
+            (named || dirlinks) && !ports.named().has_made_link(&dir.target)
         })
     }
 
     /// True if requests for the contents of a directory may leave before its own MKDIR is
     /// answered. A path through a symlink that is not followed would lead elsewhere, so nothing
     /// but a directory may stand there.
-    fn may_fill_early(&self, key: DirKey) -> bool {
-        if !self.server_works_in_order() {
+    fn may_fill_early(&self, ports: &CopyPorts<'_>, key: DirKey) -> bool {
+        if !server_works_in_order(ports) {
             return false;
         }
-        self.follows(key) || !self.keeps_foreign_links() && self.is_below_fresh(key)
+        self.follows(ports, key) || !ports.keeps_foreign_links() && self.is_below_fresh(ports, key)
     }
 
     /// True if this run has made a directory above, or makes the root, so that only this run has
     /// made what stands below.
-    fn is_below_fresh(&self, key: DirKey) -> bool {
-        let mut at = self.tree.dirs.get(&key).and_then(|dir| dir.parent);
-        while let Some(dir) = at.and_then(|key| self.tree.dirs.get(&key)) {
-            let missing = dir.parent.is_none() && self.named.was_missing(&dir.target);
+    fn is_below_fresh(&self, ports: &CopyPorts<'_>, key: DirKey) -> bool {
+        let mut at = self.dirs.get(&key).and_then(|dir| dir.parent);
+        while let Some(dir) = at.and_then(|key| self.dirs.get(&key)) {
+            let missing = dir.parent.is_none() && ports.named().was_missing(&dir.target);
             match dir.state {
                 DirState::Ready => return !dir.existed,
                 _ if missing => return true,
@@ -330,84 +339,94 @@ impl CopyEngine<'_> {
 
     /// True if the attributes of a directory at the far end are set through a symlink. A server
     /// without lsetstat@openssh.com has just created a new directory, so SETSTAT is used for it.
-    fn sets_through_link(&self, key: DirKey) -> bool {
-        let lacks = self
+    fn sets_through_link(&self, ports: &CopyPorts<'_>, key: DirKey) -> bool {
+        let lacks = ports
             .side(CopySide::Target)
             .and_then(|side| side.session().server_info())
             .is_none_or(|server| !server.has(LSETSTAT));
-        self.follows(key) || lacks && self.tree.dirs.get(&key).is_some_and(|dir| !dir.existed)
+        self.follows(ports, key) || lacks && self.dirs.get(&key).is_some_and(|dir| !dir.existed)
     }
 
-    pub(super) fn on_made(&mut self, key: DirKey, result: Result<(), String>) {
-        let Some(dir) = self.tree.dirs.get_mut(&key) else {
+    pub(super) fn on_made(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        key: DirKey,
+        result: Result<(), String>,
+    ) {
+        let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
         let held = std::mem::take(&mut dir.held);
         let held_dirs = std::mem::take(&mut dir.held_dirs);
         let failed = std::mem::take(&mut dir.failed_early);
-        self.tree.early -= std::mem::take(&mut dir.early);
-        self.tree.held -= held.len();
+        self.early -= std::mem::take(&mut dir.early);
+        self.held -= held.len();
         match result {
             Ok(()) => {
                 dir.state = DirState::Ready;
-                self.set_mode_now(key);
+                self.set_mode_now(ports, key);
                 for below in held_dirs {
-                    self.make_dir(below);
+                    self.make_dir(ports, metadata, below);
                 }
                 for file in failed {
-                    self.file_again(file);
+                    self.steps.push_back(TreeStep::FileAgain(file));
                 }
                 for item in held {
-                    self.begin_placed(item);
+                    self.steps.push_back(TreeStep::Place(item));
                 }
-                self.check_dir(Some(key));
+                self.check_dir(ports, metadata, Some(key));
             }
             Err(what) => {
                 dir.state = DirState::Failed;
                 dir.open -= held.len();
                 let target = dir.target.clone();
                 let parent_failed = dir.parent.is_some_and(|p| {
-                    self.tree
-                        .dirs
+                    self.dirs
                         .get(&p)
                         .is_some_and(|d| d.state == DirState::Failed)
                 });
                 if !parent_failed {
-                    let target = self.shown(CopySide::Target, &target);
+                    let target = ports.shown(CopySide::Target, &target);
                     let what = match what == schedule::SYMLINK_IN_THE_WAY {
                         true => SYMLINK.to_owned(),
                         false => what,
                     };
                     let what = format!("cannot create the directory: {what}");
-                    self.fail(None, target, what);
+                    ports.fail(None, target, what);
                 }
                 for file in failed {
-                    self.file_dropped(file);
+                    self.steps.push_back(TreeStep::FileDropped(file));
                 }
                 for below in held_dirs {
-                    self.on_made(below, Err("its directory could not be created".to_owned()));
+                    self.on_made(
+                        ports,
+                        metadata,
+                        below,
+                        Err("its directory could not be created".to_owned()),
+                    );
                 }
-                self.check_dir(Some(key));
+                self.check_dir(ports, metadata, Some(key));
             }
         }
     }
 
     /// Sets the mode of a new directory at once if the mode allows filling it and no times are
     /// kept. Doing it at the end would add a round trip for which nothing else waits.
-    fn set_mode_now(&mut self, key: DirKey) {
-        let preserve = self.options.preserve || self.options.archive;
-        let Some(dir) = self.tree.dirs.get_mut(&key) else {
+    fn set_mode_now(&mut self, ports: &mut CopyPorts<'_>, key: DirKey) {
+        let preserve = ports.preserves();
+        let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
         let Some(mode) = dir.attributes.mode.filter(|mode| mode & 0o300 == 0o300) else {
             return;
         };
-        if preserve || dir.existed || !self.sides.is_remote(CopySide::Target) {
+        if preserve || dir.existed || !ports.target_is_remote() {
             return;
         }
         dir.has_mode = true;
         let target = dir.target.clone();
-        let follow = self.sets_through_link(key);
+        let follow = self.sets_through_link(ports, key);
         let kind = JobKind::SetAttributes {
             path: RemotePath(target.clone()),
             attributes: Attributes {
@@ -417,55 +436,80 @@ impl CopyEngine<'_> {
             follow,
             xattrs: None,
         };
-        let name = self.shown(CopySide::Target, &target);
-        self.submit(CopySide::Target, kind, JobPurpose::DirMode(name));
+        let name = ports.shown(CopySide::Target, &target);
+        ports.submit(CopySide::Target, kind, JobPurpose::DirMode(name));
     }
 
-    /// Starts an item, or defers it until its directory is made.
-    pub(super) fn begin_item(&mut self, item: PendingItem) {
+    /// Defers an item until its directory is made. Returns the item if it need not wait.
+    pub(super) fn begin_item(
+        &mut self,
+        ports: &CopyPorts<'_>,
+        item: PendingItem,
+    ) -> Option<PendingItem> {
         let place = match item.dir {
             Some(dir) => {
-                let here = !self.source_is_remote() && self.target_is_remote();
-                let early = here && self.may_fill_early(dir);
-                self.tree.place(dir, &item, early)
+                let here = !ports.source_is_remote() && ports.target_is_remote();
+                let early = here && self.may_fill_early(ports, dir);
+                self.place(dir, &item, early)
             }
             None => ItemPlacement::Place,
         };
-        if let ItemPlacement::Place = place {
-            self.begin_placed(item);
-        }
+        matches!(place, ItemPlacement::Place).then_some(item)
     }
 
-    fn begin_placed(&mut self, item: PendingItem) {
-        if item.symlink {
-            self.begin_symlink(item);
-        } else if let Some(item) = self.link_or_copy(item) {
-            self.begin_file(item);
-        }
+    /// Takes the next work that has become possible.
+    pub(super) fn next_step(&mut self) -> Option<TreeStep> {
+        self.steps.pop_front()
+    }
+
+    /// Notes that a symlink or hard link got this name and is complete.
+    pub(super) fn name_made(&mut self, ports: &mut CopyPorts<'_>, path: &[u8]) {
+        self.unsynced.name_made(ports, path, false);
+    }
+
+    /// Requests durability for all names that were made. Returns false if there are none or no
+    /// session can do it.
+    pub(super) fn sync_names(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+        self.unsynced.sync(ports)
     }
 
     /// Notes that the walk has no more entries of a directory.
-    pub(super) fn listed(&mut self, key: DirKey) {
-        if let Some(dir) = self.tree.dirs.get_mut(&key) {
+    pub(super) fn listed(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        key: DirKey,
+    ) {
+        if let Some(dir) = self.dirs.get_mut(&key) {
             dir.listed = true;
         }
-        self.check_dir(Some(key));
+        self.check_dir(ports, metadata, Some(key));
     }
 
     /// Notes that an entry of `dir` is finished.
-    pub(super) fn item_over(&mut self, dir: Option<DirKey>) {
-        if let Some(found) = dir.and_then(|key| self.tree.dirs.get_mut(&key)) {
+    pub(super) fn item_over(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        dir: Option<DirKey>,
+    ) {
+        if let Some(found) = dir.and_then(|key| self.dirs.get_mut(&key)) {
             found.open -= 1;
-            self.check_dir(dir);
+            self.check_dir(ports, metadata, dir);
         }
     }
 
     /// Finishes `dir` if all its contents are done.
-    fn check_dir(&mut self, key: Option<DirKey>) {
+    fn check_dir(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        key: Option<DirKey>,
+    ) {
         let mut next = key;
         while let Some(key) = next {
             next = None;
-            let Some(dir) = self.tree.dirs.get_mut(&key) else {
+            let Some(dir) = self.dirs.get_mut(&key) else {
                 return;
             };
             if !dir.listed || dir.open > 0 {
@@ -474,12 +518,12 @@ impl CopyEngine<'_> {
             match dir.state {
                 DirState::Ready => {
                     dir.state = DirState::Finishing;
-                    self.finish_dir(key);
+                    self.finish_dir(ports, metadata, key);
                 }
                 DirState::Failed => {
                     let parent = dir.parent;
-                    self.tree.dirs.remove(&key);
-                    if let Some(above) = parent.and_then(|p| self.tree.dirs.get_mut(&p)) {
+                    self.dirs.remove(&key);
+                    if let Some(above) = parent.and_then(|p| self.dirs.get_mut(&p)) {
                         above.open -= 1;
                         next = parent;
                     }
@@ -489,37 +533,41 @@ impl CopyEngine<'_> {
         }
     }
 
-    fn finish_dir(&mut self, key: DirKey) {
-        let preserve = self.options.preserve || self.options.archive;
-        let owns = self.options.archive && !self.owners.are_refused();
-        let Some(dir) = self.tree.dirs.get(&key) else {
+    fn finish_dir(&mut self, ports: &mut CopyPorts<'_>, metadata: &mut KeptMetadata, key: DirKey) {
+        let preserve = ports.preserves();
+        let owns = ports.options().archive && metadata.sets_owners();
+        let Some(dir) = self.dirs.get(&key) else {
             return;
         };
         let (target, mode) = (dir.target.clone(), dir.attributes.mode);
-        let shown = self.shown(CopySide::Target, &target);
-        let rules = self.special_bits();
-        let mode = mode.map(|mode| self.withheld.kept_directory_mode(rules, mode, || shown));
-        let Some(dir) = self.tree.dirs.get_mut(&key) else {
+        let shown = ports.shown(CopySide::Target, &target);
+        let rules = special_bits(ports);
+        let mode = mode.map(|mode| {
+            metadata
+                .withheld()
+                .kept_directory_mode(rules, mode, || shown)
+        });
+        let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
         let owner = dir.attributes.owner.filter(|_| owns);
         let xattrs = dir.xattrs.take();
-        if !self.sides.is_remote(CopySide::Target) {
+        if !ports.target_is_remote() {
             let beyond = ExtraMetadata { owner, xattrs };
             let created = !dir.existed;
             let attributes = Attributes {
                 mode,
                 ..dir.attributes
             };
-            let path = self.named.local_path(&target);
-            let (options, local) = (self.options, self.local());
+            let path = ports.named().local_path(&target);
+            let (options, local) = (ports.options(), ports.local());
             let done = local.finish_directory(&path, &attributes, created, options, &beyond);
             let result = done.map(|not_kept| {
                 for (parts, why) in not_kept {
-                    self.on_not_kept(parts, &why);
+                    metadata.note_lost(parts, &why);
                 }
             });
-            self.on_finished(key, result);
+            self.on_finished(ports, metadata, key, result);
             return;
         }
         let same = dir.has_mode || dir.existed && !preserve;
@@ -533,41 +581,56 @@ impl CopyEngine<'_> {
         };
         let nothing = (attributes.mode, attributes.times, owner) == (None, None, None);
         if nothing && xattrs.is_none() {
-            self.on_finished(key, Ok(()));
+            self.on_finished(ports, metadata, key, Ok(()));
             return;
         }
         let kind = JobKind::SetAttributes {
             path: RemotePath(target),
             attributes,
-            follow: self.sets_through_link(key),
+            follow: self.sets_through_link(ports, key),
             xattrs,
         };
-        self.submit(CopySide::Target, kind, JobPurpose::FinishDir(key));
+        ports.submit(CopySide::Target, kind, JobPurpose::FinishDir(key));
         // If the server works in order, the parent may follow at once. Waiting a round trip for
         // each level took most of the time of a small, deep tree.
-        if self.server_works_in_order()
-            && let Some(dir) = self.tree.dirs.get_mut(&key)
+        if server_works_in_order(ports)
+            && let Some(dir) = self.dirs.get_mut(&key)
         {
             let parent = dir.parent.take();
-            self.item_over(parent);
+            self.item_over(ports, metadata, parent);
         }
     }
 
-    pub(super) fn on_finished(&mut self, key: DirKey, result: Result<(), String>) {
-        let Some(dir) = self.tree.dirs.remove(&key) else {
+    pub(super) fn on_finished(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        key: DirKey,
+        result: Result<(), String>,
+    ) {
+        let Some(dir) = self.dirs.remove(&key) else {
             return;
         };
-        let target = self.shown(CopySide::Target, &dir.target);
+        let target = ports.shown(CopySide::Target, &dir.target);
         match result {
             Ok(()) => {
-                self.summary.directories += 1;
+                ports.summary_mut().directories += 1;
                 if !dir.existed {
-                    self.name_made(&dir.target, true);
+                    self.unsynced.name_made(ports, &dir.target, true);
                 }
-                self.tell(CopyEvent::DirectoryDone { target });
+                ports.tell(CopyEvent::DirectoryDone { target });
             }
-            Err(what) => self.fail(None, target, format!("cannot set mode and times: {what}")),
+            Err(what) => ports.fail(None, target, format!("cannot set mode and times: {what}")),
         }
-        self.item_over(dir.parent);
+        self.item_over(ports, metadata, dir.parent);
     }
+}
+
+/// True if the server answers requests in order, as OpenSSH and longhaul do. A directory may
+/// then be made in a parent whose own MKDIR is not answered yet.
+fn server_works_in_order(ports: &CopyPorts<'_>) -> bool {
+    ports
+        .side(CopySide::Target)
+        .and_then(|side| side.session().server_info())
+        .is_some_and(sftp::ServerInfo::answers_in_order)
 }

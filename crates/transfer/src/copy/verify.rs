@@ -6,21 +6,23 @@ mod longhaul_sums;
 mod remote_sums;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 use schedule::{Job, JobFailure, JobId, JobKind, PutOptions, RemotePath};
 
-use self::early::CopyingFile;
 pub(super) use self::early::SumRequest;
-use self::file_check::FileCheck;
+use self::early::{CopyingFile, CopyingFiles};
+use self::file_check::{CheckedFile, FileCheck};
 use self::remote_sums::RemoteSumRequests;
 use super::CopyOptions;
-use super::engine::{CopyEngine, CopySide, JobPurpose};
-use super::file::FileId;
+use super::engine::{CopySide, JobPurpose};
+use super::file::{FileId, FileTask};
+use super::files::ActiveFiles;
 use super::local_ops::ReadAt;
+use super::ports::CopyPorts;
 use crate::disk::{ReadBackCheck, os_words};
 use crate::report::{CopyEvent, EscapedName, VerifyResult};
 use crate::session::RemoteCommandId;
@@ -44,14 +46,25 @@ pub(super) struct Verification {
     manifest: Option<Manifest>,
     files: BTreeMap<FileId, FileCheck>,
     /// Files that are being copied.
-    moving: BTreeMap<FileId, CopyingFile>,
+    moving: CopyingFiles,
+    outcomes: VecDeque<VerifyOutcome>,
     far: RemoteSumRequests,
     /// Number of files being read back.
     reading: usize,
     next_exec: u64,
-    next_attempt: u64,
     /// Arrival time of the first bytes, and the bytes since then.
     pace: Option<(Instant, u64)>,
+}
+
+/// Consequence of a comparison, or of the lack of one.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum VerifyOutcome {
+    /// The file is right, or was not to be compared.
+    Verified(FileId),
+    /// The file failed at this end.
+    Failed(FileId, CopySide, String),
+    /// The file differs from its source and is copied again.
+    CopyAgain(FileId),
 }
 
 impl Verification {
@@ -61,11 +74,11 @@ impl Verification {
             ledger,
             manifest: None,
             files: BTreeMap::new(),
-            moving: BTreeMap::new(),
+            moving: CopyingFiles::default(),
+            outcomes: VecDeque::new(),
             far: RemoteSumRequests::default(),
             reading: 0,
             next_exec: 1,
-            next_attempt: 1,
             pace: None,
         }
     }
@@ -136,70 +149,60 @@ impl Verification {
     }
 }
 
-impl CopyEngine<'_> {
+impl Verification {
     /// Opens the manifest. Returns false, after reporting it, on failure.
-    pub(super) fn begin_manifest(&mut self) -> bool {
-        if self.verify.wanted {
-            self.summary.verified = Some(VerifyResult::default());
+    pub(super) fn begin_manifest(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+        if self.wanted {
+            ports.summary_mut().verified = Some(VerifyResult::default());
         }
-        let Some(path) = &self.options.manifest else {
+        let Some(path) = &ports.options().manifest else {
             return true;
         };
         match Manifest::create(path) {
-            Ok(manifest) => self.verify.manifest = Some(manifest),
+            Ok(manifest) => self.manifest = Some(manifest),
             Err(e) => {
                 let what = format!("cannot write the manifest: {}", os_words(&e));
-                self.fail(None, EscapedName::from(path.as_path()), what);
+                ports.fail(None, EscapedName::from(path.as_path()), what);
                 return false;
             }
         }
         true
     }
 
-    pub(super) fn end_manifest(&mut self) {
-        if let (Some(manifest), Some(path)) = (self.verify.manifest.take(), &self.options.manifest)
+    pub(super) fn end_manifest(&mut self, ports: &mut CopyPorts<'_>) {
+        if let (Some(manifest), Some(path)) = (self.manifest.take(), &ports.options().manifest)
             && let Err(e) = manifest.finish()
         {
             let what = format!("cannot write the manifest: {}", os_words(&e));
-            self.fail(None, EscapedName::from(path.as_path()), what);
+            ports.fail(None, EscapedName::from(path.as_path()), what);
         }
     }
 
-    /// End at which files are read again: the target, or the source if the target is local.
-    pub(super) fn far_end(&self) -> Option<CopySide> {
-        let mut ends = [CopySide::Target, CopySide::Source].into_iter();
-        ends.find(|end| self.sides.is_remote(*end))
-    }
-
-    /// Takes the checksums of a finished job of `file`.
-    pub(super) fn take_sums(&mut self, job: JobId, file: FileId) {
-        let Some(sums) = self.verify.ledger.as_ref().and_then(|l| l.take(job)) else {
-            return;
-        };
-        if let Some(task) = self.files.get_mut(&file) {
-            task.set_sums(Some(sums));
-        }
+    /// Takes the checksums of a finished job.
+    pub(super) fn take_sums(&self, job: JobId) -> Option<Arc<FileSums>> {
+        self.ledger.as_ref()?.take(job)
     }
 
     /// Verifies a file that has its final name.
-    pub(super) fn verify_file(&mut self, id: FileId) {
-        let Some(ledger) = self.verify.ledger.clone() else {
-            return self.file_kept(id);
+    pub(super) fn verify_file(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        task: &mut FileTask,
+    ) {
+        let Some(ledger) = self.ledger.clone() else {
+            return self.outcomes.push_back(VerifyOutcome::Verified(id));
         };
-        if self.verify.wanted && self.stopped() {
+        if self.wanted && ports.stopped() {
             // Nothing is asked any more, so it would wait for its comparison for ever.
-            return self.not_verified(id);
+            return self.not_verified(ports, id);
         }
-        let local = self.local();
-        let Some(task) = self.files.get_mut(&id) else {
-            return;
-        };
+        let local = ports.local();
         let sums = task.take_sums();
         let mut seen = sums.as_ref().map(|sums| sums.finish()).unwrap_or_default();
         // An earlier run may have sent other parts of the file, or all of it.
         seen.grow_to(task.confirmed());
-        let is_remote = |end| self.sides.is_remote(end);
-        let here = match (is_remote(CopySide::Source), is_remote(CopySide::Target)) {
+        let here = match (ports.source_is_remote(), ports.target_is_remote()) {
             (false, _) => Some(local_path(task.source())),
             (true, false) => Some(local_path(task.target())),
             (true, true) => None,
@@ -217,7 +220,7 @@ impl CopyEngine<'_> {
             ),
             None => Ok(()),
         };
-        let lacks = self.verify.manifest.is_some() && seen.whole.is_none();
+        let lacks = self.manifest.is_some() && seen.whole.is_none();
         let completed = completed.and_then(|()| match lacks {
             true => Err(
                 "its parts were transferred out of order, so the manifest's checksum is unknown"
@@ -226,94 +229,97 @@ impl CopyEngine<'_> {
             false => Ok(()),
         });
         if let Err(what) = completed {
-            return self.file_failed(
+            return self.failed(
                 id,
                 CopySide::Target,
                 format!("cannot compute the checksum of the copy: {what}; copy the file again"),
             );
         }
-        if !self.verify.wanted {
-            return self.verified(id, &seen);
+        if !self.wanted {
+            return self.verified(ports, id, &CheckedFile::of(task), &seen);
         }
-        let (attempt, told, whole) = self.verify.copied(id, sums.as_ref());
-        let path = match self.far_end() {
+        let (attempt, told, whole) = self.moving.copied(id, sums.as_ref());
+        let path = match ports.far_end() {
             Some(CopySide::Source) => source,
             _ => target,
         };
-        let checking = FileCheck::new(path, seen, attempt, told, whole);
-        self.verify.files.insert(id, checking);
-        let far = self.far_end();
-        if let Some(verified) = &mut self.summary.verified {
+        let file = CheckedFile::of(task);
+        let checking = FileCheck::new(file, path, seen, attempt, told, whole);
+        self.files.insert(id, checking);
+        let far = ports.far_end();
+        if let Some(verified) = &mut ports.summary_mut().verified {
             verified.download |= far == Some(CopySide::Source);
         }
         match far {
-            Some(_) => self.verify.far.queue(id),
-            None => self.read_here(id),
+            Some(_) => self.far.queue(id),
+            None => self.read_here(ports, id),
         }
     }
 
     /// Completes a file whose verification succeeded or was not wanted.
-    fn verified(&mut self, id: FileId, seen: &FinishedSums) {
-        if let (Some(manifest), Some(digest)) = (&mut self.verify.manifest, &seen.whole)
-            && let Some(task) = self.files.get(&id)
-            && let Err(e) = manifest.add(digest, task.target())
+    fn verified(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        file: &CheckedFile,
+        seen: &FinishedSums,
+    ) {
+        if let (Some(manifest), Some(digest)) = (&mut self.manifest, &seen.whole)
+            && let Err(e) = manifest.add(digest, &file.target)
         {
-            self.verify.manifest = None;
-            let path = self.options.manifest.clone().unwrap_or_default();
+            self.manifest = None;
+            let path = ports.options().manifest.clone().unwrap_or_default();
             let what = format!("cannot write the manifest: {}", os_words(&e));
-            self.fail(None, EscapedName::from(path.as_path()), what);
+            ports.fail(None, EscapedName::from(path.as_path()), what);
         }
-        let repaired = self.files.get(&id).is_some_and(|task| task.was_repaired());
-        if let Some(verified) = &mut self.summary.verified {
+        if let Some(verified) = &mut ports.summary_mut().verified {
             verified.files += 1;
-            verified.repaired += u64::from(repaired);
+            verified.repaired += u64::from(file.was_repaired);
         }
-        self.file_kept(id);
+        self.outcomes.push_back(VerifyOutcome::Verified(id));
     }
 
     /// Completes a file whose checksums at the far end match.
-    fn is_right(&mut self, id: FileId) {
-        if let Some(checking) = self.verify.files.remove(&id) {
+    fn is_right(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+        if let Some(checking) = self.files.remove(&id) {
             if checking.was_read_back()
-                && let Some(verified) = &mut self.summary.verified
+                && let Some(verified) = &mut ports.summary_mut().verified
             {
                 verified.read_back += 1;
             }
-            self.verified(id, checking.seen());
+            self.verified(ports, id, checking.file(), checking.seen());
         }
     }
 
     /// Verifies a local copy by reading the target again.
-    fn read_here(&mut self, id: FileId) {
-        let Some(checking) = self.verify.files.get_mut(&id) else {
+    fn read_here(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+        let Some(checking) = self.files.get_mut(&id) else {
             return;
         };
         let Some(check) = checking.begin_check() else {
             return self.unverified(
                 id,
-                "no checksum was computed during the transfer".to_owned(),
+                CopySide::Target,
+                "no checksum was computed during the transfer",
             );
         };
         let path = local_path(checking.path());
-        let file = self.local().reader(&path);
+        let file = ports.local().reader(&path);
         match file.and_then(|file| feed(&*file, &check)) {
-            Ok(()) => self.judge_read_back(id),
-            Err(e) => self.unverified(id, os_words(&e)),
+            Ok(()) => self.judge_read_back(ports, id),
+            Err(e) => self.unverified(id, CopySide::Target, &os_words(&e)),
         }
     }
 
     /// Verifies a file by reading it back over SFTP.
-    fn read_back(&mut self, id: FileId) {
-        let Some(end) = self.far_end() else { return };
-        let found = self.verify.files.get_mut(&id);
+    fn read_back(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+        let Some(end) = ports.far_end() else { return };
+        let found = self.files.get_mut(&id);
         let Some(checking) = found.filter(|c| !c.is_read_back()) else {
             return;
         };
         let Some(check) = checking.begin_check() else {
-            return self.unverified(
-                id,
-                "no checksum was computed during the transfer".to_owned(),
-            );
+            return self.unverified(id, end, "no checksum was computed during the transfer");
         };
         let kind = JobKind::Get {
             source: RemotePath(checking.path().to_vec()),
@@ -321,34 +327,37 @@ impl CopyEngine<'_> {
             known: None,
             options: PutOptions::default(),
         };
-        self.verify.reading += 1;
-        let submitted = self.submit_with(end, JobPurpose::Check(id), |session, id| {
+        self.reading += 1;
+        let submitted = ports.submit_with(end, JobPurpose::Check(id), |session, id| {
             session.submit_check(Job { id, kind }, check);
         });
         if submitted.is_none() {
-            self.verify.reading -= 1;
-            self.unverified(
-                id,
-                "the command ended before the copy was read back".to_owned(),
-            );
+            self.reading -= 1;
+            self.unverified(id, end, "the command ended before the copy was read back");
         }
     }
 
     /// Handles the end of reading back.
-    pub(super) fn on_read_back(&mut self, id: FileId, result: Result<(), JobFailure>) {
-        self.verify.reading = self.verify.reading.saturating_sub(1);
-        let Some(checking) = self.verify.files.get(&id) else {
+    pub(super) fn on_read_back(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        result: Result<(), JobFailure>,
+    ) {
+        self.reading = self.reading.saturating_sub(1);
+        let end = ports.far_end().unwrap_or(CopySide::Target);
+        let Some(checking) = self.files.get(&id) else {
             return;
         };
         let longer = checking.check().is_some_and(|check| check.is_longer());
         match result {
-            Err(fault) if !longer => self.unverified(id, fault.what),
-            _ => self.judge_read_back(id),
+            Err(fault) if !longer => self.unverified(id, end, &fault.what),
+            _ => self.judge_read_back(ports, id),
         }
     }
 
-    fn judge_read_back(&mut self, id: FileId) {
-        let Some(checking) = self.verify.files.get(&id) else {
+    fn judge_read_back(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+        let Some(checking) = self.files.get(&id) else {
             return;
         };
         let Some(wrong) = checking.check().map(|check| check.wrong()) else {
@@ -363,47 +372,46 @@ impl CopyEngine<'_> {
             // A longhaul reads the same file that SFTP shows, so there the file was modified
             // between the two.
             let ours = |program: crate::sums::SumProgram| program.is_ours();
-            if checking.differs() && !self.verify.far.program().is_some_and(ours) {
+            if checking.differs() && !self.far.program().is_some_and(ours) {
                 let path = checking.path().to_vec();
                 let why = "the checksum program at the far end reads a different file than the \
                            SFTP server shows";
-                self.no_program(why);
+                self.no_program(ports, why);
                 let path = EscapedName(path);
-                self.warn(Some(path), format!("{why}: reading files back instead"));
+                ports.warn(Some(path), format!("{why}: reading files back instead"));
             }
-            return self.is_right(id);
+            return self.is_right(ports, id);
         };
-        self.verify.files.remove(&id);
-        self.is_wrong(id, from, len);
+        if let Some(checking) = self.files.remove(&id) {
+            self.is_wrong(ports, id, checking.file(), (from, len));
+        }
     }
 
-    fn is_wrong(&mut self, id: FileId, from: u64, len: u64) {
-        let Some(task) = self.files.get(&id) else {
-            return;
+    fn is_wrong(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        file: &CheckedFile,
+        (from, len): (u64, u64),
+    ) {
+        let again = file.repeats < REPEATS;
+        let path = match ports.far_end() {
+            Some(CopySide::Source) => file.source_name.clone(),
+            _ => ports.shown(CopySide::Target, &file.target),
         };
-        let again = task.repeats() < REPEATS;
-        let path = match self.far_end() {
-            Some(CopySide::Source) => task.name().clone(),
-            _ => self.shown(CopySide::Target, task.target()),
-        };
-        self.tell(CopyEvent::Mismatch {
+        ports.tell(CopyEvent::Mismatch {
             id: id.0,
             path,
             from,
             len,
             again,
         });
-        let Some(task) = self.files.get_mut(&id) else {
-            return;
-        };
         if again {
-            self.progress.take_back(task.repeat());
-            self.forget_earlier(id);
-            return self.start_file(id);
+            return self.outcomes.push_back(VerifyOutcome::CopyAgain(id));
         }
         let end = from + len;
         let copies = REPEATS + 1;
-        self.file_failed(
+        self.failed(
             id,
             CopySide::Target,
             format!(
@@ -413,36 +421,106 @@ impl CopyEngine<'_> {
         );
     }
 
-    fn unverified(&mut self, id: FileId, what: String) {
-        self.verify.files.remove(&id);
-        let end = self.far_end().unwrap_or(CopySide::Target);
-        self.file_failed(
-            id,
-            end,
-            format!("copied, but cannot be verified: {what}; copy it again"),
-        );
+    fn unverified(&mut self, id: FileId, end: CopySide, what: &str) {
+        self.files.remove(&id);
+        let what = format!("copied, but cannot be verified: {what}; copy it again");
+        self.failed(id, end, what);
+    }
+
+    fn failed(&mut self, id: FileId, end: CopySide, what: String) {
+        self.outcomes
+            .push_back(VerifyOutcome::Failed(id, end, what));
     }
 
     /// Fails all unverified files when the run ends early.
-    pub(super) fn stop_verifying(&mut self) {
-        self.verify.far = RemoteSumRequests::default();
-        self.verify.moving.clear();
-        for id in std::mem::take(&mut self.verify.files).into_keys() {
-            self.not_verified(id);
+    pub(super) fn stop(&mut self, ports: &CopyPorts<'_>) {
+        self.far = RemoteSumRequests::default();
+        self.moving.clear();
+        for id in std::mem::take(&mut self.files).into_keys() {
+            self.not_verified(ports, id);
         }
     }
 
     /// Reports a copied file as failed because the run ends before its comparison.
-    fn not_verified(&mut self, id: FileId) {
-        let why = self.why_stopped();
+    fn not_verified(&mut self, ports: &CopyPorts<'_>, id: FileId) {
+        let why = ports.why_stopped();
         let what = format!("copied, but not verified: {why}");
-        self.file_failed(id, CopySide::Target, what);
+        self.failed(id, CopySide::Target, what);
     }
 
-    fn note_reason(&mut self, why: &str) {
-        if let Some(verified) = &mut self.summary.verified {
+    fn note_reason(&mut self, ports: &mut CopyPorts<'_>, why: &str) {
+        if let Some(verified) = &mut ports.summary_mut().verified {
             verified.reason.get_or_insert_with(|| why.to_owned());
         }
+    }
+
+    /// Takes the next consequence of a comparison, which is to be carried out.
+    pub(super) fn next_outcome(&mut self) -> Option<VerifyOutcome> {
+        self.outcomes.pop_front()
+    }
+
+    /// Drops a file that is no longer being copied.
+    pub(super) fn forget(&mut self, id: FileId) {
+        self.moving.forget(id);
+    }
+
+    /// Returns the file of `job` and the data that has passed, if checksums can be requested.
+    fn moving(&mut self, ports: &CopyPorts<'_>, job: JobId) -> Option<(FileId, &mut CopyingFile)> {
+        if !self.wanted || self.far.is_given_up() {
+            return None;
+        }
+        let id = moving_file(ports, job)?;
+        let sums = self.ledger.as_ref()?.get(job)?;
+        Some((id, self.moving.of(id, sums)))
+    }
+
+    /// Notes the temporary that the far end writes for `job`.
+    pub(super) fn note_temporary(&mut self, ports: &CopyPorts<'_>, job: JobId, path: &[u8]) {
+        if let Some((_, moving)) = self.moving(ports, job) {
+            moving.has_temporary(path);
+        }
+    }
+
+    /// Requests checksums of bytes that are stored at the target, with no unanswered writes to
+    /// their range.
+    pub(super) fn verify_early(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        files: &ActiveFiles,
+        job: JobId,
+        (from, to): (u64, u64),
+    ) {
+        let upload = ports.far_end() == Some(CopySide::Target);
+        // A file that ends in a hole gets its length last, and a program would find less than was
+        // skipped.
+        if upload && ports.options().sparse {
+            return;
+        }
+        self.find_ours(ports);
+        let by_whole = self.compares_whole(ports.now());
+        let size = moving_file(ports, job).and_then(|id| files.get(&id)?.size());
+        let Some((file, moving)) = self.moving(ports, job) else {
+            return;
+        };
+        if upload && !moving.is_readable() {
+            return;
+        }
+        let asks = match moving.stored((from, to), by_whole, size.unwrap_or(0)) {
+            true => moving.ask_ranges(file, from, to),
+            // A source is complete from the start. A target's whole checksum is requested at its
+            // end.
+            false if upload => Vec::new(),
+            false => moving.ask_whole(file).into_iter().collect(),
+        };
+        asks.into_iter().for_each(|ask| self.far.want(ask));
+    }
+}
+
+/// File that `job` copies from or to the end at which files are read again.
+fn moving_file(ports: &CopyPorts<'_>, job: JobId) -> Option<FileId> {
+    match ports.jobs().get(&job)? {
+        (end, JobPurpose::File(id, _)) if Some(*end) == ports.far_end() => Some(*id),
+        _ => None,
     }
 }
 

@@ -1,104 +1,92 @@
 //! Extended attributes and access control lists: read at the source before a file starts, or while
 //! a directory is filled.
 
-use schedule::{JobKind, MetadataFlags, RemotePath, Xattrs};
+use schedule::{JobKind, MetadataFlags, Parts, RemotePath, Xattrs};
 use sftp::xattrs::Xattr;
 
-use super::engine::{CopyEngine, CopySide, JobPurpose};
-use super::file::FileId;
-use super::metadata::STOCK;
-use super::tree::DirKey;
+use super::CopyOptions;
+use super::engine::{CopySide, JobPurpose};
+use super::metadata::{KeptMetadata, STOCK, special_bits};
+use super::ports::CopyPorts;
 
-impl CopyEngine<'_> {
-    /// Selects which of the two kinds are kept.
-    pub(super) fn xattr_kinds(&self) -> MetadataFlags {
-        MetadataFlags::default()
-            .with(MetadataFlags::XATTRS, self.options.xattrs)
-            .with(MetadataFlags::ACLS, self.options.acls)
-    }
+/// Answer to the query for the extended attributes of a source.
+#[derive(Debug)]
+pub(super) enum XattrAnswer {
+    /// None are kept, or none can be read.
+    Unknown,
+    /// The attributes to set, of a source on this machine.
+    Known(Option<Box<Xattrs>>),
+    /// The source's server was asked.
+    Later,
+}
 
-    /// Requests the extended attributes of a file if they are kept. Returns false if there is no
-    /// answer to wait for.
-    pub(super) fn ask_file_xattrs(&mut self, id: FileId) -> bool {
-        let Some(task) = self.files.get_mut(&id) else {
-            return false;
-        };
-        if !task.begins_xattrs() {
-            return false;
-        }
-        let source = task.source().to_vec();
-        self.ask_xattrs(&source, true, JobPurpose::FileXattrs(id))
-    }
-
-    /// Requests the extended attributes of a directory, which is not finished before the answer.
-    pub(super) fn ask_dir_xattrs(&mut self, key: DirKey, source: &[u8]) {
-        // A symlink to a directory is followed, as it is for the directory's contents.
-        if self.ask_xattrs(source, true, JobPurpose::DirXattrs(key)) {
-            self.tree.waits_for_more(key);
-        }
-    }
-
-    /// Reads the extended attributes of a source. Returns true if the answer comes later; local
-    /// ones are read at once.
-    fn ask_xattrs(&mut self, source: &[u8], follow: bool, purpose: JobPurpose) -> bool {
-        let kinds = self.xattr_kinds();
+impl KeptMetadata {
+    /// Reads the extended attributes of a source, through a symlink; local ones are read at once.
+    pub(super) fn ask_xattrs(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        source: &[u8],
+        purpose: JobPurpose,
+    ) -> XattrAnswer {
+        let kinds = xattr_kinds(ports.options());
         if kinds.is_empty() {
-            return false;
+            return XattrAnswer::Unknown;
         }
-        if self.source_is_remote() {
-            let flags = kinds.with(MetadataFlags::FOLLOW, follow);
+        if ports.source_is_remote() {
+            let flags = kinds.with(MetadataFlags::FOLLOW, true);
             let path = RemotePath(source.to_vec());
             let kind = JobKind::GetXattrs { path, flags };
-            return self.can.tell_xattrs && self.submit(CopySide::Source, kind, purpose).is_some();
+            let tells = self.support().tell_xattrs;
+            return match tells && ports.submit(CopySide::Source, kind, purpose).is_some() {
+                true => XattrAnswer::Later,
+                false => XattrAnswer::Unknown,
+            };
         }
-        match (self.local().xattrs(source, kinds), purpose) {
-            (Ok(list), JobPurpose::FileXattrs(id)) => self.on_file_xattrs(id, list),
-            (Ok(list), JobPurpose::DirXattrs(key)) => self.on_dir_xattrs(key, list),
-            (Err(why), _) => self.on_no_xattrs(&why),
-            (Ok(_), _) => {}
+        match ports.local().xattrs(source, kinds) {
+            Ok(list) => XattrAnswer::Known(self.takeable(ports, list)),
+            Err(why) => {
+                self.note_unread_xattrs(ports.options(), &why);
+                XattrAnswer::Unknown
+            }
         }
-        false
-    }
-
-    pub(super) fn on_file_xattrs(&mut self, id: FileId, list: Vec<Xattr>) {
-        let xattrs = self.takeable(list);
-        if let Some(task) = self.files.get_mut(&id) {
-            task.set_xattrs(xattrs);
-        }
-    }
-
-    pub(super) fn on_dir_xattrs(&mut self, key: DirKey, list: Vec<Xattr>) {
-        let xattrs = self.takeable(list);
-        self.tree.has_xattrs(key, xattrs);
     }
 
     /// Notes that extended attributes could not be read.
-    pub(super) fn on_no_xattrs(&mut self, why: &str) {
-        let kinds = self.xattr_kinds();
-        let parts = schedule::Parts::default()
-            .with(
-                schedule::Parts::XATTRS,
-                kinds.contains(MetadataFlags::XATTRS),
-            )
-            .with(schedule::Parts::ACLS, kinds.contains(MetadataFlags::ACLS));
-        self.on_not_kept(parts, why);
+    pub(super) fn note_unread_xattrs(&mut self, options: &CopyOptions, why: &str) {
+        let kinds = xattr_kinds(options);
+        let parts = Parts::default()
+            .with(Parts::XATTRS, kinds.contains(MetadataFlags::XATTRS))
+            .with(Parts::ACLS, kinds.contains(MetadataFlags::ACLS));
+        self.note_lost(parts, why);
     }
 
     /// Filters the extended attributes that the target can set.
-    fn takeable(&mut self, mut list: Vec<Xattr>) -> Option<Box<Xattrs>> {
-        let kinds = self.xattr_kinds();
-        let rules = self.special_bits();
-        self.withheld.without_capabilities(rules, &mut list, kinds);
+    pub(super) fn takeable(
+        &mut self,
+        ports: &CopyPorts<'_>,
+        mut list: Vec<Xattr>,
+    ) -> Option<Box<Xattrs>> {
+        let kinds = xattr_kinds(ports.options());
+        let rules = special_bits(ports);
+        self.withheld()
+            .without_capabilities(rules, &mut list, kinds);
         let xattrs = Xattrs { kinds, list };
-        if !self.can.take_xattrs && self.target_is_remote() {
-            self.on_not_kept(xattrs.parts(), STOCK);
+        if !self.support().take_xattrs && ports.target_is_remote() {
+            self.note_lost(xattrs.parts(), STOCK);
             return None;
         }
         if !sftp::xattrs::fits(&xattrs.list) {
             let why = "they exceed the size of an SFTP message";
-            self.on_not_kept(xattrs.parts(), why);
+            self.note_lost(xattrs.parts(), why);
             return None;
         }
         Some(Box::new(xattrs))
     }
+}
+
+/// Selects which of the two kinds are kept.
+fn xattr_kinds(options: &CopyOptions) -> MetadataFlags {
+    MetadataFlags::default()
+        .with(MetadataFlags::XATTRS, options.xattrs)
+        .with(MetadataFlags::ACLS, options.acls)
 }

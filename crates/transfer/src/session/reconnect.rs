@@ -60,6 +60,17 @@ enum ReconnectAttempt {
     Running,
 }
 
+/// Reason of a loss, as far as it matters for the decision about another connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LossCause {
+    /// The path or the server.
+    Path,
+    /// This end closed the connection because of a source file that became shorter.
+    SourceTruncated,
+    /// The link used an optional feature that may be the reason for its failure.
+    OptionalFeature,
+}
+
 /// The last connection, when it is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LastConnection {
@@ -67,10 +78,7 @@ pub(super) struct LastConnection {
     pub moved: u64,
     /// Bytes from which on the session is worth resuming.
     pub resume_from: u64,
-    /// This end closed the connection because of a source file that became shorter.
-    pub torn: bool,
-    /// The link used an optional feature that may be the reason for its failure.
-    pub own_choice: bool,
+    pub cause: LossCause,
     /// Another login is possible.
     pub open: bool,
     /// The SFTP server had answered.
@@ -161,7 +169,7 @@ impl ReconnectPolicy {
     ) -> LossDecision {
         let why = error.into_words();
         // A shortened source file is a problem of that file, even if little was moved before.
-        let worth = last.moved >= last.resume_from || last.torn || last.own_choice;
+        let worth = last.moved >= last.resume_from || last.cause != LossCause::Path;
         let fruitless = match last.moved.saturating_sub(self.moved) < LITTLE {
             true => self.fruitless + 1,
             false => 0,

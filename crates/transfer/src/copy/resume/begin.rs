@@ -1,240 +1,325 @@
 //! Writes a file's journal record before the file starts.
 
-use schedule::journal::{JournalEntry, JournalRecord, SourceId};
-use schedule::{Attributes, ResumeData};
+use schedule::journal::{CompletedFile, ExistingFile, JournalEntry, JournalRecord, SourceId};
+use schedule::{
+    Attributes, JobKind, PartialFile, RemotePath, ResumeData, SharedTemp, directory_of,
+};
 
-use super::super::engine::CopyEngine;
-use super::super::file::{FileId, FileTask};
-use super::FileStartDecision;
 use super::task::CompletedFileSearch;
-use crate::disk::os_words;
+use super::{FileStartDecision, ResumeJournal};
+use crate::copy::engine::{CopySide, JobPurpose};
+use crate::copy::file::{FileId, FileTask, SharedFile};
+use crate::copy::local_ops::LocalStat;
+use crate::copy::names::basename;
+use crate::copy::ports::CopyPorts;
+use crate::walk::local_path;
 
-/// Bytes below which a copy is sent again rather than recorded in the journal.
-const LEAST_BYTES: u64 = 16 << 20;
-/// Number of files below which a copy is sent again rather than recorded in the journal.
-const LEAST_FILES: u64 = 256;
 const SECOND: u64 = 1_000_000_000;
 
-impl CopyEngine<'_> {
+impl ResumeJournal {
     /// Decides how a file starts: copied, resumed, or checked first.
-    pub(in crate::copy) fn keep(&mut self, id: FileId) -> FileStartDecision {
-        if let Some(shared) = self.files.get(&id).and_then(FileTask::shared) {
-            return self.keep_shared(id, shared);
+    pub(in crate::copy) fn keep(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        task: &mut FileTask,
+    ) -> FileStartDecision {
+        loop {
+            let decision = self.decide(ports, id, task);
+            if decision != FileStartDecision::Again {
+                return decision;
+            }
         }
-        if !self.keeper.is_on() {
+    }
+
+    fn decide(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        task: &mut FileTask,
+    ) -> FileStartDecision {
+        if let Some(shared) = task.shared() {
+            return self.keep_shared(ports, id, task, shared);
+        }
+        if !self.records.is_on() {
             return FileStartDecision::Now;
         }
-        let Some(task) = self.files.get(&id) else {
-            return FileStartDecision::Later;
-        };
         if task.resume().has_begun() {
             return FileStartDecision::Now;
         }
         let known = task.identity();
-        let Some(source) = known.or_else(|| self.source_id(task.source(), task.attributes()))
-        else {
+        let Some(source) = known.or_else(|| source_id(ports, task)) else {
             return FileStartDecision::Now;
         };
         let target = task.target().to_vec();
         let was_found = task.resume().is_search(CompletedFileSearch::Found);
-        let known = self
-            .keeper
-            .state
-            .file(&target)
-            .map(|(id, entry)| (id, entry.clone()));
-        let same = |entry: &JournalEntry| entry.source == source && !self.keeper.afresh;
+        let known = self.earlier.file(&target);
+        let known = known.map(|(of, entry)| (of, entry.clone(), self.earlier.is_of(entry, source)));
         match known {
-            Some((_, entry)) if entry.done.is_some() && same(&entry) => {
-                return self.look_if_done(id, &entry);
+            Some((_, entry, true)) if entry.done.is_some() => {
+                // Checks if the file is unchanged.
+                return self.look(ports, id, task, CompletedFileSearch::Name, entry.target);
             }
-            Some((_, entry))
-                if entry.done.is_none() && same(&entry) && entry.is_whole() && !was_found =>
-            {
-                return self.look_if_named(id, &entry);
+            Some((_, entry, true)) if entry.is_whole() && !was_found => {
+                return self.look_if_named(ports, id, task, &entry);
             }
-            Some((of, entry)) if entry.done.is_none() => {
-                self.keeper.state.take(of);
+            Some((of, entry, same)) if entry.done.is_none() => {
+                self.earlier.take(of);
                 let left = entry.left();
                 let left_is_empty = left.ranges.is_empty();
                 let first = ResumeData {
                     tag: entry.tag,
                     ..ResumeData::default()
                 };
-                let first = first.temporary(&self.named.temporary_place(&target), 0);
+                let first = first.temporary(&ports.named().temporary_place(&target), 0);
                 let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
                 // Data between two hosts arrives in order, from the start.
-                let one_end = !self.source_is_remote() || !self.target_is_remote();
-                if one_end && same(&entry) && beside && !left.ranges.is_empty() {
+                let one_end = !ports.source_is_remote() || !ports.target_is_remote();
+                if one_end && same && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
                     let keep = ResumeData {
                         tag: entry.tag,
                         left: Some(left),
                         ..ResumeData::default()
                     };
-                    if let Some(task) = self.files.get_mut(&id) {
-                        task.resume_mut().begin(of, keep);
-                        task.resume_mut().takes(bytes);
-                    }
+                    task.resume_mut().begin(of, keep);
+                    task.resume_mut().takes(bytes);
                     return FileStartDecision::Now;
                 }
                 if entry.source != source && !left_is_empty {
-                    self.tell_restarted(id);
+                    let what = "changed since the interrupted copy: it is copied from the start";
+                    ports.warn(Some(task.source_name().clone()), what.to_owned());
                 }
-                self.clear(&entry);
-                match self.target_is_remote() {
-                    // What a killed process has sent may still create the temporary.
-                    true => self.keeper.cleared_entries.push(of),
-                    false => drop(self.keeper.write(JournalRecord::Forgotten { id: of })),
-                }
+                self.earlier.clear(ports, &entry);
+                self.earlier.forget_cleared(ports, &mut self.records, of);
             }
-            Some((of, _)) => {
-                self.keeper.state.take(of);
+            Some((of, ..)) => {
+                self.earlier.take(of);
             }
             None => {}
         }
-        self.begin_kept(id, target, source)
-    }
-
-    /// Reports that a part of a file, which an earlier run has sent, is not used.
-    fn tell_restarted(&mut self, id: FileId) {
-        let name = self.files.get(&id).map(|task| task.source_name().clone());
-        let what = "changed since the interrupted copy: it is copied from the start";
-        self.warn(name, what.to_owned());
-    }
-
-    pub(super) fn begin_kept(
-        &mut self,
-        id: FileId,
-        target: Vec<u8>,
-        source: SourceId,
-    ) -> FileStartDecision {
-        let tag = self.environment.random();
+        let tag = ports.environment().random();
         let keep = ResumeData {
             tag,
             ..ResumeData::default()
         };
-        self.begin_recorded(id, target, source, (tag, keep))
+        self.begin_recorded(ports, id, task, (source, tag, keep))
+    }
+
+    /// Starts the work on a shared temporary. All bytes outside of this process's range count as
+    /// written, and so do those that the journal lists within it. The journal's own tag is not that
+    /// of the temporary, so that no cleanup of this process removes what others write.
+    fn keep_shared(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        task: &mut FileTask,
+        shared: SharedFile,
+    ) -> FileStartDecision {
+        if task.resume().has_begun() {
+            return FileStartDecision::Now;
+        }
+        let target = task.target().to_vec();
+        let known = task.identity();
+        let source = known.or_else(|| source_id(ports, task));
+        let (from, to) = match shared.work {
+            SharedTemp::Range(from, to) => (from, to),
+            SharedTemp::Seal => (shared.size, shared.size),
+        };
+        let mut ranges = vec![(0, from), (to, shared.size)];
+        let is_range = from < to;
+        let source = source.filter(|_| self.records.is_on() && is_range);
+        let earlier = source.and_then(|source| self.earlier.take_ranges(&target, source));
+        let mut taken = 0;
+        for (start, end) in earlier.iter().flat_map(|(_, ranges)| ranges) {
+            let (start, end) = ((*start).max(from), (*end).min(to));
+            if start < end {
+                taken += end - start;
+                ranges.push((start, end));
+            }
+        }
+        ranges.retain(|(start, end)| start < end);
+        ranges.sort_unstable();
+        let left = PartialFile {
+            ranges,
+            mtime: 0,
+            source: source.map_or((0, 0), |source| (source.size, source.mtime)),
+        };
+        let keep = ResumeData {
+            tag: shared.tag,
+            again: 0,
+            left: Some(left),
+            shared: Some(shared.work),
+        };
+        task.resume_mut().takes(taken);
+        match (source, earlier) {
+            (None, _) => task.resume_mut().begin_unrecorded(keep),
+            (Some(_), Some((of, _))) => task.resume_mut().begin(of, keep),
+            (Some(source), None) => {
+                let tag = ports.environment().random();
+                return self.begin_recorded(ports, id, task, (source, tag, keep));
+            }
+        }
+        FileStartDecision::Now
     }
 
     /// Writes the journal record of a file. Nothing that resumes or clears the journal finds the
-    /// temporary if its name is not made from `tag`.
-    pub(super) fn begin_recorded(
+    /// temporary if its name is not made from the tag.
+    fn begin_recorded(
         &mut self,
+        ports: &mut CopyPorts<'_>,
         id: FileId,
-        target: Vec<u8>,
-        source: SourceId,
-        (tag, keep): (u64, ResumeData),
+        task: &mut FileTask,
+        (source, tag, keep): (SourceId, u64, ResumeData),
     ) -> FileStartDecision {
-        let of = self.keeper.next;
-        self.keeper.next += 1;
-        if let Some(task) = self.files.get_mut(&id) {
-            task.resume_mut().begin(of, keep);
-        }
-        self.keeper.files += 1;
-        self.keeper.bytes = self.keeper.bytes.saturating_add(source.size);
-        let begun = JournalRecord::Begun {
+        let of = self.records.take_number();
+        task.resume_mut().begin(of, keep);
+        self.records.count(source.size);
+        let number = self.records.write(JournalRecord::Begun {
             id: of,
-            target,
+            target: task.target().to_vec(),
             source,
             tag,
-        };
-        let number = self.keeper.write(begun);
-        if self.keeper.waits {
-            self.keeper.waiting.push_back((number, id));
+        });
+        if self.records.waits() {
+            self.records.wait_for(number, id);
             return FileStartDecision::Later;
         }
-        let worth = self.keeper.bytes >= LEAST_BYTES || self.keeper.files >= LEAST_FILES;
-        if worth || self.keeper.records_all {
-            let number = self.open_journal();
-            if number > 0 {
-                self.keeper.waiting.push_back((number, id));
-                return FileStartDecision::Later;
-            }
-        }
-        self.start_kept(id);
-        FileStartDecision::Later
-    }
-
-    /// Opens the journal of a copy that is large enough: files wait from now on until their records
-    /// are written. Returns the number of the last record, or 0 if there is no journal.
-    pub(super) fn open_journal(&mut self) -> u64 {
-        if self.keeper.log.is_none() {
-            self.create_journal();
-        }
-        let Some(log) = &mut self.keeper.log else {
-            return 0;
-        };
-        let number = log.sync_from_now_on();
-        self.keeper.waits = true;
-        self.keeper.early.clear();
-        self.learn_boot();
-        number
-    }
-
-    /// Creates the journal and writes the records collected so far.
-    pub(super) fn create_journal(&mut self) {
-        let Some(place) = &self.keeper.place else {
-            return;
-        };
-        let identity = place.identity().to_vec();
-        match place.create(self.keeper.target.is_some()) {
-            Ok(mut log) => {
-                log.write(&JournalRecord::Copy { identity });
-                // Do not wait for a server's boot ID. If the server restarts before it answers,
-                // what was done until then counts as lost.
-                let boot = match self.keeper.target.is_some() {
-                    true => self.environment.boot(),
-                    false => Vec::new(),
-                };
-                log.write(&JournalRecord::Run { boot });
-                for (device, file) in &std::mem::take(&mut self.keeper.devices) {
-                    log.lies_on(*device, file);
-                }
-                for record in &self.keeper.early {
-                    log.write(record);
-                }
-                self.keeper.log = Some(log);
-            }
-            Err(e) => self.no_journal(&e),
-        }
-    }
-
-    pub(super) fn no_journal(&mut self, e: &std::io::Error) {
-        self.keeper.place = None;
-        self.keeper.early.clear();
-        self.warn_of_journal(&os_words(e));
-    }
-
-    /// Starts the files whose records are durable.
-    pub(in crate::copy) fn start_written(&mut self) {
-        let Some(log) = &self.keeper.log else { return };
-        let durable = log.durable();
-        while self
-            .keeper
-            .waiting
-            .front()
-            .is_some_and(|(n, _)| *n <= durable)
+        if self.records.needs_journal()
+            && let Some(number) = self.open(ports).filter(|number| *number > 0)
         {
-            if let Some((_, id)) = self.keeper.waiting.pop_front() {
-                self.start_kept(id);
-            }
+            self.records.wait_for(number, id);
+            return FileStartDecision::Later;
         }
+        FileStartDecision::Now
     }
 
-    /// Properties of a source that must be unchanged for resuming.
-    pub(super) fn source_id(
-        &self,
-        path: &[u8],
-        attributes: Option<Attributes>,
-    ) -> Option<SourceId> {
-        if self.source_is_remote() {
-            let attributes = attributes?;
-            return Some(SourceId {
-                size: attributes.size?,
-                mtime: u64::from(attributes.times?.1) * SECOND,
-                ..SourceId::default()
-            });
-        }
-        Some(self.local().stat(path).ok()?.id)
+    /// Checks if the earlier run, which had received all of the file, was interrupted between the
+    /// rename and its record. The temporary does not exist then.
+    fn look_if_named(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        task: &mut FileTask,
+        entry: &JournalEntry,
+    ) -> FileStartDecision {
+        let keep = ResumeData {
+            tag: entry.tag,
+            ..ResumeData::default()
+        };
+        let first = || keep.temporary(&ports.named().temporary_place(&entry.target), 0);
+        let temp = entry.temp.clone().unwrap_or_else(first);
+        self.look(ports, id, task, CompletedFileSearch::Temporary, temp)
     }
+
+    fn look(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        task: &mut FileTask,
+        looking: CompletedFileSearch,
+        path: Vec<u8>,
+    ) -> FileStartDecision {
+        task.resume_mut().search(looking);
+        if ports.target_is_remote() {
+            let path = RemotePath(path);
+            let follow = looking == CompletedFileSearch::Name;
+            let kind = JobKind::Stat { path, follow };
+            ports.submit(CopySide::Target, kind, JobPurpose::Taken(id));
+            return FileStartDecision::Later;
+        }
+        let found = match looking {
+            CompletedFileSearch::Name => ports.local().look(&ports.named().local_path(&path)),
+            _ => look_for_temporary(ports, task.target(), &path),
+        };
+        let found = found.filter(LocalStat::is_file);
+        if let Some(stat) = &found {
+            self.records.lies_on(stat.id.device, &local_path(&path));
+        }
+        self.on_taken(ports, id, task, found.map(|stat| stat.existing()))
+    }
+
+    /// Decides about a file that was looked for at the server.
+    pub(in crate::copy) fn on_taken_over(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        task: &mut FileTask,
+    ) -> FileStartDecision {
+        let seen = task.resume_mut().take_seen();
+        self.on_taken(ports, id, task, seen)
+    }
+
+    fn on_taken(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        task: &mut FileTask,
+        seen: Option<ExistingFile>,
+    ) -> FileStartDecision {
+        let Some((of, entry)) = self.earlier.file(task.target()) else {
+            return FileStartDecision::Again;
+        };
+        if task.resume().is_search(CompletedFileSearch::Temporary) {
+            if seen.is_some() {
+                task.resume_mut().search(CompletedFileSearch::Found);
+                return FileStartDecision::Again;
+            }
+            let target = entry.target.clone();
+            return self.look(ports, id, task, CompletedFileSearch::Name, target);
+        }
+        let times = ports.preserves();
+        let named = entry.done.is_none() && seen.is_some_and(|seen| entry.is_named(seen, times));
+        let stands = |done: CompletedFile| seen.is_some_and(|s| done.stands(s));
+        if named || entry.done.is_some_and(stands) {
+            let done = named.then(|| JournalRecord::Done {
+                id: of,
+                durable: false,
+                size: entry.source.size,
+                mtime: seen.map_or(0, |seen| seen.mtime),
+            });
+            let size = entry.source.size;
+            task.was_stored(size);
+            ports.progress().add_earlier(size);
+            if let Some(done) = done {
+                self.earlier.take(of);
+                self.records.write(done);
+            }
+            return FileStartDecision::Stored;
+        }
+        if self.earlier.take(of).is_some_and(|e| e.done.is_none()) {
+            self.records.write(JournalRecord::Forgotten { id: of });
+        }
+        FileStartDecision::Again
+    }
+}
+
+/// Notes the attributes of a file that an earlier run may have completed.
+pub(in crate::copy) fn note_seen(task: &mut FileTask, attributes: Option<Attributes>) {
+    task.resume_mut().sees(attributes.map(|a| ExistingFile {
+        size: a.size.unwrap_or(0),
+        mtime: a.times.map_or(0, |(_, m)| u64::from(m) * SECOND),
+    }));
+}
+
+/// Status of the temporary `temp` of a file with the local target `target`; `None` if they are in
+/// different directories.
+fn look_for_temporary(ports: &CopyPorts<'_>, target: &[u8], temp: &[u8]) -> Option<LocalStat> {
+    let same = directory_of(&ports.named().temporary_place(target)) == directory_of(temp);
+    let target = ports.named().local_path(target);
+    let look = || ports.local().look_beside(&target, basename(temp));
+    same.then(look).flatten()
+}
+
+/// Properties of a source that must be unchanged for resuming.
+fn source_id(ports: &CopyPorts<'_>, task: &FileTask) -> Option<SourceId> {
+    if ports.source_is_remote() {
+        let attributes = task.attributes()?;
+        return Some(SourceId {
+            size: attributes.size?,
+            mtime: u64::from(attributes.times?.1) * SECOND,
+            ..SourceId::default()
+        });
+    }
+    Some(ports.local().stat(task.source()).ok()?.id)
 }

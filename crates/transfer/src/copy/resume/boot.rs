@@ -4,102 +4,108 @@
 use std::path::{Path, PathBuf};
 
 use schedule::journal::JournalRecord;
-use schedule::{Attributes, JobKind, RemotePath};
+use schedule::{Attributes, JobId, JobKind, RemotePath};
 
-use super::super::engine::{CopyEngine, CopySide, JobPurpose};
-use super::super::jobs::QueryAnswer;
-use super::{BootQuery, RecordHandling};
-use crate::connect::ConnectError;
+use super::records::JournalRecords;
+use crate::copy::engine::{CopySide, JobPurpose};
+use crate::copy::jobs::QueryAnswer;
 use crate::copy::local_ops::LocalOps;
+use crate::copy::ports::CopyPorts;
 
 /// File with the boot ID of a Linux kernel.
 const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";
 /// Length in bytes of a UUID and a line feed.
 const BOOT_LEN: u64 = 37;
 
-impl CopyEngine<'_> {
-    /// Reads the receiver's boot ID once the target's session is open, to learn if data that was
-    /// only in its memory may be lost.
-    pub(in crate::copy) async fn ask_for_boot(&mut self) {
-        if self.keeper.log.is_none() || !self.target_is_remote() {
+/// Query for the receiver's boot ID at the start of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum BootQuery {
+    #[default]
+    NotSent,
+    Sent,
+    /// The lane that asked was lost, and another one repeats the request.
+    Repeated,
+}
+
+/// Boot ID of a server's kernel.
+#[derive(Debug, Default)]
+pub(super) struct ReceiverBoot {
+    query: BootQuery,
+    /// Request for the boot ID before the copy begins, and the file of its answer.
+    requested: Option<(JobId, PathBuf)>,
+    /// The boot ID; empty if unknown.
+    id: Vec<u8>,
+}
+
+impl ReceiverBoot {
+    /// Requests the boot ID, so that the answer arrives in one round trip with those of other
+    /// requests. [`Self::take_request`] takes the request.
+    pub(super) fn request(&mut self, ports: &mut CopyPorts<'_>, records: &JournalRecords) {
+        if !ports.target_is_remote() {
             return;
         }
-        let boot = self.boot_there().await;
-        self.keeper.state.started(boot.clone());
-        self.keeper.boot.clone_from(&boot);
-        self.keeper.write(JournalRecord::Run { boot });
+        if let Some((kind, file)) = boot_job(ports, records)
+            && let Some(id) = ports.begin_asking(CopySide::Target, kind, QueryAnswer::default())
+        {
+            self.requested = Some((id, file));
+        }
     }
 
-    /// Requests the receiver's boot ID, so that the answer arrives in one round trip with those of
-    /// other requests. [`CopyEngine::ask_for_boot`] takes it.
-    pub(in crate::copy) fn request_boot(&mut self) {
-        if !self.target_is_remote() {
-            return;
+    /// Takes the request for the boot ID and the file of its answer, after a request if there was
+    /// none.
+    pub(super) fn take_request(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        records: &JournalRecords,
+    ) -> Option<(JobId, PathBuf)> {
+        if self.requested.is_none() {
+            self.request(ports, records);
         }
-        if let Some((kind, file)) = self.boot_job()
-            && let Some(id) = self.begin_asking(CopySide::Target, kind, QueryAnswer::default())
-        {
-            self.keeper.boot_requested = Some((id, file));
-        }
+        self.requested.take()
     }
 
     /// Removes the answer to a request that nothing has taken.
-    pub(in crate::copy) fn forget_boot_request(&mut self) {
-        if let Some((_, file)) = self.keeper.boot_requested.take() {
-            self.local().remove_file(&file);
+    pub(super) fn forget_request(&mut self, ports: &CopyPorts<'_>) {
+        if let Some((_, file)) = self.requested.take() {
+            ports.local().remove_file(&file);
         }
     }
 
-    async fn boot_there(&mut self) -> Vec<u8> {
-        if self.keeper.boot_requested.is_none() {
-            self.request_boot();
-        }
-        let Some((id, file)) = self.keeper.boot_requested.take() else {
-            return Vec::new();
-        };
-        // If the file cannot be read, the boot ID stays unknown.
-        let _ = self.answer(id).await;
-        read_boot(&*self.local(), &file)
+    /// Notes the answer to the request, which `file` has. If it cannot be read, the boot ID stays
+    /// unknown.
+    pub(super) fn answered(&mut self, ports: &CopyPorts<'_>, file: Option<&Path>) -> Vec<u8> {
+        let read = |file| read_boot(&*ports.local(), file);
+        self.id = file.map_or_else(Vec::new, read);
+        self.id.clone()
     }
 
-    /// Creates a job that downloads the receiver's boot ID to a file beside the journal. Returns
-    /// `None` without a journal.
-    pub(super) fn boot_job(&self) -> Option<(JobKind, PathBuf)> {
-        let mut file = self.keeper.log()?.path().as_os_str().to_owned();
-        file.push(".boot");
-        // Remove a leftover of a killed run, which must not be taken for the answer.
-        self.local().remove_file(Path::new(&file));
-        let kind = JobKind::Get {
-            source: RemotePath(BOOT.to_vec()),
-            target: PathBuf::from(file.clone()).into(),
-            // Known attributes save a query before the OPEN, whose round trip may queue behind
-            // data.
-            known: Some(Attributes {
-                size: Some(BOOT_LEN),
-                mode: Some(0o100_444),
-                ..Attributes::default()
-            }),
-            options: schedule::PutOptions::default(),
-        };
-        Some((kind, file.into()))
+    /// Notes that the lane that asked for the boot ID was lost.
+    pub(super) fn lose(&mut self) {
+        self.query = BootQuery::Repeated;
     }
 
-    pub(super) fn learn_boot(&mut self) {
-        if !self.target_is_remote() || self.keeper.boot_query != BootQuery::NotSent {
+    /// Requests the boot ID for the journal of this run.
+    pub(super) fn learn(&mut self, ports: &mut CopyPorts<'_>, records: &JournalRecords) {
+        if !ports.target_is_remote() || self.query != BootQuery::NotSent {
             return;
         }
-        self.keeper.boot_query = BootQuery::Sent;
-        if let Some((kind, file)) = self.boot_job() {
-            self.submit(CopySide::Target, kind, JobPurpose::Boot(file));
+        self.query = BootQuery::Sent;
+        if let Some((kind, file)) = boot_job(ports, records) {
+            ports.submit(CopySide::Target, kind, JobPurpose::Boot(file));
         }
     }
 
-    pub(in crate::copy) fn on_boot(&mut self, file: &Path) {
-        let boot = read_boot(&*self.local(), file);
+    pub(super) fn learned(
+        &mut self,
+        ports: &CopyPorts<'_>,
+        records: &mut JournalRecords,
+        file: &Path,
+    ) {
+        let boot = read_boot(&*ports.local(), file);
         if !boot.is_empty() {
-            self.keeper.boot.clone_from(&boot);
+            self.id.clone_from(&boot);
             // If the lane was lost, the machine may have restarted in between.
-            self.keeper.write(match self.keeper.boot_query {
+            records.write(match self.query {
                 BootQuery::Repeated => JournalRecord::Run { boot },
                 _ => JournalRecord::Boot { boot },
             });
@@ -109,47 +115,53 @@ impl CopyEngine<'_> {
     /// Holds back claims after a reconnect until the receiver's boot ID is known. A restarted
     /// machine has lost data that was answered and not synced, and a later sync would not reveal
     /// it.
-    pub(in crate::copy) fn on_rejoined(&mut self, end: CopySide) {
-        if end == CopySide::Target {
-            // An answer from before the reconnect may be that of an earlier boot.
-            self.forget_boot_request();
-        }
-        let under_way = !matches!(self.keeper.claims, RecordHandling::Written);
-        if end != CopySide::Target || self.keeper.boot.is_empty() || under_way {
+    pub(super) fn rejoined(&mut self, ports: &mut CopyPorts<'_>, records: &mut JournalRecords) {
+        // An answer from before the reconnect may be that of an earlier boot.
+        self.forget_request(ports);
+        if self.id.is_empty() || !records.writes_claims() {
             return;
         }
-        if let Some((kind, file)) = self.boot_job() {
-            self.keeper.claims = RecordHandling::Held(Vec::new());
-            self.submit(CopySide::Target, kind, JobPurpose::BootAgain(file));
+        if let Some((kind, file)) = boot_job(ports, records) {
+            records.hold_claims();
+            ports.submit(CopySide::Target, kind, JobPurpose::BootAgain(file));
         }
     }
 
-    pub(in crate::copy) fn on_boot_again(&mut self, file: &Path) {
-        let boot = read_boot(&*self.local(), file);
-        let claims = std::mem::replace(&mut self.keeper.claims, RecordHandling::Discarded);
-        if boot == self.keeper.boot {
-            self.keeper.claims = RecordHandling::Written;
-            if let RecordHandling::Held(held) = claims {
-                held.into_iter().for_each(|record| {
-                    self.keeper.write(record);
-                });
-            }
-            return;
+    /// Handles the boot ID after a reconnect. Returns false if the machine was restarted.
+    pub(super) fn is_unchanged(
+        &self,
+        ports: &CopyPorts<'_>,
+        records: &mut JournalRecords,
+        file: &Path,
+    ) -> bool {
+        let unchanged = read_boot(&*ports.local(), file) == self.id;
+        match unchanged {
+            true => records.write_held(),
+            false => records.discard_claims(),
         }
-        let name = self
-            .side(CopySide::Target)
-            .map(|side| side.name().to_owned());
-        let why = format!(
-            "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
-            name.unwrap_or_default()
-        );
-        self.lost
-            .get_or_insert_with(|| ConnectError::unreachable(why));
-        self.drop_what_waits();
-        for side in self.sides.iter() {
-            side.session().leave("the machine was rebooted");
-        }
+        unchanged
     }
+}
+
+/// Creates a job that downloads the receiver's boot ID to a file beside the journal. Returns `None`
+/// without a journal.
+fn boot_job(ports: &CopyPorts<'_>, records: &JournalRecords) -> Option<(JobKind, PathBuf)> {
+    let mut file = records.log()?.path().as_os_str().to_owned();
+    file.push(".boot");
+    // Remove a leftover of a killed run, which must not be taken for the answer.
+    ports.local().remove_file(Path::new(&file));
+    let kind = JobKind::Get {
+        source: RemotePath(BOOT.to_vec()),
+        target: PathBuf::from(file.clone()).into(),
+        // Known attributes save a query before the OPEN, whose round trip may queue behind data.
+        known: Some(Attributes {
+            size: Some(BOOT_LEN),
+            mode: Some(0o100_444),
+            ..Attributes::default()
+        }),
+        options: schedule::PutOptions::default(),
+    };
+    Some((kind, file.into()))
 }
 
 /// Reads the downloaded boot ID, limited to its length because a server may send anything.

@@ -4,11 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use schedule::JobId;
-
-use super::Verification;
-use crate::copy::engine::{CopyEngine, CopySide, JobPurpose};
 use crate::copy::file::FileId;
+use crate::copy::files::ActiveFiles;
 use crate::sums::{Digest, FileSums, RangeSum, SumAlgorithm, request, whole_request};
 
 /// Bytes requested as ranges up to which, or up to a quarter of the file, the checksum of the whole
@@ -77,16 +74,46 @@ impl SumRequest {
     }
 }
 
-impl Verification {
-    /// Number for a new copy attempt.
-    fn attempt(&mut self) -> u64 {
-        self.next_attempt += 1;
-        self.next_attempt
+/// Files that are being copied and whose checksums are requested.
+#[derive(Default)]
+pub(super) struct CopyingFiles {
+    files: BTreeMap<FileId, CopyingFile>,
+    /// Number of copy attempts so far.
+    attempts: u64,
+}
+
+impl CopyingFiles {
+    pub(super) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Drops all files, whose checksums are requested at their end.
+    pub(super) fn clear(&mut self) {
+        self.files.clear();
     }
 
     /// Drops a file that is no longer being copied.
-    pub(in crate::copy) fn forget(&mut self, id: FileId) {
-        self.moving.remove(&id);
+    pub(super) fn forget(&mut self, id: FileId) {
+        self.files.remove(&id);
+    }
+
+    /// Number for a new copy attempt.
+    fn attempt(&mut self) -> u64 {
+        self.attempts += 1;
+        self.attempts
+    }
+
+    /// The attempt to copy a file whose data has these `sums`.
+    pub(super) fn of(&mut self, id: FileId, sums: Arc<FileSums>) -> &mut CopyingFile {
+        let known = self.files.get(&id);
+        if known.is_some_and(|m| !Arc::ptr_eq(&m.sums, &sums)) {
+            self.files.remove(&id);
+        }
+        let attempts = &mut self.attempts;
+        self.files.entry(id).or_insert_with(|| {
+            *attempts += 1;
+            CopyingFile::new(sums, *attempts)
+        })
     }
 
     /// Ends the copy phase of a file with these `sums`. Returns its attempt and the answers so far.
@@ -95,7 +122,7 @@ impl Verification {
         id: FileId,
         sums: Option<&Arc<FileSums>>,
     ) -> (u64, BTreeMap<usize, SumState>, WholeSumState) {
-        let moved = self.moving.remove(&id);
+        let moved = self.files.remove(&id);
         let same = |m: &CopyingFile| sums.is_some_and(|sums| Arc::ptr_eq(sums, &m.sums));
         match moved.filter(same) {
             Some(moved) => (moved.attempt, moved.told, moved.whole),
@@ -105,13 +132,8 @@ impl Verification {
 
     /// Stores the far end's checksum of a range of a file that is still being copied. `None` means
     /// that the file could not be read, and the checksum is requested again later.
-    pub(super) fn on_moving_sum(
-        &mut self,
-        ask: SumRequest,
-        digest: Option<&Digest>,
-        by: SumAlgorithm,
-    ) {
-        let moving = self.moving.get_mut(&ask.file);
+    pub(super) fn on_sum(&mut self, ask: SumRequest, digest: Option<&Digest>, by: SumAlgorithm) {
+        let moving = self.files.get_mut(&ask.file);
         let Some(moving) = moving.filter(|m| m.attempt == ask.attempt) else {
             return;
         };
@@ -128,123 +150,26 @@ impl Verification {
             Some(_) => moving.told.insert(at, SumState::Differs),
         };
     }
-}
-
-impl CopyEngine<'_> {
-    fn moving_file(&self, job: JobId) -> Option<FileId> {
-        match self.jobs.get(&job)? {
-            (end, JobPurpose::File(id, _)) if Some(*end) == self.far_end() => Some(*id),
-            _ => None,
-        }
-    }
-
-    /// Returns the data that has passed for `job`, if checksums can be requested.
-    fn moving(&mut self, job: JobId) -> Option<(FileId, &mut CopyingFile)> {
-        if !self.verify.wanted || self.verify.far.is_given_up() {
-            return None;
-        }
-        let id = self.moving_file(job)?;
-        let sums = self.verify.ledger.as_ref()?.get(job)?;
-        let known = self.verify.moving.get(&id);
-        if known.is_none_or(|m| !Arc::ptr_eq(&m.sums, &sums)) {
-            let moving = CopyingFile {
-                sums,
-                attempt: self.verify.attempt(),
-                temporary: None,
-                ended: Vec::new(),
-                told: BTreeMap::new(),
-                whole: WholeSumState::NotAsked,
-            };
-            self.verify.moving.insert(id, moving);
-        }
-        Some((id, self.verify.moving.get_mut(&id)?))
-    }
-
-    /// Notes the temporary that the far end writes for `job`.
-    pub(in crate::copy) fn note_temporary(&mut self, job: JobId, path: &[u8]) {
-        if let Some((_, moving)) = self.moving(job) {
-            moving.temporary = Some(path.to_vec());
-        }
-    }
-
-    /// Requests checksums of bytes that are stored at the target, with no unanswered writes to
-    /// their range.
-    pub(in crate::copy) fn verify_early(&mut self, job: JobId, from: u64, to: u64) {
-        let upload = self.far_end() == Some(CopySide::Target);
-        // A file that ends in a hole gets its length last, and a program would find less than was
-        // skipped.
-        if upload && self.options.sparse {
-            return;
-        }
-        self.find_ours();
-        let by_whole = self.verify.compares_whole(self.environment.now());
-        let size = self
-            .moving_file(job)
-            .and_then(|id| self.files.get(&id)?.size());
-        let size = size.unwrap_or(0);
-        let Some((file, moving)) = self.moving(job) else {
-            return;
-        };
-        if upload && moving.temporary.is_none() {
-            return;
-        }
-        moving.sums.settle(from, to);
-        let asked: u64 = moving.told.keys().map(|at| moving.ended[*at].len).sum();
-        if by_whole && asked <= LITTLE.max(size / 4) {
-            // A source is complete from the start. A target's whole checksum is requested at its
-            // end.
-            if !upload && moving.whole == WholeSumState::NotAsked {
-                moving.whole = WholeSumState::Asked;
-                let sum = SumSelector::Whole;
-                let attempt = moving.attempt;
-                let early = true;
-                self.verify.far.want(SumRequest {
-                    file,
-                    sum,
-                    attempt,
-                    early,
-                });
-            }
-            return;
-        }
-        let more = moving.sums.ended(moving.ended.len());
-        moving.ended.extend(more);
-        let attempt = moving.attempt;
-        let mut asks = Vec::new();
-        for (at, sum) in moving.ended.iter().enumerate() {
-            if sum.from >= from && sum.end() <= to && !moving.told.contains_key(&at) {
-                asks.push(SumRequest {
-                    file,
-                    sum: SumSelector::Run(at),
-                    attempt,
-                    early: true,
-                });
-            }
-        }
-        for ask in &asks {
-            if let SumSelector::Run(at) = ask.sum {
-                moving.told.insert(at, SumState::Asked);
-            }
-        }
-        for ask in asks {
-            self.verify.far.want(ask);
-        }
-    }
 
     /// Current path of a file that is being copied, and its range number `at`.
-    pub(super) fn moving_range(&self, ask: SumRequest, at: usize) -> Option<(Vec<u8>, &RangeSum)> {
-        let moving = self.verify.moving.get(&ask.file);
+    pub(super) fn range_of(
+        &self,
+        files: &ActiveFiles,
+        ask: SumRequest,
+        at: usize,
+    ) -> Option<(Vec<u8>, &RangeSum)> {
+        let moving = self.files.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
-        let task = self.files.get(&ask.file)?;
+        let task = files.get(&ask.file)?;
         let path = moving.temporary.as_deref().unwrap_or_else(|| task.source());
         Some((path.to_vec(), moving.ended.get(at)?))
     }
 
     /// Request line for a checksum of a file that is being copied, and the number of bytes to sum.
-    pub(super) fn line_of_moving(&self, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
-        let moving = self.verify.moving.get(&ask.file);
+    pub(super) fn line_of(&self, files: &ActiveFiles, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
+        let moving = self.files.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
-        let task = self.files.get(&ask.file)?;
+        let task = files.get(&ask.file)?;
         let size = task.size().unwrap_or(u64::MAX);
         let SumSelector::Run(at) = ask.sum else {
             return Some((whole_request(task.source()), task.size().unwrap_or(0)));
@@ -255,5 +180,70 @@ impl CopyEngine<'_> {
             None => request(task.source(), None, sum, size),
         };
         Some((line, sum.len))
+    }
+}
+
+impl CopyingFile {
+    fn new(sums: Arc<FileSums>, attempt: u64) -> Self {
+        Self {
+            sums,
+            attempt,
+            temporary: None,
+            ended: Vec::new(),
+            told: BTreeMap::new(),
+            whole: WholeSumState::NotAsked,
+        }
+    }
+
+    /// Notes the temporary that the far end writes.
+    pub(super) fn has_temporary(&mut self, path: &[u8]) {
+        self.temporary = Some(path.to_vec());
+    }
+
+    /// True if the far end's temporary is known.
+    pub(super) fn is_readable(&self) -> bool {
+        self.temporary.is_some()
+    }
+
+    /// Notes that the bytes `from..to` are stored. With `by_whole`, the checksum of a whole file of
+    /// `size` bytes is to be requested if few ranges were. Returns true if ranges are to be
+    /// requested instead.
+    pub(super) fn stored(&mut self, (from, to): (u64, u64), by_whole: bool, size: u64) -> bool {
+        self.sums.settle(from, to);
+        let asked: u64 = self.told.keys().map(|at| self.ended[*at].len).sum();
+        !(by_whole && asked <= LITTLE.max(size / 4))
+    }
+
+    /// Request for the checksum of the whole file, unless there was one.
+    pub(super) fn ask_whole(&mut self, file: FileId) -> Option<SumRequest> {
+        if self.whole != WholeSumState::NotAsked {
+            return None;
+        }
+        self.whole = WholeSumState::Asked;
+        Some(SumRequest {
+            file,
+            sum: SumSelector::Whole,
+            attempt: self.attempt,
+            early: true,
+        })
+    }
+
+    /// Requests for the checksums of the complete ranges within `from..to`.
+    pub(super) fn ask_ranges(&mut self, file: FileId, from: u64, to: u64) -> Vec<SumRequest> {
+        let more = self.sums.ended(self.ended.len());
+        self.ended.extend(more);
+        let mut asks = Vec::new();
+        for (at, sum) in self.ended.iter().enumerate() {
+            if sum.from >= from && sum.end() <= to && !self.told.contains_key(&at) {
+                asks.push(SumRequest {
+                    file,
+                    sum: SumSelector::Run(at),
+                    attempt: self.attempt,
+                    early: true,
+                });
+                self.told.insert(at, SumState::Asked);
+            }
+        }
+        asks
     }
 }

@@ -5,12 +5,37 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::early::{SumRequest, SumSelector, SumState, WholeSumState};
-use crate::copy::file::FileId;
+use crate::copy::file::{FileId, FileTask};
 use crate::disk::ReadBackCheck;
+use crate::report::EscapedName;
 use crate::sums::{Digest, FinishedSums, SumAlgorithm};
+
+/// File as messages and the manifest name it.
+#[derive(Debug)]
+pub(super) struct CheckedFile {
+    /// Name of the source for messages.
+    pub source_name: EscapedName,
+    pub target: Vec<u8>,
+    /// Number of repeated copies.
+    pub repeats: u8,
+    /// The file was copied again because its verification failed.
+    pub was_repaired: bool,
+}
+
+impl CheckedFile {
+    pub(super) fn of(task: &FileTask) -> Self {
+        Self {
+            source_name: task.name().clone(),
+            target: task.target().to_vec(),
+            repeats: task.repeats(),
+            was_repaired: task.was_repaired(),
+        }
+    }
+}
 
 /// File that is being compared.
 pub(super) struct FileCheck {
+    file: CheckedFile,
     /// Path at the far end, or the local path if both ends are local.
     path: Vec<u8>,
     seen: FinishedSums,
@@ -53,6 +78,7 @@ pub(super) enum CheckAction {
 
 impl FileCheck {
     pub(super) fn new(
+        file: CheckedFile,
         path: Vec<u8>,
         seen: FinishedSums,
         attempt: u64,
@@ -60,6 +86,7 @@ impl FileCheck {
         whole: WholeSumState,
     ) -> Self {
         Self {
+            file,
             path,
             seen,
             attempt,
@@ -69,6 +96,10 @@ impl FileCheck {
             stage: CheckStage::Queued,
             was_read_back: false,
         }
+    }
+
+    pub(super) fn file(&self) -> &CheckedFile {
+        &self.file
     }
 
     /// Path at the far end, or the local path if both ends are local.
@@ -320,7 +351,20 @@ mod tests {
             whole: None,
         };
         let told = told.iter().map(|at| (*at, SumState::Asked)).collect();
-        FileCheck::new(b"file".to_vec(), seen, 1, told, WholeSumState::NotAsked)
+        let file = CheckedFile {
+            source_name: EscapedName(b"source".to_vec()),
+            target: b"file".to_vec(),
+            repeats: 0,
+            was_repaired: false,
+        };
+        FileCheck::new(
+            file,
+            b"file".to_vec(),
+            seen,
+            1,
+            told,
+            WholeSumState::NotAsked,
+        )
     }
 
     #[test]

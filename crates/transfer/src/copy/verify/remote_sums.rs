@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::READ_BACK;
+use schedule::{ByteRange, JobId, JobKind, RemotePath};
+
 use super::early::{SumRequest, SumSelector};
 use super::file_check::CheckAction;
 use super::longhaul_sums;
 use super::watch::SumWatchdog;
-use crate::copy::engine::CopyEngine;
-use crate::copy::environment::{RemoteCommandStep, RemoteSession};
+use super::{READ_BACK, Verification};
+use crate::copy::engine::JobPurpose;
+use crate::copy::environment::RemoteCommandStep;
 use crate::copy::file::FileId;
+use crate::copy::files::ActiveFiles;
+use crate::copy::ports::CopyPorts;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::sums::{
     AnswerParser, Digest, ProgramAnswer, SumAlgorithm, SumProgram, list_command, list_line,
@@ -182,75 +186,73 @@ impl SumWorker {
     }
 }
 
-impl CopyEngine<'_> {
-    pub(super) fn far_session(&self) -> Option<&dyn RemoteSession> {
-        let end = self.far_end()?;
-        self.side(end).map(|side| side.session())
-    }
-
+impl Verification {
     /// Submits all possible requests to the far end.
-    pub(in crate::copy) fn go_on_verifying(&mut self) {
-        if !self.verify.wanted || self.stopped() || self.far_end().is_none() {
+    pub(in crate::copy) fn go_on(&mut self, ports: &mut CopyPorts<'_>, files: &ActiveFiles) {
+        if !self.wanted || ports.stopped() || ports.far_end().is_none() {
             return;
         }
-        self.find_ours();
-        let now = self.environment.now();
-        match self.verify.far.state {
+        self.find_ours(ports);
+        let now = ports.now();
+        match self.far.state {
             // Nothing is copied before the server at the far end is known.
             SumProgramState::Unknown
-                if self.far_session().is_none_or(|s| s.far_info().is_none()) => {}
-            SumProgramState::Unknown => self.ask_for_program(false),
+                if ports.far_session().is_none_or(|s| s.far_info().is_none()) => {}
+            SumProgramState::Unknown => self.ask_for_program(ports, false),
             SumProgramState::Asking { until, .. } if now >= until => {
-                self.no_program("the shell at the far end did not name a checksum program");
+                self.no_program(
+                    ports,
+                    "the shell at the far end did not name a checksum program",
+                );
             }
             SumProgramState::Asking { .. } => {}
             SumProgramState::Available(program, _)
-                if self.verify.far.watches().any(|w| w.is_over(now)) =>
+                if self.far.watches().any(|w| w.is_over(now)) =>
             {
                 let name = program.name;
                 let why = format!("{name} at the far end stopped answering");
-                self.warn(None, format!("{why}: reading files back instead"));
-                self.no_program(&why);
-                self.go_on_verifying();
+                ports.warn(None, format!("{why}: reading files back instead"));
+                self.no_program(ports, &why);
+                self.go_on(ports, files);
             }
             SumProgramState::Available(program, _) if program.is_ours() => {
-                self.sort_queue(program);
-                self.ask_ours();
+                self.sort_queue(ports, program);
+                self.ask_ours(ports, files);
             }
             SumProgramState::Available(program, processors) => {
-                self.sort_queue(program);
-                self.ask_workers(processors);
-                self.start_list(program);
+                self.sort_queue(ports, program);
+                self.ask_workers(ports, files, processors);
+                self.start_list(ports, program);
             }
             SumProgramState::ReadBack => {
-                while self.verify.reading < READ_BACK {
-                    let Some(id) = self.verify.far.queue.pop_front() else {
+                while self.reading < READ_BACK {
+                    let Some(id) = self.far.queue.pop_front() else {
                         return;
                     };
-                    self.read_back(id);
+                    self.read_back(ports, id);
                 }
             }
         }
     }
 
-    fn ask_for_program(&mut self, again: bool) {
-        self.verify.far.state = SumProgramState::Asking {
-            until: self.environment.now() + LONGEST_FIND,
+    fn ask_for_program(&mut self, ports: &mut CopyPorts<'_>, again: bool) {
+        self.far.state = SumProgramState::Asking {
+            until: ports.now() + LONGEST_FIND,
             again,
         };
-        self.start_worker();
+        self.start_worker(ports);
     }
 
-    fn start_worker(&mut self) {
-        let exec = self.verify.exec_id();
-        if let Some(session) = self.far_session() {
+    fn start_worker(&mut self, ports: &mut CopyPorts<'_>) {
+        let exec = self.exec_id();
+        if let Some(session) = ports.far_session() {
             session.command(exec, RemoteCommandStep::Run(program_command()));
             session.command(
                 exec,
                 RemoteCommandStep::Input(program_script().into_bytes()),
             );
         }
-        self.verify.far.workers.push(SumWorker {
+        self.far.workers.push(SumWorker {
             exec,
             answers: AnswerParser::default(),
             asked: VecDeque::new(),
@@ -258,47 +260,47 @@ impl CopyEngine<'_> {
         });
     }
 
-    pub(super) fn no_program(&mut self, why: &str) {
+    pub(super) fn no_program(&mut self, ports: &mut CopyPorts<'_>, why: &str) {
         // Checksums that use a program's algorithm already continue with it.
-        if let Some(ledger) = &self.verify.ledger
+        if let Some(ledger) = &self.ledger
             && ledger.algorithm().is_none()
         {
             ledger.choose(Some(SumAlgorithm::Xxh128));
         }
-        self.verify.far.give_up(why);
-        self.note_reason(why);
-        self.stop_asking();
+        self.far.give_up(why);
+        self.note_reason(ports, why);
+        self.stop_asking(ports);
     }
 
     /// Takes all files from the programs, to be read back.
-    fn stop_asking(&mut self) {
-        self.verify.moving.clear();
-        for id in self.verify.far.take_back() {
-            if let Some(checking) = self.verify.files.get_mut(&id)
+    fn stop_asking(&mut self, ports: &mut CopyPorts<'_>) {
+        self.moving.clear();
+        for id in self.far.take_back() {
+            if let Some(checking) = self.files.get_mut(&id)
                 && !checking.is_read_back()
             {
                 checking.begin_anew();
-                self.verify.far.queue.push_back(id);
+                self.far.queue.push_back(id);
             }
         }
-        self.stop_workers();
+        self.stop_workers(ports);
     }
 
     /// Stops the commands at the far end.
-    pub(super) fn stop_workers(&mut self) {
-        let far = &mut self.verify.far;
+    pub(super) fn stop_workers(&mut self, ports: &mut CopyPorts<'_>) {
+        let far = &mut self.far;
         let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
         let execs: Vec<RemoteCommandId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
-        if let Some(session) = self.far_session() {
+        if let Some(session) = ports.far_session() {
             let stop = |exec| session.command(exec, RemoteCommandStep::Stop);
             execs.into_iter().for_each(stop);
         }
     }
 
     /// Turns queued files into checksum requests or list entries.
-    fn sort_queue(&mut self, program: SumProgram) {
-        while let Some(id) = self.verify.far.queue.pop_front() {
-            let Some(checking) = self.verify.files.get_mut(&id) else {
+    fn sort_queue(&mut self, ports: &mut CopyPorts<'_>, program: SumProgram) {
+        while let Some(id) = self.far.queue.pop_front() {
+            let Some(checking) = self.files.get_mut(&id) else {
                 continue;
             };
             let asks = match program.is_ours() {
@@ -306,38 +308,38 @@ impl CopyEngine<'_> {
                 false => checking.ask_for(program.algorithm),
             };
             let Some(asks) = asks else {
-                self.read_back(id);
+                self.read_back(ports, id);
                 continue;
             };
             let one = !program.is_ours() && checking.is_one_sum() && checking.size() <= SMALL;
             if one && list_line(checking.path()).is_some() {
-                self.verify.far.small_bytes += checking.size();
-                self.verify.far.small.push_back(id);
+                self.far.small_bytes += checking.size();
+                self.far.small.push_back(id);
             } else if checking.is_right() {
-                self.is_right(id);
+                self.is_right(ports, id);
             } else {
                 let asks = asks.into_iter().map(|sum| checking.request(id, sum));
-                self.verify.far.todo.extend(asks);
+                self.far.todo.extend(asks);
             }
         }
     }
 
-    fn ask_workers(&mut self, processors: u32) {
-        let now = self.environment.now();
-        if self.jobs.is_empty() && self.verify.far.small.len() <= FEW {
-            self.verify.far.small_bytes = 0;
-            for id in std::mem::take(&mut self.verify.far.small) {
+    fn ask_workers(&mut self, ports: &mut CopyPorts<'_>, files: &ActiveFiles, processors: u32) {
+        let now = ports.now();
+        if ports.jobs().is_empty() && self.far.small.len() <= FEW {
+            self.far.small_bytes = 0;
+            for id in std::mem::take(&mut self.far.small) {
                 self.ask_singly(id);
             }
         }
         let most = processors.clamp(1, MOST_WORKERS) as usize;
-        let far = &self.verify.far;
+        let far = &self.far;
         let asked: usize = far.workers.iter().map(|w| w.asked.len()).sum();
         if far.workers.len() < most && asked + far.todo.len() > far.workers.len() {
-            self.start_worker();
+            self.start_worker(ports);
         }
         loop {
-            let far = &mut self.verify.far;
+            let far = &mut self.far;
             let free = far.workers.iter_mut().filter(|w| w.asked.len() < AHEAD);
             let Some(worker) = free.min_by_key(|w| w.asked.len()) else {
                 return;
@@ -346,15 +348,15 @@ impl CopyEngine<'_> {
             let Some(ask) = far.todo.pop_front() else {
                 return;
             };
-            let Some((line, len)) = self.line_of(ask) else {
+            let Some((line, len)) = self.line_of(files, ask) else {
                 continue;
             };
-            let far = &mut self.verify.far;
+            let far = &mut self.far;
             if let Some(worker) = far.workers.iter_mut().find(|w| w.exec == exec) {
                 worker.watch.asked(now, len, worker.asked.is_empty());
                 worker.asked.push_back((ask, len));
             }
-            if let Some(session) = self.far_session() {
+            if let Some(session) = ports.far_session() {
                 session.command(exec, RemoteCommandStep::Input(line));
             }
         }
@@ -362,16 +364,16 @@ impl CopyEngine<'_> {
 
     /// Requests the checksum of a file of one range that no list contains.
     fn ask_singly(&mut self, id: FileId) {
-        if let Some(checking) = self.verify.files.get(&id) {
+        if let Some(checking) = self.files.get(&id) {
             let ask = checking.request(id, SumSelector::Run(0));
-            self.verify.far.todo.push_back(ask);
+            self.far.todo.push_back(ask);
         }
     }
 
     /// Request line for a checksum, and the number of bytes to sum; `None` if it is no longer
     /// needed.
-    fn line_of(&self, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
-        if let Some(checking) = self.verify.files.get(&ask.file)
+    fn line_of(&self, files: &ActiveFiles, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
+        if let Some(checking) = self.files.get(&ask.file)
             && checking.is_attempt(ask.attempt)
         {
             let SumSelector::Run(at) = ask.sum else {
@@ -381,13 +383,13 @@ impl CopyEngine<'_> {
             let line = request(checking.path(), None, sum, checking.size());
             return Some((line, sum.len));
         }
-        self.line_of_moving(ask)
+        self.moving.line_of(files, ask)
     }
 
-    fn start_list(&mut self, program: SumProgram) {
-        let far = &mut self.verify.far;
+    fn start_list(&mut self, ports: &mut CopyPorts<'_>, program: SumProgram) {
+        let far = &mut self.far;
         let enough = far.small.len() >= LIST || far.small_bytes >= LIST_BYTES;
-        let last = self.jobs.is_empty() && !far.small.is_empty();
+        let last = ports.jobs().is_empty() && !far.small.is_empty();
         if far.list.is_some() || !(enough || last) {
             return;
         }
@@ -399,7 +401,7 @@ impl CopyEngine<'_> {
             let Some(id) = far.small.pop_front() else {
                 break;
             };
-            let Some(checking) = self.verify.files.get(&id) else {
+            let Some(checking) = self.files.get(&id) else {
                 continue;
             };
             far.small_bytes = far.small_bytes.saturating_sub(checking.size());
@@ -416,15 +418,15 @@ impl CopyEngine<'_> {
         for id in twice {
             self.ask_singly(id);
         }
-        let exec = self.verify.exec_id();
-        if let Some(session) = self.far_session() {
+        let exec = self.exec_id();
+        if let Some(session) = ports.far_session() {
             session.command(exec, RemoteCommandStep::Run(list_command(program)));
             session.command(exec, RemoteCommandStep::Input(input));
             session.command(exec, RemoteCommandStep::EndInput);
         }
         let mut watch = SumWatchdog::default();
-        watch.asked(self.environment.now(), bytes, true);
-        self.verify.far.list = Some(ListProgram {
+        watch.asked(ports.now(), bytes, true);
+        self.far.list = Some(ListProgram {
             watch,
             exec,
             answers: AnswerParser::default(),
@@ -433,38 +435,40 @@ impl CopyEngine<'_> {
     }
 
     /// Handles an event of a command at the far end.
-    pub(in crate::copy) fn on_exec(&mut self, id: RemoteCommandId, event: RemoteCommandEvent) {
-        if self.verify.far.list.as_ref().is_some_and(|l| l.exec == id) {
-            return self.on_list(event);
+    pub(in crate::copy) fn on_exec(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: RemoteCommandId,
+        event: RemoteCommandEvent,
+    ) {
+        if self.far.list.as_ref().is_some_and(|l| l.exec == id) {
+            return self.on_list(ports, event);
         }
-        let Some(at) = self.verify.far.workers.iter().position(|w| w.exec == id) else {
+        let Some(at) = self.far.workers.iter().position(|w| w.exec == id) else {
             return;
         };
         match event {
             RemoteCommandEvent::Output(bytes) => {
-                self.verify.far.workers[at].answers.receive(&bytes);
-                self.take_answers(id);
+                self.far.workers[at].answers.receive(&bytes);
+                self.take_answers(ports, id);
             }
             RemoteCommandEvent::Ended(how) => {
                 // No exit status means that the connection started over during the command.
-                let asks = matches!(
-                    self.verify.far.state,
-                    SumProgramState::Asking { again: false, .. }
-                );
+                let asks = matches!(self.far.state, SumProgramState::Asking { again: false, .. });
                 if asks && how == Ok(None) {
-                    self.verify.far.workers.clear();
-                    return self.ask_for_program(true);
+                    self.far.workers.clear();
+                    return self.ask_for_program(ports, true);
                 }
                 let ended = "the far end does not run the checksum command".to_owned();
-                self.worker_over(id, how.err().unwrap_or(ended));
+                self.worker_over(ports, id, how.err().unwrap_or(ended));
             }
         }
     }
 
-    fn take_answers(&mut self, exec: RemoteCommandId) {
-        let now = self.environment.now();
+    fn take_answers(&mut self, ports: &mut CopyPorts<'_>, exec: RemoteCommandId) {
+        let now = ports.now();
         loop {
-            let workers = &mut self.verify.far.workers;
+            let workers = &mut self.far.workers;
             let Some(worker) = workers.iter_mut().find(|w| w.exec == exec) else {
                 return;
             };
@@ -472,15 +476,16 @@ impl CopyEngine<'_> {
                 Ok(None) => return,
                 Ok(Some(ProgramAnswer::Program(program))) => {
                     let processors = worker.answers.processors;
-                    self.has_program(program, processors);
+                    self.has_program(ports, program, processors);
                 }
                 Ok(Some(ProgramAnswer::NoProgram)) => {
-                    return self.no_program("the far end has no checksum program");
+                    return self.no_program(ports, "the far end has no checksum program");
                 }
                 Ok(Some(ProgramAnswer::Sum(digest))) => match worker.answered(now) {
-                    Some((ask, _)) => self.on_sum(ask, Some(digest)),
+                    Some((ask, _)) => self.on_sum(ports, ask, Some(digest)),
                     None => {
                         return self.worker_over(
+                            ports,
                             exec,
                             "the checksum program at the far end sent an unexpected answer"
                                 .to_owned(),
@@ -488,39 +493,45 @@ impl CopyEngine<'_> {
                     }
                 },
                 Ok(Some(ProgramAnswer::Unreadable)) => match worker.answered(now) {
-                    Some((ask, _)) => self.on_sum(ask, None),
+                    Some((ask, _)) => self.on_sum(ports, ask, None),
                     None => {
                         return self.worker_over(
+                            ports,
                             exec,
                             "the checksum program at the far end sent an unexpected answer"
                                 .to_owned(),
                         );
                     }
                 },
-                Err(why) => return self.worker_over(exec, why),
+                Err(why) => return self.worker_over(ports, exec, why),
             }
         }
     }
 
-    pub(super) fn has_program(&mut self, program: SumProgram, processors: u32) {
-        let undecided = self.verify.far.is_undecided();
+    pub(super) fn has_program(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        program: SumProgram,
+        processors: u32,
+    ) {
+        let undecided = self.far.is_undecided();
         if !undecided {
             return;
         }
         tracing::info!("the far end computes checksums with {}", program.name);
-        self.verify.far.state = SumProgramState::Available(program, processors);
-        if let Some(ledger) = &self.verify.ledger {
+        self.far.state = SumProgramState::Available(program, processors);
+        if let Some(ledger) = &self.ledger {
             ledger.choose(Some(program.algorithm));
         }
-        if let Some(verified) = &mut self.summary.verified {
+        if let Some(verified) = &mut ports.summary_mut().verified {
             verified.program = Some(program.name.to_owned());
             verified.algorithm = Some(program.algorithm);
         }
     }
 
     /// Handles a command that ended or sent invalid output.
-    fn worker_over(&mut self, exec: RemoteCommandId, why: String) {
-        let far = &mut self.verify.far;
+    fn worker_over(&mut self, ports: &mut CopyPorts<'_>, exec: RemoteCommandId, why: String) {
+        let far = &mut self.far;
         let Some(at) = far.workers.iter().position(|w| w.exec == exec) else {
             return;
         };
@@ -528,29 +539,29 @@ impl CopyEngine<'_> {
         for (ask, _) in worker.asked.into_iter().rev() {
             far.todo.push_front(ask);
         }
-        if let Some(session) = self.far_session() {
+        if let Some(session) = ports.far_session() {
             session.command(exec, RemoteCommandStep::Stop);
         }
-        match self.verify.far.state {
-            SumProgramState::Asking { .. } => self.no_program(&why),
-            SumProgramState::Available(..) if self.verify.far.workers.is_empty() => {
-                self.no_program(&why)
+        match self.far.state {
+            SumProgramState::Asking { .. } => self.no_program(ports, &why),
+            SumProgramState::Available(..) if self.far.workers.is_empty() => {
+                self.no_program(ports, &why)
             }
             // The server grants no channel for more commands.
             SumProgramState::Available(program, _) => {
-                self.verify.far.state = SumProgramState::Available(program, 1)
+                self.far.state = SumProgramState::Available(program, 1)
             }
             _ => {}
         }
     }
 
-    fn on_list(&mut self, event: RemoteCommandEvent) {
-        let now = self.environment.now();
+    fn on_list(&mut self, ports: &mut CopyPorts<'_>, event: RemoteCommandEvent) {
+        let now = ports.now();
         match event {
             RemoteCommandEvent::Output(bytes) => {
                 let mut found = Vec::new();
                 let mut broken = None;
-                if let Some(list) = &mut self.verify.far.list {
+                if let Some(list) = &mut self.far.list {
                     list.answers.receive(&bytes);
                     loop {
                         match list.answers.next_listed(&mut list.names) {
@@ -567,13 +578,13 @@ impl CopyEngine<'_> {
                     }
                 }
                 for (id, digest) in found {
-                    if let Some(checking) = self.verify.files.get(&id) {
+                    if let Some(checking) = self.files.get(&id) {
                         let ask = checking.request(id, SumSelector::Run(0));
-                        self.on_sum(ask, Some(digest));
+                        self.on_sum(ports, ask, Some(digest));
                     }
                 }
                 if let Some(exec) = broken {
-                    if let Some(session) = self.far_session() {
+                    if let Some(session) = ports.far_session() {
                         session.command(exec, RemoteCommandStep::Stop);
                     }
                     self.ask_rest_singly();
@@ -585,31 +596,122 @@ impl CopyEngine<'_> {
 
     /// Requests the files of the list without an answer one by one.
     fn ask_rest_singly(&mut self) {
-        let list = self.verify.far.list.take();
+        let list = self.far.list.take();
         for id in list.map(|l| l.names).unwrap_or_default().into_values() {
             self.ask_singly(id);
         }
     }
 
     /// Handles the far end's checksum of a range; `None` if it could not read the file.
-    pub(super) fn on_sum(&mut self, ask: SumRequest, digest: Option<Digest>) {
-        let Some(program) = self.verify.far.program() else {
+    pub(super) fn on_sum(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        ask: SumRequest,
+        digest: Option<Digest>,
+    ) {
+        let Some(program) = self.far.program() else {
             return;
         };
-        let found = self.verify.files.get_mut(&ask.file);
+        let found = self.files.get_mut(&ask.file);
         let Some(checking) = found.filter(|c| c.is_attempt(ask.attempt)) else {
-            return self
-                .verify
-                .on_moving_sum(ask, digest.as_ref(), program.algorithm);
+            return self.moving.on_sum(ask, digest.as_ref(), program.algorithm);
         };
         match checking.answer(ask.sum, digest, ask.early, program.algorithm) {
             CheckAction::Wait => {}
-            CheckAction::AskAgain => self.verify.far.todo.push_back(SumRequest {
+            CheckAction::AskAgain => self.far.todo.push_back(SumRequest {
                 early: false,
                 ..ask
             }),
-            CheckAction::ReadBack => self.read_back(ask.file),
-            CheckAction::Verified => self.is_right(ask.file),
+            CheckAction::ReadBack => self.read_back(ports, ask.file),
+            CheckAction::Verified => self.is_right(ports, ask.file),
+        }
+    }
+
+    /// Uses a longhaul at the far end for checksums, unless checksums of whole files are in use
+    /// here, which a longhaul does not make.
+    pub(super) fn find_ours(&mut self, ports: &mut CopyPorts<'_>) {
+        let undecided = self.far.is_undecided();
+        let whole = self.ledger.as_ref().is_none_or(|l| l.is_whole());
+        if !undecided || whole {
+            return;
+        }
+        let info = ports.far_session().and_then(|session| session.far_info());
+        if info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data")) {
+            self.stop_workers(ports);
+            // One processor, because a channel's requests are done one after the other.
+            self.has_program(ports, longhaul_sums::OURS, 1);
+        }
+    }
+
+    /// Submits the pending checksum requests.
+    pub(super) fn ask_ours(&mut self, ports: &mut CopyPorts<'_>, files: &ActiveFiles) {
+        while let Some(ask) = self.far.next_of_ours(longhaul_sums::ASKED) {
+            let Some((path, span, size)) = self.range_of(files, ask) else {
+                continue;
+            };
+            let Some(end) = ports.far_end() else { return };
+            let path = RemotePath(path);
+            let kind = JobKind::Sum { path, span, size };
+            if ports.submit(end, kind, JobPurpose::Sum(ask)).is_none() {
+                // The run is ending.
+                return;
+            }
+            self.far.ours_begins();
+        }
+    }
+
+    /// Path and range of a checksum, and the expected file size.
+    fn range_of(
+        &self,
+        files: &ActiveFiles,
+        ask: SumRequest,
+    ) -> Option<(Vec<u8>, ByteRange, Option<u64>)> {
+        let SumSelector::Run(at) = ask.sum else {
+            return None;
+        };
+        let span = |from, len| ByteRange {
+            offset: from,
+            len: Some(len),
+        };
+        if let Some(checking) = self.files.get(&ask.file)
+            && checking.is_attempt(ask.attempt)
+        {
+            let sum = checking.seen().sums.get(at)?;
+            let size = Some(checking.size());
+            return Some((checking.path().to_vec(), span(sum.from, sum.len), size));
+        }
+        let (path, sum) = self.moving.range_of(files, ask, at)?;
+        Some((path, span(sum.from, sum.len), None))
+    }
+
+    /// Handles a checksum from the remote longhaul.
+    pub(in crate::copy) fn on_our_sum(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        job: JobId,
+        sum: &[u8],
+    ) {
+        let Some((_, JobPurpose::Sum(ask))) = ports.jobs().get(&job) else {
+            return;
+        };
+        let ask = *ask;
+        let digest = match sum {
+            [] => Digest::new(blake3::hash(&[]).as_bytes()),
+            sum => Digest::new(sum),
+        };
+        self.on_sum(ports, ask, Some(digest));
+    }
+
+    /// Handles the end of a request; `made` means that a checksum arrived.
+    pub(in crate::copy) fn on_our_sum_over(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        ask: SumRequest,
+        made: bool,
+    ) {
+        self.far.ours_ends();
+        if !made {
+            self.on_sum(ports, ask, None);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::session::lane::{LaneOnChannel, LaneRole};
 use crate::session::losses::{
     EmptyConnectionAction, EndedLane, LaneEndAction, STALLED, is_stalled,
 };
-use crate::session::reconnect::{LastConnection, LossDecision, ReconnectResult};
+use crate::session::reconnect::{LastConnection, LossCause, LossDecision, ReconnectResult};
 use crate::session::remote_commands::RemoteCommandEvent;
 use crate::session::{Link, LinkError, NoMoreConnections, RESUME_FROM, SessionEvent};
 
@@ -140,22 +140,27 @@ impl SessionCore {
     fn last_connection_lost(&mut self, now: Instant, error: LinkError) {
         let connections = self.dispatcher.connections();
         let ids: Vec<_> = connections.iter().map(SessionConnection::id).collect();
-        let torn = matches!(error, LinkError::SourceTruncated(_));
-        let own_choice = !torn && connections.iter().any(|on| on.link().has_own_choice());
+        let chosen = || connections.iter().any(|on| on.link().has_own_choice());
+        let cause = match error {
+            LinkError::SourceTruncated(_) => LossCause::SourceTruncated,
+            _ if chosen() => LossCause::OptionalFeature,
+            _ => LossCause::Path,
+        };
         for id in &ids {
             self.remote.connection_lost(&mut self.dispatcher, *id);
         }
         let moved = self.dispatcher.scheduler().stats().moved;
         let connection_source = self.options.connection_source.as_ref();
         let open = connection_source.is_some_and(|r| r.is_open() || r.asks());
-        if let Some(connection_source) = connection_source.filter(|_| own_choice) {
+        if let Some(connection_source) =
+            connection_source.filter(|_| cause == LossCause::OptionalFeature)
+        {
             connection_source.choose_nothing(moved < RESUME_FROM);
         }
         let last = LastConnection {
             moved,
             resume_from: self.options.resume_from,
-            torn,
-            own_choice,
+            cause,
             open,
             answered: self.facts.first().is_some(),
             wanted: self.stage == SessionStage::Running && !self.dispatcher.scheduler().is_idle(),

@@ -28,6 +28,16 @@ const LONGEST_GOODBYE: Duration = Duration::from_secs(3);
 const LONGEST_LINE: usize = 4096;
 const CHANNEL: LinkChannelId = LinkChannelId(0);
 
+/// Stage of a program's one channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProgramStage {
+    /// The program runs, and its channel is not open.
+    Started,
+    Open,
+    /// The program has closed its standard output.
+    Ended,
+}
+
 /// Program whose standard input and output carry an SFTP session: `sftp-server`, or an ssh with `-s
 /// host sftp`. Carries one channel.
 pub struct ProgramLink {
@@ -41,8 +51,7 @@ pub struct ProgramLink {
     readable: bool,
     writable: bool,
     says_readable: bool,
-    opened: bool,
-    ended: bool,
+    stage: ProgramStage,
     queue: SendQueue,
     segments: ReceiveSegments,
     pool: PacketPool,
@@ -93,8 +102,7 @@ impl ProgramLink {
             readable: true,
             writable: true,
             says_readable: true,
-            opened: false,
-            ended: false,
+            stage: ProgramStage::Started,
             queue: SendQueue::default(),
             segments: ReceiveSegments::default(),
             pool: PacketPool::new(SLOT, 64),
@@ -171,7 +179,11 @@ impl Link for ProgramLink {
     }
 
     fn open_channel(&mut self) -> Option<LinkChannelId> {
-        (!std::mem::replace(&mut self.opened, true)).then_some(CHANNEL)
+        if self.stage != ProgramStage::Started {
+            return None;
+        }
+        self.stage = ProgramStage::Open;
+        Some(CHANNEL)
     }
 
     fn close_channel(&mut self, _: LinkChannelId) {
@@ -189,12 +201,12 @@ impl Link for ProgramLink {
     fn receive(&mut self, _: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
         self.read_says(events);
         // Without a lane there is no receiver for the reason of the end.
-        if !self.opened || !self.readable || self.ended {
+        if self.stage != ProgramStage::Open || !self.readable {
             return Ok(false);
         }
         match self.segments.read(&self.from_child, 0) {
             Ok(0) => {
-                self.ended = true;
+                self.stage = ProgramStage::Ended;
                 // Output on stderr and the end of stdout arrive in no fixed order.
                 wait_for_exit(&self.child);
                 self.says_readable = true;

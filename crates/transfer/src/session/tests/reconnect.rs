@@ -7,8 +7,7 @@ fn last(moved: u64) -> LastConnection {
     LastConnection {
         moved,
         resume_from: RESUME_FROM,
-        torn: false,
-        own_choice: false,
+        cause: LossCause::Path,
         open: true,
         answered: true,
         wanted: true,
@@ -113,13 +112,9 @@ fn a_loss_is_final_unless_connecting_again_can_help() {
 #[test]
 fn a_torn_message_and_an_optional_feature_are_repeated_however_little_moved() {
     let now = Instant::now();
-    for (torn, own_choice) in [(true, false), (false, true)] {
+    for cause in [LossCause::SourceTruncated, LossCause::OptionalFeature] {
         let mut reconnect = ReconnectPolicy::new(now, machine());
-        let last = LastConnection {
-            torn,
-            own_choice,
-            ..last(0)
-        };
+        let last = LastConnection { cause, ..last(0) };
         let after = reconnect.lost(now, last, broken());
         assert!(matches!(after, LossDecision::ConnectAgain(_)), "{after:?}");
     }

@@ -1,0 +1,289 @@
+//! Everything through which the parts of a copy act: the sessions of both ends with the jobs in
+//! flight on them, this machine's files, the target that the command names, and the report.
+
+use std::os::unix::ffi::OsStrExt;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use schedule::{Job, JobId, JobKind};
+
+use super::copy_report::CopyReport;
+use super::engine::{CopySide, JobPurpose};
+use super::environment::{CopyEnvironment, RemoteSession};
+use super::jobs::{JobsInFlight, QueryAnswer};
+use super::local_ops::LocalOps;
+use super::named_target::NamedTarget;
+use super::sides::{RemoteSide, SideSessions};
+use super::wait_conditions::{WaitConditions, wait_for};
+use super::{CopyLocation, CopyOptions};
+use crate::connect::ConnectError;
+use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters};
+
+/// The world as the parts of a copy see it. A part submits jobs and reports through it, and sees
+/// nothing of the other parts.
+pub(super) struct CopyPorts<'a> {
+    options: &'a CopyOptions,
+    environment: &'a dyn CopyEnvironment,
+    report: CopyReport<'a>,
+    sides: SideSessions,
+    jobs: JobsInFlight,
+    named: NamedTarget<'a>,
+    /// Reason that the run ends early.
+    lost: Option<ConnectError>,
+    is_cancelled: bool,
+}
+
+impl<'a> CopyPorts<'a> {
+    pub(super) fn new(
+        options: &'a CopyOptions,
+        environment: &'a dyn CopyEnvironment,
+        report: CopyReport<'a>,
+    ) -> Self {
+        Self {
+            options,
+            environment,
+            report,
+            sides: SideSessions::new(environment.local()),
+            jobs: JobsInFlight::default(),
+            named: NamedTarget::new(options),
+            lost: None,
+            is_cancelled: false,
+        }
+    }
+
+    pub(super) fn options(&self) -> &'a CopyOptions {
+        self.options
+    }
+
+    pub(super) fn environment(&self) -> &'a dyn CopyEnvironment {
+        self.environment
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.environment.now()
+    }
+
+    /// True if directories are copied.
+    pub(super) fn is_recursive(&self) -> bool {
+        self.options.recursive || self.options.archive
+    }
+
+    /// True if times and permissions are kept.
+    pub(super) fn preserves(&self) -> bool {
+        self.options.preserve || self.options.archive
+    }
+
+    /// Target that the command names.
+    pub(super) fn named(&self) -> &NamedTarget<'a> {
+        &self.named
+    }
+
+    pub(super) fn named_mut(&mut self) -> &mut NamedTarget<'a> {
+        &mut self.named
+    }
+
+    pub(super) fn sides(&self) -> &SideSessions {
+        &self.sides
+    }
+
+    pub(super) fn sides_mut(&mut self) -> &mut SideSessions {
+        &mut self.sides
+    }
+
+    pub(super) fn side(&self, end: CopySide) -> Option<&RemoteSide> {
+        self.sides.get(end)
+    }
+
+    /// True if the source is at a remote host.
+    pub(super) fn source_is_remote(&self) -> bool {
+        self.sides.is_remote(CopySide::Source)
+    }
+
+    /// True if the target is at a remote host.
+    pub(super) fn target_is_remote(&self) -> bool {
+        self.sides.is_remote(CopySide::Target)
+    }
+
+    /// End at which files are read again: the target, or the source if the target is local.
+    pub(super) fn far_end(&self) -> Option<CopySide> {
+        let mut ends = [CopySide::Target, CopySide::Source].into_iter();
+        ends.find(|end| self.sides.is_remote(*end))
+    }
+
+    /// Session with the end at which files are read again.
+    pub(super) fn far_session(&self) -> Option<&dyn RemoteSession> {
+        let end = self.far_end()?;
+        self.side(end).map(RemoteSide::session)
+    }
+
+    /// True if symlinks are kept and a remote source chooses them.
+    pub(super) fn keeps_foreign_links(&self) -> bool {
+        self.options.archive && self.source_is_remote()
+    }
+
+    /// Files of this machine, as jobs of the copy resolve them.
+    pub(super) fn local(&self) -> Rc<dyn LocalOps> {
+        self.sides.local()
+    }
+
+    /// Formats a path as `host:path`, or as the path alone if it is local.
+    pub(super) fn shown(&self, end: CopySide, path: &[u8]) -> EscapedName {
+        self.sides.shown(end, path)
+    }
+
+    pub(super) fn jobs(&self) -> &JobsInFlight {
+        &self.jobs
+    }
+
+    pub(super) fn jobs_mut(&mut self) -> &mut JobsInFlight {
+        &mut self.jobs
+    }
+
+    /// Host and path of an operand, with all that distinguishes it from others.
+    pub(super) fn place_name(&self, place: &CopyLocation) -> EscapedName {
+        match place {
+            CopyLocation::Local(path) => {
+                let absolute = std::path::absolute(path);
+                let path = absolute.as_ref().unwrap_or(path);
+                EscapedName(path.as_os_str().as_bytes().to_vec())
+            }
+            CopyLocation::Remote { host, path } => {
+                let host = self.environment.identity(*host);
+                EscapedName([host.as_bytes(), b":", path.as_slice()].concat())
+            }
+        }
+    }
+
+    /// Waits for `time`, or until the run is interrupted.
+    pub(super) async fn pause(&self, time: Duration) {
+        let until = self.now() + time;
+        while self.now() < until && !self.environment.is_cancelled() {
+            let conditions = WaitConditions {
+                cancel: true,
+                until: Some(until),
+                ..WaitConditions::default()
+            };
+            wait_for(self.environment, conditions).await;
+        }
+    }
+
+    /// Submits a job to the session at `end`. Returns `None` if the session is gone.
+    pub(super) fn submit(
+        &mut self,
+        end: CopySide,
+        kind: JobKind,
+        purpose: JobPurpose,
+    ) -> Option<JobId> {
+        self.submit_sized(end, kind, purpose, None)
+    }
+
+    /// Submits a job for a file of `size` bytes. Returns `None` if the session is gone.
+    pub(super) fn submit_sized(
+        &mut self,
+        end: CopySide,
+        kind: JobKind,
+        purpose: JobPurpose,
+        size: Option<u64>,
+    ) -> Option<JobId> {
+        self.submit_with(end, purpose, |session, id| {
+            session.submit(Job { id, kind }, size)
+        })
+    }
+
+    pub(super) fn submit_with(
+        &mut self,
+        end: CopySide,
+        purpose: JobPurpose,
+        submit: impl FnOnce(&dyn RemoteSession, JobId),
+    ) -> Option<JobId> {
+        if self.stopped() {
+            return None;
+        }
+        let id = self.jobs.next_id();
+        let side = self.side(end).filter(|side| side.is_open())?;
+        submit(side.session(), id);
+        self.jobs.begin(end, purpose);
+        Some(id)
+    }
+
+    /// Submits a query, whose answer [`JobsInFlight::take_answer`] gives. Returns `None` if the
+    /// session is gone.
+    pub(super) fn begin_asking(
+        &mut self,
+        end: CopySide,
+        kind: JobKind,
+        asked: QueryAnswer,
+    ) -> Option<JobId> {
+        let id = self.submit(end, kind, JobPurpose::Ask)?;
+        self.jobs.asks(id, asked);
+        Some(id)
+    }
+
+    /// True if the run ends without doing the rest.
+    pub(super) fn stopped(&self) -> bool {
+        self.lost.is_some() || self.is_cancelled
+    }
+
+    /// True if the run was interrupted.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled
+    }
+
+    /// Notes that the run was interrupted. Returns true at the first call.
+    pub(super) fn cancel(&mut self) -> bool {
+        self.report.interrupt();
+        !std::mem::replace(&mut self.is_cancelled, true)
+    }
+
+    /// Ends the run early for this reason, unless it ends for another one.
+    pub(super) fn lose(&mut self, why: ConnectError) {
+        self.lost.get_or_insert(why);
+    }
+
+    /// Ends the run early for this reason, in place of an earlier one.
+    pub(super) fn end_with(&mut self, why: ConnectError) {
+        self.lost = Some(why);
+    }
+
+    /// True if the run ends early because of a session.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    pub(super) fn why_stopped(&self) -> String {
+        match &self.lost {
+            Some(why) => why.to_string(),
+            None => "interrupted".to_owned(),
+        }
+    }
+
+    pub(super) fn progress(&self) -> &'a ProgressCounters {
+        self.report.progress()
+    }
+
+    pub(super) fn summary(&self) -> &CopySummary {
+        self.report.summary()
+    }
+
+    pub(super) fn summary_mut(&mut self) -> &mut CopySummary {
+        self.report.summary_mut()
+    }
+
+    /// The summary, and the reason that the run ended early.
+    pub(super) fn into_summary(self) -> (CopySummary, Option<ConnectError>) {
+        (self.report.into_summary(), self.lost)
+    }
+
+    pub(super) fn tell(&mut self, event: CopyEvent) {
+        self.report.tell(event);
+    }
+
+    /// Reports something that was not copied.
+    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, reason: String) {
+        self.report.fail(id, path, reason);
+    }
+
+    pub(super) fn warn(&mut self, path: Option<EscapedName>, message: String) {
+        self.report.tell(CopyEvent::Warning { path, message });
+    }
+}

@@ -1,0 +1,267 @@
+//! Records of a run: held in memory until the copy is large enough for a journal, and then written.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use schedule::journal::JournalRecord;
+
+use super::worth::ResumableWork;
+use crate::copy::file::FileId;
+use crate::journal::{FileDevices, JournalStore, JournalWriter};
+
+/// Bytes below which a copy is sent again rather than recorded in the journal.
+const LEAST_BYTES: u64 = 16 << 20;
+/// Number of files below which a copy is sent again rather than recorded in the journal.
+const LEAST_FILES: u64 = 256;
+
+/// Journal of the run, or the records for it.
+#[derive(Default)]
+pub(super) struct JournalRecords {
+    place: Option<Box<dyn JournalStore>>,
+    log: Option<Box<dyn JournalWriter>>,
+    /// Target on this machine.
+    target: Option<PathBuf>,
+    /// The copy is large enough for the journal, so files wait until their records are written.
+    waits: bool,
+    claims: RecordHandling,
+    /// Records to write once the journal exists.
+    early: Vec<JournalRecord>,
+    /// Devices that hold the finished files, with one file of each.
+    devices: FileDevices,
+    bytes: u64,
+    files: u64,
+    next: u64,
+    /// Files whose `Begun` record is not durable yet, with the record's number.
+    waiting: VecDeque<(u64, FileId)>,
+    worth: ResumableWork,
+    /// Every file is recorded, however small the copy is.
+    records_all: bool,
+}
+
+/// Handling of records that claim data at the receiver.
+#[derive(Default)]
+enum RecordHandling {
+    #[default]
+    Written,
+    /// Records held until it is known that the receiver did not restart.
+    Held(Vec<JournalRecord>),
+    /// The receiver has lost data.
+    Discarded,
+}
+
+impl JournalRecords {
+    /// Records every file, however small the copy is.
+    pub(super) fn record_all(&mut self) {
+        self.records_all = true;
+    }
+
+    /// Notes a target on this machine.
+    pub(super) fn set_target(&mut self, target: Option<PathBuf>) {
+        self.target = target;
+    }
+
+    /// Target on this machine.
+    pub(super) fn target(&self) -> Option<&Path> {
+        self.target.as_deref()
+    }
+
+    /// Keeps the journal at `place` from now on.
+    pub(super) fn set_place(&mut self, place: Box<dyn JournalStore>) {
+        self.place = Some(place);
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// The journal, if it exists.
+    pub(super) fn log(&self) -> Option<&dyn JournalWriter> {
+        self.log.as_deref()
+    }
+
+    /// Takes the journal at the end of the run.
+    pub(super) fn take_log(&mut self) -> Option<Box<dyn JournalWriter>> {
+        self.log.take()
+    }
+
+    /// True if files wait for their records.
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// True if files wait for their records and can be resumed.
+    pub(super) fn goes_on(&self) -> bool {
+        self.waits && self.log.is_some()
+    }
+
+    /// Number of files that wait for their records.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn drop_waiting(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Lets a file wait until its record of this number is durable.
+    pub(super) fn wait_for(&mut self, number: u64, id: FileId) {
+        self.waiting.push_back((number, id));
+    }
+
+    /// Takes the next file whose record is durable.
+    pub(super) fn next_written(&mut self) -> Option<FileId> {
+        let durable = self.log.as_ref()?.durable();
+        let (number, _) = self.waiting.front()?;
+        let (_, id) = (*number <= durable)
+            .then(|| self.waiting.pop_front())
+            .flatten()?;
+        Some(id)
+    }
+
+    /// Appends to the journal of an earlier run, whose records end before number `next`.
+    pub(super) fn go_on(&mut self, log: Box<dyn JournalWriter>, next: u64, worth: ResumableWork) {
+        self.log = Some(log);
+        self.waits = true;
+        self.next = next;
+        self.worth = worth;
+    }
+
+    /// Number of the next file in the journal.
+    pub(super) fn take_number(&mut self) -> u64 {
+        let of = self.next;
+        self.next += 1;
+        of
+    }
+
+    /// Counts a file of `size` bytes that begins.
+    pub(super) fn count(&mut self, size: u64) {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(size);
+    }
+
+    /// True if the copy is large enough for a journal.
+    pub(super) fn needs_journal(&self) -> bool {
+        self.bytes >= LEAST_BYTES || self.files >= LEAST_FILES || self.records_all
+    }
+
+    /// Creates the journal and writes the records collected so far. Does nothing if the run keeps
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot be written, and the run goes on without it.
+    pub(super) fn create(&mut self, boot: impl FnOnce() -> Vec<u8>) -> std::io::Result<()> {
+        let Some(place) = &self.place else {
+            return Ok(());
+        };
+        let identity = place.identity().to_vec();
+        match place.create(self.target.is_some()) {
+            Ok(mut log) => {
+                log.write(&JournalRecord::Copy { identity });
+                // Do not wait for a server's boot ID. If the server restarts before it answers,
+                // what was done until then counts as lost.
+                let boot = match self.target.is_some() {
+                    true => boot(),
+                    false => Vec::new(),
+                };
+                log.write(&JournalRecord::Run { boot });
+                for (device, file) in &std::mem::take(&mut self.devices) {
+                    log.lies_on(*device, file);
+                }
+                for record in &self.early {
+                    log.write(record);
+                }
+                self.log = Some(log);
+                Ok(())
+            }
+            Err(e) => {
+                self.place = None;
+                self.early.clear();
+                Err(e)
+            }
+        }
+    }
+
+    /// Lets files wait for their records from now on. Returns the number of the last record;
+    /// `None` if there is no journal.
+    pub(super) fn sync_from_now_on(&mut self) -> Option<u64> {
+        let number = self.log.as_mut()?.sync_from_now_on();
+        self.waits = true;
+        self.early.clear();
+        Some(number)
+    }
+
+    /// Writes the collected records before the run waits for anything.
+    pub(super) fn write_out(&mut self) -> std::io::Result<()> {
+        match &mut self.log {
+            Some(log) => log.write_out(),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the records for which no journal was written.
+    pub(super) fn take_unwritten(&mut self) -> Vec<JournalRecord> {
+        std::mem::take(&mut self.early)
+    }
+
+    /// True if there is nothing to resume. `made` says that the target exists as a directory that
+    /// such a copy makes.
+    pub(super) fn is_nothing(&self, made: bool) -> bool {
+        self.worth.is_nothing(made)
+    }
+
+    /// Notes that a finished local file is on this device, which the next sync must cover.
+    pub(super) fn lies_on(&mut self, device: u64, file: &Path) {
+        match &mut self.log {
+            Some(log) => log.lies_on(device, file),
+            None => {
+                let file = || file.to_path_buf();
+                self.devices.entry(device).or_insert_with(file);
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, record: JournalRecord) -> u64 {
+        if let RecordHandling::Held(_) | RecordHandling::Discarded = self.claims
+            && matches!(
+                record,
+                JournalRecord::Ranges { .. } | JournalRecord::Done { .. }
+            )
+        {
+            if let RecordHandling::Held(held) = &mut self.claims {
+                held.push(record);
+            }
+            return 0;
+        }
+        self.worth.note(&record);
+        let number = self.log.as_mut().map_or(0, |log| log.write(&record));
+        if !self.waits {
+            self.early.push(record);
+        }
+        number
+    }
+
+    /// True if records of received data are written at once.
+    pub(super) fn writes_claims(&self) -> bool {
+        matches!(self.claims, RecordHandling::Written)
+    }
+
+    /// Holds records of received data back.
+    pub(super) fn hold_claims(&mut self) {
+        self.claims = RecordHandling::Held(Vec::new());
+    }
+
+    /// Writes the records that were held back.
+    pub(super) fn write_held(&mut self) {
+        if let RecordHandling::Held(held) = std::mem::take(&mut self.claims) {
+            held.into_iter().for_each(|record| {
+                self.write(record);
+            });
+        }
+    }
+
+    /// Writes no more records of received data, which the receiver has lost.
+    pub(super) fn discard_claims(&mut self) {
+        self.claims = RecordHandling::Discarded;
+    }
+}
