@@ -204,12 +204,19 @@ impl Machine {
     }
 }
 
-/// Returns the inodes of a process's sockets.
-fn sockets(pid: u32) -> BTreeSet<String> {
+/// Returns the files, pipes and sockets to which a process's descriptors lead, without those that
+/// it closes meanwhile.
+fn descriptors(pid: u32) -> BTreeSet<String> {
     let all = fs::read_dir(format!("/proc/{pid}/fd")).expect("root may");
     let leads = all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-    let leads = leads.map(|leads| leads.display().to_string());
-    leads.filter(|leads| leads.starts_with("socket:")).collect()
+    leads.map(|leads| leads.display().to_string()).collect()
+}
+
+/// Returns the inodes of a process's sockets.
+fn sockets(pid: u32) -> BTreeSet<String> {
+    let mut all = descriptors(pid);
+    all.retain(|leads| leads.starts_with("socket:"));
+    all
 }
 
 /// Returns a field of /proc/PID/status.
@@ -281,8 +288,13 @@ fn each_login_is_a_process_with_the_accounts_rights_and_no_more() {
     // It also lacks the sockets by which other clients arrive, which the fork server has.
     let mine = sockets(pid);
     assert_eq!(mine.len(), 2, "its client and its monitor: {mine:?}");
-    let templates = sockets(machine.preforked()[0]);
-    assert_eq!(templates.len(), 1, "{templates:?}");
+    let template = machine.preforked()[0];
+    wait::until(
+        Duration::from_secs(60),
+        || sockets(template).len() == 1,
+        || format!("its monitor: {:?}", sockets(template)),
+    );
+    let templates = sockets(template);
     assert!(mine.is_disjoint(&templates), "{mine:?}, {templates:?}");
     drop(session);
 }
@@ -304,12 +316,16 @@ fn what_stands_ready_has_given_up_what_it_can() {
     assert_eq!(words(template, "Threads"), ["1"]);
     let environ = fs::read(format!("/proc/{template}/environ")).expect("root may");
     assert!(!String::from_utf8_lossy(&environ).contains("PATH="));
-    for entry in fs::read_dir(format!("/proc/{template}/fd")).expect("root may") {
-        let leads = fs::read_link(entry.expect("it").path()).expect("root may");
-        let leads = leads.display().to_string();
-        let known = ["/dev/null", "pipe:", "socket:"];
-        assert!(known.iter().any(|k| leads.starts_with(k)), "{leads}");
-    }
+    // The fork server may still be closing its descriptors of the login.
+    wait::until(
+        Duration::from_secs(60),
+        || {
+            let known = ["/dev/null", "pipe:", "socket:"];
+            let is_known = |to: &String| known.iter().any(|known| to.starts_with(known));
+            descriptors(template).iter().all(is_known)
+        },
+        || format!("the fork server has {:?}", descriptors(template)),
+    );
     assert_eq!(words(spare, "NoNewPrivs"), ["1"]);
     assert_eq!(words(spare, "CapPrm"), ["0000000000000000"]);
     assert!(words(spare, "Groups").is_empty());

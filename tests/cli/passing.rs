@@ -17,8 +17,8 @@ use ssh::msg::{
     ChannelData, ChannelOpen, ChannelOpenConfirmation, ChannelRequest, ChannelWindowAdjust, Ignore,
 };
 use ssh::transport::DisabledProtection;
-use testkit::Seed;
 use testkit::tree::write_file;
+use testkit::{Seed, wait};
 use wire::{PacketBuf, RemainingBytes};
 
 use crate::hostile_clients::{friend, listening};
@@ -184,8 +184,10 @@ impl Client {
         for part in [&all[..cut], &all[cut..]] {
             self.stranger.stream.write_all(part).expect("it listens");
             if seed.below(10) == 0 {
-                // So that pieces arrive one by one.
-                std::thread::sleep(Duration::from_millis(2));
+                // The server reads the pieces one by one.
+                let patience = Duration::from_secs(30);
+                let taken = wait::taken(&self.stranger.stream, patience);
+                assert!(taken, "the server reads no more");
             }
         }
     }
@@ -333,7 +335,7 @@ fn large_files_do_not_come_to_the_servers_memory() {
         assert!(fs::read(scene.path("to")).expect("it is there") == content);
         // The total is logged in the last line of a connection.
         scene.logs("session closed");
-        testkit::wait::up_to(Duration::from_secs(10), || !passes || passed() != 0);
+        wait::up_to(Duration::from_secs(10), || !passes || passed() != 0);
         let passed = passed();
         assert_eq!(passed > 48 << 20, passes, "{flag}: {passed} bytes");
         assert!(passes || passed == 0, "{flag}: {passed} bytes");

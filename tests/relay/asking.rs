@@ -4,6 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use testkit::wait;
+
 use crate::pair;
 use crate::space::Space;
 use crate::world::{Relay, SOON, accept, expect_all, expect_reset, expect_reset_at, server};
@@ -18,8 +20,11 @@ fn with(word: &str, to: &TcpListener, flags: &[&str]) -> Relay {
 fn cut(client: &mut TcpStream, bytes: &[u8], at: usize) {
     client.set_nodelay(true).unwrap();
     client.write_all(&bytes[..at]).unwrap();
-    // The relay may read the first piece by itself: no side announces that it has.
-    std::thread::sleep(Duration::from_millis(2));
+    // The relay reads the first piece by itself.
+    assert!(
+        wait::taken(client, SOON),
+        "the first {at} bytes stay unread"
+    );
     client.write_all(&bytes[at..]).unwrap();
 }
 
@@ -304,7 +309,7 @@ fn requests_that_break_off_at_each_byte_end_with_one_line() {
         expect_all(&mut server, b"");
         drop(server);
         client.read_to_end(&mut Vec::new()).unwrap();
-        testkit::wait::up_to(SOON, || relay.log().lines().count() > count);
+        wait::up_to(SOON, || relay.log().lines().count() > count);
         let log = relay.log();
         let lines = log
             .lines()
@@ -358,7 +363,7 @@ fn a_flood_of_those_who_say_nothing_is_let_go_and_holds_nobody_up() {
                 .matches("did not finish its header in time")
                 .count()
         };
-        testkit::wait::up_to(SOON, || slow() >= MANY);
+        wait::up_to(SOON, || slow() >= MANY);
         assert_eq!(slow(), MANY, "{}", relay.log());
     }
 }

@@ -4,7 +4,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use longhaul_tests::both_ends::BothEnds;
@@ -81,7 +80,17 @@ fn nothing_is_left_whenever_it_is_killed() {
     let Some(ends) = ends() else { return };
     let listener = server();
     let to = format!("ssh://peer/{}", listener.local_addr().unwrap());
-    for after in [0, 20, 50, 100, 150, 200, 300, 500] {
+    let lines = || ends.scene.peer.log().lines().count();
+    // The stages of a start: lines that sshd logs, and the relay at the far end.
+    let before = lines();
+    let relay = relay_to(&ends, &listener, &[]);
+    relay.says("is the peer relay, at 127.0.0.1:");
+    let stages = lines() - before;
+    relay.signal(Signal::KILL);
+    none_is_left(&ends);
+    assert!(stages > 2, "{}", ends.scene.peer.log());
+    for stage in 0..=stages {
+        let before = lines();
         let mut child = Command::new(longhaul())
             .args(["relay", "127.0.0.1:0", "-F", &config(&ends), &to])
             .env("XDG_STATE_HOME", "/nonexistent")
@@ -90,8 +99,11 @@ fn nothing_is_left_whenever_it_is_killed() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // At any stage, which nothing announces.
-        thread::sleep(Duration::from_millis(after));
+        let reached = || match stage == stages {
+            true => !halves(&ends).is_empty(),
+            false => lines() >= before + stage,
+        };
+        wait::until(PATIENCE, reached, || ends.scene.peer.log());
         child.kill().unwrap();
         child.wait().unwrap();
         none_is_left(&ends);

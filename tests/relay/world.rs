@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use testkit::{Seed, wait};
 
 /// Time limit for everything that should happen at once.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// Running relay, which ends when dropped.
 pub(crate) struct Relay {

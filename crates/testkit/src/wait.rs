@@ -3,6 +3,7 @@
 //! A descriptor and the end of a process are waited for in poll(2). A condition that the kernel
 //! does not announce is checked repeatedly, by [`up_to`], which holds the only pause.
 
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -100,6 +101,41 @@ fn ready(descriptor: impl AsFd, flags: PollFlags, patience: Duration) -> bool {
     }
 }
 
+/// Waits for `patience` at most until the peer, on this machine and with IPv4, has read everything
+/// that was sent to it. A peer that has closed its socket reads nothing more.
+pub fn taken(stream: &TcpStream, patience: Duration) -> bool {
+    let ours = stream.local_addr().expect("a connected socket");
+    let theirs = stream.peer_addr().expect("a connected socket");
+    up_to(patience, || {
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
+        // Bytes that are not acknowledged have not reached the peer's queue yet.
+        let sent =
+            queues(&table, ours, theirs).is_none_or(|[unacknowledged, _]| unacknowledged == 0);
+        sent && queues(&table, theirs, ours).is_none_or(|[_, unread]| unread == 0)
+    })
+}
+
+/// Finds the socket at `local` that is connected to `remote` in /proc/net/tcp (proc_net(5)). Returns
+/// the bytes in its send queue and in its receive queue.
+fn queues(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<[u64; 2]> {
+    let [local, remote] = [local, remote].map(|address| match address {
+        SocketAddr::V4(v4) => {
+            let ip = u32::from_ne_bytes(v4.ip().octets());
+            format!("{ip:08X}:{:04X}", v4.port())
+        }
+        SocketAddr::V6(_) => panic!("{address} is in another table"),
+    });
+    table.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        if words.next()? != local || words.next()? != remote {
+            return None;
+        }
+        let (sending, received) = words.nth(1)?.split_once(':')?;
+        let bytes = |queue| u64::from_str_radix(queue, 16).ok();
+        Some([bytes(sending)?, bytes(received)?])
+    })
+}
+
 /// Waits for `patience` at most until the process ends, and returns its exit status.
 pub fn exit(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     let ended = child.try_wait().expect("a child can be waited for");
@@ -172,6 +208,24 @@ mod tests {
             let status = exit(&mut child, Duration::from_secs(60));
             assert!(status.is_some_and(|status| status.success()));
         }
+    }
+
+    #[test]
+    fn bytes_are_taken_once_the_peer_has_read_them() {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let patience = Duration::from_secs(60);
+        assert!(taken(&stream, patience));
+        stream.write_all(&[7; 1000]).unwrap();
+        assert!(!taken(&stream, Duration::from_millis(10)));
+        peer.read_exact(&mut [0; 999]).unwrap();
+        assert!(!taken(&stream, Duration::ZERO));
+        peer.read_exact(&mut [0]).unwrap();
+        assert!(taken(&stream, patience));
+        drop(peer);
+        assert!(taken(&stream, patience));
     }
 
     #[test]
