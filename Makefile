@@ -1,7 +1,7 @@
 # What people run, and CI runs the same. `make help` lists it.
 
 .DEFAULT_GOAL := build
-.PHONY: build portable test lint fuzz soak units slurm plan-million many-hosts openssh-regress demo bench sync-race bench-full man docs clean help
+.PHONY: build portable test lint fuzz soak units slurm plan-million many-hosts doctor-matrix doctor-noise openssh-regress demo bench sync-race bench-full man docs clean help
 
 build: ## the release binary, target/release/longhaul
 	cargo build --locked --release -p longhaul
@@ -37,6 +37,16 @@ many-hosts: ## copies between and through emulated hosts, against their bars, as
 	cargo build --locked --release -p longhaul -p longhaul-tests --bin longhaul --example many_hosts
 	@for part in via auto direct through-here; do \
 		target/release/examples/many_hosts $$part || failed=1; done; [ -z "$$failed" ]
+
+doctor-matrix: ## verdicts of longhaul doctor on every fault of the lab, at RTT=600 ms alone if set; 90 minutes
+	cargo build --locked --workspace --bin longhaul
+	LONGHAUL_DOCTOR_MATRIX=1 LONGHAUL_DOCTOR_RTT=$(RTT) cargo test --locked -p longhaul-tests --test lab -- \
+		--nocapture --test-threads 1 every_fault_is_named combinations_with_other_figures
+
+doctor-noise: ## ten verdicts of longhaul doctor on one noisy path; six minutes
+	cargo build --locked --workspace --bin longhaul
+	LONGHAUL_DOCTOR_MATRIX=1 cargo test --locked -p longhaul-tests --test lab -- \
+		--nocapture --test-threads 1 a_noisy_path
 
 openssh-regress: ## OpenSSH's own scripts for sftp against our server; SOURCE is OpenSSH's unpacked source
 	cargo build --locked -p longhaul

@@ -142,6 +142,9 @@ pub struct LadderRung {
     pub acknowledgements: f64,
     /// Rate of the last third of the plateau, as a share of that of its first third; 0 if unknown.
     pub growth: f64,
+    /// Highest rate over a seventh of the measurement, after the first lost packet: a connection
+    /// that recovers from losses reaches the rate of a policer only now and then. 0 without losses.
+    pub peak: f64,
 }
 
 /// Load that was held below the rate at which a connection lost packets. Random losses stay, those
@@ -237,6 +240,16 @@ pub struct TransferStall {
     pub reset: bool,
     /// The host key exchange was not complete: only small packets had passed.
     pub in_handshake: bool,
+}
+
+impl Evidence {
+    /// Returns the round trip in seconds that this load would have without a queue: the usual one of
+    /// the idle path, or the lowest of the load if that is longer. On a path with jitter the lowest
+    /// one is far from the usual one.
+    pub fn unloaded_rtt(&self, rung: &LadderRung) -> f64 {
+        let usual = self.idle.map_or(0.0, |idle| idle.median);
+        rung.min_rtt.max(usual)
+    }
 }
 
 impl ThroughputLadder {

@@ -160,9 +160,14 @@ impl LimiterEvidence {
     /// Returns true if the measured loss could make connections as slow as these (Mathis et al.
     /// 1997). On loopback, packets delayed on a busy machine are retransmitted even at 500 MB/s.
     pub fn loss_tells(&self) -> bool {
+        self.rate / f64::from(self.connections.max(1)) > self.loss_bound() / 8.0
+    }
+
+    /// Returns the rate in bytes per second that these losses permit one connection in the long run
+    /// (Mathis et al. 1997).
+    pub fn loss_bound(&self) -> f64 {
         let rtt = self.min_rtt.as_secs_f64().max(f64::MIN_POSITIVE);
-        let bound = 1.22 * SEGMENT / (rtt * self.loss.sqrt());
-        self.rate / f64::from(self.connections.max(1)) > bound / 8.0
+        1.22 * SEGMENT / (rtt * self.loss.sqrt())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::cause::{Cause, Remedy};
 use crate::evidence::{Evidence, ThroughputLadder};
 use crate::finding::{Certainty, DataDirection, Finding};
 use crate::limiter::Limiter;
-use crate::rules::{self, ladder::limiter_of};
+use crate::rules::{self, ladder::GROWS, ladder::limiter_of};
 use crate::units::rate;
 
 /// Gain from more connections below which the path is full.
@@ -194,10 +194,14 @@ fn is_full(e: &Evidence, direction: DataDirection, ladder: &ThroughputLadder) ->
         .zip(rates.next())
         .is_some_and(|(last, before)| last < LEVEL * before);
     let gain = best.rate / one.rate;
+    // A connection that was still in slow start shares the link that two connections fill, if it
+    // alone had clearly more than their half.
+    let two = ladder.rung(2, 1);
+    let fills = one.growth > GROWS && two.is_some_and(|two| two.is_queueing(e));
     // More connections take nothing from a link: a rate that falls has another reason.
     let mut more = ladder.rungs.iter().filter(|r| r.connections > 1);
     let falls = more.any(|r| r.rate < FALLEN * one.rate);
-    let sated = several && !falls && (gain < FULL || levels_off && gain < SHARE);
+    let sated = several && !falls && (gain < FULL || (levels_off || fills) && gain < SHARE);
     let limiter = limiter_of(direction, e, one, sated);
     let met = e
         .expected

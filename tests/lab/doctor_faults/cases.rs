@@ -38,16 +38,13 @@ impl Case {
 /// Round trips of the matrix.
 const EVERYWHERE: &[u32] = &[10, 60, 150, 600];
 
-/// Round trips at which one connection passes most of a policer's rate.
-const WITHIN_A_WINDOW: &[u32] = &[10, 60, 150];
-
 /// Round trips at which the default time is enough for the DSCP classes. At 600 ms even 180 s leave
 /// time for one pair, in which slow start hides half of the difference.
 const WITH_CLASSES: &[u32] = &[10, 60, 150];
 
-/// Round trips of which three are less than a login step of 0.9 s: the first requests are sent in one
-/// flight with the login, so that a longer round trip hides the start.
-const BELOW_THE_START: &[u32] = &[10, 60, 150];
+/// Round trips below which a queue of 800 ms is far longer than one round trip, as a connection needs
+/// to fill a link. The case `bufferbloat-far` has a longer queue.
+const BELOW_THE_QUEUE: &[u32] = &[10, 60, 150];
 
 pub(super) const NO_LIMIT: fn(f64) -> f64 = |_| 0.0;
 
@@ -160,7 +157,6 @@ pub(super) const CASES: &[Case] = &[
         cause: "flow_policer",
         says: "a policer for each connection",
         limit: |_| 2.41,
-        at: WITHIN_A_WINDOW,
         ..Case::HEALTHY
     },
     Case {
@@ -169,9 +165,8 @@ pub(super) const CASES: &[Case] = &[
         rtt: 20,
         doctor: "--time 12s",
         cause: "slow_login",
-        says: "a slow step of the login (the SFTP server's start takes 9",
+        says: "a slow step of the login (the SFTP server's start takes",
         limit: NO_LIMIT,
-        at: BELOW_THE_START,
         ..Case::HEALTHY
     },
     Case {
@@ -182,6 +177,16 @@ pub(super) const CASES: &[Case] = &[
         cause: "bufferbloat",
         says: "a queue on the path that delays everything else",
         limit: NO_LIMIT,
+        at: BELOW_THE_QUEUE,
+        ..Case::HEALTHY
+    },
+    Case {
+        name: "bufferbloat-far",
+        path: "--rate 4Mbit --queue 3s --tcp tuned --cc cubic",
+        rtt: 600,
+        cause: "bufferbloat",
+        says: "a queue on the path that delays everything else",
+        at: &[600],
         ..Case::HEALTHY
     },
     Case {

@@ -5,8 +5,8 @@ use crate::evidence::{DscpMeasurement, Evidence, LadderRung, ThroughputLadder};
 use crate::finding::{Certainty, DataDirection, Finding};
 use crate::units::{percent, rate, time};
 
-/// Time of a step of the login in seconds, beyond three round trips, from which on it is slow. The
-/// start of sshd takes 0.1 s on a busy machine.
+/// Time of a step of the login in seconds, beyond its round trips ([`usual_round_trips`]), from
+/// which on it is slow. The start of sshd takes 0.1 s on a busy machine.
 const SLOW_STEP: f64 = 0.25;
 /// Answer time beyond the round trip from which on the server is slow.
 const SLOW_ANSWER: f64 = 0.02;
@@ -38,6 +38,8 @@ const MARKED: f64 = 0.7;
 const FEW_PAIRS_MARKED: f64 = 0.4;
 /// Difference between unmarked measurements, and of other classes from them, that is none.
 const STEADY: f64 = 0.15;
+/// Difference of other classes that is small beside two pairs of a class that pass little.
+const ROUGHLY: f64 = 0.3;
 /// Pairs that must agree.
 const PAIRS: usize = 3;
 
@@ -117,11 +119,18 @@ fn marked(e: &Evidence, found: &mut Vec<Finding>) {
                 pairs => format!("all of {pairs} pairs"),
             }
         );
-        let sure = !few && mark.ratios.iter().all(|ratio| 1.0 - ratio > 2.0 * noise);
+        let beyond = mark.ratios.iter().all(|ratio| 1.0 - ratio > 2.0 * noise);
+        // Two pairs that agree allow for more noise.
+        let agree = beyond && mark.ratios.len() > 1;
+        let sure = !few && beyond;
         let finding = Finding::new(Cause::MarkedClass, evidence).of(DataDirection::Upload);
         let finding = finding.limits(mark.rate, Some(mark.unmarked));
         found.push(
-            match (sure, few && noise < STEADY && others_pass(e, mark)) {
+            match (
+                sure,
+                few && (noise < STEADY && others_pass(e, mark, STEADY)
+                    || agree && others_pass(e, mark, ROUGHLY)),
+            ) {
                 (true, _) => finding,
                 (false, true) => finding.certainty(Certainty::Likely),
                 (false, false) => finding.certainty(Certainty::Unsure),
@@ -130,12 +139,13 @@ fn marked(e: &Evidence, found: &mut Vec<Finding>) {
     }
 }
 
-/// True if other classes, measured in the same round, pass as unmarked packets do: one pair of the
+/// True if other classes, measured in the same round, pass as unmarked packets do, but for a
+/// difference: one pair of the
 /// slow class tells then as much as several.
-fn others_pass(e: &Evidence, slow: &DscpMeasurement) -> bool {
+fn others_pass(e: &Evidence, slow: &DscpMeasurement, difference: f64) -> bool {
     let others = e.marks.marks.iter().filter(|m| m.class != slow.class);
     let mut rounds = others.filter_map(|mark| mark.ratios.first()).peekable();
-    rounds.peek().is_some() && rounds.all(|ratio| (ratio - 1.0).abs() < STEADY)
+    rounds.peek().is_some() && rounds.all(|ratio| (ratio - 1.0).abs() < difference)
 }
 
 fn small_files(e: &Evidence) -> Option<Finding> {
@@ -185,7 +195,7 @@ pub(crate) fn return_path(e: &Evidence) -> Option<Finding> {
         // A full link queues as well, but has the same rate with more connections, and its return
         // path has room.
         let fills = one.acknowledgements * ACKNOWLEDGEMENT > FILLED * other.rate;
-        small && one.is_queueing() && (fills || more(&e.up, one) || more(&e.down, one))
+        small && one.is_queueing(e) && (fills || more(&e.up, one) || more(&e.down, one))
     };
     let (direction, (one, other)) = [
         (DataDirection::Upload, there),
@@ -221,19 +231,31 @@ fn tcp_options(e: &Evidence) -> Vec<Finding> {
 fn login(e: &Evidence) -> Option<Finding> {
     let idle = e.idle?.median;
     let slow = |s: &&crate::evidence::TimedLoginStep| {
-        s.seconds > s.round_trips.max(3.0) * idle + SLOW_STEP
+        s.seconds > usual_round_trips(s.round_trips) * idle + SLOW_STEP
     };
     let longest = |a: &&crate::evidence::TimedLoginStep, b: &&crate::evidence::TimedLoginStep| {
         a.seconds.total_cmp(&b.seconds)
     };
     let step = e.login.iter().filter(slow).max_by(longest)?;
-    let evidence = format!(
-        "{} takes {}, its packets {}",
-        step.name,
-        time(step.seconds),
-        time(step.round_trips * idle)
-    );
+    let (name, seconds) = (&step.name, time(step.seconds));
+    let evidence = match step.round_trips > 0.0 {
+        true => {
+            let packets = time(step.round_trips * idle);
+            format!("{name} takes {seconds}, its packets {packets}")
+        }
+        false => format!("{name} takes {seconds}, and its packets left with the login"),
+    };
     Some(Finding::new(Cause::SlowLogin, evidence))
+}
+
+/// Round trips that a step of the login may take if its packets need so many: three, since a lost
+/// packet is repeated after one or two. A request that left with an earlier step has been on the
+/// way for so long already that it needs at most one.
+fn usual_round_trips(needed: f64) -> f64 {
+    match needed > 0.0 {
+        true => needed.max(3.0),
+        false => 1.0,
+    }
 }
 
 fn limits(e: &Evidence) -> Vec<Finding> {

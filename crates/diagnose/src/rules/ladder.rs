@@ -41,8 +41,13 @@ const FALLEN: f64 = 0.8;
 /// at any time.
 const RARE_LOSS: f64 = 0.0002;
 const OFTEN: f64 = 0.002;
+/// Rate, as a multiple of the one that losses permit in the long run, from which on they did not hold
+/// back the connection.
+const ABOVE_BOUND: f64 = 4.0;
 /// Growth of the rate within a measurement that ended too early to be a plateau.
-const GROWS: f64 = 1.5;
+pub(crate) const GROWS: f64 = 1.5;
+/// Difference of the rates of both directions under one kind of limit for each connection.
+const ALIKE_CAP: f64 = 0.15;
 /// Fall of the rate after a burst.
 const FALL: f64 = 0.67;
 /// Rate of one core's cipher, as a share of the measured one, at which the cipher is the limit.
@@ -90,7 +95,7 @@ pub(crate) fn limiter_of(
             rate: rung.rate,
             connections: rung.connections,
             lanes: rung.connections * rung.channels,
-            min_rtt: seconds(rung.min_rtt),
+            min_rtt: seconds(e.unloaded_rtt(rung)),
             rtt: seconds(rung.rtt),
             loss: rung.loss,
             rwnd_limited: rung.rwnd_limited,
@@ -148,18 +153,23 @@ impl LadderEvidence<'_> {
                 self.queueing(flat)
             }
             Limiter::Loss if !flat => Some(self.policed_below().unwrap_or_else(|| self.lossy())),
-            Limiter::Path if self.one.is_queueing() => self.queueing(flat),
+            // By chance two connections that lose packets may be no faster than one.
+            Limiter::Loss if self.spared() == Some(false) || self.loses_as_uploads() => {
+                Some(self.lossy().certainty(Certainty::Likely))
+            }
+            Limiter::Path if self.one.is_queueing(self.e) => self.queueing(flat),
             Limiter::SendBuffer if !flat => Some(self.buffer(Cause::SendBuffer)),
             Limiter::FarReceiveBuffer if !flat => Some(self.receive_buffer()),
             Limiter::FarSendBuffer if self.spared() == Some(true) => self.policed_below(),
+            _ if self.scales() && self.is_capped_as_uploads() => Some(self.flow_cap()),
             // The server's TCP is not visible: without a comparison it may as well be the path.
-            Limiter::FarSendBuffer if self.scales() && !self.grows() => {
+            Limiter::FarSendBuffer if self.scales() && !self.grows() && !self.lost_before() => {
                 Some(self.buffer(Cause::FarSendBuffer))
             }
             Limiter::ReceiveBuffer if !flat => Some(self.buffer(Cause::ReceiveBuffer)),
             Limiter::ServerWindow if !flat && self.channels_help() => Some(self.channel_window()),
             // A connection that has found a policer's rate loses few packets from then on.
-            _ if self.scales() && self.is_policed() && self.has_bucket_for_each() => {
+            _ if self.scales() && self.is_policed() && self.has_bucket_for_each() == Some(true) => {
                 self.policed_below().or_else(|| Some(self.flow_cap()))
             }
             _ if self.scales() => Some(self.flow_cap()),
@@ -207,12 +217,13 @@ impl LadderEvidence<'_> {
     fn later_burst(&self) -> Option<Finding> {
         let fell = |r: &&LadderRung| {
             let before = r.before_burst.unwrap_or_default();
-            r.rate < FALL * before && r.burst > 0 && r.is_queueing()
+            r.rate < FALL * before && r.burst > 0 && r.is_queueing(self.e)
         };
         let rungs = &self.ladder.rungs;
         let at = rungs.iter().position(|r| fell(&r))?;
         let (fallen, next) = (rungs.get(at)?, rungs.get(at + 1)?);
-        let stays = (next.rate / fallen.rate - 1.0).abs() < SHAPED_AGAIN && next.is_queueing();
+        let stays =
+            (next.rate / fallen.rate - 1.0).abs() < SHAPED_AGAIN && next.is_queueing(self.e);
         if at == 0 || !stays || next.rate > FALLEN * self.one.rate || self.is_policed() {
             return None;
         }
@@ -235,7 +246,8 @@ impl LadderEvidence<'_> {
         if self.scales() || self.spared() == Some(true) && self.is_policed() {
             return None;
         }
-        let waits = self.one.is_queueing() || self.two.is_some() && self.one.loss > LOST;
+        let drops = self.two.is_some() && self.one.loss > LOST && self.spared() != Some(false);
+        let waits = self.one.is_queueing(self.e) || drops;
         let stays = (repeated / self.one.rate - 1.0).abs() < SHAPED_AGAIN;
         if self.one.rate > FALL * before || self.one.burst == 0 || !waits || !stays {
             return None;
@@ -404,21 +416,36 @@ impl LadderEvidence<'_> {
         None
     }
 
+    /// True for downloads at the rate of uploads of which each connection has a queue. A receiver
+    /// hardly sees such a queue: an idle connection does not wait in it.
+    fn is_capped_as_uploads(&self) -> bool {
+        let up = &self.e.up;
+        let Some((one, two)) = up.rung(1, 1).zip(up.rung(2, 1)) else {
+            return false;
+        };
+        let capped = one.is_queueing(self.e) && two.rate > SCALES * one.rate;
+        let alike = (self.one.rate / one.rate - 1.0).abs() < ALIKE_CAP;
+        self.direction == DataDirection::Download && capped && alike
+    }
+
     /// True if a connection lost few packets, none of them lately, and recovers from them.
     fn lost_before(&self) -> bool {
         let lost = LimiterEvidence {
             rate: self.one.rate,
             connections: 1,
-            min_rtt: Duration::try_from_secs_f64(self.one.min_rtt).unwrap_or_default(),
+            min_rtt: Duration::try_from_secs_f64(self.e.unloaded_rtt(self.one)).unwrap_or_default(),
             loss: self.one.loss_ever,
             ..LimiterEvidence::default()
         };
         let rare = self.one.loss_ever > RARE_LOSS && self.one.loss_ever < OFTEN;
-        rare && !self.one.is_queueing() && lost.loss_tells()
+        // Slow start that goes on was not ended by losses.
+        let other = self.grows() || self.is_capped_as_uploads();
+        let slow = lost.loss_tells() && self.one.rate < ABOVE_BOUND * lost.loss_bound();
+        rare && !other && !self.one.is_queueing(self.e) && slow
     }
 
     fn flow_cap(&self) -> Finding {
-        let quiet = !self.one.is_queueing() && self.one.loss < LOST;
+        let quiet = !self.one.is_queueing(self.e) && self.one.loss < LOST;
         if self.one.min_rtt < SHORT && quiet {
             // Windows and routers are no limit here: each connection has one process at the server.
             let evidence = format!(
@@ -539,7 +566,9 @@ impl LadderEvidence<'_> {
             return None;
         }
         let lost = self.ladder.best().is_some_and(|r| r.loss > LOST);
-        let varies = self.ladder.best().is_some_and(|r| r.noise > VARIES);
+        // A rate that slow start still raises varies without other traffic.
+        let varies = |r: &LadderRung| r.noise > VARIES && r.growth < GROWS;
+        let varies = self.ladder.best().is_some_and(varies);
         let cause = match lost && varies {
             true => Cause::Congestion,
             false => Cause::BelowExpectation,
@@ -610,11 +639,11 @@ const THROTTLED: f64 = 0.2;
 
 impl LadderRung {
     /// Returns true if the path's queue fills under this load.
-    pub(crate) fn is_queueing(&self) -> bool {
+    pub(crate) fn is_queueing(&self, e: &Evidence) -> bool {
         let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
         let figures = LimiterEvidence {
             rtt: seconds(self.rtt),
-            min_rtt: seconds(self.min_rtt),
+            min_rtt: seconds(e.unloaded_rtt(self)),
             ..LimiterEvidence::default()
         };
         figures.is_queueing()

@@ -120,3 +120,181 @@ fn one_pair_of_a_class_tells_if_the_other_classes_pass() {
     assert_eq!(certainty(1.4, 1.01), Some(Certainty::Unsure));
     assert_eq!(certainty(1.0, 0.75), Some(Certainty::Unsure));
 }
+
+/// At 130 ms there was time for two pairs of a class at a twelfth of the rate. They were unsure, since
+/// two unmarked slices differed by 20 %.
+#[test]
+fn two_pairs_of_a_class_tell_if_noise_does_not_explain_them() {
+    let certainty = |noise: f64, ratios: [f64; 2], other: f64| {
+        let mut e = Model::new(0.13, 1.4e7).evidence(2);
+        e.marks.noise = vec![noise];
+        let mark = |class: &str, ratios: &[f64]| DscpMeasurement {
+            class: class.to_owned(),
+            ratios: ratios.to_vec(),
+            rate: ratios[0] * 1.4e7,
+            unmarked: 1.4e7,
+        };
+        e.marks.marks = vec![mark("CS1", &ratios), mark("EF", &[other])];
+        let all = diagnose(&e).findings;
+        let marked = all.iter().find(|f| f.cause == Cause::MarkedClass);
+        marked.map(|f| f.certainty)
+    };
+    assert_eq!(certainty(0.8, [0.08, 0.08], 0.8), Some(Certainty::Likely));
+    assert_eq!(certainty(1.4, [0.08, 0.35], 0.8), Some(Certainty::Unsure));
+    // Where all classes vary, packets are lost at random.
+    assert_eq!(certainty(0.8, [0.3, 0.35], 0.6), Some(Certainty::Unsure));
+}
+
+/// Both directions of a path of 600 ms, of 2.4 MB/s for each connection or for all.
+fn satellite(up: [f64; 2], down: [f64; 2]) -> Evidence {
+    let mut e = Model::new(0.6, 2.4e6).evidence(1);
+    rungs(&mut e.up, &up);
+    rungs(&mut e.down, &down);
+    for rung in e.up.rungs.iter_mut().chain(&mut e.down.rungs) {
+        rung.growth = 1.0;
+    }
+    e
+}
+
+/// At 600 ms a download over one connection was in slow start to the end, and the path was not
+/// called healthy.
+#[test]
+fn a_link_that_two_connections_fill_is_full_although_one_was_still_in_slow_start() {
+    let mut e = satellite([2.377e6, 2.379e6], [1.957e6, 2.379e6]);
+    let one = &mut e.down.rungs[0];
+    (one.growth, one.rtt) = (1.88, 0.631);
+    let d = diagnose(&e);
+    assert!(d.healthy, "{d:#?}");
+    // Two connections that do not fill the path leave the limit open.
+    e.down.rungs[1].rtt = 0.61;
+    assert!(!diagnose(&e).healthy);
+}
+
+/// A download over two connections left slow start with losses, and the path was called congested.
+#[test]
+fn slow_start_is_not_the_traffic_of_others() {
+    let mut e = satellite([2.377e6, 2.395e6], [1.153e6, 2.380e6]);
+    e.expected = Some(1.25e8);
+    let two = &mut e.down.rungs[1];
+    (two.growth, two.noise, two.loss) = (1.72, 0.82, 0.0008);
+    let first = |e: &Evidence| diagnose(e).findings[0].cause;
+    assert_eq!(first(&e), Cause::BelowExpectation);
+    e.down.rungs[1].growth = 0.9;
+    assert_eq!(first(&e), Cause::Congestion);
+}
+
+/// Downloads through a shaper for each connection lost eight packets of 18,000 and were called
+/// lossy, and without losses limited by the server's send buffer: an idle connection does not wait
+/// in that shaper's queue, so that the receiver saw no delay.
+#[test]
+fn downloads_at_the_rate_of_capped_uploads_are_capped_as_well() {
+    for (loss, growth) in [(0.0004, 1.0), (0.0, 1.0), (0.0004, 4.9)] {
+        let mut e = satellite([2.376e6, 4.819e6], [2.2e6, 4.76e6]);
+        e.up.rungs[1].rtt = 0.84;
+        let one = &mut e.down.rungs[0];
+        (one.rtt, one.loss, one.loss_ever, one.growth) = (0.734, loss, loss, growth);
+        e.down.rungs[1].rtt = 0.72;
+        let d = diagnose(&e);
+        let all = d.findings.iter().map(|f| f.cause);
+        assert!(all.eq([Cause::FlowCap; 2]), "{d:#?}");
+    }
+}
+
+/// sftp-server started after 0.9 s, which three round trips of 600 ms hid. Its channel and INIT had
+/// left with the login.
+#[test]
+fn a_slow_start_is_seen_on_a_long_path_if_the_request_left_with_the_login() {
+    let mut e = satellite([2.4e6, 2.4e6], [2.4e6, 2.4e6]);
+    e.login = vec![TimedLoginStep {
+        name: "the SFTP server's start".to_owned(),
+        seconds: 1.02,
+        round_trips: 0.0,
+    }];
+    assert_eq!(diagnose(&e).findings[0].cause, Cause::SlowLogin);
+    e.login[0].seconds = 0.8;
+    assert!(diagnose(&e).healthy);
+    e.login[0].seconds = 1.02;
+    e.login[0].round_trips = 2.0;
+    assert!(diagnose(&e).healthy);
+}
+
+/// A download in slow start had lost a few packets, and was called lossy.
+#[test]
+fn slow_start_that_goes_on_was_not_ended_by_losses() {
+    let mut e = satellite([2.4e6, 2.4e6], [5e5, 1.6e6]);
+    for rung in &mut e.down.rungs {
+        rung.rtt = rung.min_rtt;
+    }
+    let one = &mut e.down.rungs[0];
+    (one.loss, one.loss_ever, one.growth) = (0.0004, 0.0004, 4.9);
+    let d = diagnose(&e);
+    let found = &d.findings[0];
+    let is = (found.cause, found.certainty);
+    assert_eq!(is, (Cause::FlowCap, Certainty::Unsure), "{d:#?}");
+}
+
+/// A path of 40 ms with a jitter of 8 ms and lost packets seemed to have a queue, since its lowest
+/// round trip was 27 ms, and was called capped in each of several runs.
+#[test]
+fn jitter_of_the_idle_path_is_no_queue() {
+    let mut e = Model::new(0.04, 1.2e7).evidence(1);
+    e.idle = Some(MinMedianMax {
+        low: 0.0317,
+        median: 0.0389,
+        high: 0.04,
+    });
+    e.down.rungs.clear();
+    rungs(&mut e.up, &[1.56e6, 4.84e6, 7.18e6]);
+    for rung in &mut e.up.rungs {
+        (rung.min_rtt, rung.rtt) = (0.027, 0.0405);
+        (rung.loss, rung.loss_ever) = (0.0031, 0.0027);
+    }
+    assert_eq!(diagnose(&e).findings[0].cause, Cause::Loss);
+    // A connection whose round trip grows waits in a queue of its own.
+    for rung in &mut e.up.rungs {
+        rung.rtt = 0.06;
+    }
+    assert_eq!(diagnose(&e).findings[0].cause, Cause::FlowCap);
+}
+
+/// Slow start ended with a random loss, by chance two connections were no faster than one, and the
+/// path was called shaped.
+#[test]
+fn losses_below_the_rate_are_no_shaper_and_no_full_path() {
+    let mut e = Model::new(0.04, 1.2e7).evidence(1);
+    e.down.rungs.clear();
+    rungs(&mut e.up, &[1.949e6, 1.505e6]);
+    for rung in &mut e.up.rungs {
+        rung.rtt = rung.min_rtt;
+        (rung.loss, rung.loss_ever) = (0.0022, 0.0022);
+    }
+    let one = &mut e.up.rungs[0];
+    (one.before_burst, one.burst, one.repeated) = (Some(4.49e6), 10_158_792, Some(1.61e6));
+    one.restrained = Some(RestrainedLoad {
+        rate: 1.1e6,
+        loss: 0.002,
+        expected: 0.0022,
+    });
+    let first = |e: &Evidence| diagnose(e).findings[0].cause;
+    assert_eq!(first(&e), Cause::Loss);
+    e.up.rungs[0].before_burst = None;
+    assert_eq!(first(&e), Cause::Loss);
+}
+
+/// The second half of a download lost nothing, and the server's send buffer was called the limit.
+#[test]
+fn a_download_that_lost_packets_before_is_not_held_back_by_a_send_buffer() {
+    let mut e = Model::new(0.04, 1.2e7).evidence(1);
+    e.up.rungs.clear();
+    rungs(&mut e.down, &[1.424e6, 3.4e6]);
+    for rung in &mut e.down.rungs {
+        rung.rtt = rung.min_rtt;
+    }
+    let first = |e: &Evidence| diagnose(e).findings[0].cause;
+    assert_eq!(first(&e), Cause::FarSendBuffer);
+    e.down.rungs[0].loss_ever = 0.0007;
+    assert_eq!(first(&e), Cause::Loss);
+    // 34 MB/s are far more than losses allow that go on.
+    rungs(&mut e.down, &[3.4e7, 6.8e7]);
+    assert_eq!(first(&e), Cause::FarSendBuffer);
+}

@@ -86,6 +86,7 @@ fn a_short_queue_that_overflows_is_the_link() {
     for rung in e.up.rungs.iter_mut().chain(&mut e.down.rungs) {
         (rung.min_rtt, rung.rtt) = (0.001, 0.0021);
     }
+    e.idle = Model::new(0.001, 1e8).e.idle;
     let d = diagnose(&e);
     assert!(d.healthy, "{d:#?}");
 }
@@ -126,4 +127,73 @@ fn a_connection_that_has_found_its_policers_rate_is_policed() {
     let policed =
         |f: &Finding| f.direction == Some(DataDirection::Upload) && f.cause == Cause::FlowPolicer;
     assert!(!found.iter().any(policed), "{found:#?}");
+}
+
+/// At 600 ms there was no time for four connections, and a policer for each connection was called
+/// one for all with the rate of two.
+#[test]
+fn two_connections_above_the_highest_rate_of_one_share_no_bucket() {
+    let two_rungs = |rates: [f64; 2], peak: f64| {
+        let mut e = losing([rates[0], rates[1], 0.0, 0.0], 0.06, Some(0.0));
+        e.up.rungs.truncate(2);
+        e.down.rungs.clear();
+        let one = &mut e.up.rungs[0];
+        (one.peak, one.min_rtt, one.rtt, one.seconds) = (peak, 0.6, 0.6, 12.0);
+        e
+    };
+    let found = first(&two_rungs([1.932e6, 3.355e6], 2.35e6));
+    assert_eq!(found.cause, Cause::FlowPolicer, "{found:#?}");
+    let limit = found.limit.expect("a rate");
+    assert!((limit / 2.41e6 - 1.0).abs() < 0.15, "{limit}");
+    // One connection that had all of the common bucket now and then.
+    let found = first(&two_rungs([1.5e6, 2.4e6], 2.4e6));
+    assert_eq!(found.cause, Cause::Policer, "{found:#?}");
+    assert!(found.certainty > Certainty::Unsure, "{found:#?}");
+    // Without that figure the kind of the policer is open.
+    let found = first(&two_rungs([1.932e6, 3.355e6], 0.0));
+    assert_eq!(found.certainty, Certainty::Unsure, "{found:#?}");
+}
+
+/// A bucket of 4.2 MB/s at 220 ms passed 3.0 MB/s over 4.5 s, and 3.7 MB/s for a moment. In many round
+/// trips the mean is closer.
+#[test]
+fn the_rate_of_a_policer_is_the_highest_one_if_there_were_few_round_trips() {
+    let limit = |min_rtt: f64| {
+        let mut e = losing([2.8e6, 2.97e6, 0.0, 0.0], 0.05, Some(0.0));
+        e.up.rungs.truncate(2);
+        e.down.rungs.clear();
+        e.idle = Model::new(min_rtt, 1e8).e.idle;
+        for (rung, peak) in e.up.rungs.iter_mut().zip([3.69e6, 3.21e6]) {
+            (rung.peak, rung.min_rtt, rung.rtt) = (peak, min_rtt, min_rtt);
+            rung.seconds = 4.5;
+        }
+        let found = first(&e);
+        assert_eq!(found.cause, Cause::Policer, "{found:#?}");
+        found.limit.expect("a rate")
+    };
+    assert_eq!(limit(0.22), 3.69e6);
+    assert_eq!(limit(0.03), 2.97e6);
+}
+
+/// Uploads lost 0.3 % at random, too few to be tried below their rate, and downloads 0.5 %. By chance a
+/// second connection brought nothing to the downloads, which were called policed.
+#[test]
+fn downloads_that_lose_as_uploads_do_are_not_policed() {
+    let mut e = losing([1.455e6, 1.858e6, 4.435e6, 0.0], 0.0033, None);
+    e.up.rungs.truncate(3);
+    e.down.rungs.truncate(2);
+    for (rung, rate) in e.down.rungs.iter_mut().zip([2.51e6, 1.77e6]) {
+        (rung.rate, rung.loss, rung.loss_ever) = (rate, 0.0054, 0.004);
+    }
+    let found = diagnose(&e).findings;
+    assert!(found.iter().all(|f| f.cause == Cause::Loss), "{found:#?}");
+    // A policer drops far more.
+    for rung in &mut e.down.rungs {
+        (rung.loss, rung.loss_ever) = (0.05, 0.05);
+    }
+    let found = diagnose(&e).findings;
+    assert!(
+        found.iter().any(|f| f.cause == Cause::Policer),
+        "{found:#?}"
+    );
 }

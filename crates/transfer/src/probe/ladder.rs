@@ -155,8 +155,13 @@ impl ProbeRun<'_> {
     /// True if a channel window held back the first upload, and the path's queue did not fill.
     fn is_blocked(&self) -> bool {
         let one = self.e.up.rung(1, 1);
-        let filled = |one: &LadderRung| one.rtt > 1.25 * one.min_rtt + 0.005;
+        let filled = |one: &LadderRung| self.queues(one);
         one.is_some_and(|one| one.window_blocked > BLOCKED && !filled(one))
+    }
+
+    /// True if the path's queue filled under this load.
+    fn queues(&self, rung: &LadderRung) -> bool {
+        rung.rtt > 1.25 * self.e.unloaded_rtt(rung) + 0.005
     }
 
     /// Loads one connection. A rate that fell is measured again after a pause: a shaper lets
@@ -209,7 +214,7 @@ impl ProbeRun<'_> {
     /// Loss of a connection that is held below the rate at which it lost packets, if that can be
     /// told in a reasonable time: a policer drops nothing then, and random loss stays.
     fn restrained(&mut self, rung: &LadderRung) -> Result<Option<RestrainedLoad>, String> {
-        let queued = rung.rtt > 1.25 * rung.min_rtt + 0.005;
+        let queued = self.queues(rung);
         let loss = rung.loss.max(rung.loss_ever);
         if self.e.tcp.is_none() || queued || loss < RESTRAINED_LOSS {
             return Ok(None);

@@ -20,6 +20,31 @@ const STALLED_TRIPS: u32 = 8;
 /// Longest wait for data in flight after a load.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// Time of an answer on the idle connection, and how long it took in seconds.
+type PingAnswer = (Instant, f64);
+
+/// Answers on the idle connection that tell its round trip under a load, at least: all of them, and
+/// those of the second half of the load.
+const LEAST_PINGS: (usize, usize) = (3, 2);
+
+/// Median answer time in seconds, after the queue has filled: on a long path most of the pings were
+/// sent before that. `None` if there are too few.
+fn loaded_answer(pings: &[PingAnswer], middle: Instant) -> Option<f64> {
+    if pings.len() < LEAST_PINGS.0 {
+        return None;
+    }
+    let times = |from: usize| -> Vec<f64> {
+        let answers = pings.get(from..).unwrap_or_default();
+        answers.iter().map(|(_, time)| *time).collect()
+    };
+    let from = pings.iter().filter(|(came, _)| *came < middle).count();
+    let mut late = match pings.len() - from >= LEAST_PINGS.1 {
+        true => times(from),
+        false => times(0),
+    };
+    Some(median(&mut late))
+}
+
 /// Load for channels.
 pub(super) struct ProbeLoad<'a> {
     pub up: bool,
@@ -128,7 +153,7 @@ impl ProbeConnections {
         self.drain(load.channels);
         LoadResult {
             rung,
-            answer: (pings.len() >= 3).then(|| median(&mut pings)),
+            answer: loaded_answer(&pings, start + start.elapsed() / 2),
             bytes,
             seconds,
             data_used: bytes > load.data,
@@ -143,12 +168,12 @@ impl ProbeConnections {
         idle: ChannelIndex,
         awaited: &mut Option<(sftp::RequestId, Instant)>,
         pinged: &mut Instant,
-        pings: &mut Vec<f64>,
+        pings: &mut Vec<PingAnswer>,
     ) {
         match *awaited {
             Some((id, sent)) => {
                 if let Some(came) = self.answered(idle, id) {
-                    pings.push(came.saturating_duration_since(sent).as_secs_f64());
+                    pings.push((came, came.saturating_duration_since(sent).as_secs_f64()));
                     *awaited = None;
                 }
             }
@@ -199,5 +224,32 @@ impl ProbeConnections {
         {
             self.turn(until);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A queue of 3 s that fills in 6 s was not seen: most pings had been answered before.
+    #[test]
+    fn the_round_trip_under_load_is_that_of_the_filled_queue() {
+        let start = Instant::now();
+        let at = |seconds: f64, took: f64| (start + Duration::from_secs_f64(seconds), took);
+        let pings = [
+            at(0.7, 0.6),
+            at(1.5, 0.6),
+            at(2.3, 0.6),
+            at(3.2, 0.7),
+            at(5.0, 1.4),
+            at(7.2, 2.0),
+            at(9.4, 2.1),
+        ];
+        let middle = start + Duration::from_secs(6);
+        let found = loaded_answer(&pings, middle).expect("an answer time");
+        assert!(found >= 2.0, "{found}");
+        // One late answer is no median.
+        assert_eq!(loaded_answer(&pings[..6], middle), Some(0.7));
+        assert_eq!(loaded_answer(&pings[..2], middle), None);
     }
 }

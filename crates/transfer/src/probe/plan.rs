@@ -300,7 +300,10 @@ impl ProbeRun<'_> {
         self.e.login.push(TimedLoginStep {
             name: "the SFTP server's start".to_owned(),
             seconds: begun.elapsed().as_secs_f64(),
-            round_trips: 2.0,
+            round_trips: match self.facts.channel_with_login {
+                true => 0.0,
+                false => 2.0,
+            },
         });
         self.check_directory()?;
         self.idle()?;

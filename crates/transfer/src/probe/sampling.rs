@@ -32,6 +32,10 @@ const FALL: f64 = 1.5;
 /// that becomes busy slows down after a period or two as behind a shaper.
 const MOMENT: f64 = 0.2;
 
+/// Adjacent parts over which the highest rate of a load is taken: more than two round trips of the
+/// longest path, in which TCP sends volleys.
+const PEAK_PARTS: usize = 3;
+
 /// Bytes in a segment of Ethernet with TCP timestamps.
 const USUAL_SEGMENT: f64 = 1448.0;
 
@@ -296,6 +300,7 @@ impl LoadSampler {
             held: median_of(&mut later(&self.held, middle)),
             slow_start: self.up && self.slow_start && self.grows(middle),
             growth: growth(&rates),
+            peak: peak(&self.marks, self.up),
             ..plateau.shares(self.up, self.channels.len())
         })
     }
@@ -485,6 +490,21 @@ fn passed(from: &LoadCounters, to: &LoadCounters, up: bool) -> u64 {
 fn lost_of_late(late: f64, window: f64) -> f64 {
     let in_order = (1.0 - late).clamp(1e-6, 1.0);
     1.0 - in_order.powf(1.0 / (window + 3.0))
+}
+
+/// Highest mean rate over so many adjacent parts after the first lost packet; 0 without one. Losses
+/// come first because a policer's bucket lets a burst pass until then.
+fn peak(marks: &[LoadMark], up: bool) -> f64 {
+    let lost = |pair: &[LoadMark]| match pair {
+        [a, b] => b.1.retransmitted > a.1.retransmitted,
+        _ => false,
+    };
+    let Some(first) = marks.windows(2).position(lost) else {
+        return 0.0;
+    };
+    let after = rates(marks.get(first + 1..).unwrap_or_default(), up);
+    let mean = |parts: &[f64]| parts.iter().sum::<f64>() / parts.len() as f64;
+    after.windows(PEAK_PARTS).map(mean).fold(0.0, f64::max)
 }
 
 /// Rate of the last third of the plateau.

@@ -22,6 +22,13 @@ const RESTRAINED: f64 = 0.3;
 /// Gain of two connections that each have a bucket. One connection alone may leave a part of a
 /// bucket that several share, also with [`SCALES`].
 const EACH: f64 = 1.75;
+/// Rate of two connections, as a share of the highest rate of one, that no common bucket passes.
+const ABOVE_PEAK: f64 = 1.2;
+/// Factor between shares of lost packets that are similar.
+const SIMILAR: f64 = 2.0;
+/// Round trips of a load below which a connection has hardly recovered from its first losses, so that
+/// its mean rate is below the policer's: by 15 % in 12 s at 600 ms, and by 12 % at 220 ms.
+const FEW_TRIPS: f64 = 100.0;
 /// Gain of four connections over two that share no bucket.
 const FURTHER: f64 = 1.35;
 /// Difference between the rates of both directions under one kind of policer.
@@ -30,15 +37,31 @@ const ALIKE: f64 = 0.35;
 impl LadderEvidence<'_> {
     /// A policer drops much and delays nothing; a full queue drops little and delays.
     pub(super) fn is_policed(&self) -> bool {
-        self.dropped() > POLICED_LOSS && !self.is_delayed() && self.spared() != Some(false)
+        let random = self.spared() == Some(false) || self.loses_as_uploads();
+        self.dropped() > POLICED_LOSS && !self.is_delayed() && !random
+    }
+
+    /// True for downloads that lose a similar share of packets as uploads to which further connections
+    /// bring more: losses of that path are random.
+    pub(super) fn loses_as_uploads(&self) -> bool {
+        let up = &self.e.up;
+        let (Some(one), Some(best)) = (up.rung(1, 1), up.best()) else {
+            return false;
+        };
+        let lost = one.loss.max(one.loss_ever);
+        let similar = self.dropped() < SIMILAR * lost && lost < SIMILAR * self.dropped();
+        let scales = best.rate > SCALES * one.rate && !one.is_queueing(self.e);
+        let down = self.direction == DataDirection::Download;
+        down && similar && scales && self.spared() != Some(true)
     }
 
     /// True if packets wait in a queue somewhere, also in a short one.
     pub(super) fn is_delayed(&self) -> bool {
         let delayed = |r: &LadderRung| {
-            let delay = r.rtt - r.min_rtt;
-            let short = delay > SHORT_QUEUE.0 * r.min_rtt && delay > SHORT_QUEUE.1;
-            short || delay > POLICED_DELAY.0 * r.min_rtt + POLICED_DELAY.1
+            let base = self.e.unloaded_rtt(r);
+            let delay = r.rtt - base;
+            let short = delay > SHORT_QUEUE.0 * base && delay > SHORT_QUEUE.1;
+            short || delay > POLICED_DELAY.0 * base + POLICED_DELAY.1
         };
         self.ladder.rungs.iter().any(delayed)
     }
@@ -80,7 +103,13 @@ impl LadderEvidence<'_> {
         );
         // All connections share the bucket, and the first has the least time to find its rate.
         let finding = Finding::new(Cause::Policer, evidence);
-        finding.limits(self.best, None)
+        finding.limits(self.passed(), None)
+    }
+
+    /// Highest rate that a bucket for all connections passed.
+    fn passed(&self) -> f64 {
+        let rungs = self.ladder.rungs.iter().filter(|r| r.channels == 1);
+        rungs.map(reached).fold(self.best, f64::max)
     }
 
     fn restrained(&self) -> String {
@@ -101,16 +130,24 @@ impl LadderEvidence<'_> {
             self.restrained()
         );
         let finding = match self.has_bucket_for_each() {
-            true => {
+            Some(true) => {
                 let evidence = format!("{lost}{}", self.gain());
                 let each = self.ladder.rungs.iter().filter(|r| r.channels == 1);
                 let each = each.map(|r| r.rate / f64::from(r.connections.max(1)));
-                let each = each.fold(0.0, f64::max);
+                let each = each.fold(reached(self.one), f64::max);
                 Finding::new(Cause::FlowPolicer, evidence).limits(each, self.could())
             }
-            false => {
+            Some(false) => {
                 let evidence = format!("{lost}, and all connections together bring no more");
-                Finding::new(Cause::Policer, evidence).limits(self.best, None)
+                Finding::new(Cause::Policer, evidence).limits(self.passed(), None)
+            }
+            None => {
+                let evidence = format!(
+                    "{lost}{}; whether it has one bucket for all connections is not clear",
+                    self.gain()
+                );
+                let finding = Finding::new(Cause::Policer, evidence).limits(self.best, None);
+                return Some(finding.certainty(Certainty::Unsure));
             }
         };
         Some(finding.certainty(match self.direction {
@@ -119,18 +156,37 @@ impl LadderEvidence<'_> {
         }))
     }
 
-    pub(super) fn has_bucket_for_each(&self) -> bool {
-        let Some(two) = self.ladder.rung(2, 1) else {
-            return false;
-        };
-        let more = self.ladder.rung(4, 1).map(|four| {
-            // The link may be full by then.
-            four.rate > FURTHER * two.rate || four.is_queueing()
-        });
+    /// True if each connection has a bucket, false if all share one, `None` if that is not clear.
+    pub(super) fn has_bucket_for_each(&self) -> Option<bool> {
+        let two = self.ladder.rung(2, 1)?;
         let gain = two.rate / self.one.rate;
-        match more {
-            Some(more) => more && gain > SCALES.max(FLAT),
-            None => gain > EACH,
+        if let Some(four) = self.ladder.rung(4, 1) {
+            // The link may be full by then.
+            let more = four.rate > FURTHER * two.rate || four.is_queueing(self.e);
+            return Some(more && gain > SCALES.max(FLAT));
+        }
+        // A policer that drops packets passes its rate: one connection reaches it now and then.
+        let peak = Some(self.one.peak).filter(|peak| *peak > 0.0);
+        let above = peak.map(|peak| two.rate > ABOVE_PEAK * peak);
+        match (gain, above) {
+            (gain, _) if gain > EACH => Some(true),
+            (gain, Some(true)) if gain > SCALES => Some(true),
+            (_, Some(false)) => Some(false),
+            _ => None,
         }
     }
+}
+
+/// Rate that a connection reached: its highest one if the load was too short for the mean. Over many
+/// round trips the mean is closer, since the bucket fills a little after each loss.
+fn reached(rung: &LadderRung) -> f64 {
+    match is_short(rung) {
+        true => rung.rate.max(rung.peak),
+        false => rung.rate,
+    }
+}
+
+/// True if a load had too few round trips for a recovery from its first losses.
+fn is_short(rung: &LadderRung) -> bool {
+    rung.seconds < FEW_TRIPS * rung.min_rtt
 }

@@ -66,6 +66,8 @@ pub struct ConnectionFacts {
     pub method: Option<String>,
     /// True if the key exchange was guessed correctly.
     pub guessed: bool,
+    /// True if the first channel and its INIT were sent together with the login.
+    pub channel_with_login: bool,
     /// True if another login would need the user again.
     pub person: bool,
     /// The host key blob.
@@ -466,6 +468,7 @@ impl SshLink {
                         self.conn.peer().is_some_and(|p| p.usual_kex().is_some())
                     }
                 },
+            channel_with_login: self.first.is_open(),
             person: self.login.is_more_than_a_key() || self.auth_handler.needs_person(),
             asked: self.auth_handler.needs_person(),
             offers: self.offers.clone(),

@@ -52,3 +52,21 @@ fn a_volley_of_a_long_path_is_no_burst() {
     assert_eq!(burst_of(12.0, 0.6, falling(12.0, 0.5)), None);
     assert!(burst_of(12.0, 0.6, falling(25.0, 2.0)).is_some());
 }
+
+/// Two connections are compared with the highest rate that one had from a policer, which is its
+/// rate, and not with the burst that passed before.
+#[test]
+fn the_peak_of_a_load_begins_with_its_first_lost_packet() {
+    let (marks, end) = samples(12.0, |time| match time {
+        time if time < 1.0 => 10.0,
+        time if time < 5.0 => 2.4,
+        _ => 1.5,
+    });
+    let mut marks = divided(&marks, end, PARTS);
+    assert_eq!(peak(&marks, true), 0.0);
+    for mark in marks.iter_mut().skip(3) {
+        mark.1.retransmitted = 7;
+    }
+    let found = peak(&marks, true) / 2.4e6;
+    assert!((0.97..1.03).contains(&found), "{found}");
+}
