@@ -215,7 +215,11 @@ impl ReplaceFile {
                 self.from = std::mem::take(&mut self.aside);
                 return self.refused(false);
             }
-            (ReplaceStage::Probe, Err(_)) => return self.refused(true),
+            // A temporary that is gone, perhaps with its directory, says nothing about the server.
+            (ReplaceStage::Probe, Err(status)) => {
+                let gone = status.code == sftp::StatusCode::NO_SUCH_FILE;
+                return self.refused(!gone);
+            }
         };
         self.rename(core, job, next);
         ReplaceProgress::InProgress

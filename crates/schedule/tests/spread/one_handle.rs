@@ -98,6 +98,29 @@ fn a_large_file_is_written_in_place_where_nothing_is_renamed() {
     w.assert_clean();
 }
 
+/// Bug: when somebody removed a temporary, or the directory, the server counted as one that renames
+/// nothing: every later copy to it was written in place.
+#[test]
+fn a_temporary_that_is_gone_says_nothing_about_the_server() {
+    let mut restrictions = in_order();
+    restrictions
+        .refused
+        .insert("RENAME", StatusCode::NO_SUCH_FILE);
+    let mut w = world(restrictions, 2);
+    let data = bytes(MB, 1);
+    let job = w.put(data.clone(), "new", PutOptions::default());
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    assert!(w.fs.data("new") == Some(&data));
+    let told = |(_, event): &(_, SchedulerEvent)| {
+        matches!(event, SchedulerEvent::Lane(LaneEvent::Refused(..)))
+    };
+    assert!(!w.events.iter().any(told), "{:?}", w.events);
+    let warns = |(_, event): &(_, SchedulerEvent)| matches!(event, SchedulerEvent::Lane(LaneEvent::Warning(_, text)) if text.contains("in place"));
+    assert!(w.events.iter().any(warns), "{:?}", w.events);
+    w.assert_clean();
+}
+
 /// A server that takes data in order only refused the first WRITE behind the end of an earlier run,
 /// and the copy failed.
 #[test]
