@@ -441,6 +441,25 @@ fn a_temporary_is_no_entry_of_the_target_and_goes_with_its_directory() {
     }
 }
 
+/// Bug: a file of the source with such a name was left out without a word.
+#[test]
+fn a_file_of_the_source_named_like_a_temporary_is_left_out_with_a_warning() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    let temporary = ".big.0123456789.longhaul";
+    for name in ["file", temporary] {
+        write_file(&scene.path("source").join(name), b"content");
+    }
+    let run = sync(&scene, &["--delete"]).arg(scene.path("source"));
+    let outcome = run.arg(scene.remote("target")).run().expect_code(0);
+    outcome.expect_err(&[
+        temporary,
+        "not copied: its name says that it is an unfinished file",
+    ]);
+    assert!(scene.path("target/file").exists() && !scene.path("target").join(temporary).exists());
+}
+
 #[test]
 fn excluded_entries_are_neither_copied_nor_deleted() {
     let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {

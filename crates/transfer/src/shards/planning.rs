@@ -25,7 +25,7 @@ use crate::copy::{
 use crate::disk::os_words;
 use crate::report::{CopyEvent, CopySummary, ProgressCounters};
 use crate::sync::UnicodeForm;
-use crate::sync::listing::{self, ListedRoot, RootAttributes, hides_entries};
+use crate::sync::listing::{self, RootAttributes, ListedRoot, hides_entries};
 use crate::walk::join;
 
 /// Beginning of the names of files that are being written.
@@ -211,7 +211,7 @@ async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
         }
         run.tell(CopyEvent::Warning {
             path: Some(name),
-            message: "not copied: a socket, FIFO or device".to_owned(),
+            message: listing::warning(what),
         });
     }
     (!hidden).then_some(listing.tree)

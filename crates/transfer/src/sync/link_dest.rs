@@ -11,7 +11,7 @@ use sync::{
 
 use super::UnicodeForm;
 use super::ends::FileOperation;
-use super::listing::{self, ListedRoot, RootAttributes};
+use super::listing::{self, RootAttributes, ListedRoot};
 use super::run::SyncRun;
 use crate::copy::PlannedCopySide;
 use crate::report::CopyEvent;

@@ -25,11 +25,6 @@ const AT_ONCE: usize = 256;
 /// Number of the first job of a listing.
 const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
 
-/// Longest path of a remote directory whose listing is believed, in bytes. OpenSSH's sftp-server
-/// silently leaves out entries whose path is longer than Linux's PATH_MAX, and a name has up to 255
-/// bytes.
-const LONGEST_LISTED: usize = 4096 - 257;
-
 /// Entries of one end.
 pub(crate) struct ListedTree {
     /// Attributes of the root; `None` if it does not exist, and then there are no entries.
@@ -253,13 +248,6 @@ impl ActiveListing {
                 device,
             } => {
                 while let Some(found) = walk.poll_found() {
-                    if let WalkEntry::Directory { at, .. } = &found
-                        && at.path.len() > LONGEST_LISTED
-                    {
-                        let what = "the path is too long: the server may omit entries of this \
-                                    directory";
-                        builder.problem(&at.path, what.to_owned());
-                    }
                     if let Some(skipped) = builder.take_remote(found, *device) {
                         walk.skip(skipped);
                     }
@@ -507,7 +495,12 @@ impl ListingTreeBuilder {
                     .tree
                     .add(dir, name, TreeEntry::new(TreeEntryKind::Temporary))
                     .is_some() => {}
-            _ => drop(self.kept.insert(below)),
+            _ => {
+                if self.end == PlannedCopySide::Source && !excluded {
+                    self.problems.push((below.clone(), UNFINISHED.to_owned()));
+                }
+                self.kept.insert(below);
+            }
         }
     }
 
@@ -578,9 +571,20 @@ impl ListingTreeBuilder {
     }
 }
 
+/// Problem of a file of the source that takes no part, as its name is one of our temporaries.
+const UNFINISHED: &str = "not copied: its name says that it is an unfinished file of longhaul (.NAME.xxxxxxxxxx.longhaul)";
+
 /// Returns true if a problem means that entries may be missing from the listing.
 pub(crate) fn hides_entries(what: &str) -> bool {
-    what != NOT_REGULAR
+    what != NOT_REGULAR && what != UNFINISHED
+}
+
+/// Returns the warning about a problem that hides no entries.
+pub(crate) fn warning(what: String) -> String {
+    match what == NOT_REGULAR {
+        true => "not copied: a socket, FIFO or device".to_owned(),
+        false => what,
+    }
 }
 
 /// Memory for the entries and names of one end: a quarter of this machine's, since a server may list

@@ -3,7 +3,7 @@
 use schedule::{Attributes, EntryKind};
 
 use super::UnicodeForm;
-use super::listing::{ListedRoot, ListedTree, RootAttributes};
+use super::listing::{ListedTree, RootAttributes, ListedRoot};
 use super::run::SyncRun;
 use crate::copy::PlannedCopySide;
 

@@ -287,7 +287,7 @@ impl SyncRun<'_> {
                 }
                 self.run.tell(CopyEvent::Warning {
                     path: Some(name),
-                    message: "not copied: a socket, FIFO or device".to_owned(),
+                    message: listing::warning(what.clone()),
                 });
             }
         }

@@ -37,6 +37,9 @@ const NAMES: usize = 4096;
 /// Number of symlinks between the root and a directory from which it counts as a loop, as in the
 /// kernel (MAXSYMLINKS).
 const MAX_SYMLINKS: u32 = 40;
+/// Longest path of a directory whose listing is believed, in bytes. OpenSSH's sftp-server silently
+/// leaves out entries whose path is longer than Linux's PATH_MAX, and a name has up to 255 bytes.
+const LONGEST_LISTED: usize = 4096 - 257;
 /// Longest path in bytes. Linux accepts 4,096, so only an endless tree is deeper.
 const LONGEST_PATH: usize = 16 << 10;
 /// Bytes of memory for directories that wait to be listed; enough for two million of the usual
@@ -613,6 +616,11 @@ impl RemoteWalk {
             let path = parent.map_or(path, |parent| parent.path.clone());
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;
+        }
+        if path.len() > LONGEST_LISTED {
+            let what = "the path is too long: the server may omit entries of this directory";
+            let (path, what) = (path.clone(), what.to_owned());
+            self.found.push_back(WalkEntry::Problem { path, what });
         }
         let id = WalkDirectoryId(self.next_dir);
         self.next_dir += 1;

@@ -337,3 +337,27 @@ fn long_names_that_wait_take_no_more_memory_than_short_ones() {
         assert!(!walk.holds());
     }
 }
+
+/// Bug: OpenSSH's server leaves out entries whose path is longer than PATH_MAX, and a download of a
+/// deep tree ended as complete without them.
+#[test]
+fn a_path_at_which_a_server_may_omit_entries_is_a_problem() {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
+    let mut problems = Vec::new();
+    for _ in 0..25 {
+        let Some(request) = walk.poll_request() else {
+            break;
+        };
+        let dir = (vec![b'd'; 200], mode(DIR));
+        walk.handle(request.tag, ListAnswer::Entries(vec![dir]));
+        walk.handle(request.tag, ListAnswer::Done);
+        while let Some(found) = walk.poll_found() {
+            if let WalkEntry::Problem { path, what } = found {
+                assert!(what.contains("may omit entries"), "{what}");
+                problems.push(path.len());
+            }
+        }
+    }
+    assert_eq!(problems.first(), Some(&(1 + 20 * 201)), "{problems:?}");
+    assert_eq!(problems.len(), 6);
+}
