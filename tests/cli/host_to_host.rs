@@ -80,6 +80,14 @@ impl Host {
         ));
     }
 
+    /// Kills the processes that serve connections.
+    fn loses_its_sessions(&self) {
+        for pid in self.peer.sessions() {
+            let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process number");
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
     fn logins(&self) -> usize {
         self.peer.log().matches("Accepted publickey").count()
     }
@@ -496,10 +504,7 @@ fn a_copy_whose_receiver_is_lost_is_resumed() {
     let run = pair.cp(&["--limit", "6MB/s", "--json"], "from/file", "to/file");
     let running = run.spawn();
     assert!(running.shows("\"bytes_done\":1"), "{}", running.wait());
-    for pid in pair.b.peer.sessions() {
-        let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process number");
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
+    pair.b.loses_its_sessions();
     let outcome = running.wait().expect_code(0);
     assert!(
         fs::read(pair.path("to/file")).expect("a copy") == content,
@@ -510,6 +515,36 @@ fn a_copy_whose_receiver_is_lost_is_resumed() {
     assert!(message.contains("connecting again"), "{warning}");
     let summary = event(&outcome, "summary");
     assert_eq!(summary["way"]["kind"], "direct", "{summary}");
+}
+
+/// Bug: a lost connection to either host failed the file at once, left its temporary at the target,
+/// and nothing was connected again.
+#[test]
+fn a_copy_through_here_goes_on_after_either_host_was_lost() {
+    let Some(pair) = Pair::start() else { return };
+    let content = Seed::new(3).bytes(24_000_000);
+    write_file(&pair.path("from/file"), &content);
+    for host in [&pair.a, &pair.b] {
+        let flags = ["--through-here", "--limit", "8MB/s", "--json"];
+        let _ = fs::remove_file(pair.path("to/file"));
+        let running = pair.cp(&flags, "from/file", "to/file").spawn();
+        // A connection that has moved less than 4 MiB is not made again.
+        let has_much = || {
+            let files = fs::read_dir(pair.path("to")).expect("our folder").flatten();
+            let sizes = files.filter_map(|file| file.metadata().ok().map(|meta| meta.len()));
+            (6_000_000..20_000_000).contains(&sizes.sum::<u64>())
+        };
+        assert!(running.until(has_much));
+        host.loses_its_sessions();
+        let outcome = running.wait().expect_code(0);
+        assert!(
+            fs::read(pair.path("to/file")).expect("a copy") == content,
+            "{outcome}"
+        );
+        assert_eq!(names_in(&pair.path("to")), ["file"], "{outcome}");
+        let message = event(&outcome, "warning")["message"].to_string();
+        assert!(message.contains("reconnecting"), "{outcome}");
+    }
 }
 
 /// Regression test: after a killed copy through this machine, the same command copied into the

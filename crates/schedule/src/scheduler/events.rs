@@ -127,7 +127,7 @@ impl Scheduler {
     /// Handles the loss of a lane with a whole job.
     fn whole_lost(&mut self, lane: LaneId, state: &LaneState, mut queued: QueuedJob, why: &str) {
         let id = queued.job.id;
-        if queued.hint.relayed || queued.losses.are_its_fault() {
+        if queued.losses.are_its_fault() {
             let fault = JobFailure {
                 what: why.to_owned(),
                 remote: true,

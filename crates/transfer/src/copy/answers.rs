@@ -652,6 +652,9 @@ impl CopyEngine<'_> {
             Some((_, JobPurpose::Boot(_))) => self.keeper.lose_boot(),
             _ => self.tell_walk(id, ListAnswer::Restarted),
         }
+        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) {
+            self.files.on_relay_lost(*file);
+        }
         if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
             && let Some(task) = self.files.get_mut(file)
         {

@@ -17,6 +17,10 @@ const RELAY_BUDGET: u64 = 256 << 20;
 /// Largest share in bytes that one file counts for; also the share of a file of unknown size.
 const RELAY_SHARE: u64 = 64 << 20;
 const RELAY_FILES: usize = 512;
+/// Number of attempts after which a file whose connections were lost has failed.
+const MOST_ATTEMPTS: u32 = 8;
+/// Fault of the job at one host when the other host's connection was lost.
+const CONNECTION_LOST: &str = "the connection to a host was lost while the file was copied";
 
 /// State of the two jobs of a relayed file.
 pub(super) struct RelayedFileJobs {
@@ -25,8 +29,12 @@ pub(super) struct RelayedFileJobs {
     jobs: u8,
     fault: Option<JobFailure>,
     put_done: bool,
-    /// Second attempt, written in place.
-    again: bool,
+    /// The upload writes under the final name.
+    in_place: bool,
+    /// A connection was lost, so that the file has to be read again.
+    lost: bool,
+    /// Number of attempts so far.
+    attempts: u32,
 }
 
 impl std::fmt::Debug for RelayedFileJobs {
@@ -43,7 +51,7 @@ pub(super) enum RelayOutcome {
     /// The other job is not over.
     Waits,
     Done,
-    /// The file is copied again, in place.
+    /// The file is copied again.
     Again,
     Failed(JobFailure),
     /// Neither job has said why the file was not copied.
@@ -68,8 +76,12 @@ impl ActiveFiles {
         let Some(task) = self.get_mut(&id) else {
             return;
         };
-        let again = task.relay().is_some();
-        options.inplace |= again;
+        // Without a loss, the upload asked for another attempt because it writes in place.
+        let before = task
+            .relay()
+            .map(|relay| (relay.in_place || !relay.lost, relay.attempts));
+        let (in_place, attempts) = before.unwrap_or_default();
+        options.inplace |= in_place;
         let attributes = task.attributes().unwrap_or_default();
         let share = task.size().unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
         task.set_sums(sums.clone());
@@ -88,7 +100,9 @@ impl ActiveFiles {
             jobs: 2,
             fault: None,
             put_done: false,
-            again,
+            in_place,
+            lost: false,
+            attempts: attempts + 1,
         });
         self.hold_for_relay(share);
         let get = JobKind::Get {
@@ -123,6 +137,19 @@ impl ActiveFiles {
         );
     }
 
+    /// Notes that one of the two jobs starts over because its connection was lost. The data that the
+    /// other one has passed on or taken are gone, so both end, and the file is copied again.
+    pub(super) fn on_relay_lost(&mut self, id: FileId) {
+        if let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) {
+            relay.lost = true;
+            relay.relay.break_off(JobFailure {
+                what: CONNECTION_LOST.to_owned(),
+                remote: true,
+            });
+            relay.relay.abandon();
+        }
+    }
+
     /// Handles the end of one of the two jobs.
     pub(super) fn on_relayed(
         &mut self,
@@ -153,7 +180,11 @@ impl ActiveFiles {
         // The target is a symlink, a device or in a directory that allows no temporaries, so the
         // upload restarted under its final name. The relayed data is gone by then and must be read
         // again.
-        let again = relay.relay.was_reopened() && !relay.again;
+        let reopened = relay.relay.was_reopened() && !relay.in_place;
+        let again = match relay.lost {
+            true => relay.attempts < MOST_ATTEMPTS,
+            false => reopened,
+        };
         let share = relay.share;
         self.release_from_relay(share);
         match fault {
