@@ -47,10 +47,15 @@ pub(super) fn sum(bytes: &[u8]) -> String {
 pub(super) fn open_folder(path: &Path) -> Result<PrivateDir, PlanError> {
     PrivateDir::open(&absolute(path)).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => PlanError::Unusable(os_words(&error)),
-        // Another try would not find it either.
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+        io::ErrorKind::NotADirectory => {
             PlanError::Unusable(format!("{}: {}", shown(path), os_words(&error)))
         }
+        // Another machine may have it.
+        io::ErrorKind::NotFound => PlanError::Io(format!(
+            "{}: {}: check the path, and that the file system of the plan is mounted here",
+            shown(path),
+            os_words(&error)
+        )),
         _ => PlanError::Io(format!("{}: {}", shown(path), os_words(&error))),
     })
 }
