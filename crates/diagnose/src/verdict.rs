@@ -121,7 +121,7 @@ pub(crate) fn sentence(first: &Finding, next: Option<&Finding>) -> String {
     if let Some(next) = next.filter(another) {
         text.push_str(&match next.limit {
             Some(_) => format!("; then by {}", next.cause),
-            None => format!("; also, time is lost by {}", next.cause),
+            None => format!("; also, time is lost: {}", next.cause),
         });
     }
     if let Some(Remedy { by, text: change }) = first.remedies.first() {

@@ -193,6 +193,9 @@ fn far(summary: &CopySummary) -> Option<String> {
 
 /// The line about an interrupted run that is resumed: files done, bytes of partial ones.
 pub(crate) fn resumed(done: u64, partial: u64, bytes: u64) -> String {
+    if done == 0 && (partial == 0 || bytes == 0) {
+        return "resuming the earlier copy: nothing of it was complete".to_owned();
+    }
     let mut text = format!(
         "resuming the earlier copy: {} recorded as complete",
         units::files(done)

@@ -423,7 +423,7 @@ async fn find_unlocked(
         match patience.next() {
             Some(LockWaitStep { pause, tell }) => {
                 if tell {
-                    let what = "another longhaul is running this copy: waiting until it ends";
+                    let what = "another longhaul is running this copy: waiting a moment in case it is about to end";
                     ports.warn(None, what.to_owned());
                 }
                 ports.pause(pause).await;
