@@ -246,7 +246,7 @@ fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, Shard
 
 /// Checks the steps of a shard: they begin at the root, stay below it, and end there.
 #[derive(Clone, Debug, Default)]
-pub struct TreeCheck {
+pub struct ShardStepCheck {
     /// Lengths of the paths of the open directories, the root first.
     open: Vec<usize>,
     begun: bool,
@@ -256,7 +256,7 @@ pub struct TreeCheck {
     ranges: Option<RangeCheck>,
 }
 
-impl TreeCheck {
+impl ShardStepCheck {
     /// Returns the check of a file of a plan, which also checks that its ranges fit together.
     pub fn of(file: RecordFile) -> Self {
         Self {
@@ -426,7 +426,7 @@ mod tests {
 
     fn read(mut bytes: &[u8]) -> Result<Vec<ShardRecord>, ShardDamage> {
         let mut records = Vec::new();
-        let mut check = TreeCheck::default();
+        let mut check = ShardStepCheck::default();
         while let Some((record, len)) = decode(bytes)? {
             check.step(&record)?;
             records.push(record);

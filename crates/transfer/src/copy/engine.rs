@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use schedule::{JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::copy_report::CopyReport;
-use super::environment::{CopyEnvironment, RemoteSession};
+use super::environment::CopyEnvironment;
 use super::file::{FileId, JobRole, SharedFile};
 use super::files::ActiveFiles;
 use super::hard_links::HardLinks;
@@ -444,15 +444,6 @@ impl<'a> CopyEngine<'a> {
         size: Option<u64>,
     ) -> Option<JobId> {
         self.ports.submit_sized(end, kind, purpose, size)
-    }
-
-    pub(super) fn submit_with(
-        &mut self,
-        end: CopySide,
-        purpose: JobPurpose,
-        submit: impl FnOnce(&dyn RemoteSession, JobId),
-    ) -> Option<JobId> {
-        self.ports.submit_with(end, purpose, submit)
     }
 
     pub(super) fn side(&self, end: CopySide) -> Option<&RemoteSide> {

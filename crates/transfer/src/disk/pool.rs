@@ -41,7 +41,7 @@ pub struct DiskPool {
 /// A mutex and condition variables are used because a channel that spins before it sleeps takes the
 /// processor from the server on a small machine: 7,000 sched_yield calls for 512 MiB.
 pub(super) struct DiskPoolShared {
-    state: Mutex<PoolState>,
+    state: Mutex<DiskPoolState>,
     /// Signalled when a job may have a request to run.
     work: Condvar,
     /// Signalled when a thread has ended.
@@ -55,7 +55,7 @@ pub(super) struct DiskPoolShared {
 }
 
 #[derive(Default)]
-pub(super) struct PoolState {
+pub(super) struct DiskPoolState {
     jobs: BTreeMap<JobId, JobSlot>,
     /// Jobs to check for work; a job may be listed once for each thread that may help.
     ready: VecDeque<JobId>,
@@ -212,7 +212,7 @@ impl DiskPool {
     }
 }
 
-impl PoolState {
+impl DiskPoolState {
     /// Returns the next request of `job` that may run now.
     fn next(&mut self, job: JobId) -> Option<NextRequest> {
         let slot = self.jobs.get_mut(&job)?;
@@ -309,7 +309,7 @@ impl Drop for DiskPool {
 }
 
 impl DiskPoolShared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, PoolState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, DiskPoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -376,7 +376,7 @@ impl DiskPoolShared {
         self.ended.notify_all();
     }
 
-    fn done(&self, state: &mut PoolState, job: JobId, shared: bool, kept: Option<JobFile>) {
+    fn done(&self, state: &mut DiskPoolState, job: JobId, shared: bool, kept: Option<JobFile>) {
         let Some(slot) = state.jobs.get_mut(&job) else {
             return;
         };

@@ -322,8 +322,7 @@ impl BufferState {
         // another reason.
         if at < offset + len as u64 {
             let fault = JobFailure {
-                what: "internal error: bytes between the two hosts were lost"
-                    .to_owned(),
+                what: "internal error: bytes between the two hosts were lost".to_owned(),
                 remote: false,
             };
             shared.reply(DiskReply::Failed { job, fault });

@@ -25,7 +25,7 @@ use crate::copy::{
 use crate::disk::os_words;
 use crate::report::{CopyEvent, CopySummary, ProgressCounters};
 use crate::sync::UnicodeForm;
-use crate::sync::listing::{self, RootAttributes, ListedRoot, hides_entries};
+use crate::sync::listing::{self, RootAttributes, RootToList, hides_entries};
 use crate::walk::join;
 
 /// Beginning of the names of files that are being written.
@@ -190,7 +190,7 @@ async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
         run.fail(name, why.to_owned());
         return None;
     }
-    let root = ListedRoot {
+    let root = RootToList {
         end: PlannedCopySide::Source,
         path: run.root(PlannedCopySide::Source).to_vec(),
         attributes: RootAttributes::Known(attributes),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-use shard::{RecordFile, ShardDamage, ShardRecord, ShardTotals, TreeCheck, decode};
+use shard::{RecordFile, ShardDamage, ShardRecord, ShardStepCheck, ShardTotals, decode};
 
 use super::{PlanError, shown};
 use crate::disk::os_words;
@@ -20,7 +20,7 @@ pub(super) struct RecordReader {
     path: PathBuf,
     expected: ShardTotals,
     directories: Option<u64>,
-    check: TreeCheck,
+    check: ShardStepCheck,
     hasher: blake3::Hasher,
     buffer: Vec<u8>,
     at: usize,
@@ -40,7 +40,7 @@ impl RecordReader {
             path,
             expected,
             directories,
-            check: TreeCheck::of(kind),
+            check: ShardStepCheck::of(kind),
             hasher: blake3::Hasher::new(),
             buffer: Vec::new(),
             at: 0,

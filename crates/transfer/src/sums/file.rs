@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::ledger::{SumAlgorithmChoice, SumLedger, WantedDigest};
-use super::tree::{HashTree, TreeNodes};
+use super::tree::{HashTree, HashTreeNodes};
 use super::xxh::WholeSum;
 use super::{Digest, Hasher, RangeSum, SumAlgorithm};
 use crate::copy::ReadAt;
@@ -343,7 +343,7 @@ impl SumTicket {
             None | Some(SumAlgorithm::Blake3) => true,
             Some(_) => file.wants == WantedDigest::Blake3,
         };
-        let nodes = tree.then(|| TreeNodes::of(self.offset, slices.clone()));
+        let nodes = tree.then(|| HashTreeNodes::of(self.offset, slices.clone()));
         let mut state = file.lock();
         if let Some(nodes) = nodes {
             state.tree.add(nodes);

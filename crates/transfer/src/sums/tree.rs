@@ -27,14 +27,14 @@ pub(super) struct HashTree {
     crooked: bool,
 }
 
-/// The nodes of one piece.
-pub(super) struct TreeNodes {
+/// Hashes of the BLAKE3 tree of one piece of a file, from which the hash of the whole file is made.
+pub(super) struct HashTreeNodes {
     nodes: Vec<(u64, u64, ChainingValue)>,
     head: Option<Vec<u8>>,
     crooked: bool,
 }
 
-impl TreeNodes {
+impl HashTreeNodes {
     /// Hashes the piece at `offset`, given as several slices.
     pub(super) fn of<'a>(offset: u64, slices: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
         let len: u64 = slices.clone().map(|s| s.len() as u64).sum();
@@ -98,7 +98,7 @@ fn node_len(at: u64, left: u64) -> u64 {
 }
 
 impl HashTree {
-    pub(super) fn add(&mut self, piece: TreeNodes) {
+    pub(super) fn add(&mut self, piece: HashTreeNodes) {
         self.crooked |= piece.crooked;
         if let Some(head) = piece.head {
             self.head = head;
@@ -198,7 +198,7 @@ mod tests {
         let first = pieces.iter().enumerate().filter(|n| !late(n));
         let second = pieces.iter().enumerate().filter(late).rev();
         for (_, (offset, bytes)) in first.chain(second) {
-            tree.add(TreeNodes::of(*offset, bytes.chunks(777)));
+            tree.add(HashTreeNodes::of(*offset, bytes.chunks(777)));
         }
         tree.root(data.len() as u64).map(|d| d.to_string())
     }
@@ -222,7 +222,10 @@ mod tests {
         let data = bytes(300_000);
         let mut tree = HashTree::default();
         let add = |tree: &mut HashTree, from: usize, to: usize| {
-            tree.add(TreeNodes::of(from as u64, data[from..to].chunks(1 << 15)));
+            tree.add(HashTreeNodes::of(
+                from as u64,
+                data[from..to].chunks(1 << 15),
+            ));
         };
         add(&mut tree, 0, 102_400);
         add(&mut tree, 204_800, 300_000);
@@ -239,7 +242,7 @@ mod tests {
         let mut tree = HashTree::default();
         let piece = bytes(256 << 10);
         for n in 0..64_u64 {
-            tree.add(TreeNodes::of(
+            tree.add(HashTreeNodes::of(
                 n * (256 << 10),
                 std::iter::once(piece.as_slice()),
             ));

@@ -11,7 +11,7 @@ use sync::{
 
 use super::UnicodeForm;
 use super::ends::FileOperation;
-use super::listing::{self, RootAttributes, ListedRoot};
+use super::listing::{self, RootAttributes, RootToList};
 use super::run::SyncRun;
 use crate::copy::PlannedCopySide;
 use crate::report::CopyEvent;
@@ -41,7 +41,7 @@ impl SyncRun<'_> {
                 RootAttributes::Known(meta.map(|meta| crate::disk::attributes(&meta)))
             }
         };
-        let root = ListedRoot {
+        let root = RootToList {
             end: PlannedCopySide::Target,
             path: dir.clone(),
             attributes,

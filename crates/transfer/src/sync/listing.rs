@@ -42,7 +42,7 @@ pub(crate) struct ListedTree {
 }
 
 /// One end of the sync, to be listed.
-pub(crate) struct ListedRoot {
+pub(crate) struct RootToList {
     pub(crate) end: PlannedCopySide,
     pub(crate) path: Vec<u8>,
     pub(crate) attributes: RootAttributes,
@@ -78,7 +78,7 @@ impl RootAttributes {
 /// that.
 pub(crate) async fn list(
     run: &mut PlannedCopy<'_>,
-    roots: Vec<ListedRoot>,
+    roots: Vec<RootToList>,
     filter: &Filter,
 ) -> Option<Vec<ListedTree>> {
     let new = |root| ActiveListing::new(run, root, filter.clone());
@@ -142,7 +142,7 @@ enum TreeWalkState {
 }
 
 impl ActiveListing {
-    fn new(run: &PlannedCopy<'_>, root: ListedRoot, filter: Filter) -> Self {
+    fn new(run: &PlannedCopy<'_>, root: RootToList, filter: Filter) -> Self {
         let walk = match (&root.attributes, run.is_local(root.end)) {
             (RootAttributes::Known(None), _) => TreeWalkState::Finished,
             (_, true) => {

@@ -3,13 +3,13 @@
 use schedule::{Attributes, EntryKind};
 
 use super::UnicodeForm;
-use super::listing::{ListedTree, RootAttributes, ListedRoot};
+use super::listing::{ListedTree, RootAttributes, RootToList};
 use super::run::SyncRun;
 use crate::copy::PlannedCopySide;
 
 impl SyncRun<'_> {
     /// Returns an end to list. A server is asked for the root's attributes while it lists.
-    pub(super) async fn root(&mut self, end: PlannedCopySide) -> Option<ListedRoot> {
+    pub(super) async fn root(&mut self, end: PlannedCopySide) -> Option<RootToList> {
         let at_source = end == PlannedCopySide::Source;
         let one_file_system = self.options.one_file_system && at_source;
         let attributes = if one_file_system {
@@ -23,7 +23,7 @@ impl SyncRun<'_> {
         if at_source {
             self.source_file_system = self.run.query_file_system(end);
         }
-        let root = ListedRoot {
+        let root = RootToList {
             end,
             path: self.run.root(end).to_vec(),
             attributes,
