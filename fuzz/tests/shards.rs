@@ -5,7 +5,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::{Corpus, parse};
 use shard::{
     HolderProcess, Lease, PlanHeader, PlanTotals, PlannedAttributes, PlannedRange, ShardFigures,
-    ShardRecord, ShardState, ShardTotals, TreeCheck, decode,
+    ShardRecord, ShardState, ShardStepCheck, ShardTotals, decode,
 };
 
 /// Checksum of the tests: of the mutants, only those pass that it is computed for.
@@ -62,7 +62,7 @@ fn shard(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
 
 /// Reads records until one is refused, and follows their paths.
 fn follow(mut bytes: &[u8]) -> Option<u64> {
-    let mut check = TreeCheck::default();
+    let mut check = ShardStepCheck::default();
     let mut path: Vec<Vec<u8>> = Vec::new();
     let mut again = Vec::new();
     while let Ok(Some((record, len))) = decode(bytes) {
