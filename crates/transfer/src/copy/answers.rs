@@ -502,7 +502,7 @@ impl CopyEngine<'_> {
     fn after_tree(&mut self) {
         while let Some(step) = self.tree.next_step() {
             match step {
-                TreeStep::Place(item) => self.begin_placed(item),
+                TreeStep::Place(item) => self.begin_placed(*item),
                 TreeStep::FileAgain(id) => self.file_again(id),
                 TreeStep::FileDropped(id) => self.file_dropped(id),
             }
@@ -525,7 +525,7 @@ impl CopyEngine<'_> {
             NextOwned::Nothing => Some(false),
             NextOwned::Asking => None,
             NextOwned::Entry(next) => {
-                if let Some(next) = next {
+                if let Some(next) = *next {
                     self.begin_mapped(next);
                 }
                 Some(true)

@@ -33,7 +33,7 @@ pub(super) enum NextOwned {
     /// A query is in progress.
     Asking,
     /// An entry has waited; `None` if it waits again.
-    Entry(Option<EntryAwaitingOwner>),
+    Entry(Box<Option<EntryAwaitingOwner>>),
 }
 
 /// Entry that waits until its owner is mapped.
@@ -103,7 +103,7 @@ impl OwnerMap {
             return NextOwned::Asking;
         }
         match self.waiting.pop_front() {
-            Some(next) => NextOwned::Entry(self.map(ports, can_map, next)),
+            Some(next) => NextOwned::Entry(Box::new(self.map(ports, can_map, next))),
             None => NextOwned::Nothing,
         }
     }

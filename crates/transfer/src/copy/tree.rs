@@ -35,7 +35,7 @@ pub(super) struct TargetTree {
 #[derive(Debug)]
 pub(super) enum TreeStep {
     /// An item whose directory was made.
-    Place(PendingItem),
+    Place(Box<PendingItem>),
     /// A file that failed before its directory was known to exist starts again.
     FileAgain(FileId),
     /// A file whose directory could not be made is dropped.
@@ -373,7 +373,7 @@ impl TargetTree {
                     self.steps.push_back(TreeStep::FileAgain(file));
                 }
                 for item in held {
-                    self.steps.push_back(TreeStep::Place(item));
+                    self.steps.push_back(TreeStep::Place(Box::new(item)));
                 }
                 self.check_dir(ports, metadata, Some(key));
             }

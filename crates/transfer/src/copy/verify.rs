@@ -448,7 +448,7 @@ impl Verification {
         self.failed(id, CopySide::Target, what);
     }
 
-    fn note_reason(&mut self, ports: &mut CopyPorts<'_>, why: &str) {
+    fn note_reason(ports: &mut CopyPorts<'_>, why: &str) {
         if let Some(verified) = &mut ports.summary_mut().verified {
             verified.reason.get_or_insert_with(|| why.to_owned());
         }

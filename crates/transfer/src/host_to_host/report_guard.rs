@@ -123,7 +123,7 @@ impl ReportGuard {
     }
 
     /// A copy with failures is not complete, whatever the receiver says.
-    fn summary(&mut self, mut summary: CopySummary) -> Result<CopySummary, String> {
+    fn summary(&self, mut summary: CopySummary) -> Result<CopySummary, String> {
         summary.failures.truncate(FAILURES_KEPT);
         let names = summary.failures.iter().map(|failure| &failure.path);
         names.chain(&summary.journal).try_for_each(check_name)?;
@@ -177,7 +177,10 @@ fn check_name(name: &EscapedName) -> Result<(), String> {
 fn check_names(event: &CopyEvent) -> Result<(), String> {
     match event {
         CopyEvent::FileStarted { source, target, .. }
-        | CopyEvent::FileDone { source, target, .. } => check_name(source).and(check_name(target)),
+        | CopyEvent::FileDone { source, target, .. } => {
+            check_name(source)?;
+            check_name(target)
+        }
         CopyEvent::Mismatch { path: name, .. }
         | CopyEvent::Failed { path: name, .. }
         | CopyEvent::DirectoryDone { target: name }

@@ -208,7 +208,7 @@ impl CopyingFile {
     /// Notes that the bytes `from..to` are stored. With `by_whole`, the checksum of a whole file of
     /// `size` bytes is to be requested if few ranges were. Returns true if ranges are to be
     /// requested instead.
-    pub(super) fn stored(&mut self, (from, to): (u64, u64), by_whole: bool, size: u64) -> bool {
+    pub(super) fn stored(&self, (from, to): (u64, u64), by_whole: bool, size: u64) -> bool {
         self.sums.settle(from, to);
         let asked: u64 = self.told.keys().map(|at| self.ended[*at].len).sum();
         !(by_whole && asked <= LITTLE.max(size / 4))

@@ -235,7 +235,7 @@ impl Verification {
         }
     }
 
-    fn ask_for_program(&mut self, ports: &mut CopyPorts<'_>, again: bool) {
+    fn ask_for_program(&mut self, ports: &CopyPorts<'_>, again: bool) {
         self.far.state = SumProgramState::Asking {
             until: ports.now() + LONGEST_FIND,
             again,
@@ -243,7 +243,7 @@ impl Verification {
         self.start_worker(ports);
     }
 
-    fn start_worker(&mut self, ports: &mut CopyPorts<'_>) {
+    fn start_worker(&mut self, ports: &CopyPorts<'_>) {
         let exec = self.exec_id();
         if let Some(session) = ports.far_session() {
             session.command(exec, RemoteCommandStep::Run(program_command()));
@@ -268,12 +268,12 @@ impl Verification {
             ledger.choose(Some(SumAlgorithm::Xxh128));
         }
         self.far.give_up(why);
-        self.note_reason(ports, why);
+        Self::note_reason(ports, why);
         self.stop_asking(ports);
     }
 
     /// Takes all files from the programs, to be read back.
-    fn stop_asking(&mut self, ports: &mut CopyPorts<'_>) {
+    fn stop_asking(&mut self, ports: &CopyPorts<'_>) {
         self.moving.clear();
         for id in self.far.take_back() {
             if let Some(checking) = self.files.get_mut(&id)
@@ -287,7 +287,7 @@ impl Verification {
     }
 
     /// Stops the commands at the far end.
-    pub(super) fn stop_workers(&mut self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn stop_workers(&mut self, ports: &CopyPorts<'_>) {
         let far = &mut self.far;
         let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
         let execs: Vec<RemoteCommandId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
@@ -324,7 +324,7 @@ impl Verification {
         }
     }
 
-    fn ask_workers(&mut self, ports: &mut CopyPorts<'_>, files: &ActiveFiles, processors: u32) {
+    fn ask_workers(&mut self, ports: &CopyPorts<'_>, files: &ActiveFiles, processors: u32) {
         let now = ports.now();
         if ports.jobs().is_empty() && self.far.small.len() <= FEW {
             self.far.small_bytes = 0;
@@ -386,7 +386,7 @@ impl Verification {
         self.moving.line_of(files, ask)
     }
 
-    fn start_list(&mut self, ports: &mut CopyPorts<'_>, program: SumProgram) {
+    fn start_list(&mut self, ports: &CopyPorts<'_>, program: SumProgram) {
         let far = &mut self.far;
         let enough = far.small.len() >= LIST || far.small_bytes >= LIST_BYTES;
         let last = ports.jobs().is_empty() && !far.small.is_empty();
