@@ -617,7 +617,9 @@ impl RemoteWalk {
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;
         }
-        if path.len() > LONGEST_LISTED {
+        // What lies deeper is below a directory that was reported.
+        let is_listed = parent.is_none_or(|parent| parent.path.len() <= LONGEST_LISTED);
+        if path.len() > LONGEST_LISTED && is_listed {
             let what = "the path is too long: the server may omit entries of this directory";
             let (path, what) = (path.clone(), what.to_owned());
             self.found.push_back(WalkEntry::Problem { path, what });

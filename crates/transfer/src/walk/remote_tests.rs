@@ -266,8 +266,9 @@ fn directories_within_directories_without_end_are_not_followed_for_ever() {
         said.extend(problems(&mut walk));
     }
     assert!(walk.is_over());
-    assert_eq!(said.len(), 1);
-    assert!(said[0].contains("16384 bytes"), "{said:?}");
+    assert_eq!(said.len(), 2);
+    assert!(said[0].contains("may omit entries"), "{said:?}");
+    assert!(said[1].contains("16384 bytes"), "{said:?}");
 }
 
 #[test]
@@ -358,6 +359,5 @@ fn a_path_at_which_a_server_may_omit_entries_is_a_problem() {
             }
         }
     }
-    assert_eq!(problems.first(), Some(&(1 + 20 * 201)), "{problems:?}");
-    assert_eq!(problems.len(), 6);
+    assert_eq!(problems, [1 + 20 * 201]);
 }
