@@ -60,6 +60,7 @@ mod state_folders;
 mod stopped;
 mod sync;
 mod sync_backups;
+mod sync_deletions;
 mod sync_devices;
 mod sync_filters;
 mod sync_harm;

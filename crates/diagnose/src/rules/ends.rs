@@ -139,9 +139,9 @@ fn marked(e: &Evidence, found: &mut Vec<Finding>) {
     }
 }
 
-/// True if other classes, measured in the same round, pass as unmarked packets do, but for a
-/// difference: one pair of the
-/// slow class tells then as much as several.
+/// True if the rates of all other classes, measured in the same round, differ from that of unmarked
+/// packets by less than `difference`, a share of it. One pair of the slow class then tells as much as
+/// several.
 fn others_pass(e: &Evidence, slow: &DscpMeasurement, difference: f64) -> bool {
     let others = e.marks.marks.iter().filter(|m| m.class != slow.class);
     let mut rounds = others.filter_map(|mark| mark.ratios.first()).peekable();

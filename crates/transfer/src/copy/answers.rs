@@ -652,12 +652,11 @@ impl CopyEngine<'_> {
             Some((_, JobPurpose::Boot(_))) => self.keeper.lose_boot(),
             _ => self.tell_walk(id, ListAnswer::Restarted),
         }
-        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) {
-            self.files.on_relay_lost(*file);
-        }
-        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
-            && let Some(task) = self.files.get_mut(file)
-        {
+        let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) else {
+            return;
+        };
+        self.files.on_relay_lost(*file);
+        if let Some(task) = self.files.get_mut(file) {
             self.progress.take_back(task.restart());
             if let Some(temporary) = task.stranded() {
                 let temporary = EscapedName(temporary.to_vec());

@@ -385,21 +385,10 @@ impl<'a> CopyEngine<'a> {
         kind: JobKind,
         asked: QueryAnswer,
     ) -> Result<QueryAnswer, String> {
-        match self.begin_asking(end, kind, asked) {
+        match self.ports.begin_asking(end, kind, asked) {
             Some(id) => self.answer(id).await,
             None => Err(self.why_stopped()),
         }
-    }
-
-    /// Submits a query, whose answer [`CopyEngine::answer`] waits for. Returns `None` if the
-    /// session is gone.
-    pub(super) fn begin_asking(
-        &mut self,
-        end: CopySide,
-        kind: JobKind,
-        asked: QueryAnswer,
-    ) -> Option<JobId> {
-        self.ports.begin_asking(end, kind, asked)
     }
 
     /// Takes the answer to a query; `None` if it has not arrived.
@@ -423,27 +412,6 @@ impl<'a> CopyEngine<'a> {
 
     pub(super) fn why_stopped(&self) -> String {
         self.ports.why_stopped()
-    }
-
-    /// Submits a job to the session at `end`. Returns `None` if the session is gone.
-    pub(super) fn submit(
-        &mut self,
-        end: CopySide,
-        kind: JobKind,
-        purpose: JobPurpose,
-    ) -> Option<JobId> {
-        self.ports.submit(end, kind, purpose)
-    }
-
-    /// Submits a job for a file of `size` bytes. Returns `None` if the session is gone.
-    pub(super) fn submit_sized(
-        &mut self,
-        end: CopySide,
-        kind: JobKind,
-        purpose: JobPurpose,
-        size: Option<u64>,
-    ) -> Option<JobId> {
-        self.ports.submit_sized(end, kind, purpose, size)
     }
 
     pub(super) fn side(&self, end: CopySide) -> Option<&RemoteSide> {

@@ -122,7 +122,8 @@ impl CopyEngine<'_> {
         };
         let id = self.files.next_id();
         // Submitted before the upload, so that its answer is there if the upload fails.
-        self.submit(CopySide::Target, stat, JobPurpose::Guess(id));
+        self.ports
+            .submit(CopySide::Target, stat, JobPurpose::Guess(id));
         let guessing = GuessedTarget {
             guess,
             target,
@@ -219,6 +220,7 @@ impl CopyEngine<'_> {
             let path = RemotePath(task.source.clone());
             let kind = JobKind::Stat { path, follow: true };
             if self
+                .ports
                 .submit(CopySide::Source, kind, JobPurpose::Size(id))
                 .is_none()
             {
@@ -284,7 +286,7 @@ impl CopyEngine<'_> {
     fn submit_file(&mut self, end: CopySide, kind: JobKind, id: FileId) {
         let purpose = JobPurpose::File(id, JobRole::Whole);
         let size = self.files.get(&id).and_then(|task| task.size);
-        if self.submit_sized(end, kind, purpose, size).is_none() {
+        if self.ports.submit_sized(end, kind, purpose, size).is_none() {
             // The run is ending, and its reason is reported elsewhere.
             self.files.remove(&id);
         }

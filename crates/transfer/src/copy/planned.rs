@@ -558,6 +558,7 @@ impl PlannedCopy<'_> {
         };
         let answer = QueryAnswer::default();
         self.engine
+            .ports
             .begin_asking(end.into(), kind, answer)
             .map(RootQuery)
     }
@@ -567,7 +568,7 @@ impl PlannedCopy<'_> {
         let path = RemotePath(self.root(end).to_vec());
         let kind = JobKind::FileSystem { path };
         let answer = QueryAnswer::default();
-        let id = self.engine.begin_asking(end.into(), kind, answer);
+        let id = self.engine.ports.begin_asking(end.into(), kind, answer);
         id.map(FileSystemQuery)
     }
 

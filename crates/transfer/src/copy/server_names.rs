@@ -65,10 +65,9 @@ impl ServerNames {
         self.held.is_some()
     }
 
-    /// Notes the name of an entry. Returns the target path of an earlier entry with a name that is
-    /// like it.
-    fn note(&mut self, target: &[u8]) -> Option<Vec<u8>> {
-        let (dir, name) = split(target);
+    /// Notes the name of an entry of a directory. Returns the target path of an earlier entry with a
+    /// name that is like it.
+    fn note(&mut self, dir: &[u8], name: &[u8]) -> Option<Vec<u8>> {
         let names = match self.dirs.get_mut(dir) {
             Some(names) => names,
             None => self.dirs.entry(dir.to_vec()).or_default(),
@@ -110,39 +109,48 @@ impl CopyEngine<'_> {
         if !self.target_is_remote() {
             return Some(entry);
         }
-        let target = match &entry {
-            FoundEntry::Walk(id, WalkEntry::Listed(dir), _) => {
-                self.forget_names(DirKey {
-                    walk: *id,
-                    dir: *dir,
-                });
+        let alike = match &entry {
+            FoundEntry::Walk(walk, WalkEntry::Listed(dir), _) => {
+                self.forget_names(Self::key(*walk, *dir));
                 None
             }
             FoundEntry::Walk(_, WalkEntry::Problem { .. }, _) => None,
             FoundEntry::Walk(
-                id,
+                walk,
                 WalkEntry::Directory { at, .. } | WalkEntry::File(at) | WalkEntry::Symlink(at),
                 root,
-            ) => self.target_of(*id, at, root),
+            ) => {
+                let (dir, name) = match at.parent {
+                    Some(parent) => (self.tree.target(Self::key(*walk, parent)), &at.name[..]),
+                    None => {
+                        let (dir, name) = split(root);
+                        (Some(dir), name)
+                    }
+                };
+                dir.and_then(|dir| {
+                    let first = self.server_names.note(dir, name)?;
+                    Some((first, join(dir, name)))
+                })
+            }
             FoundEntry::Root(root) => match &root.onto {
                 TargetPath::Guess(_) => None,
-                onto => Some(onto.target(&root.path)),
+                onto => {
+                    let target = onto.target(&root.path);
+                    let (dir, name) = split(&target);
+                    let first = self.server_names.note(dir, name);
+                    first.map(|first| (first, target))
+                }
             },
         };
-        let Some(target) = target else {
+        let Some((first, target)) = alike else {
             return Some(entry);
         };
-        match self.server_names.note(&target) {
-            None => Some(entry),
-            Some(first) => {
-                self.server_names.held = Some(AlikeEntry {
-                    first,
-                    target,
-                    entry,
-                });
-                None
-            }
-        }
+        self.server_names.held = Some(AlikeEntry {
+            first,
+            target,
+            entry,
+        });
+        None
     }
 
     /// Forgets the names of a directory that is complete, unless another source may be merged into
@@ -250,16 +258,20 @@ mod tests {
     #[test]
     fn alike_names_of_one_directory_are_found_however_many_there_are() {
         let mut names = ServerNames::default();
+        let mut note = |path: &str| {
+            let (dir, name) = split(path.as_bytes());
+            names.note(dir, name)
+        };
         for n in 0..1000 {
-            assert_eq!(names.note(format!("d/file{n}").as_bytes()), None);
+            assert_eq!(note(&format!("d/file{n}")), None);
         }
-        assert_eq!(names.note(b"d/FILE7"), Some(b"d/file7".to_vec()));
-        assert_eq!(names.note(b"d/file7"), None);
-        assert_eq!(names.note(b"D/FILE7"), None);
-        assert_eq!(names.note(b"top"), None);
-        assert_eq!(names.note(b"TOP"), Some(b"top".to_vec()));
-        assert_eq!(names.note(b"/top"), None);
-        assert_eq!(names.note(b"/Top"), Some(b"/top".to_vec()));
+        assert_eq!(note("d/FILE7"), Some(b"d/file7".to_vec()));
+        assert_eq!(note("d/file7"), None);
+        assert_eq!(note("D/FILE7"), None);
+        assert_eq!(note("top"), None);
+        assert_eq!(note("TOP"), Some(b"top".to_vec()));
+        assert_eq!(note("/top"), None);
+        assert_eq!(note("/Top"), Some(b"/top".to_vec()));
     }
 
     #[test]

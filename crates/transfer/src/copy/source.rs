@@ -552,7 +552,7 @@ impl CopyEngine<'_> {
             side.session().hold_lists(holds);
         }
         for (id, request) in questions {
-            self.submit(
+            self.ports.submit(
                 CopySide::Source,
                 request.kind,
                 JobPurpose::Walk(id, request.tag),
@@ -624,7 +624,7 @@ impl CopyEngine<'_> {
     }
 
     /// Target path of an entry of a walk; `None` if its directory has no target.
-    pub(super) fn target_of(&self, id: WalkId, entry: &EntryInfo, root: &[u8]) -> Option<Vec<u8>> {
+    fn target_of(&self, id: WalkId, entry: &EntryInfo, root: &[u8]) -> Option<Vec<u8>> {
         match entry.parent {
             Some(parent) => {
                 let dir = self.tree.target(Self::key(id, parent))?;
