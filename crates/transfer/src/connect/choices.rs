@@ -33,9 +33,27 @@ pub(super) type AgedValue<'a, T> = Option<(&'a T, Duration)>;
 #[derive(Clone, Debug)]
 pub(super) struct ComputedCipherOrder {
     /// All supported ciphers.
-    pub(super) names: Vec<&'static str>,
-    pub(super) order: CipherOrderReason,
-    pub(super) origin: DecisionOrigin,
+    names: Vec<&'static str>,
+    order: CipherOrderReason,
+    origin: DecisionOrigin,
+}
+
+impl ComputedCipherOrder {
+    /// All supported ciphers, in this order.
+    pub(super) fn names(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    /// Notes that the user set the ciphers, whose order counts.
+    pub(super) fn set_by_user(&mut self, origin: DecisionOrigin) {
+        self.order = CipherOrderReason::Chosen;
+        self.origin = origin;
+    }
+
+    /// The reason for the order, and who decided.
+    pub(super) fn into_reason(self) -> (CipherOrderReason, DecisionOrigin) {
+        (self.order, self.origin)
+    }
 }
 
 /// Returns the order in which ciphers are offered if the user has not set one: by the rates
@@ -112,15 +130,45 @@ fn fastest_first(mut left: Vec<&'static str>, rates: &[(String, u64)]) -> Vec<&'
 /// The facts on which the zlib decision is based.
 pub(super) struct ZlibInputs<'a> {
     /// The user's Compression setting.
-    pub(super) set: Option<bool>,
+    set: Option<bool>,
     /// True if a longhaul is known at the far end, which compresses data in blocks instead.
-    pub(super) blocks: bool,
+    blocks: bool,
     /// The path's rate as learned from earlier uploads to this host.
-    pub(super) path: AgedValue<'a, LearnedConcurrency>,
+    path: AgedValue<'a, LearnedConcurrency>,
     /// The measured results for this host, such as compression rates.
-    pub(super) findings: AgedValue<'a, BenchFindings>,
+    findings: AgedValue<'a, BenchFindings>,
     /// The age of the last connection failure while zlib was in use without a request by the user.
-    pub(super) failed: Option<Duration>,
+    failed: Option<Duration>,
+}
+
+impl<'a> ZlibInputs<'a> {
+    /// Inputs about a host without measured results: the user's setting, and whether a longhaul is
+    /// known at the far end.
+    pub(super) fn new(set: Option<bool>, blocks: bool) -> Self {
+        Self {
+            set,
+            blocks,
+            path: None,
+            findings: None,
+            failed: None,
+        }
+    }
+
+    /// Adds what was measured: the rate learned from earlier uploads, the results for this host,
+    /// and the age of the last connection failure with automatically selected zlib.
+    pub(super) fn measured(
+        self,
+        path: AgedValue<'a, LearnedConcurrency>,
+        findings: AgedValue<'a, BenchFindings>,
+        failed: Option<Duration>,
+    ) -> Self {
+        Self {
+            path,
+            findings,
+            failed,
+            ..self
+        }
+    }
 }
 
 /// Decides whether to request zlib, and why. `look` samples the data and is called only if the

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use schedule::{LearnedConcurrency, LoginCost, RefusedOperations, TransferDirection};
 use ssh::transport::DisabledProtection;
-use sys::SocketTuning;
 use tracing::debug;
 use zeroize::Zeroizing;
 
@@ -22,8 +21,7 @@ use super::proposing::{cipher_order, secured};
 use super::remote_use::{self, RemoteServerUse};
 use super::server_kind::DetectedServerKind;
 use super::ssh_link::{ConnectionFacts, FirstJobTime, SshLink};
-use crate::config::{HostConfig, ProxyMethod, SshOptionFlags};
-use crate::escape;
+use crate::config::{HostConfig, ProxyMethod};
 use crate::memory::HostMemory;
 use crate::prompt::{EchoMode, Prompt, PromptError};
 use crate::report::DecisionOrigin;
@@ -112,25 +110,7 @@ fn direct(
     let first = Arc::clone(first);
     // The first connection reports errors in these settings.
     let secured = secured(config, &cipher_order(config, around, memory.as_ref())).ok()?;
-    let direct = DirectConfig {
-        secured,
-        rekey: config.rekey,
-        name: escape::name(config.host.as_bytes()).to_string(),
-        tuning: SocketTuning {
-            dscp: around.dscp,
-            keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
-            congestion: around.congestion.clone(),
-            ..SocketTuning::default()
-        },
-        window_poll: around.window_poll,
-        bind: config
-            .bind_address
-            .as_ref()
-            .and_then(|text| text.parse().ok()),
-        bear_losses: around.congestion.is_none(),
-        insisted,
-        placed: remote_use::placed(memory.as_ref()).map(str::to_owned),
-    };
+    let direct = DirectConfig::beside(config, around, secured, memory.as_ref());
     let memories = around.memories.clone();
     let (host, user) = (host.to_owned(), user.to_owned());
     let noted = Box::new(move |why: Option<&str>| {
@@ -210,13 +190,13 @@ impl ConnectionFactory {
         if self.config.proxy != ProxyMethod::Direct {
             return None;
         }
-        let first = preconnect::FirstConnectionFacts {
-            address: address.ip(),
-            rtt: tcp.rtt,
-            one_machine: link.stream().is_one_machine(),
-            serving: self.serving.clone(),
-            opened: Arc::clone(&self.first),
-        };
+        let first = preconnect::FirstConnectionFacts::new(
+            address.ip(),
+            tcp.rtt,
+            link.stream().is_one_machine(),
+            self.serving.clone(),
+            Arc::clone(&self.first),
+        );
         let around = further(&self.around, Arc::new(Mutex::new(SilentPrompt)));
         Preconnect::begin(self.config.clone(), around, first, self.direct.is_some())
     }

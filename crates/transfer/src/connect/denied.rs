@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use ssh::auth::AuthMethod;
 
+use crate::config::{HostConfig, SshOptionFlags};
 use crate::escape;
 
 /// The maximum number of keys listed in one message.
@@ -12,22 +13,56 @@ const LISTED: usize = 10;
 /// The facts about a refused login.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeniedLogin<'a> {
-    pub(super) user: &'a str,
-    pub(super) host: &'a str,
+    user: &'a str,
+    host: &'a str,
     /// Methods that the server accepts; empty if they are not known.
-    pub(super) server: &'a [String],
+    server: &'a [String],
     /// Methods that this end was allowed to use.
-    pub(super) methods: &'a [AuthMethod],
+    methods: &'a [AuthMethod],
     /// Port of the server.
-    pub(super) port: u16,
+    port: u16,
     /// Keys that could be offered: source, type and fingerprint of each.
-    pub(super) offered: Vec<String>,
+    offered: Vec<String>,
     /// Reasons why keys were not offered, or could not sign.
-    pub(super) failed: Vec<String>,
+    failed: Vec<String>,
     /// The BatchMode setting.
-    pub(super) batch: bool,
+    batch: bool,
     /// True if StrictHostKeyChecking=no accepted a key that differs from the known one.
-    pub(super) distrusted: bool,
+    distrusted: bool,
+}
+
+impl<'a> DeniedLogin<'a> {
+    /// A refused login with these settings. `server` is empty if its methods are not known;
+    /// `methods` are those that this end was allowed to use.
+    pub(super) fn new(
+        config: &'a HostConfig,
+        server: &'a [String],
+        methods: &'a [AuthMethod],
+    ) -> Self {
+        Self {
+            user: &config.user,
+            host: &config.host,
+            server,
+            methods,
+            port: config.port,
+            batch: config.has(SshOptionFlags::BATCH_MODE),
+            ..Self::default()
+        }
+    }
+
+    /// Adds the keys that could be offered, and the reasons why others could not.
+    pub(super) fn with_keys(self, offered: Vec<String>, failed: Vec<String>) -> Self {
+        Self {
+            offered,
+            failed,
+            ..self
+        }
+    }
+
+    /// Notes that StrictHostKeyChecking=no accepted a key that differs from the known one.
+    pub(super) fn distrusted(self, distrusted: bool) -> Self {
+        Self { distrusted, ..self }
+    }
 }
 
 impl DeniedLogin<'_> {

@@ -16,7 +16,7 @@ use ssh::direct_control::{
     self, DirectServerMessage, FrameSplitter, MoreKeysRequest, StartRequest, VERSION,
 };
 use ssh::key::{PrivateKey, PublicKey};
-use ssh::transport::{AlgorithmProposal, DisabledProtection, KexGuess, TransportConfig};
+use ssh::transport::{DisabledProtection, KexGuess, TransportConfig};
 use sys::SocketTuning;
 use tracing::debug;
 
@@ -24,13 +24,15 @@ use self::auth_handler::DirectAuthHandler;
 use self::between::HostToHostDialer;
 pub use self::between::{HostToHostConnector, HostToHostSettings, SourceConnection};
 use super::error::ConnectError;
+use super::host::SharedSettings;
 use super::proposing::SecurityProposal;
-use super::remote_use;
+use super::remote_use::{self, RemoteServerUse};
 use super::ssh_link::{BulkDirection, FirstJobTime, LinkConfig, LinkRole, LoginLimits, SshLink};
 use super::stream::ConnectedStream;
 use super::tcp::{DialError, TcpDialer};
-use crate::config::RekeyLimit;
+use crate::config::{HostConfig, RekeyLimit, SshOptionFlags};
 use crate::escape;
+use crate::memory::HostMemory;
 use crate::session::{
     ControlSender, DirectServerLauncher, DirectServerStatus, Link, NoMoreConnections,
     RemoteKnowledge,
@@ -61,20 +63,50 @@ pub(super) type DirectOutcomeHook = Box<dyn Fn(Option<&str>) + Send + Sync>;
 #[derive(Clone, Debug)]
 pub(super) struct DirectConfig {
     /// The host as the user wrote it.
-    pub(super) name: String,
-    pub(super) tuning: SocketTuning,
+    name: String,
+    tuning: SocketTuning,
     /// The allowed algorithms, equal to those of the login connection.
-    pub(super) secured: SecurityProposal,
+    secured: SecurityProposal,
     /// The RekeyLimit setting.
-    pub(super) rekey: RekeyLimit,
+    rekey: RekeyLimit,
     /// The BindAddress setting.
-    pub(super) bind: Option<IpAddr>,
-    pub(super) window_poll: bool,
+    bind: Option<IpAddr>,
+    window_poll: bool,
     /// True if the far end's sockets may use a loss-tolerant congestion control.
-    pub(super) bear_losses: bool,
-    pub(super) insisted: bool,
+    bear_losses: bool,
+    /// The user requires direct connections.
+    insisted: bool,
     /// The checksum of the program that `longhaul bootstrap` sent to the host.
-    pub(super) placed: Option<String>,
+    placed: Option<String>,
+}
+
+impl DirectConfig {
+    /// Settings beside a login with these settings, whose connection may use the algorithms
+    /// `secured`. `memory` is what is remembered about the host.
+    pub(super) fn beside(
+        config: &HostConfig,
+        around: &SharedSettings,
+        secured: SecurityProposal,
+        memory: Option<&HostMemory>,
+    ) -> Self {
+        let bind = config.bind_address.as_ref();
+        Self {
+            secured,
+            rekey: config.rekey,
+            name: escape::name(config.host.as_bytes()).to_string(),
+            tuning: SocketTuning {
+                dscp: around.dscp,
+                keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
+                congestion: around.congestion.clone(),
+                ..SocketTuning::default()
+            },
+            window_poll: around.window_poll,
+            bind: bind.and_then(|text| text.parse().ok()),
+            bear_losses: around.congestion.is_none(),
+            insisted: around.far == RemoteServerUse::Direct,
+            placed: remote_use::placed(memory).map(str::to_owned),
+        }
+    }
 }
 
 /// Opens direct connections; see [`DirectServerLauncher`].
@@ -261,13 +293,8 @@ impl DirectConnector {
         // features.
         let same = server.software == VERSION_HERE;
         let banner = concat!("SSH-2.0-longhaul_", env!("CARGO_PKG_VERSION"));
-        let proposal = AlgorithmProposal {
-            kex: self.config.secured.kex.clone(),
-            host_key: host_key.algorithms().into_iter().map(owned).collect(),
-            ciphers: self.config.secured.ciphers.clone(),
-            macs: self.config.secured.macs.clone(),
-            compress: false,
-        };
+        let host_key = host_key.algorithms().into_iter().map(owned).collect();
+        let proposal = self.config.secured.propose(host_key);
         LinkConfig {
             name: self.config.name.clone(),
             connection: ConnectionConfig {

@@ -195,7 +195,7 @@ pub(super) fn start(
         None => memory.as_ref().and_then(HostMemory::rtt),
     };
     let (kex, host_key) = (proposal.kex.first(), proposal.host_key.first());
-    let mss = segments::asked(reasons.guess, kex, host_key, rtt);
+    let mss = segments::asked(reasons.guess(), kex, host_key, rtt);
     let proven = memory.as_ref().is_some_and(|m| m.accepted_key.is_some());
     let link = link_config(&config, around, hops, memory.as_ref(), (proposal, reasons));
     let open = opener(&config, around, hops, mss)?;
@@ -255,7 +255,7 @@ fn link_config(
             transport: TransportConfig {
                 software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),
                 proposal,
-                guess: reasons.guess,
+                guess: reasons.guess(),
                 rekey_bytes: config.rekey.bytes,
                 rekey_time: config.rekey.time,
                 host_keys: Vec::new(),

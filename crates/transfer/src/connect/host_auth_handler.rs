@@ -30,11 +30,11 @@ pub type SharedPrompt = Arc<Mutex<dyn Prompt + Send>>;
 
 /// Implements [`AuthHandler`] for a configured host.
 pub(super) struct HostAuthHandler {
-    pub(super) config: HostConfig,
-    pub(super) known: KnownHosts,
-    pub(super) prompt: SharedPrompt,
-    pub(super) memories: Option<MemoryStore>,
-    pub(super) memory: Option<HostMemory>,
+    config: HostConfig,
+    known: KnownHosts,
+    prompt: SharedPrompt,
+    memories: Option<MemoryStore>,
+    memory: Option<HostMemory>,
     identities: Option<Identities>,
     /// The index in `identities` of each identity that was given to the engine.
     offered: Vec<usize>,
@@ -485,18 +485,9 @@ impl AuthHandler for HostAuthHandler {
                 .collect(),
             None => Vec::new(),
         };
-        DeniedLogin {
-            user: &self.config.user,
-            host: &self.config.host,
-            port: self.config.port,
-            server,
-            methods: &methods,
-            offered,
-            failed,
-            batch: self.config.has(SshOptionFlags::BATCH_MODE),
-            distrusted: self.distrusted,
-        }
-        .text()
+        let denied = DeniedLogin::new(&self.config, server, &methods);
+        let denied = denied.with_keys(offered, failed);
+        denied.distrusted(self.distrusted).text()
     }
 
     fn login(&self) -> String {

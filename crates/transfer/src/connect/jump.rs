@@ -49,7 +49,7 @@ pub(super) fn through(
     })?;
     Ok(ConnectedStream::Jump(
         inner,
-        Some(CarrierThread { thread, refused }),
+        Some(CarrierThread::new(thread, refused)),
     ))
 }
 

@@ -133,15 +133,35 @@ struct ConnectionMaker {
 #[derive(Clone, Debug)]
 pub(super) struct FirstConnectionFacts {
     /// The peer's address.
-    pub(super) address: std::net::IpAddr,
+    address: std::net::IpAddr,
     /// The round trip of the TCP handshake.
-    pub(super) rtt: Duration,
+    rtt: Duration,
     /// True if the peer is this machine.
-    pub(super) one_machine: bool,
+    one_machine: bool,
     /// The kind of SFTP server, once known.
-    pub(super) serving: DetectedServerKind,
+    serving: DetectedServerKind,
     /// The facts of the first connection, set once it has logged in.
-    pub(super) opened: Arc<OnceLock<ConnectionFacts>>,
+    opened: Arc<OnceLock<ConnectionFacts>>,
+}
+
+impl FirstConnectionFacts {
+    /// Facts about a connection to `address` with this round trip. `serving` and `opened` are set
+    /// later.
+    pub(super) fn new(
+        address: std::net::IpAddr,
+        rtt: Duration,
+        one_machine: bool,
+        serving: DetectedServerKind,
+        opened: Arc<OnceLock<ConnectionFacts>>,
+    ) -> Self {
+        Self {
+            address,
+            rtt,
+            one_machine,
+            serving,
+            opened,
+        }
+    }
 }
 
 impl Preconnect {

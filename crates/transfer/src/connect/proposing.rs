@@ -28,7 +28,7 @@ use crate::report::{
 
 /// The reasons behind a proposal.
 pub(super) struct ProposalReasons {
-    pub(super) guess: KexGuess,
+    guess: KexGuess,
     /// The age of the host memory behind the guess.
     remembered: Option<Duration>,
     order: CipherOrderReason,
@@ -38,6 +38,11 @@ pub(super) struct ProposalReasons {
 }
 
 impl ProposalReasons {
+    /// Whether the server's choice of algorithms is guessed.
+    pub(super) fn guess(&self) -> KexGuess {
+        self.guess
+    }
+
     /// True if zlib is requested although the user has not set it.
     pub(super) fn chose_zlib(&self) -> bool {
         self.zlib.0 && self.zlib.1 != ZlibReason::Set
@@ -133,11 +138,12 @@ pub(super) fn propose(
         None => KexGuess::ByVersion,
     };
     let zlib = ask_for_zlib(config, host, around, look);
+    let (order, origin) = order.into_reason();
     let reasons = ProposalReasons {
         guess,
         remembered: age,
-        order: order.order,
-        origin: order.origin,
+        order,
+        origin,
         first_cipher: ciphers.first().cloned(),
         zlib,
     };
@@ -168,8 +174,7 @@ pub(super) fn cipher_order(
     let processor = processor.as_ref().map(|(known, age)| (known, *age));
     let mut order = choices::ciphers(has_aes(), findings, processor);
     if config.ciphers_from != DecisionOrigin::Default {
-        order.order = CipherOrderReason::Chosen;
-        order.origin = config.ciphers_from.clone();
+        order.set_by_user(config.ciphers_from.clone());
     }
     order
 }
@@ -190,15 +195,12 @@ fn ask_for_zlib(
     let is_ours = info.is_some_and(|(_, info)| info.is_ours());
     let learned = memory.and_then(|m| m.learned(TransferDirection::Up));
     let findings = memory.and_then(|m| m.findings.as_ref());
-    let case = ZlibInputs {
-        set: config.compression,
-        blocks: is_ours || served,
-        path: learned
-            .as_ref()
-            .and_then(|l| Some((l, l.age(seconds(now))?))),
-        findings: findings.and_then(|found| Some((found, found.age(now)?))),
-        failed: memory.and_then(|m| m.zlib_failed(now)),
-    };
+    let path = learned.as_ref();
+    let case = ZlibInputs::new(config.compression, is_ours || served).measured(
+        path.and_then(|l| Some((l, l.age(seconds(now))?))),
+        findings.and_then(|found| Some((found, found.age(now)?))),
+        memory.and_then(|m| m.zlib_failed(now)),
+    );
     choices::zlib(&case, config.compression_from.clone(), || match look {
         Some(look) => look(),
         None => Err(ZlibReason::NotAsked),
@@ -212,9 +214,23 @@ fn seconds(time: SystemTime) -> u64 {
 /// The algorithms that may protect a connection, in order of preference.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SecurityProposal {
-    pub(super) kex: Vec<String>,
-    pub(super) ciphers: Vec<String>,
-    pub(super) macs: Vec<String>,
+    kex: Vec<String>,
+    ciphers: Vec<String>,
+    macs: Vec<String>,
+}
+
+impl SecurityProposal {
+    /// Proposes these algorithms, without compression, to a server with one of these host key
+    /// algorithms.
+    pub(super) fn propose(&self, host_key: Vec<String>) -> AlgorithmProposal {
+        AlgorithmProposal {
+            kex: self.kex.clone(),
+            host_key,
+            ciphers: self.ciphers.clone(),
+            macs: self.macs.clone(),
+            compress: false,
+        }
+    }
 }
 
 /// Returns the algorithms that a user allows for connections with this host.
@@ -240,7 +256,7 @@ pub(super) fn secured(
     let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
     Ok(SecurityProposal {
         kex: config.kex.within(&kex).map_err(text)?,
-        ciphers: config.ciphers.within(&order.names).map_err(text)?,
+        ciphers: config.ciphers.within(order.names()).map_err(text)?,
         macs: config.macs.within(&macs).map_err(text)?,
     })
 }

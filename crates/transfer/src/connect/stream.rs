@@ -30,9 +30,16 @@ pub enum ConnectedStream {
 #[derive(Debug)]
 pub struct CarrierThread {
     /// The carrying thread.
-    pub(super) thread: JoinHandle<()>,
+    thread: JoinHandle<()>,
     /// The reason for a refused connection, from the jump host.
-    pub(super) refused: Arc<OnceLock<String>>,
+    refused: Arc<OnceLock<String>>,
+}
+
+impl CarrierThread {
+    /// The running `thread`, which sets `refused` if the jump host refuses the connection.
+    pub(super) fn new(thread: JoinHandle<()>, refused: Arc<OnceLock<String>>) -> Self {
+        Self { thread, refused }
+    }
 }
 
 impl ConnectedStream {

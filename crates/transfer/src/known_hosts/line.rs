@@ -7,7 +7,7 @@ use ssh::key::PublicKey;
 use wire::{Field, FieldReader, Mpint};
 
 use super::pattern::matches_list;
-use super::{HostName, KnownKey, LinePosition};
+use super::{HostName, KnownKey, LinePosition, UnreadableEntry};
 use crate::escape;
 
 /// OpenSSH ignores a line with a longer pattern (match.c `match_pattern_list`).
@@ -27,17 +27,17 @@ pub(super) struct KnownHostsLine {
 /// Parsed line: its hosts, and the key that is accepted, revoked or an authority for them.
 #[derive(Clone, Debug)]
 pub(super) struct HostKeyEntry {
-    pub(super) place: LinePosition,
-    pub(super) marker: LineMarker,
+    place: LinePosition,
+    marker: LineMarker,
     hosts: LineHosts,
-    pub(super) key_type: String,
-    pub(super) blob: Vec<u8>,
+    key_type: String,
+    blob: Vec<u8>,
     /// The blob of the plain key if the line has a certificate.
-    pub(super) plain: Vec<u8>,
+    plain: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LineMarker {
+enum LineMarker {
     None,
     CertAuthority,
     Revoked,
@@ -46,18 +46,18 @@ pub(super) enum LineMarker {
 /// The readable parts of a damaged line.
 #[derive(Clone, Debug)]
 pub(super) struct UnreadableLine {
-    pub(super) place: LinePosition,
-    pub(super) why: &'static str,
+    place: LinePosition,
+    why: &'static str,
     /// The hosts; `None` if the line may be about any host.
     hosts: Option<LineHosts>,
     /// The plain key; `None` if the line may be about any key.
     plain: Option<Vec<u8>>,
-    pub(super) purpose: DamagedLineKind,
+    purpose: DamagedLineKind,
 }
 
 /// The meaning of a damaged line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DamagedLineKind {
+enum DamagedLineKind {
     /// Names a host's key.
     HostKey,
     /// The line has the marker `@revoked`.
@@ -280,6 +280,41 @@ pub(super) fn revoked_key(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl HostKeyEntry {
+    /// Position of the line.
+    pub(super) fn place(&self) -> &LinePosition {
+        &self.place
+    }
+
+    /// The blob of the key.
+    pub(super) fn blob(&self) -> &[u8] {
+        &self.blob
+    }
+
+    /// True if the line has no marker, so that its key is a host's own.
+    pub(super) fn is_of_host(&self) -> bool {
+        self.marker == LineMarker::None
+    }
+
+    /// True if the key is a host's own and has this blob.
+    pub(super) fn accepts(&self, blob: &[u8]) -> bool {
+        self.is_of_host() && self.blob == blob
+    }
+
+    /// True if the key is a host's own and of this type.
+    pub(super) fn has_type(&self, key_type: &str) -> bool {
+        self.is_of_host() && self.key_type == key_type
+    }
+
+    /// True if the key is an authority, which certifies host keys.
+    pub(super) fn is_authority(&self) -> bool {
+        self.marker == LineMarker::CertAuthority
+    }
+
+    /// True if the line revokes one of these plain keys.
+    pub(super) fn revokes(&self, plain: &[&[u8]]) -> bool {
+        self.marker == LineMarker::Revoked && plain.contains(&self.plain.as_slice())
+    }
+
     /// True if the line is about `name`.
     pub(super) fn names(&self, name: &HostName) -> bool {
         self.hosts.name(name)
@@ -334,6 +369,26 @@ impl HostKeyEntry {
 }
 
 impl UnreadableLine {
+    /// True if the line may name a host's key.
+    pub(super) fn may_name_key(&self) -> bool {
+        self.purpose != DamagedLineKind::Revocation
+    }
+
+    /// True if the line is or may be a revocation.
+    pub(super) fn may_be_revocation(&self) -> bool {
+        self.purpose != DamagedLineKind::HostKey
+    }
+
+    /// Describes the line to the user; `revokes` tells if it may revoke the key in question.
+    pub(super) fn entry(&self, revokes: bool) -> UnreadableEntry {
+        UnreadableEntry {
+            file: self.place.file.clone(),
+            line: Some(self.place.line),
+            why: self.why.to_owned(),
+            revokes,
+        }
+    }
+
     /// True if the line may be about `name`.
     pub(super) fn may_name(&self, name: &HostName) -> bool {
         self.hosts.as_ref().is_none_or(|hosts| hosts.name(name))

@@ -24,7 +24,7 @@ pub use revoked::RevokedKeys;
 pub use update::{AnnouncedKeys, HostKeyChanges, KnownHostsUnchangedReason};
 
 use crate::config::AlgorithmList;
-use line::{DamagedLineKind, HostKeyEntry, KnownHostsLine, LineMarker, UnreadableLine};
+use line::{HostKeyEntry, KnownHostsLine, UnreadableLine};
 
 /// The maximum file size in bytes; 64 MiB hold some 500,000 hosts.
 const MAX_FILE: u64 = 64 << 20;
@@ -226,7 +226,7 @@ impl KnownHosts {
         let names: Vec<&HostName> = [Some(name), bare.as_ref()].into_iter().flatten().collect();
         // A KnownHostsCommand was asked for `name` alone (sshconnect.c `check_host_key`).
         let lines_of = |(at, name): (usize, &&HostName)| {
-            let of_command = |e: &&HostKeyEntry| e.place.is_command_output();
+            let of_command = |e: &&HostKeyEntry| e.place().is_command_output();
             self.lines(name)
                 .filter(|e| at == 0 || !of_command(e))
                 .collect()
@@ -254,14 +254,10 @@ impl KnownHosts {
             // the certificate and then its plain key by the name without the port, before the name
             // with the port.
             let authority = certificate.authority().blob();
-            let mut authorities = here
-                .iter()
-                .filter(|e| e.marker == LineMarker::CertAuthority);
-            let known = bare
-                .iter()
-                .find(|e| e.marker == LineMarker::None && e.blob == key.plain().blob());
-            if let (Some(known), false) = (known, authorities.any(|e| e.blob == authority)) {
-                return decided(HostKeyVerdict::Trusted(known.place.clone()));
+            let mut authorities = here.iter().filter(|e| e.is_authority());
+            let known = bare.iter().find(|e| e.accepts(key.plain().blob()));
+            if let (Some(known), false) = (known, authorities.any(|e| e.blob() == authority)) {
+                return decided(HostKeyVerdict::Trusted(known.place().clone()));
             }
         }
         HostKeyCheck {
@@ -277,22 +273,21 @@ impl KnownHosts {
         key: &PublicKey,
     ) -> HostKeyVerdict {
         for (at, lines) in by_name.iter().enumerate() {
-            let keys = lines.iter().filter(|e| e.marker == LineMarker::None);
-            if let Some(same) = keys.clone().find(|e| e.blob == key.blob()) {
-                return HostKeyVerdict::Trusted(same.place.clone());
+            let keys = lines.iter().filter(|e| e.is_of_host());
+            if let Some(same) = keys.clone().find(|e| e.accepts(key.blob())) {
+                return HostKeyVerdict::Trusted(same.place().clone());
             }
-            let of_type = keys.clone().find(|e| e.key_type == key.key_type());
+            let of_type = keys.clone().find(|e| e.has_type(key.key_type()));
             // The host without the port may be another machine.
             if let Some(other) = of_type.or_else(|| keys.clone().next()).filter(|_| at == 0) {
                 return HostKeyVerdict::Changed(other.known_key());
             }
         }
-        let damaged = self.unreadable.iter().find(|line| {
-            line.purpose != DamagedLineKind::Revocation
-                && line.may_name(name)
-                && !line.has(key.blob())
-        });
-        let damage = damaged.map(|line| damage(line, false));
+        let damaged = self
+            .unreadable
+            .iter()
+            .find(|line| line.may_name_key() && line.may_name(name) && !line.has(key.blob()));
+        let damage = damaged.map(|line| line.entry(false));
         match damage.or_else(|| self.unread.first().cloned()) {
             Some(damage) => HostKeyVerdict::Unreadable(damage),
             None => HostKeyVerdict::Unknown,
@@ -302,11 +297,8 @@ impl KnownHosts {
     fn revocation(&self, by_name: &[Vec<&HostKeyEntry>], key: &PublicKey) -> Option<LinePosition> {
         let blobs = bare_blobs(key);
         let listed = self.revoked.find(key);
-        let mut marked = by_name
-            .iter()
-            .flatten()
-            .filter(|e| e.marker == LineMarker::Revoked && blobs.contains(&e.plain.as_slice()));
-        listed.or_else(|| marked.next().map(|e| e.place.clone()))
+        let mut marked = by_name.iter().flatten().filter(|e| e.revokes(&blobs));
+        listed.or_else(|| marked.next().map(|e| e.place().clone()))
     }
 
     /// Returns a damaged line that may revoke this key of this host.
@@ -316,7 +308,7 @@ impl KnownHosts {
             names.iter().any(|name| line.may_name(name))
                 && blobs.iter().any(|blob| line.may_revoke(blob))
         });
-        found.map(|line| damage(line, true))
+        found.map(|line| line.entry(true))
     }
 
     fn lines<'a>(&'a self, name: &HostName) -> impl Iterator<Item = &'a HostKeyEntry> + use<'a> {
@@ -352,14 +344,12 @@ impl KnownHosts {
             Some(bare) if lines.is_empty() => self.lines(&bare).collect(),
             _ => lines,
         };
-        let has_authority = lines.iter().any(|e| e.marker == LineMarker::CertAuthority);
+        let has_authority = lines.iter().any(|e| e.is_authority());
         move |name| {
             let Some(row) = HOST_KEY_ALGORITHMS.iter().find(|a| a.name == name) else {
                 return 2;
             };
-            let known = lines
-                .iter()
-                .any(|e| e.marker == LineMarker::None && e.key_type == row.plain_type);
+            let known = lines.iter().any(|e| e.has_type(row.plain_type));
             match row.is_certificate() {
                 true if has_authority => 0,
                 false if known => 1,
@@ -378,8 +368,8 @@ impl KnownHosts {
         let blob = key.plain().blob();
         self.entries
             .iter()
-            .filter(|e| e.marker == LineMarker::None && e.blob == blob)
-            .map(|e| (e.place.clone(), e.shown_names()))
+            .filter(|e| e.accepts(blob))
+            .map(|e| (e.place().clone(), e.shown_names()))
             .collect()
     }
 }
@@ -396,16 +386,16 @@ fn by_authority(
         fingerprint: key.fingerprint(),
     };
     let certificate = key.certificate().ok_or_else(no_authority)?;
-    let authority = lines.iter().find(|entry| {
-        entry.marker == LineMarker::CertAuthority && entry.blob == certificate.authority().blob()
-    });
+    let authority = lines
+        .iter()
+        .find(|entry| entry.is_authority() && entry.blob() == certificate.authority().blob());
     // CASignatureAlgorithms applies to the algorithm of this signature, not to those that the
     // authority's key supports.
     let algorithm = certificate.signature_algorithm();
     let allowed = algorithm.is_ok_and(|name| ca.allows(&name));
     certificate.validate_host(name.host(), now, |_| authority.is_some() && allowed)?;
     authority
-        .map(|entry| entry.place.clone())
+        .map(|entry| entry.place().clone())
         .ok_or_else(no_authority)
 }
 
@@ -416,15 +406,6 @@ fn bare_blobs(key: &PublicKey) -> Vec<&[u8]> {
         .into_iter()
         .flatten()
         .collect()
-}
-
-fn damage(line: &UnreadableLine, revokes: bool) -> UnreadableEntry {
-    UnreadableEntry {
-        file: line.place.file.clone(),
-        line: Some(line.place.line),
-        why: line.why.to_owned(),
-        revokes,
-    }
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {

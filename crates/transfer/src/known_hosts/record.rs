@@ -35,9 +35,7 @@ pub fn record(file: &Path, name: &HostName, key: &PublicKey, hashed: bool) -> io
     let mut known = KnownHosts::default();
     known.add(file, &present);
     let key = key.plain();
-    let is_there =
-        |e: &&super::HostKeyEntry| e.blob == key.blob() && e.marker == super::LineMarker::None;
-    if known.lines(name).any(|e| is_there(&e)) {
+    if known.lines(name).any(|e| e.accepts(key.blob())) {
         return Ok(());
     }
     append(&mut open, &present, &line)

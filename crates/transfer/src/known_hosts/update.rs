@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ssh::key::PublicKey;
 
-use super::line::{DamagedLineKind, HostKeyEntry, LineMarker, comparable};
+use super::line::{HostKeyEntry, comparable};
 use super::record::{append, contents, line, open_locked};
 use super::{HostName, KnownHosts, KnownKey};
 
@@ -111,15 +111,11 @@ impl AnnouncedKeys {
         let damaged = known
             .unreadable
             .iter()
-            .any(|l| l.purpose != DamagedLineKind::HostKey && l.may_name(&self.name));
-        if damaged
-            || lines
-                .iter()
-                .any(|e| e.marker != LineMarker::None || e.has_patterns())
-        {
+            .any(|l| l.may_be_revocation() && l.may_name(&self.name));
+        if damaged || lines.iter().any(|e| !e.is_of_host() || e.has_patterns()) {
             return Err(KnownHostsUnchangedReason::ComplexLine);
         }
-        if !lines.iter().any(|e| e.blob == self.own) {
+        if !lines.iter().any(|e| e.blob() == self.own) {
             return Err(KnownHostsUnchangedReason::OwnKeyUnlisted);
         }
         let obsolete: Vec<&&HostKeyEntry> = lines.iter().filter(|e| self.drops(e)).collect();
@@ -127,10 +123,9 @@ impl AnnouncedKeys {
         if obsolete.iter().any(|e| e.has_names()) {
             return Err(KnownHostsUnchangedReason::ComplexLine);
         }
-        let elsewhere = |e: &&HostKeyEntry| {
-            self.blobs.contains(&e.blob) || obsolete.iter().any(|old| old.blob == e.blob)
-        };
-        let listed = |blob: &&Vec<u8>| lines.iter().any(|e| e.blob == **blob);
+        let elsewhere =
+            |e: &&HostKeyEntry| !self.drops(e) || obsolete.iter().any(|old| old.blob() == e.blob());
+        let listed = |blob: &&Vec<u8>| lines.iter().any(|e| e.blob() == **blob);
         let changes = HostKeyChanges {
             new: self.blobs.iter().filter(|b| !listed(b)).cloned().collect(),
             obsolete: obsolete.iter().map(|e| e.known_key()).collect(),
@@ -143,7 +138,7 @@ impl AnnouncedKeys {
     }
 
     fn drops(&self, line: &HostKeyEntry) -> bool {
-        !self.blobs.contains(&line.blob)
+        !self.blobs.iter().any(|blob| blob == line.blob())
     }
 
     /// Adds lines with the `proven` keys to the first of the user's `files` if it exists, and
@@ -192,7 +187,7 @@ impl AnnouncedKeys {
         let mut known = KnownHosts::default();
         known.add(file, &present);
         let lines = known.lines(&self.name).filter(|e| self.drops(e));
-        let dropped: Vec<usize> = lines.map(|e| e.place.line).collect();
+        let dropped: Vec<usize> = lines.map(|e| e.place().line).collect();
         if dropped.is_empty() {
             return match added.is_empty() {
                 true => Ok(()),

@@ -44,11 +44,23 @@ impl LoginLimits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LoginProgress {
     /// Number of restarts of the connection.
-    pub(super) restarts: u32,
+    restarts: u32,
     /// Bytes received so far.
-    pub(super) received: u64,
+    received: u64,
     /// True once the host key was accepted.
-    pub(super) is_verified: bool,
+    is_verified: bool,
+}
+
+impl LoginProgress {
+    /// Progress of a connection that was restarted `restarts` times and has received `received`
+    /// bytes; `is_verified` tells if the host key was accepted.
+    pub(super) fn new(restarts: u32, received: u64, is_verified: bool) -> Self {
+        Self {
+            restarts,
+            received,
+            is_verified,
+        }
+    }
 }
 
 /// Measures the time of a login against its limits. Prompts do not count: up to the host key there

@@ -356,11 +356,8 @@ impl SshLink {
     }
 
     fn login_progress(&self) -> LoginProgress {
-        LoginProgress {
-            restarts: self.restarts.count(),
-            received: self.received_bytes,
-            is_verified: self.conn.binding().is_some(),
-        }
+        let is_verified = self.conn.binding().is_some();
+        LoginProgress::new(self.restarts.count(), self.received_bytes, is_verified)
     }
 
     /// Declares that a session will use this connection, with an SFTP server on its first channel.
