@@ -1,8 +1,10 @@
 //! Report of a copy: events for the user, counters of the progress, and the summary.
 
 use crate::report::{
-    CopyEvent, CopySummary, EscapedName, FAILURES_KEPT, ItemFailure, ProgressCounters,
+    CopyEvent, CopySummary, Decision, DecisionSubject, EscapedName, FAILURES_KEPT, FarEndServer,
+    ItemFailure, ProgressCounters,
 };
+use crate::session::SessionSummary;
 
 /// Collects the results of a copy and passes its events on.
 pub(super) struct CopyReport<'a> {
@@ -40,6 +42,32 @@ impl<'a> CopyReport<'a> {
 
     pub(super) fn into_summary(self) -> CopySummary {
         self.summary
+    }
+
+    /// Adds the summary of a session with `host` to that of the copy, which has begun `files`.
+    pub(super) fn note_session(&mut self, host: EscapedName, files: u64, ended: SessionSummary) {
+        let SessionSummary {
+            report,
+            far,
+            decisions,
+        } = ended;
+        let of_host = |mut decision: Decision| {
+            // A file may be begun twice, as below a target that turns out to be a file. Lanes also
+            // download the far end's boot ID, which does not count as a copied file.
+            if let DecisionSubject::Files { cut, whole, .. } = &mut decision.choice {
+                *cut = (*cut).min(files);
+                *whole = (*whole).min(files.saturating_sub(*cut));
+            }
+            decision.host = Some(host.clone());
+            decision
+        };
+        let decisions = decisions.into_iter().map(of_host);
+        self.summary.decisions.extend(decisions);
+        if let Some(mut report) = report {
+            report.host = host.clone();
+            self.summary.sessions.push(report);
+        }
+        self.summary.far_ends.push(FarEndServer { host, ..far });
     }
 
     /// Reports no more failures, because the user has interrupted the run.

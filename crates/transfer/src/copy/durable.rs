@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use schedule::{JobKind, RemotePath, directory_of};
 
-use super::engine::{CopySide, JobPurpose};
+use super::jobs::JobPurpose;
 use super::ports::CopyPorts;
+use super::sides::CopySide;
 
 /// Paths in one request, and their total bytes; both are far below the protocol's limits.
 const MOST: usize = 512;

@@ -1,37 +1,40 @@
-use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
-use std::rc::Rc;
+//! Joins the parts of a copy, and waits for the events that they need.
+
+mod answers;
+
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use schedule::{JobFailure, JobId, JobKind, LaneEvent, RemotePath};
+use schedule::{Attributes, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::copy_report::CopyReport;
 use super::environment::CopyEnvironment;
-use super::file::{FileId, JobRole, SharedFile};
-use super::files::ActiveFiles;
+use super::equal_names::ClaimedTargets;
+use super::file::{ActiveFiles, SharedFile};
 use super::hard_links::HardLinks;
 use super::inquiry::Inquiry;
-use super::jobs::{PatternListingFilter, QueryAnswer};
-use super::local_ops::LocalOps;
+use super::jobs::QueryAnswer;
 use super::metadata::KeptMetadata;
-use super::owner::OwnerMap;
+use super::owner::{EntryAwaitingOwner, NextOwned, OwnerMap};
+use super::planned::PlannedEntries;
 use super::ports::CopyPorts;
 use super::resume::ResumeJournal;
-use super::server_names::ServerNames;
-use super::sides::{RemoteSide, SideSessions};
-use super::source::{ActiveWalks, TargetPath, WalkId};
-use super::transfer_estimate::EstimateAnnouncer;
+use super::self_copy::{MachineProbe, SelfCopyRules};
+use super::server_names::{AlikeVerdict, FoundEntry, ServerNames};
+use super::sides::{CopySide, RemoteSide};
+use super::source::{ActiveWalks, SourceRoot, TargetPath, WalkId};
+use super::transfer_estimate::{CountingThread, EstimateAnnouncer};
 use super::tree::{DirKey, PendingItem, TargetTree};
 use super::verify::Verification;
 use super::wait_conditions::{WaitConditions, wait_for};
-use super::{CopyLocation, CopyOptions, CopyRequest, DeltaUse};
+use super::{CopyOptions, CopyRequest, DeltaUse};
 use crate::connect::ConnectError;
 use crate::report::{
     CopyEvent, CopyOutcome, CopySummary, Decision, DecisionOrigin, DecisionSubject, EscapedName,
-    FarEndServer, ProgressCounters,
+    ProgressCounters,
 };
-use crate::session::{SessionEvent, SessionSummary};
-use crate::walk::WalkDirectoryId;
+use crate::session::SessionEvent;
+use crate::walk::{EntryInfo, NOT_REGULAR, WalkEntry};
 
 /// Jobs in flight from which events may be batched.
 const MANY: usize = 256;
@@ -42,84 +45,21 @@ const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST_SETTLING: Duration = Duration::from_secs(30);
 
-/// One of the two ends of the copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CopySide {
-    Source,
-    Target,
-}
-
-/// Purpose of a job, which decides how its result is handled.
-#[derive(Debug)]
-pub(super) enum JobPurpose {
-    /// [`CopyEngine::ask`] waits for the answer.
-    Ask,
-    /// Attributes or canonical path of a root.
-    Root(WalkId),
-    /// Listing of a root that is not yet known to be a directory.
-    Listing(WalkId),
-    /// Request of a walk, with the walk's tag.
-    Walk(WalkId, u64),
-    MakeDir(DirKey),
-    FinishDir(DirKey),
-    /// Mode bits of a directory that is still being filled.
-    DirMode(EscapedName),
-    /// Makes directories durable; the name is one of them.
-    Durable(EscapedName),
-    File(FileId, JobRole),
-    /// Checks if a guessed target is a directory.
-    Guess(FileId),
-    /// Attributes of a file that no listing described.
-    Size(FileId),
-    ReadSymlink(PendingItem),
-    MakeSymlink(PendingItem),
-    MakeHardLink(PendingItem),
-    /// Extended attributes of a file or a directory.
-    FileXattrs(FileId),
-    DirXattrs(DirKey),
-    /// Names of owners at the source, and the IDs of these names at the target.
-    OwnerNames,
-    OwnerIds,
-    /// Reads a file back to compare it.
-    Check(FileId),
-    /// Checksum of a range of a file that is verified.
-    Sum(super::verify::SumRequest),
-    /// Downloads the boot ID of the target's kernel into this file.
-    Boot(std::path::PathBuf),
-    /// Downloads the boot ID again after a reconnect.
-    BootAgain(std::path::PathBuf),
-    /// Checks if a file is still as an earlier run left it.
-    Taken(FileId),
-    /// Reads the target's clock from a file's modification time.
-    Clock,
-    /// Reads the server's clock at the end of a run with failed files.
-    Seal,
-    /// Removes a leftover of an earlier run.
-    Cleared,
-    /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.
-    SymlinkTimes,
-}
-
 /// Runs a copy from one source end to the target end: keeps jobs in flight until nothing is left.
+/// Joins the parts of the copy: passes answers to them and carries out their results.
 pub(super) struct CopyEngine<'a> {
-    pub(super) options: &'a CopyOptions,
-    pub(super) environment: &'a dyn CopyEnvironment,
-    pub(super) progress: &'a ProgressCounters,
-    pub(super) ports: CopyPorts<'a>,
-    pub(super) files: ActiveFiles,
-    pub(super) tree: TargetTree,
-    pub(super) walks: ActiveWalks,
-    pub(super) server_names: ServerNames,
-    pub(super) estimates: EstimateAnnouncer,
-    pub(super) keeper: ResumeJournal,
-    pub(super) owners: OwnerMap,
-    pub(super) hard_links: HardLinks,
-    pub(super) metadata: KeptMetadata,
-    pub(super) verify: Verification,
-    /// Files whose temporaries other processes write as well, by target path.
-    pub(super) shared: BTreeMap<Vec<u8>, SharedFile>,
-    /// Target for which the guess about its kind was wrong, and true if it is a file.
-    learned_place: Option<(Vec<u8>, bool)>,
+    ports: CopyPorts<'a>,
+    files: ActiveFiles,
+    tree: TargetTree,
+    walks: ActiveWalks,
+    server_names: ServerNames,
+    estimates: EstimateAnnouncer,
+    keeper: ResumeJournal,
+    owners: OwnerMap,
+    hard_links: HardLinks,
+    metadata: KeptMetadata,
+    verify: Verification,
+    start: Instant,
     /// Events had arrived at the last check.
     heard: bool,
 }
@@ -132,9 +72,6 @@ impl<'a> CopyEngine<'a> {
         events: &'a mut dyn FnMut(CopyEvent),
     ) -> Self {
         Self {
-            options,
-            environment,
-            progress,
             ports: CopyPorts::new(options, environment, CopyReport::new(progress, events)),
             files: ActiveFiles::default(),
             tree: TargetTree::default(),
@@ -146,14 +83,148 @@ impl<'a> CopyEngine<'a> {
             hard_links: HardLinks::new(options),
             metadata: KeptMetadata::default(),
             verify: Verification::new(options, environment.ledger()),
-            shared: BTreeMap::new(),
-            learned_place: None,
+            start: environment.now(),
             heard: false,
         }
     }
 
+    /// Looks for the journal of an earlier run of this copy. Returns false if another process is
+    /// running the same copy.
+    pub(super) async fn find_earlier_run(&mut self, request: &CopyRequest) -> bool {
+        self.keeper.find(&mut self.ports, request).await
+    }
+
+    /// Records every file, however small the copy is. Called before the earlier run is looked for.
+    pub(super) fn record_all(&mut self) {
+        self.keeper.record_all();
+    }
+
+    /// True if an earlier run of this copy has left files unfinished.
+    pub(super) fn has_leftovers(&self) -> bool {
+        self.keeper.has_leftovers()
+    }
+
+    /// Target of the sources as the earlier run resolved the command's target, below which its
+    /// journal is used.
+    pub(super) fn resolved_before(&mut self, target: &[u8]) -> Option<TargetPath> {
+        self.keeper.onto_before(target)
+    }
+
+    /// Records how the command's target was resolved.
+    pub(super) fn note_resolved(&mut self, onto: &TargetPath) {
+        self.keeper.note_onto(&mut self.ports, onto);
+    }
+
+    /// Requests the receiver's boot ID, so that the answer arrives in one round trip with those of
+    /// other requests. [`Self::prepare`] takes it.
+    pub(super) fn request_boot(&mut self) {
+        self.keeper.request_boot(&mut self.ports);
+    }
+
+    /// Removes the answer to a request of the receiver's boot ID that nothing has taken.
+    pub(super) fn forget_boot_request(&mut self) {
+        self.keeper.forget_boot_request(&self.ports);
+    }
+
+    /// Takes the count of the files to send, and announces it to the target's session.
+    pub(super) fn announce(&mut self, counting: CountingThread) {
+        self.estimates.begin(self.ports.sides(), counting);
+    }
+
+    /// Prepares the copy once the target's session is open: judges what the earlier run has stored,
+    /// and opens the manifest. Returns false, after reporting it, if nothing can be copied.
+    pub(super) async fn prepare(&mut self) -> bool {
+        self.ask_for_boot().await;
+        self.keeper.tell_resumed(&mut self.ports);
+        self.verify.begin_manifest(&mut self.ports)
+    }
+
+    /// Has each file claim its target; with `None`, no two can have the same.
+    pub(super) fn claim_targets(&mut self, claims: Option<ClaimedTargets>) {
+        self.walks.claim_targets(claims);
+    }
+
+    /// Notes a target on the source's host, so that a tree is not copied into itself; `None` if
+    /// that target is elsewhere.
+    pub(super) async fn avoid_target(&mut self, onto: Option<&TargetPath>) {
+        self.walks.forget_overlaps();
+        let Some(onto) = onto else { return };
+        let (path, into) = match onto {
+            TargetPath::Into(path) => (path, true),
+            TargetPath::Exactly(path) | TargetPath::Guess(path) => (path, false),
+        };
+        let kind = JobKind::RealPath {
+            path: RemotePath(path.clone()),
+        };
+        if let Ok(asked) = self.ask(CopySide::Target, kind).await
+            && let Some(path) = asked.into_path()
+        {
+            self.walks.avoid(path, into);
+        }
+    }
+
+    /// Notes which of the `sources` are the target itself or contain it.
+    pub(super) async fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
+        let rules = SelfCopyRules::new(self.ports.options(), self.walks.avoids());
+        let probe = MachineProbe::new(self);
+        let overlaps = probe.avoid_itself(rules, sources, onto).await;
+        self.walks.note_overlaps(overlaps);
+    }
+
+    /// Notes that other processes write the temporary of a target as well, before it is copied.
+    pub(super) fn share(&mut self, target: Vec<u8>, file: SharedFile) {
+        self.files.share(target, file);
+    }
+
+    /// Copies sources. Returns when all is done or nothing more is possible.
+    pub(super) async fn copy_roots(&mut self, roots: VecDeque<SourceRoot>) {
+        self.walks.begin_with(roots);
+        self.copy().await;
+    }
+
+    /// Ends the session with the source, after its last root was copied.
+    pub(super) fn end_source(&mut self) {
+        self.hard_links.forget();
+        self.end(CopySide::Source);
+    }
+
+    /// Copies entries of `source` that were chosen before onto `target`.
+    pub(super) async fn copy_planned(
+        &mut self,
+        entries: PlannedEntries,
+        source: &[u8],
+        target: Vec<u8>,
+    ) {
+        self.settle_far().await;
+        let id = self.walks.begin_planned(entries, target);
+        self.walks.name_root(&self.ports, id, source);
+        self.copy_roots(VecDeque::new()).await;
+    }
+
+    /// Ends a planned copy, which was prepared, after its last entry: removes what an interrupted
+    /// run has left and this one has not taken.
+    pub(super) async fn end_planned(&mut self) {
+        self.hard_links.forget();
+        if !self.stopped() {
+            self.clear_leftovers().await;
+        }
+    }
+
+    /// Does what remains after all sources are copied: reports names that no source has, removes
+    /// the leftovers of an earlier run and seals the journal of a run with failed files.
+    pub(super) async fn complete(&mut self) {
+        if self.stopped() {
+            return;
+        }
+        self.walks.report_missing(&mut self.ports);
+        self.clear_leftovers().await;
+        if self.keeper.request_seal(&mut self.ports) {
+            self.copy().await;
+        }
+    }
+
     /// Copies the waiting roots. Returns when all is done or nothing more is possible.
-    pub(super) async fn copy(&mut self) {
+    async fn copy(&mut self) {
         loop {
             self.check_cancel();
             while !self.stopped() && self.has_room() && self.feed() {}
@@ -161,7 +232,7 @@ impl<'a> CopyEngine<'a> {
                 self.decide_alike().await;
                 continue;
             }
-            self.ask_for_walks();
+            self.walks.ask(&mut self.ports);
             self.start_written();
             self.verify.go_on(&mut self.ports, &self.files);
             self.after_verify();
@@ -175,20 +246,193 @@ impl<'a> CopyEngine<'a> {
         }
     }
 
+    /// True if sources may still yield entries.
+    fn has_more(&self) -> bool {
+        self.walks.has_more() || self.owners.holds()
+    }
+
+    /// Takes the next entry from the sources and starts it. Returns false if there is none now.
+    fn feed(&mut self) -> bool {
+        if self.server_names.is_holding() {
+            return false;
+        }
+        match self.feed_waiting() {
+            Some(false) => {}
+            None => return false,
+            Some(true) => return true,
+        }
+        let Some(mut entry) = self.walks.next_entry(&self.ports) else {
+            return false;
+        };
+        if self.ports.target_is_remote() {
+            let merges = self.walks.claims_targets();
+            match self.server_names.hold_if_alike(&self.tree, merges, entry) {
+                Some(free) => entry = free,
+                None => return true,
+            }
+        }
+        self.begin_found(entry);
+        true
+    }
+
+    /// Starts a found entry once its owner is mapped to an ID of the target.
+    pub(super) fn begin_owned(&mut self, next: EntryAwaitingOwner) {
+        let maps = self.metadata.support().map_owners;
+        if let Some(next) = self.owners.map(&mut self.ports, maps, next) {
+            self.begin_mapped(next);
+        }
+    }
+
+    /// Starts the next entry that waited for its owner. Returns false if none waits, and `None`
+    /// while a query is in progress.
+    pub(super) fn feed_waiting(&mut self) -> Option<bool> {
+        let maps = self.metadata.support().map_owners;
+        match self.owners.next(&mut self.ports, maps) {
+            NextOwned::Nothing => Some(false),
+            NextOwned::Asking => None,
+            NextOwned::Entry(next) => {
+                if let Some(next) = *next {
+                    self.begin_mapped(next);
+                }
+                Some(true)
+            }
+        }
+    }
+
+    fn begin_mapped(&mut self, next: EntryAwaitingOwner) {
+        match next {
+            EntryAwaitingOwner::Found(walk, found, root) => self.on_found(walk, found, &root),
+            EntryAwaitingOwner::Root(root, attributes) => self.begin_root_item(root, attributes),
+        }
+    }
+
+    /// Begins an entry that was found.
+    pub(super) fn begin_found(&mut self, entry: FoundEntry) {
+        let file = match entry {
+            FoundEntry::Walk(id, found, target) => {
+                Some(EntryAwaitingOwner::Found(id, found, target))
+            }
+            FoundEntry::Root(root) => self.walks.begin_root(&mut self.ports, root),
+        };
+        if let Some(file) = file {
+            self.begin_owned(file);
+        }
+    }
+
+    /// Handles an entry of a walk whose root is copied to `root`.
+    fn on_found(&mut self, id: WalkId, found: WalkEntry, root: &[u8]) {
+        if let WalkEntry::Directory { at, .. } | WalkEntry::File(at) | WalkEntry::Symlink(at) =
+            &found
+        {
+            let paths = at.path.len() + root.len();
+            self.ports.jobs_mut().note_paths(paths);
+        }
+        match found {
+            WalkEntry::Directory { id: dir, at } => {
+                self.on_directory(DirKey::new(id, dir), at, root)
+            }
+            WalkEntry::File(entry) => self.place_item(id, entry, root, false),
+            WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),
+            WalkEntry::Listed(dir) => self.listed(DirKey::new(id, dir)),
+            WalkEntry::Problem { path, what } => {
+                let path = self.ports.shown(CopySide::Source, &path);
+                match self.ports.options().archive && what == NOT_REGULAR {
+                    // A copy of a home directory meets sockets, which no copy can carry.
+                    true => {
+                        let what = "not copied: it is a socket, a FIFO or a device";
+                        self.ports.warn(Some(path), what.to_owned());
+                    }
+                    false => self.ports.fail(None, path, what),
+                }
+            }
+        }
+    }
+
+    fn on_directory(&mut self, key: DirKey, at: EntryInfo, root: &[u8]) {
+        let parent = at.parent.map(|parent| DirKey::new(key.walk(), parent));
+        let target = self.tree.target_of(key.walk(), &at, root);
+        self.metadata
+            .note_times(&self.ports, &at.path, &at.attributes);
+        let begun = match target {
+            Some(target) => {
+                let (ports, path) = (&mut self.ports, &at.path);
+                self.walks.may_claim(ports, key.walk(), path, &target, true)
+                    && self.begin_dir(key, parent, target, at.attributes)
+            }
+            None => false,
+        };
+        match begun {
+            true => self.ask_dir_xattrs(key, &at.path),
+            false => self.leave_out_dir(key),
+        }
+    }
+
+    /// Leaves a directory and all its contents out.
+    pub(super) fn leave_out_dir(&mut self, key: DirKey) {
+        self.walks.skip(key);
+        self.listed(key);
+    }
+
+    fn place_item(&mut self, id: WalkId, entry: EntryInfo, root: &[u8], symlink: bool) {
+        let Some(target) = self.tree.target_of(id, &entry, root) else {
+            return;
+        };
+        let (ports, path) = (&mut self.ports, &entry.path);
+        if self.walks.may_claim(ports, id, path, &target, false) {
+            let dir = entry.parent.map(|parent| DirKey::new(id, parent));
+            self.begin_item(PendingItem::new(entry, target, dir, symlink));
+        }
+    }
+
+    fn begin_root_item(&mut self, root: SourceRoot, attributes: Attributes) {
+        let target = root.onto.target(&root.path);
+        let id = self.walks.next_id();
+        self.walks.name_root(&self.ports, id, &root.path);
+        let (ports, path) = (&mut self.ports, &root.path);
+        if !self.walks.may_claim(ports, id, path, &target, false) {
+            return;
+        }
+        let entry = EntryInfo {
+            parent: None,
+            name: Vec::new(),
+            path: root.path,
+            attributes,
+            identity: None,
+        };
+        let item = PendingItem::new(entry, target, None, false);
+        match root.onto {
+            TargetPath::Guess(target) => {
+                let link = self.hard_links.link_of(&item);
+                let id = self
+                    .files
+                    .begin_guessed(&mut self.ports, item, target, link);
+                self.start_file(id);
+            }
+            _ => self.begin_item(item),
+        }
+    }
+
+    /// Begins the entry that waits, or leaves it out if the server takes its name for an earlier
+    /// one.
+    async fn decide_alike(&mut self) {
+        let Some(mut names) = self.server_names.take_question() else {
+            return;
+        };
+        names.ask(self).await;
+        match self.server_names.judge(&mut self.ports, names) {
+            AlikeVerdict::Begins(entry) => self.begin_found(*entry),
+            AlikeVerdict::DirectoryRefused(key) => self.leave_out_dir(key),
+            AlikeVerdict::Dropped => {}
+        }
+    }
+
     /// True if the run ends without doing the rest.
     pub(super) fn stopped(&self) -> bool {
         self.ports.stopped()
     }
 
-    /// Runs the copy to its end and returns the summary.
-    pub(super) async fn into_summary(mut self, request: CopyRequest) -> CopySummary {
-        let start = self.environment.now();
-        self.run(request).await;
-        self.finish(start)
-    }
-
-    /// Ends the sessions and returns the summary of a run that began at `start`.
-    pub(super) fn finish(mut self, start: Instant) -> CopySummary {
+    /// Ends the sessions and returns the summary.
+    pub(super) fn finish(mut self) -> CopySummary {
         self.end(CopySide::Source);
         self.end(CopySide::Target);
         self.verify.end_manifest(&mut self.ports);
@@ -196,16 +440,18 @@ impl<'a> CopyEngine<'a> {
         let whole = self.ports.summary().failed == 0 && !self.stopped();
         self.keeper.close(&mut self.ports, whole);
         let (moved, excluded) = (self.files.moved(), self.walks.excluded());
-        let elapsed = self.environment.now().saturating_duration_since(start);
+        let environment = self.ports.environment();
+        let elapsed = environment.now().saturating_duration_since(self.start);
+        let fsync = self.ports.options().fsync;
         let summary = self.ports.summary_mut();
         summary.elapsed = elapsed;
         summary.unfinished += moved;
         summary.excluded += excluded;
-        summary.synced = self.options.fsync && summary.files > 0;
+        summary.synced = fsync && summary.files > 0;
         self.explain();
         let (mut summary, lost) = self.ports.into_summary();
         summary.outcome = match lost {
-            _ if self.environment.is_cancelled() => CopyOutcome::Interrupted,
+            _ if environment.is_cancelled() => CopyOutcome::Interrupted,
             Some(why) if why.is_misconfiguration() => CopyOutcome::Misconfigured(why.into()),
             Some(why) => CopyOutcome::NoConnection(why.into()),
             None if summary.failed > 0 => CopyOutcome::Partial,
@@ -216,7 +462,8 @@ impl<'a> CopyEngine<'a> {
 
     /// Adds the copy's own decisions to the summary.
     fn explain(&mut self) {
-        let mode = self.options.delta;
+        let options = self.ports.options();
+        let mode = options.delta;
         let delta = DecisionSubject::Delta {
             mode,
             reused: self.ports.summary().reused,
@@ -227,7 +474,7 @@ impl<'a> CopyEngine<'a> {
             DeltaUse::Never => DecisionOrigin::Flag("--no-delta"),
         };
         let mut decided = vec![Decision::new(delta, origin)];
-        if self.options.verify {
+        if options.verify {
             let verify = DecisionSubject::Verify(self.ports.summary().verified.clone());
             decided.push(Decision::new(verify, DecisionOrigin::Flag("--verify")));
         }
@@ -235,7 +482,7 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Ends the session at `end`, if there is one.
-    pub(super) fn end(&mut self, end: CopySide) {
+    fn end(&mut self, end: CopySide) {
         if end == CopySide::Source {
             self.walks.forget_estimate();
         }
@@ -246,42 +493,18 @@ impl<'a> CopyEngine<'a> {
         self.verify.end();
         let host = EscapedName(name.into_bytes());
         if end == CopySide::Target
-            && let Some((place, file)) = self.learned_place.take()
+            && let Some((place, file)) = self.files.take_learned_place()
         {
             session.note_place(&place, file);
         }
-        let SessionSummary {
-            report,
-            far,
-            decisions,
-        } = session.finish();
         let files = self.files.begun();
-        let of_host = |mut decision: Decision| {
-            // A file may be begun twice, as below a target that turns out to be a file. Lanes also
-            // download the far end's boot ID, which does not count as a copied file.
-            if let DecisionSubject::Files { cut, whole, .. } = &mut decision.choice {
-                *cut = (*cut).min(files);
-                *whole = (*whole).min(files.saturating_sub(*cut));
-            }
-            decision.host = Some(host.clone());
-            decision
-        };
-        let decisions = decisions.into_iter().map(of_host);
-        self.ports.summary_mut().decisions.extend(decisions);
-        if let Some(mut report) = report {
-            report.host = host.clone();
-            self.ports.summary_mut().sessions.push(report);
-        }
-        self.ports
-            .summary_mut()
-            .far_ends
-            .push(FarEndServer { host, ..far });
+        self.ports.note_session(host, files, session.finish());
     }
 
     /// Waits until the servers at the far ends are known if the copy keeps more than stock servers
     /// can, so that all its files are treated alike.
     pub(super) async fn settle_far(&mut self) {
-        if !self.options.settle {
+        if !self.ports.options().settle {
             return;
         }
         for end in [CopySide::Source, CopySide::Target] {
@@ -292,7 +515,7 @@ impl<'a> CopyEngine<'a> {
 
     /// Reads the receiver's boot ID once the target's session is open, to learn if data that was
     /// only in its memory may be lost.
-    pub(super) async fn ask_for_boot(&mut self) {
+    async fn ask_for_boot(&mut self) {
         let Some(request) = self.keeper.take_boot_request(&mut self.ports) else {
             return;
         };
@@ -308,7 +531,7 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Removes what an interrupted run has left and this one has not taken.
-    pub(super) async fn clear_leftovers(&mut self) {
+    async fn clear_leftovers(&mut self) {
         if self.keeper.clear_leftovers(&mut self.ports) {
             self.copy().await;
         }
@@ -318,14 +541,8 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Removes the local temporaries and the journal of an interrupted run of this copy.
-    pub(super) async fn discard(mut self, request: CopyRequest) {
-        let CopyLocation::Local(target) = &request.target else {
-            return;
-        };
-        // Only paths below the named target are opened.
-        let target = target.as_os_str().as_bytes().to_vec();
-        self.name_target(&TargetPath::Exactly(target));
-        if self.keeper.find(&mut self.ports, &request).await {
+    pub(super) async fn discard(&mut self, request: &CopyRequest) {
+        if self.find_earlier_run(request).await {
             self.keeper.discard(&self.ports);
         }
     }
@@ -333,7 +550,7 @@ impl<'a> CopyEngine<'a> {
     /// Waits until it is known which server handles the lanes of an end.
     pub(super) async fn settle_end(&mut self, end: CopySide) {
         let settled = |engine: &Self| {
-            let side = engine.side(end);
+            let side = engine.ports.side(end);
             side.is_none_or(|side| side.session().is_settled())
         };
         if settled(self) {
@@ -342,18 +559,20 @@ impl<'a> CopyEngine<'a> {
         // The session opens a channel only if it has a job.
         let path = RemotePath(b".".to_vec());
         let _ = self.ask(end, JobKind::RealPath { path }).await;
-        let until = self.environment.now() + LONGEST_SETTLING;
+        let until = self.ports.now() + LONGEST_SETTLING;
         while !settled(self) && !self.stopped() {
-            let Some(side) = self.side(end) else { return };
+            let Some(side) = self.ports.side(end) else {
+                return;
+            };
             let conditions = WaitConditions {
                 sessions: vec![side.number()],
                 cancel: true,
                 until: Some(until),
                 ..WaitConditions::default()
             };
-            wait_for(self.environment, conditions).await;
+            wait_for(self.ports.environment(), conditions).await;
             self.check_cancel();
-            if !self.ports.sides_mut().take_events() && self.environment.now() >= until {
+            if !self.ports.sides_mut().take_events() && self.ports.now() >= until {
                 return;
             }
             self.handle_events();
@@ -365,30 +584,6 @@ impl<'a> CopyEngine<'a> {
         self.ports.jobs().has_room(self.tree.held() + waiting)
             && self.files.relay_has_room(&self.ports)
             && self.verify.has_room()
-    }
-
-    /// Lists the directory at `path` at `end` and returns the names that match `wanted`.
-    pub(super) async fn ask_names(
-        &mut self,
-        end: CopySide,
-        path: Vec<u8>,
-        wanted: PatternListingFilter,
-    ) -> Result<QueryAnswer, String> {
-        let path = RemotePath(path);
-        let asked = self.ports.jobs().answer_of_names(wanted);
-        self.ask_with(end, JobKind::List { path }, asked).await
-    }
-
-    async fn ask_with(
-        &mut self,
-        end: CopySide,
-        kind: JobKind,
-        asked: QueryAnswer,
-    ) -> Result<QueryAnswer, String> {
-        match self.ports.begin_asking(end, kind, asked) {
-            Some(id) => self.answer(id).await,
-            None => Err(self.why_stopped()),
-        }
     }
 
     /// Takes the answer to a query; `None` if it has not arrived.
@@ -405,59 +600,13 @@ impl<'a> CopyEngine<'a> {
             }
             if !self.wait().await {
                 self.ports.jobs_mut().asks_no_more(id);
-                return Err(self.why_stopped());
+                return Err(self.ports.why_stopped());
             }
         }
     }
 
-    pub(super) fn why_stopped(&self) -> String {
-        self.ports.why_stopped()
-    }
-
-    pub(super) fn side(&self, end: CopySide) -> Option<&RemoteSide> {
-        self.ports.side(end)
-    }
-
-    /// True if the source is at a remote host.
-    pub(super) fn source_is_remote(&self) -> bool {
-        self.ports.source_is_remote()
-    }
-
-    /// True if the target is at a remote host.
-    pub(super) fn target_is_remote(&self) -> bool {
-        self.ports.target_is_remote()
-    }
-
-    /// Notes for later copies that the target at `path` is a file, or is none.
-    pub(super) fn learn_place(&mut self, path: Vec<u8>, is_file: bool) {
-        self.learned_place = Some((path, is_file));
-    }
-
-    /// Files of this machine, as jobs of the copy resolve them.
-    pub(super) fn local(&self) -> Rc<dyn LocalOps> {
-        self.ports.local()
-    }
-
-    /// Formats a path as `host:path`, or as the path alone if it is local.
-    pub(super) fn shown(&self, end: CopySide, path: &[u8]) -> EscapedName {
-        self.ports.shown(end, path)
-    }
-
-    pub(super) fn tell(&mut self, event: CopyEvent) {
-        self.ports.tell(event);
-    }
-
-    /// Reports something that was not copied.
-    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, reason: String) {
-        self.ports.fail(id, path, reason);
-    }
-
-    pub(super) fn warn(&mut self, path: Option<EscapedName>, message: String) {
-        self.ports.warn(path, message);
-    }
-
     pub(super) fn check_cancel(&mut self) {
-        if !self.environment.is_cancelled() || !self.ports.cancel() {
+        if !self.ports.environment().is_cancelled() || !self.ports.cancel() {
             return;
         }
         self.drop_what_waits();
@@ -469,7 +618,7 @@ impl<'a> CopyEngine<'a> {
         }
     }
 
-    pub(super) fn drop_what_waits(&mut self) {
+    fn drop_what_waits(&mut self) {
         self.walks.clear();
         self.tree.drop_held();
         self.files.drop_waiting();
@@ -493,11 +642,9 @@ impl<'a> CopyEngine<'a> {
         if std::mem::replace(&mut self.heard, !none) && none && self.ports.jobs().len() >= MANY {
             // With many small files, some complete at any time, and waking for each costs more than
             // the files themselves.
-            wait_for(
-                self.environment,
-                WaitConditions::pause(self.environment, GATHERS, false),
-            )
-            .await;
+            let environment = self.ports.environment();
+            let pause = WaitConditions::pause(environment, GATHERS, false);
+            wait_for(environment, pause).await;
             return true;
         }
         if none {
@@ -518,7 +665,7 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Handles all events that were taken.
-    pub(super) fn handle_events(&mut self) {
+    fn handle_events(&mut self) {
         while let Some((end, event)) = self.ports.sides_mut().next_event() {
             match event {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
@@ -530,17 +677,17 @@ impl<'a> CopyEngine<'a> {
                 Some(SessionEvent::Message(line)) => {
                     let line = EscapedName(line.into_bytes()).to_string();
                     // Between two hosts either one may have said it.
-                    let both = self.source_is_remote() && self.target_is_remote();
-                    let line = match self.side(end).filter(|_| both) {
+                    let both = self.ports.source_is_remote() && self.ports.target_is_remote();
+                    let line = match self.ports.side(end).filter(|_| both) {
                         Some(side) => format!("{}: {line}", side.name()),
                         None => line,
                     };
-                    self.warn(None, line);
+                    self.ports.warn(None, line);
                 }
                 Some(SessionEvent::Stalled(line)) => {
-                    let host = self.side(end).map(|side| side.name().to_owned());
+                    let host = self.ports.side(end).map(|side| side.name().to_owned());
                     let host = host.unwrap_or_default();
-                    self.warn(None, format!("{host}: {line}"));
+                    self.ports.warn(None, format!("{host}: {line}"));
                 }
                 Some(SessionEvent::AboutToFail(why)) => self.on_losing(end, &why),
                 Some(SessionEvent::Lost(why)) => self.on_lost(end, why),
@@ -566,18 +713,18 @@ impl<'a> CopyEngine<'a> {
         if !self.ports.is_cancelled() {
             conditions.cancel = true;
             conditions.until = self.verify.deadline();
-            wait_for(self.environment, conditions).await;
+            wait_for(self.ports.environment(), conditions).await;
             return true;
         }
-        let until = self.environment.now() + LONGEST_CLEANUP;
+        let until = self.ports.now() + LONGEST_CLEANUP;
         conditions.until = Some(until);
-        wait_for(self.environment, conditions).await;
-        self.ports.sides_mut().take_events() || self.environment.now() < until
+        wait_for(self.ports.environment(), conditions).await;
+        self.ports.sides_mut().take_events() || self.ports.now() < until
     }
 
     /// Notes the reason that later failures have in common, and drops all waiting work.
     fn on_losing(&mut self, end: CopySide, why: &str) {
-        if let Some(side) = self.side(end) {
+        if let Some(side) = self.ports.side(end) {
             let why = format!("{}: {why}", side.name());
             self.ports.lose(ConnectError::unreachable(why));
             self.drop_what_waits();
@@ -599,25 +746,26 @@ impl<'a> CopyEngine<'a> {
             side.session().cancel(&why);
         }
     }
-
-    /// Key of a walk's directory in the tree.
-    pub(super) fn key(walk: WalkId, dir: WalkDirectoryId) -> DirKey {
-        DirKey { walk, dir }
-    }
 }
 
-impl Inquiry for CopyEngine<'_> {
-    fn sides(&self) -> &SideSessions {
-        self.ports.sides()
+impl<'a> Inquiry<'a> for CopyEngine<'a> {
+    fn ports(&self) -> &CopyPorts<'a> {
+        &self.ports
     }
 
-    fn is_one_login(&self) -> bool {
-        let source = self.side(CopySide::Source);
-        let hosts = source.zip(self.side(CopySide::Target));
-        hosts.is_some_and(|(source, target)| self.environment.are_one(source.host(), target.host()))
+    fn ports_mut(&mut self) -> &mut CopyPorts<'a> {
+        &mut self.ports
     }
 
-    async fn ask(&mut self, end: CopySide, kind: JobKind) -> Result<QueryAnswer, String> {
-        self.ask_with(end, kind, QueryAnswer::default()).await
+    async fn ask_with(
+        &mut self,
+        end: CopySide,
+        kind: JobKind,
+        collected: QueryAnswer,
+    ) -> Result<QueryAnswer, String> {
+        match self.ports.begin_asking(end, kind, collected) {
+            Some(id) => self.answer(id).await,
+            None => Err(self.ports.why_stopped()),
+        }
     }
 }

@@ -9,11 +9,12 @@ use std::hash::BuildHasher;
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::alike_names::{MOST, alike_name, alike_sources, folds_names};
-use super::engine::{CopyEngine, CopySide};
 use super::local_ops::LocalOps;
 use super::names::{RemotePathForm, name_in_target, written};
+use super::ports::CopyPorts;
+use super::sides::CopySide;
 use super::source::WalkId;
-use super::{CopyLocation, HostId};
+use super::{CopyLocation, CopyOptions, HostId};
 use crate::report::EscapedName;
 use crate::walk::{join, local_path};
 use sftp::pattern::{self, PathComponent};
@@ -76,6 +77,17 @@ pub(super) struct NameClash {
 }
 
 impl SourceOperand {
+    /// The source for messages, as `host:path` if remote.
+    pub(super) fn shown(&self, ports: &CopyPorts<'_>) -> EscapedName {
+        match self.host {
+            Some(host) => {
+                let host = ports.environment().name(host);
+                EscapedName([host.as_bytes(), b":", self.path.as_slice()].concat())
+            }
+            None => EscapedName(self.path.clone()),
+        }
+    }
+
     /// True if both are certainly the same file, so that nothing is lost.
     fn is_same(&self, other: &Self, local: &dyn LocalOps) -> bool {
         if self.host != other.host {
@@ -180,6 +192,22 @@ fn clashes(
 #[derive(Debug, Default)]
 pub(super) struct SeenSourceNames(HashMap<Vec<u8>, Vec<SourceOperand>>);
 
+impl SeenSourceNames {
+    /// Returns false, after a warning, for a source that was named before.
+    pub(super) fn is_first(&mut self, ports: &mut CopyPorts<'_>, source: SourceOperand) -> bool {
+        let name = name_in_target(&source.path).unwrap_or_default().to_vec();
+        let others = self.0.entry(name).or_default();
+        let files = ports.local();
+        if others.iter().any(|other| other.is_same(&source, &*files)) {
+            let name = source.shown(ports);
+            ports.warn(Some(name), "named twice, copied once".to_owned());
+            return false;
+        }
+        others.push(source);
+        true
+    }
+}
+
 /// Files and directories found below the sources, by target path.
 #[derive(Debug, Default)]
 pub(super) struct ClaimedTargets {
@@ -212,7 +240,7 @@ impl TargetClaim {
 
 /// Reason why a target cannot be claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ClaimConflict {
+enum ClaimConflict {
     /// This source has claimed the target.
     Source(EscapedName),
     /// This target was claimed, and the file system takes both for one.
@@ -232,10 +260,42 @@ impl ClaimedTargets {
         self.roots.insert(root, name);
     }
 
+    /// Returns true if an entry may be copied to `target`. Reports a failure if another source has
+    /// claimed it.
+    pub(super) fn admits(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        root: WalkId,
+        source: &[u8],
+        target: &[u8],
+        is_directory: bool,
+    ) -> bool {
+        let files = ports.local();
+        let dir = local_path(ports.named().path());
+        let are_one = |one: &[u8], other: &[u8]| files.are_one_at(&dir, one, other);
+        let Some(conflict) = self.claim(target, root, is_directory, are_one) else {
+            return true;
+        };
+        let target = ports.shown(CopySide::Target, target);
+        let what = match conflict {
+            ClaimConflict::Source(other) => format!(
+                "not copied: {target} is already the copy of {other}; copy the sources to \
+                 different directories"
+            ),
+            ClaimConflict::Alike(other) => format!(
+                "not copied: it would overwrite {}, because the file system of the target ignores \
+                 case or normalizes names; rename one of them",
+                ports.shown(CopySide::Target, &other)
+            ),
+        };
+        ports.fail_at(CopySide::Source, source, what);
+        false
+    }
+
     /// Claims a target for an entry found in `root`. `are_one` says if the target's file system
     /// takes two names for one. Returns the reason if the target is claimed already; directories of
     /// the same name are merged.
-    pub(super) fn claim(
+    fn claim(
         &mut self,
         target: &[u8],
         root: WalkId,
@@ -295,153 +355,108 @@ fn are_one_path(one: &[u8], other: &[u8], are_one: impl Fn(&[u8], &[u8]) -> bool
         && pairs.all(|(one, other)| one == other || are_one(one, other))
 }
 
-impl CopyEngine<'_> {
-    /// True if a source is left out by its name alone.
-    pub(super) fn leaves_out(&self, path: &[u8]) -> bool {
-        let filter = self.options.filter.as_ref();
-        let name = name_in_target(path);
-        filter
-            .zip(name)
-            .is_some_and(|(filter, name)| filter.leaves_out(name))
+/// Sources of a command, whose names in the target directory are compared.
+pub(super) struct NamedOperands<'s> {
+    sources: &'s [SourceOperand],
+}
+
+impl<'s> NamedOperands<'s> {
+    pub(super) fn new(sources: &'s [SourceOperand]) -> Self {
+        Self { sources }
     }
 
     /// Refuses operands whose names are equal whatever their patterns match. Returns false if there
     /// are any.
-    pub(super) fn operands_differ(&mut self, sources: &[SourceOperand]) -> bool {
+    pub(super) fn differ_as_written(&self, ports: &mut CopyPorts<'_>) -> bool {
+        let options = ports.options();
         let name = |source: &SourceOperand| {
             let name = source.known_name();
-            name.filter(|name| !self.leaves_out(name))
+            name.filter(|name| !leaves_out(options, name))
         };
-        let clashes = clashes(&*self.local(), sources, name);
-        self.refuse(clashes)
+        let clashes = clashes(&*ports.local(), self.sources, name);
+        refuse(ports, &clashes)
+    }
+
+    /// Claims that files below the sources must make on their targets: for sources that are merged,
+    /// because one has no name of its own, and where the target may take names for one that differ
+    /// in case or normalization. `None` where no two files can have the same target.
+    pub(super) fn claims(
+        &self,
+        ports: &CopyPorts<'_>,
+        target: &CopyLocation,
+    ) -> Option<ClaimedTargets> {
+        let unnamed = |source: &SourceOperand| name_in_target(&source.path).is_none();
+        let merges = self.sources.len() > 1 && self.sources.iter().any(unnamed);
+        let files = ports.local();
+        let folds = (merges || ports.is_recursive()) && folds_names(are_one_in(&*files, target));
+        (merges || folds).then(|| ClaimedTargets::new(folds))
     }
 
     /// Refuses sources whose names are equal after pattern expansion, or are one at a target on this
-    /// machine. Returns false if there are any. Prepares merging if a source has no name of its own.
-    pub(super) fn names_differ(
-        &mut self,
-        sources: &[SourceOperand],
-        target: &CopyLocation,
-    ) -> bool {
+    /// machine. Returns false if there are any.
+    pub(super) fn differ(&self, ports: &mut CopyPorts<'_>, target: &CopyLocation) -> bool {
         let name = |source: &SourceOperand| name_in_target(&source.path).map(<[u8]>::to_vec);
-        let files = self.local();
-        let are_one = |one: &[u8], other: &[u8]| match target {
-            CopyLocation::Local(dir) => files.are_one_at(dir, one, other),
-            CopyLocation::Remote { .. } => false,
-        };
-        let merges = sources.len() > 1 && sources.iter().any(|source| name(source).is_none());
-        let trees = self.options.recursive || self.options.archive;
-        let folds = (merges || trees) && folds_names(are_one);
-        if merges || folds {
-            self.walks.claim_targets(folds);
-        }
-        if !self.refuse(clashes(&*files, sources, name)) {
+        let files = ports.local();
+        if !refuse(ports, &clashes(&*files, self.sources, name)) {
             return false;
         }
-        let named = self.named_sources(sources);
-        let Some((first, second)) = alike_sources(&named, are_one) else {
+        let named = self.names(ports);
+        let Some((first, second)) = alike_sources(&named, are_one_in(&*files, target)) else {
             return true;
         };
         let what = alike_name(first);
         let what = format!("{what}: nothing was copied; copy them to different directories");
-        self.fail(None, second.source.clone(), what);
+        ports.fail(None, second.source.clone(), what);
         false
     }
 
     /// Returns the sources with their names in the target directory.
-    pub(super) fn named_sources(&self, sources: &[SourceOperand]) -> Vec<NamedSource> {
+    pub(super) fn names(&self, ports: &CopyPorts<'_>) -> Vec<NamedSource> {
         let named = |source: &SourceOperand| NamedSource {
-            source: self.shown_source(source),
+            source: source.shown(ports),
             name: name_in_target(&source.path).map(<[u8]>::to_vec),
         };
-        sources.iter().map(named).collect()
+        self.sources.iter().map(named).collect()
     }
+}
 
-    fn refuse(&mut self, clashes: Vec<NameClash>) -> bool {
-        let none = clashes.is_empty();
-        let advice = match self.options.recursive || self.options.archive {
-            true => {
-                "copy them to different directories, or write DIR/. to merge the contents of \
-                 directories"
-            }
-            false => "copy them to different directories",
-        };
-        if let Some(clash) = clashes.first() {
-            let first = self.shown_source(&clash.first);
-            let what = equal_names(&first, &clash.name, clashes.len() - 1);
-            let second = self.shown_source(&clash.second);
-            self.fail(
-                None,
-                second,
-                format!("{what}: nothing was copied; {advice}"),
-            );
-        }
-        none
+/// Test if the target takes two names for one; only a target on this machine can be asked.
+fn are_one_in(files: &dyn LocalOps, target: &CopyLocation) -> impl Fn(&[u8], &[u8]) -> bool {
+    move |one, other| match target {
+        CopyLocation::Local(dir) => files.are_one_at(dir, one, other),
+        CopyLocation::Remote { .. } => false,
     }
+}
 
-    fn shown_source(&self, source: &SourceOperand) -> EscapedName {
-        match source.host {
-            Some(host) => {
-                let host = self.environment.name(host);
-                EscapedName([host.as_bytes(), b":", source.path.as_slice()].concat())
-            }
-            None => EscapedName(source.path.clone()),
-        }
-    }
+/// True if a source is left out by its name alone.
+pub(super) fn leaves_out(options: &CopyOptions, path: &[u8]) -> bool {
+    let filter = options.filter.as_ref();
+    let name = name_in_target(path);
+    filter
+        .zip(name)
+        .is_some_and(|(filter, name)| filter.leaves_out(name))
+}
 
-    /// Returns false, after a warning, for a source that was named before.
-    pub(super) fn is_first(&mut self, named: &mut SeenSourceNames, source: SourceOperand) -> bool {
-        let name = name_in_target(&source.path).unwrap_or_default().to_vec();
-        let others = named.0.entry(name).or_default();
-        if others
-            .iter()
-            .any(|other| other.is_same(&source, &*self.local()))
-        {
-            let name = self.shown_source(&source);
-            self.warn(Some(name), "named twice, copied once".to_owned());
-            return false;
+/// Reports sources with equal names. Returns true if there are none.
+fn refuse(ports: &mut CopyPorts<'_>, clashes: &[NameClash]) -> bool {
+    let advice = match ports.is_recursive() {
+        true => {
+            "copy them to different directories, or write DIR/. to merge the contents of \
+             directories"
         }
-        others.push(source);
-        true
+        false => "copy them to different directories",
+    };
+    if let Some(clash) = clashes.first() {
+        let first = clash.first.shown(ports);
+        let what = equal_names(&first, &clash.name, clashes.len() - 1);
+        let second = clash.second.shown(ports);
+        ports.fail(
+            None,
+            second,
+            format!("{what}: nothing was copied; {advice}"),
+        );
     }
-
-    /// Returns true if an entry may be copied to `target`. Reports a failure if another source has
-    /// claimed it.
-    pub(super) fn may_claim(
-        &mut self,
-        root: WalkId,
-        source: &[u8],
-        target: &[u8],
-        is_directory: bool,
-    ) -> bool {
-        if self.walks.claims().is_none() {
-            return true;
-        }
-        let files = self.local();
-        let dir = local_path(self.ports.named().path());
-        let Some(claims) = self.walks.claims() else {
-            return true;
-        };
-        let are_one = |one: &[u8], other: &[u8]| files.are_one_at(&dir, one, other);
-        let Some(conflict) = claims.claim(target, root, is_directory, are_one) else {
-            return true;
-        };
-        let target = self.shown(CopySide::Target, target);
-        let source = self.shown(CopySide::Source, source);
-        let what = match conflict {
-            ClaimConflict::Source(other) => format!(
-                "not copied: {target} is already the copy of {other}; copy the sources to \
-                 different directories"
-            ),
-            ClaimConflict::Alike(other) => format!(
-                "not copied: it would overwrite {}, because the file system of the target ignores \
-                 case or normalizes names; rename one of them",
-                self.shown(CopySide::Target, &other)
-            ),
-        };
-        self.fail(None, source, what);
-        false
-    }
+    clashes.is_empty()
 }
 
 #[cfg(test)]

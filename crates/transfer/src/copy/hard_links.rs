@@ -7,9 +7,10 @@ use schedule::{FileState, JobKind, RemotePath};
 use sftp::InodeId;
 
 use super::CopyOptions;
-use super::engine::{CopySide, JobPurpose};
 use super::file::FileId;
+use super::jobs::JobPurpose;
 use super::ports::CopyPorts;
+use super::sides::CopySide;
 use super::tree::PendingItem;
 use crate::report::CopyEvent;
 

@@ -2,26 +2,55 @@
 
 use schedule::{JobKind, RemotePath};
 
-use super::engine::CopySide;
-use super::jobs::QueryAnswer;
-use super::sides::SideSessions;
+use super::jobs::{PatternListingFilter, QueryAnswer};
+use super::ports::CopyPorts;
+use super::sides::CopySide;
 use super::target_kind::ReportedTargetKind;
 
 /// Asks the servers of both ends. All other work of the copy goes on during a question.
-pub(super) trait Inquiry {
-    /// Sessions of both ends.
-    fn sides(&self) -> &SideSessions;
+pub(super) trait Inquiry<'a> {
+    /// Sessions of both ends, files of this machine and the report.
+    fn ports(&self) -> &CopyPorts<'a>;
 
-    /// True if both ends are hosts whose names lead to one account of one host, by the
-    /// configuration.
-    fn is_one_login(&self) -> bool;
+    /// Sessions of both ends, files of this machine and the report.
+    fn ports_mut(&mut self) -> &mut CopyPorts<'a>;
+
+    /// Sends a request to `end` and waits for the answer, which `collected` collects.
+    ///
+    /// # Errors
+    ///
+    /// The server's words, or the reason that the run ends.
+    async fn ask_with(
+        &mut self,
+        end: CopySide,
+        kind: JobKind,
+        collected: QueryAnswer,
+    ) -> Result<QueryAnswer, String>;
 
     /// Sends a request to `end` and waits for the answer.
     ///
     /// # Errors
     ///
     /// The server's words, or the reason that the run ends.
-    async fn ask(&mut self, end: CopySide, kind: JobKind) -> Result<QueryAnswer, String>;
+    async fn ask(&mut self, end: CopySide, kind: JobKind) -> Result<QueryAnswer, String> {
+        self.ask_with(end, kind, QueryAnswer::default()).await
+    }
+
+    /// Lists the directory at `path` at `end` and returns the names that match `wanted`.
+    ///
+    /// # Errors
+    ///
+    /// The server's words, or the reason that the run ends.
+    async fn ask_names(
+        &mut self,
+        end: CopySide,
+        path: Vec<u8>,
+        wanted: PatternListingFilter,
+    ) -> Result<QueryAnswer, String> {
+        let path = RemotePath(path);
+        let collected = self.ports().jobs().answer_of_names(wanted);
+        self.ask_with(end, JobKind::List { path }, collected).await
+    }
 
     /// Kind of the entry at `path`.
     async fn look_at(&mut self, end: CopySide, path: &[u8]) -> ReportedTargetKind {

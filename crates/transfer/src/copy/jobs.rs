@@ -1,11 +1,17 @@
 //! Jobs in flight, and the answers to questions that the copy waits for.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schedule::{Attributes, EntryKind, JobId};
 use sftp::pattern::NamePattern;
 
-use super::engine::{CopySide, JobPurpose};
+use super::file::{FileId, JobRole};
+use super::sides::CopySide;
+use super::source::WalkId;
+use super::tree::{DirKey, PendingItem};
+use super::verify::SumRequest;
+use crate::report::EscapedName;
 use crate::session::MOST_JOBS;
 
 /// Bytes that the paths of all jobs in flight may take; 16,384 jobs with usual paths take less. A
@@ -15,6 +21,57 @@ const JOB_PATHS: usize = 64 << 20;
 /// overhead of each name.
 pub(super) const MOST_MATCHED: usize = 256 << 20;
 const NAME: usize = 100;
+
+/// Purpose of a job, which decides how its result is handled.
+#[derive(Debug)]
+pub(super) enum JobPurpose {
+    /// [`super::inquiry::Inquiry::ask`] waits for the answer.
+    Ask,
+    /// Attributes or canonical path of a root.
+    Root(WalkId),
+    /// Listing of a root that is not yet known to be a directory.
+    Listing(WalkId),
+    /// Request of a walk, with the walk's tag.
+    Walk(WalkId, u64),
+    MakeDir(DirKey),
+    FinishDir(DirKey),
+    /// Mode bits of a directory that is still being filled.
+    DirMode(EscapedName),
+    /// Makes directories durable; the name is one of them.
+    Durable(EscapedName),
+    File(FileId, JobRole),
+    /// Checks if a guessed target is a directory.
+    Guess(FileId),
+    /// Attributes of a file that no listing described.
+    Size(FileId),
+    ReadSymlink(PendingItem),
+    MakeSymlink(PendingItem),
+    MakeHardLink(PendingItem),
+    /// Extended attributes of a file or a directory.
+    FileXattrs(FileId),
+    DirXattrs(DirKey),
+    /// Names of owners at the source, and the IDs of these names at the target.
+    OwnerNames,
+    OwnerIds,
+    /// Reads a file back to compare it.
+    Check(FileId),
+    /// Checksum of a range of a file that is verified.
+    Sum(SumRequest),
+    /// Downloads the boot ID of the target's kernel into this file.
+    Boot(PathBuf),
+    /// Downloads the boot ID again after a reconnect.
+    BootAgain(PathBuf),
+    /// Checks if a file is still as an earlier run left it.
+    Taken(FileId),
+    /// Reads the target's clock from a file's modification time.
+    Clock,
+    /// Reads the server's clock at the end of a run with failed files.
+    Seal,
+    /// Removes a leftover of an earlier run.
+    Cleared,
+    /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.
+    SymlinkTimes,
+}
 
 /// Jobs in flight and their purposes.
 #[derive(Debug, Default)]

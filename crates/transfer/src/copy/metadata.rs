@@ -4,8 +4,8 @@
 use schedule::{Attributes, Parts, RefusedOperations};
 
 use super::DeltaUse;
-use super::engine::CopySide;
 use super::ports::CopyPorts;
+use super::sides::CopySide;
 use super::withheld::{SpecialBitRules, WithheldCounts};
 use crate::report::EscapedName;
 

@@ -2,15 +2,15 @@
 //! and disk do the work.
 
 mod alike_names;
-mod answers;
 mod copy_report;
 mod durable;
 mod engine;
 mod environment;
 mod equal_names;
+mod expand;
 mod file;
-mod files;
 mod hard_links;
+mod home;
 mod inquiry;
 mod jobs;
 mod links;
@@ -19,6 +19,7 @@ mod local_ops;
 mod metadata;
 mod named_target;
 mod names;
+mod operand_copy;
 mod owner;
 mod planned;
 mod ports;
@@ -32,6 +33,7 @@ mod self_copy;
 mod server_names;
 mod sides;
 mod source;
+mod source_group;
 mod symlink;
 mod target_kind;
 #[cfg(test)]
@@ -52,11 +54,11 @@ use schedule::TempDir;
 use serde::{Deserialize, Serialize};
 
 pub use self::alike_names::{alike_name, alike_sources, are_one_at};
-use self::engine::CopyEngine;
 pub(crate) use self::environment::RemoteCommandStep;
 pub use self::equal_names::{NamedSource, SourceName, equal_names};
 pub(crate) use self::file::SharedFile;
 pub(crate) use self::local_ops::ReadAt;
+use self::operand_copy::OperandCopy;
 pub(crate) use self::planned::{
     CALLERS_FIRST_JOB, FileSystemQuery, PlannedCopy, PlannedCopySide, RootQuery, with_environment,
 };
@@ -253,8 +255,8 @@ pub fn run(
 ) -> CopySummary {
     let options = request.options.clone();
     let environment = ThreadedEnvironment::new(connect, cancel);
-    let engine = CopyEngine::new(&options, &environment, progress, events);
-    environment.drive(engine.into_summary(request))
+    let copy = OperandCopy::new(&request, &options, &environment, progress, events);
+    environment.drive(copy.into_summary(request))
 }
 
 /// Removes what an interrupted run of a copy to this machine has left: its temporaries and its
@@ -264,6 +266,6 @@ pub fn discard(request: CopyRequest, connect: &dyn SessionConnector, cancel: &Ca
     let progress = ProgressCounters::default();
     let mut events = |_: CopyEvent| {};
     let environment = ThreadedEnvironment::new(connect, cancel);
-    let engine = CopyEngine::new(&options, &environment, &progress, &mut events);
-    environment.drive(engine.discard(request));
+    let copy = OperandCopy::new(&request, &options, &environment, &progress, &mut events);
+    environment.drive(copy.discard(request));
 }

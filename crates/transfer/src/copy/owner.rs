@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, VecDeque};
 use schedule::{Attributes, JobKind};
 
 use super::CopyOptions;
-use super::engine::{CopySide, JobPurpose};
+use super::jobs::JobPurpose;
 use super::ports::CopyPorts;
+use super::sides::CopySide;
 use super::source::{SourceRoot, WalkId};
 use crate::walk::WalkEntry;
 

@@ -1,6 +1,6 @@
 //! Copies entries that were chosen before, instead of walking the sources.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use std::time::Instant;
 use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
 use sftp::ServerInfo;
 
-use super::engine::{CopyEngine, CopySide};
+use super::engine::CopyEngine;
 use super::environment::{CopyEnvironment, NextEvent, RemoteCommandStep};
 use super::file::SharedFile;
+use super::home::HomeDirectories;
 use super::inquiry::Inquiry;
 use super::jobs::QueryAnswer;
 use super::metadata::special_bits;
-use super::names::{RemotePathForm, written};
 use super::root_overlap::RootOverlap;
 use super::self_copy::MachineProbe;
-use super::sides::RemoteSide;
+use super::sides::{CopySide, RemoteSide};
 use super::source::TargetPath;
 use super::threads::ThreadedEnvironment;
 use super::wait_conditions::{WaitConditions, wait_for};
@@ -50,7 +50,6 @@ pub(crate) struct PlannedCopy<'a> {
     engine: CopyEngine<'a>,
     source: Vec<u8>,
     target: Vec<u8>,
-    start: Instant,
     directories: Arc<OpenDirectoryCache>,
     /// Directories of the target's end beside the target, below which no symlink is followed
     /// either.
@@ -100,20 +99,17 @@ impl<'a> PlannedCopy<'a> {
         progress: &'a ProgressCounters,
         events: &'a mut dyn FnMut(CopyEvent),
     ) -> Result<Self, Box<CopySummary>> {
-        let start = environment.0.now();
         let mut copy = Self {
             engine: CopyEngine::new(options, environment.0, progress, events),
-            start,
             source: Vec::new(),
             target: Vec::new(),
             directories: Arc::default(),
             beside: Vec::new(),
         };
         if !copy.connect(request).await || copy.resolve_roots(request).await.is_none() {
-            return Err(Box::new(copy.engine.finish(start)));
+            return Err(Box::new(copy.engine.finish()));
         }
-        let engine = &mut copy.engine;
-        engine.keeper.request_boot(&mut engine.ports);
+        copy.engine.request_boot();
         Ok(copy)
     }
 
@@ -128,17 +124,17 @@ impl<'a> PlannedCopy<'a> {
     /// True if an earlier run of this copy has left temporaries, which [`Self::copy`] takes or
     /// removes.
     pub(crate) fn has_leftovers(&self) -> bool {
-        self.engine.keeper.has_leftovers()
+        self.engine.has_leftovers()
     }
 
     /// True if an end is this machine.
     pub(crate) fn is_local(&self, end: PlannedCopySide) -> bool {
-        self.engine.side(end.into()).is_none()
+        self.engine.ports().side(end.into()).is_none()
     }
 
     /// Version and extensions of the server of an end, once known.
     pub(crate) fn server(&self, end: PlannedCopySide) -> Option<&ServerInfo> {
-        self.engine.side(end.into())?.session().far_info()
+        self.engine.ports().side(end.into())?.session().far_info()
     }
 
     /// Waits until it is known which server handles an end.
@@ -148,14 +144,14 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if the server of an end lists whole trees, or is expected to.
     pub(crate) fn lists_trees(&self, end: PlannedCopySide) -> bool {
-        let side = self.engine.side(end.into());
+        let side = self.engine.ports().side(end.into());
         side.is_some_and(|side| side.session().lists_trees())
     }
 
     /// Submits a job to the session of an end. The caller chooses its number, above those of the
     /// copy.
     pub(crate) fn submit(&self, end: PlannedCopySide, job: Job) {
-        if let Some(side) = self.engine.side(end.into()) {
+        if let Some(side) = self.engine.ports().side(end.into()) {
             side.session().submit(job, None);
         }
     }
@@ -171,7 +167,7 @@ impl<'a> PlannedCopy<'a> {
         end: PlannedCopySide,
     ) -> Result<Option<SessionEvent>, String> {
         loop {
-            let Some(side) = self.engine.side(end.into()) else {
+            let Some(side) = self.engine.ports().side(end.into()) else {
                 return Ok(None);
             };
             let event = match side.session().next_event() {
@@ -242,14 +238,14 @@ impl<'a> PlannedCopy<'a> {
         id: RemoteCommandId,
         step: RemoteCommandStep,
     ) {
-        if let Some(side) = self.engine.side(end.into()) {
+        if let Some(side) = self.engine.ports().side(end.into()) {
             side.session().command(id, step);
         }
     }
 
     /// Time of the run.
     pub(crate) fn now(&self) -> Instant {
-        self.engine.environment.now()
+        self.engine.ports().now()
     }
 
     /// Waits until a session has an event or the run is interrupted.
@@ -259,29 +255,24 @@ impl<'a> PlannedCopy<'a> {
 
     /// Waits as [`PlannedCopy::wait`] does, or until `until`.
     pub(crate) async fn wait_until(&self, until: Option<Instant>) {
+        let ports = self.engine.ports();
         let conditions = WaitConditions {
-            sessions: self
-                .engine
-                .ports
-                .sides()
-                .iter()
-                .map(RemoteSide::number)
-                .collect(),
+            sessions: ports.sides().iter().map(RemoteSide::number).collect(),
             cancel: true,
             until,
             ..WaitConditions::default()
         };
-        wait_for(self.engine.environment, conditions).await;
+        wait_for(ports.environment(), conditions).await;
     }
 
     /// Formats a path of an end for messages.
     pub(crate) fn shown(&self, end: PlannedCopySide, path: &[u8]) -> EscapedName {
-        self.engine.shown(end.into(), path)
+        self.engine.ports().shown(end.into(), path)
     }
 
     /// Host and path of an operand, with all that distinguishes it from others.
     pub(crate) fn place_name(&self, place: &CopyLocation) -> EscapedName {
-        self.engine.ports.place_name(place)
+        self.engine.ports().place_name(place)
     }
 
     /// Cache that resolves paths of a target on this machine.
@@ -293,20 +284,20 @@ impl<'a> PlannedCopy<'a> {
     /// followed below it, on this machine or at a longhaul.
     pub(crate) fn also_use(&mut self, dir: Vec<u8>) {
         if !self.beside.contains(&dir) {
-            self.engine.hold_root(dir.clone());
+            self.engine.ports().hold_root(dir.clone());
             self.beside.push(dir);
         }
     }
 
     /// Notes that the target does not exist, so that this run makes it.
     pub(crate) fn note_target_missing(&mut self) {
-        self.engine.ports.named_mut().set_missing(true);
+        self.engine.ports_mut().named_mut().set_missing(true);
     }
 
     /// Local path below the target or a directory of [`PlannedCopy::also_use`], in which no symlink
     /// is followed.
     pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalPath {
-        let at = self.engine.ports.named().local_path(path);
+        let at = self.engine.ports().named().local_path(path);
         // A directory below the target is no exception.
         if at.below_part().is_some() {
             return at;
@@ -325,12 +316,12 @@ impl<'a> PlannedCopy<'a> {
 
     /// Reports an event.
     pub(crate) fn tell(&mut self, event: CopyEvent) {
-        self.engine.tell(event);
+        self.engine.ports_mut().tell(event);
     }
 
     /// Reports something that could not be done.
     pub(crate) fn fail(&mut self, path: EscapedName, reason: String) {
-        self.engine.fail(None, path, reason);
+        self.engine.ports_mut().fail(None, path, reason);
     }
 
     /// True if the run was cancelled or a session was lost.
@@ -341,22 +332,22 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if setuid and setgid bits of the source are kept.
     pub(crate) fn keeps_special_bits(&self) -> bool {
-        special_bits(&self.engine.ports).keeps()
+        special_bits(self.engine.ports()).keeps()
     }
 
     /// Returns the setting for the use of delta.
     pub(crate) fn delta(&self) -> DeltaUse {
-        self.engine.options.delta
+        self.engine.ports().options().delta
     }
 
     /// True if anything has failed so far.
     pub(crate) fn has_failed(&self) -> bool {
-        self.engine.ports.summary().failed > 0
+        self.engine.ports().summary().failed > 0
     }
 
     /// Files that are complete so far, and the bytes of file data that were confirmed.
     pub(crate) fn copied(&self) -> (u64, u64) {
-        let summary = &self.engine.ports.summary();
+        let summary = &self.engine.ports().summary();
         (summary.files, summary.bytes)
     }
 
@@ -367,7 +358,7 @@ impl<'a> PlannedCopy<'a> {
             nanoseconds: attributes.nanoseconds,
             ..Attributes::default()
         };
-        if self.engine.target_is_remote() {
+        if self.engine.ports().target_is_remote() {
             let kind = JobKind::SetAttributes {
                 path: RemotePath(self.target.clone()),
                 attributes: times_only,
@@ -384,49 +375,35 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that a session was lost.
     pub(crate) fn lose(&mut self, why: String) {
-        self.engine.ports.lose(ConnectError::unreachable(why));
+        self.engine.ports_mut().lose(ConnectError::unreachable(why));
     }
 
     /// Copies the entries onto the target's root and waits until all are done.
     pub(crate) async fn copy(&mut self, entries: PlannedEntries) {
-        let engine = &mut self.engine;
-        engine.ask_for_boot().await;
-        engine.keeper.tell_resumed(&mut engine.ports);
-        if !engine.verify.begin_manifest(&mut engine.ports) {
+        if !self.engine.prepare().await {
             return;
         }
-        engine.settle_far().await;
-        let id = engine.walks.begin_planned(entries, self.target.clone());
-        engine.walks.name_root(&engine.ports, id, &self.source);
-        engine.walks.begin_with(VecDeque::new());
-        engine.copy().await;
-        engine.hard_links.forget();
-        if !engine.stopped() {
-            engine.clear_leftovers().await;
-        }
+        self.copy_more(entries).await;
+        self.engine.end_planned().await;
     }
 
     /// Notes that other processes write the temporary of a target as well, before the entries are
     /// copied.
     pub(crate) fn share(&mut self, target: Vec<u8>, file: SharedFile) {
-        self.engine.shared.insert(target, file);
+        self.engine.share(target, file);
     }
 
     /// Copies further entries, after [`PlannedCopy::copy`] or instead of it, without a journal.
     pub(crate) async fn copy_more(&mut self, entries: PlannedEntries) {
+        let target = self.target.clone();
         let engine = &mut self.engine;
-        engine.settle_far().await;
-        let id = engine.walks.begin_planned(entries, self.target.clone());
-        engine.walks.name_root(&engine.ports, id, &self.source);
-        engine.walks.begin_with(VecDeque::new());
-        engine.copy().await;
+        engine.copy_planned(entries, &self.source, target).await;
     }
 
     /// Ends the sessions and returns the summary.
     pub(crate) fn finish(mut self) -> CopySummary {
-        let engine = &mut self.engine;
-        engine.keeper.forget_boot_request(&engine.ports);
-        self.engine.finish(self.start)
+        self.engine.forget_boot_request();
+        self.engine.finish()
     }
 }
 
@@ -434,10 +411,9 @@ impl PlannedCopy<'_> {
     /// Loads the journal of an earlier run, and connects to the hosts. Returns false, after
     /// reporting it, if that is impossible.
     async fn connect(&mut self, request: &CopyRequest) -> bool {
-        let engine = &mut self.engine;
         // A sync that is killed is run again, and must find what it has left.
-        engine.keeper.record_all();
-        if !engine.keeper.find(&mut engine.ports, request).await {
+        self.engine.record_all();
+        if !self.engine.find_earlier_run(request).await {
             return false;
         }
         for end in [CopySide::Target, CopySide::Source] {
@@ -448,12 +424,10 @@ impl PlannedCopy<'_> {
             let Some(CopyLocation::Remote { host, .. }) = place else {
                 continue;
             };
-            match engine.connect_to(*host, None) {
-                Ok(side) => engine.ports.sides_mut().set(end, Some(side)),
-                Err(why) => {
-                    engine.ports.end_with(why);
-                    return false;
-                }
+            let ports = self.engine.ports_mut();
+            if let Err(why) = ports.connect_end(end, *host) {
+                ports.end_with(why);
+                return false;
             }
         }
         true
@@ -464,24 +438,20 @@ impl PlannedCopy<'_> {
             .root_path(CopySide::Source, request.sources.first()?)
             .await?;
         let target = self.root_path(CopySide::Target, &request.target).await?;
-        self.engine
-            .name_target(&TargetPath::Exactly(target.clone()));
+        let onto = TargetPath::Exactly(target.clone());
+        self.engine.ports_mut().name_target(&onto);
         // Confines the journal of an earlier run to this target.
-        let _ = self.engine.keeper.onto_before(&target);
+        let _ = self.engine.resolved_before(&target);
         (self.source, self.target) = (source, target);
         Some(())
     }
 
     async fn root_path(&mut self, end: CopySide, place: &CopyLocation) -> Option<Vec<u8>> {
-        let path = match place {
-            CopyLocation::Local(path) => return Some(path.as_os_str().as_bytes().to_vec()),
-            CopyLocation::Remote { path, .. } => path,
-        };
-        match written(path) {
-            RemotePathForm::Plain(path) => Some(path),
-            RemotePathForm::Home { user, below } => {
-                let home = self.engine.home_of(end, user).await?;
-                Some(super::resolve::in_home(&home, &below))
+        match place {
+            CopyLocation::Local(path) => Some(path.as_os_str().as_bytes().to_vec()),
+            CopyLocation::Remote { path, .. } => {
+                let mut homes = HomeDirectories::new(&mut self.engine);
+                homes.path_at_server(end, path).await
             }
         }
     }
@@ -493,7 +463,7 @@ impl PlannedCopy<'_> {
             let answer = self.engine.answer(id).await;
             let root = answer.ok().and_then(|answer| answer.attributes());
             if end == PlannedCopySide::Target && root.is_none() {
-                self.engine.ports.named_mut().set_missing(true);
+                self.engine.ports_mut().named_mut().set_missing(true);
             }
             return root;
         }
@@ -501,7 +471,7 @@ impl PlannedCopy<'_> {
             true => b".".to_vec(),
             false => path,
         };
-        let stat = self.engine.local().stat(&path);
+        let stat = self.engine.ports().local().stat(&path);
         stat.ok().map(|stat| stat.attributes)
     }
 
@@ -558,7 +528,7 @@ impl PlannedCopy<'_> {
         };
         let answer = QueryAnswer::default();
         self.engine
-            .ports
+            .ports_mut()
             .begin_asking(end.into(), kind, answer)
             .map(RootQuery)
     }
@@ -568,7 +538,10 @@ impl PlannedCopy<'_> {
         let path = RemotePath(self.root(end).to_vec());
         let kind = JobKind::FileSystem { path };
         let answer = QueryAnswer::default();
-        let id = self.engine.ports.begin_asking(end.into(), kind, answer);
+        let id = self
+            .engine
+            .ports_mut()
+            .begin_asking(end.into(), kind, answer);
         id.map(FileSystemQuery)
     }
 

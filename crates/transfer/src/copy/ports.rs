@@ -5,19 +5,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use schedule::{Job, JobId, JobKind};
+use schedule::{Job, JobId, JobKind, RemotePath};
 
 use super::copy_report::CopyReport;
-use super::engine::{CopySide, JobPurpose};
 use super::environment::{CopyEnvironment, RemoteSession};
-use super::jobs::{JobsInFlight, QueryAnswer};
+use super::jobs::{JobPurpose, JobsInFlight, QueryAnswer};
 use super::local_ops::LocalOps;
 use super::named_target::NamedTarget;
-use super::sides::{RemoteSide, SideSessions};
+use super::sides::{CopySide, RemoteSide, SideSessions};
+use super::source::TargetPath;
+use super::transfer_estimate::TransferEstimate;
 use super::wait_conditions::{WaitConditions, wait_for};
-use super::{CopyLocation, CopyOptions};
+use super::{CopyLocation, CopyOptions, HostId};
 use crate::connect::ConnectError;
 use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters};
+use crate::session::SessionSummary;
+use crate::walk::local_path;
 
 /// The world as the parts of a copy see it. A part submits jobs and reports through it, and sees
 /// nothing of the other parts.
@@ -80,6 +83,54 @@ impl<'a> CopyPorts<'a> {
 
     pub(super) fn named_mut(&mut self) -> &mut NamedTarget<'a> {
         &mut self.named
+    }
+
+    /// Notes the command's target. No symlink is followed below it.
+    pub(super) fn name_target(&mut self, onto: &TargetPath) {
+        self.named.set(onto);
+        // With --keep-dirlinks symlinks to directories are wanted.
+        if !self.options.keep_dirlinks {
+            self.hold_root(self.named.path().to_vec());
+            if let Some(dir) = &self.options.temp_dir {
+                self.hold_root(dir.path().to_vec());
+            }
+        }
+        if let (false, Some(dir)) = (self.target_is_remote(), &self.options.temp_dir) {
+            let path = local_path(dir.path());
+            self.local().keep_temporaries_in(path);
+        }
+    }
+
+    /// Has a longhaul at the remote target follow no symlink below `root`, which the user named.
+    pub(super) fn hold_root(&self, root: Vec<u8>) {
+        if let Some(side) = self.side(CopySide::Target) {
+            side.session().hold_root(RemotePath(root));
+        }
+    }
+
+    /// Opens a session with `host`. `coming` estimates the data to send there, if any.
+    pub(super) fn connect(
+        &self,
+        host: HostId,
+        coming: Option<TransferEstimate>,
+    ) -> Result<RemoteSide, ConnectError> {
+        let connected = self.environment.connect(host, coming)?;
+        let name = self.environment.name(host);
+        Ok(RemoteSide::new(connected, host, name))
+    }
+
+    /// Opens a session with `host` as the one at `end`.
+    pub(super) fn connect_end(&mut self, end: CopySide, host: HostId) -> Result<(), ConnectError> {
+        let side = self.connect(host, None)?;
+        self.sides.set(end, Some(side));
+        Ok(())
+    }
+
+    /// True if both ends are hosts whose names lead to one account of one host, by the
+    /// configuration.
+    pub(super) fn is_one_login(&self) -> bool {
+        let hosts = self.side(CopySide::Source).zip(self.side(CopySide::Target));
+        hosts.is_some_and(|(source, target)| self.environment.are_one(source.host(), target.host()))
     }
 
     pub(super) fn sides(&self) -> &SideSessions {
@@ -269,6 +320,11 @@ impl<'a> CopyPorts<'a> {
         self.report.summary_mut()
     }
 
+    /// Adds the summary of a session with `host` to that of the copy, which has begun `files`.
+    pub(super) fn note_session(&mut self, host: EscapedName, files: u64, ended: SessionSummary) {
+        self.report.note_session(host, files, ended);
+    }
+
     /// The summary, and the reason that the run ended early.
     pub(super) fn into_summary(self) -> (CopySummary, Option<ConnectError>) {
         (self.report.into_summary(), self.lost)
@@ -276,6 +332,12 @@ impl<'a> CopyPorts<'a> {
 
     pub(super) fn tell(&mut self, event: CopyEvent) {
         self.report.tell(event);
+    }
+
+    /// Reports a path of an end that was not copied.
+    pub(super) fn fail_at(&mut self, end: CopySide, path: &[u8], reason: String) {
+        let name = self.shown(end, path);
+        self.fail(None, name, reason);
     }
 
     /// Reports something that was not copied.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use schedule::{FileMeta, Job, JobFailure, JobKind, LocalPath, PutOptions, RemotePath};
 
-use super::engine::{CopySide, JobPurpose};
-use super::file::{FileId, FileTask, JobRole};
-use super::files::ActiveFiles;
+use super::file::{ActiveFiles, FileId, FileTask, JobRole};
+use super::jobs::JobPurpose;
 use super::ports::CopyPorts;
+use super::sides::CopySide;
 use crate::disk::HostToHostBuffer;
 use crate::sums::FileSums;
 

@@ -11,9 +11,9 @@ use std::path::{Component, Path, PathBuf};
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
-use super::engine::CopySide;
 use super::inquiry::Inquiry;
 use super::self_copy::{MachineProbe, as_here, parent_of, place_of};
+use super::sides::CopySide;
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
 
@@ -62,7 +62,7 @@ impl PossibleOverlap {
     }
 }
 
-impl<Q: Inquiry> MachineProbe<'_, Q> {
+impl<'a, Q: Inquiry<'a>> MachineProbe<'_, Q> {
     /// Returns how the directories of a copy with one end on this machine would overlap if the
     /// server was this machine. Sends no request.
     pub(super) fn possible_overlap(&self, source: &[u8], target: &[u8]) -> Option<PossibleOverlap> {
@@ -76,7 +76,7 @@ impl<Q: Inquiry> MachineProbe<'_, Q> {
         };
         let relative = !remote.starts_with(b"/");
         let home = relative.then(|| self.home_there(end)).flatten();
-        let local = self.inquiry.sides().local();
+        let local = self.ports().local();
         let (far_place, here) = place_of(&*local, &as_here(remote, home.as_deref())?)?;
         let near = match near {
             b"" => b".",
@@ -124,7 +124,7 @@ impl<Q: Inquiry> MachineProbe<'_, Q> {
         let source = self.real_path(CopySide::Source, source).await?;
         let target = self.real_place(CopySide::Target, target).await?;
         let overlap = RootOverlap::of(&local_path(&source), &local_path(&target))?;
-        let is_one = self.inquiry.is_one_login()
+        let is_one = self.ports().is_one_login()
             || (probe && self.is_one_machine(&overlap, &source, &target).await);
         is_one.then_some(overlap)
     }
@@ -170,7 +170,7 @@ impl<Q: Inquiry> MachineProbe<'_, Q> {
             xattrs: None,
         };
         // An account that may write in a directory need not own it.
-        let _ = self.inquiry.ask(CopySide::Target, kind).await;
+        let _ = self.inquiry().ask(CopySide::Target, kind).await;
         Some(seen)
     }
 
@@ -187,7 +187,7 @@ impl<Q: Inquiry> MachineProbe<'_, Q> {
             path: RemotePath(path.to_vec()),
             follow: true,
         };
-        self.inquiry.ask(end, kind).await.ok()?.attributes()
+        self.inquiry().ask(end, kind).await.ok()?.attributes()
     }
 
     /// Canonical path of an entry that may not exist: that of the nearest directory above it, with
@@ -202,11 +202,10 @@ impl<Q: Inquiry> MachineProbe<'_, Q> {
                 [] => PathBuf::from("."),
                 above => above.iter().collect(),
             };
-            let real = match self.inquiry.sides().get(end).is_some() {
+            let real = match self.is_remote(end) {
                 true => self.real_path(end, above.as_os_str().as_bytes()).await,
                 false => self
-                    .inquiry
-                    .sides()
+                    .ports()
                     .local()
                     .canonical(&above)
                     .map(|real| real.as_os_str().as_bytes().to_vec()),

@@ -2,16 +2,29 @@
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
-use super::engine::{CopySide, JobPurpose};
+use super::jobs::JobPurpose;
 use super::local_ops::LocalStat;
 use super::owner::EntryAwaitingOwner;
 use super::ports::CopyPorts;
+use super::sides::CopySide;
 use super::source::{ActiveWalks, SourceRoot, WalkId, source_lists_trees};
 use crate::walk::{NOT_REGULAR, RemoteWalk, local_path};
 
 impl ActiveWalks {
+    /// Begins a source: its walk, or the file, which is returned.
+    pub(super) fn begin_root(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        root: SourceRoot,
+    ) -> Option<EntryAwaitingOwner> {
+        match ports.source_is_remote() {
+            true => self.begin_remote_root(ports, root),
+            false => self.begin_local_root(ports, root),
+        }
+    }
+
     /// Begins a source on this machine: its walk, or the file, which is returned.
-    pub(super) fn begin_local_root(
+    fn begin_local_root(
         &mut self,
         ports: &mut CopyPorts<'_>,
         root: SourceRoot,
@@ -60,7 +73,7 @@ impl ActiveWalks {
     }
 
     /// Begins a source on a host: queries it, or returns a file that need not be queried.
-    pub(super) fn begin_remote_root(
+    fn begin_remote_root(
         &mut self,
         ports: &mut CopyPorts<'_>,
         root: SourceRoot,

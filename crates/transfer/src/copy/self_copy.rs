@@ -22,10 +22,11 @@ use std::path::{Path, PathBuf};
 use schedule::{JobKind, RemotePath};
 
 use super::CopyOptions;
-use super::engine::CopySide;
 use super::inquiry::Inquiry;
 use super::local_ops::LocalOps;
 use super::names::name_in_target;
+use super::ports::CopyPorts;
+use super::sides::CopySide;
 use super::source::TargetPath;
 use super::target_kind::ReportedTargetKind;
 use crate::disk::temp_name;
@@ -80,16 +81,26 @@ pub(super) struct SelfCopies {
 
 /// Finds out if paths of two ends are one file or directory of one machine.
 pub(super) struct MachineProbe<'q, Q> {
-    pub(super) inquiry: &'q mut Q,
+    inquiry: &'q mut Q,
 }
 
-impl<'q, Q: Inquiry> MachineProbe<'q, Q> {
+impl<'q, 'a, Q: Inquiry<'a>> MachineProbe<'q, Q> {
     pub(super) fn new(inquiry: &'q mut Q) -> Self {
         Self { inquiry }
     }
 
+    /// Asks the servers of both ends.
+    pub(super) fn inquiry(&mut self) -> &mut Q {
+        self.inquiry
+    }
+
+    /// Sessions of both ends and files of this machine.
+    pub(super) fn ports(&self) -> &CopyPorts<'a> {
+        self.inquiry.ports()
+    }
+
     pub(super) fn is_remote(&self, end: CopySide) -> bool {
-        self.inquiry.sides().is_remote(end)
+        self.ports().sides().is_remote(end)
     }
 
     /// Finds a target that lies in one of `sources`, and the sources that are the target's own
@@ -128,7 +139,7 @@ impl<'q, Q: Inquiry> MachineProbe<'q, Q> {
         onto: &TargetPath,
     ) {
         let (path, into) = parts(onto);
-        let local = self.inquiry.sides().local();
+        let local = self.ports().local();
         let Some((place, there)) = place_of(&*local, &local_path(path)) else {
             return;
         };
@@ -192,7 +203,7 @@ impl<'q, Q: Inquiry> MachineProbe<'q, Q> {
         let home = relative
             .then(|| self.home_there(CopySide::Target))
             .flatten();
-        let local = self.inquiry.sides().local();
+        let local = self.ports().local();
         let here = as_here(path, home.as_deref());
         let Some((place, there)) = here.and_then(|path| place_of(&*local, &path)) else {
             return;
@@ -254,7 +265,7 @@ impl<'q, Q: Inquiry> MachineProbe<'q, Q> {
         let is_one = match self.is_probe_seen(&dir).await {
             Some(seen) => seen,
             // Files in a directory that cannot be written may be writable.
-            None => self.inquiry.is_one_login(),
+            None => self.ports().is_one_login(),
         };
         if is_one {
             found.inside = Some((place, into));
@@ -308,7 +319,7 @@ impl<'q, Q: Inquiry> MachineProbe<'q, Q> {
         source: &Path,
         target: &Path,
     ) -> Option<(SourceTargetOverlap, PathBuf)> {
-        let local = self.inquiry.sides().local();
+        let local = self.ports().local();
         let source = local.canonical(source)?;
         let stat = local.stat(source.as_os_str().as_bytes()).ok()?;
         if stat.is_directory() {
@@ -330,8 +341,8 @@ impl<'q, Q: Inquiry> MachineProbe<'q, Q> {
 
     /// Local path of the home directory of the account that logged in at `end`.
     pub(super) fn home_there(&self, end: CopySide) -> Option<PathBuf> {
-        let login = self.inquiry.sides().get(end).and_then(|side| side.login());
-        self.inquiry.sides().local().home(login)
+        let login = self.ports().side(end).and_then(|side| side.login());
+        self.ports().local().home(login)
     }
 
     /// Canonical path of an existing entry.
@@ -352,7 +363,7 @@ impl<'q, Q: Inquiry> MachineProbe<'q, Q> {
     ) -> bool {
         let name = temp_name(b"same-host");
         let (there, here) = (join(dir, &name), here.join(OsStr::from_bytes(&name)));
-        let local = self.inquiry.sides().local();
+        let local = self.ports().local();
         if local.create_dir(&here) == Ok(true) {
             let sees = self.is_there(end, &there).await;
             local.remove_dir(&here);

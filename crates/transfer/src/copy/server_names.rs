@@ -6,10 +6,11 @@ use std::collections::HashMap;
 
 use schedule::{JobKind, RemotePath};
 
-use super::engine::{CopyEngine, CopySide};
-use super::inquiry::Inquiry as _;
+use super::inquiry::Inquiry;
+use super::ports::CopyPorts;
+use super::sides::CopySide;
 use super::source::{SourceRoot, TargetPath, WalkId};
-use super::tree::DirKey;
+use super::tree::{DirKey, TargetTree};
 use crate::disk::temp_name;
 use crate::walk::{WalkEntry, join};
 
@@ -103,15 +104,22 @@ fn likeness(one: &[u8], other: &[u8]) -> usize {
     }
 }
 
-impl CopyEngine<'_> {
-    /// Returns an entry if it may begin now. Otherwise [`CopyEngine::decide_alike`] begins it.
-    pub(super) fn hold_if_alike(&mut self, entry: FoundEntry) -> Option<FoundEntry> {
-        if !self.target_is_remote() {
-            return Some(entry);
-        }
+impl ServerNames {
+    /// Returns an entry if it may begin now. Otherwise it waits, and [`Self::take_question`] asks
+    /// about it. Names of a complete directory are forgotten, unless `merges` says that another
+    /// source may be merged into it.
+    pub(super) fn hold_if_alike(
+        &mut self,
+        tree: &TargetTree,
+        merges: bool,
+        entry: FoundEntry,
+    ) -> Option<FoundEntry> {
         let alike = match &entry {
             FoundEntry::Walk(walk, WalkEntry::Listed(dir), _) => {
-                self.forget_names(Self::key(*walk, *dir));
+                let key = DirKey::new(*walk, *dir);
+                if let Some(dir) = tree.target(key).filter(|_| !merges) {
+                    self.dirs.remove(dir);
+                }
                 None
             }
             FoundEntry::Walk(_, WalkEntry::Problem { .. }, _) => None,
@@ -121,14 +129,14 @@ impl CopyEngine<'_> {
                 root,
             ) => {
                 let (dir, name) = match at.parent {
-                    Some(parent) => (self.tree.target(Self::key(*walk, parent)), &at.name[..]),
+                    Some(parent) => (tree.target(DirKey::new(*walk, parent)), &at.name[..]),
                     None => {
                         let (dir, name) = split(root);
                         (Some(dir), name)
                     }
                 };
                 dir.and_then(|dir| {
-                    let first = self.server_names.note(dir, name)?;
+                    let first = self.note(dir, name)?;
                     Some((first, join(dir, name)))
                 })
             }
@@ -137,7 +145,7 @@ impl CopyEngine<'_> {
                 onto => {
                     let target = onto.target(&root.path);
                     let (dir, name) = split(&target);
-                    let first = self.server_names.note(dir, name);
+                    let first = self.note(dir, name);
                     first.map(|first| (first, target))
                 }
             },
@@ -145,7 +153,7 @@ impl CopyEngine<'_> {
         let Some((first, target)) = alike else {
             return Some(entry);
         };
-        self.server_names.held = Some(AlikeEntry {
+        self.held = Some(AlikeEntry {
             first,
             target,
             entry,
@@ -153,102 +161,121 @@ impl CopyEngine<'_> {
         None
     }
 
-    /// Forgets the names of a directory that is complete, unless another source may be merged into
-    /// it.
-    fn forget_names(&mut self, key: DirKey) {
-        if self.walks.claims().is_none()
-            && let Some(dir) = self.tree.target(key)
-        {
-            self.server_names.dirs.remove(dir);
-        }
+    /// Takes the question about the entry that waits.
+    pub(super) fn take_question(&mut self) -> Option<AlikeNames> {
+        let entry = self.held.take()?;
+        let kind = likeness(split(&entry.first).1, split(&entry.target).1);
+        let answer = self.answers.get(kind).copied().flatten();
+        Some(AlikeNames {
+            entry,
+            kind,
+            answer,
+        })
     }
 
-    /// Begins the entry that waits, or refuses it if the server takes its name for an earlier one.
-    pub(super) async fn decide_alike(&mut self) {
-        let Some(held) = self.server_names.held.take() else {
-            return;
-        };
-        let (one, other) = (split(&held.first).1, split(&held.target).1);
-        let kind = likeness(one, other);
-        let known = self.server_names.answers.get(kind).copied().flatten();
-        let answer = match known {
-            Some(are_one) => Some(are_one),
-            None => self.are_one_at_server(&held.first, other).await,
-        };
-        if let Some(place) = self.server_names.answers.get_mut(kind) {
+    /// Notes the answer. Returns the entry if it may begin, and otherwise reports it.
+    pub(super) fn judge(&mut self, ports: &mut CopyPorts<'_>, asked: AlikeNames) -> AlikeVerdict {
+        let AlikeNames {
+            entry,
+            kind,
+            answer,
+        } = asked;
+        if let Some(place) = self.answers.get_mut(kind) {
             *place = answer;
         }
-        if self.stopped() {
-            return;
+        if ports.stopped() {
+            return AlikeVerdict::Dropped;
         }
-        let first = self.shown(CopySide::Target, &held.first);
-        if answer.is_none() && !std::mem::replace(&mut self.server_names.told, true) {
-            let name = self.shown(CopySide::Target, &held.target);
+        let first = ports.shown(CopySide::Target, &entry.first);
+        if answer.is_none() && !std::mem::replace(&mut self.told, true) {
+            let name = ports.shown(CopySide::Target, &entry.target);
             let message = format!(
                 "cannot find out if the server takes it and {first} for one file: check that both \
                  were copied"
             );
-            self.warn(Some(name), message);
+            ports.warn(Some(name), message);
         }
-        if answer == Some(true) {
-            let source = self.shown(CopySide::Source, held.entry.source());
-            let what = format!(
-                "not copied: it would overwrite {first}, because the file system of the target \
-                 ignores case or normalizes names; rename one of them"
-            );
-            self.fail(None, source, what);
-            if let FoundEntry::Walk(walk, WalkEntry::Directory { id: dir, .. }, _) = held.entry {
-                self.walks.skip(walk, dir);
-                self.listed(DirKey { walk, dir });
+        if answer != Some(true) {
+            return AlikeVerdict::Begins(Box::new(entry.entry));
+        }
+        let what = format!(
+            "not copied: it would overwrite {first}, because the file system of the target \
+             ignores case or normalizes names; rename one of them"
+        );
+        ports.fail_at(CopySide::Source, entry.entry.source(), what);
+        match entry.entry {
+            FoundEntry::Walk(walk, WalkEntry::Directory { id, .. }, _) => {
+                AlikeVerdict::DirectoryRefused(DirKey::new(walk, id))
             }
+            _ => AlikeVerdict::Dropped,
+        }
+    }
+}
+
+/// Decision about an entry that waited.
+pub(super) enum AlikeVerdict {
+    Begins(Box<FoundEntry>),
+    /// The directory and all its contents are left out.
+    DirectoryRefused(DirKey),
+    /// The entry is left out.
+    Dropped,
+}
+
+/// Question if the server takes the names of two entries for one.
+pub(super) struct AlikeNames {
+    entry: AlikeEntry,
+    kind: usize,
+    /// True if it does; `None` if unknown.
+    answer: Option<bool>,
+}
+
+impl AlikeNames {
+    /// Asks the server, unless it has answered for names of this kind, with directories of these
+    /// names in one of its own. The answer stays unknown if no directory can be made.
+    pub(super) async fn ask<'a>(&mut self, server: &mut impl Inquiry<'a>) {
+        if self.answer.is_some() {
             return;
         }
-        self.begin_found(held.entry);
-    }
-
-    /// Asks the server, with directories of these names in one of its own. Returns `None` if no
-    /// directory can be made.
-    async fn are_one_at_server(&mut self, first: &[u8], other: &[u8]) -> Option<bool> {
-        let (dir, one) = split(first);
-        let (dir, one) = (dir.to_vec(), one.to_vec());
-        let named = self.ports.named().path().to_vec();
-        let above = split(&named).0.to_vec();
-        for place in [dir, named, above] {
-            let place = match place.is_empty() {
-                true => b".".to_vec(),
-                false => place,
+        let other = split(&self.entry.target).1;
+        let (dir, one) = split(&self.entry.first);
+        let named = server.ports().named().path().to_vec();
+        let above = split(&named).0;
+        for place in [dir, &named, above] {
+            let place = match place {
+                b"" => b".",
+                place => place,
             };
-            let probe = join(&place, &temp_name(b"names"));
-            if self.make_empty(&probe).await.is_err() {
+            let probe = join(place, &temp_name(b"names"));
+            if make_empty(server, &probe).await.is_err() {
                 continue;
             }
-            let known = join(&probe, &one);
-            let made = self.make_empty(&known).await;
+            let known = join(&probe, one);
+            let made = make_empty(server, &known).await;
             let look = JobKind::Stat {
                 path: RemotePath(join(&probe, other)),
                 follow: false,
             };
-            let found = self.ask(CopySide::Target, look).await.is_ok();
+            let found = server.ask(CopySide::Target, look).await.is_ok();
             for path in [known, probe] {
                 let path = RemotePath(path);
                 // They are empty, and of this run alone.
-                let _ = self
+                let _ = server
                     .ask(CopySide::Target, JobKind::RemoveDir { path })
                     .await;
             }
-            return made.is_ok().then_some(found);
+            self.answer = made.is_ok().then_some(found);
+            return;
         }
-        None
     }
+}
 
-    async fn make_empty(&mut self, path: &[u8]) -> Result<(), String> {
-        let make = JobKind::MakeDir {
-            path: RemotePath(path.to_vec()),
-            mode: 0o700,
-            follow: false,
-        };
-        self.ask(CopySide::Target, make).await.map(drop)
-    }
+async fn make_empty<'a>(server: &mut impl Inquiry<'a>, path: &[u8]) -> Result<(), String> {
+    let make = JobKind::MakeDir {
+        path: RemotePath(path.to_vec()),
+        mode: 0o700,
+        follow: false,
+    };
+    server.ask(CopySide::Target, make).await.map(drop)
 }
 
 #[cfg(test)]

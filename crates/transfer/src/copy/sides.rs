@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::HostId;
-use super::engine::CopySide;
 use super::environment::{ConnectedSession, NextEvent, RemoteSession};
 use super::local_ops::LocalOps;
 use crate::report::EscapedName;
@@ -12,6 +11,13 @@ use crate::session::SessionEvent;
 
 /// Events taken from one session before the other gets its turn.
 const BATCH: usize = 1024;
+
+/// One of the two ends of the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CopySide {
+    Source,
+    Target,
+}
 
 /// Session with a remote end.
 pub(super) struct RemoteSide {

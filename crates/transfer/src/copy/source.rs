@@ -2,20 +2,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use schedule::{Attributes, JobKind};
 
-use super::engine::{CopyEngine, CopySide, JobPurpose};
 use super::equal_names::ClaimedTargets;
+use super::jobs::JobPurpose;
 use super::local_ops::LocalTreeWalk;
 use super::names::name_in_target;
-use super::owner::EntryAwaitingOwner;
 use super::planned::PlannedEntries;
 use super::ports::CopyPorts;
 use super::selection::{SourceFilter, SourceSelection};
 use super::self_copy::SelfCopies;
 use super::server_names::FoundEntry;
-use super::tree::{DirKey, PendingItem};
-use crate::walk::{
-    EntryInfo, ListAnswer, NOT_REGULAR, RemoteWalk, WalkDirectoryId, WalkEntry, join,
-};
+use super::sides::CopySide;
+use super::tree::DirKey;
+use crate::walk::{ListAnswer, RemoteWalk, WalkEntry, join};
 
 /// Number of trees walked at the same time; more would only use more memory.
 const WALKS: usize = 16;
@@ -231,15 +229,28 @@ impl ActiveWalks {
         self.same.clear();
     }
 
-    /// Has each file claim its target, for sources that are merged, and where the target may take
-    /// names for one that differ in case or normalization (`folds`).
-    pub(super) fn claim_targets(&mut self, folds: bool) {
-        self.claims = Some(ClaimedTargets::new(folds));
+    /// Has each file claim its target; with `None`, no two can have the same.
+    pub(super) fn claim_targets(&mut self, claims: Option<ClaimedTargets>) {
+        self.claims = claims;
     }
 
-    /// Claims of files on target paths; `None` where no two can have the same.
-    pub(super) fn claims(&mut self) -> Option<&mut ClaimedTargets> {
-        self.claims.as_mut()
+    /// True if two files may have the same target, as where sources are merged.
+    pub(super) fn claims_targets(&self) -> bool {
+        self.claims.is_some()
+    }
+
+    /// Returns true if an entry found in `root` may be copied to `target`. Reports a failure if
+    /// another source has claimed it.
+    pub(super) fn may_claim(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        root: WalkId,
+        source: &[u8],
+        target: &[u8],
+        is_directory: bool,
+    ) -> bool {
+        let claims = self.claims.as_mut();
+        claims.is_none_or(|claims| claims.admits(ports, root, source, target, is_directory))
     }
 
     /// True if a source that the user named is copied.
@@ -254,7 +265,7 @@ impl ActiveWalks {
         let selection = self.selection.as_mut();
         let selected = selection.is_none_or(|selection| selection.selects(walk, found, is_local));
         if let (false, WalkEntry::Directory { id, .. }) = (selected, found) {
-            self.skip(walk, *id);
+            self.skip(DirKey::new(walk, *id));
         }
         selected
     }
@@ -264,19 +275,28 @@ impl ActiveWalks {
         self.selection.as_ref().map_or(0, SourceSelection::excluded)
     }
 
-    /// Names of `--files-from` that no source has.
-    pub(super) fn missing(&self) -> Vec<Vec<u8>> {
+    /// Reports the names of `--files-from` that no source has.
+    pub(super) fn report_missing(&self, ports: &mut CopyPorts<'_>) {
         let selection = self.selection.as_ref();
-        selection.map(SourceSelection::missing).unwrap_or_default()
+        for name in selection.map(SourceSelection::missing).unwrap_or_default() {
+            let what = match ports.is_recursive() {
+                true => "listed in --files-from, but not found in any source: correct the list",
+                false => {
+                    "listed in --files-from, but not found at the top of a source; directories \
+                     need -r"
+                }
+            };
+            ports.fail_at(CopySide::Source, &name, what.to_owned());
+        }
     }
 
     /// Leaves the contents of a directory out of a walk.
-    pub(super) fn skip(&mut self, id: WalkId, dir: WalkDirectoryId) {
+    pub(super) fn skip(&mut self, dir: DirKey) {
         if let Some((_, walk, _)) = &mut self.local {
-            walk.skip(dir);
+            walk.skip(dir.dir());
         }
-        if let Some(RemoteRoot::Walking(walk, _)) = self.remote.get_mut(&id) {
-            walk.skip(dir);
+        if let Some(RemoteRoot::Walking(walk, _)) = self.remote.get_mut(&dir.walk()) {
+            walk.skip(dir.dir());
         }
     }
 
@@ -414,7 +434,7 @@ impl ActiveWalks {
 
     /// Notes the name of a source that may be merged, at the start of its walk or file.
     pub(super) fn name_root(&mut self, ports: &CopyPorts<'_>, root: WalkId, path: &[u8]) {
-        if let Some(claims) = self.claims() {
+        if let Some(claims) = &mut self.claims {
             claims.name_root(root, ports.shown(CopySide::Source, path));
         }
     }
@@ -430,81 +450,49 @@ impl ActiveWalks {
             *real = Some(path);
         }
     }
-}
 
-impl CopyEngine<'_> {
     /// True if sources may still yield entries.
     pub(super) fn has_more(&self) -> bool {
-        !self.walks.roots.is_empty() || !self.walks.is_empty() || self.owners.holds()
+        !self.roots.is_empty() || !self.is_empty()
     }
 
-    /// Takes the next entry from the sources and starts it. Returns false if there is none now.
-    pub(super) fn feed(&mut self) -> bool {
-        if self.server_names.is_holding() {
-            return false;
-        }
-        match self.feed_waiting() {
-            Some(false) => {}
-            None => return false,
-            Some(true) => return true,
-        }
-        if let Some((id, found, target)) = self.next_found() {
-            let is_local = !self.source_is_remote();
-            if self.walks.selects(id, &found, is_local) {
-                self.begin_unless_alike(FoundEntry::Walk(id, found, target));
-            }
-            return true;
-        }
-        let busy = self.walks.local.is_some() || self.walks.planned.is_some();
-        if busy || self.walks.remote.len() >= WALKS {
-            return false;
-        }
-        match self.walks.roots.pop_front() {
-            Some(root) => self.begin_unless_alike(FoundEntry::Root(root)),
-            None => {
-                if self.walks.is_empty() {
-                    self.progress.set_totals_final();
-                }
-                return false;
+    /// Takes the next selected entry of the walks, or the next source to begin. Returns `None` if
+    /// there is none now.
+    pub(super) fn next_entry(&mut self, ports: &CopyPorts<'_>) -> Option<FoundEntry> {
+        let is_local = !ports.source_is_remote();
+        while let Some((id, found, target)) = self.next_found() {
+            if self.selects(id, &found, is_local) {
+                return Some(FoundEntry::Walk(id, found, target));
             }
         }
-        true
-    }
-
-    fn begin_unless_alike(&mut self, entry: FoundEntry) {
-        if let Some(entry) = self.hold_if_alike(entry) {
-            self.begin_found(entry);
+        let busy = self.local.is_some() || self.planned.is_some();
+        if busy || self.remote.len() >= WALKS {
+            return None;
         }
-    }
-
-    /// Begins an entry that was found.
-    pub(super) fn begin_found(&mut self, entry: FoundEntry) {
-        match entry {
-            FoundEntry::Walk(id, found, target) => {
-                self.begin_owned(EntryAwaitingOwner::Found(id, found, target));
-            }
-            FoundEntry::Root(root) if self.source_is_remote() => self.begin_remote(root),
-            FoundEntry::Root(root) => self.begin_local(root),
+        let root = self.roots.pop_front();
+        if root.is_none() && self.is_empty() {
+            ports.progress().set_totals_final();
         }
+        root.map(FoundEntry::Root)
     }
 
     fn next_found(&mut self) -> Option<(WalkId, WalkEntry, Vec<u8>)> {
-        if let Some((id, entries, target)) = &mut self.walks.planned {
+        if let Some((id, entries, target)) = &mut self.planned {
             if let Some(found) = entries.next() {
                 return Some((*id, found, target.clone()));
             }
-            self.walks.planned = None;
+            self.planned = None;
             return None;
         }
-        if let Some((id, walk, target)) = &mut self.walks.local {
+        if let Some((id, walk, target)) = &mut self.local {
             if let Some(found) = walk.next() {
                 return Some((*id, found, target.clone()));
             }
-            self.walks.local = None;
+            self.local = None;
             return None;
         }
         let mut over = None;
-        for (id, remote) in &mut self.walks.remote {
+        for (id, remote) in &mut self.remote {
             let RemoteRoot::Walking(walk, target) = remote else {
                 continue;
             };
@@ -516,20 +504,20 @@ impl CopyEngine<'_> {
             }
         }
         if let Some(id) = over {
-            self.walks.remote.remove(&id);
+            self.remote.remove(&id);
         }
         None
     }
 
     /// Submits the requests of the walks.
-    pub(super) fn ask_for_walks(&mut self) {
+    pub(super) fn ask(&mut self, ports: &mut CopyPorts<'_>) {
         let mut questions = Vec::new();
-        let mut holds = self.walks.held_ahead() > HELD_AHEAD;
+        let mut holds = self.held_ahead() > HELD_AHEAD;
         // The first visit to a host starts on the stock server and may have found a longhaul since.
-        let may = self.walks.walking().any(RemoteWalk::may_list_in_trees);
-        let trees = may && source_lists_trees(&self.ports);
-        let mut listed = self.walks.trees_asked();
-        for (id, remote) in &mut self.walks.remote {
+        let may = self.walking().any(RemoteWalk::may_list_in_trees);
+        let trees = may && source_lists_trees(ports);
+        let mut listed = self.trees_asked();
+        for (id, remote) in &mut self.remote {
             if let RemoteRoot::Walking(walk, _) = remote {
                 if trees {
                     walk.list_in_trees();
@@ -545,92 +533,18 @@ impl CopyEngine<'_> {
                 }
             }
         }
-        if holds != self.walks.holds
-            && let Some(side) = self.ports.sides().get(CopySide::Source)
+        if holds != self.holds
+            && let Some(side) = ports.side(CopySide::Source)
         {
-            self.walks.holds = holds;
+            self.holds = holds;
             side.session().hold_lists(holds);
         }
         for (id, request) in questions {
-            self.ports.submit(
+            ports.submit(
                 CopySide::Source,
                 request.kind,
                 JobPurpose::Walk(id, request.tag),
             );
-        }
-    }
-
-    pub(super) fn on_found(&mut self, id: WalkId, found: WalkEntry, root: &[u8]) {
-        if let WalkEntry::Directory { at, .. } | WalkEntry::File(at) | WalkEntry::Symlink(at) =
-            &found
-        {
-            let paths = at.path.len() + root.len();
-            self.ports.jobs_mut().note_paths(paths);
-        }
-        match found {
-            WalkEntry::Directory { id: dir, at } => {
-                let key = DirKey { walk: id, dir };
-                let parent = at.parent.map(|parent| Self::key(id, parent));
-                let target = self.target_of(id, &at, root);
-                self.metadata
-                    .note_times(&self.ports, &at.path, &at.attributes);
-                let begun = match target {
-                    Some(target) => {
-                        self.may_claim(id, &at.path, &target, true)
-                            && self.begin_dir(key, parent, target, at.attributes)
-                    }
-                    None => false,
-                };
-                if begun {
-                    self.ask_dir_xattrs(key, &at.path);
-                }
-                if !begun {
-                    self.walks.skip(id, dir);
-                    self.listed(key);
-                }
-            }
-            WalkEntry::File(entry) => self.place_item(id, entry, root, false),
-            WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),
-            WalkEntry::Listed(dir) => self.listed(Self::key(id, dir)),
-            WalkEntry::Problem { path, what } => {
-                let path = self.shown(CopySide::Source, &path);
-                match self.options.archive && what == NOT_REGULAR {
-                    // A copy of a home directory meets sockets, which no copy can carry.
-                    true => {
-                        let what = "not copied: it is a socket, a FIFO or a device";
-                        self.warn(Some(path), what.to_owned());
-                    }
-                    false => self.fail(None, path, what),
-                }
-            }
-        }
-    }
-
-    fn place_item(&mut self, id: WalkId, entry: EntryInfo, root: &[u8], symlink: bool) {
-        let Some(target) = self.target_of(id, &entry, root) else {
-            return;
-        };
-        if !self.may_claim(id, &entry.path, &target, false) {
-            return;
-        }
-        let dir = entry.parent.map(|parent| Self::key(id, parent));
-        self.begin_item(PendingItem {
-            entry,
-            target,
-            dir,
-            symlink,
-            points_to: None,
-        });
-    }
-
-    /// Target path of an entry of a walk; `None` if its directory has no target.
-    fn target_of(&self, id: WalkId, entry: &EntryInfo, root: &[u8]) -> Option<Vec<u8>> {
-        match entry.parent {
-            Some(parent) => {
-                let dir = self.tree.target(Self::key(id, parent))?;
-                Some(join(dir, &entry.name))
-            }
-            None => Some(root.to_vec()),
         }
     }
 }

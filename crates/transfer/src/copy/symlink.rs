@@ -2,9 +2,10 @@
 
 use schedule::{Attributes, JobKind, RemotePath};
 
-use super::engine::{CopySide, JobPurpose};
+use super::jobs::JobPurpose;
 use super::metadata::KeptMetadata;
 use super::ports::CopyPorts;
+use super::sides::CopySide;
 use super::tree::PendingItem;
 use crate::report::CopyEvent;
 

@@ -9,8 +9,7 @@ use std::thread;
 
 use schedule::{Attributes, EntryKind, TransferDirection, TreeWalkStep};
 
-use super::engine::CopySide;
-use super::sides::{RemoteSide, SideSessions};
+use super::sides::{CopySide, RemoteSide, SideSessions};
 use super::{CopyOptions, DeltaUse};
 use crate::walk::local_path;
 

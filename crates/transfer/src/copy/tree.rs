@@ -3,20 +3,38 @@ use std::collections::{BTreeMap, VecDeque};
 use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
 use super::durable::UnsyncedDirs;
-use super::engine::{CopySide, JobPurpose};
 use super::file::FileId;
+use super::jobs::JobPurpose;
 use super::local::SYMLINK;
 use super::metadata::{KeptMetadata, special_bits};
 use super::ports::CopyPorts;
+use super::sides::CopySide;
 use super::source::WalkId;
 use crate::report::CopyEvent;
-use crate::walk::{EntryInfo, WalkDirectoryId};
+use crate::walk::{EntryInfo, WalkDirectoryId, join};
 
 /// Directory of the copy: its walk and its number in that walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct DirKey {
-    pub walk: WalkId,
-    pub dir: WalkDirectoryId,
+    walk: WalkId,
+    dir: WalkDirectoryId,
+}
+
+impl DirKey {
+    /// Key of a directory of a walk.
+    pub(super) fn new(walk: WalkId, dir: WalkDirectoryId) -> Self {
+        Self { walk, dir }
+    }
+
+    /// Walk that has found the directory.
+    pub(super) fn walk(self) -> WalkId {
+        self.walk
+    }
+
+    /// Number of the directory in its walk.
+    pub(super) fn dir(self) -> WalkDirectoryId {
+        self.dir
+    }
 }
 
 /// Target directories that are not complete. A directory is made before its contents, and gets its
@@ -106,6 +124,24 @@ pub(super) struct PendingItem {
     pub points_to: Option<Vec<u8>>,
 }
 
+impl PendingItem {
+    /// Item of the directory `dir`; `None` for one that is itself a source.
+    pub(super) fn new(
+        entry: EntryInfo,
+        target: Vec<u8>,
+        dir: Option<DirKey>,
+        symlink: bool,
+    ) -> Self {
+        Self {
+            entry,
+            target,
+            dir,
+            symlink,
+            points_to: None,
+        }
+    }
+}
+
 /// Decision about an item, by the state of its directory.
 enum ItemPlacement {
     Place,
@@ -129,6 +165,23 @@ impl TargetTree {
     /// Target path of a directory.
     pub(super) fn target(&self, dir: DirKey) -> Option<&[u8]> {
         self.dirs.get(&dir).map(|d| d.target.as_slice())
+    }
+
+    /// Target path of an entry of a walk whose root is copied to `root`; `None` if its directory
+    /// has no target.
+    pub(super) fn target_of(
+        &self,
+        walk: WalkId,
+        entry: &EntryInfo,
+        root: &[u8],
+    ) -> Option<Vec<u8>> {
+        match entry.parent {
+            Some(parent) => {
+                let dir = self.target(DirKey::new(walk, parent))?;
+                Some(join(dir, &entry.name))
+            }
+            None => Some(root.to_vec()),
+        }
     }
 
     /// Notes that the directory existed before the copy.

@@ -5,9 +5,10 @@ use schedule::{JobKind, MetadataFlags, Parts, RemotePath, Xattrs};
 use sftp::xattrs::Xattr;
 
 use super::CopyOptions;
-use super::engine::{CopySide, JobPurpose};
+use super::jobs::JobPurpose;
 use super::metadata::{KeptMetadata, STOCK, special_bits};
 use super::ports::CopyPorts;
+use super::sides::CopySide;
 
 /// Answer to the query for the extended attributes of a source.
 #[derive(Debug)]

@@ -3,14 +3,23 @@
 use std::sync::Arc;
 
 use schedule::journal::SourceId;
-use schedule::{Attributes, FileState, Xattrs};
+use schedule::{
+    Attributes, FileState, JobKind, PutOptions, RemotePath, StoredTarget, UNWRITABLE, Xattrs,
+};
+use sftp::InodeId;
 
-use super::{FileTask, SharedFile};
+use super::{FileId, FileTask, SharedFile};
+use crate::copy::DeltaUse;
 use crate::copy::local_ops::LocalOps;
+use crate::copy::metadata::{KeptMetadata, special_bits};
+use crate::copy::ports::CopyPorts;
 use crate::copy::relayed::RelayedFileJobs;
-use crate::copy::resume::ResumeTask;
-use crate::report::EscapedName;
+use crate::copy::resume::{ResumeTask, is_durable};
+use crate::copy::sides::CopySide;
+use crate::copy::tree::DirKey;
+use crate::report::{CopyEvent, EscapedName};
 use crate::sums::FileSums;
+use crate::walk::local_path;
 
 impl FileTask {
     /// Name of the source for messages.
@@ -103,11 +112,6 @@ impl FileTask {
     /// Notes that the only complete copy is at `path`; empty once it has its final name.
     pub(in crate::copy) fn strands(&mut self, path: Vec<u8>) {
         self.stranded = Some(path).filter(|path| !path.is_empty());
-    }
-
-    /// Name of the only complete copy, if it is not the final one.
-    pub(in crate::copy) fn stranded(&self) -> Option<&[u8]> {
-        self.stranded.as_deref()
     }
 
     /// Notes the attributes of a local source that was opened.
@@ -206,5 +210,181 @@ impl FileTask {
         self.reused = 0;
         self.resume.takes(0);
         self.take_back()
+    }
+
+    /// Options of the job that writes the file. `is_fresh` tells if this run has made its directory.
+    pub(super) fn put_options(
+        &self,
+        ports: &CopyPorts<'_>,
+        sets_owners: bool,
+        is_fresh: bool,
+    ) -> PutOptions {
+        let options = ports.options();
+        let mut beyond = self.beyond.clone();
+        beyond.owner = beyond.owner.filter(|_| sets_owners);
+        let one_end = !ports.source_is_remote() || !ports.target_is_remote();
+        PutOptions {
+            keep: self.resume.keep(),
+            preserve: ports.preserves(),
+            special_bits: special_bits(ports).keeps(),
+            inplace: options.inplace,
+            temp_dir: options.temp_dir.clone(),
+            fsync: options.fsync,
+            fresh: self.repeats == 0 && is_fresh,
+            // Only the path that the user named is written through a symlink.
+            replace_link: !ports.named().is(&self.target)
+                || ports.named().has_made_link(&self.target),
+            // Data between two hosts arrives in order, so holes cannot be skipped.
+            sparse: options.sparse && one_end,
+            beyond,
+        }
+    }
+
+    /// Creates the job of an upload: a delta against the file at the target if that may pay, otherwise
+    /// the whole file.
+    pub(super) fn put_job(&self, ports: &CopyPorts<'_>, options: PutOptions) -> JobKind {
+        let (source, target) = (local_path(&self.source), RemotePath(self.target.clone()));
+        let delta = ports.options().delta;
+        let size = self.size.unwrap_or(0);
+        let left = options
+            .keep
+            .as_ref()
+            .is_some_and(|keep| keep.left.is_some());
+        // A file rebuilt from a delta has no holes.
+        let holes = || options.sparse && ports.local().has_holes(&source);
+        let whole =
+            options.inplace || options.fresh || left || size < schedule::delta::LEAST || holes();
+        match delta {
+            DeltaUse::Auto | DeltaUse::Always if !whole => JobKind::PutDelta {
+                source,
+                target,
+                options,
+                always: delta == DeltaUse::Always,
+            },
+            _ => JobKind::Put {
+                source,
+                target,
+                options,
+            },
+        }
+    }
+
+    /// Creates the job of a download, using an older local file as a basis if there is one.
+    pub(super) fn get_job(&self, ports: &CopyPorts<'_>, options: PutOptions) -> JobKind {
+        let source = RemotePath(self.source.clone());
+        let target = ports.named().local_path(&self.target);
+        let known = self.attributes;
+        let keep = options.keep.as_ref();
+        let left = keep.is_some_and(|keep| keep.left.is_some());
+        let size = known.and_then(|known| known.size).unwrap_or(0);
+        let rebuilds = || {
+            let older = ports.local().look(&target).filter(|stat| stat.is_file());
+            older.is_some_and(|stat| schedule::delta::may_be_forms(size, stat.id.size))
+        };
+        let whole = options.inplace || left || size < schedule::delta::LEAST || !rebuilds();
+        let delta = ports.options().delta;
+        match delta {
+            DeltaUse::Auto | DeltaUse::Always if !whole => JobKind::GetDelta {
+                source,
+                target,
+                known,
+                options,
+                always: delta == DeltaUse::Always,
+            },
+            _ => JobKind::Get {
+                source,
+                target,
+                known,
+                options,
+            },
+        }
+    }
+
+    /// Reports the results of a local copy.
+    pub(super) fn tell_stored(
+        &self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        stored: StoredTarget,
+    ) {
+        for (parts, why) in stored.not_kept {
+            metadata.note_lost(parts, &why);
+        }
+        if let Some(owner) = stored.belonged {
+            self.tell_owner(ports, owner);
+        }
+        self.note_other_names(ports, metadata, stored.other_names);
+        let name = || Some(self.source_name.clone());
+        if let Some(why) = &stored.written_over {
+            ports.warn(name(), schedule::written_over(why));
+        }
+        if stored.unwritable {
+            ports.warn(name(), UNWRITABLE.to_owned());
+        }
+    }
+
+    /// Warns that the replaced file had another owner, which could not be kept.
+    pub(in crate::copy) fn tell_owner(&self, ports: &mut CopyPorts<'_>, (user, group): (u32, u32)) {
+        let name = ports.shown(CopySide::Target, &self.target);
+        ports.warn(Some(name), format!("cannot keep the owner {user}:{group}"));
+    }
+
+    /// Notes that the replaced file had other names, which keep the old contents. With --hard-links
+    /// the other names follow.
+    pub(in crate::copy) fn note_other_names(
+        &self,
+        ports: &CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        names: u64,
+    ) {
+        if names > 0 && !ports.options().hard_links {
+            let name = ports.shown(CopySide::Target, &self.target);
+            metadata.withheld().note_other_names(name);
+        }
+    }
+
+    /// Counts and reports a file that is copied and, if wanted, verified.
+    pub(in crate::copy) fn tell_done(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        id: FileId,
+    ) {
+        ports.progress().file_done();
+        let state = self.state.unwrap_or(FileState::Written);
+        let taken = self.resume.taken().min(self.confirmed);
+        let summary = ports.summary_mut();
+        summary.files += 1;
+        summary.bytes += self.confirmed - taken;
+        summary.taken_over += taken;
+        summary.reused += self.reused;
+        summary.state = Some(summary.state.map_or(state, |least| least.min(state)));
+        if let Some(attributes) = &self.attributes {
+            metadata.note_times(ports, &self.source, attributes);
+            let rules = special_bits(ports);
+            let shown = || self.source_name.clone();
+            let mode = attributes.mode.unwrap_or(0);
+            metadata.withheld().note_file_mode(rules, mode, shown);
+        }
+        ports.tell(CopyEvent::FileDone {
+            id: id.0,
+            source: std::mem::take(&mut self.source_name),
+            target: ports.shown(CopySide::Target, &self.target),
+            bytes: self.confirmed,
+            state,
+            in_place: self.in_place,
+            synced: ports.options().fsync && is_durable(ports, self),
+            verified: ports.options().verify,
+        });
+    }
+
+    /// Directory of the file in the target tree; `None` for a file that is itself a source.
+    pub(in crate::copy) fn dir(&self) -> Option<DirKey> {
+        self.dir
+    }
+
+    /// Identity of a file of which other names will be hard links to this copy.
+    pub(in crate::copy) fn link(&self) -> Option<InodeId> {
+        self.link
     }
 }

@@ -7,11 +7,12 @@ use schedule::{
 
 use super::task::CompletedFileSearch;
 use super::{FileStartDecision, ResumeJournal};
-use crate::copy::engine::{CopySide, JobPurpose};
 use crate::copy::file::{FileId, FileTask, SharedFile};
+use crate::copy::jobs::JobPurpose;
 use crate::copy::local_ops::LocalStat;
 use crate::copy::names::basename;
 use crate::copy::ports::CopyPorts;
+use crate::copy::sides::CopySide;
 use crate::walk::local_path;
 
 const SECOND: u64 = 1_000_000_000;

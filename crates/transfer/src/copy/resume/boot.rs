@@ -7,10 +7,10 @@ use schedule::journal::JournalRecord;
 use schedule::{Attributes, JobId, JobKind, RemotePath};
 
 use super::records::JournalRecords;
-use crate::copy::engine::{CopySide, JobPurpose};
-use crate::copy::jobs::QueryAnswer;
+use crate::copy::jobs::{JobPurpose, QueryAnswer};
 use crate::copy::local_ops::LocalOps;
 use crate::copy::ports::CopyPorts;
+use crate::copy::sides::CopySide;
 
 /// File with the boot ID of a Linux kernel.
 const BOOT: &[u8] = b"/proc/sys/kernel/random/boot_id";

@@ -4,8 +4,9 @@ use schedule::journal::{JournalEntry, JournalRecord, JournalState, SourceId};
 use schedule::{JobKind, RemotePath, ResumeData};
 
 use super::records::JournalRecords;
-use crate::copy::engine::{CopySide, JobPurpose};
+use crate::copy::jobs::JobPurpose;
 use crate::copy::ports::CopyPorts;
+use crate::copy::sides::CopySide;
 use crate::copy::source::TargetPath;
 use crate::report::CopyEvent;
 

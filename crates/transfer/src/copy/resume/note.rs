@@ -6,10 +6,11 @@ use schedule::journal::JournalRecord;
 use schedule::{Attributes, JobKind, RemotePath, ResumeData};
 
 use super::records::JournalRecords;
-use crate::copy::engine::{CopySide, JobPurpose};
 use crate::copy::file::FileTask;
+use crate::copy::jobs::JobPurpose;
 use crate::copy::names::basename;
 use crate::copy::ports::CopyPorts;
+use crate::copy::sides::CopySide;
 use crate::walk::local_path;
 
 /// Interval at which a server's clock is read, from the modification time of a file it has just

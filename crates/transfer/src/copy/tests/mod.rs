@@ -26,7 +26,7 @@ use self::faults::SimFault;
 use self::session::Shape;
 use self::trees::{Form, Trees};
 use self::world::{Shared, SimEdge, World};
-use super::engine::CopyEngine;
+use super::operand_copy::OperandCopy;
 use super::{CopyLocation, CopyOptions, CopyRequest, DeltaUse};
 use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
 
@@ -165,8 +165,9 @@ impl Case {
             }
             _ => {}
         };
-        let engine = CopyEngine::new(&options, &environment, &progress, &mut events);
-        let copy = pin!(engine.into_summary(self.request()));
+        let request = self.request();
+        let copy = OperandCopy::new(&request, &options, &environment, &progress, &mut events);
+        let copy = pin!(copy.into_summary(request));
         match self.drive(copy) {
             Some(summary) => End::Over(Box::new(summary)),
             None => End::Killed,
@@ -180,8 +181,9 @@ impl Case {
         let environment = SimEdge(Rc::clone(&self.world));
         let progress = ProgressCounters::default();
         let mut events = |_: CopyEvent| {};
-        let engine = CopyEngine::new(&options, &environment, &progress, &mut events);
-        let discard = pin!(engine.discard(self.request()));
+        let request = self.request();
+        let copy = OperandCopy::new(&request, &options, &environment, &progress, &mut events);
+        let discard = pin!(copy.discard(request));
         assert!(self.drive(discard).is_some(), "nothing kills it");
     }
 

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::copy::file::FileId;
-use crate::copy::files::ActiveFiles;
+use crate::copy::file::{ActiveFiles, FileId};
 use crate::sums::{Digest, FileSums, RangeSum, SumAlgorithm, request, whole_request};
 
 /// Bytes requested as ranges up to which, or up to a quarter of the file, the checksum of the whole

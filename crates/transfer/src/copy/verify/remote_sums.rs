@@ -10,10 +10,9 @@ use super::file_check::CheckAction;
 use super::longhaul_sums;
 use super::watch::SumWatchdog;
 use super::{READ_BACK, Verification};
-use crate::copy::engine::JobPurpose;
 use crate::copy::environment::RemoteCommandStep;
-use crate::copy::file::FileId;
-use crate::copy::files::ActiveFiles;
+use crate::copy::file::{ActiveFiles, FileId};
+use crate::copy::jobs::JobPurpose;
 use crate::copy::ports::CopyPorts;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::sums::{

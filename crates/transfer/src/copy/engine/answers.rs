@@ -6,21 +6,21 @@ use schedule::{Attributes, FileCheckpoint, JobFailure, JobId, LaneEvent};
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
 
-use super::engine::{CopyEngine, CopySide, JobPurpose};
-use super::file::{FileId, FileTask, JobRole};
-use super::hard_links::{HardLinks, LinkPlacement, MadeLink};
-use super::owner::{EntryAwaitingOwner, NextOwned};
-use super::resume::{FileStartDecision, note_seen};
-use super::source::{SourceRoot, TargetPath, WalkId};
-use super::symlink::SymlinkStep;
-use super::target_kind::ReportedTargetKind;
-use super::tree::{DirKey, PendingItem, TreeStep};
-use super::verify::{SumRequest, VerifyOutcome};
-use super::xattrs::XattrAnswer;
+use super::CopyEngine;
 use crate::connect::ConnectError;
-use crate::report::EscapedName;
+use crate::copy::file::{FileId, FileStep, FileTask, JobRole};
+use crate::copy::hard_links::{HardLinks, LinkPlacement, MadeLink};
+use crate::copy::jobs::JobPurpose;
+use crate::copy::resume::{FileStartDecision, note_seen};
+use crate::copy::sides::CopySide;
+use crate::copy::source::WalkId;
+use crate::copy::symlink::SymlinkStep;
+use crate::copy::target_kind::ReportedTargetKind;
+use crate::copy::tree::{DirKey, PendingItem, TreeStep};
+use crate::copy::verify::{SumRequest, VerifyOutcome};
+use crate::copy::xattrs::XattrAnswer;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
-use crate::walk::{EntryInfo, ListAnswer};
+use crate::walk::ListAnswer;
 
 impl CopyEngine<'_> {
     pub(super) fn on_lane(&mut self, event: LaneEvent) {
@@ -30,8 +30,9 @@ impl CopyEngine<'_> {
             LaneEvent::Warning(id, message) => self.on_warning(id, message),
             LaneEvent::Progress(id, n) => {
                 if let Some((_, JobPurpose::File(file, role))) = self.ports.jobs().get(&id) {
-                    let (file, role) = (*file, *role);
-                    self.on_progress(file, role, n);
+                    let job = (*file, *role);
+                    self.files
+                        .on_progress(&self.ports, &mut self.verify, job, n);
                 }
             }
             LaneEvent::Reused(id, n) => {
@@ -80,13 +81,17 @@ impl CopyEngine<'_> {
                 }
             }
             LaneEvent::Belonged(id, owner) => {
-                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) {
-                    self.on_belonged(*file, owner);
+                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+                    && let Some(task) = self.files.get(file)
+                {
+                    task.tell_owner(&mut self.ports, owner);
                 }
             }
             LaneEvent::OtherNames(id, names) => {
-                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) {
-                    self.on_other_names(*file, names);
+                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+                    && let Some(task) = self.files.get(file)
+                {
+                    task.note_other_names(&self.ports, &mut self.metadata, names);
                 }
             }
             LaneEvent::Xattrs(id, list) => match self.ports.jobs().get(&id) {
@@ -147,10 +152,11 @@ impl CopyEngine<'_> {
             Some((_, JobPurpose::MakeDir(dir))) => self.tree.existed(*dir),
             Some((_, JobPurpose::Guess(file))) => {
                 let (file, is) = (*file, ReportedTargetKind::of(&attributes));
-                self.on_guessed(file, is, None);
+                let step = self.files.on_guessed(&self.ports, file, is, None);
+                self.after_file(step);
             }
             Some((_, JobPurpose::File(file, JobRole::Whole))) => {
-                let here = !self.source_is_remote();
+                let here = !self.ports.source_is_remote();
                 if let Some(task) = self.files.get_mut(file).filter(|_| here) {
                     task.opened_as(attributes);
                 }
@@ -164,8 +170,7 @@ impl CopyEngine<'_> {
                 }
             }
             Some((_, JobPurpose::Size(file))) => {
-                let file = *file;
-                self.on_looks(file, attributes);
+                self.files.on_source(&self.ports, *file, attributes);
             }
             _ => {
                 if let Some(asked) = self.ports.jobs_mut().answer(id) {
@@ -217,26 +222,34 @@ impl CopyEngine<'_> {
             JobPurpose::FinishDir(dir) => self.on_finished(dir, said),
             JobPurpose::DirMode(name) => {
                 if let Err(what) = said {
-                    self.fail(None, name, format!("cannot set its mode: {what}"));
+                    self.ports
+                        .fail(None, name, format!("cannot set its mode: {what}"));
                 }
             }
             JobPurpose::Durable(name) => {
                 if let Err(what) = said {
-                    self.fail(None, name, what);
+                    self.ports.fail(None, name, what);
                 }
             }
             JobPurpose::File(file, role) => {
                 self.take_sums(id, file);
-                self.on_file(file, role, result);
+                let job = (file, role);
+                let step = self.files.on_over(&self.ports, &mut self.tree, job, result);
+                self.after_file(step);
             }
             JobPurpose::Check(file) => self.on_read_back(file, result),
             JobPurpose::Sum(ask) => self.on_our_sum_over(ask, result.is_ok()),
             JobPurpose::Guess(file) => {
                 if let Err(what) = said {
-                    self.on_guessed(file, ReportedTargetKind::Missing, Some(what));
+                    let is = ReportedTargetKind::Missing;
+                    let step = self.files.on_guessed(&self.ports, file, is, Some(what));
+                    self.after_file(step);
                 }
             }
-            JobPurpose::Size(file) => self.on_looked_at(file, said),
+            JobPurpose::Size(file) => {
+                let step = self.files.on_source_over(file, said);
+                self.after_file(step);
+            }
             JobPurpose::ReadSymlink(held) => match said {
                 Ok(()) => self.make_symlink(held),
                 Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
@@ -245,13 +258,13 @@ impl CopyEngine<'_> {
             JobPurpose::MakeHardLink(item) => self.hard_link_over(MadeLink { item, result: said }),
             JobPurpose::FileXattrs(file) => {
                 if let Err(why) = said {
-                    self.metadata.note_unread_xattrs(self.options, &why);
+                    self.metadata.note_unread_xattrs(self.ports.options(), &why);
                 }
                 self.start_kept(file);
             }
             JobPurpose::DirXattrs(dir) => {
                 if let Err(why) = said {
-                    self.metadata.note_unread_xattrs(self.options, &why);
+                    self.metadata.note_unread_xattrs(self.ports.options(), &why);
                 }
                 self.item_over(Some(dir));
             }
@@ -275,7 +288,7 @@ impl CopyEngine<'_> {
             }
             _ => None,
         };
-        self.warn(path, message);
+        self.ports.warn(path, message);
     }
 
     fn on_temporary(&mut self, id: JobId, path: Vec<u8>) {
@@ -346,7 +359,7 @@ impl CopyEngine<'_> {
     }
 
     /// Starts or ends a file as the journal has decided.
-    pub(super) fn after_decision(&mut self, id: FileId, decided: FileStartDecision) {
+    fn after_decision(&mut self, id: FileId, decided: FileStartDecision) {
         match decided {
             FileStartDecision::Now => self.start_kept(id),
             FileStartDecision::Later => {}
@@ -362,15 +375,121 @@ impl CopyEngine<'_> {
         }
     }
 
+    /// Starts a file, or defers it while another one is written to the same target. A listing may
+    /// contain a name twice, and two writers of one file would mix their data.
+    fn begin_file(&mut self, item: PendingItem) {
+        if let Some(item) = self.files.occupy(item) {
+            self.begin_free_file(item);
+        }
+    }
+
+    fn begin_free_file(&mut self, item: PendingItem) {
+        let link = self.hard_links.link_of(&item);
+        let id = self.files.begin(&mut self.ports, item, link);
+        self.start_file(id);
+    }
+
+    pub(super) fn start_file(&mut self, id: FileId) {
+        if self.files.asks_for_source(&mut self.ports, id) {
+            return;
+        }
+        if let Some(task) = self.files.get_mut(&id) {
+            let decided = self.keeper.keep(&mut self.ports, id, task);
+            self.after_decision(id, decided);
+        }
+    }
+
+    /// Starts a file once its journal records are written.
+    fn start_kept(&mut self, id: FileId) {
+        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
+        if self.files.asks_for_xattrs(ports, metadata, id) {
+            return;
+        }
+        let (tree, verify) = (&self.tree, &self.verify);
+        let step = self.files.copy(ports, metadata, tree, verify, id);
+        self.after_file(step);
+    }
+
+    fn after_file(&mut self, step: FileStep) {
+        match step {
+            FileStep::Waits => {}
+            FileStep::Start(id) => self.start_file(id),
+            FileStep::Done(id) => self.file_done(id),
+            FileStep::Failed(id, end, what) => self.file_failed(id, end, what),
+            FileStep::Dropped(id) => self.file_dropped(id),
+        }
+    }
+
+    /// Continues after the rename: with verification if that is wanted.
+    fn file_done(&mut self, id: FileId) {
+        if let Some(step) = self.files.follow_change(&mut self.ports, id) {
+            if let (FileStep::Start(_), Some(task)) = (&step, self.files.get(&id)) {
+                self.keeper.forget_earlier(task.target());
+                self.verify.forget(id);
+            }
+            return self.after_file(step);
+        }
+        match self.files.get_mut(&id) {
+            // A range cannot be read under the final name yet.
+            Some(task) if self.verify.is_wanted() && task.shared().is_none() => {
+                self.verify.verify_file(&mut self.ports, id, task);
+                self.after_verify();
+            }
+            _ => self.file_kept(id),
+        }
+    }
+
+    /// Ends a file that is copied and, if wanted, verified.
+    fn file_kept(&mut self, id: FileId) {
+        let Some(mut task) = self.files.remove(&id) else {
+            return;
+        };
+        let more = self.has_more() || !self.files.is_empty();
+        self.keeper.note_done(&mut self.ports, &task, more);
+        task.tell_done(&mut self.ports, &mut self.metadata, id);
+        let made = self
+            .hard_links
+            .first_copied(&mut self.ports, task.link(), task.target());
+        made.into_iter().for_each(|made| self.hard_link_over(made));
+        self.file_over(&task);
+    }
+
+    fn file_failed(&mut self, id: FileId, end: CopySide, what: String) {
+        let Some(task) = self.files.fail(&mut self.ports, id, end, what) else {
+            return;
+        };
+        self.verify.forget(id);
+        self.link_failed(task.link());
+        self.file_over(&task);
+    }
+
+    /// Drops a file whose directory could not be made. The directory's failure was reported, so the
+    /// file's is not.
+    fn file_dropped(&mut self, id: FileId) {
+        if let Some(task) = self.files.remove(&id) {
+            self.ports.progress().file_done();
+            self.link_failed(task.link());
+            self.file_over(&task);
+        }
+    }
+
+    /// Starts the next file that waits for the target of one that has ended, and ends its directory.
+    fn file_over(&mut self, task: &FileTask) {
+        let next = self.files.vacate(task.target());
+        if let Some(next) = next.filter(|_| !self.stopped()) {
+            self.begin_free_file(next);
+        }
+        self.item_over(task.dir());
+    }
+
     /// Handles the boot ID of the target after a reconnect. Ends the run if the machine was
     /// restarted.
     fn on_boot_again(&mut self, file: &Path) {
         if self.keeper.is_boot_unchanged(&self.ports, file) {
             return;
         }
-        let name = self
-            .side(CopySide::Target)
-            .map(|side| side.name().to_owned());
+        let target = self.ports.side(CopySide::Target);
+        let name = target.map(|side| side.name().to_owned());
         let why = format!(
             "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
             name.unwrap_or_default()
@@ -379,18 +498,6 @@ impl CopyEngine<'_> {
         self.drop_what_waits();
         for side in self.ports.sides().iter() {
             side.session().leave("the machine was rebooted");
-        }
-    }
-
-    pub(super) fn begin_local(&mut self, root: SourceRoot) {
-        if let Some(file) = self.walks.begin_local_root(&mut self.ports, root) {
-            self.begin_owned(file);
-        }
-    }
-
-    pub(super) fn begin_remote(&mut self, root: SourceRoot) {
-        if let Some(file) = self.walks.begin_remote_root(&mut self.ports, root) {
-            self.begin_owned(file);
         }
     }
 
@@ -404,32 +511,6 @@ impl CopyEngine<'_> {
         }
     }
 
-    fn begin_root_item(&mut self, root: SourceRoot, attributes: Attributes) {
-        let target = root.onto.target(&root.path);
-        let id = self.walks.next_id();
-        self.walks.name_root(&self.ports, id, &root.path);
-        if !self.may_claim(id, &root.path, &target, false) {
-            return;
-        }
-        let item = PendingItem {
-            target,
-            entry: EntryInfo {
-                parent: None,
-                name: Vec::new(),
-                path: root.path,
-                attributes,
-                identity: None,
-            },
-            dir: None,
-            symlink: false,
-            points_to: None,
-        };
-        match root.onto {
-            TargetPath::Guess(target) => self.begin_guessed(item, target),
-            _ => self.begin_item(item),
-        }
-    }
-
     /// Carries out the consequences of comparisons.
     pub(super) fn after_verify(&mut self) {
         while let Some(outcome) = self.verify.next_outcome() {
@@ -438,7 +519,7 @@ impl CopyEngine<'_> {
                 VerifyOutcome::Failed(id, end, what) => self.file_failed(id, end, what),
                 VerifyOutcome::CopyAgain(id) => {
                     if let Some(task) = self.files.get_mut(&id) {
-                        self.progress.take_back(task.repeat());
+                        self.ports.progress().take_back(task.repeat());
                         self.keeper.forget_earlier(task.target());
                         self.start_file(id);
                     }
@@ -503,40 +584,12 @@ impl CopyEngine<'_> {
         while let Some(step) = self.tree.next_step() {
             match step {
                 TreeStep::Place(item) => self.begin_placed(*item),
-                TreeStep::FileAgain(id) => self.file_again(id),
+                TreeStep::FileAgain(id) => {
+                    let step = self.files.again(&self.ports, id);
+                    self.after_file(step);
+                }
                 TreeStep::FileDropped(id) => self.file_dropped(id),
             }
-        }
-    }
-
-    /// Starts a found entry once its owner is mapped to an ID of the target.
-    pub(super) fn begin_owned(&mut self, next: EntryAwaitingOwner) {
-        let maps = self.metadata.support().map_owners;
-        if let Some(next) = self.owners.map(&mut self.ports, maps, next) {
-            self.begin_mapped(next);
-        }
-    }
-
-    /// Starts the next entry that waited for its owner. Returns false if none waits, and `None`
-    /// while a query is in progress.
-    pub(super) fn feed_waiting(&mut self) -> Option<bool> {
-        let maps = self.metadata.support().map_owners;
-        match self.owners.next(&mut self.ports, maps) {
-            NextOwned::Nothing => Some(false),
-            NextOwned::Asking => None,
-            NextOwned::Entry(next) => {
-                if let Some(next) = *next {
-                    self.begin_mapped(next);
-                }
-                Some(true)
-            }
-        }
-    }
-
-    fn begin_mapped(&mut self, next: EntryAwaitingOwner) {
-        match next {
-            EntryAwaitingOwner::Found(walk, found, root) => self.on_found(walk, found, &root),
-            EntryAwaitingOwner::Root(root, attributes) => self.begin_root_item(root, attributes),
         }
     }
 
@@ -549,12 +602,6 @@ impl CopyEngine<'_> {
             LinkPlacement::Waits => {}
         }
         None
-    }
-
-    /// Links the deferred names of a file to `target`, its first name.
-    pub(super) fn link_others(&mut self, link: Option<InodeId>, target: &[u8]) {
-        let made = self.hard_links.first_copied(&mut self.ports, link, target);
-        made.into_iter().for_each(|made| self.hard_link_over(made));
     }
 
     /// Copies the next name after the first one of a file failed.
@@ -606,25 +653,6 @@ impl CopyEngine<'_> {
         self.item_over(held.dir);
     }
 
-    /// Requests the extended attributes of a file if they are kept. Returns false if there is no
-    /// answer to wait for.
-    pub(super) fn ask_file_xattrs(&mut self, id: FileId) -> bool {
-        let Some(task) = self.files.get_mut(&id) else {
-            return false;
-        };
-        if !task.begins_xattrs() {
-            return false;
-        }
-        let purpose = JobPurpose::FileXattrs(id);
-        let metadata = &mut self.metadata;
-        match metadata.ask_xattrs(&mut self.ports, task.source(), purpose) {
-            XattrAnswer::Later => return true,
-            XattrAnswer::Known(xattrs) => task.set_xattrs(xattrs),
-            XattrAnswer::Unknown => {}
-        }
-        false
-    }
-
     /// Requests the extended attributes of a directory, which is not finished before the answer.
     pub(super) fn ask_dir_xattrs(&mut self, key: DirKey, source: &[u8]) {
         let purpose = JobPurpose::DirXattrs(key);
@@ -652,24 +680,9 @@ impl CopyEngine<'_> {
             Some((_, JobPurpose::Boot(_))) => self.keeper.lose_boot(),
             _ => self.tell_walk(id, ListAnswer::Restarted),
         }
-        let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) else {
-            return;
-        };
-        self.files.on_relay_lost(*file);
-        if let Some(task) = self.files.get_mut(file) {
-            self.progress.take_back(task.restart());
-            if let Some(temporary) = task.stranded() {
-                let temporary = EscapedName(temporary.to_vec());
-                let target = task.target().to_vec();
-                let target = self.shown(CopySide::Target, &target);
-                self.warn(
-                    Some(target),
-                    format!(
-                        "the connection was lost while the old file was renamed to {temporary}: \
-                         rename it back if the new file is missing"
-                    ),
-                );
-            }
+        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) {
+            let file = *file;
+            self.files.on_restarted(&mut self.ports, file);
         }
     }
 }

@@ -1,0 +1,167 @@
+//! Expands the patterns of a source on a host, as glob(3) does.
+
+use sftp::pattern::{self, PathComponent};
+
+use super::home::{HomeDirectories, in_home};
+use super::inquiry::Inquiry;
+use super::jobs::{MOST_MATCHED, PatternListingFilter};
+use super::names::{RemotePathForm, written};
+use super::ports::CopyPorts;
+use super::sides::CopySide;
+use super::target_kind::{ReportedTargetKind, is_directory_by_name};
+use crate::walk::{join, refused_name};
+
+/// Finds the files of the source's host that a pattern matches.
+pub(super) struct PatternExpansion<'q, Q> {
+    inquiry: &'q mut Q,
+}
+
+impl<'q, 'a, Q: Inquiry<'a>> PatternExpansion<'q, Q> {
+    pub(super) fn new(inquiry: &'q mut Q) -> Self {
+        Self { inquiry }
+    }
+
+    fn ports(&mut self) -> &mut CopyPorts<'a> {
+        self.inquiry.ports_mut()
+    }
+
+    /// Expands the patterns of a remote source. Returns `None`, after reporting it, if nothing
+    /// matches.
+    pub(super) async fn expand(&mut self, path: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let (home, path) = match written(path) {
+            RemotePathForm::Plain(path) => (None, path),
+            RemotePathForm::Home { user, below } => {
+                let mut homes = HomeDirectories::new(&mut *self.inquiry);
+                (Some(homes.home_of(CopySide::Source, user).await?), below)
+            }
+        };
+        // The server's answer is taken literally; only the user's part may have patterns.
+        let literal = |path: &[u8]| match &home {
+            Some(home) => in_home(home, &pattern::unescape(path)),
+            None => pattern::unescape(path),
+        };
+        let Some(components) = pattern::parse(&path) else {
+            return Some(vec![literal(&path)]);
+        };
+        let mut found = vec![home.clone().unwrap_or_default()];
+        let last = components.len() - 1;
+        let mut matched = false;
+        for (at, component) in components.into_iter().enumerate() {
+            found = match component {
+                PathComponent::Name(name) if at == 0 && name.is_empty() => vec![b"/".to_vec()],
+                PathComponent::Name(name) => {
+                    let below = found.into_iter().map(|dir| join(&dir, &name)).collect();
+                    if matched {
+                        self.those_there(below).await
+                    } else {
+                        below
+                    }
+                }
+                PathComponent::Pattern(pattern) => {
+                    matched = true;
+                    self.matches(found, &pattern, at < last).await?
+                }
+            };
+        }
+        if found.is_empty() && !self.ports().stopped() {
+            // Like GLOB_NOCHECK of glob(3): a file may have this literal name.
+            let itself = literal(&path);
+            if self.inquiry.look_at(CopySide::Source, &itself).await != ReportedTargetKind::Missing
+            {
+                return Some(vec![itself]);
+            }
+            self.ports().fail_at(
+                CopySide::Source,
+                &path,
+                "no such file or directory".to_owned(),
+            );
+            return None;
+        }
+        Some(found)
+    }
+
+    /// Names in `dirs` that match `pattern`. Returns `None`, after reporting it, if a listing does
+    /// not end.
+    async fn matches(
+        &mut self,
+        dirs: Vec<Vec<u8>>,
+        pattern: &pattern::NamePattern,
+        only_dirs: bool,
+    ) -> Option<Vec<Vec<u8>>> {
+        let mut found = Vec::new();
+        for dir in dirs {
+            let path = if dir.is_empty() {
+                b".".to_vec()
+            } else {
+                dir.clone()
+            };
+            let wanted = PatternListingFilter::new(pattern.clone(), only_dirs);
+            let answer = self
+                .inquiry
+                .ask_names(CopySide::Source, path.clone(), wanted)
+                .await;
+            let mut asked = match answer {
+                Ok(asked) => asked,
+                Err(what) if is_endless(&what) => {
+                    self.ports().fail_at(CopySide::Source, &path, what);
+                    return None;
+                }
+                // As in glob(3), a directory that cannot be read matches nothing.
+                Err(_) => continue,
+            };
+            for name in asked.take_left_out() {
+                self.ports()
+                    .fail_at(CopySide::Source, &path, schedule::left_out(&name));
+            }
+            // Each name is kept with its directory in front.
+            if !self.ports().jobs_mut().may_match(asked.bytes_below(&dir)) {
+                let what = format!(
+                    "the patterns match too many names (over {} MiB): copy the directory with -r",
+                    MOST_MATCHED >> 20
+                );
+                self.ports().fail_at(CopySide::Source, &path, what);
+                return None;
+            }
+            let mut names = asked.into_names();
+            names.sort();
+            names.dedup();
+            names.retain(|name| self.may_be_copied(&dir, name));
+            found.extend(names.iter().map(|name| join(&dir, name)));
+        }
+        Some(found)
+    }
+
+    /// Returns false, after reporting it, for a name that longhaul reserves for its own files.
+    fn may_be_copied(&mut self, dir: &[u8], name: &[u8]) -> bool {
+        let Some(what) = refused_name(name) else {
+            return true;
+        };
+        self.ports()
+            .fail_at(CopySide::Source, &join(dir, name), what.to_owned());
+        false
+    }
+
+    async fn those_there(&mut self, paths: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let mut there = Vec::new();
+        for path in paths {
+            // `pattern/` matches directories only.
+            let by_name = is_directory_by_name(&path);
+            match self.inquiry.look_at(CopySide::Source, &path).await {
+                ReportedTargetKind::Missing => {}
+                ReportedTargetKind::SomethingElse if by_name => {}
+                _ => there.push(path),
+            }
+        }
+        there
+    }
+}
+
+/// True if a listing was ended because it would never have completed.
+fn is_endless(what: &str) -> bool {
+    [
+        schedule::TOO_MANY_NAMES,
+        schedule::REPEATED_NAMES,
+        schedule::IMPOSSIBLE_NAMES,
+    ]
+    .contains(&what)
+}

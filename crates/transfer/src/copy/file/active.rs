@@ -1,0 +1,650 @@
+//! Files in flight, and the items that wait for one of them to leave its target.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use schedule::{Attributes, ExtraMetadata, JobFailure, JobKind, RemotePath};
+use sftp::InodeId;
+
+use super::{FileId, FileTask, GuessedTarget, JobRole, SharedFile};
+use crate::copy::jobs::JobPurpose;
+use crate::copy::local_ops::CopySettings;
+use crate::copy::metadata::KeptMetadata;
+use crate::copy::names::basename;
+use crate::copy::ports::CopyPorts;
+use crate::copy::relayed::RelayOutcome;
+use crate::copy::resume::ResumeTask;
+use crate::copy::sides::CopySide;
+use crate::copy::target_kind::{ReportedTargetKind, RetryVerdict, TargetGuess};
+use crate::copy::tree::{FailureScope, PendingItem, TargetTree};
+use crate::copy::verify::Verification;
+use crate::copy::xattrs::XattrAnswer;
+use crate::report::{CopyEvent, EscapedName};
+use crate::sums::FileSums;
+use crate::walk::{join, local_path};
+
+/// Warning for a copy that may mix two states of its source.
+const CHANGED: &str = "the source changed while it was copied: the copy may mix two versions";
+
+/// Failure of a file of which other processes copy other ranges.
+const SHARED_CHANGED: &str = "changed since the plan was made: make a new plan in another folder";
+
+/// Files that are being copied.
+#[derive(Debug, Default)]
+pub(in crate::copy) struct ActiveFiles {
+    /// Number of files begun so far.
+    begun: u64,
+    /// Boxed, because thousands are in flight and removing an entry moves its neighbours in the
+    /// map.
+    tasks: BTreeMap<FileId, Box<FileTask>>,
+    /// Targets of the files in flight, with the items that must wait for one of them.
+    places: BTreeMap<Vec<u8>, VecDeque<PendingItem>>,
+    /// Bytes that relays may hold for the files in flight.
+    relayed: u64,
+    /// Files whose temporaries other processes write as well, by target path.
+    shared: BTreeMap<Vec<u8>, SharedFile>,
+    /// Target for which the guess about its kind was wrong, and true if it is a file.
+    learned_place: Option<(Vec<u8>, bool)>,
+}
+
+/// Next step of a file, which concerns other parts of the copy.
+#[derive(Debug)]
+pub(in crate::copy) enum FileStep {
+    /// The file waits for its jobs or for another answer, or is no longer in flight.
+    Waits,
+    /// The file starts, or starts again.
+    Start(FileId),
+    /// The file is complete under its final name.
+    Done(FileId),
+    /// The file failed at this end.
+    Failed(FileId, CopySide, String),
+    /// The directory of the file could not be made.
+    Dropped(FileId),
+}
+
+impl ActiveFiles {
+    /// Number of files begun so far.
+    pub(in crate::copy) fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// ID of the next file.
+    fn next_id(&self) -> FileId {
+        FileId(self.begun + 1)
+    }
+
+    /// Takes an ID for a file that is not copied, such as a hard link.
+    pub(in crate::copy) fn take_id(&mut self) -> FileId {
+        self.begun += 1;
+        FileId(self.begun)
+    }
+
+    pub(in crate::copy) fn get(&self, id: &FileId) -> Option<&FileTask> {
+        self.tasks.get(id).map(Box::as_ref)
+    }
+
+    pub(in crate::copy) fn get_mut(&mut self, id: &FileId) -> Option<&mut FileTask> {
+        self.tasks.get_mut(id).map(Box::as_mut)
+    }
+
+    pub(in crate::copy) fn remove(&mut self, id: &FileId) -> Option<Box<FileTask>> {
+        self.tasks.remove(id)
+    }
+
+    pub(in crate::copy) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    pub(in crate::copy) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Bytes that this run has moved of the files in flight.
+    pub(in crate::copy) fn moved(&self) -> u64 {
+        self.tasks.values().map(|task| task.moved()).sum()
+    }
+
+    /// Bytes that relays may hold for the files in flight.
+    pub(in crate::copy) fn relayed(&self) -> u64 {
+        self.relayed
+    }
+
+    pub(in crate::copy) fn hold_for_relay(&mut self, bytes: u64) {
+        self.relayed += bytes;
+    }
+
+    pub(in crate::copy) fn release_from_relay(&mut self, bytes: u64) {
+        self.relayed -= bytes;
+    }
+
+    /// Occupies the target of `item`. Returns the item, unless it has to wait for another file that
+    /// is written there.
+    pub(in crate::copy) fn occupy(&mut self, item: PendingItem) -> Option<PendingItem> {
+        if let Some(waiting) = self.places.get_mut(&item.target) {
+            waiting.push_back(item);
+            return None;
+        }
+        self.places.insert(item.target.clone(), VecDeque::new());
+        Some(item)
+    }
+
+    /// Records that writing to `target` has ended. Returns the next item that waits for it, which
+    /// now occupies it.
+    pub(in crate::copy) fn vacate(&mut self, target: &[u8]) -> Option<PendingItem> {
+        let mut waiting = self.places.remove(target)?;
+        let next = waiting.pop_front()?;
+        self.places.insert(target.to_vec(), waiting);
+        Some(next)
+    }
+
+    /// Drops the items that wait.
+    pub(in crate::copy) fn drop_waiting(&mut self) {
+        self.places.clear();
+    }
+
+    /// Notes that other processes write the temporary of a target as well.
+    pub(in crate::copy) fn share(&mut self, target: Vec<u8>, file: SharedFile) {
+        self.shared.insert(target, file);
+    }
+
+    /// Takes the target for which the guess about its kind was wrong, and true if it is a file.
+    pub(in crate::copy) fn take_learned_place(&mut self) -> Option<(Vec<u8>, bool)> {
+        self.learned_place.take()
+    }
+
+    /// Begins a file whose target may be a directory: queries the target, so that the upload starts
+    /// at once, on a guess. `link` is the file's identity if its other names become hard links.
+    pub(in crate::copy) fn begin_guessed(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        item: PendingItem,
+        target: Vec<u8>,
+        link: Option<InodeId>,
+    ) -> FileId {
+        let name = basename(&item.entry.path).to_vec();
+        let side = ports.side(CopySide::Target);
+        let was_file = side.is_some_and(|side| side.session().was_file(&target));
+        let guess = TargetGuess::new(&target, &name, was_file);
+        let path = place(guess, &target, &name);
+        let stat = JobKind::Stat {
+            path: RemotePath(target.clone()),
+            follow: true,
+        };
+        // Submitted before the upload, so that its answer is there if the upload fails.
+        ports.submit(CopySide::Target, stat, JobPurpose::Guess(self.next_id()));
+        let guessing = GuessedTarget {
+            guess,
+            target,
+            is: None,
+            refusal: None,
+            fault: None,
+        };
+        let item = PendingItem {
+            target: path,
+            ..item
+        };
+        self.begin_with(ports, item, link, Some(guessing))
+    }
+
+    /// Begins a file whose target is not being written. `link` is the file's identity if its other
+    /// names become hard links.
+    pub(in crate::copy) fn begin(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        item: PendingItem,
+        link: Option<InodeId>,
+    ) -> FileId {
+        self.begin_with(ports, item, link, None)
+    }
+
+    fn begin_with(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        item: PendingItem,
+        link: Option<InodeId>,
+        guess: Option<GuessedTarget>,
+    ) -> FileId {
+        let attributes = item.entry.attributes;
+        let shared = self.shared.get(&item.target).copied();
+        // A root that was not queried has no mode yet.
+        let known = attributes.mode.is_some();
+        let task = FileTask {
+            identity: item.entry.identity,
+            source_name: ports.shown(CopySide::Source, &item.entry.path),
+            source: item.entry.path,
+            target: item.target,
+            dir: item.dir,
+            attributes: known.then_some(attributes),
+            size: match shared {
+                Some(shared) => Some(shared.work.bytes()),
+                None => attributes.size,
+            },
+            confirmed: 0,
+            state: None,
+            in_place: false,
+            synced: false,
+            resume: ResumeTask::default(),
+            reused: 0,
+            relay: None,
+            stranded: None,
+            guess,
+            sums: None,
+            opened: None,
+            changed: false,
+            repeats: 0,
+            beyond: ExtraMetadata {
+                owner: attributes.owner.filter(|_| ports.options().archive),
+                xattrs: None,
+            },
+            xattrs_asked: false,
+            shared,
+            link,
+        };
+        ports.progress().add_file(task.size);
+        let (source, size) = (task.source_name.clone(), task.size);
+        let target = ports.shown(CopySide::Target, &task.target);
+        let id = self.take_id();
+        self.tasks.insert(id, Box::new(task));
+        ports.tell(CopyEvent::FileStarted {
+            id: id.0,
+            source,
+            target,
+            size,
+        });
+        id
+    }
+
+    /// Queries an unknown source of a download: only regular files are opened, and a large one is
+    /// divided. Returns false if there is no answer to wait for.
+    pub(in crate::copy) fn asks_for_source(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+    ) -> bool {
+        let Some(task) = self.get(&id) else {
+            return false;
+        };
+        let is_download = ports.source_is_remote() && !ports.target_is_remote();
+        if task.attributes.is_some() || !is_download {
+            return false;
+        }
+        let path = RemotePath(task.source.clone());
+        let kind = JobKind::Stat { path, follow: true };
+        let asked = ports.submit(CopySide::Source, kind, JobPurpose::Size(id));
+        if asked.is_none() {
+            self.remove(&id);
+        }
+        true
+    }
+
+    /// Requests the extended attributes of a file if they are kept. Returns false if there is no
+    /// answer to wait for.
+    pub(in crate::copy) fn asks_for_xattrs(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        id: FileId,
+    ) -> bool {
+        let Some(task) = self.get_mut(&id) else {
+            return false;
+        };
+        if !task.begins_xattrs() {
+            return false;
+        }
+        match metadata.ask_xattrs(ports, &task.source, JobPurpose::FileXattrs(id)) {
+            XattrAnswer::Later => return true,
+            XattrAnswer::Known(xattrs) => task.set_xattrs(xattrs),
+            XattrAnswer::Unknown => {}
+        }
+        false
+    }
+
+    /// Copies a file whose journal records are written: submits its jobs, or copies it at once if
+    /// both ends are this machine.
+    pub(in crate::copy) fn copy(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        tree: &TargetTree,
+        verify: &Verification,
+        id: FileId,
+    ) -> FileStep {
+        let Some(task) = self.get(&id) else {
+            return FileStep::Waits;
+        };
+        let is_fresh = task.dir.is_some_and(|dir| tree.is_fresh(dir));
+        let options = task.put_options(ports, metadata.sets_owners(), is_fresh);
+        match (ports.source_is_remote(), ports.target_is_remote()) {
+            (false, false) => return self.copy_here(ports, metadata, verify.sums(), id),
+            (false, true) => {
+                let kind = task.put_job(ports, options);
+                self.submit(ports, CopySide::Target, kind, id);
+            }
+            (true, false) => {
+                let kind = task.get_job(ports, options);
+                self.submit(ports, CopySide::Source, kind, id);
+            }
+            (true, true) => self.start_relayed(ports, verify.sums(), id, options),
+        }
+        FileStep::Waits
+    }
+
+    fn submit(&mut self, ports: &mut CopyPorts<'_>, end: CopySide, kind: JobKind, id: FileId) {
+        let purpose = JobPurpose::File(id, JobRole::Whole);
+        let size = self.get(&id).and_then(|task| task.size);
+        if ports.submit_sized(end, kind, purpose, size).is_none() {
+            // The run is ending, and its reason is reported elsewhere.
+            self.remove(&id);
+        }
+    }
+
+    fn copy_here(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        metadata: &mut KeptMetadata,
+        sums: Option<Arc<FileSums>>,
+        id: FileId,
+    ) -> FileStep {
+        let Some(task) = self.get_mut(&id) else {
+            return FileStep::Waits;
+        };
+        let target = ports.named().local_path(&task.target);
+        let local = ports.local();
+        let progress = ports.progress();
+        let beyond = task.beyond.clone();
+        task.opened = local.stat(&task.source).ok().map(|stat| stat.attributes);
+        let source = local_path(&task.source);
+        progress.set_current(&task.source_name);
+        task.sums.clone_from(&sums);
+        let settings = CopySettings {
+            options: ports.options(),
+            sums: sums.as_ref(),
+            beyond: &beyond,
+        };
+        let result = local.copy_file(&source, &target, &settings, &mut |n| {
+            task.confirmed += n;
+            progress.add_bytes(n);
+        });
+        match result {
+            Ok((state, stored)) => {
+                task.state = Some(state);
+                task.in_place = stored.in_place;
+                task.tell_stored(ports, metadata, stored);
+                FileStep::Done(id)
+            }
+            Err((reading, what)) => {
+                let end = if reading {
+                    CopySide::Source
+                } else {
+                    CopySide::Target
+                };
+                FileStep::Failed(id, end, what)
+            }
+        }
+    }
+
+    /// Counts bytes that the receiver has confirmed.
+    pub(in crate::copy) fn on_progress(
+        &mut self,
+        ports: &CopyPorts<'_>,
+        verify: &mut Verification,
+        (id, role): (FileId, JobRole),
+        n: u64,
+    ) {
+        if role == JobRole::RelayGet {
+            return;
+        }
+        if let Some(task) = self.get_mut(&id) {
+            let progress = ports.progress();
+            // Bytes that an earlier run has sent are reported with the first bytes of this one.
+            let taken = task.resume.taken();
+            let earlier = match task.confirmed == 0 && n >= taken {
+                true => taken,
+                false => 0,
+            };
+            task.confirmed += n;
+            progress.add_earlier(earlier);
+            progress.add_bytes(n - earlier);
+            // The file has grown, so the total grows too.
+            let size = task.size.unwrap_or(task.confirmed);
+            if task.confirmed > size {
+                progress.add_size(Some(task.confirmed - size));
+                task.size = Some(task.confirmed);
+            }
+            verify.note_progress(ports.now(), n);
+            progress.set_current(&task.source_name);
+        }
+    }
+
+    /// Takes the attributes of a source that was unknown.
+    pub(in crate::copy) fn on_source(
+        &mut self,
+        ports: &CopyPorts<'_>,
+        id: FileId,
+        attributes: Attributes,
+    ) {
+        if let Some(task) = self.get_mut(&id)
+            && task.attributes.is_none()
+        {
+            task.attributes = Some(attributes);
+            if task.size.is_none() {
+                task.size = attributes.size;
+                ports.progress().add_size(attributes.size);
+            }
+        }
+    }
+
+    /// Handles the end of the query for a source's attributes.
+    pub(in crate::copy) fn on_source_over(
+        &mut self,
+        id: FileId,
+        said: Result<(), String>,
+    ) -> FileStep {
+        match said {
+            Ok(()) => {
+                if let Some(task) = self.get_mut(&id) {
+                    task.attributes.get_or_insert_default();
+                }
+                FileStep::Start(id)
+            }
+            Err(what) => FileStep::Failed(id, CopySide::Source, what),
+        }
+    }
+
+    /// Handles the kind of a guessed target, or the `refusal` to report it.
+    pub(in crate::copy) fn on_guessed(
+        &mut self,
+        ports: &CopyPorts<'_>,
+        id: FileId,
+        is: ReportedTargetKind,
+        refusal: Option<String>,
+    ) -> FileStep {
+        let Some(guessing) = self.get_mut(&id).and_then(|task| task.guess.as_mut()) else {
+            return FileStep::Waits;
+        };
+        guessing.is = Some(is);
+        guessing.refusal = refusal;
+        match guessing.fault.take() {
+            Some(fault) => self.judge(ports, id, fault),
+            None => FileStep::Waits,
+        }
+    }
+
+    /// Decides what to do after a failed upload to a guessed target.
+    fn judge(&mut self, ports: &CopyPorts<'_>, id: FileId, fault: JobFailure) -> FileStep {
+        let Some(task) = self.tasks.get_mut(&id) else {
+            return FileStep::Waits;
+        };
+        let Some(mut guessing) = task.guess.take() else {
+            return FileStep::Waits;
+        };
+        let Some(is) = guessing.is else {
+            guessing.fault = Some(fault);
+            task.guess = Some(guessing);
+            return FileStep::Waits;
+        };
+        // The same cause failed the query and the upload, such as a lost connection, so the
+        // target's kind is still unknown.
+        let same = |refusal: &String| fault.what.starts_with(refusal.as_str());
+        match guessing.guess.judge(&guessing.target, is) {
+            _ if ports.is_lost() || guessing.refusal.as_ref().is_some_and(same) => {
+                failed(ports, id, fault)
+            }
+            RetryVerdict::Final => failed(ports, id, fault),
+            RetryVerdict::Retry(guess) => {
+                task.target = place(guess, &guessing.target, basename(&task.source));
+                task.resume.forget();
+                ports.progress().take_back(task.take_back());
+                self.learned_place = Some((guessing.target, guess == TargetGuess::Exact));
+                FileStep::Start(id)
+            }
+            RetryVerdict::NoDirectory => {
+                let what = match is {
+                    ReportedTargetKind::Missing => "no such directory",
+                    _ => "not a directory",
+                };
+                task.target = guessing.target;
+                FileStep::Failed(id, CopySide::Target, what.to_owned())
+            }
+        }
+    }
+
+    /// Handles the end of a file's job.
+    pub(in crate::copy) fn on_over(
+        &mut self,
+        ports: &CopyPorts<'_>,
+        tree: &mut TargetTree,
+        (id, role): (FileId, JobRole),
+        result: Result<(), JobFailure>,
+    ) -> FileStep {
+        let Some(task) = self.get_mut(&id) else {
+            return FileStep::Waits;
+        };
+        if task.relay.is_some() {
+            return match self.on_relayed(id, role, result) {
+                RelayOutcome::Waits => FileStep::Waits,
+                RelayOutcome::Done => FileStep::Done(id),
+                RelayOutcome::Again => {
+                    let confirmed = self.get_mut(&id).map_or(0, FileTask::take_back);
+                    ports.progress().take_back(confirmed);
+                    FileStep::Start(id)
+                }
+                RelayOutcome::Failed(fault) => failed(ports, id, fault),
+                RelayOutcome::NotCopied => {
+                    let what = "internal error: the file was not copied".to_owned();
+                    FileStep::Failed(id, CopySide::Source, what)
+                }
+            };
+        }
+        match result {
+            Ok(()) => FileStep::Done(id),
+            Err(fault) if task.guess.is_some() => self.judge(ports, id, fault),
+            Err(fault) => match tree.blame(task.dir, id) {
+                FailureScope::File => failed(ports, id, fault),
+                FailureScope::Undecided => FileStep::Waits,
+                FailureScope::Directory => FileStep::Dropped(id),
+            },
+        }
+    }
+
+    /// Restarts a file that failed before its directory was known to exist.
+    pub(in crate::copy) fn again(&mut self, ports: &CopyPorts<'_>, id: FileId) -> FileStep {
+        let Some(task) = self.get_mut(&id) else {
+            return FileStep::Waits;
+        };
+        ports.progress().take_back(task.take_back());
+        task.state = None;
+        FileStep::Start(id)
+    }
+
+    /// Handles a job of a file that starts again because its connection was lost.
+    pub(in crate::copy) fn on_restarted(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+        self.on_relay_lost(id);
+        let Some(task) = self.get_mut(&id) else {
+            return;
+        };
+        ports.progress().take_back(task.restart());
+        if let Some(temporary) = task.stranded.clone().map(EscapedName) {
+            let target = ports.shown(CopySide::Target, &task.target);
+            ports.warn(
+                Some(target),
+                format!(
+                    "the connection was lost while the old file was renamed to {temporary}: \
+                     rename it back if the new file is missing"
+                ),
+            );
+        }
+    }
+
+    /// Decides about a complete file whose source differs from the state in which it was opened. It
+    /// is copied once more. Returns `None`, after a warning, if that was done already or is not
+    /// possible, or if the source has not changed.
+    pub(in crate::copy) fn follow_change(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+    ) -> Option<FileStep> {
+        let task = self.get_mut(&id)?;
+        if !task.has_changed(&*ports.local()) {
+            return None;
+        }
+        let stopped = ports.stopped();
+        if task.shared.is_some() && !stopped {
+            let what = SHARED_CHANGED.to_owned();
+            return Some(FileStep::Failed(id, CopySide::Source, what));
+        }
+        if stopped || !task.may_follow_change() {
+            ports.warn(Some(task.source_name.clone()), CHANGED.to_owned());
+            return None;
+        }
+        ports.progress().take_back(task.follow_change());
+        Some(FileStep::Start(id))
+    }
+
+    /// Ends a file that failed at `end`, and reports it.
+    pub(in crate::copy) fn fail(
+        &mut self,
+        ports: &mut CopyPorts<'_>,
+        id: FileId,
+        end: CopySide,
+        what: String,
+    ) -> Option<Box<FileTask>> {
+        let task = self.remove(&id)?;
+        ports.progress().file_done();
+        if ports.stopped() {
+            ports.summary_mut().unfinished += task.moved();
+        }
+        let stranded = task.stranded.clone().map(EscapedName);
+        let what = match stranded.map(|name| name.to_string()) {
+            // The lane that lost the file may have named it already.
+            Some(name) if !what.contains(&name) => {
+                format!("{what}; the old file was renamed to {name}")
+            }
+            _ => what,
+        };
+        let name = match end {
+            CopySide::Source => task.source_name.clone(),
+            CopySide::Target => ports.shown(CopySide::Target, &task.target),
+        };
+        ports.fail(Some(id.0), name, what);
+        Some(task)
+    }
+}
+
+/// Failure of a file's job, at the end that caused it.
+fn failed(ports: &CopyPorts<'_>, id: FileId, fault: JobFailure) -> FileStep {
+    // Between two hosts nothing is local, and the error names the path itself.
+    let end = match (ports.source_is_remote(), fault.remote) {
+        (true, remote) if remote != ports.target_is_remote() => CopySide::Source,
+        (false, false) => CopySide::Source,
+        _ => CopySide::Target,
+    };
+    FileStep::Failed(id, end, fault.what)
+}
+
+fn place(guess: TargetGuess, target: &[u8], name: &[u8]) -> Vec<u8> {
+    match guess {
+        TargetGuess::Exact => target.to_vec(),
+        TargetGuess::Into => join(target, name),
+    }
+}

@@ -1,0 +1,271 @@
+//! Copies the operands of a command: resolves them into sources and targets, group by group.
+
+use std::collections::VecDeque;
+use std::os::unix::ffi::OsStrExt;
+
+use super::engine::CopyEngine;
+use super::environment::CopyEnvironment;
+use super::equal_names::{NamedOperands, SeenSourceNames, SourceOperand, leaves_out};
+use super::expand::PatternExpansion;
+use super::home::HomeDirectories;
+use super::inquiry::Inquiry;
+use super::resolve::{ResolvedTarget, TargetResolver};
+use super::sides::CopySide;
+use super::source::{SourceRoot, TargetPath};
+use super::source_group::SourceGroup;
+use super::{CopyLocation, CopyOptions, CopyRequest};
+use crate::report::{CopyEvent, CopySummary, ProgressCounters};
+
+/// A copy of the sources that a command names to the target that it names.
+pub(super) struct OperandCopy<'a> {
+    engine: CopyEngine<'a>,
+    groups: Vec<SourceGroup>,
+    target: CopyLocation,
+    /// The command names several sources.
+    many: bool,
+}
+
+impl<'a> OperandCopy<'a> {
+    pub(super) fn new(
+        request: &CopyRequest,
+        options: &'a CopyOptions,
+        environment: &'a dyn CopyEnvironment,
+        progress: &'a ProgressCounters,
+        events: &'a mut dyn FnMut(CopyEvent),
+    ) -> Self {
+        Self {
+            engine: CopyEngine::new(options, environment, progress, events),
+            groups: SourceGroup::all_of(request.sources.clone()),
+            target: request.target.clone(),
+            many: request.sources.len() > 1,
+        }
+    }
+
+    /// Runs the copy to its end and returns the summary.
+    pub(super) async fn into_summary(mut self, request: CopyRequest) -> CopySummary {
+        self.run(&request).await;
+        self.engine.finish()
+    }
+
+    /// Removes the local temporaries and the journal of an interrupted run of this copy.
+    pub(super) async fn discard(mut self, request: CopyRequest) {
+        let CopyLocation::Local(target) = &self.target else {
+            return;
+        };
+        // Only paths below the named target are opened.
+        let target = target.as_os_str().as_bytes().to_vec();
+        let onto = TargetPath::Exactly(target);
+        self.engine.ports_mut().name_target(&onto);
+        self.engine.discard(&request).await;
+    }
+
+    /// Runs the whole request.
+    async fn run(&mut self, request: &CopyRequest) {
+        let operands = self.groups.iter().flat_map(SourceGroup::operands);
+        let operands: Vec<SourceOperand> = operands.collect();
+        let ports = self.engine.ports_mut();
+        if self.many && !NamedOperands::new(&operands).differ_as_written(ports) {
+            return;
+        }
+        if !self.engine.find_earlier_run(request).await {
+            return;
+        }
+        let only_local = self.groups.iter().all(|group| group.host().is_none());
+        if only_local && !SourceGroup::some_exist(&self.groups, self.engine.ports_mut()) {
+            return;
+        }
+        if !self.connect_target() || !self.engine.prepare().await {
+            return;
+        }
+        let mut groups = std::mem::take(&mut self.groups);
+        if self.expand_all(&mut groups).await {
+            self.copy_groups(&mut groups).await;
+        }
+        // End the sessions that only expanded patterns.
+        for group in &mut groups {
+            if let Some(side) = group.take_session() {
+                let sides = self.engine.ports_mut().sides_mut();
+                sides.set(CopySide::Source, Some(side));
+                self.engine.end_source();
+            }
+        }
+        self.engine.complete().await;
+    }
+
+    /// Connects to the target's host, if it is remote, while the files to send are counted. Returns
+    /// false if that fails.
+    fn connect_target(&mut self) -> bool {
+        let CopyLocation::Remote { host, .. } = self.target else {
+            return true;
+        };
+        let here = self.groups.iter().filter(|group| group.host().is_none());
+        let paths: Vec<Vec<u8>> = here.flat_map(|group| group.paths().to_vec()).collect();
+        let ports = self.engine.ports_mut();
+        let counting = ports.environment().count(&paths, ports.is_recursive());
+        match ports.connect(host, Some(counting.coming())) {
+            Ok(side) => {
+                ports.sides_mut().set(CopySide::Target, Some(side));
+                self.engine.announce(counting);
+                true
+            }
+            Err(why) => {
+                ports.end_with(why);
+                false
+            }
+        }
+    }
+
+    /// Expands the patterns of all sources before anything is copied. Returns false if there is
+    /// nothing to copy.
+    async fn expand_all(&mut self, groups: &mut [SourceGroup]) -> bool {
+        let alone = groups.len() == 1;
+        let mut named = SeenSourceNames::default();
+        for group in &mut *groups {
+            if let Some(host) = group.host()
+                && (alone || group.has_patterns())
+            {
+                let ports = self.engine.ports_mut();
+                match ports.connect_end(CopySide::Source, host) {
+                    Ok(()) => {}
+                    Err(why) if alone => {
+                        ports.end_with(why);
+                        return false;
+                    }
+                    Err(why) => {
+                        // Like scp, continue with the sources on other hosts.
+                        group.fail(ports, &why.to_string());
+                        continue;
+                    }
+                }
+            }
+            for path in group.paths().to_vec() {
+                let host = group.host();
+                let matches = match host {
+                    Some(_) => {
+                        let mut patterns = PatternExpansion::new(&mut self.engine);
+                        patterns.expand(&path).await.unwrap_or_default()
+                    }
+                    None => vec![path],
+                };
+                let ports = self.engine.ports_mut();
+                // Names that are left out may be equal.
+                let selected = |path: &Vec<u8>| {
+                    if leaves_out(ports.options(), path) {
+                        ports.summary_mut().excluded += 1;
+                        return false;
+                    }
+                    let path = path.clone();
+                    named.is_first(ports, SourceOperand { host, path })
+                };
+                group.add_found(matches.into_iter().filter(selected).collect());
+            }
+            let ports = self.engine.ports_mut();
+            group.keep_session(ports.sides_mut().take(CopySide::Source));
+            if ports.stopped() {
+                return false;
+            }
+        }
+        self.admit(groups)
+    }
+
+    /// Compares the names of all sources, and lets the caller admit the copy. Returns false if
+    /// there is nothing to copy.
+    fn admit(&mut self, groups: &[SourceGroup]) -> bool {
+        let sources = groups.iter().flat_map(SourceGroup::sources);
+        let sources: Vec<SourceOperand> = sources.collect();
+        if sources.is_empty() {
+            return false;
+        }
+        let operands = NamedOperands::new(&sources);
+        let claims = operands.claims(self.engine.ports(), &self.target);
+        self.engine.claim_targets(claims);
+        let ports = self.engine.ports_mut();
+        let differ = operands.differ(ports, &self.target);
+        let names = operands.names(ports);
+        ports.environment().admit(&names, differ)
+    }
+
+    async fn copy_groups(&mut self, groups: &mut [SourceGroup]) {
+        let alone = groups.len() == 1;
+        let mut target = None;
+        for group in groups {
+            let ports = self.engine.ports_mut();
+            if ports.stopped() {
+                return;
+            }
+            if group.is_empty() {
+                continue;
+            }
+            ports
+                .sides_mut()
+                .set(CopySide::Source, group.take_session());
+            if let Some(host) = group.host().filter(|_| !ports.source_is_remote()) {
+                match ports.connect_end(CopySide::Source, host) {
+                    Ok(()) => {}
+                    Err(why) if alone => {
+                        ports.end_with(why);
+                        return;
+                    }
+                    Err(why) => {
+                        group.fail(ports, &why.to_string());
+                        continue;
+                    }
+                }
+            }
+            let resolved = match target.take() {
+                Some(target) => Some(target),
+                None => self.resolve(group).await,
+            };
+            let Some(resolved) = resolved else { return };
+            let is_same_host = match self.target {
+                CopyLocation::Remote { host, .. } => group.host() == Some(host),
+                CopyLocation::Local(_) => false,
+            };
+            let avoided = Some(resolved.onto()).filter(|_| is_same_host);
+            self.engine.avoid_target(avoided).await;
+            self.engine.settle_far().await;
+            self.copy_group(group, &resolved).await;
+            self.engine.end_source();
+            target = Some(resolved);
+        }
+    }
+
+    /// Resolves the target for its first sources. Returns `None`, after reporting it, if they cannot
+    /// be copied there.
+    async fn resolve(&mut self, group: &SourceGroup) -> Option<ResolvedTarget> {
+        let path = match &self.target {
+            CopyLocation::Local(path) => path.as_os_str().as_bytes().to_vec(),
+            CopyLocation::Remote { path, .. } => {
+                let mut homes = HomeDirectories::new(&mut self.engine);
+                homes.path_at_server(CopySide::Target, path).await?
+            }
+        };
+        if let Some(onto) = self.engine.resolved_before(&path) {
+            self.engine.ports_mut().name_target(&onto);
+            return Some(ResolvedTarget::resolved_before(onto));
+        }
+        let mut resolver = TargetResolver::new(&mut self.engine, group, self.many);
+        let resolved = resolver.resolve(path).await?;
+        self.engine.ports_mut().name_target(resolved.onto());
+        self.engine.note_resolved(resolved.onto());
+        Some(resolved)
+    }
+
+    async fn copy_group(&mut self, group: &SourceGroup, target: &ResolvedTarget) {
+        let mut roots = VecDeque::new();
+        for found in group.found() {
+            let onto = match group.host() {
+                Some(_) => target.place_for(self.engine.ports_mut(), found.len()),
+                None => Some(target.onto().clone()),
+            };
+            let Some(onto) = onto else { return };
+            self.engine.avoid_itself(found, &onto).await;
+            let root = |path: &Vec<u8>| SourceRoot {
+                path: path.clone(),
+                onto: onto.clone(),
+            };
+            roots.extend(found.iter().map(root));
+        }
+        self.engine.copy_roots(roots).await;
+    }
+}
