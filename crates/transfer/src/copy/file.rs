@@ -36,11 +36,38 @@ pub(super) enum JobRole {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedFile {
     /// Number from which the name of the temporary is made.
-    pub(crate) tag: u64,
+    tag: u64,
     /// Size of the file in bytes.
-    pub(crate) size: u64,
+    size: u64,
     /// Work of this process.
-    pub(crate) work: SharedTemp,
+    work: SharedTemp,
+}
+
+impl SharedFile {
+    /// A file of `size` bytes. `tag` is the number from which the name of the temporary is made.
+    pub(crate) fn new(tag: u64, size: u64, work: SharedTemp) -> Self {
+        Self { tag, size, work }
+    }
+
+    /// Number from which the name of the temporary is made.
+    pub(crate) fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// Work of this process.
+    pub(crate) fn work(&self) -> SharedTemp {
+        self.work
+    }
+
+    /// Size of the file in bytes, and the range of it that this process writes: none if it gives
+    /// the file its name.
+    pub(crate) fn range(&self) -> (u64, (u64, u64)) {
+        let range = match self.work {
+            SharedTemp::Range(from, to) => (from, to),
+            SharedTemp::Seal => (self.size, self.size),
+        };
+        (self.size, range)
+    }
 }
 
 /// File that is being copied.

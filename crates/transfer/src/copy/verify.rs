@@ -220,7 +220,7 @@ impl Verification {
             ),
             None => Ok(()),
         };
-        let lacks = self.manifest.is_some() && seen.whole.is_none();
+        let lacks = self.manifest.is_some() && seen.manifest_digest().is_none();
         let completed = completed.and_then(|()| match lacks {
             true => Err(
                 "its parts were transferred out of order, so the manifest's checksum is unknown"
@@ -264,7 +264,7 @@ impl Verification {
         file: &CheckedFile,
         seen: &FinishedSums,
     ) {
-        if let (Some(manifest), Some(digest)) = (&mut self.manifest, &seen.whole)
+        if let (Some(manifest), Some(digest)) = (&mut self.manifest, seen.manifest_digest())
             && let Err(e) = manifest.add(digest, &file.target)
         {
             self.manifest = None;
@@ -366,7 +366,7 @@ impl Verification {
         tracing::debug!(
             "read back: {} of {} checksums differ",
             wrong.len(),
-            checking.seen().sums.len()
+            checking.seen().runs().len()
         );
         let Some((from, len)) = wrong.first().copied() else {
             // A longhaul reads the same file that SFTP shows, so there the file was modified

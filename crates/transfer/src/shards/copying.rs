@@ -90,7 +90,8 @@ fn with_journal(request: &CopyRequest, lease: &ShardLease) -> CopyRequest {
     request
 }
 
-fn seal_only(summary: CopySummary, SealResult { sealed, changed }: SealResult) -> ShardCopyResult {
+fn seal_only(summary: CopySummary, seal: SealResult) -> ShardCopyResult {
+    let (sealed, changed) = (seal.is_sealed(), seal.changed());
     let end = match summary.outcome {
         CopyOutcome::Complete => ShardOutcome::Done,
         CopyOutcome::Partial if changed > 0 && changed == summary.failed => {

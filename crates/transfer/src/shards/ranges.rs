@@ -22,7 +22,7 @@ use crate::walk::join;
 
 fn shared(plan: &PlanFolder, below: &[u8], size: u64, work: SharedTemp) -> SharedFile {
     let tag = plan.temporary_tag(below);
-    SharedFile { tag, size, work }
+    SharedFile::new(tag, size, work)
 }
 
 /// Path of the temporary of a split file.
@@ -247,8 +247,7 @@ pub(super) async fn seal_files(
     loop {
         let written = unsealed(run, written(plan, &tried)?).await;
         if written.is_empty() || run.stopped() {
-            result.sealed = !run.stopped();
-            return Ok(result);
+            return Ok(result.end(!run.stopped()));
         }
         let lease = match claim() {
             Ok(Some(lease)) => lease,
@@ -262,7 +261,7 @@ pub(super) async fn seal_files(
         let written = unsealed(run, written).await;
         tried.extend(written.iter().map(|file| file.below.clone()));
         let (sound, changed) = sound(run, plan, written).await;
-        result.changed += changed;
+        result.add_changed(changed);
         let ended = name(run, plan, sound, lease).await;
         if let Err(why) = ended {
             run.fail(shown(&plan.folder()), why);

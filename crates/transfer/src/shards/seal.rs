@@ -25,9 +25,31 @@ use crate::walk::join;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SealResult {
     /// The split files have their names, and the directories their attributes, now or before.
-    pub(super) sealed: bool,
+    sealed: bool,
     /// Split files whose source has changed since the plan was made.
-    pub(super) changed: u64,
+    changed: u64,
+}
+
+impl SealResult {
+    /// True if the split files have their names, and the directories their attributes.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    /// Number of split files whose source has changed since the plan was made.
+    pub(super) fn changed(&self) -> u64 {
+        self.changed
+    }
+
+    /// Notes split files whose source has changed since the plan was made.
+    pub(super) fn add_changed(&mut self, files: u64) {
+        self.changed += files;
+    }
+
+    /// The result once all that is complete has its name, if `sealed`.
+    pub(super) fn end(self, sealed: bool) -> Self {
+        Self { sealed, ..self }
+    }
 }
 
 /// Gives the split files that are complete their names, under a lease. Then sets the modification

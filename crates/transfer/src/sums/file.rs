@@ -58,16 +58,52 @@ struct SumRun {
 /// The checksums of a finished file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FinishedSums {
-    pub(crate) sums: Vec<RangeSum>,
+    sums: Vec<RangeSum>,
     /// The size of the file as far as it was transferred.
-    pub(crate) size: u64,
+    size: u64,
     /// The sum of the whole file, by algorithms that can combine runs in any order.
-    pub(crate) all: RangeSum,
+    all: RangeSum,
     /// The digest for the manifest.
-    pub(crate) whole: Option<Digest>,
+    whole: Option<Digest>,
 }
 
 impl FinishedSums {
+    /// Checksums of the runs of a file of `size` bytes; `all` is that of the whole file, by
+    /// algorithms that can combine runs in any order, and `whole` the digest for the manifest.
+    pub(crate) fn new(
+        sums: Vec<RangeSum>,
+        size: u64,
+        all: RangeSum,
+        whole: Option<Digest>,
+    ) -> Self {
+        Self {
+            sums,
+            size,
+            all,
+            whole,
+        }
+    }
+
+    /// Checksums of the runs.
+    pub(crate) fn runs(&self) -> &[RangeSum] {
+        &self.sums
+    }
+
+    /// The size of the file as far as it was transferred, in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The sum of the whole file, by algorithms that can combine runs in any order.
+    pub(crate) fn of_all(&self) -> &RangeSum {
+        &self.all
+    }
+
+    /// The digest for the manifest.
+    pub(crate) fn manifest_digest(&self) -> Option<&Digest> {
+        self.whole.as_ref()
+    }
+
     /// Sets the size of a file of which an earlier run has transferred parts.
     pub(crate) fn grow_to(&mut self, size: u64) {
         if size > self.size {
@@ -307,12 +343,7 @@ impl FileSums {
                 _ => None,
             },
         };
-        FinishedSums {
-            sums: std::mem::take(&mut state.sums),
-            size,
-            all,
-            whole,
-        }
+        FinishedSums::new(std::mem::take(&mut state.sums), size, all, whole)
     }
 }
 

@@ -1,9 +1,7 @@
 //! Writes a file's journal record before the file starts.
 
 use schedule::journal::{CompletedFile, ExistingFile, JournalEntry, JournalRecord, SourceId};
-use schedule::{
-    Attributes, JobKind, PartialFile, RemotePath, ResumeData, SharedTemp, directory_of,
-};
+use schedule::{Attributes, JobKind, PartialFile, RemotePath, ResumeData, directory_of};
 
 use super::task::CompletedFileSearch;
 use super::{FileStartDecision, ResumeJournal};
@@ -123,11 +121,8 @@ impl ResumeJournal {
         let target = task.target().to_vec();
         let known = task.identity();
         let source = known.or_else(|| source_id(ports, task));
-        let (from, to) = match shared.work {
-            SharedTemp::Range(from, to) => (from, to),
-            SharedTemp::Seal => (shared.size, shared.size),
-        };
-        let mut ranges = vec![(0, from), (to, shared.size)];
+        let (size, (from, to)) = shared.range();
+        let mut ranges = vec![(0, from), (to, size)];
         let is_range = from < to;
         let source = source.filter(|_| self.records.is_on() && is_range);
         let earlier = source.and_then(|source| self.earlier.take_ranges(&target, source));
@@ -147,10 +142,10 @@ impl ResumeJournal {
             source: source.map_or((0, 0), |source| (source.size, source.mtime)),
         };
         let keep = ResumeData {
-            tag: shared.tag,
+            tag: shared.tag(),
             again: 0,
             left: Some(left),
-            shared: Some(shared.work),
+            shared: Some(shared.work()),
         };
         task.resume_mut().takes(taken);
         match (source, earlier) {

@@ -114,7 +114,7 @@ impl FileCheck {
 
     /// Size of the file in bytes.
     pub(super) fn size(&self) -> u64 {
-        self.seen.size
+        self.seen.size()
     }
 
     /// True if this is the copy attempt with this number.
@@ -150,12 +150,12 @@ impl FileCheck {
         by: SumAlgorithm,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Vec<SumSelector>> {
-        let all = self.seen.sums.iter().all(|sum| fits(sum.len));
+        let all = self.seen.runs().iter().all(|sum| fits(sum.len));
         self.ask(by, false).filter(|_| all)
     }
 
     fn ask(&mut self, by: SumAlgorithm, by_whole: bool) -> Option<Vec<SumSelector>> {
-        let sums = &self.seen.sums;
+        let sums = self.seen.runs();
         let mut open = match by_whole {
             true => self.seen.twice(),
             false => (0..sums.len()).collect(),
@@ -187,15 +187,15 @@ impl FileCheck {
     /// Decides if the checksum of the whole file is compared, plus those of overlapping ranges.
     /// That is the case if it was requested already, or if few ranges were.
     fn judge_whole(&mut self, by: SumAlgorithm) -> bool {
-        let sums = &self.seen.sums;
+        let sums = self.seen.runs();
         // Data that passed before the algorithm was known may only have the checksum of the whole
         // file.
         let needed = sums.len() > 1 || sums.iter().any(|sum| sum.by(by).is_none());
-        let expected = self.seen.all.by(by).filter(|_| needed);
+        let expected = self.seen.of_all().by(by).filter(|_| needed);
         let asked: u64 = self.told.keys().map(|at| sums[*at].len).sum();
         let by_whole = match (&self.whole, expected) {
             (_, None) => false,
-            (WholeSumState::NotAsked, _) => asked <= self.seen.size / 2,
+            (WholeSumState::NotAsked, _) => asked <= self.seen.size() / 2,
             _ => true,
         };
         tracing::debug!("{} checksums, {asked} bytes requested", sums.len());
@@ -218,8 +218,8 @@ impl FileCheck {
         by: SumAlgorithm,
     ) -> CheckAction {
         let seen = match sum {
-            SumSelector::Whole => Some(&self.seen.all),
-            SumSelector::Run(at) => self.seen.sums.get(at),
+            SumSelector::Whole => Some(self.seen.of_all()),
+            SumSelector::Run(at) => self.seen.runs().get(at),
         };
         let right = digest.is_some() && seen.and_then(|s| s.by(by)) == digest.as_ref();
         let CheckStage::Asked { waits, failed } = &mut self.stage else {
@@ -276,7 +276,7 @@ impl FileCheck {
         let one = |waits: &BTreeSet<SumSelector>| {
             waits.len() == 1 && waits.contains(&SumSelector::Run(0))
         };
-        self.seen.sums.len() == 1
+        self.seen.runs().len() == 1
             && self.told.is_empty()
             && matches!(&self.stage, CheckStage::Asked { waits, .. } if one(waits))
     }
@@ -296,11 +296,11 @@ impl FileCheck {
             SumAlgorithm::Blake3,
             SumAlgorithm::Sha256,
         ];
-        let sums = &self.seen.sums;
+        let sums = self.seen.runs();
         let by = all
             .into_iter()
             .find(|by| sums.iter().all(|sum| sum.by(*by).is_some()))?;
-        let check = Arc::new(ReadBackCheck::new(sums.clone(), self.seen.size, by));
+        let check = Arc::new(ReadBackCheck::new(sums.to_vec(), self.seen.size(), by));
         self.stage = CheckStage::ReadBack(Arc::clone(&check));
         self.was_read_back = true;
         Some(check)
@@ -340,16 +340,13 @@ mod tests {
     /// Creates a file with two ranges of 1000 bytes, of which `told` were requested during the
     /// copy. With `all`, the checksum of the whole file is known.
     fn checking(told: &[usize], all: bool) -> FileCheck {
-        let seen = FinishedSums {
-            sums: vec![sum(0, 1000, 1), sum(1000, 1000, 2)],
-            size: 2000,
-            all: if all {
-                sum(0, 2000, 9)
-            } else {
-                RangeSum::default()
-            },
-            whole: None,
+        let sums = vec![sum(0, 1000, 1), sum(1000, 1000, 2)];
+        let whole = if all {
+            sum(0, 2000, 9)
+        } else {
+            RangeSum::default()
         };
+        let seen = FinishedSums::new(sums, 2000, whole, None);
         let told = told.iter().map(|at| (*at, SumState::Asked)).collect();
         let file = CheckedFile {
             source_name: EscapedName(b"source".to_vec()),

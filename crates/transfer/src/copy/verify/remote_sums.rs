@@ -378,7 +378,7 @@ impl Verification {
             let SumSelector::Run(at) = ask.sum else {
                 return Some((whole_request(checking.path()), checking.size()));
             };
-            let sum = checking.seen().sums.get(at)?;
+            let sum = checking.seen().runs().get(at)?;
             let line = request(checking.path(), None, sum, checking.size());
             return Some((line, sum.len));
         }
@@ -474,7 +474,7 @@ impl Verification {
             match worker.answers.next() {
                 Ok(None) => return,
                 Ok(Some(ProgramAnswer::Program(program))) => {
-                    let processors = worker.answers.processors;
+                    let processors = worker.answers.processors();
                     self.has_program(ports, program, processors);
                 }
                 Ok(Some(ProgramAnswer::NoProgram)) => {
@@ -675,7 +675,7 @@ impl Verification {
         if let Some(checking) = self.files.get(&ask.file)
             && checking.is_attempt(ask.attempt)
         {
-            let sum = checking.seen().sums.get(at)?;
+            let sum = checking.seen().runs().get(at)?;
             let size = Some(checking.size());
             return Some((checking.path().to_vec(), span(sum.from, sum.len), size));
         }
