@@ -2,10 +2,10 @@
 
 use fuzz::{Corpus, assert_shown_safely, parse};
 use ssh::direct_control::{
-    DialReply, DialRequest, DirectClientMessage, DirectServerMessage, FrameSplitter, KeysAccepted,
-    ListeningReply, MOST_ADDRESSES, MOST_BLOCKS, MOST_KEYS, MOST_NAMES, MoreKeysRequest,
-    RefusedReply, ServerAddresses, SourceRequest, StartRequest, TOKEN, VERSION, framed, marker,
-    write_keys, write_list,
+    DialReply, DialRequest, DirectClientMessage, DirectMessageSplitter, DirectServerMessage,
+    KeysAccepted, ListeningReply, MOST_ADDRESSES, MOST_BLOCKS, MOST_KEYS, MOST_NAMES,
+    MoreKeysRequest, RefusedReply, ServerAddresses, SourceRequest, StartRequest, TOKEN, VERSION,
+    framed, marker, write_keys, write_list,
 };
 use ssh::key::PrivateKey;
 
@@ -107,7 +107,7 @@ fn corpus() -> Corpus {
 }
 
 /// Returns all messages in these bytes, fed in chunks of `cut` bytes.
-fn messages(mut frames: FrameSplitter, bytes: &[u8], cut: usize) -> Vec<Vec<u8>> {
+fn messages(mut frames: DirectMessageSplitter, bytes: &[u8], cut: usize) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for part in bytes.chunks(cut.max(1)) {
         if frames.push(part).is_err() {
@@ -127,8 +127,11 @@ fn what_a_client_says() {
     parse(2048, |u| {
         let bytes = corpus.mutant(u)?;
         let cut = u.int_in_range(1..=64)?;
-        let whole = messages(FrameSplitter::of_client(), &bytes, bytes.len());
-        assert_eq!(messages(FrameSplitter::of_client(), &bytes, cut), whole);
+        let whole = messages(DirectMessageSplitter::of_client(), &bytes, bytes.len());
+        assert_eq!(
+            messages(DirectMessageSplitter::of_client(), &bytes, cut),
+            whole
+        );
         for message in whole {
             match DirectClientMessage::decode(&message) {
                 Ok(DirectClientMessage::Start { ports, keys, .. }) => {
@@ -158,8 +161,11 @@ fn what_a_server_answers() {
         bytes.extend_from_slice(marker());
         bytes.extend_from_slice(&corpus.mutant(u)?);
         let cut = u.int_in_range(1..=64)?;
-        let whole = messages(FrameSplitter::of_server(), &bytes, bytes.len());
-        assert_eq!(messages(FrameSplitter::of_server(), &bytes, cut), whole);
+        let whole = messages(DirectMessageSplitter::of_server(), &bytes, bytes.len());
+        assert_eq!(
+            messages(DirectMessageSplitter::of_server(), &bytes, cut),
+            whole
+        );
         for message in whole {
             match DirectServerMessage::decode(&message) {
                 Ok(DirectServerMessage::Listening { port, software, .. }) => {

@@ -3,7 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use ssh::direct_control::{DirectServerMessage, FrameSplitter, MoreKeysRequest, StartRequest};
+use ssh::direct_control::{
+    DirectMessageSplitter, DirectServerMessage, MoreKeysRequest, StartRequest,
+};
 use testkit::keys::{KeyKind, KeyPair};
 use testkit::process::words;
 
@@ -23,7 +25,7 @@ struct Once {
     child: Child,
     input: Option<ChildStdin>,
     output: ChildStdout,
-    frames: FrameSplitter,
+    frames: DirectMessageSplitter,
     folder: tempfile::TempDir,
 }
 
@@ -52,7 +54,7 @@ impl Once {
             input: child.stdin.take(),
             output: child.stdout.take().expect("a pipe"),
             child,
-            frames: FrameSplitter::of_server(),
+            frames: DirectMessageSplitter::of_server(),
             folder: tempfile::tempdir().expect("a folder"),
         }
     }

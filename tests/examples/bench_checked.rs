@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use longhaul_tests::{Scene, longhaul};
 use measure::bench::{
-    BenchCompression, BenchData, BenchResult, FileStorage, interval::ConfidenceInterval,
+    BenchCompression, BenchData, BenchResult, StorageKind, interval::ConfidenceInterval,
     interval::USUAL, text,
 };
 use measure::{CopyDirection, bench};
@@ -256,7 +256,7 @@ fn beside_scp(result: &BenchResult, config: &Path, host: &str) -> Done<String> {
             s.compression == BenchCompression::None
                 && s.data == BenchData::Random
                 && s.way == CopyDirection::Up
-                && s.place == FileStorage::Memory
+                && s.place == StorageKind::Memory
                 && s.lanes() == "1x1"
                 && !s.both_ours
         })

@@ -192,11 +192,13 @@ impl<'e> ClientPathResolver<'e> {
         self.held.iter().find(is_at)
     }
 
-    /// Finds the innermost root that `path` is below.
+    /// Finds the innermost root that `path` is below. The sibling `root/../backup`, as a relative
+    /// `--backup-dir` names it, is not below the root; `..` behind another name is, and is refused.
     fn below<'s>(&'s self, path: &'s [u8]) -> Option<PathBelowRoot<'s>> {
         let below = self.held.iter().filter_map(|root| {
             let rest = strip(path, &root.path)?;
-            (!rest.is_empty()).then_some(PathBelowRoot { root, rest })
+            let is_below = !rest.is_empty() && first_name(rest).0 != b"..";
+            is_below.then_some(PathBelowRoot { root, rest })
         });
         below.min_by_key(|below| below.rest.len())
     }
@@ -366,6 +368,31 @@ mod tests {
         assert_eq!(find(&paths, "root/later/x", true), Some(Errno::NOENT));
         fs::create_dir_all(at("real/later/x")).unwrap();
         assert_eq!(find(&paths, "root/later/x", true), None);
+    }
+
+    /// Bug: `--backup-dir ../bk` failed with EXDEV, since the directory was resolved below the target.
+    #[test]
+    fn a_sibling_that_is_named_by_way_of_a_root_is_reached() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("root/d")).unwrap();
+        let everything = PathRoot::Everything;
+        let mut paths = ClientPathResolver::new(&everything);
+        for root in ["root", "root/../bk"] {
+            assert!(paths.hold(bytes_of(&at(root))).unwrap());
+        }
+        let make = |paths: &ClientPathResolver<'_>, name: &str| {
+            let mode = Mode::from_raw_mode(0o700);
+            paths.at(bytes_of(&at(name)), |dir, name| {
+                rustix::fs::mkdirat(dir, name, mode)
+            })
+        };
+        assert_eq!(make(&paths, "root/../bk"), Ok(()));
+        assert_eq!(make(&paths, "root/../bk/d"), Ok(()));
+        assert!(at("bk/d").is_dir());
+        symlink(at("root"), at("bk/link")).unwrap();
+        assert_eq!(make(&paths, "root/../bk/link/x"), Err(Errno::LOOP));
+        assert!(make(&paths, "root/d/../../outside").is_err());
     }
 
     /// Bug: a root that was missing when it was named was opened through a symlink that another

@@ -68,7 +68,7 @@ impl BlockCompressor {
 
 impl fmt::Debug for BlockCompressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Packer")
+        f.write_str("BlockCompressor")
     }
 }
 
@@ -105,7 +105,7 @@ impl BlockDecompressor {
 
 impl fmt::Debug for BlockDecompressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Unpacker")
+        f.write_str("BlockDecompressor")
     }
 }
 

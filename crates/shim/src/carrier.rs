@@ -69,8 +69,8 @@ impl CarrierConnection {
     }
 
     /// Sends a message with its text, and then the descriptors.
-    pub(crate) fn tell(&self, letter: &IpcMessageHeader, text: &[u8], with: &[c_int]) -> bool {
-        real::send(self.0, &letter.bytes())
+    pub(crate) fn tell(&self, header: &IpcMessageHeader, text: &[u8], with: &[c_int]) -> bool {
+        real::send(self.0, &header.bytes())
             && (text.is_empty() || real::send(self.0, text))
             && with.iter().all(|fd| real::send_descriptor(self.0, *fd))
     }
@@ -93,7 +93,7 @@ impl Drop for CarrierConnection {
 }
 
 /// Builds a message about a connection that needs only a kind.
-pub(crate) fn letter(kind: IpcKind, key: u64, text: &[u8]) -> IpcMessageHeader {
+pub(crate) fn header(kind: IpcKind, key: u64, text: &[u8]) -> IpcMessageHeader {
     IpcMessageHeader {
         kind,
         key,
@@ -112,8 +112,8 @@ impl BorrowedSocket {
     /// is the errno of a failed one.
     pub(crate) fn get(key: u64) -> Result<Option<Self>, c_int> {
         let carrier = CarrierConnection::reach().ok_or(c::ECONNRESET)?;
-        let letter = letter(IpcKind::LendSocket, key, &[]);
-        let asked = carrier.tell(&letter, &[], &[]);
+        let header = header(IpcKind::LendSocket, key, &[]);
+        let asked = carrier.tell(&header, &[], &[]);
         let answer = asked.then(|| carrier.answer()).flatten();
         match answer.ok_or(c::ECONNRESET)? {
             (DONE, socket) => Ok(socket.map(Self)),

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::carrier::{CarrierConnection, letter};
+use crate::carrier::{CarrierConnection, header};
 use crate::ipc::{IpcKind, IpcMessageHeader};
 use crate::rules::{WrapRules, mapped};
 use crate::socket::Fd;
@@ -106,7 +106,7 @@ pub(crate) fn connect(
     // The SOCKS handshake comes before the program's data. With a non-blocking socket the carrier
     // performs it.
     if route.socks && !c::waits(fd) {
-        return lead(rules, fd, peer, route.via, &to_relay)
+        return connect_via(rules, fd, peer, route.via, &to_relay)
             .unwrap_or_else(|| watched(None, &direct));
     }
     let via = Some(route.via);
@@ -140,7 +140,7 @@ pub(crate) fn connect(
 
 /// Connects to the carrier and tells it the proxy and the destination. `None` if no carrier
 /// answers; the socket is unchanged then.
-fn lead(
+fn connect_via(
     rules: &WrapRules<'_>,
     fd: c_int,
     peer: SocketAddr,
@@ -169,13 +169,13 @@ fn lead(
     let mut own = [0; LONGEST];
     let own = real::own_address(fd, &mut own).and_then(|len| address(own.get(..len)?));
     let name = init::program().as_bytes();
-    let letter = IpcMessageHeader {
+    let header = IpcMessageHeader {
         port: own.map_or(0, |own| own.port()),
         peer,
         via,
-        ..letter(IpcKind::ConnectVia, Fd(fd).cookie(), name)
+        ..header(IpcKind::ConnectVia, Fd(fd).cookie(), name)
     };
-    if own.is_some() && carrier.tell(&letter, name, &[]) {
+    if own.is_some() && carrier.tell(&header, name, &[]) {
         drop((carrier, errno));
         return Some(done);
     }

@@ -9,7 +9,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::carrier::{BorrowedSocket, CarrierConnection, letter};
+use crate::carrier::{BorrowedSocket, CarrierConnection, header};
 use crate::epolls::{EpollRegistration, EpollTable, FdinfoParser};
 use crate::ipc::{IpcKind, IpcMessageHeader};
 use crate::report::has_another_number;
@@ -58,7 +58,7 @@ fn take(fd: c_int, entry: &ConnectionEntry) {
     let name = init::program().as_bytes();
     let take = IpcMessageHeader {
         peer: entry.peer(),
-        ..letter(IpcKind::TakeOver, key, name)
+        ..header(IpcKind::TakeOver, key, name)
     };
     let (waits, closed_by_exec) = (c::waits(fd), c::is_closed_by_exec(fd));
     let carrier = CarrierConnection::reach().filter(|_| key != 0);

@@ -119,7 +119,7 @@ mod tests {
             (IpcKind::LendSocket, "[::]:0", "[::]:0"),
             (IpcKind::ReportLine, "[::1]:1", "[::2]:2"),
         ] {
-            let letter = IpcMessageHeader {
+            let header = IpcMessageHeader {
                 kind,
                 key: u64::MAX - 7,
                 port: 40_000,
@@ -127,7 +127,7 @@ mod tests {
                 via: via.parse().unwrap(),
                 text: TEXT,
             };
-            assert_eq!(IpcMessageHeader::read(&letter.bytes()), Some(letter));
+            assert_eq!(IpcMessageHeader::read(&header.bytes()), Some(header));
         }
     }
 

@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::carrier::{CarrierConnection, letter};
+use crate::carrier::{CarrierConnection, header};
 use crate::ipc::IpcKind;
 use crate::line::{ConnectionReport, changed};
 use crate::socket::Fd;
@@ -85,12 +85,12 @@ fn tell(fd: c_int, entry: &ConnectionEntry) {
         entry.carried(),
         CarriedState::Proxied | CarriedState::Filtered
     ) {
-        let letter = letter(
+        let header = header(
             IpcKind::ReportLine,
             entry.cookie.load(Relaxed),
             line.bytes(),
         );
-        let told = |c: CarrierConnection| c.tell(&letter, line.bytes(), &[]) && c.agrees();
+        let told = |c: CarrierConnection| c.tell(&header, line.bytes(), &[]) && c.agrees();
         if CarrierConnection::reach().is_some_and(told) {
             return;
         }

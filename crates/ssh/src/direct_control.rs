@@ -241,14 +241,14 @@ pub fn marker() -> &'static [u8] {
 
 /// Splitter for the messages of the channel.
 #[derive(Debug)]
-pub struct FrameSplitter {
+pub struct DirectMessageSplitter {
     received: Vec<u8>,
     /// Bytes discarded so far in search of the marker line; `None` once it was found or if there is
     /// none.
     noise: Option<usize>,
 }
 
-impl FrameSplitter {
+impl DirectMessageSplitter {
     /// Creates a splitter for a client's messages, which have no marker line.
     pub fn of_client() -> Self {
         let received = Vec::new();
@@ -322,7 +322,7 @@ impl FrameSplitter {
     }
 }
 
-impl Drop for FrameSplitter {
+impl Drop for DirectMessageSplitter {
     fn drop(&mut self) {
         self.received.zeroize();
     }

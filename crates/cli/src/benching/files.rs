@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use measure::bench::{BenchData, FileStorage};
+use measure::bench::{BenchData, StorageKind};
 use rustix::fs::statvfs;
 use transfer::UserDir;
 use transfer::bench::data;
@@ -87,7 +87,7 @@ impl LocalBenchFiles {
     }
 
     /// Free bytes in a place.
-    pub(super) fn room(&self, place: FileStorage) -> u64 {
+    pub(super) fn room(&self, place: StorageKind) -> u64 {
         free(self.folder(place))
     }
 
@@ -119,7 +119,7 @@ impl LocalBenchFiles {
     pub(super) fn source(
         &self,
         kind: BenchData,
-        place: FileStorage,
+        place: StorageKind,
         size: u64,
     ) -> Result<PathBuf, String> {
         let path = self.folder(place).join(kind.name());
@@ -138,20 +138,20 @@ impl LocalBenchFiles {
         } else {
             data::write(piece, has, size, &mut file).map_err(named)?;
         }
-        if place == FileStorage::Disk {
+        if place == StorageKind::Disk {
             File::sync_data(&file).map_err(named)?;
         }
         Ok(path)
     }
 
     /// The path that downloads are written to.
-    pub(super) fn target(&self, place: FileStorage) -> PathBuf {
+    pub(super) fn target(&self, place: StorageKind) -> PathBuf {
         self.folder(place).join("back")
     }
 
-    fn folder(&self, place: FileStorage) -> &Path {
+    fn folder(&self, place: StorageKind) -> &Path {
         match (place, &self.memory) {
-            (FileStorage::Memory, Some(memory)) => &memory.0,
+            (StorageKind::Memory, Some(memory)) => &memory.0,
             _ => &self.disk.0,
         }
     }
@@ -182,7 +182,7 @@ mod tests {
         files.piece(BenchData::Random, None).unwrap();
         for size in [5000, 70_000, 300] {
             let path = files
-                .source(BenchData::Random, FileStorage::Disk, size)
+                .source(BenchData::Random, StorageKind::Disk, size)
                 .unwrap();
             assert_eq!(fs::metadata(&path).unwrap().len(), size);
             assert_eq!(fs::read(&path).unwrap(), data::random()[..size as usize]);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use measure::bench::planner::BenchPlanner;
 use measure::bench::{
-    BenchCompression, BenchResult, BenchRow, BenchRun, BenchSetting, FileStorage, text,
+    BenchCompression, BenchResult, BenchRow, BenchRun, BenchSetting, StorageKind, text,
 };
 use measure::{CopyDirection, bench};
 use schedule::CompressionMode;
@@ -315,9 +315,9 @@ impl<'a> HostBench<'a> {
                 self.bench.partial = Some(stop.0);
                 break;
             }
-            let disk = setting.place == FileStorage::Disk && stop.1 != Exit::NoConnection;
+            let disk = setting.place == StorageKind::Disk && stop.1 != Exit::NoConnection;
             for (other, row) in self.bench.rows.iter_mut().enumerate() {
-                if other == at || disk && row.setting.place == FileStorage::Disk {
+                if other == at || disk && row.setting.place == StorageKind::Disk {
                     row.trouble = Some(stop.0.clone());
                     planner.failed(other);
                 }

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use measure::CopyDirection;
-use measure::bench::{self, BenchCompression, BenchResult, BenchRow, FileStorage};
+use measure::bench::{self, BenchCompression, BenchResult, BenchRow, StorageKind};
 use schedule::TransferDirection;
 use transfer::memory::findings::{
     BenchDataKind, BenchFindings, CipherRate, CompressionMethod, CompressionResult,
@@ -14,7 +14,7 @@ use transfer::memory::processor;
 pub(super) fn findings(bench: &BenchResult) -> BenchFindings {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let one_lane = |row: &&BenchRow| {
-        row.setting.place == FileStorage::Memory
+        row.setting.place == StorageKind::Memory
             && row.setting.lanes() == "1x1"
             && !row.runs.is_empty()
     };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use measure::bench::{BenchCompression, BenchSetting, FileStorage};
+use measure::bench::{BenchCompression, BenchSetting, StorageKind};
 use schedule::CompressionMode;
 use transfer::cancel::CancelToken;
 use transfer::connect::{ConnectionFacts, RemoteServerUse};
@@ -87,7 +87,7 @@ impl CopySetup {
         size: u64,
     ) -> CopyResult {
         request.options = CopyOptions {
-            fsync: setting.place == FileStorage::Disk,
+            fsync: setting.place == StorageKind::Disk,
             afresh: true,
             delta: DeltaUse::Never,
             ..CopyOptions::default()
@@ -125,7 +125,7 @@ impl CopySetup {
         });
         let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let begun = opened.as_ref().map_or(0.0, |(_, at)| *at);
-        let (rate, cpu) = steady(&points, size, begun, setting.place == FileStorage::Disk);
+        let (rate, cpu) = steady(&points, size, begun, setting.place == StorageKind::Disk);
         CopyResult {
             summary,
             facts: opened.map(|(facts, _)| facts),

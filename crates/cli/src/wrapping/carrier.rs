@@ -61,7 +61,7 @@ struct CarrierState {
     /// Errors of lost connections that the program has not seen yet.
     lost: HashMap<u64, Errno>,
     /// Announced connections, by the program's port.
-    leads: HashMap<u16, CarryRequest>,
+    announced_requests: HashMap<u16, CarryRequest>,
     /// Number of threads, including those about to start.
     threads: usize,
 }
@@ -78,7 +78,7 @@ struct LiveConnection {
 /// The content of a message about a connection, and its sender.
 #[derive(Clone)]
 struct CarryRequest {
-    letter: IpcMessageHeader,
+    header: IpcMessageHeader,
     program: String,
     pid: u32,
     since: Instant,
@@ -115,7 +115,7 @@ impl CarrierServer {
         let leading = Arc::clone(&shared);
         thread::Builder::new().spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                leading.enter(|shared| shared.lead(stream));
+                leading.enter(|shared| shared.carry_announced(stream));
             }
         })?;
         Ok(Self { shared, name, port })
@@ -131,8 +131,10 @@ impl CarrierServer {
         let mut state = self.shared.lock();
         loop {
             let now = Instant::now();
-            state.leads.retain(|_, lead| now - lead.since < PATIENCE);
-            if state.threads == 0 && state.leads.is_empty() {
+            state
+                .announced_requests
+                .retain(|_, request| now - request.since < PATIENCE);
+            if state.threads == 0 && state.announced_requests.is_empty() {
                 return;
             }
             let waited = self.shared.changed.wait_timeout(state, PATIENCE);
@@ -181,30 +183,32 @@ impl CarrierShared {
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut head = [0; HEAD];
         stream.read_exact(&mut head)?;
-        let letter = IpcMessageHeader::read(&head).ok_or(io::ErrorKind::InvalidData)?;
-        let mut text = vec![0; letter.text];
+        let header = IpcMessageHeader::read(&head).ok_or(io::ErrorKind::InvalidData)?;
+        let mut text = vec![0; header.text];
         stream.read_exact(&mut text)?;
-        let lead = || CarryRequest {
-            letter,
+        let request = || CarryRequest {
+            header,
             program: String::from_utf8_lossy(&text).into_owned(),
             pid: other.pid.as_raw_nonzero().get().cast_unsigned(),
             since: Instant::now(),
         };
-        match letter.kind {
+        match header.kind {
             IpcKind::TakeOver => {
                 let program = passed_socket(stream, Some(PATIENCE))?;
                 let net = Arc::new(passed_socket(stream, Some(PATIENCE))?);
-                let (lead, socket) = (lead(), Arc::clone(&net));
-                self.lock().live.entry(letter.key).or_default().net = Some(net);
-                let taken = self.enter(move |shared| shared.filter(&lead, &program, &socket));
+                let (request, socket) = (request(), Arc::clone(&net));
+                self.lock().live.entry(header.key).or_default().net = Some(net);
+                let taken = self.enter(move |shared| shared.filter(&request, &program, &socket));
                 if !taken {
-                    self.lock().live.remove(&letter.key);
+                    self.lock().live.remove(&header.key);
                 }
                 let answer = if taken { DONE } else { refusal(Errno::MFILE) };
                 stream.write_all(&[answer])
             }
             IpcKind::ConnectVia => {
-                self.lock().leads.insert(letter.port, lead());
+                self.lock()
+                    .announced_requests
+                    .insert(header.port, request());
                 self.changed.notify_all();
                 Ok(())
             }
@@ -212,9 +216,9 @@ impl CarrierShared {
                 let state = self.lock();
                 let net = state
                     .live
-                    .get(&letter.key)
+                    .get(&header.key)
                     .and_then(|live| live.net.clone());
-                let lost = state.lost.get(&letter.key).copied();
+                let lost = state.lost.get(&header.key).copied();
                 drop(state);
                 match (lost, net) {
                     (Some(error), _) => stream.write_all(&[refusal(error)]),
@@ -223,7 +227,7 @@ impl CarrierShared {
                 }
             }
             IpcKind::ReportLine => {
-                if let Some(live) = self.lock().live.get_mut(&letter.key) {
+                if let Some(live) = self.lock().live.get_mut(&header.key) {
                     live.line = Some(text);
                 }
                 stream.write_all(&[DONE])
@@ -232,39 +236,39 @@ impl CarrierShared {
     }
 
     /// Carries bytes between the program's end of a socket pair and the network socket.
-    fn filter(&self, lead: &CarryRequest, program: &OwnedFd, net: &Arc<OwnedFd>) {
+    fn filter(&self, request: &CarryRequest, program: &OwnedFd, net: &Arc<OwnedFd>) {
         let socket = SockRef::from(net);
         // Until the end is orderly, closing must reset: this process may be killed.
         let linger = socket.linger().ok().flatten();
         let _ = socket.set_linger(Some(Duration::ZERO));
-        if self.carry(lead, program, net, CarryReason::Filter) {
+        if self.carry(request, program, net, CarryReason::Filter) {
             let _ = socket.set_linger(linger);
         }
     }
 
     /// Connects to a proxy, or to the original destination if the proxy refuses, and carries the
     /// connection.
-    fn lead(&self, program: TcpStream) {
+    fn carry_announced(&self, program: TcpStream) {
         if !owner::is_ours(&program).unwrap_or(false) {
             return;
         }
-        let Some(lead) = self.announced(&program) else {
+        let Some(request) = self.announced(&program) else {
             return;
         };
-        let key = lead.letter.key;
+        let key = request.header.key;
         let socket = SockRef::from(&program);
         let _ = (
             socket.set_linger(Some(Duration::ZERO)),
             socket.set_tcp_nodelay(true),
         );
         self.lock().live.entry(key).or_default();
-        let Ok((net, how)) = socks::connect(&lead.letter, &self.tuning, self.tunes) else {
+        let Ok((net, how)) = socks::connect(&request.header, &self.tuning, self.tunes) else {
             // Dropping the accepted connection resets it.
             self.lock().live.remove(&key);
             return;
         };
         let net = Arc::new(OwnedFd::from(net));
-        if self.carry(&lead, &program.as_fd(), &net, how) {
+        if self.carry(&request, &program.as_fd(), &net, how) {
             sys::close_orderly(&*net);
             sys::close_orderly(&program);
         }
@@ -276,8 +280,8 @@ impl CarrierShared {
         let until = Instant::now() + PATIENCE;
         let mut state = self.lock();
         loop {
-            if let Some(lead) = state.leads.remove(&port) {
-                return Some(lead);
+            if let Some(request) = state.announced_requests.remove(&port) {
+                return Some(request);
             }
             let left = until.checked_duration_since(Instant::now())?;
             let waited = self.changed.wait_timeout(state, left);
@@ -288,12 +292,12 @@ impl CarrierShared {
     /// Carries a connection to its end. Returns true if that was orderly.
     fn carry(
         &self,
-        lead: &CarryRequest,
+        request: &CarryRequest,
         program: &impl AsFd,
         net: &Arc<OwnedFd>,
         how: CarryReason,
     ) -> bool {
-        let key = lead.letter.key;
+        let key = request.header.key;
         let do_not_wait = |fd: &SockRef<'_>| fd.set_nonblocking(true);
         let ready =
             do_not_wait(&SockRef::from(program)).and_then(|()| do_not_wait(&SockRef::from(net)));
@@ -311,13 +315,13 @@ impl CarrierShared {
         let Ok((up, down, end)) = carried else {
             return false;
         };
-        self.report(lead, live.line, tcp.as_ref(), how, (up, down));
+        self.report(request, live.line, tcp.as_ref(), how, (up, down));
         end == PumpOutcome::Closed
     }
 
     fn report(
         &self,
-        lead: &CarryRequest,
+        request: &CarryRequest,
         line: Option<Vec<u8>>,
         tcp: Option<&sys::TcpInfo>,
         how: CarryReason,
@@ -327,11 +331,11 @@ impl CarrierShared {
             return;
         };
         let connection = CarriedConnection {
-            program: &lead.program,
-            pid: lead.pid,
-            peer: lead.letter.peer,
-            via: (how == CarryReason::Socks).then_some(lead.letter.via),
-            lasted: lead.since.elapsed(),
+            program: &request.program,
+            pid: request.pid,
+            peer: request.header.peer,
+            via: (how == CarryReason::Socks).then_some(request.header.via),
+            lasted: request.since.elapsed(),
             bytes: (up.bytes, down.bytes),
         };
         let carried = CarriedWaits {

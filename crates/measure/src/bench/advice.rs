@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BenchCompression, BenchData, BenchResult, BenchRow, BenchSetting, FileStorage};
+use super::{BenchCompression, BenchData, BenchResult, BenchRow, BenchSetting, StorageKind};
 use crate::result::CopyDirection;
 use crate::shown;
 
@@ -159,7 +159,7 @@ fn faster(a: &BenchRow, b: &BenchRow) -> bool {
 /// table.
 pub fn decides(setting: &BenchSetting, plain: &BenchSetting) -> bool {
     let compared = setting.way == CopyDirection::Up
-        && setting.place == FileStorage::Memory
+        && setting.place == StorageKind::Memory
         && !setting.carried;
     let level = plainness(setting) == plainness(plain);
     compared && (level || setting.protection() == plain.protection())
@@ -170,7 +170,7 @@ fn usable(row: &BenchRow) -> bool {
     let s = &row.setting;
     // Algorithms that longhaul lacks are never advised.
     let ours = !s.carried && row.trouble.is_none();
-    ours && !row.runs.is_empty() && s.way == CopyDirection::Up && s.place == FileStorage::Memory
+    ours && !row.runs.is_empty() && s.way == CopyDirection::Up && s.place == StorageKind::Memory
 }
 
 /// Selects rows that apply to a kind of data: all without compression, and those with a compression

@@ -1,6 +1,6 @@
 //! Lists the settings that are possible between two ends, the most useful first.
 
-use super::{BenchCompression, BenchData, BenchSetting, FileStorage, UnmeasuredAlgorithm};
+use super::{BenchCompression, BenchData, BenchSetting, StorageKind, UnmeasuredAlgorithm};
 use crate::result::CopyDirection;
 
 /// The algorithms that both ends have, in a copy's order of preference.
@@ -105,7 +105,7 @@ pub fn settings(offer: &CommonOffer, wanted: &SettingSelection) -> (Vec<BenchSet
     }
     if wanted.disk {
         let disk = BenchSetting {
-            place: FileStorage::Disk,
+            place: StorageKind::Disk,
             ..plain.clone()
         };
         all.add(disk.clone());
@@ -206,7 +206,7 @@ fn base(offer: &CommonOffer, wanted: &SettingSelection) -> Option<BenchSetting> 
         compression: BenchCompression::None,
         data: wanted.data.first().copied().unwrap_or(BenchData::Random),
         way: CopyDirection::Up,
-        place: FileStorage::Memory,
+        place: StorageKind::Memory,
         connections,
         channels,
         both_ours: false,
@@ -297,7 +297,7 @@ mod tests {
             &|s| s.way == CopyDirection::Down && s.cipher == "aes256-ctr"
         ));
         assert!(any(&|s| s.mac.as_deref() == Some("hmac-sha2-512")));
-        assert!(any(&|s| s.connections == 2) && any(&|s| s.place == FileStorage::Disk));
+        assert!(any(&|s| s.connections == 2) && any(&|s| s.place == StorageKind::Disk));
         assert!(!any(
             &|s| s.compression == BenchCompression::Zstd || s.both_ours
         ));

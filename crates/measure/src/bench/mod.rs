@@ -120,7 +120,7 @@ pub enum BenchData {
 /// Storage of the files that a setting copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum FileStorage {
+pub enum StorageKind {
     /// In memory at both ends, if possible.
     Memory,
     /// On disk at both ends.
@@ -149,7 +149,7 @@ macro_rules! names {
 
 names!(BenchCompression { None = "none", Zlib = "zlib", Zstd = "zstd" });
 names!(BenchData { Random = "random", Text = "text", Gzipped = "gzipped", File = "file" });
-names!(FileStorage { Memory = "memory", Disk = "disk" });
+names!(StorageKind { Memory = "memory", Disk = "disk" });
 
 /// One combination of algorithms, data, direction and lanes that `longhaul bench` measures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,7 +165,7 @@ pub struct BenchSetting {
     /// The direction.
     pub way: CopyDirection,
     /// The place of the files.
-    pub place: FileStorage,
+    pub place: StorageKind,
     /// Number of connections.
     pub connections: u32,
     /// Channels on each connection.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{BenchCompression, BenchResult, BenchRow, FileStorage, PrimitiveResult};
+use super::{BenchCompression, BenchResult, BenchRow, PrimitiveResult, StorageKind};
 use super::{interval::ConfidenceInterval, text};
 use crate::RunStatistics;
 use crate::html::escaped;
@@ -128,7 +128,7 @@ fn plots_of_copies(
         let rows = of(bench, |s| {
             s.way == way
                 && s.compression == BenchCompression::None
-                && s.place == FileStorage::Memory
+                && s.place == StorageKind::Memory
                 && s.data == first.data
                 && s.lanes() == first.lanes()
                 && !s.both_ours
@@ -142,7 +142,7 @@ fn plots_of_copies(
     }
     let rows = of(bench, |s| {
         s.way == CopyDirection::Up
-            && s.place == FileStorage::Memory
+            && s.place == StorageKind::Memory
             && s.cipher == first.cipher
             && s.lanes() == first.lanes()
             && (!s.both_ours || s.compression == BenchCompression::Zstd)
@@ -155,7 +155,7 @@ fn plots_of_copies(
     );
     let rows = of(bench, |s| {
         s.way == CopyDirection::Up
-            && s.place == FileStorage::Memory
+            && s.place == StorageKind::Memory
             && s.cipher == first.cipher
             && s.compression == BenchCompression::None
             && s.data == first.data
@@ -165,7 +165,7 @@ fn plots_of_copies(
         "Connections and channels",
         bars(&rows, |row| row.setting.lanes()),
     );
-    let rows = of(bench, |s| s.place == FileStorage::Disk);
+    let rows = of(bench, |s| s.place == StorageKind::Disk);
     add(
         "Disk to disk",
         bars(&rows, |row| {

@@ -7,7 +7,7 @@ fn setting(cipher: &str, compression: BenchCompression, data: BenchData) -> Benc
         compression,
         data,
         way: CopyDirection::Up,
-        place: FileStorage::Memory,
+        place: StorageKind::Memory,
         connections: 1,
         channels: 1,
         both_ours: false,

@@ -198,7 +198,7 @@ impl StripeSet {
         mut leg: Leg,
         open: bool,
         begun: FrameDecoder,
-        guest: Option<ConnectionPermit>,
+        permit: Option<ConnectionPermit>,
         (registry, token): (&Registry, usize),
     ) -> io::Result<()> {
         let Some(nth) = self.members.iter().position(Option::is_none) else {
@@ -220,7 +220,7 @@ impl StripeSet {
         }
         if let Some(place) = self.members.get_mut(nth) {
             let since = self.now;
-            *place = Some(Box::new(Stripe::new((id, leg), begun, open, since, guest)));
+            *place = Some(Box::new(Stripe::new((id, leg), begun, open, since, permit)));
         }
         Ok(())
     }

@@ -75,13 +75,13 @@ impl AcceptorHandle {
 pub(super) struct Acceptor {
     pub(super) poll: Poll,
     orders: Arc<AcceptorHandle>,
-    crew: WorkerThreads,
-    crowds: Vec<ConnectionLimiter>,
+    workers: WorkerThreads,
+    limiters: Vec<ConnectionLimiter>,
     pub(super) listeners: Slab<RelayListener>,
     pub(super) listening: ListenAddresses,
-    pub(super) roll: RunningRelays,
+    pub(super) running_relays: RunningRelays,
     /// Limits the log of rejected clients to one line per second.
-    complaints: ErrorThrottle,
+    errors: ErrorThrottle,
 }
 
 /// Logs at most one rejected client per second, and adds to the next line how many were left out.
@@ -103,30 +103,30 @@ impl Acceptor {
             orders: Mutex::new(Some(Vec::new())),
             waker: Waker::new(poll.registry(), WAKE)?,
         });
-        let crowds = workers
+        let limiters = workers
             .iter()
             .map(|_| ConnectionLimiter::default())
             .collect();
-        let mut door = Self {
+        let mut acceptor = Self {
             poll,
             orders: Arc::clone(&orders),
-            crew: WorkerThreads(workers),
-            crowds,
+            workers: WorkerThreads(workers),
+            limiters,
             listeners: Slab::new(),
             listening: ListenAddresses::default(),
-            roll: RunningRelays::default(),
-            complaints: ErrorThrottle::default(),
+            running_relays: RunningRelays::default(),
+            errors: ErrorThrottle::default(),
         };
         for relay in relays {
-            let running = Arc::new(RunningRelay::new(relay, door.listening.clone()));
+            let running = Arc::new(RunningRelay::new(relay, acceptor.listening.clone()));
             for socket in listen(&running, inherited)? {
-                door.add(RelayListener::new(socket, &running))?;
+                acceptor.add(RelayListener::new(socket, &running))?;
             }
-            door.share_crowd(&running);
+            acceptor.share_limiter(&running);
         }
-        door.enrol();
-        let roll = RunningRelays::clone(&door.roll);
-        Ok((door, orders, roll))
+        acceptor.publish_running();
+        let running_relays = RunningRelays::clone(&acceptor.running_relays);
+        Ok((acceptor, orders, running_relays))
     }
 
     /// Registers a listener for events, and returns its slot.
@@ -139,17 +139,17 @@ impl Acceptor {
     }
 
     /// Makes all listeners of a relay share one connection limit.
-    pub(super) fn share_crowd(&mut self, running: &Arc<RunningRelay>) {
+    pub(super) fn share_limiter(&mut self, running: &Arc<RunningRelay>) {
         let own = |listener: &&mut RelayListener| Arc::ptr_eq(&listener.running, running);
         let mut all = self.listeners.iter_mut().map(|(_, l)| l).filter(own);
         if let Some(first) = all.next() {
-            let crowd = first.crowd.clone();
-            all.for_each(|listener| listener.crowd = crowd.clone());
+            let limiter = first.limiter.clone();
+            all.for_each(|listener| listener.limiter = limiter.clone());
         }
     }
 
     /// Publishes the current relays and their addresses to the other threads.
-    pub(super) fn enrol(&self) {
+    pub(super) fn publish_running(&self) {
         let all = self.listeners.iter().map(|(_, listener)| listener);
         let addresses = all.clone().filter_map(|listener| listener.at.address());
         self.listening.set(addresses.collect());
@@ -159,7 +159,10 @@ impl Acceptor {
                 relays.push(Arc::clone(&listener.running));
             }
         }
-        *self.roll.write().unwrap_or_else(PoisonError::into_inner) = relays;
+        *self
+            .running_relays
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = relays;
     }
 
     /// Returns the addresses of all listeners that are not retiring.
@@ -251,9 +254,9 @@ impl Acceptor {
                 listener.close();
             }
         }
-        let there: usize = self.crowds.iter().map(ConnectionLimiter::len).sum();
+        let there: usize = self.limiters.iter().map(ConnectionLimiter::len).sum();
         tracing::info!("shutting down: no new connections; open ones to finish: {there}");
-        for inbox in &self.crew.0 {
+        for inbox in &self.workers.0 {
             inbox.put(WorkerMessage::Drain);
         }
     }
@@ -272,7 +275,7 @@ impl Acceptor {
                 }
                 Err(Errno::AGAIN) => listener.ready = false,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    self.complaints.tell(
+                    self.errors.tell(
                         None,
                         "cannot accept connections: out of file descriptors or memory; trying \
                          again",
@@ -293,7 +296,7 @@ impl Acceptor {
                     | Errno::OPNOTSUPP,
                 ) => {}
                 Err(e) => {
-                    self.complaints.tell(None, &format!("accept: {e}"));
+                    self.errors.tell(None, &format!("accept: {e}"));
                     listener.ready = false;
                 }
             }
@@ -312,30 +315,30 @@ impl Acceptor {
             && !is_allowed(&relay.allow, ip)
         {
             listener.running.figures.turned_away();
-            self.complaints
+            self.errors
                 .tell(from, "refused: the address is not in --allow");
             return;
         }
-        let guest = match listener.crowd.enter(ip, &relay.limits) {
-            Ok(guest) => guest,
+        let permit = match listener.limiter.enter(ip, &relay.limits) {
+            Ok(permit) => permit,
             Err(why) => {
                 listener.running.figures.turned_away();
-                self.complaints.tell(from, &format!("refused: {why}"));
+                self.errors.tell(from, &format!("refused: {why}"));
                 return;
             }
         };
         if from.is_some() {
             relay.tuning.connected(&socket);
         }
-        let Some((nth, crowd)) = self
-            .crowds
+        let Some((nth, limiter)) = self
+            .limiters
             .iter()
             .enumerate()
-            .min_by_key(|(_, crowd)| crowd.len())
+            .min_by_key(|(_, limiter)| limiter.len())
         else {
             return;
         };
-        let place = crowd.enter(
+        let place = limiter.enter(
             None,
             &crate::settings::RelayLimits {
                 connections: usize::MAX,
@@ -351,9 +354,9 @@ impl Acceptor {
             client: from.map_or(ClientAddress::Unix, ClientAddress::Tcp),
             input: socket,
             output: None,
-            guest: guest.with(place),
+            permit: permit.with(place),
         };
-        if let Some(inbox) = self.crew.0.get(nth) {
+        if let Some(inbox) = self.workers.0.get(nth) {
             inbox.put(WorkerMessage::Accepted(Box::new(arrival)));
         }
     }

@@ -21,7 +21,7 @@ struct ConnectionCount {
 /// Permit of one connection, which is returned when dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    crowd: ConnectionLimiter,
+    limiter: ConnectionLimiter,
     source: Option<IpAddr>,
     /// Permit of a second limiter that counts this connection too.
     too: Option<Box<Self>>,
@@ -61,7 +61,7 @@ impl ConnectionLimiter {
         count.all += 1;
         drop(count);
         Ok(ConnectionPermit {
-            crowd: self.clone(),
+            limiter: self.clone(),
             source,
             too: None,
         })
@@ -75,7 +75,11 @@ impl ConnectionLimiter {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut count = self.crowd.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut count = self
+            .limiter
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         count.all -= 1;
         if let Some(source) = self.source
             && let Some(here) = count.sources.get_mut(&source)
@@ -94,20 +98,20 @@ mod tests {
 
     #[test]
     fn limits_hold_until_somebody_goes() {
-        let crowd = ConnectionLimiter::default();
+        let limiter = ConnectionLimiter::default();
         let limits = RelayLimits {
             connections: 3,
             per_source: 2,
             ..RelayLimits::default()
         };
-        let enter = |ip: &str| crowd.enter(Some(ip.parse().unwrap()), &limits);
+        let enter = |ip: &str| limiter.enter(Some(ip.parse().unwrap()), &limits);
         let first = enter("2001:db8::1").unwrap();
         let _second = enter("2001:db8::2").unwrap();
         assert!(enter("2001:db8::3").unwrap_err().contains("per-source"));
         let _other = enter("2001:db8:0:100::3").unwrap();
         assert!(enter("192.0.2.1").unwrap_err().contains("max-connections"));
         drop(first);
-        assert_eq!(crowd.len(), 2);
+        assert_eq!(limiter.len(), 2);
         let _again = enter("2001:db8::4").unwrap();
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct RelayListener {
     pub(super) socket: Socket,
     pub(super) at: ListenAddress,
     pub(super) running: Arc<RunningRelay>,
-    pub(super) crowd: ConnectionLimiter,
+    pub(super) limiter: ConnectionLimiter,
     pub(super) ready: bool,
     /// Index of the socket among this process's sockets at the same address, in the kernel's order.
     pub(super) nth: u32,
@@ -110,7 +110,7 @@ impl RelayListener {
             socket: opened.socket,
             at: opened.at,
             running: Arc::clone(running),
-            crowd: ConnectionLimiter::default(),
+            limiter: ConnectionLimiter::default(),
             ready: false,
             nth: 0,
             retires: opened.retires,

@@ -35,7 +35,7 @@ pub(crate) type RunningRelays = Arc<RwLock<Vec<Arc<RunningRelay>>>>;
 /// connection has ended.
 #[derive(Debug)]
 pub struct RelayServer {
-    door: JoinHandle<()>,
+    acceptor: JoinHandle<()>,
     workers: Vec<JoinHandle<()>>,
     handle: RelayControl,
     listening: Vec<String>,
@@ -46,7 +46,7 @@ pub struct RelayServer {
 pub struct RelayControl {
     orders: Arc<acceptor::AcceptorHandle>,
     workers: Vec<Arc<WorkerInbox>>,
-    roll: RunningRelays,
+    running_relays: RunningRelays,
 }
 
 /// Listening sockets that were inherited from another process.
@@ -107,22 +107,23 @@ impl RelayServer {
             inboxes.push(inbox);
             threads.push(thread);
         }
-        let (door, orders, roll) = Acceptor::open(relays, inboxes.clone(), &mut inherited)?;
+        let (acceptor, orders, running_relays) =
+            Acceptor::open(relays, inboxes.clone(), &mut inherited)?;
         if let (Some(at), true) = (inherited.left(), all) {
             let why = format!("closed an inherited socket on {at}: no relay is configured for it");
             return Err(StartError(why));
         }
-        let listening = door.listening();
-        let door = std::thread::Builder::new()
-            .name("door".to_owned())
-            .spawn(move || door.run())?;
+        let listening = acceptor.listening();
+        let acceptor = std::thread::Builder::new()
+            .name("acceptor".to_owned())
+            .spawn(move || acceptor.run())?;
         Ok(Self {
-            door,
+            acceptor,
             workers: threads,
             handle: RelayControl {
                 orders,
                 workers: inboxes,
-                roll,
+                running_relays,
             },
             listening,
         })
@@ -141,7 +142,7 @@ impl RelayServer {
     /// Waits until a shutdown was requested and the last connection has ended.
     pub fn wait(self) {
         // A panic of the thread was already reported.
-        let _ = self.door.join();
+        let _ = self.acceptor.join();
         for worker in self.workers {
             let _ = worker.join();
         }
@@ -194,7 +195,7 @@ impl RelayControl {
     /// # Errors
     /// Returns an error if the thread cannot be started.
     pub fn watch(&self) -> io::Result<StatusMonitor> {
-        StatusMonitor::start(self.workers.clone(), Arc::clone(&self.roll))
+        StatusMonitor::start(self.workers.clone(), Arc::clone(&self.running_relays))
     }
 }
 
@@ -203,8 +204,8 @@ fn closed() -> StartError {
 }
 
 /// Returns the running relays.
-pub(crate) fn enrolled(roll: &RunningRelays) -> Vec<Arc<RunningRelay>> {
-    roll.read().unwrap_or_else(PoisonError::into_inner).clone()
+pub(crate) fn snapshot(of: &RunningRelays) -> Vec<Arc<RunningRelay>> {
+    of.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Relays one connection between standard streams and a target until it ends.
@@ -217,14 +218,14 @@ pub fn streams(relay: RelaySettings, input: OwnedFd, output: OwnedFd) -> Result<
     let (inbox, thread) = crate::worker::start(&Resolver::default())?;
     let limits = relay.limits;
     let running = Arc::new(RunningRelay::new(relay, ListenAddresses::default()));
-    let guest = connection_limiter::ConnectionLimiter::default().enter(None, &limits);
-    let guest = guest.map_err(|why| StartError(why.to_owned()))?;
+    let permit = connection_limiter::ConnectionLimiter::default().enter(None, &limits);
+    let permit = permit.map_err(|why| StartError(why.to_owned()))?;
     let arrival = AcceptedConnection {
         relay: Arc::clone(&running),
         client: ClientAddress::Streams,
         input,
         output: Some(output),
-        guest,
+        permit,
     };
     inbox.put(WorkerMessage::Accepted(Box::new(arrival)));
     inbox.put(WorkerMessage::Drain);

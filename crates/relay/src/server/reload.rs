@@ -59,7 +59,7 @@ impl Acceptor {
                     listener.ready = true;
                 }
             }
-            self.share_crowd(&change.running);
+            self.share_limiter(&change.running);
         }
         for slot in changes.into_iter().flat_map(|change| change.replaced) {
             self.retire(slot);
@@ -77,7 +77,7 @@ impl Acceptor {
                 tracing::info!("listening on {}", listener.at);
             }
         }
-        self.enrol();
+        self.publish_running();
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Acceptor {
             };
             let socket = beside(old, at, &running.relay).map_err(wrong)?;
             let mut listener = RelayListener::new(socket, &running);
-            listener.crowd = old.crowd.clone();
+            listener.limiter = old.limiter.clone();
             let slot = self.add(listener).map_err(wrong)?;
             added.push(slot);
             opened.push(slot);
@@ -165,12 +165,12 @@ impl Acceptor {
         let Some(current) = self.current(&at) else {
             return self.take_off(slot).close();
         };
-        let (running, crowd) = (Arc::clone(&current.running), current.crowd.clone());
+        let (running, limiter) = (Arc::clone(&current.running), current.limiter.clone());
         // Best effort: without it, a later bind to this address fails with "address in use".
         let _ = current.socket.set_reuse_port(running.relay.sockopts.share);
         if let Some(listener) = self.listeners.get_mut(slot) {
             let _ = listener.socket.set_reuse_port(true);
-            (listener.running, listener.crowd, listener.ready) = (running, crowd, true);
+            (listener.running, listener.limiter, listener.ready) = (running, limiter, true);
         }
         self.steer(&at);
     }
@@ -267,7 +267,7 @@ impl Acceptor {
         let like = self.listeners.get(slot).ok_or_else(closed)?;
         let at = like.at.address().ok_or_else(closed)?;
         let mut twin = RelayListener::new(beside(like, at, &like.running.relay)?, &like.running);
-        twin.crowd = like.crowd.clone();
+        twin.limiter = like.limiter.clone();
         self.add(twin)
     }
 
@@ -323,22 +323,24 @@ mod tests {
         }]
     }
 
-    fn retiring(door: &Acceptor) -> usize {
-        let all = door.listeners.iter();
+    fn retiring(acceptor: &Acceptor) -> usize {
+        let all = acceptor.listeners.iter();
         all.filter(|(_, l)| l.retires.is_some()).count()
     }
 
     /// Lets the retirement time of all listeners pass.
-    fn time_goes_by(door: &mut Acceptor) {
-        for (_, listener) in &mut door.listeners {
+    fn time_goes_by(acceptor: &mut Acceptor) {
+        for (_, listener) in &mut acceptor.listeners {
             listener.retires = listener.retires.map(|_| Instant::now());
         }
-        door.close_retired();
+        acceptor.close_retired();
     }
 
     /// Asserts that new connections arrive at the one socket that stays.
-    fn newcomers_come_to_the_current(door: &Acceptor, at: SocketAddr) {
-        let current = door.current(&ListenAddress::Tcp(at)).expect("one stays");
+    fn newcomers_come_to_the_current(acceptor: &Acceptor, at: SocketAddr) {
+        let current = acceptor
+            .current(&ListenAddress::Tcp(at))
+            .expect("one stays");
         for _ in 0..16 {
             let client = TcpStream::connect(at).expect("it listens");
             let (_, from) = current.socket.accept().expect("it comes here");
@@ -349,44 +351,44 @@ mod tests {
     #[test]
     fn changes_that_come_faster_than_sockets_retire_leave_none_behind() {
         let at = free();
-        let (mut door, ..) = Acceptor::open(
+        let (mut acceptor, ..) = Acceptor::open(
             relays(at, 0),
             Vec::new(),
             &mut InheritedListeners::default(),
         )
         .expect("it opens");
         for nth in 1..40 {
-            door.replace(relays(at, nth)).expect("it is replaced");
+            acceptor.replace(relays(at, nth)).expect("it is replaced");
             if nth % 4 == 0 {
-                time_goes_by(&mut door);
+                time_goes_by(&mut acceptor);
                 // The former current listener is retiring.
-                assert_eq!(retiring(&door), 1, "after {nth} changes");
-                newcomers_come_to_the_current(&door, at);
+                assert_eq!(retiring(&acceptor), 1, "after {nth} changes");
+                newcomers_come_to_the_current(&acceptor, at);
             }
         }
-        time_goes_by(&mut door);
-        time_goes_by(&mut door);
-        assert_eq!((retiring(&door), door.listeners.len()), (0, 1));
-        newcomers_come_to_the_current(&door, at);
+        time_goes_by(&mut acceptor);
+        time_goes_by(&mut acceptor);
+        assert_eq!((retiring(&acceptor), acceptor.listeners.len()), (0, 1));
+        newcomers_come_to_the_current(&acceptor, at);
     }
 
     #[test]
     fn sockets_that_retire_go_on_doing_so_at_a_successor() {
         let at = free();
-        let (mut door, ..) = Acceptor::open(
+        let (mut acceptor, ..) = Acceptor::open(
             relays(at, 0),
             Vec::new(),
             &mut InheritedListeners::default(),
         )
         .expect("it opens");
         for nth in 1..4 {
-            door.replace(relays(at, nth)).expect("it is replaced");
+            acceptor.replace(relays(at, nth)).expect("it is replaced");
         }
         let mut handed =
-            InheritedListeners::new(door.sockets().expect("descriptors")).expect("sockets");
+            InheritedListeners::new(acceptor.sockets().expect("descriptors")).expect("sockets");
         let (mut next, ..) =
             Acceptor::open(relays(at, 3), Vec::new(), &mut handed).expect("it opens");
-        drop(door);
+        drop(acceptor);
         assert_eq!((next.listeners.len(), retiring(&next)), (4, 3));
         assert_eq!(next.listening(), [at.to_string()]);
         newcomers_come_to_the_current(&next, at);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::history::RateHistory;
 use super::{ByteCounters, LISTED, RelayStatus, StatusReport, TargetStatus};
 use crate::server::figures::ConnectionOutcome;
-use crate::server::{RunningRelay, RunningRelays, enrolled};
+use crate::server::{RunningRelay, RunningRelays, snapshot};
 use crate::worker::inbox::{StatusRequest, WorkerInbox, WorkerMessage};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ pub struct StatusMonitor(Arc<MonitorState>);
 #[derive(Debug)]
 struct MonitorState {
     workers: Vec<Arc<WorkerInbox>>,
-    roll: RunningRelays,
+    running_relays: RunningRelays,
     since: Instant,
     seen: Mutex<SeenConnection>,
     /// Closing this channel ends the thread.
@@ -41,11 +41,14 @@ struct SeenConnection {
 }
 
 impl StatusMonitor {
-    pub(crate) fn start(workers: Vec<Arc<WorkerInbox>>, roll: RunningRelays) -> io::Result<Self> {
+    pub(crate) fn start(
+        workers: Vec<Arc<WorkerInbox>>,
+        running_relays: RunningRelays,
+    ) -> io::Result<Self> {
         let (ends, ended) = mpsc::channel();
         let watching = Arc::new(MonitorState {
             workers,
-            roll,
+            running_relays,
             since: Instant::now(),
             seen: Mutex::default(),
             _ends: ends,
@@ -82,7 +85,7 @@ impl StatusMonitor {
         for status in &mut listed {
             status.rates = seen.connections.rates(&status.connection);
         }
-        let relays = enrolled(&watching.roll);
+        let relays = snapshot(&watching.running_relays);
         StatusReport {
             seconds: watching.since.elapsed().as_secs_f64(),
             relays: relays.iter().map(|r| relay_status(r, &seen)).collect(),
@@ -99,7 +102,7 @@ impl MonitorState {
 
     fn look(&self) {
         let moved = self.moved();
-        let relays = enrolled(&self.roll);
+        let relays = snapshot(&self.running_relays);
         let mut seen = self.lock();
         seen.relays
             .note(relays.iter().map(|r| (name(r), r.figures.bytes())));

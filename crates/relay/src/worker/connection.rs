@@ -79,7 +79,7 @@ pub(crate) struct RelayedConnection {
     /// Entry of the server connection among the relay's own.
     on_its_way: Option<OutgoingConnectionEntry>,
     /// Permit of the connection limiter, until the connection has ended.
-    guest: Option<ConnectionPermit>,
+    permit: Option<ConnectionPermit>,
 }
 
 /// Stage of a connection: the client's handshake, connecting to a target, then relaying. The leg to
@@ -205,7 +205,7 @@ impl RelayedConnection {
             running: arrival.relay,
             registered: None,
             on_its_way: None,
-            guest: Some(arrival.guest),
+            permit: Some(arrival.permit),
         })
     }
 
@@ -685,7 +685,7 @@ impl RelayedConnection {
     /// Returns the permit before the peers learn of the end, so that a client can reconnect at
     /// once.
     pub(crate) fn leave(&mut self) {
-        self.guest = None;
+        self.permit = None;
     }
 
     /// Returns the relay that accepted the connection.

@@ -34,7 +34,7 @@ pub(crate) enum WorkerMessage {
         serial: u64,
         leg: Box<Leg>,
         begun: FrameDecoder,
-        guest: Option<ConnectionPermit>,
+        permit: Option<ConnectionPermit>,
     },
     /// Exit after the last connection has ended.
     Drain,
@@ -82,13 +82,13 @@ impl ConnectionHandle {
     }
 
     /// Passes a further stripe on to the pair of the connection, with what was received on it.
-    pub(crate) fn join(&self, leg: Leg, begun: FrameDecoder, guest: Option<ConnectionPermit>) {
+    pub(crate) fn join(&self, leg: Leg, begun: FrameDecoder, permit: Option<ConnectionPermit>) {
         self.inbox.put(WorkerMessage::Joined {
             slot: self.slot,
             serial: self.serial,
             leg: Box::new(leg),
             begun,
-            guest,
+            permit,
         });
     }
 }
@@ -102,7 +102,7 @@ pub(crate) struct AcceptedConnection {
     /// Input descriptor; the output is separate for standard streams only.
     pub(crate) input: OwnedFd,
     pub(crate) output: Option<OwnedFd>,
-    pub(crate) guest: ConnectionPermit,
+    pub(crate) permit: ConnectionPermit,
 }
 
 /// Queue of messages to one worker thread, with the waker that interrupts its poll. It is

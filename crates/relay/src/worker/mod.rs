@@ -143,10 +143,10 @@ impl Worker {
                     serial,
                     leg,
                     begun,
-                    guest,
+                    permit,
                 } => self.tell(slot, serial, |connection, around| {
                     // A stripe that cannot be used is reset; the peer relay opens another.
-                    let _ = connection.add_leg(*leg, begun, guest, around);
+                    let _ = connection.add_leg(*leg, begun, permit, around);
                 }),
                 WorkerMessage::Drain => self.draining = true,
                 WorkerMessage::CutOff => {

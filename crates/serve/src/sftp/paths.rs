@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, Stat};
 use sftp::{Attrs, Statvfs, Told};
+use sys::umask;
 
 use super::accounts;
 use super::client_tree::ClientTree;
@@ -47,7 +48,8 @@ pub(super) fn set(
     let found = tree.paths().find(path, follow)?;
     let stat = fs::fstat(&found)?;
     if tree.is_drop_box() && is_so_already(&stat, attrs) {
-        // The client created this folder on another channel, with this mode.
+        // The client created this folder on another channel, with what the umask left of this
+        // mode.
         return Ok(());
     }
     tree.check_own(path, &found, &stat)?;
@@ -61,11 +63,6 @@ pub(super) fn mkdir(tree: &mut ClientTree<'_>, path: &[u8], attrs: &Attrs) -> Re
     if tree.is_drop_box() {
         let made = tree.paths().find(path, false)?;
         tree.claim(&made)?;
-        let mode = Attrs {
-            permissions: attrs.permissions,
-            ..Attrs::default()
-        };
-        set_found(&made, &mode)?;
     }
     Ok(())
 }
@@ -157,6 +154,7 @@ fn is_so_already(stat: &Stat, attrs: &Attrs) -> bool {
         ..Attrs::default()
     };
     let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    let has = |mode: u32| (mode ^ stat.st_mode) & 0o7777 == 0;
+    let inherited = stat.st_mode & Mode::SGID.as_raw_mode();
+    let has = |mode: u32| ((mode & !umask() | inherited) ^ stat.st_mode) & 0o7777 == 0;
     folder && *attrs == mode && attrs.permissions.is_some_and(has)
 }

@@ -178,6 +178,29 @@ fn access_holds() {
     });
 }
 
+/// Bug: sftp's mkdir, which asks for the mode 0777, made directories that everyone could write.
+#[test]
+fn a_drop_box_does_not_give_directories_what_the_umask_takes() {
+    both(Access::WriteOnly, |export, before, folder| {
+        let path = at(before, "dir");
+        let attrs = Attrs {
+            permissions: Some(0o777),
+            ..Attrs::default()
+        };
+        let make = Request::Mkdir {
+            path: &path,
+            attrs: attrs.clone(),
+        };
+        assert_eq!(code(export, make), StatusCode::OK);
+        let mode = || fs::metadata(folder.join("dir")).expect("it").mode() & 0o777;
+        assert_eq!(mode(), 0o777 & !sys::umask());
+        // On another channel, which does not know the directory, the mode counts as set.
+        let set = Request::Setstat { path: &path, attrs };
+        assert_eq!(code(export, set), StatusCode::OK);
+        assert_eq!(mode(), 0o777 & !sys::umask());
+    });
+}
+
 #[test]
 fn nothing_leads_out_of_a_root() {
     let folder = tempfile::tempdir().expect("a folder");

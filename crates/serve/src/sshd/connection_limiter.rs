@@ -105,7 +105,7 @@ impl ConnectionCounts {
 /// A permit for one connection; dropping it releases the place.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
-    crowd: ConnectionLimiter,
+    limiter: ConnectionLimiter,
     /// Number of the connection until it has logged in.
     stranger: Option<u64>,
     /// The account that the connection counts for.
@@ -159,7 +159,7 @@ impl ConnectionLimiter {
         };
         count.strangers.insert(number, stranger);
         let place = ConnectionPermit {
-            crowd: self.clone(),
+            limiter: self.clone(),
             stranger: Some(number),
             user: None,
         };
@@ -195,7 +195,7 @@ impl ConnectionPermit {
         if self.user.is_some() {
             return Ok(());
         }
-        let mut count = self.crowd.lock();
+        let mut count = self.limiter.lock();
         // Logins that are about to succeed are already counted.
         let logged_in = count.by_user.values().sum();
         let own = count.by_user.get(user).copied().unwrap_or(0);
@@ -207,7 +207,7 @@ impl ConnectionPermit {
 
     /// Sets the socket to shut down if this connection has to make room.
     pub(super) fn is_at(&self, stream: TcpStream) {
-        let mut count = self.crowd.lock();
+        let mut count = self.limiter.lock();
         let stranger = self
             .stranger
             .and_then(|number| count.strangers.get_mut(&number));
@@ -221,7 +221,7 @@ impl ConnectionPermit {
         let Some(number) = self.stranger.take() else {
             return;
         };
-        let mut count = self.crowd.lock();
+        let mut count = self.limiter.lock();
         if let Some(stranger) = count.strangers.remove(&number) {
             count.free(stranger.source);
         }
@@ -231,7 +231,7 @@ impl ConnectionPermit {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let now = Instant::now();
-        let mut count = self.crowd.lock();
+        let mut count = self.limiter.lock();
         count.all -= 1;
         if let Some(number) = self.stranger.take() {
             count.leave(number, now);
@@ -245,7 +245,7 @@ impl Drop for ConnectionPermit {
             }
         }
         drop(count);
-        self.crowd.0.changed.notify_all();
+        self.limiter.0.changed.notify_all();
     }
 }
 
@@ -254,12 +254,12 @@ mod tests {
     use super::*;
 
     fn placed(
-        crowd: &ConnectionLimiter,
+        limiter: &ConnectionLimiter,
         address: IpAddr,
         now: Instant,
         limits: &ConnectionLimits,
     ) -> Result<ConnectionPermit, &'static str> {
-        let entered = crowd.enter(address, now, limits);
+        let entered = limiter.enter(address, now, limits);
         entered.map(|(place, _)| place)
     }
 
@@ -267,23 +267,23 @@ mod tests {
     /// log in.
     #[test]
     fn who_has_many_places_gives_way() {
-        let (crowd, now, limits) = (
+        let (limiter, now, limits) = (
             ConnectionLimiter::default(),
             Instant::now(),
             ConnectionLimits::default(),
         );
         let here = |n: usize, m: usize| IpAddr::from([10, 0, n as u8, m as u8]);
-        let enter = |address, at| placed(&crowd, address, at, &limits);
+        let enter = |address, at| placed(&limiter, address, at, &limits);
         let bad = (0..100).map(|n| enter(here(0, n % 5), now).unwrap());
         let mut bad: Vec<ConnectionPermit> = bad.collect();
         for n in 0..50 {
             let mut good = enter(here(1, n), now).expect("somebody gives way");
-            assert_eq!(crowd.counted().1, 100);
+            assert_eq!(limiter.counted().1, 100);
             good.known();
             // The bad sources reconnect, and get no more places than before.
             bad.extend((0..5).filter_map(|m| enter(here(0, m), now).ok()));
         }
-        assert!(crowd.counted().1 <= 100);
+        assert!(limiter.counted().1 <= 100);
         drop(bad);
         // A hundred sources hold one place each: a connection that takes longer than a login makes
         // room.
@@ -295,17 +295,17 @@ mod tests {
         let good = enter(here(3, 0), later + PATIENCE).expect("the first gives way");
         assert!(enter(here(2, 0), later + PATIENCE).is_ok());
         drop((held, good));
-        assert_eq!(crowd.counted(), (0, 0));
+        assert_eq!(limiter.counted(), (0, 0));
     }
 
     #[test]
     fn strangers_from_one_place_keep_nobody_else_out() {
-        let (crowd, now, limits) = (
+        let (limiter, now, limits) = (
             ConnectionLimiter::default(),
             Instant::now(),
             ConnectionLimits::default(),
         );
-        let enter = |address| placed(&crowd, address, now, &limits);
+        let enter = |address| placed(&limiter, address, now, &limits);
         let bad = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
         let mut held: Vec<ConnectionPermit> = (0..20).map(|n| enter(bad(n)).unwrap()).collect();
         assert!(enter(bad(99)).is_err());
@@ -315,60 +315,60 @@ mod tests {
         held[0].known();
         assert!(enter(bad(99)).is_ok());
         held.clear();
-        crowd.wait_until_empty();
+        limiter.wait_until_empty();
     }
 
     #[test]
     fn whoever_comes_and_goes_without_a_login_comes_ten_times_in_a_second() {
-        let (crowd, limits) = (ConnectionLimiter::default(), ConnectionLimits::default());
+        let (limiter, limits) = (ConnectionLimiter::default(), ConnectionLimits::default());
         let here = IpAddr::from([192, 0, 2, 1]);
         let begun = Instant::now();
-        let come = (0..1000).filter(|_| placed(&crowd, here, begun, &limits).is_ok());
+        let come = (0..1000).filter(|_| placed(&limiter, here, begun, &limits).is_ok());
         assert_eq!(come.count(), 20);
         let another = IpAddr::from([192, 0, 2, 2]);
-        assert!(placed(&crowd, another, begun, &limits).is_ok());
+        assert!(placed(&limiter, another, begun, &limits).is_ok());
         let later = Instant::now() + LINGER;
-        let come = (0..1000).filter(|_| placed(&crowd, here, later, &limits).is_ok());
+        let come = (0..1000).filter(|_| placed(&limiter, here, later, &limits).is_ok());
         assert_eq!(come.count(), 20);
-        crowd.lock().forget(later + LINGER);
-        assert!(crowd.lock().by_source.is_empty());
+        limiter.lock().forget(later + LINGER);
+        assert!(limiter.lock().by_source.is_empty());
     }
 
     #[test]
     fn whoever_has_logged_in_leaves_no_place_taken() {
-        let (crowd, limits) = (ConnectionLimiter::default(), ConnectionLimits::default());
+        let (limiter, limits) = (ConnectionLimiter::default(), ConnectionLimits::default());
         let here = IpAddr::from([192, 0, 2, 1]);
         for _ in 0..100 {
             let now = Instant::now();
-            placed(&crowd, here, now, &limits).unwrap().known();
+            placed(&limiter, here, now, &limits).unwrap().known();
         }
-        assert!(crowd.lock().by_source.is_empty());
+        assert!(limiter.lock().by_source.is_empty());
     }
 
     #[test]
     fn so_many_sources_are_remembered_and_no_more() {
-        let (crowd, now, limits) = (
+        let (limiter, now, limits) = (
             ConnectionLimiter::default(),
             Instant::now(),
             ConnectionLimits::default(),
         );
         for n in 0..10_000_u32 {
             let from = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
-            assert!(placed(&crowd, from, now, &limits).is_ok());
+            assert!(placed(&limiter, from, now, &limits).is_ok());
         }
-        let count = crowd.lock();
+        let count = limiter.lock();
         assert!(count.left.len() <= MOST_LEFT && count.by_source.len() <= MOST_LEFT);
     }
 
     #[test]
     fn strangers_are_bounded_and_so_is_everybody() {
-        let (crowd, now, limits) = (
+        let (limiter, now, limits) = (
             ConnectionLimiter::default(),
             Instant::now(),
             ConnectionLimits::default(),
         );
         let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
-        let enter = |n| placed(&crowd, from(n), now, &limits);
+        let enter = |n| placed(&limiter, from(n), now, &limits);
         let mut held: Vec<ConnectionPermit> = (0..100).map(|n| enter(n).unwrap()).collect();
         assert!(enter(100).is_err());
         for n in 100..limits.connections {
@@ -387,8 +387,8 @@ mod tests {
             connections: 30,
             ..ConnectionLimits::default()
         };
-        let (crowd, now) = (ConnectionLimiter::default(), Instant::now());
-        let from = |n: u8| placed(&crowd, IpAddr::from([192, 0, 2, n]), now, &limits);
+        let (limiter, now) = (ConnectionLimiter::default(), Instant::now());
+        let from = |n: u8| placed(&limiter, IpAddr::from([192, 0, 2, n]), now, &limits);
         let mut held = Vec::new();
         for n in 0..30 {
             let Ok(mut place) = from(n % 7) else {
@@ -408,26 +408,26 @@ mod tests {
             (0..60).filter_map(|n| from(100 + n % 30).ok()).collect();
         assert!(strangers.len() >= 7);
         let (bob, later) = (IpAddr::from([192, 0, 2, 200]), now + PATIENCE);
-        let mut bob = placed(&crowd, bob, later, &limits).expect("a stranger makes room");
+        let mut bob = placed(&limiter, bob, later, &limits).expect("a stranger makes room");
         bob.count_for("bob", LoginAccountKind::Account, &limits)
             .expect("a share");
         bob.known();
         let root = IpAddr::from([192, 0, 2, 201]);
-        let mut root = placed(&crowd, root, later, &limits).expect("a stranger makes room");
+        let mut root = placed(&limiter, root, later, &limits).expect("a stranger makes room");
         root.count_for("root", LoginAccountKind::Root, &limits)
             .expect("a place");
     }
 
     #[test]
     fn accounts_and_seconds_have_their_bounds() {
-        let (crowd, now) = (ConnectionLimiter::default(), Instant::now());
+        let (limiter, now) = (ConnectionLimiter::default(), Instant::now());
         let limits = ConnectionLimits {
             per_user: Some(1),
             per_second: 3,
             ..ConnectionLimits::default()
         };
         let here = IpAddr::from([192, 0, 2, 1]);
-        let enter = |at| placed(&crowd, here, at, &limits);
+        let enter = |at| placed(&limiter, here, at, &limits);
         let mut held: Vec<ConnectionPermit> = (0..3).map(|_| enter(now).unwrap()).collect();
         assert!(enter(now).is_err());
         held.push(enter(now + SECOND).unwrap());
@@ -453,6 +453,6 @@ mod tests {
                 .is_ok()
         );
         drop(held);
-        assert!(crowd.lock().by_user.is_empty());
+        assert!(limiter.lock().by_user.is_empty());
     }
 }

@@ -172,7 +172,7 @@ pub struct SshServer {
     /// Connections that this process has opened itself.
     dialed: Option<DialedConnections>,
     settings: LiveSettings,
-    crowd: ConnectionLimiter,
+    limiter: ConnectionLimiter,
     shared: Arc<ServerShared>,
 }
 
@@ -233,7 +233,7 @@ impl SshServer {
             listeners: vec![listener],
             dialed: None,
             settings: LiveSettings(Arc::new(RwLock::new(Arc::new(settings)))),
-            crowd: ConnectionLimiter::default(),
+            limiter: ConnectionLimiter::default(),
             shared: Arc::default(),
         })
     }
@@ -271,9 +271,9 @@ impl SshServer {
 
     /// Function that formats the counters for Prometheus.
     pub fn metrics(&self) -> impl Fn() -> String + Send + 'static {
-        let (shared, crowd) = (Arc::clone(&self.shared), self.crowd.clone());
+        let (shared, limiter) = (Arc::clone(&self.shared), self.limiter.clone());
         move || {
-            let (connected, strangers) = crowd.counted();
+            let (connected, strangers) = limiter.counted();
             shared.figures.text(connected, strangers)
         }
     }
@@ -328,8 +328,8 @@ impl SshServer {
             }
             let dialed = self.dialed.as_ref().filter(|_| handed);
             for (stream, peer) in dialed.iter().flat_map(|dialed| dialed.take()) {
-                let doors = (&mut ready, &mut refused);
-                self.welcome(stream, as_ipv4(peer), doors, stopping);
+                let queues = (&mut ready, &mut refused);
+                self.welcome(stream, as_ipv4(peer), queues, stopping);
             }
             for (listener, _) in self
                 .listeners
@@ -339,8 +339,8 @@ impl SshServer {
             {
                 match listener.accept() {
                     Ok((stream, peer)) => {
-                        let doors = (&mut ready, &mut refused);
-                        self.welcome(stream, as_ipv4(peer), doors, stopping);
+                        let queues = (&mut ready, &mut refused);
+                        self.welcome(stream, as_ipv4(peer), queues, stopping);
                     }
                     Err(e) if is_passing(&e) => {}
                     Err(e) if is_exhausted(&e) => {
@@ -354,7 +354,7 @@ impl SshServer {
         drop(self.listeners);
         ready.end();
         info!("shutting down: no new connections, finishing running transfers");
-        self.crowd.wait_until_empty();
+        self.limiter.wait_until_empty();
         Ok(())
     }
 
@@ -367,7 +367,7 @@ impl SshServer {
     ) {
         let (settings, now) = (self.settings.get(), Instant::now());
         let entered = match settings.entrance.is_open(now) {
-            true => self.crowd.enter(peer.ip(), now, &settings.limits),
+            true => self.limiter.enter(peer.ip(), now, &settings.limits),
             false => Err("shutting down: ending running transfers"),
         };
         let (place, instead_of) = match entered {

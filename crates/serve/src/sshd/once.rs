@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::direct_control::{
-    self, DialReply, DirectClientMessage, DirectControlError, FrameSplitter, GrowingBlocks,
+    self, DialReply, DirectClientMessage, DirectControlError, DirectMessageSplitter, GrowingBlocks,
     KeysAccepted, ListeningReply, MOST_ADDRESSES, RefusedReply, ServerAddresses, TOKEN, VERSION,
 };
 use ssh::key::PrivateKey;
@@ -122,7 +122,7 @@ impl OnceSettings {
         let mut control = ControlChannel {
             input,
             output,
-            frames: FrameSplitter::of_client(),
+            frames: DirectMessageSplitter::of_client(),
             marked: false,
             dialed: None,
             dialing: Arc::default(),
@@ -188,7 +188,7 @@ impl OnceSettings {
                 return Ok(());
             }
         }
-        let crowd = server.crowd.clone();
+        let limiter = server.limiter.clone();
         let ended = accept(server).map_err(local)?;
         let listening = ListeningReply {
             version: VERSION,
@@ -201,7 +201,7 @@ impl OnceSettings {
             return Ok(());
         }
         info!(%address, port, "waiting for connections of the client");
-        control.follow(&ended, &once, &crowd)
+        control.follow(&ended, &once, &limiter)
     }
 }
 
@@ -320,7 +320,7 @@ fn settings(
 struct ControlChannel {
     input: File,
     output: File,
-    frames: FrameSplitter,
+    frames: DirectMessageSplitter,
     /// Takes the connections that the client asks for.
     dialed: Option<DialedSender>,
     /// Number of connections that are being opened.
@@ -415,12 +415,12 @@ impl ControlChannel {
         &mut self,
         ended: &OwnedFd,
         keys: &OneLoginKeys,
-        crowd: &ConnectionLimiter,
+        limiter: &ConnectionLimiter,
     ) -> Result<(), OnceEndReason> {
         let mut used = Instant::now();
         loop {
             let now = Instant::now();
-            if crowd.counted().0 > 0 {
+            if limiter.counted().0 > 0 {
                 used = now;
             }
             if now >= used + FORGOTTEN {

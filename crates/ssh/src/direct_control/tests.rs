@@ -87,7 +87,7 @@ fn messages_are_found_behind_what_a_login_says() {
         stream.extend_from_slice(&framed(&message));
         // However the stream is cut.
         for step in [1, 3, stream.len()] {
-            let mut frames = FrameSplitter::of_server();
+            let mut frames = DirectMessageSplitter::of_server();
             let mut found = Vec::new();
             for part in stream.chunks(step) {
                 frames.push(part).unwrap();
@@ -101,10 +101,10 @@ fn messages_are_found_behind_what_a_login_says() {
 
 #[test]
 fn noise_and_lengths_have_their_bounds() {
-    let mut frames = FrameSplitter::of_server();
+    let mut frames = DirectMessageSplitter::of_server();
     let pushed = (0..=MOST_NOISE / 1024).try_for_each(|_| frames.push(&[b'x'; 1024]));
     assert_eq!(pushed, Err(DirectControlError::NoMarker));
-    let mut frames = FrameSplitter::of_client();
+    let mut frames = DirectMessageSplitter::of_client();
     frames.push(&[0xff; 4]).unwrap();
     assert!(matches!(
         frames.next_message(),

@@ -13,7 +13,7 @@ use sftp::ServerInfo;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::direct_control::{
-    self, DirectServerMessage, FrameSplitter, MoreKeysRequest, StartRequest, VERSION,
+    self, DirectMessageSplitter, DirectServerMessage, MoreKeysRequest, StartRequest, VERSION,
 };
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::transport::{DisabledProtection, KexGuess, TransportConfig};
@@ -125,7 +125,7 @@ pub(super) struct DirectConnector {
 #[derive(Default)]
 struct DirectServerState {
     outlet: Option<ControlSender>,
-    frames: Option<FrameSplitter>,
+    frames: Option<DirectMessageSplitter>,
     server: Option<DirectServerInfo>,
     /// Keys that the far end has confirmed, with the time of registration.
     keys: Vec<(PrivateKey, Instant)>,
@@ -399,7 +399,7 @@ impl DirectServerLauncher for DirectConnector {
         };
         *state = DirectServerState {
             outlet: Some(outlet),
-            frames: Some(FrameSplitter::of_server()),
+            frames: Some(DirectMessageSplitter::of_server()),
             keys,
             ..DirectServerState::default()
         };

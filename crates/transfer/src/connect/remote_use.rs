@@ -6,12 +6,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schedule::TransferDirection;
 use sftp::{MARKER_PROTOCOL, ServerInfo};
+use ssh::transport::Identification;
 
 use super::host_auth_handler::memory_name;
 use crate::config::HostConfig;
 use crate::memory::findings::BenchFindings;
 use crate::memory::{HostMemory, MemoryStore, RemoteServerMemory};
 use crate::session::{ProbeResult, RemoteKnowledge};
+
+/// Prefixes of the identification of SSH servers that run commands.
+const RUNS_COMMANDS: [&str; 2] = ["OpenSSH_", "dropbear"];
 
 /// Seconds after which a missing longhaul is looked for again.
 const AGAIN: u64 = 24 * 3600;
@@ -230,6 +234,33 @@ pub(super) fn known(
     }
 }
 
+/// Restricts what is `known` about a host to what its server allows. After a restart of the
+/// connection (`restarted`) nothing is sent ahead of the server's answers, so the stock server
+/// begins.
+///
+/// That predictions have stopped says nothing here: they stop when a channel ends, and the first
+/// command may have ended before the session asks.
+pub(super) fn at_server(
+    known: &RemoteKnowledge,
+    server: &Identification,
+    restarted: bool,
+) -> RemoteKnowledge {
+    let software = server.software();
+    let runs_commands = RUNS_COMMANDS.iter().any(|name| software.starts_with(name));
+    match known {
+        _ if server.is_longhaul() => RemoteKnowledge::Server,
+        // A server on which a shell answers commands; other servers may end the connection on an
+        // exec request.
+        RemoteKnowledge::Unknown { insists: true } => known.clone(),
+        RemoteKnowledge::UserAsserted if restarted || !runs_commands => {
+            RemoteKnowledge::Unknown { insists: true }
+        }
+        _ if !runs_commands => RemoteKnowledge::Never("this SSH server may not run commands"),
+        RemoteKnowledge::SeenBefore(_) if restarted => RemoteKnowledge::Unknown { insists: false },
+        known => known.clone(),
+    }
+}
+
 /// True if direct connections failed within the last day.
 pub(super) fn is_barred(memory: &HostMemory, now: SystemTime) -> bool {
     let at = memory.direct_failed;
@@ -307,6 +338,27 @@ mod tests {
             far: Some(far),
             ..HostMemory::default()
         }
+    }
+
+    #[test]
+    fn only_a_restart_of_the_connection_makes_the_stock_server_begin() {
+        let openssh = Identification::ours("OpenSSH_9.2p1");
+        let seen = RemoteKnowledge::SeenBefore(ServerInfo::default());
+        for expected in [RemoteKnowledge::UserAsserted, seen.clone()] {
+            assert_eq!(at_server(&expected, &openssh, false), expected);
+        }
+        let insists = RemoteKnowledge::Unknown { insists: true };
+        let restarted = at_server(&RemoteKnowledge::UserAsserted, &openssh, true);
+        assert_eq!(restarted, insists);
+        let unknown = RemoteKnowledge::Unknown { insists: false };
+        assert_eq!(at_server(&seen, &openssh, true), unknown);
+        let other = Identification::ours("mod_sftp");
+        let asserted = at_server(&RemoteKnowledge::UserAsserted, &other, false);
+        assert_eq!(asserted, insists);
+        assert!(matches!(
+            at_server(&seen, &other, false),
+            RemoteKnowledge::Never(_)
+        ));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::direct_control::{
-    self, DirectClientMessage, FrameSplitter, GrowingBlocks, SourceRequest, write_list,
+    self, DirectClientMessage, DirectMessageSplitter, GrowingBlocks, SourceRequest, write_list,
 };
 
 use super::dial_guard::DialGuard;
@@ -116,7 +116,7 @@ pub fn conduct(
             copy,
             to_source,
             to_receiver,
-            requests: FrameSplitter::of_client(),
+            requests: DirectMessageSplitter::of_client(),
             noted: Vec::new(),
             source_over: false,
             way: None,
@@ -196,7 +196,7 @@ struct HostCopyConductor {
     to_source: UnixStream,
     to_receiver: UnixStream,
     /// The receiver's messages to the source.
-    requests: FrameSplitter,
+    requests: DirectMessageSplitter,
     /// The source's first output.
     noted: Vec<u8>,
     source_over: bool,

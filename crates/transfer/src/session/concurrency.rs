@@ -375,7 +375,9 @@ impl ConcurrencyInputs {
             true => self.lanes_at_start(now, (direction, size), options, dispatcher),
             false => 1,
         };
-        debug!("expecting {files} files, {size} bytes, on {lanes} connections");
+        if lanes > 1 {
+            debug!("one file of {size} bytes: expecting {lanes} connections");
+        }
         dispatcher.scheduler_mut().expect_lanes(lanes, size);
     }
 

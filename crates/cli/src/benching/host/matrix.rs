@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use measure::bench::matrix::{self, CommonOffer, SettingSelection};
-use measure::bench::{BenchData, BenchSetting, FileStorage, UnmeasuredAlgorithm};
+use measure::bench::{BenchData, BenchSetting, StorageKind, UnmeasuredAlgorithm};
 use ssh::cipher::{CIPHERS, MACS};
 use transfer::connect::ConnectionFacts;
 
@@ -84,7 +84,7 @@ pub(super) fn wanted(args: &BenchArgs, data: Vec<BenchData>) -> SettingSelection
 pub(super) fn placed(mut settings: Vec<BenchSetting>, places: BenchStorage) -> Vec<BenchSetting> {
     if places == BenchStorage::Disk {
         for setting in &mut settings {
-            setting.place = FileStorage::Disk;
+            setting.place = StorageKind::Disk;
         }
     }
     settings

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use measure::bench::{BenchData, BenchSetting, FileStorage};
+use measure::bench::{BenchData, BenchSetting, StorageKind};
 use transfer::bench::remote_probe::{RemoteProbe, ServerCpuTime};
 use transfer::copy::{self, HostId};
 use transfer::session::Session;
@@ -26,7 +26,7 @@ pub(super) struct RemoteFiles {
     folder: String,
     name: String,
     /// The files that were put there, with their size if it is known.
-    files: BTreeMap<(FileStorage, BenchData), Option<u64>>,
+    files: BTreeMap<(StorageKind, BenchData), Option<u64>>,
     /// Usage while no copy runs.
     idle: Option<ServerCpuTime>,
     last: Option<ServerCpuTime>,
@@ -84,10 +84,10 @@ impl RemoteFiles {
         }
     }
 
-    fn bytes(&self, place: FileStorage, data: BenchData) -> Vec<u8> {
+    fn bytes(&self, place: StorageKind, data: BenchData) -> Vec<u8> {
         let name = format!("{}-{}", self.name, data.name());
         match (&self.memory, place) {
-            (Some(memory), FileStorage::Memory) => [memory, &b"/"[..], name.as_bytes()].concat(),
+            (Some(memory), StorageKind::Memory) => [memory, &b"/"[..], name.as_bytes()].concat(),
             _ => format!("{}{name}", self.folder).into_bytes(),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use measure::CopyDirection;
-use measure::bench::{BenchCompression, BenchData, BenchSetting, CompressionRatio, FileStorage};
+use measure::bench::{BenchCompression, BenchData, BenchSetting, CompressionRatio, StorageKind};
 use transfer::bench::data;
 
 /// Longest run in seconds: more runs say more than longer ones.
@@ -28,7 +28,7 @@ type RateKey = (
     BenchCompression,
     BenchData,
     CopyDirection,
-    FileStorage,
+    StorageKind,
     bool,
 );
 
@@ -132,7 +132,7 @@ impl FileSizeEstimator {
                 BenchCompression::None,
                 BenchData::Random,
                 way,
-                FileStorage::Memory,
+                StorageKind::Memory,
                 false,
             );
             self.rates.get(&like).or_else(|| self.rates.get(&random))
@@ -180,7 +180,7 @@ mod tests {
             compression: BenchCompression::None,
             data: BenchData::Random,
             way: CopyDirection::Up,
-            place: FileStorage::Memory,
+            place: StorageKind::Memory,
             connections: 1,
             channels: 1,
             both_ours: false,

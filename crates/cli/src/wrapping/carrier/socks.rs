@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// Neither proxy nor destination accepts the connection.
 pub(super) fn connect(
-    letter: &IpcMessageHeader,
+    header: &IpcMessageHeader,
     tuning: &SocketTuning,
     tunes: bool,
 ) -> io::Result<(TcpStream, CarryReason)> {
@@ -38,14 +38,14 @@ pub(super) fn connect(
         }
         io::Result::Ok(stream)
     };
-    match to(letter.via).and_then(|proxy| led_on(proxy, letter)) {
+    match to(header.via).and_then(|proxy| led_on(proxy, header)) {
         Ok(stream) => Ok((stream, CarryReason::Socks)),
-        Err(_) => Ok((to(letter.peer)?, CarryReason::Direct)),
+        Err(_) => Ok((to(header.peer)?, CarryReason::Direct)),
     }
 }
 
 /// Names the destination to the proxy.
-fn led_on(mut proxy: TcpStream, letter: &IpcMessageHeader) -> io::Result<TcpStream> {
+fn led_on(mut proxy: TcpStream, header: &IpcMessageHeader) -> io::Result<TcpStream> {
     proxy.set_nonblocking(false)?;
     proxy.set_read_timeout(Some(PATIENCE))?;
     proxy.set_write_timeout(Some(PATIENCE))?;
@@ -55,7 +55,7 @@ fn led_on(mut proxy: TcpStream, letter: &IpcMessageHeader) -> io::Result<TcpStre
     if welcome != WELCOME {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    proxy.write_all(SocksRequest::new(letter.peer).bytes())?;
+    proxy.write_all(SocksRequest::new(header.peer).bytes())?;
     let mut head = [0; 5];
     proxy.read_exact(&mut head)?;
     let rest = rest(head).ok_or(io::ErrorKind::ConnectionRefused)?;

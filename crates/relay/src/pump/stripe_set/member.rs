@@ -17,7 +17,7 @@ impl Stripe {
         parser: FrameDecoder,
         open: bool,
         now: Instant,
-        guest: Option<ConnectionPermit>,
+        permit: Option<ConnectionPermit>,
     ) -> Self {
         Self {
             id,
@@ -28,7 +28,7 @@ impl Stripe {
             since: now,
             uplink: None,
             moved: 0,
-            _guest: guest,
+            _guest: permit,
         }
     }
 

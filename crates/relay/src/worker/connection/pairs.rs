@@ -125,13 +125,13 @@ impl RelayedConnection {
         &mut self,
         leg: Leg,
         begun: FrameDecoder,
-        guest: Option<ConnectionPermit>,
+        permit: Option<ConnectionPermit>,
         around: &ConnectionContext<'_>,
     ) -> io::Result<()> {
         leg.deregister(around.registry);
         let at = (around.registry, around.slot * TOKENS + NEAR_LEGS);
         match self.near.bundle() {
-            Some(bundle) => bundle.add(leg, true, begun, guest, at),
+            Some(bundle) => bundle.add(leg, true, begun, permit, at),
             None => Ok(()),
         }
     }
@@ -139,7 +139,7 @@ impl RelayedConnection {
     /// Hands the stripe over to the worker that has its pair.
     pub(crate) fn join(self, place: &PairSlot, begun: FrameDecoder, registry: &Registry) {
         self.near.deregister(registry);
-        place.connection().join(self.near, begun, self.guest);
+        place.connection().join(self.near, begun, self.permit);
     }
 
     /// Stores what was learned about the path to the peer relay for the next connection.

@@ -34,6 +34,7 @@ use self::restarts::RestartState;
 use super::agent_channels::AgentChannels;
 use super::auth_handler::{AuthHandler, ServerFacts};
 use super::error::{ConnectError, ConnectStep, ResponsibleParty};
+use super::remote_use;
 use super::server_kind::DetectedServerKind;
 use super::stream::ConnectedStream;
 use crate::agent::AgentSocket;
@@ -45,9 +46,6 @@ use crate::timeline::{ConnectionTimeline, TimelineStep};
 /// empty, so that the disk threads and the loop wake each other once per megabyte instead of once
 /// per write.
 const QUEUE: usize = 2 << 20;
-
-/// Prefixes of the identification of SSH servers that run commands.
-const RUNS_COMMANDS: [&str; 2] = ["OpenSSH_", "dropbear"];
 
 /// The facts about a connection, for messages and reports.
 #[derive(Clone, Debug, Default)]
@@ -420,22 +418,8 @@ impl SshLink {
     /// identification has arrived.
     fn known(&self) -> Option<RemoteKnowledge> {
         let ident = self.conn.peer()?;
-        let software = ident.software();
-        let runs_commands = RUNS_COMMANDS.iter().any(|name| software.starts_with(name));
-        Some(match &self.config.far {
-            _ if ident.is_longhaul() => RemoteKnowledge::Server,
-            // A server on which a shell answers commands; other servers may end the connection on
-            // an exec request.
-            known @ RemoteKnowledge::Unknown { insists: true } => known.clone(),
-            RemoteKnowledge::UserAsserted if !self.restarts.may_predict() || !runs_commands => {
-                RemoteKnowledge::Unknown { insists: true }
-            }
-            _ if !runs_commands => RemoteKnowledge::Never("this SSH server may not run commands"),
-            RemoteKnowledge::SeenBefore(_) if !self.restarts.may_predict() => {
-                RemoteKnowledge::Unknown { insists: false }
-            }
-            known => known.clone(),
-        })
+        let restarted = self.restarts.count() > 0;
+        Some(remote_use::at_server(&self.config.far, ident, restarted))
     }
 
     /// Makes the connection fail instead of restarting without predictions, and says when its first
