@@ -281,7 +281,7 @@ fn planned(
                 "{name}: {before}{} of {sizes}: {}, {}{ranges}\n{copy}\n",
                 units::counted(shards.into(), "shard", "shards"),
                 all(*totals),
-                units::counted(*directories, "directory", "directories"),
+                units::counted(directories + 1, "directory", "directories"),
             );
             run.print(&text)
         }
@@ -422,7 +422,7 @@ fn shard_line(shard: &ShardStatus) -> String {
         text.push_str(&format!(", worker {}", shard.workers));
     }
     if shard.changed > 0 {
-        let changed = units::files(shard.changed);
+        let changed = units::counted(shard.changed, "entry", "entries");
         text.push_str(&format!(", {changed} changed since the plan was made"));
     }
     if let Some(reason) = &shard.reason {
@@ -467,7 +467,7 @@ fn verify(args: PlanArgs, folder: &Path, world: &Environment) -> Exit {
         };
         let target = EscapedName(plan.target().to_vec());
         let all = all(sound);
-        let directories = units::counted(plan.directories(), "directory", "directories");
+        let directories = units::counted(plan.directories() + 1, "directory", "directories");
         run.print(&format!(
             "{target}: complete: {all}, {directories}, {how}\n"
         ))

@@ -656,7 +656,10 @@ impl CopyEngine<'_> {
         };
         self.progress.file_done();
         let state = task.state.unwrap_or(FileState::Written);
-        self.ports.summary_mut().files += 1;
+        match task.shared.map(|shared| shared.work) {
+            Some(SharedTemp::Range(..)) => self.ports.summary_mut().ranges += 1,
+            Some(SharedTemp::Seal) | None => self.ports.summary_mut().files += 1,
+        }
         let taken = task.resume.taken().min(task.confirmed);
         self.ports.summary_mut().bytes += task.confirmed - taken;
         self.ports.summary_mut().taken_over += taken;

@@ -412,14 +412,17 @@ impl<'a> PlannedCopy<'a> {
         self.engine.shared.insert(target, file);
     }
 
-    /// Copies further entries, after [`PlannedCopy::copy`] or instead of it, without a journal.
+    /// Copies further files, after [`PlannedCopy::copy`] or instead of it, without a journal. The
+    /// directories of the entries exist, and are not counted again.
     pub(crate) async fn copy_more(&mut self, entries: PlannedEntries) {
         let engine = &mut self.engine;
+        let directories = engine.ports.summary().directories;
         engine.settle_far().await;
         let id = engine.walks.begin_planned(entries, self.target.clone());
         engine.walks.name_root(&engine.ports, id, &self.source);
         engine.walks.begin_with(VecDeque::new());
         engine.copy().await;
+        engine.ports.summary_mut().directories = directories;
     }
 
     /// Ends the sessions and returns the summary.
