@@ -10,6 +10,7 @@ use super::check::verdicts;
 use super::entries::{RecordSource, ShardWalk};
 use super::folder::PlanFolder;
 use super::holding::{LeaseTerms, ShardLease};
+use super::planning::overlap;
 use super::seal::SealResult;
 use super::{PlanError, ShardCopyResult, ShardOutcome, ranges, seal, shown};
 use crate::cancel::CancelToken;
@@ -179,6 +180,11 @@ async fn carry_out(
 ) -> Result<u64, ShardOutcome> {
     let plan = lease.plan();
     let unusable = |error: PlanError| ShardOutcome::Unusable(error);
+    let root = run.root(PlannedCopySide::Target).to_vec();
+    if let Some(why) = overlap(run, &root).await {
+        let why = format!("{}: {why}", run.shown(PlannedCopySide::Target, &root));
+        return Err(unusable(PlanError::Unusable(why)));
+    }
     let target = run.root_attributes(PlannedCopySide::Target).await;
     let records = plan.records(lease.shard()).map_err(unusable)?;
     let mut verdicts = verdicts(run, records, target.is_some()).await?;

@@ -26,7 +26,7 @@ use crate::report::{CopySummary, EscapedName};
 pub use copying::{ShardCopy, copy};
 pub use folder::PlanFolder;
 pub use holding::{ClaimError, ClaimResult, LeaseTerms, LostLeaseCallback, ShardLease};
-pub use planning::{PlanOutcome, PlanRequest, make};
+pub use planning::{PlanOutcome, PlanRequest, SAME_DIRECTORY, TARGET_INSIDE, make};
 pub use shard::{MOST_SHARDS, PlanTotals, ShardFigures, ShardState};
 pub use status::{PlanStatus, ShardStatus, SplitFileStatus, StateCounts};
 pub use verifying::{PlanVerifyResult, VerifyOptions, verify};
