@@ -114,7 +114,7 @@ fn finish(
     let exit = match &result.end {
         ShardOutcome::Done => Exit::Done,
         ShardOutcome::Failed => Exit::SomeFailed,
-        ShardOutcome::Changed(_) => Exit::PlanUnusable,
+        ShardOutcome::Changed(_) | ShardOutcome::Unwritable => Exit::PlanUnusable,
         ShardOutcome::Superseded(_) => Exit::ShardIncomplete,
         ShardOutcome::Unusable(error) => error.into(),
         ShardOutcome::Stopped => match &result.summary.outcome {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use schedule::{SHARED_TEMP_LOST, SHARED_TEMP_REFUSED};
 use shard::{ShardFigures, ShardState};
 
 use super::check::verdicts;
@@ -18,7 +19,7 @@ use crate::copy::{
     CopyOptions, CopyRequest, JournalFolder, PlannedCopy, PlannedCopySide, SessionConnector,
     with_environment,
 };
-use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
+use crate::report::{CopyEvent, CopyOutcome, CopySummary, ItemFailure, ProgressCounters};
 
 /// Shard to copy, which this worker holds; or a complete one, after which the directories may lack
 /// their attributes.
@@ -94,10 +95,7 @@ fn with_journal(request: &CopyRequest, lease: &ShardLease) -> CopyRequest {
 fn seal_only(summary: CopySummary, SealResult { sealed, changed }: SealResult) -> ShardCopyResult {
     let end = match summary.outcome {
         CopyOutcome::Complete => ShardOutcome::Done,
-        CopyOutcome::Partial if changed > 0 && changed == summary.failed => {
-            ShardOutcome::Changed(changed)
-        }
-        CopyOutcome::Partial => ShardOutcome::Failed,
+        CopyOutcome::Partial => partial(changed, &summary),
         CopyOutcome::NoConnection(_) | CopyOutcome::Misconfigured(_) | CopyOutcome::Interrupted => {
             ShardOutcome::Stopped
         }
@@ -107,6 +105,22 @@ fn seal_only(summary: CopySummary, SealResult { sealed, changed }: SealResult) -
         end,
         unchanged: 0,
         sealed,
+    }
+}
+
+/// Outcome of a copy of which entries failed, `changed` of them because their sources have changed.
+fn partial(changed: u64, summary: &CopySummary) -> ShardOutcome {
+    let is_lost = |failure: &&ItemFailure| {
+        [SHARED_TEMP_LOST, SHARED_TEMP_REFUSED]
+            .iter()
+            .any(|what| failure.reason.contains(what))
+    };
+    let lost = summary.failures.iter().filter(is_lost).count() as u64;
+    match (changed, lost) {
+        (0, 0) => ShardOutcome::Failed,
+        (changed, lost) if changed + lost < summary.failed => ShardOutcome::Failed,
+        (changed, 0) => ShardOutcome::Changed(changed),
+        _ => ShardOutcome::Unwritable,
     }
 }
 
@@ -232,11 +246,7 @@ fn end(lease: ShardLease, summary: CopySummary, work: ShardCopyFigures) -> Shard
         }
         CopyOutcome::Complete => (ShardState::Stopped, stopped()),
         CopyOutcome::Partial => {
-            let end = match work.changed {
-                0 => ShardOutcome::Failed,
-                changed if changed == summary.failed => ShardOutcome::Changed(changed),
-                _ => ShardOutcome::Failed,
-            };
+            let end = partial(work.changed, &summary);
             (ShardState::Failed, work.broken.clone().unwrap_or(end))
         }
     };
