@@ -12,7 +12,7 @@ use rustix::io::{Errno, retry_on_intr};
 use schedule::EntryKind;
 use sys::{SymlinkPolicy, open_beneath};
 
-use super::{EntryInfo, NOT_REGULAR, WalkDirectoryId, WalkEntry};
+use super::{EntryInfo, INTO_ITSELF, NOT_REGULAR, WalkDirectoryId, WalkEntry};
 use crate::disk::{EntryStat, os_words};
 use crate::report::EscapedName;
 
@@ -239,10 +239,7 @@ impl LocalWalk {
 
     fn may_enter(&self, identity: (u64, u64)) -> Result<(), String> {
         if self.avoided == Some(identity) {
-            return Err(
-                "the target is inside this directory: a directory cannot be copied into itself"
-                    .to_owned(),
-            );
+            return Err(INTO_ITSELF.to_owned());
         }
         match self.stack.iter().find(|f| f.identity == identity) {
             Some(above) => {

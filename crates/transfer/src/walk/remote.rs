@@ -8,7 +8,7 @@ use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeWalkStep};
 
 use self::tree::TreeListing;
 use super::sample::TreeSample;
-use super::{EntryInfo, NOT_REGULAR, WalkDirectoryId, WalkEntry, join, refused_name};
+use super::{EntryInfo, INTO_ITSELF, NOT_REGULAR, WalkDirectoryId, WalkEntry, join, refused_name};
 use crate::report::EscapedName;
 
 /// Reason of a failed request for a name that does not exist.
@@ -600,9 +600,7 @@ impl RemoteWalk {
         attributes: Attributes,
     ) -> Option<Arc<RemoteDirectory>> {
         if real.is_some() && real == self.avoid {
-            let what =
-                "the target is inside this directory: a directory cannot be copied into itself";
-            let what = what.to_owned();
+            let what = INTO_ITSELF.to_owned();
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;
         }
