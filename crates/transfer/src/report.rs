@@ -47,7 +47,7 @@ impl From<&[u8]> for EscapedName {
 
 impl fmt::Display for EscapedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::escape::name(&self.0).fmt(f)
+        crate::escape::file_name(&self.0).fmt(f)
     }
 }
 
