@@ -25,6 +25,9 @@ use crate::walk::{join, local_path};
 /// Warning for a copy that may mix two states of its source.
 const CHANGED: &str = "the source changed while it was copied: the copy may mix two versions";
 
+/// Warning for a file that is copied a second time.
+const CHANGED_ONCE: &str = "changed while it was being read: copying it again";
+
 /// Failure of a file of which other processes copy other ranges.
 const SHARED_CHANGED: &str = "changed since the plan was made: make a new plan in another folder";
 
@@ -494,9 +497,11 @@ impl CopyEngine<'_> {
             self.warn(Some(name), CHANGED.to_owned());
             return false;
         }
+        let name = task.name().clone();
         self.progress.take_back(task.follow_change());
         self.keeper.forget_earlier(task.target());
         self.verify.forget(id);
+        self.warn(Some(name), CHANGED_ONCE.to_owned());
         self.start_file(id);
         true
     }
