@@ -344,6 +344,11 @@ impl<'a> PlannedCopy<'a> {
         special_bits(&self.engine.ports).keeps()
     }
 
+    /// True if the target refused to set modification times.
+    pub(crate) fn loses_times(&self) -> bool {
+        self.engine.metadata.loses_times()
+    }
+
     /// Returns the setting for the use of delta.
     pub(crate) fn delta(&self) -> DeltaUse {
         self.engine.options.delta

@@ -244,7 +244,9 @@ impl LocalWalk {
         match self.stack.iter().find(|f| f.identity == identity) {
             Some(above) => {
                 let above = EscapedName::from(above.path.as_path());
-                Err(format!("symlink loop: the link leads back to {above}"))
+                Err(format!(
+                    "symlink loop: the link leads back to {above}; -a copies the link"
+                ))
             }
             None => Ok(()),
         }
@@ -353,15 +355,19 @@ impl Iterator for LocalWalk {
     }
 }
 
-/// Describes the failure to follow a symlink whose target does not exist; `None` for any other
-/// failure.
+/// Describes the failure to follow a symlink whose target does not exist, or that leads to itself;
+/// `None` for any other failure.
 pub(crate) fn dangling(path: &Path, error: &io::Error) -> Option<String> {
-    if error.kind() != io::ErrorKind::NotFound {
+    let is_loop = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+    if error.kind() != io::ErrorKind::NotFound && !is_loop {
         return None;
     }
     let to = fs::read_link(path).ok()?;
     let to = EscapedName::from(&*to);
-    Some(format!("symlink to {to}, which does not exist"))
+    Some(match is_loop {
+        true => format!("symlink loop: the link to {to} leads back to itself"),
+        false => format!("symlink to {to}, which does not exist"),
+    })
 }
 
 fn problem(path: &Path, what: String) -> WalkEntry {

@@ -557,7 +557,10 @@ impl RemoteWalk {
             (SymlinkQuery::Stat, ListAnswer::Failed(what))
                 if old.kind() == EntryKind::Symlink && what == NO_SUCH_FILE =>
             {
-                let what = "symlink to a name that does not exist; -a copies the link".to_owned();
+                // OpenSSH has this code for a loop, too.
+                let what =
+                    "symlink to a name that does not exist, or to itself; -a copies the link"
+                        .to_owned();
                 self.found.push_back(WalkEntry::Problem { path, what });
             }
             (_, ListAnswer::Failed(what)) => {
@@ -576,13 +579,17 @@ impl RemoteWalk {
 
     fn loop_of(&self, dir: &Arc<RemoteDirectory>, real: &[u8]) -> Option<String> {
         if dir.symlinks >= MAX_SYMLINKS {
-            return Some("too many levels of symbolic links".to_owned());
+            return Some(format!(
+                "more than {MAX_SYMLINKS} symlinks on the way to it; -a copies the links"
+            ));
         }
         let mut above = Some(dir);
         while let Some(dir) = above {
             if dir.real.as_deref() == Some(real) {
                 let path = EscapedName(dir.path.clone());
-                return Some(format!("symlink loop: the link leads back to {path}"));
+                return Some(format!(
+                    "symlink loop: the link leads back to {path}; -a copies the link"
+                ));
             }
             above = dir.parent.as_ref();
         }
