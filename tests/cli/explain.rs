@@ -115,7 +115,8 @@ fn each_decision_is_a_line_with_its_origin() {
         let found = again.err().lines().any(|said| said.starts_with(line));
         assert!(found, "{line}\n{again}");
     }
-    let guess = "(remembered for 0 seconds): guessed, because the server chose it last time";
+    let guess =
+        "(remembered for less than a second): guessed, because the server chose it last time";
     let guessed = again.err().lines().any(|said| {
         said.starts_with("key exchange: ") && said.contains("guessed, because the server chose")
     });

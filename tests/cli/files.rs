@@ -98,13 +98,9 @@ fn a_target_inside_the_source_ends() {
             continue;
         }
         assert!(!outcome.timed_out, "{outcome}");
-        // A listing that was read before the target was created does not contain it.
-        if !up || outcome.code != Some(0) {
-            let said = outcome.expect_code(1).expect_err(&["copied into itself"]);
-            assert_eq!(said.err().lines().count(), 2, "{said}");
-        }
-        assert!(!scene.path(&inside).join("inside").exists());
-        assert!(scene.path(&inside).join("small").exists());
+        let said = outcome.expect_code(1).expect_err(&["copied into itself"]);
+        assert_eq!(said.err().lines().count(), 2, "{said}");
+        assert!(!scene.path(&inside).exists());
         let names = names_in(&scene.path(name));
         let probes = |name: &std::ffi::OsString| name.to_string_lossy().contains("longhaul");
         assert!(!names.iter().any(probes), "{names:?}");
@@ -473,7 +469,9 @@ fn a_file_that_changes_while_it_is_sent_is_sent_again() {
     let outcome = running.wait().expect_code(0);
     let copy = fs::read(scene.path("copy")).expect("it is there");
     assert!(copy == new, "not a state of the file\n{outcome}");
-    assert!(!outcome.out().contains("\"warning\""), "{outcome}");
+    // Bug: the file was sent twice without a word.
+    let again = "changed while it was being read: copying it again";
+    assert_eq!(outcome.out().matches(again).count(), 1, "{outcome}");
     // The file changes all the time.
     let before = proxy.carried(Way::Up);
     let running = cp();

@@ -65,7 +65,7 @@ fn a_source_that_shrinks() {
                 copy.len() >= 20_000_000 && old.starts_with(copy),
                 "{outcome}"
             );
-            let told = outcome.err().contains("was truncated while it was read");
+            let told = outcome.err().contains("shrank while it was being read");
             assert!(told || copy.len() == 20_000_000, "{outcome}");
         } else {
             far.assert_no_temporaries(&outcome);

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
-use longhaul_tests::Scene;
-use testkit::PeerKind;
+use longhaul_tests::{Scene, names_in};
+use testkit::{PeerBuilder, PeerKind};
 
 use crate::sync::{summary, sync, write_file};
 
@@ -24,9 +25,9 @@ fn a_link_to_nowhere_is_no_missing_file() {
         "src/dangling: symlink to nowhere, which does not exist; -a copies the link",
     ]);
     let down = cp().arg(scene.remote("src")).arg(scene.path("down"));
-    down.run()
-        .expect_code(1)
-        .expect_err(&["src/dangling: symlink to a name that does not exist; -a copies the link"]);
+    down.run().expect_code(1).expect_err(&[
+        "src/dangling: symlink to a name that does not exist, or to itself; -a copies the link",
+    ]);
     // A named source is followed even with -a.
     let alone = cp().arg(scene.path("alone")).arg(scene.remote("there"));
     let outcome = alone.run().expect_code(1);
@@ -151,4 +152,70 @@ fn doctor_finds_a_missing_folder_before_it_measures() {
         "{outcome}"
     );
     assert!(outcome.out().is_empty(), "{outcome}");
+}
+
+/// Bug: a loop was named without a word on what to do.
+#[test]
+fn a_loop_of_links_is_named_with_a_way_out() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    fs::create_dir(scene.path("round")).expect("our folder");
+    write_file(&scene.path("round/file"), b"content");
+    symlink(".", scene.path("round/here")).expect("a symlink");
+    symlink("self", scene.path("round/self")).expect("a symlink");
+    for (from, to) in [("round", "peer:up"), ("peer:round", "down")] {
+        let at = |name: &str| match name.strip_prefix("peer:") {
+            Some(name) => scene.remote(name),
+            None => scene.path(name).into_os_string(),
+        };
+        let run = scene.client.cp().arg("-r").arg(at(from)).arg(at(to));
+        let outcome = run.timeout(Duration::from_secs(40)).run().expect_code(1);
+        outcome.expect_err(&["round/here: symlink loop", "-a copies the link"]);
+        assert_eq!(
+            names_in(&scene.path(to.trim_start_matches("peer:"))),
+            ["file"]
+        );
+    }
+}
+
+/// Bug: the same files were copied at each sync, and nothing said why.
+#[test]
+fn a_sync_without_times_says_that_the_next_one_copies_again() {
+    let subsystem = "sftp internal-sftp -P setstat,fsetstat,lsetstat";
+    let builder = PeerBuilder::openssh().option("Subsystem", subsystem);
+    let Some(scene) = Scene::with(builder).filter(|scene| !scene.client.is_scp()) else {
+        return;
+    };
+    fs::create_dir(scene.path("src")).expect("our folder");
+    write_file(&scene.path("src/file"), b"content");
+    crate::shards::set_time(&scene.path("src/file"), 1_100_000_000);
+    let copies = || {
+        let run = sync(&scene, &[]);
+        run.arg(scene.path("src"))
+            .arg(scene.remote("dst"))
+            .run()
+            .expect_code(0)
+    };
+    let again = "the next sync copies these files again";
+    for _ in 0..2 {
+        let outcome = copies();
+        assert_eq!(outcome.err().matches(again).count(), 1, "{outcome}");
+    }
+}
+
+/// Bug: "permission denied" alone, from a server that takes nothing at all.
+#[test]
+fn a_directory_that_a_server_refuses_comes_with_a_hint() {
+    let builder = PeerBuilder::openssh().option("Subsystem", "sftp internal-sftp -R");
+    let Some(scene) = Scene::with(builder).filter(|scene| !scene.client.is_scp()) else {
+        return;
+    };
+    fs::create_dir(scene.path("src")).expect("our folder");
+    let run = scene.client.cp().arg("-r").arg(scene.path("src"));
+    let outcome = run.arg(scene.remote("dst")).run().expect_code(1);
+    outcome.expect_err(&[
+        "cannot create the directory: permission denied",
+        "the server is read-only",
+    ]);
 }

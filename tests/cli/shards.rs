@@ -553,3 +553,61 @@ fn the_advised_commands_name_the_configuration_and_quote_the_folder() {
     let said = [copied.out(), copied.err()].concat();
     assert!(said.contains(&advised), "{copied}");
 }
+
+/// Bug: a plan onto or into its own source was accepted, and copied the source into itself.
+#[test]
+fn a_plan_into_its_own_source_is_refused() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    fs::create_dir_all(scene.path("from/deep")).expect("our folder");
+    write_file(&scene.path("from/file"), b"content");
+    symlink(scene.path("from"), scene.path("name")).expect("a symlink of our own");
+    let inside = "DST is inside SRC";
+    for (source, target, says) in [
+        ("from", "from/", "the same directory"),
+        ("from", "name", "the same directory"),
+        ("name", "from/new", inside),
+        ("from", "from/deep/new/newer", inside),
+        ("peer:from", "peer:from/./", "the same directory"),
+        ("peer:from", "peer:from/new", inside),
+        ("peer:from", "from/new", inside),
+        ("peer:from", "from", "the same directory"),
+    ] {
+        let refused = make(&scene, source, target, "1");
+        assert_ne!(refused.code, Some(0), "{source} {target}: {refused}");
+        refused.expect_err(&[says]);
+        assert!(!scene.path("plan").exists(), "{source} {target}");
+    }
+    // Only the worker knows that the target's host is this machine.
+    make(&scene, "from", "peer:from/new", "1").expect_code(0);
+    let refused = worker(&scene, 0).run().expect_code(65);
+    refused.expect_err(&[inside]);
+    assert_eq!(
+        longhaul_tests::names_in(&scene.path("from")),
+        ["deep", "file"]
+    );
+}
+
+/// Bug: a plan that failed at the start left an empty folder, in which there seemed to be a plan.
+#[test]
+fn a_plan_that_failed_leaves_no_folder() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    let to = |folder: &str| {
+        let run = plan(&scene)
+            .arg(scene.path("missing"))
+            .arg(scene.path("to"));
+        let run = run
+            .args(["--shards", "2", "-o"])
+            .arg(scene.path(folder))
+            .run();
+        run.expect_code(1).expect_err(&["no such directory"]);
+    };
+    to("new/folder");
+    assert!(!scene.path("new").exists());
+    fs::create_dir(scene.path("old")).expect("our folder");
+    to("old/folder");
+    assert_eq!(longhaul_tests::names_in(&scene.path("old")), [""; 0]);
+}

@@ -175,8 +175,8 @@ impl Exit {
                  rsync)"
             }
             Self::PlanUnusable => {
-                "plan: the plan is damaged or of another version, or the source has changed since \
-                 it was made: another try does not help"
+                "plan: the plan is damaged or of another version, the source has changed since it \
+                 was made, or the temporary of a split file is lost: another try does not help"
             }
             Self::ShardIncomplete => {
                 "cp --plan: the shard is not complete, because a signal stopped it or another \

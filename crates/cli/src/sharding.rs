@@ -3,11 +3,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use transfer::operand::Operand;
+use transfer::operand::{Operand, RemoteOperand};
 use transfer::report::{CopyOutcome, CopySummary, EscapedName};
 use transfer::shards::{
     self, ClaimError, ClaimResult, LeaseTerms, PlanError, PlanFolder, PlanOutcome, PlanRequest,
@@ -114,7 +114,7 @@ fn finish(
     let exit = match &result.end {
         ShardOutcome::Done => Exit::Done,
         ShardOutcome::Failed => Exit::SomeFailed,
-        ShardOutcome::Changed(_) => Exit::PlanUnusable,
+        ShardOutcome::Changed(_) | ShardOutcome::Unwritable => Exit::PlanUnusable,
         ShardOutcome::Superseded(_) => Exit::ShardIncomplete,
         ShardOutcome::Unusable(error) => error.into(),
         ShardOutcome::Stopped => match &result.summary.outcome {
@@ -196,10 +196,13 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
     // One end must be remote, and only one: other copies do not write ranges.
     let one_end = is_remote(&source) != is_remote(&args.copy.destination);
     let least_range = args.range_size.unwrap_or(RANGE_SIZE);
-    if source_operand == target_operand {
-        let what = "error: SRC and DST are the same directory\n";
-        return usage(&UsageError(what.to_owned()));
+    if let Some(why) = overlap(&source, &args.copy.destination) {
+        return usage(&UsageError(format!("error: {why}\n")));
     }
+    let local_target = match Operand::parse(&args.copy.destination) {
+        Ok(Operand::Local(path)) => Some(path),
+        _ => None,
+    };
     let mut copy = args.copy;
     let config = copy.config.clone();
     // The target is not connected to.
@@ -218,6 +221,7 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
             source,
             source_operand,
             target_operand,
+            local_target,
             shards,
             folder: folder.clone(),
         };
@@ -281,7 +285,7 @@ fn planned(
                 "{name}: {before}{} of {sizes}: {}, {}{ranges}\n{copy}\n",
                 units::counted(shards.into(), "shard", "shards"),
                 all(*totals),
-                units::counted(*directories, "directory", "directories"),
+                units::counted(directories + 1, "directory", "directories"),
             );
             run.print(&text)
         }
@@ -301,6 +305,47 @@ fn planned(
         PlanOutcome::Refused(why) => run.refuse(why, Exit::PlanUnusable),
         PlanOutcome::Failed(error) => run.refuse(&error.to_string(), error.into()),
     }
+}
+
+/// Returns why two operands cannot be a plan's, as far as their names tell: both are one directory,
+/// or the target lies in the source.
+fn overlap(source: &OsStr, target: &OsStr) -> Option<&'static str> {
+    let (source, target) = match (Operand::parse(source).ok()?, Operand::parse(target).ok()?) {
+        (Operand::Local(source), Operand::Local(target)) => {
+            (std::fs::canonicalize(source).ok()?, real_place(&target)?)
+        }
+        (Operand::Remote(source), Operand::Remote(target))
+            if source.destination == target.destination =>
+        {
+            let path = |operand: &RemoteOperand| -> PathBuf {
+                let path = Path::new(OsStr::from_bytes(&operand.path.0));
+                path.components()
+                    .filter(|part| *part != Component::CurDir)
+                    .collect()
+            };
+            (path(&source), path(&target))
+        }
+        _ => return None,
+    };
+    match target.strip_prefix(&source).ok()?.as_os_str().is_empty() {
+        true => Some(shards::SAME_DIRECTORY),
+        // Further components may lead out of the source again.
+        false if target.components().any(|part| part == Component::ParentDir) => None,
+        false => Some(shards::TARGET_INSIDE),
+    }
+}
+
+/// Canonical path of an entry of this machine that may not exist yet.
+fn real_place(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    path.ancestors().find_map(|existing| {
+        let real = std::fs::canonicalize(existing).ok()?;
+        let below = path.strip_prefix(existing).ok()?;
+        Some(match below.as_os_str().is_empty() {
+            true => real,
+            false => real.join(below),
+        })
+    })
 }
 
 /// True if an operand names a host.
@@ -422,7 +467,7 @@ fn shard_line(shard: &ShardStatus) -> String {
         text.push_str(&format!(", worker {}", shard.workers));
     }
     if shard.changed > 0 {
-        let changed = units::files(shard.changed);
+        let changed = units::counted(shard.changed, "entry", "entries");
         text.push_str(&format!(", {changed} changed since the plan was made"));
     }
     if let Some(reason) = &shard.reason {
@@ -467,7 +512,7 @@ fn verify(args: PlanArgs, folder: &Path, world: &Environment) -> Exit {
         };
         let target = EscapedName(plan.target().to_vec());
         let all = all(sound);
-        let directories = units::counted(plan.directories(), "directory", "directories");
+        let directories = units::counted(plan.directories() + 1, "directory", "directories");
         run.print(&format!(
             "{target}: complete: {all}, {directories}, {how}\n"
         ))

@@ -367,6 +367,16 @@ impl ByteRange {
 /// Failure of a [`JobKind::MakeDir`] without `follow` where a symlink stands.
 pub const SYMLINK_IN_THE_WAY: &str = "a symlink is in the way and is not followed";
 
+/// Failure of a file whose shared temporary cannot be used. Another try does not help.
+pub const SHARED_TEMP_LOST: &str = "the temporary that the shards of this file write is missing or \
+     of another size, or something else is in its place: make a new plan of the same SRC and DST in \
+     another folder and copy its shards, which sends this file again and no complete one";
+
+/// Beginning of the failure of a file that several processes cannot write at this server. Another
+/// try does not help.
+pub const SHARED_TEMP_REFUSED: &str = "several shards cannot write this file, because the server \
+     does not set the size of its temporary";
+
 /// Temporary of an upload, and the file that its rename will replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadTemp {

@@ -172,7 +172,7 @@ impl ExternalSource for MappedRange {
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let name = std::fs::read_link(link)
             .map_or_else(|_| "a file".to_owned(), |path| format!("{path:?}"));
-        format!("{name} was truncated, or became unreadable, while it was sent")
+        format!("{name} shrank, or became unreadable, while it was being read")
     }
 }
 

@@ -112,8 +112,8 @@ fn look(
 ) -> Result<RemotePlatform, String> {
     let said = QuestionSession::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
     let found = read(&said).ok_or(
-        "the host does not run commands for this account, so its platform is unknown: install \
-         longhaul there by other means",
+        "the host runs no commands for this account (SFTP only, as in many chroots): longhaul \
+         cannot run there, and copies need no --bootstrap",
     )?;
     match found.state.as_str() {
         "ok" => {}

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sync::to_nfc;
 
-pub use wire::escape::{Escaped, exact, name, text};
+pub use wire::escape::{Escaped, exact, file_name, name, text};
 
 /// Shows the name `other` in a message about `this` one. Two names that would look alike, such as
 /// two forms of one character in Unicode, are both shown exactly.

@@ -47,7 +47,7 @@ impl From<&[u8]> for EscapedName {
 
 impl fmt::Display for EscapedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::escape::name(&self.0).fmt(f)
+        crate::escape::file_name(&self.0).fmt(f)
     }
 }
 
@@ -264,6 +264,9 @@ pub struct CopySummary {
     pub outcome: CopyOutcome,
     /// Files that are complete under their final names.
     pub files: u64,
+    /// Ranges of split files that are complete; the files are counted when they get their names.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ranges: u64,
     /// Directories completed.
     pub directories: u64,
     /// Symlinks created.
@@ -373,6 +376,10 @@ impl HostCopyRoute {
     }
 }
 
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 fn seconds<S: Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(elapsed.as_secs_f64())
 }
@@ -382,6 +389,7 @@ impl Default for CopySummary {
         Self {
             outcome: CopyOutcome::Complete,
             files: 0,
+            ranges: 0,
             directories: 0,
             symlinks: 0,
             excluded: 0,

@@ -48,6 +48,18 @@ pub const fn name(bytes: &[u8]) -> Escaped<'_> {
     }
 }
 
+/// Escapes the name of a file for one line, like [`name`], and doubles each backslash that would
+/// read as the beginning of an escape.
+///
+/// A name `a\nb` with a backslash is shown as `a\\nb`, and one with a line end as `a\nb`. The
+/// result may be escaped by [`name`] once more, as a part of a message, without a change.
+pub const fn file_name(bytes: &[u8]) -> Escaped<'_> {
+    Escaped {
+        style: EscapeStyle::FileName,
+        ..name(bytes)
+    }
+}
+
 /// Escapes a text of several lines, such as a banner: line ends and tabs stay, everything else is
 /// escaped as by [`name`].
 pub const fn text(bytes: &[u8]) -> Escaped<'_> {
@@ -96,6 +108,7 @@ pub struct Escaped<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EscapeStyle {
     Line,
+    FileName,
     Lines,
     Exact,
     Quoted,
@@ -124,7 +137,9 @@ impl fmt::Display for Escaped<'_> {
         }
         let keeps_lines = self.style == EscapeStyle::Lines;
         let is_exact = self.style == EscapeStyle::Exact;
+        let is_name = self.style == EscapeStyle::FileName;
         for chunk in self.bytes.utf8_chunks() {
+            let is_followed = !chunk.invalid().is_empty();
             let mut chars = chunk.valid().chars().peekable();
             while let Some(c) = chars.next() {
                 match c {
@@ -133,6 +148,9 @@ impl fmt::Display for Escaped<'_> {
                     '\r' if keeps_lines && chars.peek() == Some(&'\n') => {}
                     '"' | '\\' if is_quoted => write!(f, "\\{c}")?,
                     '\\' if is_exact => f.write_str("\\\\")?,
+                    '\\' if is_name && reads_as_escape(chars.clone(), is_followed) => {
+                        f.write_str("\\\\")?;
+                    }
                     c if is_exact && !c.is_ascii() => write!(f, "\\u{{{:x}}}", u32::from(c))?,
                     c => escape(c, f)?,
                 }
@@ -148,6 +166,18 @@ impl fmt::Display for Escaped<'_> {
             f.write_char('"')?;
         }
         Ok(())
+    }
+}
+
+/// True if a backslash before `rest` would read as the beginning of an escape. `is_followed` tells
+/// if bytes that are not UTF-8, which are shown as escapes, follow the rest.
+fn reads_as_escape(mut rest: impl Iterator<Item = char>, is_followed: bool) -> bool {
+    match rest.next() {
+        None => is_followed,
+        Some('n' | 't' | 'r' | '\\') => true,
+        Some('u') => rest.next() == Some('{'),
+        Some('x') => rest.take(2).filter(char::is_ascii_hexdigit).count() == 2,
+        Some(c) => steers_terminal(c),
     }
 }
 
@@ -210,6 +240,29 @@ mod tests {
         ];
         for (bytes, shown) in cases {
             assert_eq!(name(bytes).to_string(), *shown);
+        }
+    }
+
+    /// Bug: a backslash and a letter looked like an escaped line end.
+    #[test]
+    fn a_backslash_in_a_file_name_does_not_read_as_an_escape() {
+        let cases: &[(&[u8], &str)] = &[
+            (br"a\nb", r"a\\nb"),
+            (br"a\x07", r"a\\x07"),
+            (br"a\x7", r"a\x7"),
+            (br"a\u{7}", r"a\\u{7}"),
+            (br"DOM\user", r"DOM\user"),
+            (br"a\b", r"a\b"),
+            (br"a\\b", r"a\\\b"),
+            (b"a\\\n", r"a\\\n"),
+            (b"a\\\xff", r"a\\\xff"),
+            (br"a\", r"a\"),
+            (b"a\nb", r"a\nb"),
+        ];
+        for (bytes, shown) in cases {
+            let once = file_name(bytes).to_string();
+            assert_eq!(once, *shown);
+            assert_eq!(name(once.as_bytes()).to_string(), *shown);
         }
     }
 

@@ -18,6 +18,9 @@ pub(crate) fn line(summary: &CopySummary) -> String {
         text.push_str("interrupted: ");
     }
     text.push_str(&format!("copied {}", units::files(summary.files)));
+    if summary.ranges > 0 {
+        text.push_str(&format!(", parts of {}", units::files(summary.ranges)));
+    }
     for (count, one, many) in [
         (summary.directories, "directory", "directories"),
         (summary.symlinks, "link", "links"),
@@ -387,6 +390,16 @@ mod tests {
             ..three()
         };
         assert_eq!(line(&less), "copied 3 files, 1.2 GB in 12.3 s (98 MB/s)");
+    }
+
+    /// Bug: the closing lines of all shards counted more files than the plan has.
+    #[test]
+    fn a_range_of_a_file_is_no_file() {
+        let ranges = CopySummary {
+            ranges: 2,
+            ..three()
+        };
+        assert!(line(&ranges).starts_with("copied 3 files, parts of 2 files, 1.2 GB"));
     }
 
     #[test]

@@ -77,7 +77,8 @@ impl DecisionEvent {
 fn known_for(seconds: u64) -> String {
     let many = |n: u64, unit: &str| format!("{n} {unit}{}", if n == 1 { "" } else { "s" });
     match seconds {
-        0..=119 => many(seconds, "second"),
+        0 => "less than a second".to_owned(),
+        1..=119 => many(seconds, "second"),
         120..=7199 => many(seconds / 60, "minute"),
         7200..=172_799 => many(seconds / 3600, "hour"),
         _ => many(seconds / 86_400, "day"),
@@ -420,6 +421,8 @@ mod tests {
             "cipher: aes128-gcm@openssh.com (remembered for 2 hours): aes128-gcm@openssh.com 2.0 MB/s, \
              a 1.0 MB/s on this processor, measured by a test"
         );
+        // Bug: "remembered for 0 seconds".
+        assert_eq!(known_for(0), "less than a second");
         let lanes = DecisionSubject::Lanes {
             connections: 4,
             channels: 1,

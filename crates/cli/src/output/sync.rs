@@ -23,6 +23,7 @@ pub(crate) fn line(event: &CopyEvent, itemize: bool, quiet: bool) -> Option<Stri
             if *deletions > 0 {
                 text.push_str(&format!(", {deletions} to delete"));
             }
+            let equal = units::counted(*equal, "entry", "entries");
             text.push_str(&format!(", {equal} unchanged"));
             Some(text)
         }
@@ -93,6 +94,22 @@ mod tests {
         };
         let said = Some("2 replaced, 1 deleted".to_owned());
         assert_eq!(totals(&result), said);
+    }
+
+    /// Bug: "206 unchanged" came after a number of files, and counted directories too.
+    #[test]
+    fn unchanged_entries_are_not_called_files() {
+        let planned = |equal| CopyEvent::SyncPlanned {
+            source: EscapedName(b"a".to_vec()),
+            target: EscapedName(b"b".to_vec()),
+            files: 0,
+            bytes: 0,
+            deletions: 0,
+            equal,
+        };
+        let said = |equal| line(&planned(equal), false, false).unwrap();
+        assert_eq!(said(206), "a -> b: 0 files to copy, 206 entries unchanged");
+        assert_eq!(said(1), "a -> b: 0 files to copy, 1 entry unchanged");
     }
 
     #[test]

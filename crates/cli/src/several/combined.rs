@@ -86,6 +86,7 @@ fn add_figures(all: &mut CopySummary, one: CopySummary) {
     let CopySummary {
         outcome: _,
         files,
+        ranges,
         directories,
         symlinks,
         excluded,
@@ -112,6 +113,7 @@ fn add_figures(all: &mut CopySummary, one: CopySummary) {
         _ => all.synced && synced,
     };
     all.files = all.files.saturating_add(files);
+    all.ranges = all.ranges.saturating_add(ranges);
     all.directories = all.directories.saturating_add(directories);
     all.symlinks = all.symlinks.saturating_add(symlinks);
     all.excluded = all.excluded.saturating_add(excluded);

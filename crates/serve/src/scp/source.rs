@@ -327,7 +327,7 @@ impl OutgoingFile {
             done => {
                 slices.iter_mut().for_each(|slice| slice.fill(0));
                 let why = match done {
-                    Ok(_) => "the file was truncated while it was read".to_owned(),
+                    Ok(_) => "the file shrank while it was being read".to_owned(),
                     Err(refused) => refused.to_string(),
                 };
                 self.trouble.get_or_insert(why);

@@ -171,6 +171,11 @@ impl<'a> CopyEngine<'a> {
         self.walks.note_overlaps(overlaps);
     }
 
+    /// Metadata of the source that the target keeps.
+    pub(super) fn metadata(&self) -> &KeptMetadata {
+        &self.metadata
+    }
+
     /// Notes that other processes write the temporary of a target as well, before it is copied.
     pub(super) fn share(&mut self, target: Vec<u8>, file: SharedFile) {
         self.files.share(target, file);

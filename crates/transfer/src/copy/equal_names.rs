@@ -223,7 +223,7 @@ pub(super) struct ClaimedTargets {
 }
 
 /// Claimed paths, by the hash of [`sync::alike_path`].
-type AlikeClaims = HashMap<u64, Vec<(Box<[u8]>, TargetClaim)>>;
+type AlikeClaims = HashMap<u64, Vec<Box<[u8]>>>;
 
 #[derive(Clone, Copy, Debug)]
 struct TargetClaim {
@@ -283,8 +283,12 @@ impl ClaimedTargets {
                  different directories"
             ),
             ClaimConflict::Alike(other) => format!(
-                "not copied: it would overwrite {}, because the file system of the target ignores \
-                 case or normalizes names; rename one of them",
+                "not copied: it would {} {}, because the file system of the target ignores case or \
+                 normalizes names; rename one of them",
+                match is_directory {
+                    true => "be merged with",
+                    false => "overwrite",
+                },
                 ports.shown(CopySide::Target, &other)
             ),
         };
@@ -307,18 +311,16 @@ impl ClaimedTargets {
             self.hashers.0.hash_one(target),
             self.hashers.1.hash_one(target),
         );
-        match self.targets.entry(key) {
-            Entry::Occupied(first) => {
-                let first = *first.get();
-                let shared = first.root == root || first.merges_with(claim);
-                let name = || self.roots.get(&first.root).cloned().unwrap_or_default();
-                (!shared).then(|| ClaimConflict::Source(name()))
-            }
-            Entry::Vacant(place) => {
-                place.insert(claim);
-                self.claim_alike(target, claim, are_one)
-            }
+        if let Some(first) = self.targets.get(&key) {
+            let shared = first.root == root || first.merges_with(claim);
+            let name = || self.roots.get(&first.root).cloned().unwrap_or_default();
+            return (!shared).then(|| ClaimConflict::Source(name()));
         }
+        let conflict = self.claim_alike(target, are_one);
+        if conflict.is_none() {
+            self.targets.insert(key, claim);
+        }
+        conflict
     }
 
     /// Claims a target whose path nothing else has, unless the file system takes an earlier one for
@@ -326,22 +328,18 @@ impl ClaimedTargets {
     fn claim_alike(
         &mut self,
         target: &[u8],
-        claim: TargetClaim,
         are_one: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Option<ClaimConflict> {
         let alike = self.alike.as_mut()?;
         let key = self.hashers.0.hash_one(sync::alike_path(target));
         let earlier = alike.entry(key).or_default();
-        for (path, first) in earlier.iter() {
-            if first.merges_with(claim) {
-                continue;
-            }
+        for path in earlier.iter() {
             self.asked += 1;
             if self.asked > MOST || are_one_path(path, target, &are_one) {
                 return Some(ClaimConflict::Alike(path.to_vec()));
             }
         }
-        earlier.push((target.into(), claim));
+        earlier.push(target.into());
         None
     }
 }
@@ -582,6 +580,19 @@ mod tests {
             // Alike on some file systems, and not on this one.
             assert_eq!(claim(b"d/error.", one), None);
         }
+    }
+
+    /// Bug: files of two directories were mixed in one, which no message said.
+    #[test]
+    fn directories_whose_names_the_target_takes_for_one_are_not_merged() {
+        let (one, two) = (WalkId(1), WalkId(2));
+        let mut claims = ClaimedTargets::new(true);
+        let mut claim = |path: &[u8], root| claims.claim(path, root, true, ignores_case);
+        assert_eq!(claim(b"Logs", one), None);
+        let taken = Some(ClaimConflict::Alike(b"Logs".to_vec()));
+        assert_eq!(claim(b"logs", one), taken);
+        assert_eq!(claim(b"logs", two), taken);
+        assert_eq!(claim(b"Logs", two), None);
     }
 
     #[test]

@@ -143,6 +143,12 @@ impl KeptMetadata {
         self.lost.note(parts, why);
     }
 
+    /// True if the target refused to set modification times.
+    pub(super) fn loses_times(&self) -> bool {
+        let mut parts = self.lost.parts.iter();
+        parts.any(|(part, _, why)| *part == Parts::TIMES && why != OUTSIDE)
+    }
+
     /// Notes that a further name of a file became a separate file.
     pub(super) fn note_lost_link(&mut self, why: &str) {
         self.lost.note_link(why);

@@ -335,6 +335,11 @@ impl<'a> PlannedCopy<'a> {
         special_bits(self.engine.ports()).keeps()
     }
 
+    /// True if the target refused to set modification times.
+    pub(crate) fn loses_times(&self) -> bool {
+        self.engine.metadata().loses_times()
+    }
+
     /// Returns the setting for the use of delta.
     pub(crate) fn delta(&self) -> DeltaUse {
         self.engine.ports().options().delta
@@ -393,11 +398,14 @@ impl<'a> PlannedCopy<'a> {
         self.engine.share(target, file);
     }
 
-    /// Copies further entries, after [`PlannedCopy::copy`] or instead of it, without a journal.
+    /// Copies further files, after [`PlannedCopy::copy`] or instead of it, without a journal. The
+    /// directories of the entries exist, and are not counted again.
     pub(crate) async fn copy_more(&mut self, entries: PlannedEntries) {
         let target = self.target.clone();
         let engine = &mut self.engine;
+        let directories = engine.ports().summary().directories;
         engine.copy_planned(entries, &self.source, target).await;
+        engine.ports_mut().summary_mut().directories = directories;
     }
 
     /// Ends the sessions and returns the summary.

@@ -1,14 +1,17 @@
 //! Starts each source: queries it, then starts a file or a walk.
 
+use std::path::PathBuf;
+
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
 use super::jobs::JobPurpose;
 use super::local_ops::LocalStat;
 use super::owner::EntryAwaitingOwner;
 use super::ports::CopyPorts;
+use super::self_copy::place_of;
 use super::sides::CopySide;
 use super::source::{ActiveWalks, SourceRoot, WalkId, source_lists_trees};
-use crate::walk::{NOT_REGULAR, RemoteWalk, local_path};
+use crate::walk::{INTO_ITSELF, NOT_REGULAR, RemoteWalk, local_path};
 
 impl ActiveWalks {
     /// Begins a source: its walk, or the file, which is returned.
@@ -53,12 +56,23 @@ impl ActiveWalks {
                 return None;
             }
             let target = root.onto.target(&root.path);
-            let id = self.next_id();
-            self.name_root(ports, id, &root.path);
             let avoid = match !ports.target_is_remote() {
                 true => Some(local_path(&target)),
                 false => self.avoid_for(&root.path).map(|path| local_path(&path)),
             };
+            let local = ports.local();
+            let is_inside = |avoid: &PathBuf| {
+                let place = place_of(&*local, avoid).map(|(place, _)| place);
+                let source = local.canonical(&path);
+                place.zip(source).is_some_and(|(p, s)| p.starts_with(s))
+            };
+            if !self.is_filtered() && avoid.as_ref().is_some_and(is_inside) {
+                let name = ports.shown(CopySide::Source, &root.path);
+                ports.fail(None, name, INTO_ITSELF.to_owned());
+                return None;
+            }
+            let id = self.next_id();
+            self.name_root(ports, id, &root.path);
             let walk = ports.local().walk(path, !ports.options().archive, avoid);
             self.begin_local(id, walk, target);
         } else if stat.is_file() && self.is_same(&root.path) {
@@ -167,11 +181,18 @@ impl ActiveWalks {
                 let target = root.onto.target(&root.path);
                 let follow = !ports.options().archive;
                 let avoid = self.avoid_for(&root.path);
-                // A listing read before the target was made does not contain it, so the warning
-                // that it is left out would be missing.
-                let within = |real: &Vec<u8>| avoid.as_ref().is_some_and(|a| a.starts_with(real));
+                let within = |real: &Vec<u8>| {
+                    let avoid = avoid.as_deref().map(local_path);
+                    avoid.is_some_and(|avoid| avoid.starts_with(local_path(real)))
+                };
                 if real.as_ref().is_some_and(within) {
+                    // A listing read before the target was made does not contain it, so the warning
+                    // that it is left out would be missing.
                     self.forget_listing(id);
+                    if !self.is_filtered() {
+                        ports.fail(None, name, INTO_ITSELF.to_owned());
+                        return None;
+                    }
                 }
                 self.name_root(ports, id, &root.path);
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);

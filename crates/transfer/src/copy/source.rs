@@ -270,6 +270,11 @@ impl ActiveWalks {
         selected
     }
 
+    /// True if filters may leave entries out, which then may be the target itself.
+    pub(super) fn is_filtered(&self) -> bool {
+        self.selection.is_some()
+    }
+
     /// Number of entries that were not selected.
     pub(super) fn excluded(&self) -> u64 {
         self.selection.as_ref().map_or(0, SourceSelection::excluded)

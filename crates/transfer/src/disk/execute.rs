@@ -58,11 +58,7 @@ fn other_size() -> io::Error {
 
 /// Error of a file whose other ranges are written by other processes.
 fn no_shared() -> io::Error {
-    io::Error::other(
-        "the temporary that the shards of this file write is missing or of another size, or \
-         something else is in its place: make a new plan of the same SRC and DST in another folder \
-         and copy its shards, which sends this file again and no complete one",
-    )
+    io::Error::other(schedule::SHARED_TEMP_LOST)
 }
 
 /// Error of a request whose job has no suitable file.

@@ -180,7 +180,14 @@ impl ReconnectPolicy {
         }
         self.moved = last.moved;
         self.fruitless = fruitless;
-        let text = format!("the connection was lost ({why}); reconnecting");
+        let text = match last.cause {
+            LossCause::SourceTruncated => {
+                format!("{why}: its rest cannot be sent over this connection; reconnecting")
+            }
+            LossCause::Path | LossCause::OptionalFeature => {
+                format!("the connection was lost ({why}); reconnecting")
+            }
+        };
         self.link = HostLinkState::Lost(now, why);
         self.tries = 0;
         if self.attempt != ReconnectAttempt::Running {

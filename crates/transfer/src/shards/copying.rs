@@ -4,12 +4,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use schedule::{SHARED_TEMP_LOST, SHARED_TEMP_REFUSED};
 use shard::{ShardFigures, ShardState};
 
 use super::check::verdicts;
 use super::entries::{RecordSource, ShardWalk};
 use super::folder::PlanFolder;
 use super::holding::{LeaseTerms, ShardLease};
+use super::planning::overlap;
 use super::seal::SealResult;
 use super::{PlanError, ShardCopyResult, ShardOutcome, ranges, seal, shown};
 use crate::cancel::CancelToken;
@@ -17,7 +19,7 @@ use crate::copy::{
     CopyOptions, CopyRequest, JournalFolder, PlannedCopy, PlannedCopySide, SessionConnector,
     with_environment,
 };
-use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
+use crate::report::{CopyEvent, CopyOutcome, CopySummary, ItemFailure, ProgressCounters};
 
 /// Shard to copy, which this worker holds; or a complete one, after which the directories may lack
 /// their attributes.
@@ -94,10 +96,7 @@ fn seal_only(summary: CopySummary, seal: SealResult) -> ShardCopyResult {
     let (sealed, changed) = (seal.is_sealed(), seal.changed());
     let end = match summary.outcome {
         CopyOutcome::Complete => ShardOutcome::Done,
-        CopyOutcome::Partial if changed > 0 && changed == summary.failed => {
-            ShardOutcome::Changed(changed)
-        }
-        CopyOutcome::Partial => ShardOutcome::Failed,
+        CopyOutcome::Partial => partial(changed, &summary),
         CopyOutcome::NoConnection(_) | CopyOutcome::Misconfigured(_) | CopyOutcome::Interrupted => {
             ShardOutcome::Stopped
         }
@@ -107,6 +106,22 @@ fn seal_only(summary: CopySummary, seal: SealResult) -> ShardCopyResult {
         end,
         unchanged: 0,
         sealed,
+    }
+}
+
+/// Outcome of a copy of which entries failed, `changed` of them because their sources have changed.
+fn partial(changed: u64, summary: &CopySummary) -> ShardOutcome {
+    let is_lost = |failure: &&ItemFailure| {
+        [SHARED_TEMP_LOST, SHARED_TEMP_REFUSED]
+            .iter()
+            .any(|what| failure.reason.contains(what))
+    };
+    let lost = summary.failures.iter().filter(is_lost).count() as u64;
+    match (changed, lost) {
+        (0, 0) => ShardOutcome::Failed,
+        (changed, lost) if changed + lost < summary.failed => ShardOutcome::Failed,
+        (changed, 0) => ShardOutcome::Changed(changed),
+        _ => ShardOutcome::Unwritable,
     }
 }
 
@@ -180,6 +195,11 @@ async fn carry_out(
 ) -> Result<u64, ShardOutcome> {
     let plan = lease.plan();
     let unusable = |error: PlanError| ShardOutcome::Unusable(error);
+    let root = run.root(PlannedCopySide::Target).to_vec();
+    if let Some(why) = overlap(run, &root).await {
+        let why = format!("{}: {why}", run.shown(PlannedCopySide::Target, &root));
+        return Err(unusable(PlanError::Unusable(why)));
+    }
     let target = run.root_attributes(PlannedCopySide::Target).await;
     let records = plan.records(lease.shard()).map_err(unusable)?;
     let mut verdicts = verdicts(run, records, target.is_some()).await?;
@@ -227,11 +247,7 @@ fn end(lease: ShardLease, summary: CopySummary, work: ShardCopyFigures) -> Shard
         }
         CopyOutcome::Complete => (ShardState::Stopped, stopped()),
         CopyOutcome::Partial => {
-            let end = match work.changed {
-                0 => ShardOutcome::Failed,
-                changed if changed == summary.failed => ShardOutcome::Changed(changed),
-                _ => ShardOutcome::Failed,
-            };
+            let end = partial(work.changed, &summary);
             (ShardState::Failed, work.broken.clone().unwrap_or(end))
         }
     };

@@ -26,7 +26,7 @@ use crate::report::{CopySummary, EscapedName};
 pub use copying::{ShardCopy, copy};
 pub use folder::PlanFolder;
 pub use holding::{ClaimError, ClaimResult, LeaseTerms, LostLeaseCallback, ShardLease};
-pub use planning::{PlanOutcome, PlanRequest, make};
+pub use planning::{PlanOutcome, PlanRequest, SAME_DIRECTORY, TARGET_INSIDE, make};
 pub use shard::{MOST_SHARDS, PlanTotals, ShardFigures, ShardState};
 pub use status::{PlanStatus, ShardStatus, SplitFileStatus, StateCounts};
 pub use verifying::{PlanVerifyResult, VerifyOptions, verify};
@@ -72,6 +72,9 @@ pub enum ShardOutcome {
     Failed,
     /// Entries have changed since the plan was made; the others are at the target.
     Changed(u64),
+    /// What shards have written of a split file is lost, or the server does not let several shards
+    /// write a file; all other entries are at the target. Another try does not help.
+    Unwritable,
     /// A signal or a lost connection stopped the worker.
     Stopped,
     /// The worker has lost its lease, for this reason.

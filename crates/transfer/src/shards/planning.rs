@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -19,8 +20,8 @@ use super::{PlanError, absolute, shown};
 use crate::PrivateDir;
 use crate::cancel::CancelToken;
 use crate::copy::{
-    CopyLocation, CopyOptions, CopyRequest, PlannedCopy, PlannedCopySide, SessionConnector,
-    with_environment,
+    CopyLocation, CopyOptions, CopyRequest, PlannedCopy, PlannedCopySide, RootOverlap,
+    SessionConnector, with_environment,
 };
 use crate::disk::os_words;
 use crate::report::{CopyEvent, CopySummary, ProgressCounters};
@@ -33,6 +34,12 @@ pub(super) const NEW: &str = ".new.";
 /// Name of the file that is locked during planning.
 const LOCK: &str = ".planning";
 
+/// Refusal of a plan whose operands name one directory.
+pub const SAME_DIRECTORY: &str = "SRC and DST are the same directory: choose another DST";
+/// Refusal of a plan whose target lies in its source.
+pub const TARGET_INSIDE: &str =
+    "DST is inside SRC, and a directory cannot be copied into itself: choose another DST";
+
 /// Settings of a new plan.
 #[derive(Clone, Debug)]
 pub struct PlanRequest {
@@ -42,6 +49,8 @@ pub struct PlanRequest {
     pub source_operand: Vec<u8>,
     /// Target operand as written to the plan, with an absolute path if it is local.
     pub target_operand: Vec<u8>,
+    /// Path of a target on this machine.
+    pub local_target: Option<PathBuf>,
     /// Number of shards.
     pub shards: u32,
     /// Least size in bytes of a range of a split file; `None` splits no file.
@@ -86,10 +95,54 @@ pub fn make(
     cancel: &CancelToken,
 ) -> (PlanOutcome, CopySummary) {
     let none = CopySummary::default();
-    let (dir, _lock) = match prepare(request) {
+    let missing = missing_folders(&request.folder);
+    let (dir, lock) = match prepare(request) {
         Ok(prepared) => prepared,
         Err(outcome) => return (outcome, none),
     };
+    let made = listed_and_written(request, &dir, connect, progress, events, cancel);
+    if !matches!(
+        made.0,
+        PlanOutcome::Written { .. } | PlanOutcome::Unchanged(_)
+    ) {
+        remove_made(&dir, &missing);
+    }
+    drop(lock);
+    made
+}
+
+/// Returns the folder of a plan and the folders above it that do not exist, the innermost first.
+fn missing_folders(folder: &Path) -> Vec<PathBuf> {
+    let folder = absolute(folder);
+    let missing = |path: &&Path| std::fs::symlink_metadata(path).is_err();
+    let missing = folder.ancestors().take_while(missing);
+    missing.map(Path::to_path_buf).collect()
+}
+
+/// Removes the folders that a run without a plan has made, unless something else is in them.
+fn remove_made(dir: &PrivateDir, made: &[PathBuf]) {
+    if made.is_empty() || !matches!(read_header(dir), Ok(None)) {
+        return;
+    }
+    remove_others(dir, "");
+    // A failure leaves an empty folder.
+    let _ = dir.remove(LOCK.as_ref());
+    for folder in made {
+        if std::fs::remove_dir(folder).is_err() {
+            return;
+        }
+    }
+}
+
+/// Lists the source and writes the plan.
+fn listed_and_written(
+    request: &PlanRequest,
+    dir: &PrivateDir,
+    connect: &dyn SessionConnector,
+    progress: &ProgressCounters,
+    events: &mut dyn FnMut(CopyEvent),
+    cancel: &CancelToken,
+) -> (PlanOutcome, CopySummary) {
     let copy = CopyRequest {
         sources: vec![request.source.clone()],
         // The target is not needed before a shard is copied.
@@ -100,7 +153,7 @@ pub fn make(
         let begun = PlannedCopy::begin(&copy, &copy.options, environment, progress, events).await;
         match begun {
             Ok(mut run) => {
-                let tree = list(&mut run).await;
+                let tree = list(&mut run, request).await;
                 (tree, run.finish())
             }
             Err(summary) => (None, *summary),
@@ -109,7 +162,7 @@ pub fn make(
     let Some(tree) = tree else {
         return (PlanOutcome::Incomplete, summary);
     };
-    let outcome = write(&dir, request, &tree, cancel);
+    let outcome = write(dir, request, &tree, cancel);
     (outcome, summary)
 }
 
@@ -174,8 +227,18 @@ fn refuse_inside(folder: &Path, source: &Path) -> Result<(), PlanOutcome> {
     }
 }
 
+/// Returns why `target` cannot be the target of a plan of this run's source: both are one directory,
+/// or the target lies in the source.
+pub(super) async fn overlap(run: &mut PlannedCopy<'_>, target: &[u8]) -> Option<&'static str> {
+    match run.overlap_with(target, true).await? {
+        RootOverlap::Same => Some(SAME_DIRECTORY),
+        RootOverlap::TargetInside(_) => Some(TARGET_INSIDE),
+        RootOverlap::SourceInside(_) => None,
+    }
+}
+
 /// Lists the source; `None` if that is not possible, for a reason that was reported.
-async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
+async fn list(run: &mut PlannedCopy<'_>, request: &PlanRequest) -> Option<SortedTree> {
     let attributes = run.root_attributes(PlannedCopySide::Source).await;
     if run.stopped() {
         return None;
@@ -188,6 +251,13 @@ async fn list(run: &mut PlannedCopy<'_>) -> Option<SortedTree> {
     if let Some(why) = why {
         let name = run.shown(PlannedCopySide::Source, run.root(PlannedCopySide::Source));
         run.fail(name, why.to_owned());
+        return None;
+    }
+    // The source's host may be this machine.
+    if let Some(target) = &request.local_target
+        && let Some(why) = overlap(run, target.as_os_str().as_bytes()).await
+    {
+        run.fail(shown(target), why.to_owned());
         return None;
     }
     let root = RootToList {

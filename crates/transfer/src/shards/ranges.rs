@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use schedule::{ResumeData, SharedTemp};
+use schedule::{ResumeData, SHARED_TEMP_REFUSED, SharedTemp};
 use shard::{PlannedRange, ShardFigures, ShardRecord, ShardState};
 
 use super::attributes::{difference, of_record};
@@ -122,7 +122,11 @@ async fn create(
         {
             let target = join(run.root(PlannedCopySide::Target), &range.below);
             let name = run.shown(PlannedCopySide::Target, &target);
-            run.fail(name, format!("cannot create its temporary: {why}"));
+            let why = match why.starts_with(SHARED_TEMP_REFUSED) {
+                true => why,
+                false => format!("cannot create its temporary: {why}"),
+            };
+            run.fail(name, why);
             *range.verdict = EntryVerdict::Reported;
         }
     }
@@ -245,7 +249,9 @@ pub(super) async fn seal_files(
     // Workers that complete a shard during the work find the lease taken and leave their files to
     // this one, which therefore looks again after it has given the lease back.
     loop {
-        let written = unsealed(run, written(plan, &tried)?).await;
+        let complete = written(plan, &tried)?;
+        remove_copied(run, plan, &identified(&complete)).await;
+        let written = unsealed(run, complete).await;
         if written.is_empty() || run.stopped() {
             return Ok(result.end(!run.stopped()));
         }
@@ -370,6 +376,7 @@ async fn name(
 ) -> Result<(), String> {
     let lease = Rc::new(lease);
     let count = files.len() as u64;
+    let named = identified(&files);
     let mut records = Vec::new();
     let mut open: Vec<ShardRecord> = Vec::new();
     for file in files {
@@ -395,6 +402,7 @@ async fn name(
     let records = RecordSource::Chosen(records.into_iter());
     let walk = ShardWalk::new(records, verdicts, Rc::clone(&lease), source, changed);
     run.copy_more(Box::new(walk)).await;
+    remove_copied(run, plan, &named).await;
     let Some(lease) = Rc::into_inner(lease) else {
         return Err("internal error: the list of the split files did not end".to_owned());
     };
@@ -404,4 +412,34 @@ async fn name(
     };
     // A later worker may find further files.
     lease.end(ShardState::Stopped, figures, None)
+}
+
+/// Returns the records of files with their paths below the root.
+fn identified(files: &[WrittenFile]) -> Vec<(ShardRecord, Vec<u8>)> {
+    let of = |file: &WrittenFile| (file.record.clone(), file.below.clone());
+    files.iter().map(of).collect()
+}
+
+/// Removes the temporaries of complete files that have their names. A server that renames nothing
+/// has a file written again under its name, by any of its shards, and keeps the temporary.
+async fn remove_copied(
+    run: &mut PlannedCopy<'_>,
+    plan: &PlanFolder,
+    files: &[(ShardRecord, Vec<u8>)],
+) {
+    if files.is_empty() || run.stopped() {
+        return;
+    }
+    let targets = paths(run, PlannedCopySide::Target, files.iter().map(|f| &f.1));
+    let found = lookup(run, PlannedCopySide::Target, &targets).await;
+    let is_named = |((record, _), found): &(&(ShardRecord, Vec<u8>), LookupResult)| {
+        let found = found.as_ref();
+        found.is_ok_and(|found| difference(record, found).is_none())
+    };
+    let named = files.iter().zip(found).filter(is_named);
+    let removals = named.map(|((_, below), _)| FileOperation::Remove(temporary(run, plan, below)));
+    let removals = removals.collect();
+    OperationCounter::default()
+        .carry_out(run, PlannedCopySide::Target, removals)
+        .await;
 }

@@ -73,7 +73,7 @@ pub struct SplitFileStatus {
     pub bytes: u64,
     /// Bytes of complete shards.
     pub bytes_done: u64,
-    /// Shards that are not complete, in the order of their ranges.
+    /// Shards that are not complete, in ascending order.
     pub missing_shards: Vec<u32>,
 }
 
@@ -209,6 +209,7 @@ fn unfinished_files(plan: &PlanFolder, done: &[bool]) -> Result<Vec<SplitFileSta
         if range.end() == range.size {
             file.path = EscapedName(below);
             file.bytes = range.size;
+            file.missing_shards.sort_unstable();
             let file = std::mem::take(&mut file);
             if !file.missing_shards.is_empty() {
                 unfinished.push(file);

@@ -96,10 +96,7 @@ struct PlanVerification<'a> {
 
 impl PlanVerification<'_> {
     async fn carry_out(&mut self, run: &mut PlannedCopy<'_>) -> Result<(), PlanError> {
-        for shard in 0..self.plan.shards() {
-            self.check(run, self.plan.records(shard)?, is_whole).await?;
-        }
-        self.check(run, self.plan.tree()?, is_of_tree).await?;
+        // The cause comes before the thousands of entries that may be missing for it.
         if !self.plan.is_sealed() && !run.stopped() {
             run.fail(
                 shown(&self.plan.folder()),
@@ -108,7 +105,10 @@ impl PlanVerification<'_> {
                     .to_owned(),
             );
         }
-        Ok(())
+        for shard in 0..self.plan.shards() {
+            self.check(run, self.plan.records(shard)?, is_whole).await?;
+        }
+        self.check(run, self.plan.tree()?, is_of_tree).await
     }
 
     /// Checks the entries of a file of records for which `is` holds.

@@ -87,6 +87,10 @@ impl SyncResult {
     }
 }
 
+/// Warning about a target that does not keep the times by which files are compared.
+const TIMES_LOST: &str = "the target does not keep modification times, by which files are compared: \
+     the next sync copies these files again";
+
 /// A sync in progress.
 pub(super) struct SyncRun<'a> {
     pub(super) run: PlannedCopy<'a>,
@@ -111,7 +115,8 @@ pub(super) struct SyncRun<'a> {
 }
 
 impl SyncRun<'_> {
-    fn finish(self) -> SyncResult {
+    fn finish(mut self) -> SyncResult {
+        self.tell_lost_times();
         let summary = CopySummary {
             excluded: self.excluded,
             ..self.run.finish()
@@ -125,6 +130,18 @@ impl SyncRun<'_> {
             linked: self.linked,
             sent_whole: self.sent_whole,
             refused: self.refused,
+        }
+    }
+
+    /// Warns if the files of this run will differ from their sources in the next one as well.
+    fn tell_lost_times(&mut self) {
+        let rules = &self.options.comparison;
+        let by_times = !rules.checksum && !rules.size_only;
+        if by_times && self.run.copied().0 > 0 && self.run.loses_times() {
+            self.run.tell(CopyEvent::Warning {
+                path: None,
+                message: TIMES_LOST.to_owned(),
+            });
         }
     }
 

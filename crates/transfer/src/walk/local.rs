@@ -12,7 +12,7 @@ use rustix::io::{Errno, retry_on_intr};
 use schedule::EntryKind;
 use sys::{SymlinkPolicy, open_beneath};
 
-use super::{EntryInfo, NOT_REGULAR, WalkDirectoryId, WalkEntry};
+use super::{EntryInfo, INTO_ITSELF, NOT_REGULAR, WalkDirectoryId, WalkEntry};
 use crate::disk::{EntryStat, os_words};
 use crate::report::EscapedName;
 
@@ -239,15 +239,14 @@ impl LocalWalk {
 
     fn may_enter(&self, identity: (u64, u64)) -> Result<(), String> {
         if self.avoided == Some(identity) {
-            return Err(
-                "the target is inside this directory: a directory cannot be copied into itself"
-                    .to_owned(),
-            );
+            return Err(INTO_ITSELF.to_owned());
         }
         match self.stack.iter().find(|f| f.identity == identity) {
             Some(above) => {
                 let above = EscapedName::from(above.path.as_path());
-                Err(format!("symlink loop: the link leads back to {above}"))
+                Err(format!(
+                    "symlink loop: the link leads back to {above}; -a copies the link"
+                ))
             }
             None => Ok(()),
         }
@@ -356,15 +355,19 @@ impl Iterator for LocalWalk {
     }
 }
 
-/// Describes the failure to follow a symlink whose target does not exist; `None` for any other
-/// failure.
+/// Describes the failure to follow a symlink whose target does not exist, or that leads to itself;
+/// `None` for any other failure.
 pub(crate) fn dangling(path: &Path, error: &io::Error) -> Option<String> {
-    if error.kind() != io::ErrorKind::NotFound {
+    let is_loop = error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+    if error.kind() != io::ErrorKind::NotFound && !is_loop {
         return None;
     }
     let to = fs::read_link(path).ok()?;
     let to = EscapedName::from(&*to);
-    Some(format!("symlink to {to}, which does not exist"))
+    Some(match is_loop {
+        true => format!("symlink loop: the link to {to} leads back to itself"),
+        false => format!("symlink to {to}, which does not exist"),
+    })
 }
 
 fn problem(path: &Path, what: String) -> WalkEntry {

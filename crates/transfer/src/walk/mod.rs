@@ -61,6 +61,10 @@ pub struct EntryInfo {
 /// Reason in [`WalkEntry::Problem`] for sockets, FIFOs and devices, in scp's words.
 pub(crate) const NOT_REGULAR: &str = "not a regular file";
 
+/// Reason not to copy a directory that contains its target.
+pub(crate) const INTO_ITSELF: &str =
+    "the target is inside this directory: a directory cannot be copied into itself";
+
 /// Returns the reason not to copy an entry whose name is reserved for longhaul. A server could
 /// otherwise plant temporaries, and journals in the format of older versions.
 pub(crate) fn refused_name(name: &[u8]) -> Option<&'static str> {

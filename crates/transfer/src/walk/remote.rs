@@ -8,7 +8,7 @@ use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeWalkStep};
 
 use self::tree::TreeListing;
 use super::sample::TreeSample;
-use super::{EntryInfo, NOT_REGULAR, WalkDirectoryId, WalkEntry, join, refused_name};
+use super::{EntryInfo, INTO_ITSELF, NOT_REGULAR, WalkDirectoryId, WalkEntry, join, refused_name};
 use crate::report::EscapedName;
 
 /// Reason of a failed request for a name that does not exist.
@@ -557,7 +557,10 @@ impl RemoteWalk {
             (SymlinkQuery::Stat, ListAnswer::Failed(what))
                 if old.kind() == EntryKind::Symlink && what == NO_SUCH_FILE =>
             {
-                let what = "symlink to a name that does not exist; -a copies the link".to_owned();
+                // OpenSSH has this code for a loop, too.
+                let what =
+                    "symlink to a name that does not exist, or to itself; -a copies the link"
+                        .to_owned();
                 self.found.push_back(WalkEntry::Problem { path, what });
             }
             (_, ListAnswer::Failed(what)) => {
@@ -576,13 +579,17 @@ impl RemoteWalk {
 
     fn loop_of(&self, dir: &Arc<RemoteDirectory>, real: &[u8]) -> Option<String> {
         if dir.symlinks >= MAX_SYMLINKS {
-            return Some("too many levels of symbolic links".to_owned());
+            return Some(format!(
+                "more than {MAX_SYMLINKS} symlinks on the way to it; -a copies the links"
+            ));
         }
         let mut above = Some(dir);
         while let Some(dir) = above {
             if dir.real.as_deref() == Some(real) {
                 let path = EscapedName(dir.path.clone());
-                return Some(format!("symlink loop: the link leads back to {path}"));
+                return Some(format!(
+                    "symlink loop: the link leads back to {path}; -a copies the link"
+                ));
             }
             above = dir.parent.as_ref();
         }
@@ -600,9 +607,7 @@ impl RemoteWalk {
         attributes: Attributes,
     ) -> Option<Arc<RemoteDirectory>> {
         if real.is_some() && real == self.avoid {
-            let what =
-                "the target is inside this directory: a directory cannot be copied into itself";
-            let what = what.to_owned();
+            let what = INTO_ITSELF.to_owned();
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;
         }

@@ -92,7 +92,7 @@ fn a_tree_with_links_and_a_loop_is_walked_once() {
         [
             "! r/fifo not a regular file",
             "! r/gone no such file",
-            "! r/sub/up symlink loop: the link leads back to r",
+            "! r/sub/up symlink loop: the link leads back to r; -a copies the link",
             "d r",
             "d r/side",
             "d r/sub",

@@ -571,7 +571,7 @@ impl DownloadState {
 
     fn warn_if_shrunk(&self, core: &mut LaneContext, end: u64) {
         if end < self.size() {
-            let text = "the file was truncated while it was read".to_owned();
+            let text = "the file shrank while it was being read".to_owned();
             core.event(LaneEvent::Warning(self.job(), text));
         }
     }

@@ -1,10 +1,10 @@
-use sftp::{Attrs, OpenFlags, Reply, Request};
+use sftp::{Attrs, OpenFlags, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, remote};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::task::attributes;
-use crate::{EntryKind, JobFailure, JobId};
+use crate::{EntryKind, JobFailure, JobId, SHARED_TEMP_REFUSED};
 
 /// Creates a temporary that several processes write, or finds the one that another process has
 /// created. It is opened without TRUNC and gets its final size, so that no process cuts what
@@ -14,6 +14,8 @@ pub(in crate::lane) struct CreateShared {
     id: JobId,
     path: Vec<u8>,
     size: u64,
+    /// No file had the name before.
+    is_new: bool,
     stage: CreateSharedStage,
 }
 
@@ -30,6 +32,8 @@ enum CreateSharedStage {
     Resizing(Vec<u8>),
     /// CLOSE, after this failure.
     Closing(Option<JobFailure>),
+    /// REMOVE of a temporary that no process can use, after this failure.
+    Removing(JobFailure),
     Finished,
 }
 
@@ -39,6 +43,7 @@ impl CreateShared {
             id,
             path,
             size,
+            is_new: false,
             stage: CreateSharedStage::Creating,
         }
     }
@@ -62,6 +67,10 @@ impl CreateShared {
         reply: &Reply,
     ) -> JobProgress {
         let stage = std::mem::replace(&mut self.stage, CreateSharedStage::Finished);
+        self.is_new |= matches!(
+            (&stage, reply),
+            (CreateSharedStage::Creating, Reply::Handle(_))
+        );
         let fault = match (stage, reply) {
             (CreateSharedStage::Creating | CreateSharedStage::Opening, Reply::Handle(handle)) => {
                 let handle = handle.as_bytes().to_vec();
@@ -101,7 +110,9 @@ impl CreateShared {
             (CreateSharedStage::Opening, reply) => Some(refusal(reply)),
             (CreateSharedStage::Resizing(handle), reply) => {
                 let fault = messages::status(reply).err();
-                let fault = fault.map(|status| remote(status.to_string()));
+                // Other failures may be this process's alone.
+                self.is_new &= matches!(&fault, Some(status) if is_refused(status));
+                let fault = fault.map(unsized_temporary);
                 let request = Request::Close { handle: &handle };
                 core.send(self.id, RequestTag::Step(4), &request);
                 self.stage = CreateSharedStage::Closing(fault);
@@ -109,11 +120,41 @@ impl CreateShared {
             }
             (CreateSharedStage::Closing(fault), reply) => {
                 let closed = messages::status(reply).err();
-                fault.or_else(|| closed.map(|status| remote(status.to_string())))
+                let fault = fault.or_else(|| closed.map(|status| remote(status.to_string())));
+                match fault {
+                    // The server refuses the size to all processes, so that none uses the file.
+                    Some(fault) if self.is_new => {
+                        let path = self.path.as_slice();
+                        core.send(self.id, RequestTag::Step(5), &Request::Remove { path });
+                        self.stage = CreateSharedStage::Removing(fault);
+                        return JobProgress::Continues;
+                    }
+                    fault => fault,
+                }
             }
+            (CreateSharedStage::Removing(fault), _) => Some(fault),
             (CreateSharedStage::Finished, _) => None,
         };
         end(core, self.id, fault)
+    }
+}
+
+/// True if the server sets no sizes, or not for this account.
+fn is_refused(status: &Status) -> bool {
+    matches!(
+        status.code,
+        StatusCode::PERMISSION_DENIED | StatusCode::OP_UNSUPPORTED
+    )
+}
+
+/// Failure of a temporary whose size could not be set.
+fn unsized_temporary(status: &Status) -> JobFailure {
+    match is_refused(status) {
+        true => remote(format!(
+            "{SHARED_TEMP_REFUSED} ({status}): make a new plan in another folder, with a \
+             --range-size above the size of the file"
+        )),
+        false => remote(format!("cannot set the size: {status}")),
     }
 }
 

@@ -1,4 +1,4 @@
-use sftp::{Attrs, Reply, Request};
+use sftp::{Attrs, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, remote};
@@ -51,7 +51,7 @@ impl MakeDir {
                     return end(core, self.id, None);
                 };
                 // Kept in case the existing file does not explain the refusal.
-                self.refusal = Some(remote(status.to_string()));
+                self.refusal = Some(refusal(status));
                 let path = self.path.as_slice();
                 let request = match self.follow {
                     true => Request::Stat { path },
@@ -87,4 +87,16 @@ impl MakeDir {
         core.event(LaneEvent::Attributes(self.id, attributes));
         None
     }
+}
+
+/// Failure of MKDIR. OpenSSH gives a server that is read-only (-R) the code of missing permissions.
+fn refusal(status: &Status) -> JobFailure {
+    let said = status.to_string();
+    let unexplained = said == status.code.words();
+    remote(match status.code {
+        StatusCode::PERMISSION_DENIED if unexplained => {
+            format!("{said}: this account may not write there, or the server is read-only")
+        }
+        _ => said,
+    })
 }

@@ -104,7 +104,7 @@ impl UploadState {
 
     pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, source: &UploadSource, end: u64) {
         if end < source.size() && !source.meta().stream {
-            self.warn(core, "the file was truncated while it was read");
+            self.warn(core, "the file shrank while it was being read");
         }
     }
 

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use super::super::assignments::AssignedRole;
 use super::super::state::SchedulerState;
 use super::{SplitFiles, SplitStage};
-use crate::{DiskRequest, FileCheckpoint, FileState, JobId, JobKind, LaneEvent, RemotePath};
+use crate::{
+    DiskRequest, FileCheckpoint, FileState, JobId, JobKind, LaneEvent, RemotePath, SHARED_TEMP_LOST,
+};
 
 /// Number of answered but not durable bytes, over all files, that starts a sync. A crash of the
 /// machine costs this amount and the bytes answered during the sync.
@@ -24,10 +26,6 @@ const RESTARTED: &str =
     "the part that an earlier run copied is missing or changed: starting this file over";
 pub(super) const NOT_CONTINUED: &str = "the server does not continue a file that an earlier run has \
      begun: it is sent from the start";
-/// Failure of a file whose shared temporary cannot be used.
-pub(super) const NO_SHARED: &str = "the temporary that the shards of this file write is missing or \
-     of another size, or something else is in its place: make a new plan of the same SRC and DST in \
-     another folder and copy its shards, which sends this file again and no complete one";
 /// Failure of a range whose source differs from that of the other ranges.
 pub(super) const SHARED_CHANGED: &str =
     "the source changed while shards copied it: make a new plan in another folder";
@@ -109,7 +107,7 @@ impl SplitFiles {
             }
             LaneEvent::Done(_) | LaneEvent::Failed(..) => {
                 if file.temp.is_none() && file.shared().is_some() {
-                    return self.shared_failed(board, id, NO_SHARED);
+                    return self.shared_failed(board, id, SHARED_TEMP_LOST);
                 }
                 if file.temp.is_none() {
                     self.leave_aside(board, id);

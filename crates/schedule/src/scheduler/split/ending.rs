@@ -39,7 +39,7 @@ impl SplitFiles {
             board.tell(LaneEvent::Progress(id, news));
         }
         if shrank {
-            let text = "the file was truncated while it was read".to_owned();
+            let text = "the file shrank while it was being read".to_owned();
             board.tell(LaneEvent::Warning(id, text));
         }
         if put {

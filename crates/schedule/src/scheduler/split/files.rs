@@ -4,12 +4,12 @@ use super::super::assignments::AssignedRole;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
 use super::super::{LaneId, LaneOrder};
-use super::checkpoints::{NO_SHARED, NOT_CONTINUED, SHARED_CHANGED, UnjournaledBytes};
+use super::checkpoints::{NOT_CONTINUED, SHARED_CHANGED, UnjournaledBytes};
 use super::spans::ByteRanges;
 use super::{ClaimedRange, RunningPart, SplitFile, SplitFiles, SplitStage};
 use crate::{
     Attributes, DiskReply, DiskRequest, FileMeta, FileState, JobFailure, JobId, JobKind, LaneEvent,
-    RemotePath,
+    RemotePath, SHARED_TEMP_LOST,
 };
 
 use std::collections::BTreeMap;
@@ -192,7 +192,7 @@ impl SplitFiles {
             DiskReply::Synced { mtime, .. } => self.on_disk_synced(board, id, mtime),
             DiskReply::Created { seekable, .. } => {
                 if file.shared().is_some() {
-                    return self.shared_failed(board, id, NO_SHARED);
+                    return self.shared_failed(board, id, SHARED_TEMP_LOST);
                 }
                 file.access.seekable = seekable;
                 let keep = file.options_ref().and_then(|o| o.keep.as_ref());

@@ -26,6 +26,9 @@ use crate::walk::{join, local_path};
 /// Warning for a copy that may mix two states of its source.
 const CHANGED: &str = "the source changed while it was copied: the copy may mix two versions";
 
+/// Warning for a file that is copied a second time.
+const CHANGED_ONCE: &str = "changed while it was being read: copying it again";
+
 /// Failure of a file of which other processes copy other ranges.
 const SHARED_CHANGED: &str = "changed since the plan was made: make a new plan in another folder";
 
@@ -598,6 +601,7 @@ impl ActiveFiles {
             return None;
         }
         ports.progress().take_back(task.follow_change());
+        ports.warn(Some(task.source_name.clone()), CHANGED_ONCE.to_owned());
         Some(FileStep::Start(id))
     }
 

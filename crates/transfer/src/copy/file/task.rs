@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use schedule::journal::SourceId;
 use schedule::{
-    Attributes, FileState, JobKind, PutOptions, RemotePath, StoredTarget, UNWRITABLE, Xattrs,
+    Attributes, FileState, JobKind, PutOptions, RemotePath, SharedTemp, StoredTarget, UNWRITABLE,
+    Xattrs,
 };
 use sftp::InodeId;
 
@@ -354,7 +355,10 @@ impl FileTask {
         let state = self.state.unwrap_or(FileState::Written);
         let taken = self.resume.taken().min(self.confirmed);
         let summary = ports.summary_mut();
-        summary.files += 1;
+        match self.shared.map(|shared| shared.work) {
+            Some(SharedTemp::Range(..)) => summary.ranges += 1,
+            Some(SharedTemp::Seal) | None => summary.files += 1,
+        }
         summary.bytes += self.confirmed - taken;
         summary.taken_over += taken;
         summary.reused += self.reused;
