@@ -4,7 +4,7 @@ use super::super::assignments::AssignedRole;
 use super::super::job_losses::JobLosses;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
-use super::checkpoints::SHARED_CHANGED;
+use super::files::SHARED_CHANGED;
 use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
 use crate::{
     DiskRequest, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath, SharedTemp,
