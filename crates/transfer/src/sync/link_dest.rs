@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 
 use sync::{
-    ComparisonResult, ComparisonRules, Filter, NodeId, SyncAction, SyncPlan, TimeGranularity,
-    TreeEntryKind,
+    ComparisonResult, ComparisonRules, Filter, MetadataRules, NodeId, SyncAction, SyncPlan,
+    TimeGranularity, TreeEntryKind,
 };
 
 use super::UnicodeForm;
@@ -65,9 +65,12 @@ impl SyncRun<'_> {
         }
         let rules = ComparisonRules {
             grain: TimeGranularity::of(&earlier.tree),
-            // A link shares the permissions of the earlier file.
-            permissions: true,
-            ignore_special_bits: !self.run.keeps_special_bits(),
+            metadata: MetadataRules {
+                // A link shares the permissions of the earlier file.
+                permissions: true,
+                ignore_special_bits: !self.run.keeps_special_bits(),
+                ..self.options.comparison.metadata
+            },
             ..self.options.comparison.clone()
         };
         let source = plan.source().tree();

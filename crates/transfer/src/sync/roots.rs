@@ -11,7 +11,7 @@ impl SyncRun<'_> {
     /// Returns an end to list. A server is asked for the root's attributes while it lists.
     pub(super) async fn root(&mut self, end: PlannedCopySide) -> Option<RootToList> {
         let at_source = end == PlannedCopySide::Source;
-        let one_file_system = self.options.one_file_system && at_source;
+        let one_file_system = self.options.entries.one_file_system && at_source;
         let attributes = if one_file_system {
             RootAttributes::Known(self.root_with_device(end).await?)
         } else {
@@ -28,7 +28,7 @@ impl SyncRun<'_> {
             path: self.run.root(end).to_vec(),
             attributes,
             one_file_system,
-            gitignore: self.options.gitignore && at_source,
+            gitignore: self.options.entries.gitignore && at_source,
             names: match at_source {
                 true => self.options.names,
                 false => UnicodeForm::Own,

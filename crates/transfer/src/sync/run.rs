@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use schedule::Attributes;
 use sync::{
-    ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, NodeId, Selection,
-    SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryKind,
+    ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, MetadataRules, NodeId,
+    Selection, SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryKind,
 };
 
 use super::attributes::attributes;
@@ -149,7 +149,7 @@ impl SyncRun<'_> {
                 below,
                 "lies in SRC, and would be copied into itself: exclude it, or choose another DST",
             ),
-            RootOverlap::SourceInside(_) if !self.options.delete => return false,
+            RootOverlap::SourceInside(_) if self.options.deletions.is_none() => return false,
             RootOverlap::SourceInside(below) => (
                 below,
                 "contains SRC, which --delete would delete: exclude it, or leave out --delete",
@@ -213,8 +213,8 @@ impl SyncRun<'_> {
             unlisted,
             moved_source: memory.has_changed(),
         };
-        if self.options.delete
-            && let Err(refused) = self.options.limits.check(&count)
+        if let Some(limits) = &self.options.deletions
+            && let Err(refused) = limits.check(&count)
         {
             self.refuse(&mut plan, refused);
         }
@@ -228,7 +228,7 @@ impl SyncRun<'_> {
             return;
         }
         // A refused run must not make the next one take the other file system for the usual one.
-        if !memory.has_changed() || (self.options.delete && self.refused.is_none()) {
+        if !memory.has_changed() || (self.options.deletions.is_some() && self.refused.is_none()) {
             memory.keep();
         }
         self.change(plan, links).await;
@@ -239,7 +239,7 @@ impl SyncRun<'_> {
         let source = self.root(PlannedCopySide::Source).await?;
         let target = self.root(PlannedCopySide::Target).await?;
         let filter = self.filter();
-        let (source, target) = if self.options.gitignore {
+        let (source, target) = if self.options.entries.gitignore {
             // Nested rules of the source decide at the target too, so it is listed after them.
             let source = listing::list(&mut self.run, vec![source], &filter);
             let source = source.await?.pop()?;
@@ -262,7 +262,7 @@ impl SyncRun<'_> {
 
     /// Returns the filter, which leaves out the folder of `--backup-dir` as well.
     fn filter(&self) -> Filter {
-        let mut filter = self.options.filter.clone();
+        let mut filter = self.options.entries.filter.clone();
         if let Some(inside) = self.backup.as_ref().and_then(BackupRoot::inside) {
             filter.leave_out(inside);
         }
@@ -299,12 +299,12 @@ impl SyncRun<'_> {
         let (mut ours, mut theirs) = (source.tree, target.tree);
         let mut rules = self.options.comparison.clone();
         rules.grain = TimeGranularity::of(&theirs);
-        rules.ignore_special_bits = !self.run.keeps_special_bits();
+        rules.metadata.ignore_special_bits = !self.run.keeps_special_bits();
         let mut settling = OperationRunner::new(&mut self.run, &mut self.operations);
         settling.read_symlinks(&mut ours, &mut theirs).await;
         let mut plan = SyncPlan::keeping(ours, theirs, &rules, source.kept);
         settling.compare_unsure(&mut plan).await;
-        match self.options.delete {
+        match self.options.deletions.is_some() {
             true => settling.find_moves(&mut plan, &rules).await,
             false => plan.keep_others(),
         }
@@ -318,7 +318,7 @@ impl SyncRun<'_> {
                 &plan.target().tree().path(*id),
             );
             let name = self.run.shown(PlannedCopySide::Target, &path);
-            let advice = match (self.options.delete, &self.refused) {
+            let advice = match (self.options.deletions.is_some(), &self.refused) {
                 (false, _) => "--delete replaces it, unless it has excluded entries",
                 (true, None) => "it has excluded entries, which are never deleted",
                 (true, Some(_)) => "deletions were refused",
@@ -579,7 +579,10 @@ impl SyncRun<'_> {
     /// Returns the attributes that an entry gets from its source.
     fn kept(&self, entry: &sync::TreeEntry) -> Attributes {
         let rules = ComparisonRules {
-            ignore_special_bits: !self.run.keeps_special_bits(),
+            metadata: MetadataRules {
+                ignore_special_bits: !self.run.keeps_special_bits(),
+                ..MetadataRules::default()
+            },
             ..ComparisonRules::default()
         };
         let mut kept = entry.clone();

@@ -23,7 +23,7 @@ const MOST: usize = 64;
 impl SyncRun<'_> {
     /// Reports a source that lies in the target and would be deleted, and returns true.
     pub(super) async fn deletes_source(&mut self, plan: &SyncPlan) -> bool {
-        if !self.options.delete {
+        if self.options.deletions.is_none() {
             return false;
         }
         let dirs = source_lookalikes(plan.source(), plan.target(), MOST);
