@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use schedule::{LearnedConcurrency, LoginCost, RefusedOperations, TransferDirection};
 use ssh::transport::DisabledProtection;
-use sys::SocketTuning;
+use sys::{Keepalive, SocketTuning};
 use tracing::debug;
 use zeroize::Zeroizing;
 
@@ -118,7 +118,7 @@ fn direct(
         name: escape::name(config.host.as_bytes()).to_string(),
         tuning: SocketTuning {
             dscp: around.dscp,
-            keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
+            keepalive: Keepalive::with_kernel_times(config.has(SshOptionFlags::TCP_KEEP_ALIVE)),
             congestion: around.congestion.clone(),
             ..SocketTuning::default()
         },

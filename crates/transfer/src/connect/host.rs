@@ -14,7 +14,7 @@ use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
 use ssh::transport::{AlgorithmProposal, DisabledProtection, TransportConfig};
-use sys::SocketTuning;
+use sys::{Keepalive, SocketTuning};
 use tracing::{debug, info, warn};
 
 use super::error::{ConnectError, ConnectStep, ResponsibleParty};
@@ -380,7 +380,9 @@ fn opener(
                 attempts: config.connection_attempts,
                 tuning: SocketTuning {
                     dscp: around.dscp,
-                    keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
+                    keepalive: Keepalive::with_kernel_times(
+                        config.has(SshOptionFlags::TCP_KEEP_ALIVE),
+                    ),
                     congestion: around.congestion.clone(),
                     mss,
                     ..SocketTuning::default()
@@ -407,7 +409,7 @@ fn opener(
         ProxyMethod::Command(command) if config.has(SshOptionFlags::PROXY_USE_FDPASS) => {
             let tuning = SocketTuning {
                 dscp: around.dscp,
-                keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
+                keepalive: Keepalive::with_kernel_times(config.has(SshOptionFlags::TCP_KEEP_ALIVE)),
                 congestion: around.congestion.clone(),
                 ..SocketTuning::default()
             };
