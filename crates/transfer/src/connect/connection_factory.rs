@@ -21,7 +21,7 @@ use super::preconnect::{self, Preconnect};
 use super::proposing::{cipher_order, secured};
 use super::remote_use::{self, RemoteServerUse};
 use super::server_kind::DetectedServerKind;
-use super::ssh_link::{ConnectionFacts, FirstJobTime, SshLink};
+use super::ssh_link::{ConnectionFacts, FirstJobTime, LoginUserInput, SshLink};
 use crate::config::{HostConfig, ProxyMethod, SshOptionFlags};
 use crate::escape;
 use crate::memory::HostMemory;
@@ -174,7 +174,8 @@ pub struct ConnectionFactory {
 
 impl ConnectionFactory {
     fn open(&self) -> Option<&ConnectionFacts> {
-        let first = self.first.get().filter(|facts| !facts.person);
+        let first = self.first.get();
+        let first = first.filter(|facts| facts.user_input == LoginUserInput::None);
         first.filter(|_| !self.asked.load(Ordering::SeqCst))
     }
 }

@@ -45,8 +45,8 @@ pub use remote_use::{
 };
 pub use server_kind::DetectedServerKind;
 pub use ssh_link::{
-    BulkDirection, ConnectionFacts, FirstJobTime, LinkConfig, LinkRole, LoginLimits, SocketOpener,
-    SshLink,
+    BulkDirection, ConnectionFacts, FirstJobTime, LinkConfig, LinkRole, LoginLimits,
+    LoginUserInput, SocketOpener, SshLink,
 };
 pub use stream::ConnectedStream;
 pub use tcp::{DialError, DialFamily, TcpDialer};

@@ -42,7 +42,7 @@ impl ProbeRun<'_> {
 
     /// True if further logins and TCP's counters are available, and the user chose no class.
     pub(super) fn can_mark(&self) -> bool {
-        !self.facts.asked && self.settings.dscp == 0 && self.e.tcp.is_some()
+        !self.facts.asked_user() && self.settings.dscp == 0 && self.e.tcp.is_some()
     }
 
     /// Compares marked and unmarked packets in turns.

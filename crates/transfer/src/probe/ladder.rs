@@ -140,7 +140,7 @@ impl ProbeRun<'_> {
     /// longer round trip for congestion and leaves slow start before it has sent anything
     /// (HyStart).
     pub(super) fn renew(&mut self) -> bool {
-        if self.facts.asked || !self.factory.is_open() {
+        if self.facts.asked_user() || !self.factory.is_open() {
             return true;
         }
         self.all.cut_from(1);
