@@ -305,12 +305,11 @@ impl SplitFiles {
         if file.told > 0 || then == AfterDiskClose::Restart {
             board.restarted(id);
         }
-        let queued = QueuedJob {
-            job: file.job,
-            hint: file.hint,
-            losses: JobLosses::one(file.losses > 0),
-            whole: then == AfterDiskClose::Whole,
-        };
+        let losses = JobLosses::one(file.losses > 0);
+        let mut queued = QueuedJob::new(file.job, file.hint).with_losses(losses);
+        if then == AfterDiskClose::Whole {
+            queued.make_whole();
+        }
         board.queue(queued, true);
     }
 }

@@ -147,7 +147,8 @@ impl SplitFiles {
         queued: QueuedJob,
         one_handle: bool,
     ) -> Option<DiskRequest> {
-        let QueuedJob { job, hint, .. } = queued;
+        let losses = queued.losses().count();
+        let (job, hint) = queued.into_job();
         let id = job.id;
         let (request, attributes) = match &job.kind {
             JobKind::Put {
@@ -184,7 +185,7 @@ impl SplitFiles {
         };
         let mut file = SplitFile::new(job, hint, attributes, one_handle);
         file.attributes.size = file.attributes.size.or(hint.size);
-        file.losses = queued.losses.count();
+        file.losses = losses;
         self.files.insert(id, file);
         Some(request)
     }
