@@ -307,9 +307,19 @@ pub(crate) fn identity(meta: &Metadata) -> SourceId {
 /// Properties of an entry that a walk reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryStat {
-    pub(crate) attributes: Attributes,
-    /// Properties by which the entry counts as unchanged.
-    pub(crate) id: SourceId,
+    attributes: Attributes,
+    id: SourceId,
+}
+
+impl EntryStat {
+    pub(crate) fn attributes(&self) -> Attributes {
+        self.attributes
+    }
+
+    /// Returns the properties by which the entry counts as unchanged.
+    pub(crate) fn id(&self) -> SourceId {
+        self.id
+    }
 }
 
 impl From<&Metadata> for EntryStat {

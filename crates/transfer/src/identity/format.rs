@@ -79,7 +79,7 @@ fn openssh(bytes: &[u8]) -> Result<KeyFileContents, String> {
         UnreadableKey::Passphrase => "the file is damaged".to_owned(),
     };
     let sealed = EncodedKey::read(bytes).map_err(because)?;
-    let public = sealed.public.clone();
+    let public = sealed.public().clone();
     if public.key_type().starts_with("sk-") {
         return Ok(KeyFileContents::Hardware(public));
     }

@@ -19,7 +19,7 @@ const MAGIC: &[u8] = b"openssh-key-v1\0";
 pub(super) struct EncodedKey {
     cipher: Cipher,
     kdf: Kdf,
-    pub(super) public: PublicKey,
+    public: PublicKey,
     private: Zeroizing<Vec<u8>>,
     tag: Option<[u8; 16]>,
 }
@@ -45,6 +45,11 @@ impl From<wire::WireError> for UnreadableKey {
 }
 
 impl EncodedKey {
+    /// Returns the public key, which is never encrypted.
+    pub(super) fn public(&self) -> &PublicKey {
+        &self.public
+    }
+
     /// Reads the outer structure, whose public key is never encrypted.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, UnreadableKey> {
         let rest = bytes

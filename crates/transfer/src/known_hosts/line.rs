@@ -27,13 +27,13 @@ pub(super) struct KnownHostsLine {
 /// Parsed line: its hosts, and the key that is accepted, revoked or an authority for them.
 #[derive(Clone, Debug)]
 pub(super) struct HostKeyEntry {
-    pub(super) place: LinePosition,
-    pub(super) marker: LineMarker,
+    place: LinePosition,
+    marker: LineMarker,
     hosts: LineHosts,
-    pub(super) key_type: String,
-    pub(super) blob: Vec<u8>,
+    key_type: String,
+    blob: Vec<u8>,
     /// The blob of the plain key if the line has a certificate.
-    pub(super) plain: Vec<u8>,
+    plain: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +46,13 @@ pub(super) enum LineMarker {
 /// The readable parts of a damaged line.
 #[derive(Clone, Debug)]
 pub(super) struct UnreadableLine {
-    pub(super) place: LinePosition,
-    pub(super) why: &'static str,
+    place: LinePosition,
+    why: &'static str,
     /// The hosts; `None` if the line may be about any host.
     hosts: Option<LineHosts>,
     /// The plain key; `None` if the line may be about any key.
     plain: Option<Vec<u8>>,
-    pub(super) purpose: DamagedLineKind,
+    purpose: DamagedLineKind,
 }
 
 /// The meaning of a damaged line.
@@ -280,6 +280,27 @@ pub(super) fn revoked_key(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl HostKeyEntry {
+    pub(super) fn place(&self) -> &LinePosition {
+        &self.place
+    }
+
+    pub(super) fn marker(&self) -> LineMarker {
+        self.marker
+    }
+
+    pub(super) fn key_type(&self) -> &str {
+        &self.key_type
+    }
+
+    pub(super) fn blob(&self) -> &[u8] {
+        &self.blob
+    }
+
+    /// Returns the blob of the plain key if the line has a certificate.
+    pub(super) fn plain(&self) -> &[u8] {
+        &self.plain
+    }
+
     /// True if the line is about `name`.
     pub(super) fn names(&self, name: &HostName) -> bool {
         self.hosts.name(name)
@@ -334,6 +355,19 @@ impl HostKeyEntry {
 }
 
 impl UnreadableLine {
+    pub(super) fn place(&self) -> &LinePosition {
+        &self.place
+    }
+
+    /// Returns the reason why OpenSSH ignores the line.
+    pub(super) fn why(&self) -> &'static str {
+        self.why
+    }
+
+    pub(super) fn purpose(&self) -> DamagedLineKind {
+        self.purpose
+    }
+
     /// True if the line may be about `name`.
     pub(super) fn may_name(&self, name: &HostName) -> bool {
         self.hosts.as_ref().is_none_or(|hosts| hosts.name(name))

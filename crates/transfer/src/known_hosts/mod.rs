@@ -226,7 +226,7 @@ impl KnownHosts {
         let names: Vec<&HostName> = [Some(name), bare.as_ref()].into_iter().flatten().collect();
         // A KnownHostsCommand was asked for `name` alone (sshconnect.c `check_host_key`).
         let lines_of = |(at, name): (usize, &&HostName)| {
-            let of_command = |e: &&HostKeyEntry| e.place.is_command_output();
+            let of_command = |e: &&HostKeyEntry| e.place().is_command_output();
             self.lines(name)
                 .filter(|e| at == 0 || !of_command(e))
                 .collect()
@@ -256,12 +256,12 @@ impl KnownHosts {
             let authority = certificate.authority().blob();
             let mut authorities = here
                 .iter()
-                .filter(|e| e.marker == LineMarker::CertAuthority);
+                .filter(|e| e.marker() == LineMarker::CertAuthority);
             let known = bare
                 .iter()
-                .find(|e| e.marker == LineMarker::None && e.blob == key.plain().blob());
-            if let (Some(known), false) = (known, authorities.any(|e| e.blob == authority)) {
-                return decided(HostKeyVerdict::Trusted(known.place.clone()));
+                .find(|e| e.marker() == LineMarker::None && e.blob() == key.plain().blob());
+            if let (Some(known), false) = (known, authorities.any(|e| e.blob() == authority)) {
+                return decided(HostKeyVerdict::Trusted(known.place().clone()));
             }
         }
         HostKeyCheck {
@@ -277,18 +277,18 @@ impl KnownHosts {
         key: &PublicKey,
     ) -> HostKeyVerdict {
         for (at, lines) in by_name.iter().enumerate() {
-            let keys = lines.iter().filter(|e| e.marker == LineMarker::None);
-            if let Some(same) = keys.clone().find(|e| e.blob == key.blob()) {
-                return HostKeyVerdict::Trusted(same.place.clone());
+            let keys = lines.iter().filter(|e| e.marker() == LineMarker::None);
+            if let Some(same) = keys.clone().find(|e| e.blob() == key.blob()) {
+                return HostKeyVerdict::Trusted(same.place().clone());
             }
-            let of_type = keys.clone().find(|e| e.key_type == key.key_type());
+            let of_type = keys.clone().find(|e| e.key_type() == key.key_type());
             // The host without the port may be another machine.
             if let Some(other) = of_type.or_else(|| keys.clone().next()).filter(|_| at == 0) {
                 return HostKeyVerdict::Changed(other.known_key());
             }
         }
         let damaged = self.unreadable.iter().find(|line| {
-            line.purpose != DamagedLineKind::Revocation
+            line.purpose() != DamagedLineKind::Revocation
                 && line.may_name(name)
                 && !line.has(key.blob())
         });
@@ -305,8 +305,8 @@ impl KnownHosts {
         let mut marked = by_name
             .iter()
             .flatten()
-            .filter(|e| e.marker == LineMarker::Revoked && blobs.contains(&e.plain.as_slice()));
-        listed.or_else(|| marked.next().map(|e| e.place.clone()))
+            .filter(|e| e.marker() == LineMarker::Revoked && blobs.contains(&e.plain()));
+        listed.or_else(|| marked.next().map(|e| e.place().clone()))
     }
 
     /// Returns a damaged line that may revoke this key of this host.
@@ -352,14 +352,16 @@ impl KnownHosts {
             Some(bare) if lines.is_empty() => self.lines(&bare).collect(),
             _ => lines,
         };
-        let has_authority = lines.iter().any(|e| e.marker == LineMarker::CertAuthority);
+        let has_authority = lines
+            .iter()
+            .any(|e| e.marker() == LineMarker::CertAuthority);
         move |name| {
             let Some(row) = HOST_KEY_ALGORITHMS.iter().find(|a| a.name == name) else {
                 return 2;
             };
             let known = lines
                 .iter()
-                .any(|e| e.marker == LineMarker::None && e.key_type == row.plain_type);
+                .any(|e| e.marker() == LineMarker::None && e.key_type() == row.plain_type);
             match row.is_certificate() {
                 true if has_authority => 0,
                 false if known => 1,
@@ -378,8 +380,8 @@ impl KnownHosts {
         let blob = key.plain().blob();
         self.entries
             .iter()
-            .filter(|e| e.marker == LineMarker::None && e.blob == blob)
-            .map(|e| (e.place.clone(), e.shown_names()))
+            .filter(|e| e.marker() == LineMarker::None && e.blob() == blob)
+            .map(|e| (e.place().clone(), e.shown_names()))
             .collect()
     }
 }
@@ -397,7 +399,8 @@ fn by_authority(
     };
     let certificate = key.certificate().ok_or_else(no_authority)?;
     let authority = lines.iter().find(|entry| {
-        entry.marker == LineMarker::CertAuthority && entry.blob == certificate.authority().blob()
+        entry.marker() == LineMarker::CertAuthority
+            && entry.blob() == certificate.authority().blob()
     });
     // CASignatureAlgorithms applies to the algorithm of this signature, not to those that the
     // authority's key supports.
@@ -405,7 +408,7 @@ fn by_authority(
     let allowed = algorithm.is_ok_and(|name| ca.allows(&name));
     certificate.validate_host(name.host(), now, |_| authority.is_some() && allowed)?;
     authority
-        .map(|entry| entry.place.clone())
+        .map(|entry| entry.place().clone())
         .ok_or_else(no_authority)
 }
 
@@ -420,9 +423,9 @@ fn bare_blobs(key: &PublicKey) -> Vec<&[u8]> {
 
 fn damage(line: &UnreadableLine, revokes: bool) -> UnreadableEntry {
     UnreadableEntry {
-        file: line.place.file.clone(),
-        line: Some(line.place.line),
-        why: line.why.to_owned(),
+        file: line.place().file.clone(),
+        line: Some(line.place().line),
+        why: line.why().to_owned(),
         revokes,
     }
 }

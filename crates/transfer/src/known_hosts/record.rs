@@ -36,7 +36,7 @@ pub fn record(file: &Path, name: &HostName, key: &PublicKey, hashed: bool) -> io
     known.add(file, &present);
     let key = key.plain();
     let is_there =
-        |e: &&super::HostKeyEntry| e.blob == key.blob() && e.marker == super::LineMarker::None;
+        |e: &&super::HostKeyEntry| e.blob() == key.blob() && e.marker() == super::LineMarker::None;
     if known.lines(name).any(|e| is_there(&e)) {
         return Ok(());
     }

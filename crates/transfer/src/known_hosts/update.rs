@@ -111,26 +111,25 @@ impl AnnouncedKeys {
         let damaged = known
             .unreadable
             .iter()
-            .any(|l| l.purpose != DamagedLineKind::HostKey && l.may_name(&self.name));
+            .any(|l| l.purpose() != DamagedLineKind::HostKey && l.may_name(&self.name));
         if damaged
             || lines
                 .iter()
-                .any(|e| e.marker != LineMarker::None || e.has_patterns())
+                .any(|e| e.marker() != LineMarker::None || e.has_patterns())
         {
             return Err(KnownHostsUnchangedReason::ComplexLine);
         }
-        if !lines.iter().any(|e| e.blob == self.own) {
+        if !lines.iter().any(|e| e.blob() == self.own) {
             return Err(KnownHostsUnchangedReason::OwnKeyUnlisted);
         }
-        let obsolete: Vec<&&HostKeyEntry> = lines.iter().filter(|e| self.drops(e)).collect();
+        let obsolete: Vec<&&HostKeyEntry> = lines.iter().filter(|e| !self.has(e)).collect();
         // The line would no longer bind its other name, which may be another host's.
         if obsolete.iter().any(|e| e.has_names()) {
             return Err(KnownHostsUnchangedReason::ComplexLine);
         }
-        let elsewhere = |e: &&HostKeyEntry| {
-            self.blobs.contains(&e.blob) || obsolete.iter().any(|old| old.blob == e.blob)
-        };
-        let listed = |blob: &&Vec<u8>| lines.iter().any(|e| e.blob == **blob);
+        let elsewhere =
+            |e: &&HostKeyEntry| self.has(e) || obsolete.iter().any(|old| old.blob() == e.blob());
+        let listed = |blob: &&Vec<u8>| lines.iter().any(|e| e.blob() == blob.as_slice());
         let changes = HostKeyChanges {
             new: self.blobs.iter().filter(|b| !listed(b)).cloned().collect(),
             obsolete: obsolete.iter().map(|e| e.known_key()).collect(),
@@ -142,8 +141,9 @@ impl AnnouncedKeys {
         }
     }
 
-    fn drops(&self, line: &HostKeyEntry) -> bool {
-        !self.blobs.contains(&line.blob)
+    /// Returns true if the key of a line was announced.
+    fn has(&self, line: &HostKeyEntry) -> bool {
+        self.blobs.iter().any(|blob| blob == line.blob())
     }
 
     /// Adds lines with the `proven` keys to the first of the user's `files` if it exists, and
@@ -191,8 +191,8 @@ impl AnnouncedKeys {
         }
         let mut known = KnownHosts::default();
         known.add(file, &present);
-        let lines = known.lines(&self.name).filter(|e| self.drops(e));
-        let dropped: Vec<usize> = lines.map(|e| e.place.line).collect();
+        let lines = known.lines(&self.name).filter(|e| !self.has(e));
+        let dropped: Vec<usize> = lines.map(|e| e.place().line).collect();
         if dropped.is_empty() {
             return match added.is_empty() {
                 true => Ok(()),

@@ -218,11 +218,15 @@ pub(crate) struct AnswerParser {
     /// An answer was unexpected: nothing that follows is kept.
     broken: bool,
     program: Option<SumProgram>,
-    /// The number of processors that the far end reports; 0 before that.
-    pub(crate) processors: u32,
+    processors: u32,
 }
 
 impl AnswerParser {
+    /// Returns the number of processors that the far end reports; 0 before that.
+    pub(crate) fn processors(&self) -> u32 {
+        self.processors
+    }
+
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
         if !self.broken {
             self.held.extend_from_slice(bytes);

@@ -191,7 +191,7 @@ impl LocalWalk {
         path: PathBuf,
         stat: &EntryStat,
     ) -> WalkEntry {
-        let kind = stat.attributes.kind();
+        let kind = stat.attributes().kind();
         let told = match kind {
             EntryKind::Directory => Some(self.told(&path, stat)),
             _ => None,
@@ -201,8 +201,8 @@ impl LocalWalk {
             parent,
             name,
             path,
-            attributes: stat.attributes,
-            identity: (kind == EntryKind::File).then_some(stat.id),
+            attributes: stat.attributes(),
+            identity: (kind == EntryKind::File).then_some(stat.id()),
         };
         match (kind, told) {
             (_, Some(Ok(id))) => WalkEntry::Directory { id, at },
@@ -225,7 +225,7 @@ impl LocalWalk {
             let meta = fs::metadata(path).ok();
             self.avoided = meta.map(|m| (m.dev(), m.ino()));
         }
-        self.may_enter((stat.id.device, stat.id.inode))?;
+        self.may_enter((stat.id().device, stat.id().inode))?;
         access(path, Access::READ_OK).map_err(|e| os_words(&e.into()))?;
         let id = WalkDirectoryId(self.next);
         self.next += 1;

@@ -475,7 +475,7 @@ impl Verification {
             match worker.answers.next() {
                 Ok(None) => return,
                 Ok(Some(ProgramAnswer::Program(program))) => {
-                    let processors = worker.answers.processors;
+                    let processors = worker.answers.processors();
                     self.has_program(ports, program, processors);
                 }
                 Ok(Some(ProgramAnswer::NoProgram)) => {
