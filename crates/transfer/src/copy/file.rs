@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use schedule::journal::SourceId;
 use schedule::{
-    Attributes, ExtraMetadata, FileState, JobFailure, JobKind, LocalPath, PutOptions, RemotePath,
-    SharedTemp, StoredTarget, UNWRITABLE,
+    Attributes, ExistingTarget, ExtraMetadata, FileState, JobFailure, JobKind, LocalPath,
+    PutOptions, RemotePath, SharedTemp, StoredTarget, UNWRITABLE,
 };
 use sftp::InodeId;
 
@@ -188,7 +188,7 @@ impl CopyEngine<'_> {
             repeats: 0,
             beyond: ExtraMetadata {
                 owner: attributes.owner.filter(|_| self.options.archive),
-                xattrs: None,
+                ..ExtraMetadata::default()
             },
             xattrs_asked: false,
             shared,
@@ -244,18 +244,20 @@ impl CopyEngine<'_> {
         };
         let mut beyond = task.beyond.clone();
         beyond.owner = beyond.owner.filter(|_| self.metadata.sets_owners());
+        beyond.special_bits = special_bits(&self.ports).keeps();
         let one_end = !self.source_is_remote() || !self.target_is_remote();
         let options = PutOptions {
             keep: task.resume.keep(),
             preserve: self.options.preserve || self.options.archive,
-            special_bits: special_bits(&self.ports).keeps(),
             inplace: self.options.inplace,
             temp_dir: self.options.temp_dir.clone(),
             fsync: self.options.fsync,
-            fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
-            // Only the path that the user named is written through a symlink.
-            replace_link: !self.ports.named().is(&task.target)
-                || self.ports.named().has_made_link(&task.target),
+            existing: ExistingTarget {
+                fresh: task.repeats == 0 && task.dir.is_some_and(|dir| self.tree.is_fresh(dir)),
+                // Only the path that the user named is written through a symlink.
+                replace_link: !self.ports.named().is(&task.target)
+                    || self.ports.named().has_made_link(&task.target),
+            },
             // Data between two hosts arrives in order, so holes cannot be skipped.
             sparse: self.options.sparse && one_end,
             beyond,
@@ -711,8 +713,11 @@ fn put(
         .is_some_and(|keep| keep.left.is_some());
     // A file rebuilt from a delta has no holes.
     let holes = || options.sparse && local.has_holes(&source);
-    let whole =
-        options.inplace || options.fresh || left || size < schedule::delta::LEAST || holes();
+    let whole = options.inplace
+        || options.existing.fresh
+        || left
+        || size < schedule::delta::LEAST
+        || holes();
     match delta {
         DeltaUse::Auto | DeltaUse::Always if !whole => JobKind::PutDelta {
             source,

@@ -175,7 +175,7 @@ impl SplitFile {
             target: target.clone(),
             temp: self.kept_temporary()?,
             left,
-            replace_link: options.replace_link,
+            replace_link: options.existing.replace_link,
         })
     }
 
