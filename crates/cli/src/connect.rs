@@ -19,8 +19,8 @@ use transfer::bootstrap;
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, ProxyMethod, SshOptionFlags};
 use transfer::connect::{
-    self, BulkDirection, ConnectError, ConnectStep, ConnectionFacts, DataSampler, PlannedUpload,
-    RemoteServerUse, SharedPrompt, SharedSettings,
+    self, AttemptSettings, BulkDirection, ConnectError, ConnectStep, ConnectionFacts, DataSampler,
+    PlannedUpload, RemoteServerUse, SharedPrompt, SharedSettings,
 };
 use transfer::copy::{CopyLocation, CopyRequest, HostId, SessionConnector, TransferEstimate};
 use transfer::escape;
@@ -449,9 +449,7 @@ impl Hosts {
             absolute: self.absolute,
             sends: None,
             beside: None,
-            awaits_login: false,
-            plain: false,
-            relaying: false,
+            attempt: AttemptSettings::default(),
             masters: Arc::default(),
             timeline: self.output.timeline(),
             look: self.look(destination, &user),
@@ -582,7 +580,7 @@ impl Hosts {
         if master.is_some() {
             config.switches.insert(SshOptionFlags::BATCH_MODE);
             around.prompt = Arc::new(Mutex::new(NoPrompt));
-            around.awaits_login = true;
+            around.attempt.awaits_login = true;
         }
         // A ProxyCommand may ask on the terminal without notice.
         let program = matches!(config.proxy, ProxyMethod::Command(_));

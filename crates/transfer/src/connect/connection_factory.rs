@@ -13,7 +13,8 @@ use zeroize::Zeroizing;
 use super::direct::{DirectConfig, DirectConnector};
 use super::error::{ConnectError, ConnectStep};
 use super::host::{
-    FirstConnectionMatch, FirstHostKey, OpeningLink, SharedSettings, establish, start,
+    AttemptSettings, FirstConnectionMatch, FirstHostKey, OpeningLink, SharedSettings, establish,
+    start,
 };
 use super::host_auth_handler::SharedPrompt;
 use super::host_auth_handler::{memory_name, remembered};
@@ -82,7 +83,7 @@ pub fn connect(
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
     }
-    establish(&mut link, &name, proven && !around.awaits_login)?;
+    establish(&mut link, &name, proven && !around.attempt.awaits_login)?;
     Ok((link, again))
 }
 
@@ -253,7 +254,10 @@ impl ConnectionFactory {
                 serving: self.serving.clone(),
                 rtt: first.rtt.filter(|_| brief),
             }),
-            plain: self.plain.load(Ordering::SeqCst),
+            attempt: AttemptSettings {
+                plain: self.plain.load(Ordering::SeqCst),
+                ..self.around.attempt
+            },
             ..further(&self.around, prompt)
         };
         connect_further(config, &around, jobs)

@@ -33,7 +33,8 @@ pub use detour_memory::{forget_detour, remember_detour, remembered_detour};
 pub use direct::{HostToHostConnector, HostToHostSettings, SourceConnection};
 pub use error::{ConnectError, ConnectStep, ResponsibleParty};
 pub use host::{
-    DataSampler, FirstConnectionMatch, FirstHostKey, HostConfigResolver, SharedSettings,
+    AttemptSettings, DataSampler, FirstConnectionMatch, FirstHostKey, HostConfigResolver,
+    SharedSettings,
 };
 pub use host_auth_handler::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
