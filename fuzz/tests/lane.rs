@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::operate;
-use schedule::{Attributes, JobId, JobKind, LaneConfig, LaneEvent, PutOptions};
+use schedule::{Attributes, ExistingTarget, JobId, JobKind, LaneConfig, LaneEvent, PutOptions};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality, Rng};
 use world::{Mode, World, bytes, config, remote};
@@ -206,7 +206,10 @@ impl Run {
             preserve: options.preserve,
             inplace,
             fsync: options.fsync,
-            fresh: options.fresh && onto == Onto::Nothing,
+            existing: ExistingTarget {
+                fresh: options.fresh && onto == Onto::Nothing,
+                replace_link: false,
+            },
             ..PutOptions::default()
         };
         let job = self.w.put(data.clone(), &name, put);

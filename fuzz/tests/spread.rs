@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::operate;
-use schedule::{JobId, JobKind, LaneEvent, LaneId, PutOptions, SchedulerEvent, SchedulerOptions};
+use schedule::{
+    ExistingTarget, JobId, JobKind, LaneEvent, LaneId, PutOptions, SchedulerEvent, SchedulerOptions,
+};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality, Rng};
 use world::{World, bytes, remote};
@@ -249,7 +251,10 @@ impl Run {
                 let options = PutOptions {
                     fsync,
                     preserve,
-                    fresh: !over && len % 2 == 0,
+                    existing: ExistingTarget {
+                        fresh: !over && len % 2 == 0,
+                        replace_link: false,
+                    },
                     ..PutOptions::default()
                 };
                 self.put(len, over, options);

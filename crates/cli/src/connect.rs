@@ -19,8 +19,8 @@ use transfer::bootstrap;
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, ProxyMethod, SshOptionFlags};
 use transfer::connect::{
-    self, BulkDirection, ConnectError, ConnectStep, ConnectionFacts, DataSampler, PlannedUpload,
-    RemoteServerUse, SharedPrompt, SharedSettings,
+    self, AttemptSettings, BulkDirection, ConnectError, ConnectStep, ConnectionFacts, DataSampler,
+    PlannedUpload, RemoteServerUse, SharedPrompt, SharedSettings,
 };
 use transfer::copy::{CopyLocation, CopyRequest, HostId, SessionConnector, TransferEstimate};
 use transfer::escape;
@@ -39,8 +39,9 @@ use transfer::session::{
 use transfer::sums::SumLedger;
 use transfer::{pace, sample};
 
+use self::detour::{DetourQuestion, Detours};
 use self::questions::ConsolePrompt;
-use self::waiting::wait_for;
+use self::waiting::until_cancelled;
 use crate::flags::low::{CopyArgs, TerminalSetting};
 use crate::output::RunReporter;
 use crate::output::json::HostInfo;
@@ -78,8 +79,7 @@ pub(crate) struct Hosts {
     logins: Mutex<BTreeMap<Destination, String>>,
     /// Passwords and passphrases that the user has entered.
     answers: answers::AnswerCache,
-    /// Relaying hosts that `--via auto` has chosen; none for the direct way.
-    detours: Mutex<BTreeMap<Destination, Vec<Destination>>>,
+    detours: Detours,
 }
 
 /// How sessions are opened for a measurement.
@@ -96,6 +96,7 @@ pub(crate) struct MeasurementSessions {
 impl Hosts {
     pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: Arc<RunReporter>) -> Self {
         let ledger = flags.sums().map(|wants| Arc::new(SumLedger::new(wants)));
+        let detours = Detours::new(flags.via.clone(), Arc::clone(&output));
         Self {
             sent: None,
             downloads: false,
@@ -112,7 +113,7 @@ impl Hosts {
             running: Arc::default(),
             logins: Mutex::default(),
             answers: answers::AnswerCache::default(),
-            detours: Mutex::default(),
+            detours,
         }
     }
 
@@ -190,7 +191,7 @@ impl Hosts {
             DecisionSubject::Congestion { name, losses },
             origin,
         ));
-        decided.extend(self.given_detour());
+        decided.extend(self.detours.given());
         self.output.decided(decided);
     }
 
@@ -428,7 +429,7 @@ impl Hosts {
             self.output.warning(warning);
         }
         self.override_compression(&mut config);
-        self.take_detour(destination, &mut config);
+        self.detours.apply(destination, &mut config);
         let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         logins.insert(destination.clone(), config.user.clone());
         drop(logins);
@@ -448,9 +449,7 @@ impl Hosts {
             absolute: self.absolute,
             sends: None,
             beside: None,
-            awaits_login: false,
-            plain: false,
-            relaying: false,
+            attempt: AttemptSettings::default(),
             masters: Arc::default(),
             timeline: self.output.timeline(),
             look: self.look(destination, &user),
@@ -533,13 +532,41 @@ impl Hosts {
         coming: Option<TransferEstimate>,
         cancel: &CancelToken,
     ) -> Result<Session, ConnectError> {
-        self.choose_detour(destination, cancel)?;
+        (self.detours).choose(destination, cancel, || self.detour_question(destination))?;
         match self.on_one_way(destination, coming.clone(), cancel) {
             Err(error) if !cancel.is_cancelled() && self.drop_detour(destination, &error) => {
                 self.on_one_way(destination, coming, cancel)
             }
             opened => opened,
         }
+    }
+
+    /// Prepares the choice of `--via auto` for a host.
+    fn detour_question(&self, destination: &Destination) -> Result<DetourQuestion, ConnectError> {
+        let (config, settings) = self.prepare(destination)?;
+        let at = self.hosts.iter().position(|h| h == destination);
+        Ok(DetourQuestion {
+            config,
+            settings,
+            up: self.target == at.map(HostId),
+            background: self.flags.background,
+            sources: self.sent.as_ref().map(|(_, sources)| sources.clone()),
+        })
+    }
+
+    /// Goes back to the direct way after the relaying host that `--via auto` has chosen failed;
+    /// false if the failed way was the direct one.
+    fn drop_detour(&self, destination: &Destination, error: &ConnectError) -> bool {
+        if !self.detours.drop_chosen(destination) {
+            return false;
+        }
+        if let Ok((config, settings)) = self.prepare(destination)
+            && let Some(memories) = &settings.memories
+        {
+            connect::forget_detour(&config, memories);
+        }
+        self.detours.report_failed(destination, error);
+        true
     }
 
     fn on_one_way(
@@ -553,7 +580,7 @@ impl Hosts {
         if master.is_some() {
             config.switches.insert(SshOptionFlags::BATCH_MODE);
             around.prompt = Arc::new(Mutex::new(NoPrompt));
-            around.awaits_login = true;
+            around.attempt.awaits_login = true;
         }
         // A ProxyCommand may ask on the terminal without notice.
         let program = matches!(config.proxy, ProxyMethod::Command(_));
@@ -562,7 +589,8 @@ impl Hosts {
             coming,
             options: self.options(),
         });
-        let connected = self.until_cancelled(cancel, move || connect::connect(config, &around));
+        let connect = move || connect::connect(config, &around);
+        let connected = until_cancelled(self.output.console(), cancel, connect);
         let (link, again) = match (connected, master) {
             (Err(own), Some(socket)) if own.check() == ConnectStep::Login => {
                 return self.over_master(destination, &socket, &own);
@@ -617,29 +645,11 @@ impl Hosts {
             ConnectError::this_machine(ConnectStep::Session, why)
         })
     }
-}
 
-impl Hosts {
     /// The host of this number.
     fn host(&self, host: HostId) -> Result<&Destination, ConnectError> {
         let unknown = || ConnectError::configuration("internal error: unknown host number");
         self.hosts.get(host.0).ok_or_else(unknown)
-    }
-
-    /// Runs `work` on a thread until it is done or cancelled. Connecting waits for hosts, name
-    /// servers and people, and none of these waits can be interrupted. After a cancel the thread is
-    /// left alone and ends with the process.
-    fn until_cancelled<T: Send + 'static>(
-        &self,
-        cancel: &CancelToken,
-        work: impl FnOnce() -> Result<T, ConnectError> + Send + 'static,
-    ) -> Result<T, ConnectError> {
-        let result = wait_for(cancel, None, work);
-        if cancel.is_cancelled() {
-            // A password prompt may have switched echo off.
-            self.output.console().restore();
-        }
-        result
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FileType, fstat};
-use sys::{SocketTuning, distance};
+use sys::{Keepalive, SocketTuning, distance};
 use transfer::connect::{DialFamily, TcpDialer, pass_socket};
 use transfer::escape;
 
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
         tuning: SocketTuning {
             dscp: args.dscp.value(),
             // ssh sets keepalive only on sockets that it has connected itself (sshconnect.c).
-            keepalive: true,
+            keepalive: Keepalive::KernelTimes,
             congestion: args.congestion.clone(),
             ..SocketTuning::default()
         },

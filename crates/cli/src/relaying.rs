@@ -26,7 +26,7 @@ use relay::{
 };
 use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, open};
 use rustix::termios::isatty;
-use sys::{KeepaliveProbes, SocketTuning};
+use sys::{Keepalive, KeepaliveProbes, SocketTuning};
 use tracing::level_filters::LevelFilter;
 use tracing::warn;
 
@@ -216,9 +216,14 @@ fn tuning(args: &RelayArgs) -> Result<SocketTuning, String> {
     }
     Ok(SocketTuning {
         dscp: args.dscp.value(),
-        keepalive: args.sockopts.keepalive.unwrap_or_else(|| probes.is_some()),
+        keepalive: match args.sockopts.keepalive {
+            Some(false) => Keepalive::Off,
+            given => probes.map_or_else(
+                || Keepalive::with_kernel_times(given.is_some()),
+                Keepalive::Probes,
+            ),
+        },
         congestion: args.congestion.clone(),
-        probes,
         notsent_lowat: args.notsent_lowat,
         pacing: args.rate.map(|rate| rate.bytes()),
         mptcp: args.mptcp,

@@ -2,7 +2,7 @@
 
 use sync::DeletionLimits;
 use transfer::copy::CopyLocation;
-use transfer::sync::{SyncOptions, SyncRequest};
+use transfer::sync::{EntryChoice, SyncOptions, SyncRequest};
 
 use crate::cp;
 use crate::exit::Exit;
@@ -45,19 +45,20 @@ impl ResolvedSyncArgs {
         let failed = |what: String| UsageError(format!("error: {what}\n"));
         let filter = selecting::filter(&args.copy.selection).map_err(failed)?;
         let mut comparison = args.comparison.clone();
-        comparison.permissions = true;
-        comparison.owners = args.copy.numeric_ids;
+        comparison.metadata.permissions = true;
+        comparison.metadata.owners = args.copy.numeric_ids;
         Ok(Self {
             options: SyncOptions {
-                filter,
-                gitignore: args.copy.selection.gitignore,
-                one_file_system: args.one_file_system,
+                entries: EntryChoice {
+                    filter,
+                    gitignore: args.copy.selection.gitignore,
+                    one_file_system: args.one_file_system,
+                },
                 comparison,
-                delete: args.delete,
-                limits: DeletionLimits {
+                deletions: args.delete.then_some(DeletionLimits {
                     most: args.max_delete,
                     confirmed: args.yes,
-                },
+                }),
                 backup: args.backup_dir,
                 dry_run: args.dry_run,
                 link_dest: args.link_dest,

@@ -26,5 +26,7 @@ pub use evidence::{
 pub use finding::{Certainty, DataDirection, Finding};
 pub use finished::{FinishedTransfer, explain};
 pub use hops::compare_hops;
-pub use limiter::{Limiter, LimiterEvidence, TransferFacts, limiter};
+pub use limiter::{
+    ConnectionGrowth, Limiter, LimiterEvidence, LossFacts, ServerFacts, TransferFacts, limiter,
+};
 pub use verdict::{Diagnosis, diagnose};

@@ -182,28 +182,52 @@ pub struct TransferFacts {
     pub held_to: Option<Limiter>,
     /// The processors of this machine have no time left.
     pub processors_full: bool,
-    /// The server is slow to take or produce data ([`LimiterEvidence`] alone does not tell).
-    pub server_lags: bool,
-    /// A whole channel window has arrived at the server and waits there, whatever the path does.
-    pub window_held: bool,
+    /// Facts about the server.
+    pub server: ServerFacts,
     /// The path's queue was filled in one of the last intervals.
     pub queued_lately: bool,
-    /// Packets were lost in one of the last intervals.
-    pub lost_lately: bool,
-    /// Congestion control takes lost packets for what they are (BBR).
-    pub bears_losses: bool,
-    /// More connections brought nothing.
-    pub sated: bool,
+    /// Facts about lost packets.
+    pub losses: LossFacts,
+    /// Use of further connections.
+    pub growth: ConnectionGrowth,
     /// A connection is still in slow start.
     pub slow_start: bool,
-    /// Share of the response time that the path does not explain.
-    pub server_share: f64,
     /// Round trip to the server.
     pub round_trip: Duration,
     /// Largest TCP receive buffer of this machine, in bytes.
     pub receive_buffer: Option<u64>,
+}
+
+/// Facts about the server of a transfer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerFacts {
+    /// The server is slow to take or produce data ([`LimiterEvidence`] alone does not tell).
+    pub lags: bool,
+    /// A whole channel window has arrived at the server and waits there, whatever the path does.
+    pub holds_window: bool,
+    /// Share of the response time that the path does not explain.
+    pub share: f64,
+}
+
+/// Facts about packets that were lost on the path.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LossFacts {
+    /// Packets were lost in one of the last intervals.
+    pub lately: bool,
+    /// Congestion control takes lost packets for what they are (BBR).
+    pub borne: bool,
+}
+
+/// Use of further connections for a transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConnectionGrowth {
+    /// More connections were not tried, or brought something.
+    #[default]
+    Open,
     /// The number of connections cannot grow.
-    pub fixed_connections: bool,
+    Fixed,
+    /// More connections brought nothing.
+    Sated,
 }
 
 /// Returns the resource that limits a transfer. The closing line of `longhaul cp`, the control of
@@ -221,8 +245,8 @@ pub fn limiter(t: &TransferFacts) -> Limiter {
     // looks like silence.
     let queueing = f.is_queueing();
     // A sender that mostly waits for the channel window is not the one that losses slow down.
-    let losses_tell = t.lost_lately && !(t.up && f.window_blocked > MOSTLY);
-    let lags = t.server_lags && (t.window_held || !queueing && !losses_tell);
+    let losses_tell = t.losses.lately && !(t.up && f.window_blocked > MOSTLY);
+    let lags = t.server.lags && (t.server.holds_window || !queueing && !losses_tell);
     if t.up && lags {
         return Limiter::Server;
     }
@@ -232,7 +256,7 @@ pub fn limiter(t: &TransferFacts) -> Limiter {
     if f.disk_stalls > DISK_STALLS && f.window_blocked < BLOCKED {
         return Limiter::LocalDisk;
     }
-    let lossy = f.loses() && !t.bears_losses && f.loss_tells();
+    let lossy = f.loses() && !t.losses.borne && f.loss_tells();
     if lossy && !queueing && !t.queued_lately {
         return Limiter::Loss;
     }
@@ -242,7 +266,7 @@ pub fn limiter(t: &TransferFacts) -> Limiter {
     if lags {
         return Limiter::Server;
     }
-    if t.sated {
+    if t.growth == ConnectionGrowth::Sated {
         return Limiter::Path;
     }
     if t.up && f.sndbuf_limited > BLOCKED {
@@ -261,9 +285,9 @@ pub fn limiter(t: &TransferFacts) -> Limiter {
     if t.slow_start {
         return Limiter::Startup;
     }
-    if t.server_share > 0.5 && f.server > Duration::from_millis(2) {
-        return match t.lost_lately {
-            true if t.bears_losses => Limiter::Path,
+    if t.server.share > 0.5 && f.server > Duration::from_millis(2) {
+        return match t.losses.lately {
+            true if t.losses.borne => Limiter::Path,
             true => Limiter::Loss,
             false => Limiter::Server,
         };
@@ -275,8 +299,8 @@ pub fn limiter(t: &TransferFacts) -> Limiter {
             false => Limiter::FarSendBuffer,
         };
     }
-    match t.fixed_connections {
-        true => Limiter::Lanes,
-        false => Limiter::Path,
+    match t.growth {
+        ConnectionGrowth::Fixed => Limiter::Lanes,
+        ConnectionGrowth::Open | ConnectionGrowth::Sated => Limiter::Path,
     }
 }

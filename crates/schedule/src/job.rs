@@ -398,20 +398,12 @@ pub struct UploadTemp {
 pub struct PutOptions {
     /// Keep modification and access times and permissions (`-p`).
     pub preserve: bool,
-    /// With `preserve`, keep setuid, setgid and sticky bits as well. scp drops them in both
-    /// directions, since the owner that they act for is not kept (sftp-client.c, sftp_download).
-    pub special_bits: bool,
     /// Write directly under the final name, without temporary and rename.
     pub inplace: bool,
     /// Make the data durable before the rename.
     pub fsync: bool,
-    /// The target cannot exist, since this run created its directory; skips the check of the
-    /// target.
-    pub fresh: bool,
-    /// Replace a symlink at the target instead of following it. Below the path that the user
-    /// named, another user or an earlier copy may have created the symlink, and would decide
-    /// through it which file is written (CVE-2019-6111).
-    pub replace_link: bool,
+    /// The entry that may exist at the target.
+    pub existing: ExistingTarget,
     /// Directory for the temporary, instead of the target's own.
     #[serde(default)]
     pub temp_dir: Option<TempDir>,
@@ -450,6 +442,31 @@ impl TempDir {
     }
 }
 
+/// Knowledge of an entry that may exist at the target of a file, and its treatment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExistingTarget {
+    /// The target cannot exist, since this run created its directory; skips the check of the
+    /// target.
+    pub fresh: bool,
+    /// Replace a symlink at the target instead of following it. Below the path that the user
+    /// named, another user or an earlier copy may have created the symlink, and would decide
+    /// through it which file is written (CVE-2019-6111).
+    pub replace_link: bool,
+}
+
+impl ExistingTarget {
+    /// The target cannot exist.
+    pub const FRESH: Self = Self {
+        fresh: true,
+        replace_link: false,
+    };
+    /// A symlink at the target is replaced.
+    pub const REPLACED_LINK: Self = Self {
+        fresh: false,
+        replace_link: true,
+    };
+}
+
 /// Metadata that a copy does not keep by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtraMetadata {
@@ -457,10 +474,14 @@ pub struct ExtraMetadata {
     pub owner: Option<(u32, u32)>,
     /// Extended attributes and access control lists.
     pub xattrs: Option<Box<Xattrs>>,
+    /// Where permissions are kept, keep setuid, setgid and sticky bits as well. scp drops them in
+    /// both directions, since the owner that they act for is not kept (sftp-client.c,
+    /// sftp_download).
+    pub special_bits: bool,
 }
 
 impl ExtraMetadata {
-    /// Returns true if there is nothing to set.
+    /// Returns true if there is nothing to set besides permissions.
     pub fn is_empty(&self) -> bool {
         self.owner.is_none() && self.xattrs.is_none()
     }
@@ -600,7 +621,12 @@ impl PutOptions {
 
     /// Returns the mode bits of `source` that are kept.
     pub fn kept_mode(&self, source: u32) -> u32 {
-        source & if self.special_bits { 0o7777 } else { 0o777 }
+        source
+            & if self.beyond.special_bits {
+                0o7777
+            } else {
+                0o777
+            }
     }
 
     /// Returns `source` with only the mode bits that are kept.

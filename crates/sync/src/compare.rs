@@ -53,18 +53,32 @@ pub struct ComparisonRules {
     /// Files of equal size count as equal, and a different time is set without a copy
     /// (`--size-only`).
     pub size_only: bool,
+    /// Permissions and owners.
+    pub metadata: MetadataRules,
+    /// Files that are left as they are, whatever differs.
+    pub skipped: SkipRules,
+}
+
+/// Rules for the comparison of permissions and owners.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetadataRules {
     /// Compare permission bits.
     pub permissions: bool,
     /// Ignore setuid and setgid bits, and the sticky bits of files: they are not copied.
     pub ignore_special_bits: bool,
     /// Compare owner and group.
     pub owners: bool,
+}
+
+/// Rules for files that are not compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SkipRules {
     /// Skip files whose target is newer than the source (`-u`).
-    pub keep_newer: bool,
+    pub newer: bool,
     /// Skip files that do not exist at the target (`--existing`).
-    pub existing_only: bool,
+    pub missing: bool,
     /// Skip files that exist at the target (`--ignore-existing`).
-    pub ignore_existing: bool,
+    pub existing: bool,
 }
 
 /// Set of the attributes in which an entry differs at both ends. It decides between copying the
@@ -207,7 +221,7 @@ impl ComparisonRules {
 
     /// Returns the mode bits that an entry of this kind gets from the source.
     pub fn kept_bits(&self, kind: TreeEntryKind) -> u16 {
-        match (self.ignore_special_bits, kind) {
+        match (self.metadata.ignore_special_bits, kind) {
             (false, _) => 0o7777,
             (true, TreeEntryKind::Directory) => 0o1777,
             (true, _) => 0o777,
@@ -220,14 +234,14 @@ impl ComparisonRules {
             |entry: &TreeEntry| entry.mode.map(|mode| mode & self.kept_bits(source.kind));
         let modes = compared(source).zip(compared(target));
         // The mode of a symlink means nothing.
-        if self.permissions
+        if self.metadata.permissions
             && source.kind != TreeEntryKind::Symlink
             && modes.is_some_and(|(s, t)| s != t)
         {
             reasons = reasons.with(DifferenceReasons::MODE);
         }
         let owners = source.owner.zip(target.owner);
-        if self.owners && owners.is_some_and(|(s, t)| s != t) {
+        if self.metadata.owners && owners.is_some_and(|(s, t)| s != t) {
             reasons = reasons.with(DifferenceReasons::OWNER);
         }
         reasons
@@ -378,8 +392,11 @@ mod tests {
             let (source, target) = (with(kind, 0o755 ^ bits), with(kind, 0o755));
             for (ignore_special_bits, expected) in [(true, differs), (false, true)] {
                 let rules = ComparisonRules {
-                    permissions: true,
-                    ignore_special_bits,
+                    metadata: MetadataRules {
+                        permissions: true,
+                        ignore_special_bits,
+                        owners: false,
+                    },
                     ..ComparisonRules::default()
                 };
                 let reasons = rules.attributes(&source, &target);
@@ -395,7 +412,10 @@ mod tests {
     #[test]
     fn a_different_mode_alone_needs_no_data() {
         let rules = ComparisonRules {
-            permissions: true,
+            metadata: MetadataRules {
+                permissions: true,
+                ..MetadataRules::default()
+            },
             ..ComparisonRules::default()
         };
         let with = |mode| TreeEntry {

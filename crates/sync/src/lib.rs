@@ -28,7 +28,9 @@ mod plan;
 mod tree;
 
 pub use alike::{alike_entries, alike_hash, alike_names, alike_path, to_nfc};
-pub use compare::{ComparisonResult, ComparisonRules, DifferenceReasons, TimeGranularity};
+pub use compare::{
+    ComparisonResult, ComparisonRules, DifferenceReasons, MetadataRules, SkipRules, TimeGranularity,
+};
 pub use deletion::{DeletionCount, DeletionLimits, DeletionRefusal};
 pub use filter::{Filter, FilterBuilder, FilterRuleError, RuleOrigin, Selection};
 pub use inside::source_lookalikes;

@@ -149,7 +149,7 @@ impl SyncPlan {
             return None;
         }
         let Some(at_target) = target else {
-            return if rules.existing_only {
+            return if rules.skipped.missing {
                 None
             } else {
                 step(SyncAction::Create)
@@ -160,8 +160,8 @@ impl SyncPlan {
             entry.kind == TreeEntryKind::Directory && other.kind == TreeEntryKind::Directory;
         let both_files = entry.kind == TreeEntryKind::File && other.kind == TreeEntryKind::File;
         let is_newer = ComparisonRules::target_is_newer(entry, other);
-        let keeps_newer = rules.keep_newer && both_files && is_newer;
-        if !both_dirs && (rules.ignore_existing || keeps_newer) {
+        let keeps_newer = rules.skipped.newer && both_files && is_newer;
+        if !both_dirs && (rules.skipped.existing || keeps_newer) {
             self.equal += 1;
             return None;
         }

@@ -4,6 +4,7 @@ use arbtest::arbitrary::{Result, Unstructured};
 use arbtest::arbtest;
 
 use super::*;
+use crate::compare::SkipRules;
 use crate::tree::TreeEntry;
 
 /// Tree as a map from paths to entries.
@@ -237,12 +238,18 @@ fn existing_only_creates_nothing_and_ignore_existing_replaces_nothing() {
     target.insert(b"both".to_vec(), TreeEntry::file(9, 9));
     let plan = |rules: ComparisonRules| SyncPlan::new(tree(&source), tree(&target), &rules);
     let existing = plan(ComparisonRules {
-        existing_only: true,
+        skipped: SkipRules {
+            missing: true,
+            ..SkipRules::default()
+        },
         ..ComparisonRules::default()
     });
     assert!(matches!(existing.steps(), [step] if matches!(step.action, SyncAction::Replace(_))));
     let ignoring = plan(ComparisonRules {
-        ignore_existing: true,
+        skipped: SkipRules {
+            existing: true,
+            ..SkipRules::default()
+        },
         ..ComparisonRules::default()
     });
     assert!(
@@ -253,7 +260,10 @@ fn existing_only_creates_nothing_and_ignore_existing_replaces_nothing() {
     );
     assert_eq!(ignoring.steps().len(), 2);
     let newer = plan(ComparisonRules {
-        keep_newer: true,
+        skipped: SkipRules {
+            newer: true,
+            ..SkipRules::default()
+        },
         ..ComparisonRules::default()
     });
     assert_eq!(newer.created(), 2);

@@ -67,7 +67,7 @@ pub use threads::{ThreadPool, ThreadWork};
 #[cfg(target_os = "linux")]
 pub use tun::open_tun;
 pub use tune::{
-    KeepaliveProbes, SocketBuffers, SocketTuning, close_orderly, connect_with_data,
+    Keepalive, KeepaliveProbes, SocketBuffers, SocketTuning, close_orderly, connect_with_data,
     may_control_congestion, may_mark, original_destination, set_congestion_control,
     steer_newcomers,
 };

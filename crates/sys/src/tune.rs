@@ -30,12 +30,10 @@ pub struct SocketTuning {
     /// DSCP, 0 to 63; 0 is best effort. Set once before connect, since a change in a running flow
     /// reorders its packets.
     pub dscp: u8,
-    /// Enables keepalive probes on an idle connection (TCPKeepAlive).
-    pub keepalive: bool,
+    /// Keepalive probes on an idle connection (TCPKeepAlive).
+    pub keepalive: Keepalive,
     /// Congestion control; `None` keeps the system default.
     pub congestion: Option<String>,
-    /// Times of the keepalive probes; `None` keeps the kernel's.
-    pub probes: Option<KeepaliveProbes>,
     /// SO_SNDBUF and SO_RCVBUF, in bytes of data.
     pub buffers: SocketBuffers,
     /// Limit of unsent bytes in the send buffer (TCP_NOTSENT_LOWAT); `None` is 1 MiB.
@@ -60,6 +58,28 @@ pub struct SocketTuning {
     /// Closes with a reset unless [`close_orderly`] was called (SO_LINGER with zero time), so that
     /// the peer cannot take a crash for an end of file.
     pub abrupt: bool,
+}
+
+/// Use of keepalive probes on an idle connection (SO_KEEPALIVE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keepalive {
+    /// No probes.
+    #[default]
+    Off,
+    /// Probes at the kernel's times.
+    KernelTimes,
+    /// Probes at these times.
+    Probes(KeepaliveProbes),
+}
+
+impl Keepalive {
+    /// Returns probes at the kernel's times if `on`, else none.
+    pub fn with_kernel_times(on: bool) -> Self {
+        match on {
+            true => Self::KernelTimes,
+            false => Self::Off,
+        }
+    }
 }
 
 /// Times of keepalive probes on an idle connection (tcp(7), TCP_KEEPIDLE and its siblings).
@@ -204,15 +224,16 @@ impl SocketTuning {
 
     fn tune(&self, socket: &Socket) -> io::Result<()> {
         socket.set_tcp_nodelay(true)?;
-        if self.keepalive {
-            let keepalive = TcpKeepalive::new();
-            socket.set_tcp_keepalive(&match self.probes {
-                None => keepalive,
-                Some(probes) => keepalive
+        let keepalive = TcpKeepalive::new();
+        match self.keepalive {
+            Keepalive::Off => {}
+            Keepalive::KernelTimes => socket.set_tcp_keepalive(&keepalive)?,
+            Keepalive::Probes(probes) => socket.set_tcp_keepalive(
+                &keepalive
                     .with_time(probes.idle)
                     .with_interval(probes.interval)
                     .with_retries(probes.count),
-            })?;
+            )?,
         }
         set_notsent_lowat(socket, self.notsent_lowat.unwrap_or(NOTSENT_LOWAT));
         if self.buffers.receive.is_none() {

@@ -142,7 +142,7 @@ impl<'a> HostBench<'a> {
             let why = far.why().unwrap_or("the login failed").to_owned();
             return Err(lost(why));
         };
-        if facts.asked {
+        if facts.asked_user() {
             return Err(lost(format!(
                 "{}: the login needs a password or a code, and each run logs in again: use a \
                  key or an agent",

@@ -1,23 +1,25 @@
 //! `--via`: relays the connections to a host through other hosts.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, ProxyMethod};
 use transfer::connect::{self, ConnectError, SharedSettings};
-use transfer::copy::HostId;
 use transfer::detour::{self, DetourMeasurement, DetourTarget};
 use transfer::memory::detours::{DetourMemory, StoredRouteResult};
 use transfer::memory::paths::network_of;
 use transfer::operand::Destination;
 use transfer::report::{Decision, DecisionOrigin, DecisionSubject, DetourReason, EscapedName};
 
-use super::{Hosts, name};
+use super::name;
+use super::waiting::until_cancelled;
 use crate::client_config::ClientConfig;
 use crate::flags::low::ViaHosts;
+use crate::output::RunReporter;
 
 /// Origin of a decision about relaying hosts.
 const VIA: DecisionOrigin = DecisionOrigin::Flag("--via");
@@ -27,16 +29,45 @@ const WORTH_MEASURING: u64 = 16 << 20;
 /// A candidate with its name in the configuration.
 type DetourCandidate = (String, Vec<Destination>);
 
-impl Hosts {
+/// The relaying hosts of `--via`, and those that `--via auto` has chosen in this run.
+pub(super) struct Detours {
+    via: Option<ViaHosts>,
+    output: Arc<RunReporter>,
+    /// Choice of `--via auto` for each host; no relaying hosts for the direct way.
+    chosen: Mutex<BTreeMap<Destination, Vec<Destination>>>,
+}
+
+/// A host for which `--via auto` chooses, and the copy that is made.
+pub(super) struct DetourQuestion {
+    pub config: HostConfig,
+    pub settings: SharedSettings,
+    /// The host is copied to.
+    pub up: bool,
+    /// The copy yields to other traffic.
+    pub background: bool,
+    /// Files of this machine that are sent, if all sources are such files.
+    pub sources: Option<Vec<PathBuf>>,
+}
+
+impl Detours {
+    pub(super) fn new(via: Option<ViaHosts>, output: Arc<RunReporter>) -> Self {
+        Self {
+            via,
+            output,
+            chosen: Mutex::default(),
+        }
+    }
+
+    fn chosen(&self) -> MutexGuard<'_, BTreeMap<Destination, Vec<Destination>>> {
+        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Replaces the way to a host by the one through the relaying hosts.
-    pub(super) fn take_detour(&self, destination: &Destination, config: &mut HostConfig) {
-        let through = match &self.flags.via {
+    pub(super) fn apply(&self, destination: &Destination, config: &mut HostConfig) {
+        let through = match &self.via {
             None => return,
             Some(ViaHosts::Through(hosts)) => hosts.clone(),
-            Some(ViaHosts::Auto) => {
-                let detours = self.detours.lock().unwrap_or_else(PoisonError::into_inner);
-                detours.get(destination).cloned().unwrap_or_default()
-            }
+            Some(ViaHosts::Auto) => self.chosen().get(destination).cloned().unwrap_or_default(),
         };
         if !through.is_empty() {
             config.proxy = ProxyMethod::Via(through);
@@ -46,8 +77,8 @@ impl Hosts {
     }
 
     /// The relaying hosts of `--via`, as a decision.
-    pub(super) fn given_detour(&self) -> Option<Decision> {
-        let Some(ViaHosts::Through(hosts)) = &self.flags.via else {
+    pub(super) fn given(&self) -> Option<Decision> {
+        let Some(ViaHosts::Through(hosts)) = &self.via else {
             return None;
         };
         let through = Some(listed(hosts));
@@ -55,63 +86,58 @@ impl Hosts {
         Some(Decision::new(DecisionSubject::Detour { through, why }, VIA))
     }
 
-    /// Chooses the way to a host with `--via auto`, once in a run.
+    /// Chooses the way to a host with `--via auto`, once in a run. `ask`
+    /// prepares the connection.
     ///
     /// # Errors
-    /// The configuration is invalid.
-    pub(super) fn choose_detour(
+    /// The configuration is invalid, or the measurement was cancelled.
+    pub(super) fn choose(
         &self,
         destination: &Destination,
         cancel: &CancelToken,
+        ask: impl FnOnce() -> Result<DetourQuestion, ConnectError>,
     ) -> Result<(), ConnectError> {
-        let detours = || self.detours.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.flags.via != Some(ViaHosts::Auto) || detours().contains_key(destination) {
+        if self.via != Some(ViaHosts::Auto) || self.chosen().contains_key(destination) {
             return Ok(());
         }
         let mut candidates = ClientConfig::read()
             .map_err(ConnectError::configuration)?
             .via;
         candidates.retain(|(_, through)| through.iter().all(|on| on.host != destination.host));
-        let (through, why, origin) = self.best_way(destination, &candidates, cancel)?;
+        let (through, why, origin) = self.best_way(&candidates, cancel, ask)?;
         let hosts = through.and_then(|at| candidates.get(at));
-        self.decide_detour(
+        self.report(
             destination,
             hosts.map(|(name, _)| name.clone()),
             why,
             origin,
         );
         let hosts = hosts.map(|(_, hosts)| hosts.clone()).unwrap_or_default();
-        detours().insert(destination.clone(), hosts);
+        self.chosen().insert(destination.clone(), hosts);
         Ok(())
     }
 
     /// Goes back to the direct way after the chosen candidate has failed; false if the failed way
     /// was the direct one.
-    pub(super) fn drop_detour(&self, destination: &Destination, error: &ConnectError) -> bool {
-        let mut detours = self.detours.lock().unwrap_or_else(PoisonError::into_inner);
-        match detours.get_mut(destination) {
-            Some(through) if !through.is_empty() => through.clear(),
-            _ => return false,
+    pub(super) fn drop_chosen(&self, destination: &Destination) -> bool {
+        match self.chosen().get_mut(destination) {
+            Some(through) if !through.is_empty() => {
+                through.clear();
+                true
+            }
+            _ => false,
         }
-        drop(detours);
-        if let Ok((
-            config,
-            SharedSettings {
-                memories: Some(memories),
-                ..
-            },
-        )) = self.prepare(destination)
-        {
-            connect::forget_detour(&config, &memories);
-        }
+    }
+
+    /// Reports that the chosen candidate has failed.
+    pub(super) fn report_failed(&self, destination: &Destination, error: &ConnectError) {
         self.output
             .warning(format!("--via auto: {error}; connecting directly"));
         let why = DetourReason::Failed(error.to_string());
-        self.decide_detour(destination, None, why, DecisionOrigin::Measured);
-        true
+        self.report(destination, None, why, DecisionOrigin::Measured);
     }
 
-    fn decide_detour(
+    fn report(
         &self,
         destination: &Destination,
         through: Option<String>,
@@ -128,9 +154,9 @@ impl Hosts {
     /// Returns the index of the best candidate, if one is better than the direct way.
     fn best_way(
         &self,
-        destination: &Destination,
         candidates: &[DetourCandidate],
         cancel: &CancelToken,
+        ask: impl FnOnce() -> Result<DetourQuestion, ConnectError>,
     ) -> Result<(Option<usize>, DetourReason, DecisionOrigin), ConnectError> {
         let not = |why| {
             Ok((
@@ -148,8 +174,13 @@ impl Hosts {
             ));
             return not("no relaying hosts are configured");
         }
-        let (config, settings) = self.prepare(destination)?;
-        let up = self.target == self.hosts.iter().position(|h| h == destination).map(HostId);
+        let DetourQuestion {
+            config,
+            settings,
+            up,
+            background,
+            sources,
+        } = ask()?;
         let names: Vec<String> = candidates.iter().map(|(name, _)| name.clone()).collect();
         if let Some(memories) = &settings.memories
             && let Some((memory, age)) = connect::remembered_detour(&config, memories, up, &names)
@@ -160,10 +191,10 @@ impl Hosts {
                 DecisionOrigin::Memory(age),
             ));
         }
-        if self.flags.background {
+        if background {
             return not("a background copy puts no load on other hosts");
         }
-        if up && self.sends_little() {
+        if up && sources.is_some_and(|sources| is_little(&sources)) {
             return not("there is little to send");
         }
         let memories = settings.memories.clone();
@@ -174,8 +205,8 @@ impl Hosts {
             cancel: cancel.clone(),
         };
         let through: Vec<_> = candidates.iter().map(|(_, hosts)| hosts.clone()).collect();
-        let measured =
-            self.until_cancelled(cancel, move || Ok(detour::measure(&target, &through)))?;
+        let measure = move || Ok(detour::measure(&target, &through));
+        let measured = until_cancelled(self.output.console(), cancel, measure)?;
         let chosen = detour::choose(&measured.direct, &measured.candidates);
         if let Some(memories) = &memories {
             let memory = noted(&measured, up, &names, chosen);
@@ -185,19 +216,16 @@ impl Hosts {
         let why = DetourReason::Measured(measured.direct, ways);
         Ok((chosen, why, DecisionOrigin::Measured))
     }
+}
 
-    /// True if all that is sent are files of this machine, and few bytes.
-    fn sends_little(&self) -> bool {
-        let Some((_, sources)) = &self.sent else {
-            return false;
-        };
-        let sizes = sources.iter().map(|source| match fs::metadata(source) {
-            Ok(meta) if meta.is_file() => Some(meta.len()),
-            _ => None,
-        });
-        let total: Option<u64> = sizes.sum();
-        total.is_some_and(|total| total < WORTH_MEASURING)
-    }
+/// True if all sources are files, and of few bytes together.
+fn is_little(sources: &[PathBuf]) -> bool {
+    let sizes = sources.iter().map(|source| match fs::metadata(source) {
+        Ok(meta) if meta.is_file() => Some(meta.len()),
+        _ => None,
+    });
+    let total: Option<u64> = sizes.sum();
+    total.is_some_and(|total| total < WORTH_MEASURING)
 }
 
 /// The relaying hosts as the user writes them.

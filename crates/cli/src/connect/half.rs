@@ -56,7 +56,7 @@ impl Hosts {
         let master = socket.map(|socket| {
             config.switches.insert(SshOptionFlags::BATCH_MODE);
             settings.prompt = Arc::new(Mutex::new(NoPrompt));
-            settings.awaits_login = true;
+            settings.attempt.awaits_login = true;
             OpenConnection {
                 name: escape::path(&socket).to_string(),
                 channels: Arc::new(MasterChannels {

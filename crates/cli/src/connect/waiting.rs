@@ -7,6 +7,8 @@ use crossbeam_channel::{after, bounded, never, select_biased};
 use transfer::cancel::CancelToken;
 use transfer::connect::{ConnectError, ConnectStep, ResponsibleParty};
 
+use crate::output::console::Console;
+
 /// Runs `work` on a thread and waits for its result. After a cancel, or after `patience`, the thread
 /// is left alone.
 ///
@@ -44,6 +46,25 @@ pub(super) fn wait_for<T: Send + 'static>(
             Err(ConnectError::unreachable(format!("no login within {seconds} s")))
         }
     }
+}
+
+/// Runs `work` on a thread until it is done or cancelled. Connecting waits for hosts, name servers
+/// and people, and none of these waits can be interrupted. After a cancel the thread is left alone
+/// and ends with the process.
+///
+/// # Errors
+/// Those of `work`, or a cancel.
+pub(super) fn until_cancelled<T: Send + 'static>(
+    console: &Console,
+    cancel: &CancelToken,
+    work: impl FnOnce() -> Result<T, ConnectError> + Send + 'static,
+) -> Result<T, ConnectError> {
+    let result = wait_for(cancel, None, work);
+    if cancel.is_cancelled() {
+        // A password prompt may have switched echo off.
+        console.restore();
+    }
+    result
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use crate::cause::{Cause, RemedyActor};
 use crate::evidence::{Evidence, LadderRung, ThroughputLadder};
 use crate::finding::{Certainty, DataDirection, Finding};
 use crate::kernel::{self, TcpBuffer};
-use crate::limiter::{Limiter, LimiterEvidence, TransferFacts, limiter};
+use crate::limiter::{
+    ConnectionGrowth, Limiter, LimiterEvidence, LossFacts, ServerFacts, TransferFacts, limiter,
+};
 use crate::units::{bytes, percent, rate, time};
 
 /// Gain from two connections from which on each connection had a limit of its own.
@@ -109,12 +111,21 @@ pub(crate) fn limiter_of(
             per_connection: (rung.rate * rung.rtt) as u64 / u64::from(rung.connections.max(1)),
             ..LimiterEvidence::default()
         },
-        lost_lately: rung.loss > LOST,
-        server_lags: lags,
-        window_held: up
-            && rung.window > 0
-            && rung.held as f64 > WHOLE * rung.window as f64 * channels,
-        sated,
+        losses: LossFacts {
+            lately: rung.loss > LOST,
+            borne: false,
+        },
+        server: ServerFacts {
+            lags,
+            holds_window: up
+                && rung.window > 0
+                && rung.held as f64 > WHOLE * rung.window as f64 * channels,
+            share: 0.0,
+        },
+        growth: match sated {
+            true => ConnectionGrowth::Sated,
+            false => ConnectionGrowth::Open,
+        },
         slow_start: rung.slow_start,
         round_trip: seconds(rung.min_rtt),
         receive_buffer: kernel::maximum(&e.here, TcpBuffer::Receive),

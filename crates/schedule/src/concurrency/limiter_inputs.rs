@@ -1,6 +1,6 @@
 //! Finds the resource that limits the transfer.
 
-use diagnose::TransferFacts;
+use diagnose::{ConnectionGrowth, LossFacts, ServerFacts, TransferFacts};
 
 use super::history::IntervalHistory;
 use super::plan::LONG;
@@ -111,17 +111,24 @@ impl<'a> LimiterInputs<'a> {
                 }
             }),
             processors_full: !self.has_cpu() || self.fills_processors(),
-            server_lags: f.server_lags(self.config.direction),
-            window_held: false,
+            server: ServerFacts {
+                lags: f.server_lags(self.config.direction),
+                holds_window: false,
+                share: f.server_share(),
+            },
             queued_lately: self.history.has_queued_lately(),
-            lost_lately: self.history.has_lost_lately(),
-            bears_losses: f.is_borne(),
-            sated: self.sated,
+            losses: LossFacts {
+                lately: self.history.has_lost_lately(),
+                borne: f.is_borne(),
+            },
+            growth: match self.alone || self.config.connections.is_some() {
+                _ if self.sated => ConnectionGrowth::Sated,
+                true => ConnectionGrowth::Fixed,
+                false => ConnectionGrowth::Open,
+            },
             slow_start: f.is_in_slow_start(),
-            server_share: f.server_share(),
             round_trip: self.history.trip(),
             receive_buffer: self.config.buffer,
-            fixed_connections: self.alone || self.config.connections.is_some(),
         }
     }
 

@@ -223,16 +223,12 @@ impl Lane {
 
     /// Returns the oldest unanswered request.
     pub fn waits_for(&self) -> Option<OldestRequest> {
-        let first = self.core.pipeline().first_unanswered()?;
-        let task = first.job.and_then(|id| self.tasks.get(&id));
+        let (oldest, job) = self.core.pipeline().first_unanswered()?;
+        let task = job.and_then(|id| self.tasks.get(&id));
         let path = task.and_then(|task| task.job().kind.remote_path());
         Some(OldestRequest {
-            request: first.what.name(),
             path: path.cloned(),
-            since: first.since,
-            ahead: first.ahead,
-            overtaken: first.overtaken,
-            takes_time: first.what.takes_time(),
+            ..oldest
         })
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use sftp::{ClientOutput, Reply, Request, RequestId, SftpClient};
 use wire::PayloadBlock;
 
+use super::OldestRequest;
 use super::config::LaneConfig;
 use super::request_tag::RequestTag;
 use crate::depth::RequestStamp;
@@ -43,19 +44,6 @@ struct SentRequest {
     ahead: u64,
     bytes: RequestStamp,
     request: RequestStamp,
-}
-
-/// The first unanswered request of a lane.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct FirstUnanswered {
-    pub(super) job: Option<JobId>,
-    pub(super) what: RequestTag,
-    /// Time of the last answer, or of the request if later.
-    pub(super) since: Instant,
-    /// Number of requests in flight before it.
-    pub(super) ahead: u64,
-    /// A request that was sent after it was answered.
-    pub(super) overtaken: bool,
 }
 
 /// Weight of a request in bytes, in addition to its data.
@@ -217,16 +205,18 @@ impl RequestPipeline {
         Some((sent.job, sent.what))
     }
 
-    /// Returns the first unanswered request.
-    pub(super) fn first_unanswered(&self) -> Option<FirstUnanswered> {
+    /// Returns the first unanswered request, without its path, and the job that sent it.
+    pub(super) fn first_unanswered(&self) -> Option<(OldestRequest, Option<JobId>)> {
         let (id, sent) = self.sent.first_key_value()?;
-        Some(FirstUnanswered {
-            job: sent.job,
-            what: sent.what,
+        let oldest = OldestRequest {
+            request: sent.what.name(),
+            path: None,
             since: sent.at.max(self.answered_at),
             ahead: sent.ahead,
             overtaken: self.last_answered > Some(*id),
-        })
+            takes_time: sent.what.takes_time(),
+        };
+        Some((oldest, sent.job))
     }
 
     /// Withdraws unsent WRITEs of `job`; returns their number.

@@ -11,7 +11,9 @@ use super::ops::{
 use super::put::{OwnerPreservation, UploadJob, UploadPart, WrittenFileInfo};
 use super::rebuild::{DeltaDownload, DeltaUpload};
 use super::request_tag::RequestTag;
-use crate::{Attributes, DiskReply, DiskRequest, Job, JobFailure, JobId, JobKind, PutOptions};
+use crate::{
+    Attributes, DiskReply, DiskRequest, ExistingTarget, Job, JobFailure, JobId, JobKind, PutOptions,
+};
 
 /// A job that a lane has started and not finished.
 #[derive(Debug)]
@@ -169,7 +171,7 @@ impl JobMachine {
     fn upload(id: JobId, kind: JobKind) -> Self {
         // No other file can have the name of a temporary that exists.
         let fresh = |fsync| PutOptions {
-            fresh: true,
+            existing: ExistingTarget::FRESH,
             fsync,
             ..PutOptions::default()
         };

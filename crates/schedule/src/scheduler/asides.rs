@@ -86,7 +86,7 @@ impl MovedAsideFiles {
         let queued = |w: &mut FencedWork| matches!(w.work, DeferredWork::Queue(_));
         let drained = self.waiting.extract_if(.., queued);
         let ids = drained.filter_map(|waiting| match waiting.work {
-            DeferredWork::Queue(queued) => Some(queued.job.id),
+            DeferredWork::Queue(queued) => Some(queued.id()),
             DeferredWork::Check(_) => None,
         });
         ids.collect()

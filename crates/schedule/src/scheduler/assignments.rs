@@ -94,7 +94,7 @@ impl EventOwner {
     /// Returns the owner of the events of `job`.
     pub(super) fn of(role: &AssignedRole, job: JobId) -> Self {
         match role {
-            AssignedRole::Whole(queued) => match queued.job.kind {
+            AssignedRole::Whole(queued) => match queued.kind() {
                 JobKind::Put { .. } | JobKind::PutDelta { .. } => Self::Upload(job),
                 _ => Self::Other,
             },

@@ -27,13 +27,13 @@ impl Scheduler {
             EventOwner::Upload(_) | EventOwner::Other => match (&event, over) {
                 // A delta is not possible or does not pay.
                 (LaneEvent::Abandoned(_), Some(AssignedRole::Whole(queued)))
-                    if rebuilds(&queued.job.kind) =>
+                    if rebuilds(queued.kind()) =>
                 {
                     self.do_plainly(*queued);
                 }
                 // The directory is too long for a lane that predicts handles.
                 (LaneEvent::Abandoned(_), Some(AssignedRole::Whole(mut queued))) => {
-                    queued.whole = true;
+                    queued.make_whole();
                     board.queue(*queued, true);
                 }
                 _ => board.tell(event),
@@ -84,7 +84,7 @@ impl Scheduler {
             match role {
                 AssignedRole::Whole(mut queued) => {
                     if state.has_spoken() {
-                        queued.losses.note(fruitful);
+                        queued.note_loss(fruitful);
                     }
                     self.whole_lost(lane, &state, *queued, why);
                 }
@@ -126,8 +126,8 @@ impl Scheduler {
 
     /// Handles the loss of a lane with a whole job.
     fn whole_lost(&mut self, lane: LaneId, state: &LaneState, mut queued: QueuedJob, why: &str) {
-        let id = queued.job.id;
-        if queued.losses.are_its_fault() {
+        let id = queued.id();
+        if queued.losses().are_its_fault() {
             let fault = JobFailure {
                 what: why.to_owned(),
                 remote: true,
@@ -140,7 +140,7 @@ impl Scheduler {
         if let JobKind::Put { options, .. }
         | JobKind::PutDelta { options, .. }
         | JobKind::Get { options, .. }
-        | JobKind::GetDelta { options, .. } = &mut queued.job.kind
+        | JobKind::GetDelta { options, .. } = queued.kind_mut()
             && let Some(keep) = &mut options.keep
         {
             keep.again = keep.again.wrapping_add(1);
@@ -157,9 +157,9 @@ impl Scheduler {
         }
     }
 
-    fn do_plainly(&mut self, mut queued: QueuedJob) {
-        let id = queued.job.id;
-        queued.job.kind = match queued.job.kind {
+    fn do_plainly(&mut self, queued: QueuedJob) {
+        let id = queued.id();
+        let queued = queued.with_kind(|kind| match kind {
             JobKind::PutDelta {
                 source,
                 target,
@@ -183,7 +183,7 @@ impl Scheduler {
                 options,
             },
             kind => kind,
-        };
+        });
         if !self.board.is_cancelled() {
             self.board.restarted(id);
         }

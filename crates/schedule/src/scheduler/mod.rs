@@ -24,7 +24,6 @@ pub use self::report::{
 };
 pub(crate) use self::split::ByteRanges;
 
-use self::job_losses::JobLosses;
 use self::lanes::{ChannelCloseState, LaneState};
 use self::queues::{QueueName, QueuedJob};
 use self::split::SplitFiles;
@@ -72,12 +71,7 @@ impl Scheduler {
     /// Adds a job; its events end with `Done` or `Failed`.
     pub fn push(&mut self, now: Instant, job: Job, hint: JobHint) {
         self.at(now);
-        let queued = QueuedJob {
-            job,
-            hint,
-            losses: JobLosses::default(),
-            whole: false,
-        };
+        let queued = QueuedJob::new(job, hint);
         self.board.queue(queued, false);
     }
 
@@ -297,7 +291,7 @@ impl Scheduler {
 
     /// Returns the number of bytes of pushed jobs still to be moved, as far as sizes are known.
     pub fn remaining(&self) -> u64 {
-        let size = |queued: &QueuedJob| queued.hint.size.unwrap_or(0);
+        let size = |queued: &QueuedJob| queued.hint().size.unwrap_or(0);
         let sizes = self.board.queues().files().map(size);
         let on_lanes = self.board.assigned().wholes().flatten().map(size);
         total(sizes.chain(self.files.untold()).chain(on_lanes))
@@ -306,9 +300,9 @@ impl Scheduler {
     /// Returns true if the only work, apart from questions, is one delta of one file. One lane does
     /// it, limited by hashing: further logins would take processor time from it.
     pub fn only_rebuilds_one(&self) -> bool {
-        let asks = |q: &Option<&QueuedJob>| q.is_some_and(|q| events::asks(&q.job.kind));
+        let asks = |q: &Option<&QueuedJob>| q.is_some_and(|q| events::asks(q.kind()));
         let mut all = self.board.all_jobs().filter(|q| !asks(q));
-        let rebuilds = |q: &QueuedJob| events::rebuilds(&q.job.kind);
+        let rebuilds = |q: &QueuedJob| events::rebuilds(q.kind());
         let first = all.next().flatten().is_some_and(rebuilds);
         first && all.next().is_none() && self.files.len() == 0
     }

@@ -11,12 +11,81 @@ use crate::{Job, JobId, JobKind};
 /// A pushed job that waits for a lane.
 #[derive(Clone, Debug)]
 pub(super) struct QueuedJob {
-    pub(super) job: Job,
-    pub(super) hint: JobHint,
-    /// Number of lanes that were lost with the job.
-    pub(super) losses: JobLosses,
-    /// Do not cut the file, or list the directory in one flight: that has failed before.
-    pub(super) whole: bool,
+    job: Job,
+    hint: JobHint,
+    losses: JobLosses,
+    whole: bool,
+}
+
+impl QueuedJob {
+    /// A job that no lane has had.
+    pub(super) fn new(job: Job, hint: JobHint) -> Self {
+        Self {
+            job,
+            hint,
+            losses: JobLosses::default(),
+            whole: false,
+        }
+    }
+
+    /// Sets the number of lanes that were lost with the job.
+    pub(super) fn with_losses(self, losses: JobLosses) -> Self {
+        Self { losses, ..self }
+    }
+
+    /// Does not cut the file, or list the directory in one flight, since that has failed before.
+    pub(super) fn make_whole(&mut self) {
+        self.whole = true;
+    }
+
+    /// Returns true if the file is not to be cut, or the directory not listed in one flight.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    pub(super) fn job(&self) -> &Job {
+        &self.job
+    }
+
+    pub(super) fn id(&self) -> JobId {
+        self.job.id
+    }
+
+    pub(super) fn kind(&self) -> &JobKind {
+        &self.job.kind
+    }
+
+    pub(super) fn kind_mut(&mut self) -> &mut JobKind {
+        &mut self.job.kind
+    }
+
+    pub(super) fn hint(&self) -> JobHint {
+        self.hint
+    }
+
+    /// Returns the number of lanes that were lost with the job.
+    pub(super) fn losses(&self) -> JobLosses {
+        self.losses
+    }
+
+    /// Counts the loss of a lane, as [`JobLosses::note`] does.
+    pub(super) fn note_loss(&mut self, fruitful: bool) {
+        self.losses.note(fruitful);
+    }
+
+    /// Does the work in another way: `change` makes another kind of the present one.
+    pub(super) fn with_kind(self, change: impl FnOnce(JobKind) -> JobKind) -> Self {
+        let (id, kind) = (self.job.id, change(self.job.kind));
+        Self {
+            job: Job { id, kind },
+            ..self
+        }
+    }
+
+    /// Returns the job with its hint.
+    pub(super) fn into_job(self) -> (Job, JobHint) {
+        (self.job, self.hint)
+    }
 }
 
 /// Queues of a scheduler, each for one kind of lane or moment.

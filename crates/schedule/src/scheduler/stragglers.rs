@@ -205,7 +205,7 @@ impl StragglerContext<'_> {
                     patience = NAMING;
                 }
                 Some(AssignedRole::Whole(queued)) => {
-                    let kind = &queued.job.kind;
+                    let kind = queued.kind();
                     let syncs = matches!(kind, JobKind::Put { options, .. } if options.fsync);
                     // A cold disk takes long for such requests.
                     let sums = matches!(kind, JobKind::Sum { .. });
@@ -240,8 +240,8 @@ impl StragglerContext<'_> {
             Some(AssignedRole::Sync(_)) => true,
             Some(AssignedRole::Whole(queued)) => {
                 let least = self.board.options().least;
-                let small = queued.hint.size.is_none_or(|size| size < least);
-                small && !queued.hint.relayed && queued.losses.count() == 0
+                let small = queued.hint().size.is_none_or(|size| size < least);
+                small && !queued.hint().relayed && queued.losses().count() == 0
             }
             _ => false,
         }

@@ -1,11 +1,11 @@
-use schedule::{Attributes, FileState, LaneEvent, PutOptions};
+use schedule::{Attributes, ExistingTarget, FileState, LaneEvent, PutOptions};
 use testkit::sftp_model::{LinkOptions, Personality};
 
 use crate::world::{Mode, RTT, World, bytes, config, link};
 
 fn fresh() -> PutOptions {
     PutOptions {
-        fresh: true,
+        existing: ExistingTarget::FRESH,
         ..PutOptions::default()
     }
 }

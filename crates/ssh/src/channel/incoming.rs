@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use wire::FieldReader;
 
-use super::outgoing::STDERR;
+use super::outgoing::{IncomingData, STDERR, WindowGrant};
 use super::window::{ReceiveWindow, SendWindow};
 use super::{
     ASSUMED_WINDOW, ChannelEvent, ChannelId, ChannelState, Channels, LATE, MAX_CHANNELS,
@@ -38,7 +38,8 @@ impl Channels {
             ChannelWindowAdjust::NUMBER => {
                 let m = ChannelWindowAdjust::decode(&payload)?;
                 let channel = self.live(m.recipient)?;
-                if !std::mem::replace(&mut channel.predicted, false) {
+                if std::mem::replace(&mut channel.grant, WindowGrant::Told) != WindowGrant::Assumed
+                {
                     return channel.send.adjust(m.bytes);
                 }
                 // The first grant replaces the assumed window. If less was granted than was sent,
@@ -79,7 +80,8 @@ impl Channels {
             ChannelEof::NUMBER => {
                 let id = ChannelEof::decode(&payload)?.recipient;
                 let channel = self.live(id)?;
-                if !std::mem::replace(&mut channel.eof_received, true) {
+                if channel.incoming == IncomingData::Open {
+                    channel.incoming = IncomingData::Ended;
                     self.events.push_back(ChannelEvent::Eof(ChannelId(id)));
                 }
                 Ok(())
@@ -108,7 +110,7 @@ impl Channels {
                 | ChannelEof::NUMBER
         );
         let closed = match self.channels.get(&to) {
-            Some(channel) => channel.close_received,
+            Some(channel) => channel.is_closed_by_peer(),
             None => self.closed.contains(&to),
         };
         let late = written && closed;
@@ -124,7 +126,9 @@ impl Channels {
         let server = self.role == Role::Server;
         let theirs = |channel: &ChannelState| server && channel.remote.is_some();
         match self.channels.get_mut(&id) {
-            Some(channel) if (channel.confirmed || theirs(channel)) && !channel.close_received => {
+            Some(channel)
+                if (channel.confirmed || theirs(channel)) && !channel.is_closed_by_peer() =>
+            {
                 Ok(channel)
             }
             _ => Err(PeerMisbehaved::UnknownChannel(id).into()),
@@ -144,7 +148,7 @@ impl Channels {
     /// owner has not closed it.
     pub(crate) fn hears(&mut self, id: u32) -> bool {
         let channel = self.live(id);
-        channel.is_ok_and(|channel| !channel.left && !channel.eof_received)
+        channel.is_ok_and(|channel| !channel.is_left() && channel.incoming == IncomingData::Open)
     }
 
     /// Accounts for `n` bytes of data that have begun to arrive on a channel for which
@@ -179,14 +183,14 @@ impl Channels {
         // The packet limit never shrinks, so it is at least what each channel announced.
         let (rtt, most) = (self.rtt, self.config.max_packet as usize);
         let channel = self.live(id)?;
-        if channel.eof_received {
+        if channel.incoming != IncomingData::Open {
             return Err(PeerMisbehaved::DataAfterEof.into());
         }
         if n > most {
             return Err(PeerMisbehaved::DataTooLong(n).into());
         }
         channel.receive.receive(n)?;
-        let seen = known && !channel.left && n > 0;
+        let seen = known && !channel.is_left() && n > 0;
         if !seen {
             channel.receive.consume(now, n, rtt);
         }
@@ -222,7 +226,7 @@ impl Channels {
     fn opening(&mut self, id: u32) -> Result<&mut ChannelState, Error> {
         match self.channels.get_mut(&id) {
             Some(channel)
-                if !channel.confirmed && (channel.predicted || channel.remote.is_none()) =>
+                if !channel.confirmed && (channel.is_predicted() || channel.remote.is_none()) =>
             {
                 Ok(channel)
             }
@@ -241,12 +245,15 @@ impl Channels {
         let right = fits && channel.remote.is_none_or(|expected| expected == m.sender);
         channel.remote = Some(m.sender);
         channel.confirmed = true;
-        // A nonzero window in the confirmation is itself the first grant.
-        channel.predicted &= m.window == 0;
-        if channel.counts && m.window == 0 {
-            channel.predicted = true;
-            channel.send = SendWindow::assumed(ASSUMED_WINDOW, m.max_packet as usize);
-        }
+        channel.grant = match channel.grant {
+            // A nonzero window in the confirmation is itself the first grant.
+            _ if m.window > 0 => WindowGrant::Told,
+            WindowGrant::AssumedLater => {
+                channel.send = SendWindow::assumed(ASSUMED_WINDOW, m.max_packet as usize);
+                WindowGrant::Assumed
+            }
+            known => known,
+        };
         self.events.push_back(match right {
             true => ChannelEvent::Opened(id),
             false => ChannelEvent::PredictionFailed(id),
@@ -257,7 +264,7 @@ impl Channels {
     fn handle_open_failure(&mut self, payload: &[u8]) -> Result<(), Error> {
         let m = ChannelOpenFailure::decode(payload)?;
         let id = ChannelId(m.recipient);
-        let predicted = self.opening(m.recipient)?.predicted;
+        let predicted = self.opening(m.recipient)?.is_predicted();
         self.remove(m.recipient);
         self.events.push_back(match predicted {
             // sshd disconnects on data for a channel that does not exist.
@@ -273,7 +280,7 @@ impl Channels {
 
     fn handle_close(&mut self, id: u32) -> Result<(), Error> {
         let channel = self.live(id)?;
-        channel.close_received = true;
+        channel.incoming = IncomingData::Closed;
         // RFC 4254 section 5.3: CLOSE is answered with CLOSE, and queued data is void.
         channel.queue.clear();
         channel.queued = 0;

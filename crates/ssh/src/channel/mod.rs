@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use wire::{Field, PacketBuf, PacketPool, PayloadBlock, RemainingBytes};
 
 pub use event::{ChannelEvent, ChannelId, OutgoingRequest};
-use outgoing::{ChannelState, QueuedMessage};
+use outgoing::{ChannelState, OutgoingData, QueuedMessage, WindowGrant};
 use window::{ReceiveWindow, SendWindow};
 
 use crate::Role;
@@ -149,7 +149,7 @@ impl Channels {
     pub(crate) fn set_assumed(&mut self, bytes: Option<u32>) {
         self.assumed = bytes.unwrap_or(ASSUMED_WINDOW);
         for channel in self.channels.values_mut() {
-            if bytes.is_some() && channel.predicted {
+            if bytes.is_some() && channel.is_predicted() {
                 channel.send = SendWindow::assumed(self.assumed, MAX_DATA);
             }
         }
@@ -197,7 +197,7 @@ impl Channels {
     pub fn open_session_counting(&mut self) -> ChannelId {
         let id = self.open_session();
         if let Some(channel) = self.channels.get_mut(&id.0) {
-            channel.counts = true;
+            channel.grant = WindowGrant::AssumedLater;
         }
         id
     }
@@ -227,7 +227,7 @@ impl Channels {
         self.control.push_back(open.to_bytes());
         let mut channel = ChannelState::new(expected.filter(|_| predict), receive);
         if channel.remote.is_some() {
-            channel.predicted = true;
+            channel.grant = WindowGrant::Assumed;
             channel.send = SendWindow::assumed(self.assumed, MAX_DATA);
         }
         self.channels.insert(id, channel);
@@ -238,7 +238,10 @@ impl Channels {
     fn remove(&mut self, id: u32) -> Option<ChannelState> {
         self.expected = None;
         let channel = self.channels.remove(&id);
-        if channel.as_ref().is_some_and(|c| c.close_received) {
+        if channel
+            .as_ref()
+            .is_some_and(ChannelState::is_closed_by_peer)
+        {
             if self.closed.len() == CLOSED {
                 self.closed.pop_front();
             }
@@ -296,8 +299,8 @@ impl Channels {
             self.expected = None;
         }
         if let Some(channel) = self.channels.get_mut(&id.0)
-            && !channel.left
-            && !channel.close_received
+            && !channel.is_left()
+            && !channel.is_closed_by_peer()
         {
             channel.queue.push_back(QueuedMessage::Request {
                 request,
@@ -379,13 +382,14 @@ impl Channels {
 
     fn writable(&mut self, id: ChannelId) -> Option<&mut ChannelState> {
         let channel = self.channels.get_mut(&id.0)?;
-        (!channel.ended && !channel.close_received).then_some(channel)
+        let writable = channel.outgoing == OutgoingData::Open && !channel.is_closed_by_peer();
+        writable.then_some(channel)
     }
 
     /// Queues EOF: no more data will be written.
     pub fn send_eof(&mut self, id: ChannelId) {
         if let Some(channel) = self.writable(id) {
-            channel.ended = true;
+            channel.outgoing = OutgoingData::Ended;
             channel.queue.push_back(QueuedMessage::Eof);
         }
     }
@@ -403,10 +407,10 @@ impl Channels {
     /// Closes the channel once everything queued has been sent. Data that still arrives is dropped.
     pub fn close(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels.get_mut(&id.0)
-            && !std::mem::replace(&mut channel.left, true)
-            && !channel.close_received
+            && std::mem::replace(&mut channel.outgoing, OutgoingData::Closed)
+                != OutgoingData::Closed
+            && !channel.is_closed_by_peer()
         {
-            channel.ended = true;
             channel.queue.push_back(QueuedMessage::Close);
         }
     }
@@ -537,7 +541,7 @@ impl Channels {
                 packet = channel.poll_packet(&self.pool);
                 if packet.is_some() {
                     self.turn = id.wrapping_add(1);
-                    gone = (channel.close_sent && channel.close_received).then_some(*id);
+                    gone = (channel.close_sent && channel.is_closed_by_peer()).then_some(*id);
                     break;
                 }
             }

@@ -18,23 +18,51 @@ pub(super) const STDERR: u32 = 1;
 pub(super) struct ChannelState {
     /// The peer's channel number, possibly predicted.
     pub(super) remote: Option<u32>,
-    /// True while number or window are predicted; data may already have been sent.
-    pub(super) predicted: bool,
-    /// True if the window is to be assumed once the channel is confirmed.
-    pub(super) counts: bool,
+    /// Knowledge of the window that the peer grants.
+    pub(super) grant: WindowGrant,
     pub(super) confirmed: bool,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
     pub(super) queue: VecDeque<QueuedMessage>,
     pub(super) queued: usize,
     pub(super) replies_due: usize,
-    /// True once EOF is queued or sent: nothing may be written behind it.
-    pub(super) ended: bool,
-    /// True once the owner has closed the channel and ignores further data.
-    pub(super) left: bool,
-    pub(super) eof_received: bool,
+    /// Data from the owner of the channel to the peer.
+    pub(super) outgoing: OutgoingData,
+    /// Data from the peer to the owner of the channel.
+    pub(super) incoming: IncomingData,
     pub(super) close_sent: bool,
-    pub(super) close_received: bool,
+}
+
+/// Knowledge of the window that the peer grants first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum WindowGrant {
+    /// The peer's messages tell it.
+    Told,
+    /// The window is to be assumed once the channel is confirmed.
+    AssumedLater,
+    /// The window is assumed, and before the confirmation the channel number too; data may already
+    /// have been sent.
+    Assumed,
+}
+
+/// State of the data from the owner of a channel to the peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum OutgoingData {
+    Open,
+    /// EOF is queued or sent: nothing may be written behind it.
+    Ended,
+    /// The owner has closed the channel and ignores further data.
+    Closed,
+}
+
+/// State of the data from the peer to the owner of a channel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum IncomingData {
+    Open,
+    /// EOF was received.
+    Ended,
+    /// CLOSE was received.
+    Closed,
 }
 
 /// Message of a channel that waits for the peer's window or for the transport. Messages of a
@@ -55,29 +83,41 @@ impl ChannelState {
     pub(super) fn new(remote: Option<u32>, receive: ReceiveWindow) -> Self {
         Self {
             remote,
-            predicted: false,
-            counts: false,
+            grant: WindowGrant::Told,
             confirmed: false,
             send: SendWindow::closed(),
             receive,
             queue: VecDeque::new(),
             queued: 0,
             replies_due: 0,
-            ended: false,
-            left: false,
-            eof_received: false,
+            outgoing: OutgoingData::Open,
+            incoming: IncomingData::Open,
             close_sent: false,
-            close_received: false,
         }
+    }
+
+    /// Returns true while number or window are predicted.
+    pub(super) fn is_predicted(&self) -> bool {
+        self.grant == WindowGrant::Assumed
+    }
+
+    /// Returns true once the owner has closed the channel.
+    pub(super) fn is_left(&self) -> bool {
+        self.outgoing == OutgoingData::Closed
+    }
+
+    /// Returns true once the peer's CLOSE was received.
+    pub(super) fn is_closed_by_peer(&self) -> bool {
+        self.incoming == IncomingData::Closed
     }
 
     /// Returns the next message, if the window permits one.
     pub(super) fn poll_packet(&mut self, pool: &PacketPool) -> Option<PacketBuf> {
         let recipient = self.remote?;
-        if self.close_sent || !(self.confirmed || self.predicted) {
+        if self.close_sent || !(self.confirmed || self.is_predicted()) {
             return None;
         }
-        if !self.close_received
+        if !self.is_closed_by_peer()
             && self.confirmed
             && let Some(bytes) = self.receive.take_grant()
         {

@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 use super::direct::{DirectConfig, DirectConnector};
 use super::error::{ConnectError, ConnectStep};
 use super::host::{
-    FirstConnectionMatch, FirstHostKey, OpeningLink, SharedSettings, establish, start,
+    AttemptSettings, FirstConnectionMatch, FirstHostKey, OpeningLink, SharedSettings, establish,
+    start,
 };
 use super::host_auth_handler::SharedPrompt;
 use super::host_auth_handler::{memory_name, remembered};
@@ -20,7 +21,7 @@ use super::preconnect::{self, Preconnect};
 use super::proposing::{cipher_order, secured};
 use super::remote_use::{self, RemoteServerUse};
 use super::server_kind::DetectedServerKind;
-use super::ssh_link::{ConnectionFacts, FirstJobTime, SshLink};
+use super::ssh_link::{ConnectionFacts, FirstJobTime, LoginUserInput, SshLink};
 use crate::config::{HostConfig, ProxyMethod};
 use crate::memory::HostMemory;
 use crate::prompt::{EchoMode, Prompt, PromptError};
@@ -80,7 +81,7 @@ pub fn connect(
     if around.far != RemoteServerUse::Direct {
         link.set_for_session();
     }
-    establish(&mut link, &name, proven && !around.awaits_login)?;
+    establish(&mut link, &name, proven && !around.attempt.awaits_login)?;
     Ok((link, again))
 }
 
@@ -154,7 +155,8 @@ pub struct ConnectionFactory {
 
 impl ConnectionFactory {
     fn open(&self) -> Option<&ConnectionFacts> {
-        let first = self.first.get().filter(|facts| !facts.person);
+        let first = self.first.get();
+        let first = first.filter(|facts| facts.user_input == LoginUserInput::None);
         first.filter(|_| !self.asked.load(Ordering::SeqCst))
     }
 }
@@ -232,7 +234,10 @@ impl ConnectionFactory {
                 serving: self.serving.clone(),
                 rtt: first.rtt.filter(|_| brief),
             }),
-            plain: self.plain.load(Ordering::SeqCst),
+            attempt: AttemptSettings {
+                plain: self.plain.load(Ordering::SeqCst),
+                ..self.around.attempt
+            },
             ..further(&self.around, prompt)
         };
         connect_further(config, &around, jobs)

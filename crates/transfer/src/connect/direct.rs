@@ -96,7 +96,7 @@ impl DirectConfig {
             name: escape::name(config.host.as_bytes()).to_string(),
             tuning: SocketTuning {
                 dscp: around.dscp,
-                keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
+                keepalive: Keepalive::with_kernel_times(config.has(SshOptionFlags::TCP_KEEP_ALIVE)),
                 congestion: around.congestion.clone(),
                 ..SocketTuning::default()
             },

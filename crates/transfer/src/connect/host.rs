@@ -14,7 +14,7 @@ use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::key::{HOST_KEY_ALGORITHMS, PublicKey};
 use ssh::transport::{AlgorithmProposal, DisabledProtection, TransportConfig};
-use sys::SocketTuning;
+use sys::{Keepalive, SocketTuning};
 use tracing::{debug, info, warn};
 
 use super::error::{ConnectError, ConnectStep, ResponsibleParty};
@@ -53,6 +53,19 @@ pub type HostConfigResolver =
 
 /// Samples the data that will be sent to a host; the error is the reason why that is impossible.
 pub type DataSampler = dyn Fn() -> Result<CompressibilitySample, ZlibReason> + Send + Sync;
+
+/// The way in which a connection is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttemptSettings {
+    /// True if the first connection is returned after its login even where an earlier visit would
+    /// allow requests before, so that a refused login is this call's error.
+    pub awaits_login: bool,
+    /// True if remembered and measured settings are ignored, because a connection with such a
+    /// setting failed.
+    pub plain: bool,
+    /// True for connections to the relaying hosts of `--via`, which are named so in messages.
+    pub relaying: bool,
+}
 
 /// The settings that all hosts of a run share.
 #[derive(Clone)]
@@ -94,16 +107,10 @@ pub struct SharedSettings {
     pub sends: Option<PlannedUpload>,
     /// The properties of the first connection to the same host, if this is a further one.
     pub beside: Option<FirstConnectionMatch>,
-    /// True if the first connection is returned after its login even where an earlier visit would
-    /// allow requests before, so that a refused login is this call's error.
-    pub awaits_login: bool,
-    /// True if remembered and measured settings are ignored, because a connection with such a
-    /// setting failed.
-    pub plain: bool,
+    /// The way in which a connection is opened.
+    pub attempt: AttemptSettings,
     /// Record of the copy's steps, for `--explain=timeline`; not for jump hosts.
     pub timeline: Option<Arc<Timeline>>,
-    /// True for connections to the relaying hosts of `--via`, which are named so in messages.
-    pub relaying: bool,
     /// Sockets of open connections of ssh that carry connections, since a login of our own was
     /// refused.
     pub masters: Arc<Mutex<BTreeSet<PathBuf>>>,
@@ -168,8 +175,11 @@ pub(super) fn start(
         .as_ref()
         .and_then(|m| m.load_aged(memory_name(&config), SystemTime::now()));
     let aged = aged.as_ref().map(|(memory, age)| (memory, *age));
-    let trusted = aged.filter(|_| !around.plain);
-    let look = around.look.as_ref().filter(|_| hops == 0 && !around.plain);
+    let trusted = aged.filter(|_| !around.attempt.plain);
+    let look = around
+        .look
+        .as_ref()
+        .filter(|_| hops == 0 && !around.attempt.plain);
     let preferred = match hops {
         // A further connection prefers the algorithms of the first one's key, see below.
         0 if around.beside.is_some() => Cow::Borrowed(&known),
@@ -285,7 +295,7 @@ fn link_config(
             None => LinkRole::First,
         },
         serving: around.beside.as_ref().map(|b| b.serving.clone()),
-        bulk: match target && !around.plain {
+        bulk: match target && !around.attempt.plain {
             true => around.bulk,
             false => BulkDirection::Neither,
         },
@@ -380,7 +390,9 @@ fn opener(
                 attempts: config.connection_attempts,
                 tuning: SocketTuning {
                     dscp: around.dscp,
-                    keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
+                    keepalive: Keepalive::with_kernel_times(
+                        config.has(SshOptionFlags::TCP_KEEP_ALIVE),
+                    ),
                     congestion: around.congestion.clone(),
                     mss,
                     ..SocketTuning::default()
@@ -391,7 +403,7 @@ fn opener(
                 Some(address) => address.to_string(),
                 None => host,
             };
-            let kind = match (hops, around.relaying) {
+            let kind = match (hops, around.attempt.relaying) {
                 (0, _) => "",
                 (_, true) => "relaying host ",
                 (_, false) => "jump host ",
@@ -407,7 +419,7 @@ fn opener(
         ProxyMethod::Command(command) if config.has(SshOptionFlags::PROXY_USE_FDPASS) => {
             let tuning = SocketTuning {
                 dscp: around.dscp,
-                keepalive: config.has(SshOptionFlags::TCP_KEEP_ALIVE),
+                keepalive: Keepalive::with_kernel_times(config.has(SshOptionFlags::TCP_KEEP_ALIVE)),
                 congestion: around.congestion.clone(),
                 ..SocketTuning::default()
             };
@@ -421,11 +433,9 @@ fn opener(
             Ok(ConnectedStream::Command(ours, child))
         })),
         ProxyMethod::Jump(through) | ProxyMethod::Via(through) => {
-            let around = SharedSettings {
-                relaying: matches!(config.proxy, ProxyMethod::Via(_))
-                    || around.relaying && hops > 0,
-                ..around.clone()
-            };
+            let mut around = around.clone();
+            around.attempt.relaying =
+                matches!(config.proxy, ProxyMethod::Via(_)) || around.attempt.relaying && hops > 0;
             Ok(Box::new(move || {
                 jump_through(&through, &host, port, &around, hops)
             }))

@@ -33,7 +33,8 @@ pub use detour_memory::{forget_detour, remember_detour, remembered_detour};
 pub use direct::{HostToHostConnector, HostToHostSettings, SourceConnection};
 pub use error::{ConnectError, ConnectStep, ResponsibleParty};
 pub use host::{
-    DataSampler, FirstConnectionMatch, FirstHostKey, HostConfigResolver, SharedSettings,
+    AttemptSettings, DataSampler, FirstConnectionMatch, FirstHostKey, HostConfigResolver,
+    SharedSettings,
 };
 pub use host_auth_handler::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
@@ -45,8 +46,8 @@ pub use remote_use::{
 };
 pub use server_kind::DetectedServerKind;
 pub use ssh_link::{
-    BulkDirection, ConnectionFacts, FirstJobTime, LinkConfig, LinkRole, LoginLimits, SocketOpener,
-    SshLink,
+    BulkDirection, ConnectionFacts, FirstJobTime, LinkConfig, LinkRole, LoginLimits,
+    LoginUserInput, SocketOpener, SshLink,
 };
 pub use stream::ConnectedStream;
 pub use tcp::{DialError, DialFamily, TcpDialer};

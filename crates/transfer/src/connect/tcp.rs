@@ -280,7 +280,7 @@ mod tests {
         let dial = TcpDialer {
             tuning: SocketTuning {
                 dscp: 8,
-                keepalive: true,
+                keepalive: sys::Keepalive::KernelTimes,
                 congestion: Some("reno".to_owned()),
                 ..SocketTuning::default()
             },

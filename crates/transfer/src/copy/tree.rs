@@ -606,7 +606,11 @@ impl TargetTree {
         let owner = dir.attributes.owner.filter(|_| owns);
         let xattrs = dir.xattrs.take();
         if !ports.target_is_remote() {
-            let beyond = ExtraMetadata { owner, xattrs };
+            let beyond = ExtraMetadata {
+                owner,
+                xattrs,
+                ..ExtraMetadata::default()
+            };
             let created = !dir.existed;
             let attributes = Attributes {
                 mode,

@@ -180,11 +180,8 @@ fn figures(target: &DetourTarget, mut link: Box<dyn Link>) -> Result<RouteFigure
         link.bear_losses();
     }
     let mut curve = ArrivalCurve::default();
-    let mut load = BurstLoad {
-        up: target.up,
-        size: BURST,
-        arrived: &mut |at, bytes| curve.note(at, bytes.min(BURST)),
-    };
+    let mut arrived = |at, bytes: u64| curve.note(at, bytes.min(BURST));
+    let mut load = BurstLoad::new(target.up, BURST, &mut arrived);
     let end = burst(link, &mut load, &target.cancel)?;
-    Ok(curve.figures(end.rtt, end.took, end.complete))
+    Ok(curve.figures(end.rtt(), end.took(), end.is_complete()))
 }

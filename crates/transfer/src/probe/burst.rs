@@ -20,22 +20,41 @@ const PATIENCE: Duration = Duration::from_secs(8);
 
 /// The load.
 pub(crate) struct BurstLoad<'a> {
-    /// From this machine to the server.
-    pub(crate) up: bool,
-    /// Bytes.
-    pub(crate) size: u64,
-    /// Called with the time since the start and all bytes that the receiver has by then.
-    pub(crate) arrived: &'a mut dyn FnMut(Duration, u64),
+    up: bool,
+    size: u64,
+    arrived: &'a mut dyn FnMut(Duration, u64),
+}
+
+impl<'a> BurstLoad<'a> {
+    /// A load of `size` bytes, from this machine to the server if `up`. `arrived` is called with the
+    /// time since the start and all bytes that the receiver has by then.
+    pub(crate) fn new(up: bool, size: u64, arrived: &'a mut dyn FnMut(Duration, u64)) -> Self {
+        Self { up, size, arrived }
+    }
 }
 
 /// The end of a burst.
 pub(crate) struct BurstResult {
-    /// Round trip of a request before the load.
-    pub(crate) rtt: Duration,
-    /// Time of the load.
-    pub(crate) took: Duration,
-    /// All bytes have arrived.
-    pub(crate) complete: bool,
+    rtt: Duration,
+    took: Duration,
+    complete: bool,
+}
+
+impl BurstResult {
+    /// Returns the round trip of a request before the load.
+    pub(crate) fn rtt(&self) -> Duration {
+        self.rtt
+    }
+
+    /// Returns the time of the load.
+    pub(crate) fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// Returns true if all bytes have arrived.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
 }
 
 /// Measures the round trip of requests, then moves data to /dev/null or from /dev/zero of the
@@ -100,15 +119,14 @@ fn measured(
 
 /// Bytes of a channel that have arrived, and those in flight.
 fn moved(all: &ProbeConnections, at: ChannelIndex) -> Result<(u64, u64), String> {
-    let connection = all.all.get(at.0);
-    if let Some(why) = connection.and_then(|c| c.lost.clone()) {
-        return Err(why);
+    if let Some(why) = all.loss(at.0) {
+        return Err(why.to_owned());
     }
     let Some(channel) = all.channel(at) else {
         return Err("the channel was closed".to_owned());
     };
     match channel.failure() {
         Some(why) => Err(why),
-        None => Ok((channel.moved, channel.in_flight())),
+        None => Ok((channel.moved(), channel.in_flight())),
     }
 }

@@ -4,9 +4,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diagnose::DscpMeasurement;
+use diagnose::{DscpMeasurement, Evidence};
 
-use super::plan::{DATA_USED, PATIENCE, ProbeRun, TIME_UP};
+use super::budget::{DATA_USED, PATIENCE, TIME_UP};
+use super::path::ProbePath;
 use super::sampling::median;
 use crate::config::HostConfig;
 use crate::connect::{self, SharedSettings};
@@ -23,49 +24,87 @@ const SUSPECT: f64 = 0.8;
 /// Round trips that a slice needs so that slow start does not decide.
 const SLICE_TRIPS: f64 = 6.0;
 
-impl ProbeRun<'_> {
-    /// Share of the time for one slice of a DSCP class.
-    fn slice_share(&self) -> f64 {
-        SLICE.max(SLICE_TRIPS * self.rtt / self.time.as_secs_f64())
-    }
+/// Loads of marked and unmarked packets in turns.
+pub(super) struct DscpComparison<'p, 'a> {
+    path: &'p mut ProbePath<'a>,
+    evidence: &'p mut Evidence,
+    config: &'p HostConfig,
+    settings: &'p SharedSettings,
+}
 
-    /// Time for one slice, and for its data to drain.
-    pub(super) fn slice_time(&self) -> Duration {
-        let slice = self.time.mul_f64(self.slice_share()).as_secs_f64();
-        Duration::from_secs_f64(slice.max(0.3) + 5.0 * self.rtt)
-    }
+/// Share of the time for one slice of a DSCP class.
+fn slice_share(path: &ProbePath<'_>) -> f64 {
+    SLICE.max(SLICE_TRIPS * path.rtt() / path.budget().time().as_secs_f64())
+}
 
-    /// Time for the DSCP classes: four logins at once and five slices.
-    pub(super) fn marks_time(&self) -> Duration {
-        self.slice_time() * 5 + Duration::from_secs_f64(20.0 * self.rtt + 1.0)
-    }
+/// Time for one slice, and for its data to drain.
+fn slice_time(path: &ProbePath<'_>) -> Duration {
+    let slice = path.budget().time().mul_f64(slice_share(path));
+    Duration::from_secs_f64(slice.as_secs_f64().max(0.3) + 5.0 * path.rtt())
+}
 
-    /// True if further logins and TCP's counters are available, and the user chose no class.
-    pub(super) fn can_mark(&self) -> bool {
-        !self.facts.asked && self.settings.dscp == 0 && self.e.tcp.is_some()
+/// Time for the DSCP classes: four logins at once and five slices.
+fn marks_time(path: &ProbePath<'_>) -> Duration {
+    slice_time(path) * 5 + Duration::from_secs_f64(20.0 * path.rtt() + 1.0)
+}
+
+/// True if further logins and TCP's counters are available, and the user chose no class.
+fn can_mark(path: &ProbePath<'_>, evidence: &Evidence, settings: &SharedSettings) -> bool {
+    path.may_log_in_again() && settings.dscp == 0 && evidence.tcp.is_some()
+}
+
+/// Returns the time that earlier measurements should leave for the DSCP classes.
+pub(super) fn time_for_classes(
+    path: &ProbePath<'_>,
+    evidence: &Evidence,
+    settings: &SharedSettings,
+) -> Duration {
+    match can_mark(path, evidence, settings) {
+        // Two further pairs confirm a class that seems slow.
+        true => marks_time(path) + slice_time(path) * 4,
+        false => Duration::ZERO,
+    }
+}
+
+impl<'p, 'a> DscpComparison<'p, 'a> {
+    pub(super) fn new(
+        path: &'p mut ProbePath<'a>,
+        evidence: &'p mut Evidence,
+        config: &'p HostConfig,
+        settings: &'p SharedSettings,
+    ) -> Self {
+        Self {
+            path,
+            evidence,
+            config,
+            settings,
+        }
     }
 
     /// Compares marked and unmarked packets in turns.
-    pub(super) fn marks(&mut self) -> Result<(), String> {
-        let slice = self.slice_share();
-        if !self.can_mark() {
-            if self.e.tcp.is_none() {
+    ///
+    /// # Errors
+    /// The budget is used up, or a connection was lost.
+    pub(super) fn run(mut self) -> Result<(), String> {
+        let slice = slice_share(self.path);
+        if !can_mark(self.path, self.evidence, self.settings) {
+            if self.evidence.tcp.is_none() {
                 let why = "DSCP classes: the packets of this machine do not reach the server";
-                self.e.unseen.push(why.to_owned());
+                self.evidence.unseen.push(why.to_owned());
             }
             return Ok(());
         }
-        if self.e.up.rungs.is_empty() {
+        if self.evidence.up.rungs.is_empty() {
             return Ok(());
         }
-        if self.left() < self.marks_time() {
-            self.e
+        if self.path.budget().left() < marks_time(self.path) {
+            self.evidence
                 .unseen
                 .push("DSCP classes: no time was left (--time)".to_owned());
             return Ok(());
         }
-        let first = self.all.all.len();
-        self.step("DSCP classes")?;
+        let first = self.path.connections().len();
+        self.path.budget().step("DSCP classes")?;
         let mut links = self.marked_links();
         // The other connections know more or less about the path than a new one.
         let Some((_, unmarked)) = links
@@ -73,20 +112,28 @@ impl ProbeRun<'_> {
             .position(|l| l.0 == 0)
             .map(|at| links.remove(at))
         else {
-            self.e
+            self.evidence
                 .unseen
                 .push("DSCP classes: no further connection was admitted".to_owned());
             return Ok(());
         };
-        let unmarked = self.all.add(unmarked).map_err(|e| e.to_string())?;
+        let unmarked = self
+            .path
+            .connections()
+            .add(unmarked)
+            .map_err(|e| e.to_string())?;
         let mut classes = Vec::new();
         for (dscp, link) in links {
-            let number = self.all.add(link).map_err(|e| e.to_string())?;
+            let number = self
+                .path
+                .connections()
+                .add(link)
+                .map_err(|e| e.to_string())?;
             let name = CLASSES.iter().find(|class| class.1 == dscp);
             classes.extend(name.map(|(name, _)| (*name, number)));
         }
         let done = self.pairs(unmarked, &classes, slice);
-        self.all.cut_from(first);
+        self.path.connections().cut_from(first);
         done
     }
 
@@ -100,8 +147,8 @@ impl ProbeRun<'_> {
                 opened: Arc::new(|_| {}),
                 ..self.settings.clone()
             };
-            let mut config: HostConfig = self.target.config.clone();
-            config.connect_timeout = Some(PATIENCE.min(self.left()));
+            let mut config = self.config.clone();
+            config.connect_timeout = Some(PATIENCE.min(self.path.budget().left()));
             let done = done.clone();
             let thread = thread::Builder::new().name("connect".to_owned());
             let _ = thread.spawn(move || {
@@ -112,9 +159,9 @@ impl ProbeRun<'_> {
             });
         }
         drop(done);
-        let until = Instant::now() + PATIENCE.min(self.left());
+        let until = Instant::now() + PATIENCE.min(self.path.budget().left());
         let mut links = Vec::new();
-        while Instant::now() < until && !self.target.cancel.is_cancelled() {
+        while Instant::now() < until && !self.path.budget().is_cancelled() {
             match results.recv_timeout(Duration::from_millis(50)) {
                 Ok((dscp, Some(link))) => links.push((dscp, link)),
                 Ok((_, None)) | Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -126,14 +173,18 @@ impl ProbeRun<'_> {
     }
 
     fn slice(&mut self, connection: usize, share: f64) -> Result<f64, String> {
-        self.step("DSCP classes")?;
-        let result = self.load(&[(connection, 0)], true, share)?;
+        self.path.budget().step("DSCP classes")?;
+        let result = self.path.load(&[(connection, 0)], true, share)?;
         match result.rung {
             Some(rung) => Ok(rung.rate),
             // Without a rate the class would look slow.
             None if result.data_used => Err(DATA_USED.to_owned()),
             None => Err(TIME_UP.to_owned()),
         }
+    }
+
+    fn has_time_for_pair(&self) -> bool {
+        self.path.budget().left() > slice_time(self.path) * 2
     }
 
     fn pairs(
@@ -153,7 +204,7 @@ impl ProbeRun<'_> {
         let done = self.measure_pairs(unmarked, &mut results, share);
         // Pairs that were measured before the time was up count as well.
         for class in results.into_iter().filter(|class| !class.pairs.is_empty()) {
-            self.e.marks.marks.push(class.mark());
+            self.evidence.marks.marks.push(class.mark());
         }
         done
     }
@@ -170,7 +221,7 @@ impl ProbeRun<'_> {
             rates.push(self.slice(class.connection, share)?);
         }
         let second = self.slice(unmarked, share)?;
-        self.e.marks.noise = vec![second / first.max(1.0)];
+        self.evidence.marks.noise = vec![second / first.max(1.0)];
         for (class, rate) in results.iter_mut().zip(rates) {
             // The first slice alone may have had a burst that a shaper lets pass.
             class.pairs.push((first.min(second), rate));
@@ -180,7 +231,7 @@ impl ProbeRun<'_> {
                 .pairs
                 .iter()
                 .all(|(plain, marked)| *marked < SUSPECT * plain);
-            while suspect && class.pairs.len() < PAIRS && self.left() > self.slice_time() * 2 {
+            while suspect && class.pairs.len() < PAIRS && self.has_time_for_pair() {
                 let plain = self.slice(unmarked, share)?;
                 let marked = self.slice(class.connection, share)?;
                 class.pairs.push((plain, marked));

@@ -49,13 +49,13 @@ pub(super) struct ProbeChannel {
     /// Load requests that may be in flight.
     allowed: u64,
     /// Bytes that were confirmed or received.
-    pub(super) moved: u64,
+    moved: u64,
     /// `moved` at the last adjustment of `allowed`.
     adjusted: (Instant, u64),
     /// Answers to other requests.
     answers: BTreeMap<u32, (Reply, Instant)>,
     offset: u64,
-    pub(super) blocked: Duration,
+    blocked: Duration,
     /// Reason for the channel's end.
     failed: Option<String>,
     /// Reason for which the server refused a load request. Other requests may go on.
@@ -98,9 +98,9 @@ struct CommandOutput {
 }
 
 /// One connection.
-pub(super) struct ProbeConnection {
+struct ProbeConnection {
     link: Box<dyn Link>,
-    pub(super) channels: Vec<ProbeChannel>,
+    channels: Vec<ProbeChannel>,
     command: Option<(LinkChannelId, CommandOutput)>,
     began: Instant,
     /// Bytes that passed in both directions, as last seen: a broken connection has no counters.
@@ -110,14 +110,14 @@ pub(super) struct ProbeConnection {
     /// Time at which the peer's TCP last acknowledged or sent something.
     heard: Instant,
     /// Reason for its end.
-    pub(super) lost: Option<String>,
+    lost: Option<String>,
 }
 
 /// All connections of a probe, with the loop that moves their bytes.
 pub(super) struct ProbeConnections {
     poll: Poll,
     events: Events,
-    pub(super) all: Vec<ProbeConnection>,
+    all: Vec<ProbeConnection>,
     /// Round trip to the host, for connections without TCP counters: through a jump host or a
     /// program.
     carried_rtt: Duration,
@@ -156,6 +156,35 @@ impl ProbeConnections {
             lost: None,
         });
         Ok(number)
+    }
+
+    /// Returns the number of connections.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Returns the reason for the end of a connection.
+    pub(super) fn loss(&self, connection: usize) -> Option<&str> {
+        self.all.get(connection)?.lost.as_deref()
+    }
+
+    /// Returns true if a connection is there and was not lost.
+    pub(super) fn is_alive(&self, connection: usize) -> bool {
+        let found = self.all.get(connection);
+        found.is_some_and(|connection| connection.lost.is_none())
+    }
+
+    /// Marks a connection as lost, for this reason.
+    pub(super) fn lose(&mut self, connection: usize, why: &str) {
+        if let Some(connection) = self.all.get_mut(connection) {
+            connection.lost = Some(why.to_owned());
+        }
+    }
+
+    /// Returns age and bytes of a connection that broke, after silence or with an error.
+    pub(super) fn stall(&self, connection: usize, silent: bool) -> Option<TransferStall> {
+        let found = self.all.get(connection);
+        found.map(|connection| connection.stall(silent))
     }
 
     /// Sets the round trip of connections without TCP counters.
@@ -207,8 +236,7 @@ impl ProbeConnections {
 
     /// True if requests on a channel can still be answered.
     pub(super) fn is_usable(&self, at: ChannelIndex) -> bool {
-        let connected = self.all.get(at.0).is_some_and(|c| c.lost.is_none());
-        connected && self.channel(at).is_some_and(|c| c.failed.is_none())
+        self.is_alive(at.0) && self.channel(at).is_some_and(|c| c.failed.is_none())
     }
 
     fn channel_mut(&mut self, at: ChannelIndex) -> Option<&mut ProbeChannel> {
@@ -432,7 +460,7 @@ impl ProbeConnections {
 
 impl ProbeConnection {
     /// Age and bytes of a connection that broke.
-    pub(super) fn stall(&self, silent: bool) -> TransferStall {
+    fn stall(&self, silent: bool) -> TransferStall {
         TransferStall {
             seconds: self.began.elapsed().as_secs_f64(),
             bytes: self.passed,
@@ -550,6 +578,16 @@ impl ProbeChannel {
             refused: None,
             limit: None,
         }
+    }
+
+    /// Returns the bytes that were confirmed or received.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// Returns the time in which the channel's window held the load back.
+    pub(super) fn blocked(&self) -> Duration {
+        self.blocked
     }
 
     /// Returns the reason for the channel's end, or for which the server refused its load.

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::{LadderRung, SmallFileRate};
-use sftp::{Handle, OpenFlags, Reply, Request};
+use diagnose::{Evidence, LadderRung, SmallFileRate};
+use sftp::{OpenFlags, Reply, Request};
 
-use super::connection::{ChannelIndex, ChannelUse, REQUEST};
+use super::budget::answer_deadline;
+use super::connection::{ChannelUse, ProbeChannel, REQUEST};
 use super::load::ProbeLoad;
-use super::plan::{IDLE, ProbeRun};
+use super::path::ProbePath;
 use super::request_error::RequestError;
 
 /// Share of the time for the server's disk.
@@ -27,111 +28,56 @@ enum SmallFileError {
     Write(RequestError),
 }
 
-impl ProbeRun<'_> {
-    /// Opens /dev/null or /dev/zero on a channel. Where the account sees no devices, a small file
-    /// in the user's directory takes their place: each request writes or reads its first bytes
-    /// again.
-    pub(super) fn device(&mut self, at: ChannelIndex, up: bool) -> Result<Handle, RequestError> {
-        let until = self.until();
-        if self.stand_in.is_none() {
-            match self.all.device(at, up, until) {
-                Err(silence) if silence.is_no_answer() => return Err(silence),
-                Err(refused) if self.options.remote_path.is_none() => {
-                    return Err(refused.with(
-                        "name a directory (HOST:PATH), and a small file there is used in its place",
-                    ));
-                }
-                Err(refused) => {
-                    let created = self.create_stand_in();
-                    created.map_err(|error| match error.is_no_answer() {
-                        true => error,
-                        false => refused.with(&error.to_string()),
-                    })?;
-                }
-                opened => return opened,
-            }
-        }
-        let flags = match up {
-            true => OpenFlags::WRITE,
-            false => OpenFlags::READ,
-        };
-        let path = self.stand_in.clone().unwrap_or_default();
-        let shown = crate::escape::name(&path).to_string();
-        let opened = self.all.open_file(at, &path, flags, self.until());
-        opened.map_err(|error| error.at_step(&shown))
-    }
+/// Files that are written in the directory that the user named.
+pub(super) struct DirectoryProbe<'p, 'a> {
+    path: &'p mut ProbePath<'a>,
+    evidence: &'p mut Evidence,
+    directory: &'p [u8],
+}
 
-    fn create_stand_in(&mut self) -> Result<(), RequestError> {
-        let directory = self.options.remote_path.clone().unwrap_or_default();
-        let path = [&directory[..], b"/.longhaul-doctor-", &random_name()].concat();
-        let named =
-            |error: RequestError| error.at_step(&crate::escape::name(&directory).to_string());
-        let until = self.until();
-        let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
-        let opened = self.all.open_file(IDLE, &path, flags, until);
-        let file = opened.map_err(named)?;
-        self.stand_in = Some(path);
-        let handle = file.as_bytes();
-        let write = Request::Write {
-            handle,
-            offset: 0,
-            data: &[0xa5; REQUEST as usize],
-        };
-        let written = self.all.ask(IDLE, &write, until)?.0;
-        self.all.ask(IDLE, &Request::Close { handle }, until)?;
-        match written {
-            Reply::Status(status) if !status.is_ok() => Err(named(status.to_string().into())),
-            _ => Ok(()),
+impl<'p, 'a> DirectoryProbe<'p, 'a> {
+    pub(super) fn new(
+        path: &'p mut ProbePath<'a>,
+        evidence: &'p mut Evidence,
+        directory: &'p [u8],
+    ) -> Self {
+        Self {
+            path,
+            evidence,
+            directory,
         }
     }
 
-    /// Removes the file that took the place of missing devices.
-    pub(super) fn remove_stand_in(&mut self) {
-        if let Some(path) = self.stand_in.take() {
-            self.remove(IDLE, &path);
-        }
-    }
-
-    /// Removes a file of this measurement, or notes that it may be left.
-    fn remove(&mut self, at: ChannelIndex, path: &[u8]) {
-        let asked = self.all.ask(at, &Request::Remove { path }, self.until());
-        let removed = matches!(asked, Ok((Reply::Status(status), _)) if status.is_ok());
-        if !removed {
-            let shown = crate::escape::name(path).to_string();
-            self.e.unseen.push(format!(
-                "cleaning up: {shown} may be left on the server: remove it by hand"
-            ));
-        }
+    fn remove(&mut self, file: &[u8]) {
+        self.evidence.unseen.extend(self.path.remove((1, 0), file));
     }
 
     /// Writes small files in the user's directory at the server, one after the other.
     pub(super) fn small_files(&mut self) -> Result<(), String> {
-        let Some(directory) = self.options.remote_path.clone() else {
-            return Ok(());
-        };
         // The disk's part of the measurement has noted why nothing can be written there.
-        if self.e.there.disk.is_none() {
+        if self.evidence.there.disk.is_none() {
             return Ok(());
         }
-        self.step("small files")?;
-        let path = [&directory[..], b"/.longhaul-doctor-", &random_name()].concat();
-        let (begun, most) = (Instant::now(), self.time.mul_f64(SMALL_TIME));
+        self.path.budget().step("small files")?;
+        let path = new_file_path(self.directory);
+        let budget = self.path.budget();
+        let (begun, most) = (Instant::now(), budget.time().mul_f64(SMALL_TIME));
         let mut written = 0;
         let mut needed = Duration::ZERO;
-        while written < SMALL_FILES && begun.elapsed() < most.min(self.left()) {
-            self.step("small files")?;
+        while written < SMALL_FILES && begun.elapsed() < most.min(self.path.budget().left()) {
+            self.path.budget().step("small files")?;
             let start = Instant::now();
             let done = self.small_file(&path);
             needed += start.elapsed();
             let created = !matches!(&done, Err(SmallFileError::Create(_)));
             if created {
-                self.remove((1, 0), &path);
+                self.remove(&path);
             }
             if let Err(SmallFileError::Create(why) | SmallFileError::Write(why)) = done {
                 // Quotas and full disks end this part alone.
-                return match self.all.is_usable((1, 0)) {
+                return match self.path.connections().is_usable((1, 0)) {
                     true => {
-                        self.e.unseen.push(format!("small files: {why}"));
+                        self.evidence.unseen.push(format!("small files: {why}"));
                         Ok(())
                     }
                     false => Err(why.into()),
@@ -140,7 +86,7 @@ impl ProbeRun<'_> {
             written += 1;
         }
         if written > 0 {
-            self.e.small_files = Some(SmallFileRate {
+            self.evidence.small_files = Some(SmallFileRate {
                 per_second: f64::from(written) / needed.as_secs_f64().max(1e-6),
                 size: SMALL_SIZE as u64,
             });
@@ -151,8 +97,9 @@ impl ProbeRun<'_> {
     /// Writes one small file as scp does: each request waits for the answer to the last.
     fn small_file(&mut self, path: &[u8]) -> Result<(), SmallFileError> {
         let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
-        let until = self.until();
-        let file = self.all.open_file((1, 0), path, flags, until);
+        let until = answer_deadline();
+        let connections = self.path.connections();
+        let file = connections.open_file((1, 0), path, flags, until);
         let file = file.map_err(SmallFileError::Create)?;
         let failed = SmallFileError::Write;
         let handle = file.as_bytes();
@@ -162,9 +109,8 @@ impl ProbeRun<'_> {
             offset: 0,
             data: &data,
         };
-        let written = self.all.ask((1, 0), &write, until).map_err(failed)?.0;
-        let closed = self
-            .all
+        let written = connections.ask((1, 0), &write, until).map_err(failed)?.0;
+        let closed = connections
             .ask((1, 0), &Request::Close { handle }, until)
             .map_err(failed)?
             .0;
@@ -180,17 +126,22 @@ impl ProbeRun<'_> {
 
     /// Writes a file in the user's directory at the server.
     pub(super) fn disk(&mut self) -> Result<(), String> {
-        let Some(directory) = self.options.remote_path.clone() else {
-            return Ok(());
-        };
-        self.step("the server's disk")?;
-        let path = [&directory[..], b"/.longhaul-doctor-", &random_name()].concat();
-        let until = self.until();
+        self.path.budget().step("the server's disk")?;
+        let path = new_file_path(self.directory);
+        let until = answer_deadline();
         let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
-        let file = match self.all.open_file((1, 0), &path, flags, until) {
+        let budget = self.path.budget();
+        let time = budget
+            .time()
+            .mul_f64(DISK)
+            .max(Duration::from_secs_f64(10.0 * self.path.rtt()));
+        let data = budget.data_left();
+        let cancel = budget.cancel();
+        let connections = self.path.connections();
+        let file = match connections.open_file((1, 0), &path, flags, until) {
             Ok(file) => file,
             Err(why) => {
-                self.leave_out_disk(&directory, &String::from(why));
+                self.leave_out_disk(&String::from(why));
                 return Ok(());
             }
         };
@@ -198,46 +149,43 @@ impl ProbeRun<'_> {
             file: file.clone(),
             advances: true,
         };
-        self.all.set_use((1, 0), writing);
-        let before = self.all.channel((1, 0)).map_or(0, |c| c.moved);
-        let time = self
-            .time
-            .mul_f64(DISK)
-            .max(Duration::from_secs_f64(10.0 * self.rtt));
-        let time = time.min(self.left());
+        connections.set_use((1, 0), writing);
+        let before = connections.channel((1, 0)).map_or(0, ProbeChannel::moved);
+        let time = time.min(self.path.budget().left());
+        let connections = self.path.connections();
         let load = ProbeLoad {
             up: true,
             channels: &[(1, 0)],
             time,
-            data: self.options.data.saturating_sub(self.bytes),
+            data,
             idle: None,
             pauses: true,
             extension: Duration::ZERO,
         };
         let begun = Instant::now();
-        let result = self.all.load(&load, &self.target.cancel);
+        let result = connections.load(&load, cancel);
         let request = Request::Fsync {
             handle: file.as_bytes(),
         };
-        let synced = self.all.ask((1, 0), &request, self.until());
+        let synced = connections.ask((1, 0), &request, answer_deadline());
         let needed = begun.elapsed().as_secs_f64();
-        let moved = self.all.channel((1, 0)).map_or(0, |c| c.moved) - before;
+        let moved = connections.channel((1, 0)).map_or(0, ProbeChannel::moved) - before;
         let close = Request::Close {
             handle: file.as_bytes(),
         };
-        let _ = self.all.ask((1, 0), &close, self.until());
-        self.remove((1, 0), &path);
+        let _ = connections.ask((1, 0), &close, answer_deadline());
+        self.remove(&path);
         if let (Some(rung), Ok(_)) = (result.rung, synced)
             && moved > u64::from(REQUEST)
             && rung.rate > 0.0
         {
-            self.e.there.disk = Some(self.disk_rate(&rung, moved, needed, result.seconds));
+            self.evidence.there.disk = Some(self.disk_rate(&rung, moved, needed, result.seconds));
         }
         match result.lost {
             // A full disk or a quota: the path's figures are complete.
-            Some(why) if self.all.is_usable((1, 0)) => {
-                self.e.there.disk = None;
-                self.leave_out_disk(&directory, &why);
+            Some(why) if self.path.connections().is_usable((1, 0)) => {
+                self.evidence.there.disk = None;
+                self.leave_out_disk(&why);
                 Ok(())
             }
             Some(why) => Err(why),
@@ -245,9 +193,9 @@ impl ProbeRun<'_> {
         }
     }
 
-    fn leave_out_disk(&mut self, directory: &[u8], why: &str) {
-        let shown = crate::escape::name(directory);
-        self.e
+    fn leave_out_disk(&mut self, why: &str) {
+        let shown = crate::escape::name(self.directory);
+        self.evidence
             .unseen
             .push(format!("the server's disk: {shown}: {why}"));
     }
@@ -258,17 +206,19 @@ impl ProbeRun<'_> {
     fn disk_rate(&self, rung: &LadderRung, moved: u64, needed: f64, loaded: f64) -> f64 {
         // TCP's rate is the disk's only while the server does not hold data that it cannot write.
         // The answers to what is in flight take a round trip, and that to the last request another.
-        let flush = (needed - loaded - 2.0 * self.rtt).max(0.0);
+        let flush = (needed - loaded - 2.0 * self.path.rtt()).max(0.0);
         let written = match rung.held > HELD {
-            true => (needed - START_TRIPS * self.rtt).max(0.01),
+            true => (needed - START_TRIPS * self.path.rtt()).max(0.01),
             false => moved as f64 / rung.rate + flush,
         };
         moved as f64 / written
     }
 }
 
-fn random_name() -> Vec<u8> {
+/// Returns a path in `directory` that no file has.
+pub(super) fn new_file_path(directory: &[u8]) -> Vec<u8> {
     let mut bytes = [0; 8];
     (crate::session::this_machine().random)(&mut bytes);
-    bytes.iter().map(|b| b'a' + b % 26).collect()
+    let name: Vec<u8> = bytes.iter().map(|b| b'a' + b % 26).collect();
+    [directory, b"/.longhaul-doctor-", &name].concat()
 }

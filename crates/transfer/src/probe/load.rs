@@ -139,13 +139,8 @@ impl ProbeConnections {
             }
         }
         let (bytes, seconds) = (sampler.passed(self), start.elapsed().as_secs_f64());
-        let broken = load
-            .channels
-            .iter()
-            .find(|at| self.all.get(at.0).is_some_and(|c| c.lost.is_some()));
-        let stall = broken
-            .and_then(|at| self.all.get(at.0))
-            .map(|c| c.stall(silent > patience));
+        let broken = load.channels.iter().find(|at| self.loss(at.0).is_some());
+        let stall = broken.and_then(|at| self.stall(at.0, silent > patience));
         let rung = sampler.finish(self);
         for at in load.channels {
             self.set_use(*at, ChannelUse::Idle);
@@ -202,15 +197,13 @@ impl ProbeConnections {
     /// Marks a connection as lost; returns the reason.
     fn give_up(&mut self, connection: usize) -> String {
         let why = "no more data moved over the connection".to_owned();
-        if let Some(connection) = self.all.get_mut(connection) {
-            connection.lost = Some(why.clone());
-        }
+        self.lose(connection, &why);
         why
     }
 
     fn trouble(&self, channels: &[ChannelIndex]) -> Option<String> {
         channels.iter().find_map(|at| {
-            let lost = self.all.get(at.0)?.lost.clone();
+            let lost = self.loss(at.0).map(str::to_owned);
             lost.or_else(|| self.channel(*at)?.failure())
         })
     }

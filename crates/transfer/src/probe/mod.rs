@@ -1,12 +1,15 @@
 //! Measures a path for `longhaul doctor`: loads connections of its own with SFTP requests to
 //! /dev/null and from /dev/zero, without a copy, and returns [`diagnose::Evidence`].
 
+mod budget;
 mod burst;
 mod classes;
 mod connection;
+mod devices;
 mod files;
 mod ladder;
 mod load;
+mod path;
 mod plan;
 mod remote;
 mod request_error;

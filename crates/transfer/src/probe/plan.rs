@@ -7,7 +7,12 @@ use std::time::{Duration, Instant};
 use diagnose::{Evidence, MachineFacts, MinMedianMax, TcpPath, TimedLoginStep, TransferStall};
 use sftp::{Reply, Request};
 
-use super::connection::{ChannelIndex, ProbeConnections};
+use super::budget::{DATA_USED, PATIENCE, ProbeBudget, TIME_UP, answer_deadline};
+use super::classes::{DscpComparison, time_for_classes};
+use super::connection::ProbeConnections;
+use super::files::DirectoryProbe;
+use super::ladder::LoadLadder;
+use super::path::{IDLE, ProbePath};
 use super::remote::{self, QuotaCount};
 use super::sampling::median;
 use super::{OpenConnection, ProbeOptions, ProbeTarget};
@@ -17,13 +22,6 @@ use crate::connect::{self, ConnectError, ConnectionFacts, SharedSettings};
 use crate::session::{ConnectionSource, Link};
 use crate::timeline::{Timeline, TimelineStep};
 
-/// Time for all measurements unless the user sets it, and its extension in round trips: ten pass
-/// before a connection is at full speed, and the DSCP classes need a hundred.
-const TIME: Duration = Duration::from_secs(30);
-const TRIPS: f64 = 450.0;
-const LONGEST_TIME: f64 = 75.0;
-/// Longest wait for an answer of the server.
-pub(super) const PATIENCE: Duration = Duration::from_secs(8);
 /// Round trips measured on the idle path.
 const PINGS: usize = 12;
 /// Answers of sshd itself that are measured.
@@ -32,10 +30,6 @@ const ECHOES: usize = 4;
 const COUNTERS: &str = "TCP's counters";
 /// Time for measuring one cipher on this machine.
 const CIPHER_TIME: Duration = Duration::from_millis(30);
-
-/// Reasons for leaving measurements out.
-pub(super) const TIME_UP: &str = "further measurements: the time was used up (--time)";
-pub(super) const DATA_USED: &str = "further measurements: the amount of data was used up (--data)";
 
 /// A reason why nothing was measured.
 #[derive(Debug)]
@@ -61,7 +55,8 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
         opened(facts);
     });
     let mut config = target.config.clone();
-    let time = options.time.unwrap_or(TIME);
+    let budget = ProbeBudget::new(target, options);
+    let time = budget.time();
     let patience = (time / 3).clamp(Duration::from_secs(3), Duration::from_secs(15));
     config.connect_timeout = Some(config.connect_timeout.unwrap_or(patience));
     (options.progress)("login", 0.0, time.as_secs_f64());
@@ -94,22 +89,17 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     let facts = facts.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut all = ProbeConnections::new().map_err(local)?;
     all.add(link).map_err(local)?;
+    let directory = options.remote_path.clone();
+    let facts = facts.unwrap_or_default();
     let mut run = ProbeRun {
         target,
         options,
-        time,
         settings,
-        factory,
-        facts: facts.unwrap_or_default(),
-        all,
+        path: ProbePath::new(budget, all, factory, facts, directory),
         e: Evidence::default(),
         there: None,
         quota: None,
-        rtt: 0.0,
-        bytes: 0,
         unusable: None,
-        stand_in: None,
-        device_refused: false,
     };
     run.e.expected = options.expected;
     match over {
@@ -248,59 +238,29 @@ fn login_steps(timeline: &Timeline) -> Vec<TimedLoginStep> {
     steps
 }
 
-pub(super) struct ProbeRun<'a> {
-    pub(super) target: &'a ProbeTarget,
-    pub(super) options: &'a ProbeOptions,
-    pub(super) time: Duration,
-    pub(super) settings: SharedSettings,
-    pub(super) factory: Arc<dyn ConnectionSource>,
-    pub(super) facts: ConnectionFacts,
-    pub(super) all: ProbeConnections,
-    pub(super) e: Evidence,
+/// A probe in progress.
+struct ProbeRun<'a> {
+    target: &'a ProbeTarget,
+    options: &'a ProbeOptions,
+    settings: SharedSettings,
+    path: ProbePath<'a>,
+    e: Evidence,
     /// Facts about the server before the loads; `None` if no command could be run there.
     there: Option<remote::RemoteFacts>,
     /// Processor quota of this process before the loads.
     quota: Option<QuotaCount>,
-    /// Idle round trip in seconds.
-    pub(super) rtt: f64,
-    /// Bytes moved so far.
-    pub(super) bytes: u64,
     /// The directory that the user named cannot be used: its path, and why.
     unusable: Option<String>,
-    /// File in the user's directory that takes the place of missing devices.
-    pub(super) stand_in: Option<Vec<u8>>,
-    /// The server refused the device of a load, and answers other requests.
-    pub(super) device_refused: bool,
 }
 
-/// First channel of the first connection, which carries no load.
-pub(super) const IDLE: ChannelIndex = (0, 0);
-
 impl ProbeRun<'_> {
-    pub(super) fn until(&self) -> Instant {
-        Instant::now() + PATIENCE
-    }
-
-    pub(super) fn left(&self) -> Duration {
-        self.time.saturating_sub(self.target.start.elapsed())
-    }
-
-    pub(super) fn step(&self, what: &str) -> Result<(), String> {
-        if self.target.cancel.is_cancelled() {
-            return Err("interrupted".to_owned());
-        }
-        let used = self.target.start.elapsed().as_secs_f64();
-        (self.options.progress)(what, used, self.left().as_secs_f64());
-        Ok(())
-    }
-
     fn measure(&mut self) -> Result<(), String> {
         let begun = Instant::now();
-        self.all.open(0, self.until())?;
+        self.path.connections().open(0, answer_deadline())?;
         self.e.login.push(TimedLoginStep {
             name: "the SFTP server's start".to_owned(),
             seconds: begun.elapsed().as_secs_f64(),
-            round_trips: match self.facts.channel_with_login {
+            round_trips: match self.path.facts().channel_with_login {
                 true => 0.0,
                 false => 2.0,
             },
@@ -308,7 +268,7 @@ impl ProbeRun<'_> {
         self.check_directory()?;
         self.idle()?;
         self.ends()?;
-        let loaded = self.connect(2);
+        let loaded = self.path.connect(2);
         if loaded < 1 {
             self.e.unseen.push(
                 "uploads and downloads: the server admitted no further connection".to_owned(),
@@ -317,27 +277,42 @@ impl ProbeRun<'_> {
         }
         self.ladder(true)?;
         self.ends_under_load();
-        if self.renew() {
-            self.ladder(false)?;
+        match self.path.renew() {
+            true => self.ladder(false)?,
+            false => {
+                let why = "downloads: the server admitted no further connection";
+                self.e.unseen.push(why.to_owned());
+            }
         }
-        self.disk()?;
-        self.small_files()?;
-        self.marks()
+        if let Some(directory) = &self.options.remote_path {
+            let mut files = DirectoryProbe::new(&mut self.path, &mut self.e, directory);
+            files.disk()?;
+            files.small_files()?;
+        }
+        let (path, config) = (&mut self.path, &self.target.config);
+        DscpComparison::new(path, &mut self.e, config, &self.settings).run()
+    }
+
+    fn ladder(&mut self, up: bool) -> Result<(), String> {
+        let reserve = time_for_classes(&self.path, &self.e, &self.settings);
+        LoadLadder::new(&mut self.path, &mut self.e, up, reserve).climb()
     }
 
     /// Ends the connections, and returns the evidence of measurements that ended with `measured`.
     fn conclude(mut self, measured: Result<(), String>) -> Result<Evidence, ProbeError> {
+        self.e.stall = self.path.stall();
+        self.e.logins = self.path.logins();
         if let Some(why) = self.unusable.take() {
-            self.all.finish();
+            self.path.finish();
             return Err(ProbeError::Directory(why));
         }
-        let cancelled = self.target.cancel.is_cancelled();
+        let cancelled = self.path.budget().is_cancelled();
         let is_used_up = |why: &str| why == TIME_UP || why == DATA_USED;
         if let Err(why) = &measured
             && !is_used_up(why)
             && !cancelled
         {
-            self.e.stall = self.e.stall.or_else(|| self.all.broken());
+            self.e.stall = self.e.stall.or_else(|| self.path.connections().broken());
         }
         match measured {
             Ok(()) => {}
@@ -358,8 +333,9 @@ impl ProbeRun<'_> {
             let why = format!("{disk}: the measurement ended early");
             self.e.unseen.push(why);
         }
-        self.remove_stand_in();
-        self.all.finish();
+        let left = self.path.remove_stand_in();
+        self.e.unseen.extend(left);
+        self.path.finish();
         Ok(self.e)
     }
 
@@ -368,20 +344,21 @@ impl ProbeRun<'_> {
         let (mut answers, mut rtts) = (Vec::new(), Vec::new());
         let begun = Instant::now();
         while answers.len() < PINGS {
-            self.step("idle round trip")?;
+            self.path.budget().step("idle round trip")?;
             let request = Request::Realpath { path: b"." };
-            let (_, time) = self.all.ask(IDLE, &request, self.until())?;
+            let connections = self.path.connections();
+            let (_, time) = connections.ask(IDLE, &request, answer_deadline())?;
             answers.push(time.as_secs_f64());
-            let tcp = self.all.sample(0).tcp;
+            let tcp = connections.sample(0).tcp;
             rtts.extend(tcp.map(|tcp| tcp.rtt.as_secs_f64()));
-            if answers.len() >= 4 && begun.elapsed() > self.time.mul_f64(0.08) {
+            if answers.len() >= 4 && begun.elapsed() > self.path.budget().time().mul_f64(0.08) {
                 break;
             }
         }
         let answer = median(&mut answers);
         let echo = self.echo(answer)?;
         self.find_tcp_end(echo);
-        let tcp = self.all.sample(0).tcp;
+        let tcp = self.path.connections().sample(0).tcp;
         // Through a jump host or a proxy the answers tell the round trip.
         let direct = tcp.filter(|tcp| !tcp.min_rtt.is_zero());
         let (low, middle, high) = match (direct, echo) {
@@ -396,13 +373,7 @@ impl ProbeRun<'_> {
                 (low, answer, answers.iter().copied().fold(0.0, f64::max))
             }
         };
-        self.rtt = low;
-        self.all
-            .set_carried_rtt(Duration::from_secs_f64(low.min(60.0)));
-        if self.options.time.is_none() {
-            let needed = (TRIPS * low).min(LONGEST_TIME);
-            self.time = TIME.max(Duration::from_secs_f64(needed));
-        }
+        self.path.set_rtt(low);
         self.e.idle = Some(MinMedianMax {
             low,
             median: middle.min(answer),
@@ -430,16 +401,21 @@ impl ProbeRun<'_> {
     /// Round trips of requests that sshd answers by itself, if the SFTP server's answers take
     /// clearly longer than TCP's round trip or nothing else tells it.
     fn echo(&mut self, answer: f64) -> Result<Option<MinMedianMax>, String> {
-        let tcp = self.all.sample(0).tcp.map(|tcp| tcp.min_rtt.as_secs_f64());
+        let tcp = self
+            .path
+            .connections()
+            .sample(0)
+            .tcp
+            .map(|tcp| tcp.min_rtt.as_secs_f64());
         if tcp.is_some_and(|tcp| answer < later_than(tcp)) {
             return Ok(None);
         }
         let mut trips = Vec::new();
         let most = Duration::from_secs_f64((3.0 * answer + 0.5).min(PATIENCE.as_secs_f64()));
         while trips.len() < ECHOES {
-            self.step("idle round trip")?;
+            self.path.budget().step("idle round trip")?;
             // Some servers leave requests that they do not know without an answer.
-            match self.all.echo(0, Instant::now() + most) {
+            match self.path.connections().echo(0, Instant::now() + most) {
                 Some(trip) => trips.push(trip.as_secs_f64()),
                 None => break,
             }
@@ -454,14 +430,19 @@ impl ProbeRun<'_> {
     /// Leaves TCP's counters out if sshd itself is never as near as TCP's other end: a proxy ends
     /// TCP on the way.
     fn find_tcp_end(&mut self, echo: Option<MinMedianMax>) {
-        let tcp = self.all.sample(0).tcp.map(|tcp| tcp.min_rtt.as_secs_f64());
+        let tcp = self
+            .path
+            .connections()
+            .sample(0)
+            .tcp
+            .map(|tcp| tcp.min_rtt.as_secs_f64());
         let Some((tcp, echo)) = tcp.zip(echo) else {
             return;
         };
         if echo.low < later_than(tcp) {
             return;
         }
-        self.all.leave_tcp_out();
+        self.path.connections().leave_tcp_out();
         self.e.unseen.push(format!(
             "{COUNTERS}: TCP's other end is {:.1} ms away and sshd {:.1} ms, so that a proxy on the \
              way seems to end TCP",
@@ -472,9 +453,10 @@ impl ProbeRun<'_> {
 
     /// Facts about both ends.
     fn ends(&mut self) -> Result<(), String> {
-        self.step("both ends")?;
-        self.e.cipher.clone_from(&self.facts.cipher);
-        let offered = &self.facts.offers.ciphers;
+        self.path.budget().step("both ends")?;
+        let facts = self.path.facts();
+        self.e.cipher.clone_from(&facts.cipher);
+        let offered = &facts.offers.ciphers;
         let aes = || offered.split(',').any(|name| name.starts_with("aes"));
         self.e.offers_aes = (!offered.is_empty()).then(aes);
         self.e.here = here(self.options.local_disk);
@@ -489,19 +471,22 @@ impl ProbeRun<'_> {
                 None
             }
         };
-        let machine = self.there.as_ref().map(|facts| facts.machine.clone());
+        let machine = self.there.as_ref().map(|facts| facts.machine().clone());
         self.e.there = machine.unwrap_or_default();
         Ok(())
     }
 
     /// Facts about the server of this moment, or the reason why it tells none.
     fn ask_server(&mut self) -> Result<remote::RemoteFacts, String> {
-        let banner = self.facts.banner.as_deref();
+        let banner = self.path.facts().banner.as_deref();
         if !banner.is_some_and(|banner| banner.contains("OpenSSH")) {
             return Err("commands are only run on OpenSSH's server".to_owned());
         }
-        let until = Instant::now() + Duration::from_secs(3).min(self.left() / 4);
-        let said = self.all.run(0, remote::COMMAND.as_bytes(), until);
+        let until = Instant::now() + Duration::from_secs(3).min(self.path.budget().left() / 4);
+        let said = self
+            .path
+            .connections()
+            .run(0, remote::COMMAND.as_bytes(), until);
         let said = said.map_err(|why| format!("no command could be run there ({why})"))?;
         let other = || "no command could be run there (no figures came)".to_owned();
         remote::read(&said).ok_or_else(other)
@@ -520,53 +505,14 @@ impl ProbeRun<'_> {
         }
     }
 
-    /// Opens further connections at once until there are `count` for load; returns their number.
-    pub(super) fn connect(&mut self, count: usize) -> usize {
-        let now = self.all.all.len() - 1;
-        let wanted = count.saturating_sub(now);
-        if wanted == 0 || !self.factory.is_open() {
-            return now;
-        }
-        let (done, results) = mpsc::channel();
-        for _ in 0..wanted {
-            let (factory, done) = (Arc::clone(&self.factory), done.clone());
-            let thread = thread::Builder::new().name("connect".to_owned());
-            let _ = thread.spawn(move || {
-                // After the deadline there is no receiver any more.
-                let _ = done.send(factory.another(false));
-            });
-        }
-        drop(done);
-        let until = Instant::now() + PATIENCE.min(self.left() / 3);
-        let (mut admitted, mut answered) = (0, 0);
-        while answered < wanted && !self.target.cancel.is_cancelled() {
-            let left = until.saturating_duration_since(Instant::now());
-            let Ok(result) = results.recv_timeout(left.min(Duration::from_millis(100))) else {
-                match left.is_zero() {
-                    true => break,
-                    false => continue,
-                }
-            };
-            answered += 1;
-            if let Ok(link) = result
-                && self.all.add(link).is_ok()
-            {
-                admitted += 1;
-            }
-        }
-        if admitted < answered {
-            let (asked, got) = self.e.logins.unwrap_or_default();
-            self.e.logins = Some((asked + answered as u32, got + admitted as u32));
-        }
-        self.all.all.len() - 1
-    }
-
     /// Checks that the user's directory is there, before half a minute is spent on the path.
     fn check_directory(&mut self) -> Result<(), String> {
         let Some(path) = &self.options.remote_path else {
             return Ok(());
         };
-        let answer = self.all.ask(IDLE, &Request::Stat { path }, self.until())?.0;
+        let request = Request::Stat { path };
+        let connections = self.path.connections();
+        let answer = connections.ask(IDLE, &request, answer_deadline())?.0;
         let why = match answer {
             Reply::Attrs(attrs) if attrs.permissions.is_none() || attrs.is_dir() => return Ok(()),
             Reply::Attrs(_) => "not a directory".to_owned(),

@@ -19,7 +19,7 @@ pub(super) const COMMAND: &str = "exec sh -c 'r() { x=`cat $1` && echo longhaul-
 /// Facts of one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RemoteFacts {
-    pub(super) machine: MachineFacts,
+    machine: MachineFacts,
     quota: Option<QuotaCount>,
 }
 
@@ -67,6 +67,11 @@ pub(super) fn own_pressure() -> Option<f64> {
 }
 
 impl RemoteFacts {
+    /// Returns the facts about the server's machine.
+    pub(super) fn machine(&self) -> &MachineFacts {
+        &self.machine
+    }
+
     /// Completes these facts with those of a later moment: the share of throttled periods between
     /// both, and the later pressure.
     pub(super) fn until(mut self, later: &Self) -> MachineFacts {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use diagnose::LadderRung;
 
-use super::connection::{ChannelIndex, ProbeConnections};
+use super::connection::{ChannelIndex, ProbeChannel, ProbeConnections};
 use crate::session::this_machine;
 
 /// Parts of a measurement, of which the later ones are the plateau.
@@ -146,7 +146,7 @@ impl LoadSampler {
             sum.sndbuf += tcp.sndbuf_limited;
         }
         let blocked = self.channels.iter().filter_map(|at| all.channel(*at));
-        sum.blocked = blocked.map(|c| c.blocked).sum();
+        sum.blocked = blocked.map(ProbeChannel::blocked).sum();
         sum
     }
 
@@ -159,7 +159,9 @@ impl LoadSampler {
                 (false, _) => sample.received,
                 (true, None) => {
                     let own = self.channels.iter().filter(|c| c.0 == *connection);
-                    own.filter_map(|at| all.channel(*at)).map(|c| c.moved).sum()
+                    own.filter_map(|at| all.channel(*at))
+                        .map(ProbeChannel::moved)
+                        .sum()
                 }
             }
         };

@@ -25,7 +25,6 @@ use crate::copy::{
 };
 use crate::disk::os_words;
 use crate::report::{CopyEvent, CopySummary, ProgressCounters};
-use crate::sync::UnicodeForm;
 use crate::sync::listing::{self, RootAttributes, RootToList, hides_entries};
 use crate::walk::join;
 
@@ -260,31 +259,28 @@ async fn list(run: &mut PlannedCopy<'_>, request: &PlanRequest) -> Option<Sorted
         run.fail(shown(target), why.to_owned());
         return None;
     }
-    let root = RootToList {
-        end: PlannedCopySide::Source,
-        path: run.root(PlannedCopySide::Source).to_vec(),
-        attributes: RootAttributes::Known(attributes),
-        one_file_system: false,
-        gitignore: false,
-        names: UnicodeForm::Own,
-    };
+    let root = RootToList::new(
+        PlannedCopySide::Source,
+        run.root(PlannedCopySide::Source).to_vec(),
+        RootAttributes::Known(attributes),
+    );
     let listing = listing::list(run, vec![root], &Filter::default()).await?;
     let listing = listing.into_iter().next()?;
     let mut hidden = false;
-    for (path, what) in listing.problems {
-        let path = join(run.root(PlannedCopySide::Source), &path);
+    for (path, what) in listing.problems() {
+        let path = join(run.root(PlannedCopySide::Source), path);
         let name = run.shown(PlannedCopySide::Source, &path);
-        if hides_entries(&what) {
+        if hides_entries(what) {
             hidden = true;
-            run.fail(name, what);
+            run.fail(name, what.clone());
             continue;
         }
         run.tell(CopyEvent::Warning {
             path: Some(name),
-            message: listing::warning(what),
+            message: listing::warning(what.clone()),
         });
     }
-    (!hidden).then_some(listing.tree)
+    (!hidden).then(|| listing.into_tree().0)
 }
 
 /// Writes the plan, unless the folder has it or must keep another one.

@@ -197,10 +197,8 @@ impl PlanVerification<'_> {
         let files: Vec<FilePair> = batch
             .iter()
             .filter_map(|(record, below)| {
-                of_file(record).map(|(size, _)| FilePair {
-                    source: join(&roots[0], below),
-                    target: join(&roots[1], below),
-                    size,
+                of_file(record).map(|(size, _)| {
+                    FilePair::new(join(&roots[0], below), join(&roots[1], below), size)
                 })
             })
             .collect();

@@ -6,11 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sync::{EntryTree, NodeId, SortedTree, SyncPlan, TreeEntryKind, alike_entries, to_nfc};
 
-use super::ends::FileOperation;
-use super::run::SyncRun;
+use super::ends::{FileOperation, SyncEnds};
 use crate::copy::PlannedCopySide;
 use crate::escape;
-use crate::report::CopyEvent;
 use crate::walk::join;
 
 /// Directory in which the target's file system is asked. An interrupted run may leave it, and
@@ -50,18 +48,34 @@ fn separate(pairs: &mut [NamePair], source: &SortedTree) {
     }
 }
 
-impl SyncRun<'_> {
+/// Asks the target's file system about names.
+pub(super) struct NameProbes {
+    target_exists: bool,
+    dry_run: bool,
+}
+
+impl NameProbes {
+    /// In a dry run nothing is created.
+    pub(super) fn new(target_exists: bool, dry_run: bool) -> Self {
+        Self {
+            target_exists,
+            dry_run,
+        }
+    }
+
     /// Reports a failure for each pair of source entries that would be one at the target. Returns
     /// true if there is any.
     pub(super) async fn are_one_at_target(
-        &mut self,
+        &self,
+        ends: &mut SyncEnds<'_>,
         source: &SortedTree,
         target: &SortedTree,
     ) -> bool {
+        let root = ends.root(PlannedCopySide::Target).to_vec();
         let mut pairs: Vec<NamePair> = alike_entries(source)
             .into_iter()
             .take(MOST)
-            .filter_map(|(one, other)| self.pair(source, target, one, other))
+            .filter_map(|(one, other)| self.pair(&root, source, target, one, other))
             .collect();
         if pairs.is_empty() {
             return false;
@@ -75,74 +89,57 @@ impl SyncRun<'_> {
          -> Vec<FileOperation> { paths.iter().cloned().map(make).collect() };
         let made = pairs.iter().filter(|pair| pair.probe.is_some());
         let made: BTreeSet<Vec<u8>> = made.map(|pair| pair.known.clone()).collect();
-        self.at_target(ops(FileOperation::MakeDir, &probes)).await;
-        self.at_target(ops(FileOperation::MakeDir, &each)).await;
-        self.at_target(ops(FileOperation::MakeDir, &made)).await;
+        ends.at_target(ops(FileOperation::MakeDir, &probes)).await;
+        ends.at_target(ops(FileOperation::MakeDir, &each)).await;
+        ends.at_target(ops(FileOperation::MakeDir, &made)).await;
         let looks = pairs
             .iter()
             .map(|pair| FileOperation::Lstat(pair.looked_for.clone()));
-        let folded = self.at_target(looks.collect()).await;
-        self.at_target(ops(FileOperation::RemoveDir, &made)).await;
-        self.at_target(ops(FileOperation::RemoveDir, &each)).await;
-        self.at_target(ops(FileOperation::RemoveDir, &probes)).await;
+        let folded = ends.at_target(looks.collect()).await;
+        ends.at_target(ops(FileOperation::RemoveDir, &made)).await;
+        ends.at_target(ops(FileOperation::RemoveDir, &each)).await;
+        ends.at_target(ops(FileOperation::RemoveDir, &probes)).await;
         let mut any = false;
         for (pair, result) in pairs.iter().zip(folded) {
             if result.is_err() {
                 continue;
             }
             any = true;
-            let root = self.run.root(PlannedCopySide::Source).to_vec();
+            let root = ends.root(PlannedCopySide::Source).to_vec();
             let [one, other] = [pair.one, pair.other].map(|id| {
                 let path = join(&root, &source.tree().path(id));
-                self.run.shown(PlannedCopySide::Source, &path)
+                ends.shown(PlannedCopySide::Source, &path)
             });
             let one = escape::beside(&other.0, &one.0);
             let what = format!(
                 "has the same name at the target as {one}, because the file system there ignores \
                  case or normalizes names: nothing was copied; rename one of them, or exclude it"
             );
-            self.run.fail(other, what);
+            ends.fail(other, what);
         }
         any
-    }
-
-    /// Reports a failure for each pair of source entries whose names `--unicode=nfc` makes one.
-    /// Returns true if there is any.
-    pub(super) fn are_one_in_nfc(&mut self, source: &SortedTree) -> bool {
-        let tree = source.tree();
-        for (one, other) in source.joined() {
-            let [one, other] = [one, other].map(|id| tree.own_path(*id));
-            let one = escape::beside(&other, &one);
-            let path = join(self.run.root(PlannedCopySide::Source), &other);
-            let path = self.run.shown(PlannedCopySide::Source, &path);
-            let what = format!(
-                "has the same name as {one} after Unicode normalization (NFC): rename one of them, or \
-                 exclude it; nothing was copied"
-            );
-            self.run.fail(path, what);
-        }
-        !source.joined().is_empty()
     }
 
     /// Returns how to ask about two names; `None` if the target has both, or only a dry run would
     /// have to create something.
     fn pair(
         &self,
+        root: &[u8],
         source: &SortedTree,
         target: &SortedTree,
         one: NodeId,
         other: NodeId,
     ) -> Option<NamePair> {
-        let (ours, root) = (source.tree(), self.run.root(PlannedCopySide::Target));
+        let ours = source.tree();
         let [first, second] = [one, other].map(|id| ours.path(id));
         let has = |path: &[u8]| target.find(path).is_some();
         let (known, looked_for) = match (has(&first), has(&second)) {
             (true, true) => return None,
             (true, false) => (join(root, &first), join(root, &second)),
             (false, true) => (join(root, &second), join(root, &first)),
-            (false, false) if self.options.dry_run => return None,
+            (false, false) if self.dry_run => return None,
             (false, false) => {
-                let probe = self.probe_place(target, &ours.path(ours.parent(one)));
+                let probe = self.probe_place(root, target, &ours.path(ours.parent(one)));
                 return Some(NamePair {
                     one,
                     other,
@@ -165,8 +162,7 @@ impl SyncRun<'_> {
 
     /// Probe directory for the names of `dir`: in the target's directory of that name, or the
     /// nearest one above it that exists.
-    fn probe_place(&self, target: &SortedTree, dir: &[u8]) -> Vec<u8> {
-        let root = self.run.root(PlannedCopySide::Target);
+    fn probe_place(&self, root: &[u8], target: &SortedTree, dir: &[u8]) -> Vec<u8> {
         if !self.target_exists {
             let end = root.iter().rposition(|byte| *byte == b'/');
             return match end {
@@ -189,79 +185,82 @@ impl SyncRun<'_> {
             dir = dir.get(..end).unwrap_or_default();
         }
     }
+}
 
-    /// Excludes from deletion the target's entries whose names its file system treats as equal to
-    /// names in the source, and warns about them: deleting them would delete the files just copied.
-    pub(super) async fn spare_alike(&mut self, plan: &mut SyncPlan) {
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
-        // What the target lists under both names is two entries.
-        let alike: Vec<(NodeId, NodeId)> = plan
-            .alike_deletions()
-            .into_iter()
-            .filter(|(source, _)| {
-                plan.target()
-                    .find(&plan.source().tree().path(*source))
-                    .is_none()
-            })
-            .collect();
-        let looks = alike.iter().map(|(source, _)| {
-            let path = plan.source().tree().path(*source);
-            FileOperation::Lstat(join(&root, &path))
-        });
-        let found = self.at_target(looks.collect()).await;
-        let mut spared = BTreeSet::new();
-        let mut other_forms = Vec::new();
-        for ((source, target), result) in alike.into_iter().zip(found) {
-            if result.is_err_and(|why| why == "no such file or directory") {
-                let path = plan.source().tree().path(source);
-                if to_nfc(&path) == Some(plan.target().tree().path(target)) {
-                    other_forms.push(path);
-                }
-                continue;
-            }
-            spared.insert(target);
-            let here = plan.target().tree().path(target);
-            let path = join(&root, &here);
-            let alike = escape::beside(&here, &plan.source().tree().path(source));
-            let message = format!(
-                "not renamed to {alike}, the name in the source: the target's file system treats \
-                 both names as one"
-            );
-            let path = Some(self.run.shown(PlannedCopySide::Target, &path));
-            self.run.tell(CopyEvent::Warning { path, message });
-        }
-        plan.spare(&spared);
-        self.advise_nfc(&other_forms);
-    }
-
-    /// Warns of entries that are deleted under one name and copied under another that looks the
-    /// same.
-    fn advise_nfc(&mut self, paths: &[Vec<u8>]) {
-        let Some(first) = paths.first() else { return };
-        let count = match paths.len() {
-            1 => "1 name is".to_owned(),
-            count => format!("{count} names are"),
-        };
-        let message = format!(
-            "{count} deleted and copied anew, since DST has another form of Unicode ({}): \
-             --unicode=nfc treats both forms as one name",
-            escape::exact(first)
+/// Reports a failure for each pair of source entries whose names `--unicode=nfc` makes one.
+/// Returns true if there is any.
+pub(super) fn are_one_in_nfc(ends: &mut SyncEnds<'_>, source: &SortedTree) -> bool {
+    let tree = source.tree();
+    for (one, other) in source.joined() {
+        let [one, other] = [one, other].map(|id| tree.own_path(*id));
+        let one = escape::beside(&other, &one);
+        let path = join(ends.root(PlannedCopySide::Source), &other);
+        let path = ends.shown(PlannedCopySide::Source, &path);
+        let what = format!(
+            "has the same name as {one} after Unicode normalization (NFC): rename one of them, or \
+             exclude it; nothing was copied"
         );
-        let path = None;
-        self.run.tell(CopyEvent::Warning { path, message });
+        ends.fail(path, what);
     }
+    !source.joined().is_empty()
+}
 
-    pub(super) async fn at_target(
-        &mut self,
-        ops: Vec<FileOperation>,
-    ) -> Vec<super::ends::FileOperationResult> {
-        match ops.is_empty() {
-            true => Vec::new(),
-            false => {
-                self.operations
-                    .carry_out(&mut self.run, PlannedCopySide::Target, ops)
-                    .await
+/// Excludes from deletion the target's entries whose names its file system treats as equal to
+/// names in the source, and warns about them: deleting them would delete the files just copied.
+pub(super) async fn spare_alike(ends: &mut SyncEnds<'_>, plan: &mut SyncPlan) {
+    let root = ends.root(PlannedCopySide::Target).to_vec();
+    // What the target lists under both names is two entries.
+    let alike: Vec<(NodeId, NodeId)> = plan
+        .alike_deletions()
+        .into_iter()
+        .filter(|(source, _)| {
+            plan.target()
+                .find(&plan.source().tree().path(*source))
+                .is_none()
+        })
+        .collect();
+    let looks = alike.iter().map(|(source, _)| {
+        let path = plan.source().tree().path(*source);
+        FileOperation::Lstat(join(&root, &path))
+    });
+    let found = ends.at_target(looks.collect()).await;
+    let mut spared = BTreeSet::new();
+    let mut other_forms = Vec::new();
+    for ((source, target), result) in alike.into_iter().zip(found) {
+        if result.is_err_and(|why| why == "no such file or directory") {
+            let path = plan.source().tree().path(source);
+            if to_nfc(&path) == Some(plan.target().tree().path(target)) {
+                other_forms.push(path);
             }
+            continue;
         }
+        spared.insert(target);
+        let here = plan.target().tree().path(target);
+        let path = join(&root, &here);
+        let alike = escape::beside(&here, &plan.source().tree().path(source));
+        let message = format!(
+            "not renamed to {alike}, the name in the source: the target's file system treats \
+             both names as one"
+        );
+        let path = Some(ends.shown(PlannedCopySide::Target, &path));
+        ends.warn(path, message);
     }
+    plan.spare(&spared);
+    advise_nfc(ends, &other_forms);
+}
+
+/// Warns of entries that are deleted under one name and copied under another that looks the
+/// same.
+fn advise_nfc(ends: &mut SyncEnds<'_>, paths: &[Vec<u8>]) {
+    let Some(first) = paths.first() else { return };
+    let count = match paths.len() {
+        1 => "1 name is".to_owned(),
+        count => format!("{count} names are"),
+    };
+    let message = format!(
+        "{count} deleted and copied anew, since DST has another form of Unicode ({}): \
+         --unicode=nfc treats both forms as one name",
+        escape::exact(first)
+    );
+    ends.warn(None, message);
 }

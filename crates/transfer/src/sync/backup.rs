@@ -10,10 +10,8 @@ use std::path::{Component, Path};
 
 use sync::{NodeId, SyncAction, SyncPlan, TreeEntryKind};
 
-use super::ends::{FileOperation, FileOperationResult};
-use super::run::SyncRun;
+use super::ends::{FileOperation, FileOperationResult, SyncEnds};
 use crate::copy::{PlannedCopySide, RootOverlap};
-use crate::report::EscapedName;
 use crate::walk::{join, local_path};
 
 /// Place of the backup directory at the target's end.
@@ -27,6 +25,11 @@ pub(super) struct BackupRoot {
 }
 
 impl BackupRoot {
+    /// Path of the backup directory, if it lies outside the target.
+    pub(super) fn beside(&self) -> Option<&[u8]> {
+        self.below.is_empty().then_some(&self.base)
+    }
+
     /// Path of the backup directory below the target, if it lies there.
     pub(super) fn inside(&self) -> Option<&[u8]> {
         (!self.below.is_empty()).then_some(&self.below)
@@ -93,6 +96,25 @@ type UnusableDirs = BTreeMap<Vec<u8>, String>;
 /// Entry of the target and its path below the root.
 type BackedUpEntry = (NodeId, Vec<u8>);
 
+/// Result of moving files to the backup directory.
+pub(super) struct MovedFiles {
+    moved: u64,
+    /// Files that stay since they could not be moved.
+    kept: BTreeSet<NodeId>,
+}
+
+impl MovedFiles {
+    /// Returns the number of files that were moved.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// Returns the files that stay since they could not be moved.
+    pub(super) fn into_kept(self) -> BTreeSet<NodeId> {
+        self.kept
+    }
+}
+
 fn parent(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     path.get(..end).unwrap_or_default()
@@ -123,56 +145,42 @@ fn aside(path: &[u8]) -> Vec<u8> {
     }
 }
 
-impl SyncRun<'_> {
-    /// Finds the place of the backup directory, if there is one. Returns false, after reporting it,
-    /// for a directory in which replaced files could not be kept or would change other files.
-    pub(super) async fn place_backup(&mut self) -> bool {
-        let Some(dir) = self.options.backup.clone() else {
-            return true;
-        };
-        match self.backup_place(&dir).await {
-            Ok(place) => {
-                if place.inside().is_none() {
-                    self.run.also_use(place.base.clone());
-                }
-                self.backup = Some(place);
-                true
-            }
-            Err(what) => {
-                let name = [b"--backup-dir ", dir.as_os_str().as_bytes()].concat();
-                let advice = "name a directory in DST or beside it, such as .old or ../old";
-                self.run
-                    .fail(EscapedName(name), format!("{what}: {advice}"));
-                false
-            }
-        }
-    }
-
-    async fn backup_place(&mut self, dir: &Path) -> Result<BackupRoot, String> {
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
+impl BackupRoot {
+    /// Finds the place of the backup directory `dir`, as the user wrote it. Only with `probe` may a
+    /// file be created to tell if two paths are one. `leaves_out` tells if the sync leaves out a
+    /// directory at a path below its source.
+    ///
+    /// # Errors
+    /// A clause that says why replaced files could not be kept there, or would change other files.
+    pub(super) async fn find(
+        ends: &mut SyncEnds<'_>,
+        dir: &Path,
+        probe: bool,
+        leaves_out: impl Fn(&[u8]) -> bool,
+    ) -> Result<Self, String> {
+        let root = ends.root(PlannedCopySide::Target).to_vec();
         let path = match dir.is_absolute() {
             true => dir.as_os_str().as_bytes().to_vec(),
             false => join(&root, dir.as_os_str().as_bytes()),
         };
-        let target = self.run.real_place(PlannedCopySide::Target, &root).await;
-        let real = self.run.real_place(PlannedCopySide::Target, &path).await;
+        let target = ends.real_place(PlannedCopySide::Target, &root).await;
+        let real = ends.real_place(PlannedCopySide::Target, &path).await;
         let place = place_of(dir, target.as_deref(), real.as_deref())?;
         let inside = matches!(place, BackupPlace::Inside(_));
-        let probe = !self.options.dry_run;
-        let what = match self.run.overlap_with(&path, probe).await {
+        let what = match ends.overlap_with(&path, probe).await {
             Some(RootOverlap::Same) => Some("is SRC, where backups would replace files"),
             Some(RootOverlap::SourceInside(_)) => {
                 Some("contains SRC, where backups could replace files")
             }
-            Some(RootOverlap::TargetInside(below)) if !inside && !self.leaves_out(&below) => {
+            Some(RootOverlap::TargetInside(below)) if !inside && !leaves_out(&below) => {
                 Some("lies in SRC, and its files would be copied by the next sync")
             }
             _ => None,
         };
         match (what, place) {
             (Some(what), _) => Err(what.to_owned()),
-            (None, BackupPlace::Inside(below)) => Ok(BackupRoot { base: root, below }),
-            (None, BackupPlace::Beside) => Ok(BackupRoot {
+            (None, BackupPlace::Inside(below)) => Ok(Self { base: root, below }),
+            (None, BackupPlace::Beside) => Ok(Self {
                 base: path,
                 below: Vec::new(),
             }),
@@ -180,12 +188,15 @@ impl SyncRun<'_> {
     }
 
     /// Keeps the files that will be replaced, under a second name where the target can link them.
-    /// Steps whose files cannot be kept are dropped.
-    pub(super) async fn back_up_replaced(&mut self, mut plan: SyncPlan) -> SyncPlan {
-        let Some(backup) = self.backup.clone() else {
-            return plan;
-        };
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
+    /// Steps whose files cannot be kept are dropped from the plan. Files that are written
+    /// `in_place` are moved. Returns the number of files that were moved.
+    pub(super) async fn keep_replaced(
+        &self,
+        ends: &mut SyncEnds<'_>,
+        plan: &mut SyncPlan,
+        in_place: bool,
+    ) -> u64 {
+        let root = ends.root(PlannedCopySide::Target).to_vec();
         let replaced = plan.steps().iter().filter_map(|step| match step.action {
             SyncAction::Replace(_) | SyncAction::Unsure(_) => step.target,
             _ => None,
@@ -197,16 +208,16 @@ impl SyncRun<'_> {
             .filter(|id| tree.entry(*id).kind != TreeEntryKind::Directory && !moved.contains(id))
             .map(|id| (id, tree.path(id)))
             .collect();
-        let (files, mut failed) = self.prepare(&backup, files).await;
+        let (files, mut failed) = self.prepare(ends, files).await;
         // A file that is written in place would change under both names.
-        let unlinked = match self.writes_in_place() {
+        let unlinked = match in_place {
             true => files,
             false => {
                 let link = |(_, path): &BackedUpEntry| FileOperation::Link {
                     of: join(&root, path),
-                    to: backup.path(path),
+                    to: self.path(path),
                 };
-                let results = self.at_target(files.iter().map(link).collect()).await;
+                let results = ends.at_target(files.iter().map(link).collect()).await;
                 let unlinked = files.into_iter().zip(results);
                 unlinked
                     .filter(|(_, r)| r.is_err())
@@ -214,69 +225,70 @@ impl SyncRun<'_> {
                     .collect()
             }
         };
-        failed.extend(self.rename_to_backup(&backup, unlinked).await);
+        let moved = self.rename(ends, unlinked).await;
+        failed.extend(moved.kept);
         plan.withhold(&failed);
-        plan
+        moved.moved
     }
 
-    /// Moves files to the backup directory instead of deleting them, if there is one. Returns the
-    /// files that stay since they could not be moved; `None` without a backup directory.
-    pub(super) async fn move_to_backup(
-        &mut self,
+    /// Moves files to the backup directory instead of deleting them.
+    pub(super) async fn move_files(
+        &self,
+        ends: &mut SyncEnds<'_>,
         files: &[BackedUpEntry],
-    ) -> Option<BTreeSet<NodeId>> {
-        let backup = self.backup.clone()?;
-        let (files, mut failed) = self.prepare(&backup, files.to_vec()).await;
-        failed.extend(self.rename_to_backup(&backup, files).await);
-        Some(failed)
+    ) -> MovedFiles {
+        let (files, mut failed) = self.prepare(ends, files.to_vec()).await;
+        let mut moved = self.rename(ends, files).await;
+        moved.kept.append(&mut failed);
+        moved
     }
 
     /// Creates the directories that keep `files`. Returns the files that have one, and those that
     /// do not, which are reported.
     async fn prepare(
-        &mut self,
-        backup: &BackupRoot,
+        &self,
+        ends: &mut SyncEnds<'_>,
         files: Vec<BackedUpEntry>,
     ) -> (Vec<BackedUpEntry>, BTreeSet<NodeId>) {
-        let dirs = self.make_backup_dirs(backup, &files).await;
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
+        let dirs = self.make_directories(ends, &files).await;
+        let root = ends.root(PlannedCopySide::Target).to_vec();
         let (mut usable, mut failed) = (Vec::new(), BTreeSet::new());
         for (id, path) in files {
-            let relative = backup.relative(&path);
+            let relative = self.relative(&path);
             let Some((dir, why)) = unusable(&dirs, parent(&relative)) else {
                 usable.push((id, path));
                 continue;
             };
             failed.insert(id);
-            if !self.run.stopped() {
-                let name = self.run.shown(PlannedCopySide::Target, &join(&root, &path));
+            if !ends.stopped() {
+                let name = ends.shown(PlannedCopySide::Target, &join(&root, &path));
                 let dir = match dir.is_empty() {
-                    true => backup.base.clone(),
-                    false => join(&backup.base, dir),
+                    true => self.base.clone(),
+                    false => join(&self.base, dir),
                 };
                 let dir = sftp::printable(&dir, 4096);
                 let what = format!(
                     "not replaced or deleted, because it cannot be moved to the backup directory \
                      {dir}: {why}"
                 );
-                self.run.fail(name, what);
+                ends.fail(name, what);
             }
         }
         (usable, failed)
     }
 
     /// Creates the backup directory and those below it, each after the one that contains it.
-    async fn make_backup_dirs(
-        &mut self,
-        backup: &BackupRoot,
+    async fn make_directories(
+        &self,
+        ends: &mut SyncEnds<'_>,
         files: &[BackedUpEntry],
     ) -> UnusableDirs {
         let mut failed = UnusableDirs::new();
         if files.is_empty() {
             return failed;
         }
-        if backup.below.is_empty() {
-            let made = self.at_target(vec![FileOperation::MakeNamedDir(backup.base.clone())]);
+        if self.below.is_empty() {
+            let made = ends.at_target(vec![FileOperation::MakeNamedDir(self.base.clone())]);
             if let Some(Err(why)) = made.await.pop() {
                 failed.insert(Vec::new(), why);
                 return failed;
@@ -285,7 +297,7 @@ impl SyncRun<'_> {
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
         let mut levels: BTreeMap<usize, BTreeSet<Vec<u8>>> = BTreeMap::new();
         for (_, file) in files {
-            let relative = backup.relative(file);
+            let relative = self.relative(file);
             let mut at = parent(&relative);
             while !at.is_empty() && levels.entry(depth(at)).or_default().insert(at.to_vec()) {
                 at = parent(at);
@@ -294,8 +306,8 @@ impl SyncRun<'_> {
         for paths in levels.into_values() {
             let usable = |path: &Vec<u8>| unusable(&failed, path).is_none();
             let paths: Vec<Vec<u8>> = paths.into_iter().filter(usable).collect();
-            let make = |path: &Vec<u8>| FileOperation::MakeDir(join(&backup.base, path));
-            let results = self.at_target(paths.iter().map(make).collect()).await;
+            let make = |path: &Vec<u8>| FileOperation::MakeDir(join(&self.base, path));
+            let results = ends.at_target(paths.iter().map(make).collect()).await;
             for (path, result) in paths.into_iter().zip(results) {
                 if let Err(why) = result {
                     failed.insert(path, why);
@@ -306,58 +318,56 @@ impl SyncRun<'_> {
     }
 
     /// Renames files into the backup directory. What an earlier sync has put there is replaced, and
-    /// removed only after the rename. Returns the files that stay, which are reported.
-    async fn rename_to_backup(
-        &mut self,
-        backup: &BackupRoot,
-        files: Vec<BackedUpEntry>,
-    ) -> BTreeSet<NodeId> {
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
+    /// removed only after the rename. Files that stay are reported.
+    async fn rename(&self, ends: &mut SyncEnds<'_>, files: Vec<BackedUpEntry>) -> MovedFiles {
+        let root = ends.root(PlannedCopySide::Target).to_vec();
         let rename = |(_, path): &BackedUpEntry| FileOperation::Rename {
             from: join(&root, path),
-            to: backup.path(path),
+            to: self.path(path),
         };
-        let mut results = self.at_target(files.iter().map(rename).collect()).await;
+        let mut results = ends.at_target(files.iter().map(rename).collect()).await;
         let taken: Vec<usize> = (0..results.len())
             .filter(|n| results[*n].is_err())
             .collect();
         let looks = taken
             .iter()
-            .map(|n| FileOperation::Lstat(backup.path(&files[*n].1)));
-        let found = self.at_target(looks.collect()).await;
+            .map(|n| FileOperation::Lstat(self.path(&files[*n].1)));
+        let found = ends.at_target(looks.collect()).await;
         // A directory stays where it is.
         let older = |found: &FileOperationResult| matches!(found, Ok(kind) if kind.is_none());
         let taken = taken.into_iter().zip(found);
         let taken: Vec<usize> = taken.filter(|(_, f)| older(f)).map(|(n, _)| n).collect();
         let put = |n: &usize, back: bool| {
-            let (older, aside) = (backup.path(&files[*n].1), aside(&backup.path(&files[*n].1)));
+            let (older, aside) = (self.path(&files[*n].1), aside(&self.path(&files[*n].1)));
             let (from, to) = if back { (aside, older) } else { (older, aside) };
             FileOperation::Rename { from, to }
         };
-        let moved = self
+        let moved = ends
             .at_target(taken.iter().map(|n| put(n, false)).collect())
             .await;
         let free = taken.into_iter().zip(moved);
         let free: Vec<usize> = free.filter(|(_, r)| r.is_ok()).map(|(n, _)| n).collect();
-        let again = self
+        let again = ends
             .at_target(free.iter().map(|n| rename(&files[*n])).collect())
             .await;
         let mut last = Vec::new();
         for (n, result) in free.into_iter().zip(again) {
             last.push(match &result {
-                Ok(_) => FileOperation::Remove(aside(&backup.path(&files[n].1))),
+                Ok(_) => FileOperation::Remove(aside(&self.path(&files[n].1))),
                 Err(_) => put(&n, true),
             });
             results[n] = result;
         }
-        self.at_target(last).await;
-        self.count_deleted(&results);
+        ends.at_target(last).await;
         let kept = files.iter().zip(&results).filter(|(_, r)| r.is_err());
         let kept: BTreeSet<NodeId> = kept.map(|((id, _), _)| *id).collect();
         let paths: Vec<Vec<u8>> = files.iter().map(|(_, path)| join(&root, path)).collect();
         let what = "not replaced or deleted, because it cannot be moved to the backup directory";
-        self.report_failures(&paths, results, what);
-        kept
+        ends.report_failures(&paths, &results, what);
+        MovedFiles {
+            moved: (files.len() - kept.len()) as u64,
+            kept,
+        }
     }
 }
 

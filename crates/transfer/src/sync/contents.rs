@@ -44,9 +44,20 @@ fn batches(sizes: impl Iterator<Item = u64>) -> Vec<Range<usize>> {
 
 /// Two files of equal size whose contents may be equal.
 pub(crate) struct FilePair {
-    pub(crate) source: Vec<u8>,
-    pub(crate) target: Vec<u8>,
-    pub(crate) size: u64,
+    source: Vec<u8>,
+    target: Vec<u8>,
+    size: u64,
+}
+
+impl FilePair {
+    /// The paths of both files, and their size in bytes.
+    pub(crate) fn new(source: Vec<u8>, target: Vec<u8>, size: u64) -> Self {
+        Self {
+            source,
+            target,
+            size,
+        }
+    }
 }
 
 /// Result for a pair of files.

@@ -1,8 +1,8 @@
 //! Operations on names at one end of a sync, many at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -10,10 +10,12 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, renameat_with, un
 use rustix::io::Errno;
 use schedule::{Attributes, ByteRange, EntryKind, Job, JobId, JobKind, LaneEvent, RemotePath};
 
+use super::settle::OperationRunner;
 use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::{kind_of, os_words, timestamps};
 use crate::escape;
-use crate::walk::local_path;
+use crate::report::{CopyEvent, CopySummary, EscapedName};
+use crate::walk::{join, local_path};
 
 /// Operations in flight at a server.
 const IN_FLIGHT: usize = 2048;
@@ -96,6 +98,107 @@ impl OperationCounter {
         let heard = |event| take(event, first, &mut told, &mut results);
         run.carry_out(end, jobs, IN_FLIGHT, heard).await;
         results
+    }
+}
+
+/// Both ends of a sync: the copy that connects them, and the operations on names there.
+pub(super) struct SyncEnds<'a> {
+    copy: PlannedCopy<'a>,
+    operations: OperationCounter,
+}
+
+impl<'a> SyncEnds<'a> {
+    pub(super) fn new(copy: PlannedCopy<'a>) -> Self {
+        Self {
+            copy,
+            operations: OperationCounter::default(),
+        }
+    }
+
+    /// Ends the copy; returns its summary.
+    pub(super) fn finish(self) -> CopySummary {
+        self.copy.finish()
+    }
+
+    /// Carries out `ops` at an end as [`OperationCounter::carry_out`] does.
+    pub(super) async fn operate(
+        &mut self,
+        end: PlannedCopySide,
+        ops: Vec<FileOperation>,
+    ) -> Vec<FileOperationResult> {
+        match ops.is_empty() {
+            true => Vec::new(),
+            false => self.operations.carry_out(&mut self.copy, end, ops).await,
+        }
+    }
+
+    /// Carries out `ops` at the target.
+    pub(super) async fn at_target(&mut self, ops: Vec<FileOperation>) -> Vec<FileOperationResult> {
+        self.operate(PlannedCopySide::Target, ops).await
+    }
+
+    /// Returns the comparison of what the listings do not tell.
+    pub(super) fn settling(&mut self) -> OperationRunner<'_, 'a> {
+        OperationRunner::new(&mut self.copy, &mut self.operations)
+    }
+
+    /// Creates directories below `root` at the target, each after the one that contains it.
+    pub(super) async fn make_directories(&mut self, root: &[u8], paths: Vec<Vec<u8>>) {
+        let mut all = BTreeSet::new();
+        for path in paths {
+            let mut at = path.as_slice();
+            while !at.is_empty() && all.insert(at.to_vec()) {
+                let end = at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                at = at.get(..end).unwrap_or_default();
+            }
+        }
+        let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
+        let mut levels: BTreeMap<usize, Vec<FileOperation>> = BTreeMap::new();
+        for path in all {
+            let level = levels.entry(depth(&path)).or_default();
+            level.push(FileOperation::MakeDir(join(root, &path)));
+        }
+        for ops in levels.into_values() {
+            // A failure shows in what is put into the directory.
+            self.at_target(ops).await;
+        }
+    }
+
+    /// Reports the operations on paths of the target that failed. `what` says what was not done.
+    pub(super) fn report_failures(
+        &mut self,
+        paths: &[Vec<u8>],
+        results: &[FileOperationResult],
+        what: &str,
+    ) {
+        if self.stopped() {
+            return;
+        }
+        for (path, result) in paths.iter().zip(results) {
+            if let Err(why) = result {
+                let name = self.shown(PlannedCopySide::Target, path);
+                self.fail(name, format!("{what}: {why}"));
+            }
+        }
+    }
+
+    /// Reports a warning, about a path if there is one.
+    pub(super) fn warn(&mut self, path: Option<EscapedName>, message: String) {
+        self.tell(CopyEvent::Warning { path, message });
+    }
+}
+
+impl<'a> Deref for SyncEnds<'a> {
+    type Target = PlannedCopy<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.copy
+    }
+}
+
+impl DerefMut for SyncEnds<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.copy
     }
 }
 

@@ -3,78 +3,94 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use sync::{
-    ComparisonResult, ComparisonRules, Filter, NodeId, SyncAction, SyncPlan, TimeGranularity,
-    TreeEntryKind,
+    ComparisonResult, ComparisonRules, Filter, MetadataRules, NodeId, SyncAction, SyncPlan,
+    TimeGranularity, TreeEntryKind,
 };
 
-use super::UnicodeForm;
-use super::ends::FileOperation;
+use super::ends::{FileOperation, SyncEnds};
 use super::listing::{self, RootAttributes, RootToList};
-use super::run::SyncRun;
 use crate::copy::PlannedCopySide;
-use crate::report::CopyEvent;
 use crate::walk::{join, local_path};
 
-impl SyncRun<'_> {
-    /// Returns the directory of `--link-dest`; a relative one is relative to the target, as in
+/// Directory with an earlier copy (`--link-dest`).
+pub(super) struct LinkDest {
+    dir: Vec<u8>,
+    /// Files that were linked.
+    linked: u64,
+}
+
+impl LinkDest {
+    /// Takes the directory as the user wrote it; a relative one is relative to `target`, as in
     /// rsync.
-    pub(super) fn link_dest_root(&self) -> Option<Vec<u8>> {
-        let given = self.options.link_dest.as_ref()?.as_os_str().as_bytes();
+    pub(super) fn new(given: &Path, target: &[u8]) -> Self {
+        let given = given.as_os_str().as_bytes();
         let dir = match given.starts_with(b"/") {
             true => given.to_vec(),
-            false => join(self.run.root(PlannedCopySide::Target), given),
+            false => join(target, given),
         };
-        Some(without_dots(&dir))
+        Self {
+            dir: without_dots(&dir),
+            linked: 0,
+        }
     }
 
-    /// Links new files of which the directory of `--link-dest` has an equal one.
-    pub(super) async fn find_links(&mut self, plan: &mut SyncPlan) {
-        let Some(dir) = self.link_dest_root() else {
-            return;
-        };
-        let attributes = match self.run.query(PlannedCopySide::Target, dir.clone()) {
+    /// Returns the path of the directory.
+    pub(super) fn path(&self) -> &[u8] {
+        &self.dir
+    }
+
+    /// Returns the number of files that were linked.
+    pub(super) fn linked(&self) -> u64 {
+        self.linked
+    }
+
+    /// Plans links for new files of which the directory has one that is equal by `comparison`.
+    pub(super) async fn plan(
+        &self,
+        ends: &mut SyncEnds<'_>,
+        plan: &mut SyncPlan,
+        comparison: &ComparisonRules,
+    ) {
+        let dir = &self.dir;
+        let attributes = match ends.query(PlannedCopySide::Target, dir.clone()) {
             Some(query) => RootAttributes::Queried(query),
             None => {
-                let meta = std::fs::metadata(local_path(&dir)).ok();
+                let meta = std::fs::metadata(local_path(dir)).ok();
                 RootAttributes::Known(meta.map(|meta| crate::disk::attributes(&meta)))
             }
         };
-        let root = RootToList {
-            end: PlannedCopySide::Target,
-            path: dir.clone(),
-            attributes,
-            one_file_system: false,
-            gitignore: false,
-            names: UnicodeForm::Own,
-        };
-        let listed = listing::list(&mut self.run, vec![root], &Filter::default()).await;
+        let root = RootToList::new(PlannedCopySide::Target, dir.clone(), attributes);
+        let listed = listing::list(ends, vec![root], &Filter::default()).await;
         let Some(earlier) = listed.and_then(|mut listed| listed.pop()) else {
             return;
         };
         if earlier
-            .root
+            .root()
             .is_none_or(|root| root.kind() != schedule::EntryKind::Directory)
         {
-            let path = Some(self.run.shown(PlannedCopySide::Target, &dir));
+            let path = Some(ends.shown(PlannedCopySide::Target, dir));
             let message = "no such directory: nothing is linked to files in it (--link-dest)";
-            let message = message.to_owned();
-            self.run.tell(CopyEvent::Warning { path, message });
+            ends.warn(path, message.to_owned());
             return;
         }
         let rules = ComparisonRules {
-            grain: TimeGranularity::of(&earlier.tree),
-            // A link shares the permissions of the earlier file.
-            permissions: true,
-            ignore_special_bits: !self.run.keeps_special_bits(),
-            ..self.options.comparison.clone()
+            grain: TimeGranularity::of(earlier.tree()),
+            metadata: MetadataRules {
+                // A link shares the permissions of the earlier file.
+                permissions: true,
+                ignore_special_bits: !ends.keeps_special_bits(),
+                ..comparison.metadata
+            },
+            ..comparison.clone()
         };
         let source = plan.source().tree();
         let has_equal = |id: &NodeId| {
-            let there = earlier.tree.find(&source.path(*id));
+            let there = earlier.tree().find(&source.path(*id));
             there.is_some_and(|there| {
-                let (ours, theirs) = (source.entry(*id), earlier.tree.tree().entry(there));
+                let (ours, theirs) = (source.entry(*id), earlier.tree().tree().entry(there));
                 theirs.kind == TreeEntryKind::File
                     && rules.compare(ours, theirs) == ComparisonResult::Equal
             })
@@ -86,10 +102,12 @@ impl SyncRun<'_> {
     }
 
     /// Makes the links. What cannot be linked is copied, and one warning says why.
-    pub(super) async fn carry_out_links(&mut self, mut plan: SyncPlan) -> SyncPlan {
-        let Some(dir) = self.link_dest_root() else {
-            return plan;
-        };
+    pub(super) async fn carry_out(
+        &mut self,
+        ends: &mut SyncEnds<'_>,
+        mut plan: SyncPlan,
+        target_exists: bool,
+    ) -> SyncPlan {
         let tree = plan.source().tree();
         let steps = plan.steps().iter();
         let linked: Vec<NodeId> = steps
@@ -99,24 +117,18 @@ impl SyncRun<'_> {
         if linked.is_empty() {
             return plan;
         }
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
-        if !self.target_exists {
+        let root = ends.root(PlannedCopySide::Target).to_vec();
+        if !target_exists {
             let made = vec![FileOperation::MakeDir(root.clone())];
-            self.operations
-                .carry_out(&mut self.run, PlannedCopySide::Target, made)
-                .await;
+            ends.at_target(made).await;
         }
         let above = linked.iter().map(|id| tree.path(tree.parent(*id)));
-        self.make_directories(&root, above.collect()).await;
+        ends.make_directories(&root, above.collect()).await;
         let ops = linked.iter().map(|id| FileOperation::Link {
-            of: join(&dir, &tree.path(*id)),
+            of: join(&self.dir, &tree.path(*id)),
             to: join(&root, &tree.path(*id)),
         });
-        let ops = ops.collect();
-        let results = self
-            .operations
-            .carry_out(&mut self.run, PlannedCopySide::Target, ops)
-            .await;
+        let results = ends.at_target(ops.collect()).await;
         let mut failed = BTreeSet::new();
         let mut reason = None;
         for (id, result) in linked.into_iter().zip(results) {
@@ -128,16 +140,14 @@ impl SyncRun<'_> {
                 }
             }
         }
-        if let Some(why) = reason.filter(|_| !self.run.stopped()) {
+        if let Some(why) = reason.filter(|_| !ends.stopped()) {
             let files = match failed.len() {
                 1 => "1 file is".to_owned(),
                 count => format!("{count} files are"),
             };
             let message = format!("{files} copied instead of linked (--link-dest): {why}");
-            self.run.tell(CopyEvent::Warning {
-                path: Some(self.run.shown(PlannedCopySide::Target, &dir)),
-                message,
-            });
+            let path = Some(ends.shown(PlannedCopySide::Target, &self.dir));
+            ends.warn(path, message);
         }
         plan.unlink(&failed);
         plan

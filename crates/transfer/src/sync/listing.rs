@@ -27,32 +27,99 @@ const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
 
 /// Entries of one end.
 pub(crate) struct ListedTree {
-    /// Attributes of the root; `None` if it does not exist, and then there are no entries.
-    pub(crate) root: Option<Attributes>,
-    pub(crate) tree: SortedTree,
-    /// Paths relative to the root, and why they could not be read.
-    pub(crate) problems: Vec<(Vec<u8>, String)>,
-    /// Paths of the source that are not copied, whose counterparts stay.
-    pub(crate) kept: BTreeSet<Vec<u8>>,
-    /// Identities of files with several hard links.
-    pub(crate) links: BTreeMap<NodeId, InodeId>,
-    pub(crate) filter: Filter,
-    /// Entries that the filter left out, without the contents of directories.
-    pub(crate) excluded: u64,
+    root: Option<Attributes>,
+    tree: SortedTree,
+    problems: Vec<(Vec<u8>, String)>,
+    kept: BTreeSet<Vec<u8>>,
+    links: BTreeMap<NodeId, InodeId>,
+    filter: Filter,
+    excluded: u64,
+}
+
+impl ListedTree {
+    /// Returns the attributes of the root; `None` if it does not exist, and then there are no
+    /// entries.
+    pub(crate) fn root(&self) -> Option<&Attributes> {
+        self.root.as_ref()
+    }
+
+    /// Returns the entries.
+    pub(crate) fn tree(&self) -> &SortedTree {
+        &self.tree
+    }
+
+    /// Returns paths relative to the root, and why they could not be read.
+    pub(crate) fn problems(&self) -> &[(Vec<u8>, String)] {
+        &self.problems
+    }
+
+    /// Returns the filter with the rules of `.gitignore` files.
+    pub(crate) fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Returns the number of entries that the filter left out, without the contents of
+    /// directories.
+    pub(crate) fn excluded(&self) -> u64 {
+        self.excluded
+    }
+
+    /// Returns the entries, and the paths of the source that are not copied, whose counterparts
+    /// stay.
+    pub(crate) fn into_tree(self) -> (SortedTree, BTreeSet<Vec<u8>>) {
+        (self.tree, self.kept)
+    }
+
+    /// Takes the identities of files with several hard links.
+    pub(crate) fn take_links(&mut self) -> BTreeMap<NodeId, InodeId> {
+        std::mem::take(&mut self.links)
+    }
 }
 
 /// One end of the sync, to be listed.
 pub(crate) struct RootToList {
-    pub(crate) end: PlannedCopySide,
-    pub(crate) path: Vec<u8>,
-    pub(crate) attributes: RootAttributes,
-    /// Leave out directories on other file systems than that of the root, whose identity must be
+    end: PlannedCopySide,
+    path: Vec<u8>,
+    attributes: RootAttributes,
+    one_file_system: bool,
+    gitignore: bool,
+    names: UnicodeForm,
+}
+
+impl RootToList {
+    /// A root of which everything is listed, with the names that it has.
+    pub(crate) fn new(end: PlannedCopySide, path: Vec<u8>, attributes: RootAttributes) -> Self {
+        Self {
+            end,
+            path,
+            attributes,
+            one_file_system: false,
+            gitignore: false,
+            names: UnicodeForm::Own,
+        }
+    }
+
+    /// Leaves out directories on other file systems than that of the root, whose identity must be
     /// known.
-    pub(crate) one_file_system: bool,
-    /// Add the rules of `.gitignore` files, for an end on this machine.
-    pub(crate) gitignore: bool,
-    /// Form in which names are compared and given to the target.
-    pub(crate) names: UnicodeForm,
+    pub(crate) fn on_one_file_system(self) -> Self {
+        Self {
+            one_file_system: true,
+            ..self
+        }
+    }
+
+    /// Adds the rules of `.gitignore` files, for an end on this machine.
+    pub(crate) fn with_gitignore(self) -> Self {
+        Self {
+            gitignore: true,
+            ..self
+        }
+    }
+
+    /// Sets the form in which names are compared and given to the target.
+    pub(crate) fn with_names(self, names: UnicodeForm) -> Self {
+        Self { names, ..self }
+    }
 }
 
 /// Attributes of the root of a listing.

@@ -43,17 +43,11 @@ pub struct SyncRequest {
 #[derive(Clone, Debug, Default)]
 pub struct SyncOptions {
     /// Entries that take part.
-    pub filter: Filter,
-    /// Read `.gitignore` files of the source (`--gitignore`).
-    pub gitignore: bool,
-    /// Stay on the file system of the source's root (`-x`). A remote source needs longhaul.
-    pub one_file_system: bool,
+    pub entries: EntryChoice,
     /// Rules of the comparison. The grain is learnt.
     pub comparison: ComparisonRules,
-    /// Delete entries that exist at the target only.
-    pub delete: bool,
-    /// Limits of these deletions.
-    pub limits: DeletionLimits,
+    /// Delete entries that exist at the target only, within these limits.
+    pub deletions: Option<DeletionLimits>,
     /// Directory at the target to which replaced and deleted entries are moved.
     pub backup: Option<PathBuf>,
     /// Directory at the target with an earlier copy, whose equal files are linked and not copied
@@ -65,6 +59,17 @@ pub struct SyncOptions {
     pub list_unchanged: bool,
     /// Show what would be done, and change nothing.
     pub dry_run: bool,
+}
+
+/// Entries that take part in a sync.
+#[derive(Clone, Debug, Default)]
+pub struct EntryChoice {
+    /// Rules for paths, sizes and times.
+    pub filter: Filter,
+    /// Read `.gitignore` files of the source (`--gitignore`).
+    pub gitignore: bool,
+    /// Stay on the file system of the source's root (`-x`). A remote source needs longhaul.
+    pub one_file_system: bool,
 }
 
 /// Unicode form in which names of the source are compared and given to the target.

@@ -1,26 +1,31 @@
 //! Runs the steps of a sync in order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use schedule::Attributes;
 use sync::{
-    ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, NodeId, Selection,
-    SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryKind,
+    ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, MetadataRules, NodeId,
+    Selection, SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryKind,
 };
 
+use super::alike::{NameProbes, are_one_in_nfc, spare_alike};
 use super::attributes::attributes;
 use super::backup::BackupRoot;
-use super::ends::{FileOperation, OperationCounter};
+use super::ends::{FileOperation, SyncEnds};
 use super::entries::PlannedWalk;
+use super::link_dest::LinkDest;
 use super::listing::{self, ListedTree, hides_entries};
 use super::remembered::SourceFileSystemCheck;
-use super::settle::OperationRunner;
+use super::roots::{SyncRoots, check_roots};
+use super::savings::bytes_sent_whole;
+use super::source_inside::SourceProbes;
 use super::{SyncOptions, SyncRequest, SyncResult};
 use crate::cancel::CancelToken;
 use crate::copy::{
-    CopyOptions, CopyRequest, FileSystemQuery, PlannedCopy, PlannedCopySide, RootOverlap,
-    SessionConnector, with_environment,
+    CopyOptions, CopyRequest, PlannedCopy, PlannedCopySide, RootOverlap, SessionConnector,
+    with_environment,
 };
 use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters, SyncChange};
 use crate::walk::join;
@@ -49,24 +54,7 @@ pub fn run(
             Ok(run) => run,
             Err(summary) => return SyncResult::failed(*summary),
         };
-        let mut sync = SyncRun {
-            run,
-            request,
-            options: &request.options,
-            operations: OperationCounter::default(),
-            backup: None,
-            target_exists: false,
-            source_file_system: None,
-            deleted: 0,
-            replaced: 0,
-            moved: 0,
-            linked: 0,
-            equal: 0,
-            excluded: 0,
-            sent_whole: None,
-            refused: None,
-        };
-        sync.use_directories();
+        let mut sync = SyncRun::new(run, request);
         sync.carry_out().await;
         sync.finish()
     })
@@ -92,34 +80,60 @@ const TIMES_LOST: &str = "the target does not keep modification times, by which 
      the next sync copies these files again";
 
 /// A sync in progress.
-pub(super) struct SyncRun<'a> {
-    pub(super) run: PlannedCopy<'a>,
+struct SyncRun<'a> {
+    ends: SyncEnds<'a>,
     request: &'a SyncRequest,
-    pub(super) options: &'a SyncOptions,
-    pub(super) operations: OperationCounter,
+    options: &'a SyncOptions,
+    roots: SyncRoots<'a>,
     /// Place of the backup directory, once found.
-    pub(super) backup: Option<BackupRoot>,
+    backup: Option<BackupRoot>,
+    link_dest: Option<LinkDest>,
     /// The target directory exists.
-    pub(super) target_exists: bool,
-    /// Query for the file system of a remote source.
-    pub(super) source_file_system: Option<FileSystemQuery>,
+    target_exists: bool,
     deleted: u64,
     replaced: u64,
     moved: u64,
-    pub(super) linked: u64,
     equal: u64,
     /// Entries of the source that filters left out.
     excluded: u64,
-    pub(super) sent_whole: Option<u64>,
+    sent_whole: Option<u64>,
     refused: Option<String>,
 }
 
-impl SyncRun<'_> {
+impl<'a> SyncRun<'a> {
+    /// A sync over a copy that has begun. Directories of the target's machine that lie outside the
+    /// target may be used.
+    fn new(mut run: PlannedCopy<'a>, request: &'a SyncRequest) -> Self {
+        let options = &request.options;
+        let target = run.root(PlannedCopySide::Target);
+        let given = options.link_dest.as_deref();
+        let link_dest = given.map(|given| LinkDest::new(given, target));
+        if let Some(link_dest) = &link_dest {
+            run.also_use(link_dest.path().to_vec());
+        }
+        Self {
+            ends: SyncEnds::new(run),
+            request,
+            options,
+            roots: SyncRoots::new(options),
+            backup: None,
+            link_dest,
+            target_exists: false,
+            deleted: 0,
+            replaced: 0,
+            moved: 0,
+            equal: 0,
+            excluded: 0,
+            sent_whole: None,
+            refused: None,
+        }
+    }
+
     fn finish(mut self) -> SyncResult {
         self.tell_lost_times();
         let summary = CopySummary {
             excluded: self.excluded,
-            ..self.run.finish()
+            ..self.ends.finish()
         };
         SyncResult {
             summary,
@@ -127,7 +141,7 @@ impl SyncRun<'_> {
             deleted: self.deleted,
             replaced: self.replaced,
             moved: self.moved,
-            linked: self.linked,
+            linked: self.link_dest.as_ref().map_or(0, LinkDest::linked),
             sent_whole: self.sent_whole,
             refused: self.refused,
         }
@@ -137,27 +151,17 @@ impl SyncRun<'_> {
     fn tell_lost_times(&mut self) {
         let rules = &self.options.comparison;
         let by_times = !rules.checksum && !rules.size_only;
-        if by_times && self.run.copied().0 > 0 && self.run.loses_times() {
-            self.run.tell(CopyEvent::Warning {
-                path: None,
-                message: TIMES_LOST.to_owned(),
-            });
-        }
-    }
-
-    /// Lets the run use directories of the target's machine that lie outside the target.
-    fn use_directories(&mut self) {
-        if let Some(dir) = self.link_dest_root() {
-            self.run.also_use(dir);
+        if by_times && self.ends.copied().0 > 0 && self.ends.loses_times() {
+            self.ends.warn(None, TIMES_LOST.to_owned());
         }
     }
 
     /// Reports a target that is the source, or lies in it, and returns true; so for a source whose
     /// own deletion `--delete` asks for. Excluded directories take no part.
     async fn roots_overlap(&mut self) -> bool {
-        let target = self.run.root(PlannedCopySide::Target).to_vec();
+        let target = self.ends.root(PlannedCopySide::Target).to_vec();
         let probe = !self.options.dry_run;
-        let Some(overlap) = self.run.overlap_with(&target, probe).await else {
+        let Some(overlap) = self.ends.overlap_with(&target, probe).await else {
             return false;
         };
         let (below, what) = match overlap {
@@ -166,63 +170,80 @@ impl SyncRun<'_> {
                 below,
                 "lies in SRC, and would be copied into itself: exclude it, or choose another DST",
             ),
-            RootOverlap::SourceInside(_) if !self.options.delete => return false,
+            RootOverlap::SourceInside(_) if self.options.deletions.is_none() => return false,
             RootOverlap::SourceInside(below) => (
                 below,
                 "contains SRC, which --delete would delete: exclude it, or leave out --delete",
             ),
         };
-        if self.leaves_out(&below) {
+        if leaves_out(self.filter(), &below) {
             return false;
         }
-        let name = self.run.shown(PlannedCopySide::Target, &target);
-        self.run.fail(name, what.to_owned());
+        let name = self.ends.shown(PlannedCopySide::Target, &target);
+        self.ends.fail(name, what.to_owned());
         true
     }
 
-    /// True if the filter leaves out the directory at this path below a root, or one above it.
-    pub(super) fn leaves_out(&self, dir: &[u8]) -> bool {
-        let mut filter = self.filter();
-        let ends = dir.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        let mut ends = ends.map(|(at, _)| at).chain([dir.len()]);
-        ends.any(|end| {
-            let path = dir.get(..end).unwrap_or_default();
-            !path.is_empty()
-                && filter.decide_name(path, TreeEntryKind::Directory) == Selection::Excluded
-        })
+    /// Finds the place of the backup directory, if there is one. Returns false, after reporting it,
+    /// for a directory in which replaced files could not be kept or would change other files.
+    async fn place_backup(&mut self) -> bool {
+        let Some(dir) = &self.options.backup else {
+            return true;
+        };
+        let filter = self.filter();
+        let leaves_out = |below: &[u8]| leaves_out(filter.clone(), below);
+        let probe = !self.options.dry_run;
+        match BackupRoot::find(&mut self.ends, dir, probe, leaves_out).await {
+            Ok(place) => {
+                if let Some(beside) = place.beside() {
+                    self.ends.also_use(beside.to_vec());
+                }
+                self.backup = Some(place);
+                true
+            }
+            Err(what) => {
+                let name = [b"--backup-dir ", dir.as_os_str().as_bytes()].concat();
+                let advice = "name a directory in DST or beside it, such as .old or ../old";
+                self.ends
+                    .fail(EscapedName(name), format!("{what}: {advice}"));
+                false
+            }
+        }
     }
 
     async fn carry_out(&mut self) {
         if self.roots_overlap().await || !self.place_backup().await {
             return;
         }
-        let Some((source, target)) = self.list().await else {
+        let Some((mut source, target)) = self.list().await else {
             return;
         };
-        self.excluded = source.excluded;
+        self.excluded = source.excluded();
         let unlisted = self.report_problems(&source, &target);
-        let links = source.links.clone();
-        let missing: Vec<Vec<u8>> = source.filter.missing().map(<[u8]>::to_vec).collect();
+        let links = source.take_links();
+        let missing: Vec<Vec<u8>> = source.filter().missing().map(<[u8]>::to_vec).collect();
         for name in missing {
-            let path = join(self.run.root(PlannedCopySide::Source), &name);
-            let path = self.run.shown(PlannedCopySide::Source, &path);
-            self.run.fail(path, "no such file or directory".to_owned());
+            let path = join(self.ends.root(PlannedCopySide::Source), &name);
+            let path = self.ends.shown(PlannedCopySide::Source, &path);
+            self.ends.fail(path, "no such file or directory".to_owned());
         }
-        if self.are_one_in_nfc(&source.tree)
-            || self.are_one_at_target(&source.tree, &target.tree).await
+        let names = NameProbes::new(self.target_exists, self.options.dry_run);
+        let (ours, theirs) = (source.tree(), target.tree());
+        if are_one_in_nfc(&mut self.ends, ours)
+            || (names.are_one_at_target(&mut self.ends, ours, theirs)).await
         {
             return;
         }
         let Some(mut plan) = self.plan(source, target).await else {
             return;
         };
-        self.spare_alike(&mut plan).await;
-        self.find_links(&mut plan).await;
-        let remote = match self.source_file_system.take() {
-            Some(query) => self.run.file_system(query).await,
-            None => None,
-        };
-        let memory = SourceFileSystemCheck::find(&self.run, self.request, remote);
+        spare_alike(&mut self.ends, &mut plan).await;
+        if let Some(link_dest) = &self.link_dest {
+            let comparison = &self.options.comparison;
+            link_dest.plan(&mut self.ends, &mut plan, comparison).await;
+        }
+        let remote = self.roots.source_file_system(&mut self.ends).await;
+        let memory = SourceFileSystemCheck::find(&self.ends, self.request, remote);
         let count = DeletionCount {
             deletions: (plan.deletions().len() + plan.in_the_way().len()) as u64,
             target_entries: plan.target().tree().len() as u64,
@@ -230,56 +251,72 @@ impl SyncRun<'_> {
             unlisted,
             moved_source: memory.has_changed(),
         };
-        if self.options.delete
-            && let Err(refused) = self.options.limits.check(&count)
+        if let Some(limits) = &self.options.deletions
+            && let Err(refused) = limits.check(&count)
         {
             self.refuse(&mut plan, refused);
         }
         self.report_blocked(&plan);
         self.equal = plan.equal();
         self.announce(&plan);
-        if self.options.dry_run || self.run.stopped() {
+        if self.options.dry_run || self.ends.stopped() {
             return;
         }
         if self.deletes_source(&plan).await {
             return;
         }
         // A refused run must not make the next one take the other file system for the usual one.
-        if !memory.has_changed() || (self.options.delete && self.refused.is_none()) {
+        if !memory.has_changed() || (self.options.deletions.is_some() && self.refused.is_none()) {
             memory.keep();
         }
         self.change(plan, links).await;
     }
 
+    /// Reports a source that lies in the target and would be deleted, and returns true.
+    async fn deletes_source(&mut self, plan: &SyncPlan) -> bool {
+        if self.options.deletions.is_none() {
+            return false;
+        }
+        let probes = SourceProbes::new(&self.ends, plan);
+        let Some(source) = probes.find_source(&mut self.ends).await else {
+            return false;
+        };
+        let name = self.ends.shown(PlannedCopySide::Target, &source);
+        let what = "is SRC, which --delete would delete: exclude it, or leave out --delete";
+        self.ends.fail(name, what.to_owned());
+        true
+    }
+
     /// Lists both ends at the same time.
     async fn list(&mut self) -> Option<(ListedTree, ListedTree)> {
-        let source = self.root(PlannedCopySide::Source).await?;
-        let target = self.root(PlannedCopySide::Target).await?;
+        let (ends, roots) = (&mut self.ends, &mut self.roots);
+        let source = roots.prepare(ends, PlannedCopySide::Source).await?;
+        let target = roots.prepare(ends, PlannedCopySide::Target).await?;
         let filter = self.filter();
-        let (source, target) = if self.options.gitignore {
+        let (source, target) = if self.options.entries.gitignore {
             // Nested rules of the source decide at the target too, so it is listed after them.
-            let source = listing::list(&mut self.run, vec![source], &filter);
+            let source = listing::list(&mut self.ends, vec![source], &filter);
             let source = source.await?.pop()?;
-            self.check_roots(Some(&source), None)?;
-            let target = listing::list(&mut self.run, vec![target], &source.filter);
+            check_roots(&mut self.ends, Some(&source), None)?;
+            let target = listing::list(&mut self.ends, vec![target], source.filter());
             let target = target.await?.pop()?;
             (source, target)
         } else {
-            let mut listings = listing::list(&mut self.run, vec![source, target], &filter).await?;
+            let mut listings = listing::list(&mut self.ends, vec![source, target], &filter).await?;
             let target = listings.pop()?;
             (listings.pop()?, target)
         };
-        self.check_roots(Some(&source), Some(&target))?;
-        self.target_exists = target.root.is_some();
+        check_roots(&mut self.ends, Some(&source), Some(&target))?;
+        self.target_exists = target.root().is_some();
         if !self.target_exists {
-            self.run.note_target_missing();
+            self.ends.note_target_missing();
         }
         Some((source, target))
     }
 
     /// Returns the filter, which leaves out the folder of `--backup-dir` as well.
     fn filter(&self) -> Filter {
-        let mut filter = self.options.filter.clone();
+        let mut filter = self.options.entries.filter.clone();
         if let Some(inside) = self.backup.as_ref().and_then(BackupRoot::inside) {
             filter.leave_out(inside);
         }
@@ -294,18 +331,15 @@ impl SyncRun<'_> {
             (PlannedCopySide::Source, source),
             (PlannedCopySide::Target, target),
         ] {
-            for (path, what) in &listing.problems {
-                let path = join(self.run.root(end), path);
-                let name = self.run.shown(end, &path);
+            for (path, what) in listing.problems() {
+                let path = join(self.ends.root(end), path);
+                let name = self.ends.shown(end, &path);
                 if hides_entries(what) {
                     hidden += 1;
-                    self.run.fail(name, what.clone());
+                    self.ends.fail(name, what.clone());
                     continue;
                 }
-                self.run.tell(CopyEvent::Warning {
-                    path: Some(name),
-                    message: listing::warning(what.clone()),
-                });
+                self.ends.warn(Some(name), listing::warning(what.clone()));
             }
         }
         hidden
@@ -313,29 +347,30 @@ impl SyncRun<'_> {
 
     /// Compares the two listings.
     async fn plan(&mut self, source: ListedTree, target: ListedTree) -> Option<SyncPlan> {
-        let (mut ours, mut theirs) = (source.tree, target.tree);
+        let (mut ours, kept) = source.into_tree();
+        let (mut theirs, _) = target.into_tree();
         let mut rules = self.options.comparison.clone();
         rules.grain = TimeGranularity::of(&theirs);
-        rules.ignore_special_bits = !self.run.keeps_special_bits();
-        let mut settling = OperationRunner::new(&mut self.run, &mut self.operations);
+        rules.metadata.ignore_special_bits = !self.ends.keeps_special_bits();
+        let mut settling = self.ends.settling();
         settling.read_symlinks(&mut ours, &mut theirs).await;
-        let mut plan = SyncPlan::keeping(ours, theirs, &rules, source.kept);
+        let mut plan = SyncPlan::keeping(ours, theirs, &rules, kept);
         settling.compare_unsure(&mut plan).await;
-        match self.options.delete {
+        match self.options.deletions.is_some() {
             true => settling.find_moves(&mut plan, &rules).await,
             false => plan.keep_others(),
         }
-        (!self.run.stopped()).then_some(plan)
+        (!self.ends.stopped()).then_some(plan)
     }
 
     fn report_blocked(&mut self, plan: &SyncPlan) {
         for id in plan.blocked() {
             let path = join(
-                self.run.root(PlannedCopySide::Target),
+                self.ends.root(PlannedCopySide::Target),
                 &plan.target().tree().path(*id),
             );
-            let name = self.run.shown(PlannedCopySide::Target, &path);
-            let advice = match (self.options.delete, &self.refused) {
+            let name = self.ends.shown(PlannedCopySide::Target, &path);
+            let advice = match (self.options.deletions.is_some(), &self.refused) {
                 (false, _) => "--delete replaces it, unless it has excluded entries",
                 (true, None) => "it has excluded entries, which are never deleted",
                 (true, Some(_)) => "deletions were refused",
@@ -343,17 +378,14 @@ impl SyncRun<'_> {
             let what = format!(
                 "a directory that is not empty is in the way and was not replaced: {advice}"
             );
-            self.run.fail(name, what);
+            self.ends.fail(name, what);
         }
     }
 
     fn refuse(&mut self, plan: &mut SyncPlan, refused: DeletionRefusal) {
         plan.keep_others();
         let why = refused.to_string();
-        self.run.tell(CopyEvent::Warning {
-            path: None,
-            message: why.clone(),
-        });
+        self.ends.warn(None, why.clone());
         self.refused = Some(why);
     }
 
@@ -377,11 +409,11 @@ impl SyncRun<'_> {
             }
         }
         let shown = |end| {
-            let mut root = self.run.root(end).to_vec();
+            let mut root = self.ends.root(end).to_vec();
             if !root.ends_with(b"/") {
                 root.push(b'/');
             }
-            self.run.shown(end, &root)
+            self.ends.shown(end, &root)
         };
         let event = CopyEvent::SyncPlanned {
             source: shown(PlannedCopySide::Source),
@@ -391,15 +423,15 @@ impl SyncRun<'_> {
             deletions: deleted.len() as u64,
             equal: plan.equal(),
         };
-        self.run.tell(event);
+        self.ends.tell(event);
         for step in plan.steps() {
             let event = self.planned(plan, step);
-            self.run.tell(event);
+            self.ends.tell(event);
         }
         if self.options.list_unchanged {
             for id in plan.unchanged() {
                 let is_dir = plan.source().tree().entry(id).kind == TreeEntryKind::Directory;
-                self.run.tell(CopyEvent::Planned {
+                self.ends.tell(CopyEvent::Planned {
                     change: SyncChange::Equal,
                     path: directory_name(plan.source().tree().path(id), is_dir),
                     from: None,
@@ -410,7 +442,7 @@ impl SyncRun<'_> {
         for id in deleted {
             let path = plan.target().tree().path(id);
             let is_dir = plan.target().tree().entry(id).kind == TreeEntryKind::Directory;
-            self.run.tell(CopyEvent::Planned {
+            self.ends.tell(CopyEvent::Planned {
                 change: SyncChange::Delete,
                 path: directory_name(path, is_dir),
                 from: None,
@@ -450,32 +482,36 @@ impl SyncRun<'_> {
     async fn change(&mut self, mut plan: SyncPlan, links: BTreeMap<NodeId, sftp::InodeId>) {
         let kept = self.clear_the_way(&plan).await;
         plan.withhold(&kept);
-        let plan = self.carry_out_moves(plan).await;
-        let plan = self.carry_out_links(plan).await;
-        if self.run.stopped() {
+        let mut plan = self.carry_out_moves(plan).await;
+        if let Some(link_dest) = &mut self.link_dest {
+            let exists = self.target_exists;
+            plan = link_dest.carry_out(&mut self.ends, plan, exists).await;
+        }
+        if self.ends.stopped() {
             return;
         }
-        let plan = self.back_up_replaced(plan).await;
+        if let Some(backup) = &self.backup {
+            let in_place = self.request.copy.inplace;
+            let moved = backup.keep_replaced(&mut self.ends, &mut plan, in_place);
+            self.deleted += moved.await;
+        }
         let plan = Arc::new(plan);
-        let local = self.run.is_local(PlannedCopySide::Source);
-        let root = self.run.root(PlannedCopySide::Source).to_vec();
+        let local = self.ends.is_local(PlannedCopySide::Source);
+        let root = self.ends.root(PlannedCopySide::Source).to_vec();
         let walk = PlannedWalk::new(Arc::clone(&plan), root, local, links);
-        if walk.has_any() || self.run.has_leftovers() {
-            self.run.copy(Box::new(walk)).await;
+        if walk.has_any() || self.ends.has_leftovers() {
+            self.ends.copy(Box::new(walk)).await;
         }
-        if self.run.stopped() {
+        if self.ends.stopped() {
             return;
         }
-        self.find_savings(&plan).await;
+        self.sent_whole = bytes_sent_whole(&mut self.ends, &plan).await;
         self.set_attributes(&plan).await;
-        if !self.run.has_failed() || plan.deletions().is_empty() {
+        if !self.ends.has_failed() || plan.deletions().is_empty() {
             self.delete(&plan).await;
         } else {
             let refused = "nothing is deleted: not everything was copied; run the sync again";
-            self.run.tell(CopyEvent::Warning {
-                path: None,
-                message: refused.to_owned(),
-            });
+            self.ends.warn(None, refused.to_owned());
         }
     }
 
@@ -509,21 +545,18 @@ impl SyncRun<'_> {
         if moves.is_empty() {
             return plan;
         }
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
+        let root = self.ends.root(PlannedCopySide::Target).to_vec();
         let above: Vec<Vec<u8>> = moves
             .iter()
             .map(|(to, _)| plan.source().tree().path(plan.source().tree().parent(*to)))
             .collect();
-        self.make_directories(&root, above).await;
+        self.ends.make_directories(&root, above).await;
         let ops = moves.iter().map(|(to, from)| FileOperation::Rename {
             from: join(&root, &plan.target().tree().path(*from)),
             to: join(&root, &plan.source().tree().path(*to)),
         });
         let ops: Vec<FileOperation> = ops.collect();
-        let results = self
-            .operations
-            .carry_out(&mut self.run, PlannedCopySide::Target, ops)
-            .await;
+        let results = self.ends.at_target(ops).await;
         let mut failed = BTreeSet::new();
         let mut set = Vec::new();
         for ((to, _), result) in moves.iter().zip(results) {
@@ -540,39 +573,13 @@ impl SyncRun<'_> {
             }
         }
         plan.unsettle_moves(&failed);
-        self.operations
-            .carry_out(&mut self.run, PlannedCopySide::Target, set)
-            .await;
+        self.ends.at_target(set).await;
         plan
-    }
-
-    /// Creates directories below `root`, each after the one that contains it.
-    pub(super) async fn make_directories(&mut self, root: &[u8], paths: Vec<Vec<u8>>) {
-        let mut all = BTreeSet::new();
-        for path in paths {
-            let mut at = path.as_slice();
-            while !at.is_empty() && all.insert(at.to_vec()) {
-                let end = at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-                at = at.get(..end).unwrap_or_default();
-            }
-        }
-        let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
-        let mut levels: BTreeMap<usize, Vec<FileOperation>> = BTreeMap::new();
-        for path in all {
-            let level = levels.entry(depth(&path)).or_default();
-            level.push(FileOperation::MakeDir(join(root, &path)));
-        }
-        for ops in levels.into_values() {
-            // A failure shows in what is put into the directory.
-            self.operations
-                .carry_out(&mut self.run, PlannedCopySide::Target, ops)
-                .await;
-        }
     }
 
     /// Sets attributes of files whose data are equal. Directories get theirs from the copy.
     async fn set_attributes(&mut self, plan: &SyncPlan) {
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
+        let root = self.ends.root(PlannedCopySide::Target).to_vec();
         let tree = plan.source().tree();
         let mut paths = Vec::new();
         let mut ops = Vec::new();
@@ -586,17 +593,18 @@ impl SyncRun<'_> {
                 paths.push(path);
             }
         }
-        let results = self
-            .operations
-            .carry_out(&mut self.run, PlannedCopySide::Target, ops)
-            .await;
-        self.report_failures(&paths, results, "cannot set its permissions and times");
+        let results = self.ends.at_target(ops).await;
+        let what = "cannot set its permissions and times";
+        self.ends.report_failures(&paths, &results, what);
     }
 
     /// Returns the attributes that an entry gets from its source.
     fn kept(&self, entry: &sync::TreeEntry) -> Attributes {
         let rules = ComparisonRules {
-            ignore_special_bits: !self.run.keeps_special_bits(),
+            metadata: MetadataRules {
+                ignore_special_bits: !self.ends.keeps_special_bits(),
+                ..MetadataRules::default()
+            },
             ..ComparisonRules::default()
         };
         let mut kept = entry.clone();
@@ -615,7 +623,7 @@ impl SyncRun<'_> {
     /// Removes entries of the target, or moves them to the backup directory. Returns the files that
     /// could not be moved.
     async fn remove_entries(&mut self, plan: &SyncPlan, ids: &[NodeId]) -> BTreeSet<NodeId> {
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
+        let root = self.ends.root(PlannedCopySide::Target).to_vec();
         let tree = plan.target().tree();
         let of_kind = |dirs: bool| {
             let wanted = ids
@@ -624,13 +632,19 @@ impl SyncRun<'_> {
             wanted.map(|id| (*id, tree.path(*id)))
         };
         let (dirs, files): (Vec<_>, Vec<_>) = (of_kind(true).collect(), of_kind(false).collect());
-        let kept = self.move_to_backup(&files).await;
-        if kept.is_none() {
-            let files = files.iter().map(|(_, path)| (join(&root, path), false));
-            self.remove(files.collect()).await;
-        }
+        let kept = match &self.backup {
+            Some(backup) => {
+                let moved = backup.move_files(&mut self.ends, &files).await;
+                self.deleted += moved.moved();
+                moved.into_kept()
+            }
+            None => {
+                let files = files.iter().map(|(_, path)| (join(&root, path), false));
+                self.remove(files.collect()).await;
+                BTreeSet::new()
+            }
+        };
         // A directory that keeps a file stays as well, and the file was reported.
-        let kept = kept.unwrap_or_default();
         let mut filled = BTreeSet::new();
         for id in &kept {
             let mut at = tree.parent(*id);
@@ -651,7 +665,7 @@ impl SyncRun<'_> {
         for id in plan.deletions() {
             dirs.extend(ours.find(&theirs.tree().path(theirs.tree().parent(*id))));
         }
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
+        let root = self.ends.root(PlannedCopySide::Target).to_vec();
         let ops: Vec<FileOperation> = dirs
             .into_iter()
             .filter(|id| *id != EntryTree::ROOT)
@@ -661,16 +675,14 @@ impl SyncRun<'_> {
                 FileOperation::Set(path, self.kept(ours.tree().entry(id)))
             })
             .collect();
-        self.operations
-            .carry_out(&mut self.run, PlannedCopySide::Target, ops)
-            .await;
+        self.ends.at_target(ops).await;
         // The root's own path is the one that the user named, symlinks included.
         if plan
             .deletions()
             .iter()
             .any(|id| theirs.tree().parent(*id) == EntryTree::ROOT)
         {
-            self.run
+            self.ends
                 .set_root_times(&attributes(ours.tree().entry(EntryTree::ROOT)))
                 .await;
         }
@@ -698,39 +710,22 @@ impl SyncRun<'_> {
     }
 
     async fn remove_all(&mut self, paths: &[Vec<u8>], ops: Vec<FileOperation>) {
-        let results = self
-            .operations
-            .carry_out(&mut self.run, PlannedCopySide::Target, ops)
-            .await;
+        let results = self.ends.at_target(ops).await;
         self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
-        self.report_failures(paths, results, "cannot be deleted");
+        self.ends
+            .report_failures(paths, &results, "cannot be deleted");
     }
+}
 
-    pub(super) fn report_failures(
-        &mut self,
-        paths: &[Vec<u8>],
-        results: Vec<super::ends::FileOperationResult>,
-        what: &str,
-    ) {
-        if self.run.stopped() {
-            return;
-        }
-        for (path, result) in paths.iter().zip(results) {
-            if let Err(why) = result {
-                let name = self.run.shown(PlannedCopySide::Target, path);
-                self.run.fail(name, format!("{what}: {why}"));
-            }
-        }
-    }
-
-    pub(super) fn count_deleted(&mut self, results: &[super::ends::FileOperationResult]) {
-        self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
-    }
-
-    /// True if files are written under their final names, without a temporary.
-    pub(super) fn writes_in_place(&self) -> bool {
-        self.request.copy.inplace
-    }
+/// True if the filter leaves out the directory at this path below a root, or one above it.
+fn leaves_out(mut filter: Filter, dir: &[u8]) -> bool {
+    let ends = dir.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    let mut ends = ends.map(|(at, _)| at).chain([dir.len()]);
+    ends.any(|end| {
+        let path = dir.get(..end).unwrap_or_default();
+        !path.is_empty()
+            && filter.decide_name(path, TreeEntryKind::Directory) == Selection::Excluded
+    })
 }
 
 fn directory_name(mut path: Vec<u8>, is_dir: bool) -> EscapedName {

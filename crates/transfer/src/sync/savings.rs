@@ -4,8 +4,7 @@
 use sync::{SyncAction, SyncPlan, TreeEntryKind};
 
 use super::programs;
-use super::run::SyncRun;
-use crate::copy::{DeltaUse, PlannedCopySide};
+use crate::copy::{DeltaUse, PlannedCopy, PlannedCopySide};
 
 /// Smallest file that a delta rebuilds, in bytes.
 const SMALLEST: u64 = 1 << 20;
@@ -14,41 +13,43 @@ const RATIO: u64 = 4;
 /// Bytes from which it is worth a command at the far end and a line.
 const WORTH: u64 = 8 << 20;
 
-impl SyncRun<'_> {
-    /// Notes the bytes of changed files that went whole to or from a host that has rsync and no
-    /// longhaul.
-    pub(super) async fn find_savings(&mut self, plan: &SyncPlan) {
-        let end = match (
-            self.run.is_local(PlannedCopySide::Source),
-            self.run.is_local(PlannedCopySide::Target),
-        ) {
-            (true, false) => PlannedCopySide::Target,
-            (false, true) => PlannedCopySide::Source,
-            _ => return,
+/// Returns the bytes of changed files that went whole to or from a host that has rsync and no
+/// longhaul; `None` if they are few.
+pub(super) async fn bytes_sent_whole(run: &mut PlannedCopy<'_>, plan: &SyncPlan) -> Option<u64> {
+    let end = match (
+        run.is_local(PlannedCopySide::Source),
+        run.is_local(PlannedCopySide::Target),
+    ) {
+        (true, false) => PlannedCopySide::Target,
+        (false, true) => PlannedCopySide::Source,
+        _ => return None,
+    };
+    let server = run.server(end);
+    let has_longhaul = server.is_some_and(|server| server.has("hash@longhaul"));
+    if has_longhaul || run.delta() == DeltaUse::Never {
+        return None;
+    }
+    let whole = bytes_with_differences(plan);
+    (whole >= WORTH && programs::has_rsync(run, end).await).then_some(whole)
+}
+
+/// Returns the bytes of the changed files that a delta would have rebuilt.
+fn bytes_with_differences(plan: &SyncPlan) -> u64 {
+    let mut whole = 0_u64;
+    for step in plan.steps() {
+        let (SyncAction::Replace(_), Some(target)) = (step.action, step.target) else {
+            continue;
         };
-        let server = self.run.server(end);
-        let has_longhaul = server.is_some_and(|server| server.has("hash@longhaul"));
-        if has_longhaul || self.run.delta() == DeltaUse::Never {
-            return;
-        }
-        let mut whole = 0_u64;
-        for step in plan.steps() {
-            let (SyncAction::Replace(_), Some(target)) = (step.action, step.target) else {
-                continue;
-            };
-            let ours = plan.source().tree().entry(step.source);
-            let theirs = plan.target().tree().entry(target);
-            let both = [ours, theirs].map(|entry| match entry.kind {
-                TreeEntryKind::File => entry.size,
-                _ => 0,
-            });
-            let (least, most) = (both[0].min(both[1]), both[0].max(both[1]));
-            if least >= SMALLEST && most <= least.saturating_mul(RATIO) {
-                whole = whole.saturating_add(ours.size);
-            }
-        }
-        if whole >= WORTH && programs::has_rsync(&mut self.run, end).await {
-            self.sent_whole = Some(whole);
+        let ours = plan.source().tree().entry(step.source);
+        let theirs = plan.target().tree().entry(target);
+        let both = [ours, theirs].map(|entry| match entry.kind {
+            TreeEntryKind::File => entry.size,
+            _ => 0,
+        });
+        let (least, most) = (both[0].min(both[1]), both[0].max(both[1]));
+        if least >= SMALLEST && most <= least.saturating_mul(RATIO) {
+            whole = whole.saturating_add(ours.size);
         }
     }
+    whole
 }

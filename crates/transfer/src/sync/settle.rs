@@ -122,10 +122,12 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
             .map(|end| self.run.root(end).to_vec());
         let files: Vec<FilePair> = pairs
             .iter()
-            .map(|(source, target)| FilePair {
-                source: join(&roots[0], &plan.source().tree().own_path(*source)),
-                target: join(&roots[1], &plan.target().tree().path(*target)),
-                size: plan.source().tree().entry(*source).size,
+            .map(|(source, target)| {
+                FilePair::new(
+                    join(&roots[0], &plan.source().tree().own_path(*source)),
+                    join(&roots[1], &plan.target().tree().path(*target)),
+                    plan.source().tree().entry(*source).size,
+                )
             })
             .collect();
         let verdicts = self

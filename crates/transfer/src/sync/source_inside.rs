@@ -11,8 +11,7 @@ use schedule::Attributes;
 use sync::{NodeId, SyncPlan, source_lookalikes};
 
 use super::attributes::attributes;
-use super::ends::FileOperation;
-use super::run::SyncRun;
+use super::ends::{FileOperation, SyncEnds};
 use crate::copy::PlannedCopySide;
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
@@ -20,66 +19,85 @@ use crate::walk::{join, local_path};
 /// Directories that are examined, all at the same time.
 const MOST: usize = 64;
 
-impl SyncRun<'_> {
-    /// Reports a source that lies in the target and would be deleted, and returns true.
-    pub(super) async fn deletes_source(&mut self, plan: &SyncPlan) -> bool {
-        if !self.options.delete {
-            return false;
-        }
+/// Directories of the target that may be the source, each with the name of a probe to make in it.
+pub(super) struct SourceProbes<'p> {
+    plan: &'p SyncPlan,
+    /// Root of the target.
+    root: Vec<u8>,
+    probes: Vec<(NodeId, Vec<u8>)>,
+}
+
+impl<'p> SourceProbes<'p> {
+    /// Chooses the directories, by the contents of both ends.
+    pub(super) fn new(ends: &SyncEnds<'_>, plan: &'p SyncPlan) -> Self {
         let dirs = source_lookalikes(plan.source(), plan.target(), MOST);
-        if dirs.is_empty() {
-            return false;
-        }
-        let root = self.run.root(PlannedCopySide::Target).to_vec();
-        let tree = plan.target().tree();
-        let path = |dir: NodeId| join(&root, &tree.path(dir));
         let named = dirs.into_iter().map(|dir| (dir, temp_name(b"same-host")));
-        let probes: Vec<(NodeId, Vec<u8>)> = named.collect();
-        let make =
-            |(dir, name): &(NodeId, Vec<u8>)| FileOperation::MakeDir(join(&path(*dir), name));
-        let made = self.at_target(probes.iter().map(make).collect()).await;
-        let made = probes
-            .into_iter()
-            .zip(made)
-            .filter(|(_, made)| made.is_ok());
-        let made: Vec<(NodeId, Vec<u8>)> = made.map(|(probe, _)| probe).collect();
-        let seen = self.are_in_source(&made).await;
-        let remove =
-            |(dir, name): &(NodeId, Vec<u8>)| FileOperation::RemoveDir(join(&path(*dir), name));
-        self.at_target(made.iter().map(remove).collect()).await;
+        Self {
+            plan,
+            root: ends.root(PlannedCopySide::Target).to_vec(),
+            probes: named.collect(),
+        }
+    }
+
+    /// Makes the probes and removes them again. Returns the path of the directory that is the
+    /// source, or contains it, if there is one.
+    pub(super) async fn find_source(mut self, ends: &mut SyncEnds<'_>) -> Option<Vec<u8>> {
+        if self.probes.is_empty() {
+            return None;
+        }
+        let made = ends
+            .at_target(self.operations(|path, name| FileOperation::MakeDir(join(&path, name))))
+            .await;
+        let mut made = made.into_iter();
+        self.probes
+            .retain(|_| made.next().is_some_and(|made| made.is_ok()));
+        let seen = self.are_in_source(ends).await;
+        ends.at_target(self.operations(|path, name| FileOperation::RemoveDir(join(&path, name))))
+            .await;
+        ends.at_target(self.restored_times()).await;
+        let source = self.probes.iter().zip(seen).find(|(_, seen)| *seen);
+        source.map(|((dir, _), _)| self.path(*dir))
+    }
+
+    fn path(&self, dir: NodeId) -> Vec<u8> {
+        join(&self.root, &self.plan.target().tree().path(dir))
+    }
+
+    /// Returns an operation for each directory and probe.
+    fn operations(
+        &self,
+        operation: impl Fn(Vec<u8>, &[u8]) -> FileOperation,
+    ) -> Vec<FileOperation> {
+        let probes = self.probes.iter();
+        let operations = probes.map(|(dir, name)| operation(self.path(*dir), name));
+        operations.collect()
+    }
+
+    /// Returns the operations that set the times of the directories again.
+    fn restored_times(&self) -> Vec<FileOperation> {
         let restore = |(dir, _): &(NodeId, Vec<u8>)| {
-            let before = attributes(tree.entry(*dir));
+            let before = attributes(self.plan.target().tree().entry(*dir));
             let times = Attributes {
                 times: before.times,
                 nanoseconds: before.nanoseconds,
                 ..Attributes::default()
             };
-            FileOperation::Set(path(*dir), times)
+            FileOperation::Set(self.path(*dir), times)
         };
-        self.at_target(made.iter().map(restore).collect()).await;
-        let source = made.iter().zip(seen).find(|(_, seen)| *seen);
-        let Some(((dir, _), _)) = source else {
-            return false;
-        };
-        let name = self.run.shown(PlannedCopySide::Target, &path(*dir));
-        let what = "is SRC, which --delete would delete: exclude it, or leave out --delete";
-        self.run.fail(name, what.to_owned());
-        true
+        self.probes.iter().map(restore).collect()
     }
 
     /// Returns for each probe if the source has it.
-    async fn are_in_source(&mut self, probes: &[(NodeId, Vec<u8>)]) -> Vec<bool> {
-        let root = self.run.root(PlannedCopySide::Source).to_vec();
-        let paths = probes.iter().map(|(_, name)| join(&root, name));
-        if self.run.is_local(PlannedCopySide::Source) {
+    async fn are_in_source(&self, ends: &mut SyncEnds<'_>) -> Vec<bool> {
+        let root = ends.root(PlannedCopySide::Source).to_vec();
+        let paths = self.probes.iter().map(|(_, name)| join(&root, name));
+        if ends.is_local(PlannedCopySide::Source) {
             return paths
                 .map(|path| fs::symlink_metadata(local_path(&path)).is_ok())
                 .collect();
         }
         let looks = paths.map(FileOperation::Lstat).collect();
-        let found = self
-            .operations
-            .carry_out(&mut self.run, PlannedCopySide::Source, looks);
-        found.await.into_iter().map(|found| found.is_ok()).collect()
+        let found = ends.operate(PlannedCopySide::Source, looks).await;
+        found.into_iter().map(|found| found.is_ok()).collect()
     }
 }

@@ -66,15 +66,9 @@ pub struct RemoteWalk {
     mode: ListingMode,
     next_tag: u64,
     next_dir: u64,
-    /// Directories to list, deepest first: breadth first would hold the whole tree.
-    to_list: Vec<Arc<RemoteDirectory>>,
-    /// Bytes that the directories in `to_list` take.
-    waiting: usize,
-    most_waiting: usize,
+    to_list: DirectoryStack,
     /// Length of the longest path so far.
     longest: usize,
-    /// The walk was ended because too many directories waited.
-    overrun: bool,
     /// Partly listed directories, with the names reported so far, for which tree listing has become
     /// unavailable.
     to_list_on: Vec<(Arc<RemoteDirectory>, ListedNameHashes)>,
@@ -199,11 +193,8 @@ impl RemoteWalk {
             mode: ListingMode::Directories,
             next_tag: 0,
             next_dir: 0,
-            to_list: Vec::new(),
-            waiting: 0,
-            most_waiting: MOST_WAITING,
+            to_list: DirectoryStack::new(MOST_WAITING),
             longest: 0,
-            overrun: false,
             to_list_on: Vec::new(),
             to_look: VecDeque::new(),
             asked: BTreeMap::new(),
@@ -298,14 +289,8 @@ impl RemoteWalk {
 
     /// Leaves out the contents of directory `id`, if its listing has not started.
     pub fn skip(&mut self, id: WalkDirectoryId) {
-        let before = self.to_list.len();
-        let waiting = &mut self.waiting;
-        self.to_list.retain(|dir| {
-            let stays = dir.id != id;
-            *waiting = waiting.saturating_sub(if stays { 0 } else { weight(dir) });
-            stays
-        });
-        if self.mode == ListingMode::Trees && self.to_list.len() == before {
+        let removed = self.to_list.remove(id);
+        if self.mode == ListingMode::Trees && !removed {
             self.skipped.insert(id);
         }
     }
@@ -334,7 +319,6 @@ impl RemoteWalk {
                 return Some(self.ask(JobKind::List { path }, PendingListing::List(dir, names)));
             }
             let dir = self.to_list.pop()?;
-            self.waiting = self.waiting.saturating_sub(weight(&dir));
             self.lists += 1;
             let path = RemotePath(dir.path.clone());
             let trees = self.mode == ListingMode::Trees;
@@ -430,26 +414,19 @@ impl RemoteWalk {
 
     /// Adds `dir` to the directories to list. If too many wait, the walk ends with an error.
     fn list_later(&mut self, dir: Arc<RemoteDirectory>) {
-        self.waiting += weight(&dir);
-        if self.waiting <= self.most_waiting {
-            self.to_list.push(dir);
-            return;
-        }
-        let what = format!(
-            "more than {} directories are waiting to be listed: listing stopped",
-            self.to_list.len()
-        );
-        self.waiting = 0;
-        self.overrun = true;
-        self.to_list.clear();
-        self.to_list_on.clear();
-        self.to_look.clear();
         let path = dir.path.clone();
-        self.found.push_back(WalkEntry::Problem { path, what });
+        if let Err(waiting) = self.to_list.push(dir) {
+            let what = format!(
+                "more than {waiting} directories are waiting to be listed: listing stopped"
+            );
+            self.to_list_on.clear();
+            self.to_look.clear();
+            self.found.push_back(WalkEntry::Problem { path, what });
+        }
     }
 
     fn sort(&mut self, dir: &Arc<RemoteDirectory>, name: Vec<u8>, attributes: Attributes) {
-        if self.overrun {
+        if self.to_list.is_overrun() {
             return;
         }
         let path = join(&dir.path, &name);
@@ -655,6 +632,76 @@ impl RemoteWalk {
             self.closing.remove(&id);
             self.found.push_back(WalkEntry::Listed(id));
         }
+    }
+}
+
+/// Directories to list, deepest first: breadth first would hold the whole tree.
+#[derive(Debug)]
+struct DirectoryStack {
+    dirs: Vec<Arc<RemoteDirectory>>,
+    /// Bytes that `dirs` take.
+    bytes: usize,
+    most_bytes: usize,
+    /// The walk was ended because too many directories waited.
+    overrun: bool,
+}
+
+impl DirectoryStack {
+    fn new(most_bytes: usize) -> Self {
+        Self {
+            dirs: Vec::new(),
+            bytes: 0,
+            most_bytes,
+            overrun: false,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.dirs.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.dirs.is_empty()
+    }
+
+    /// Returns true if too many directories waited, which has ended the walk.
+    fn is_overrun(&self) -> bool {
+        self.overrun
+    }
+
+    /// Adds a directory.
+    ///
+    /// # Errors
+    /// The number of waiting directories, if they take too much memory. They are dropped.
+    fn push(&mut self, dir: Arc<RemoteDirectory>) -> Result<(), usize> {
+        self.bytes += weight(&dir);
+        if self.bytes <= self.most_bytes {
+            self.dirs.push(dir);
+            return Ok(());
+        }
+        let waiting = self.dirs.len();
+        self.bytes = 0;
+        self.overrun = true;
+        self.dirs.clear();
+        Err(waiting)
+    }
+
+    fn pop(&mut self) -> Option<Arc<RemoteDirectory>> {
+        let dir = self.dirs.pop()?;
+        self.bytes = self.bytes.saturating_sub(weight(&dir));
+        Some(dir)
+    }
+
+    /// Removes a directory; false if it does not wait.
+    fn remove(&mut self, id: WalkDirectoryId) -> bool {
+        let before = self.dirs.len();
+        let bytes = &mut self.bytes;
+        self.dirs.retain(|dir| {
+            let stays = dir.id != id;
+            *bytes = bytes.saturating_sub(if stays { 0 } else { weight(dir) });
+            stays
+        });
+        self.dirs.len() < before
     }
 }
 

@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(args.copy.identities, [PathBuf::from("k")]);
         let args = read("longhaul sync -avhzcHAXSW --stats -rltpu x h:y").unwrap();
         let copy = &args.copy;
-        assert!(args.comparison.checksum && args.comparison.keep_newer);
+        assert!(args.comparison.checksum && args.comparison.skipped.newer);
         assert!(copy.hard_links && copy.acls && copy.xattrs && copy.sparse);
         assert!(!copy.forward_agent && copy.ciphers.is_none() && copy.verbose == 1);
         assert_eq!(copy.delta, transfer::copy::DeltaUse::Never);

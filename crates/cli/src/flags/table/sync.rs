@@ -185,7 +185,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
             "Leave files alone that are newer in DST",
             "Leave files alone whose modification time in DST is newer than in SRC.",
             |args, _| {
-                args.comparison.keep_newer = true;
+                args.comparison.skipped.newer = true;
                 Ok(())
             },
         ),
@@ -196,7 +196,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         "Create nothing new in DST",
         "Update entries that exist in DST, and create nothing new.",
         |args, _| {
-            args.comparison.existing_only = true;
+            args.comparison.skipped.missing = true;
             Ok(())
         },
     ),
@@ -206,7 +206,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         "Leave everything alone that exists in DST",
         "Create what is new, and leave everything alone that exists in DST.",
         |args, _| {
-            args.comparison.ignore_existing = true;
+            args.comparison.skipped.existing = true;
             Ok(())
         },
     ),

@@ -72,7 +72,7 @@ impl DownloadState {
             job: self.job(),
             target: self.target.clone(),
             inplace: self.options.inplace,
-            fresh: self.options.fresh,
+            fresh: self.options.existing.fresh,
             keep: self.options.keep.clone(),
             pieces: vec![data],
             packed,

@@ -126,7 +126,7 @@ pub(super) fn ask_owner(up: &mut UploadState, core: &mut LaneContext, handle: &[
 /// Returns the owner to keep, as far as known.
 fn owner_was(up: &UploadState) -> Option<(u32, u32)> {
     // An owner set by the user takes precedence. chown(2) would clear setuid.
-    let said = up.options.beyond.owner.is_some() || up.options.special_bits;
+    let said = up.options.beyond.owner.is_some() || up.options.beyond.special_bits;
     let named = up.part.renames() && !said;
     let replaced = up.target.replaced().filter(|_| named);
     replaced.and_then(ReplacedAttributes::owner)

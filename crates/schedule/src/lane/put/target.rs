@@ -65,8 +65,8 @@ impl ReplacedAttributes {
 impl UploadTargetInfo {
     pub(super) fn new(options: &PutOptions) -> Self {
         // A symlink that must be replaced is found by an LSTAT before anything is opened.
-        let looks = options.replace_link && !options.fresh;
-        let state = match (options.inplace && !looks, options.fresh) {
+        let looks = options.existing.replace_link && !options.existing.fresh;
+        let state = match (options.inplace && !looks, options.existing.fresh) {
             (true, _) => UploadTargetState::Direct(in_place()),
             (false, true) => UploadTargetState::New,
             (false, false) => UploadTargetState::Unknown,
@@ -198,13 +198,13 @@ impl UploadTargetInfo {
                 // scp can open the file for writing as root or by its group's rights, so the server
                 // decides. A copy with all mode bits replaces it, as rsync does.
                 let protected = mode & OWNER_WRITE == 0;
-                let probes = protected && !self.writable && !options.special_bits;
+                let probes = protected && !self.writable && !options.beyond.special_bits;
                 let mode = Some(mode & 0o777);
                 self.state = UploadTargetState::Existing(ReplacedAttributes { mode, owner });
                 probes.then_some(UploadAttemptAbort::Retry(RetryReason::Probe))
             }
             DIRECTORY => Some(UploadAttemptAbort::Failed(remote(IS_DIRECTORY))),
-            SYMLINK if options.replace_link => {
+            SYMLINK if options.existing.replace_link => {
                 self.link = true;
                 self.state = UploadTargetState::New;
                 None
@@ -258,6 +258,7 @@ mod tests {
     use sftp::Status;
 
     use super::*;
+    use crate::ExistingTarget;
 
     fn look(
         target: &mut UploadTargetInfo,
@@ -311,7 +312,7 @@ mod tests {
     #[test]
     fn a_symlink_may_be_replaced_and_a_probed_file_is_not_probed_again() {
         let replace = PutOptions {
-            replace_link: true,
+            existing: ExistingTarget::REPLACED_LINK,
             ..PutOptions::default()
         };
         let mut target = UploadTargetInfo::new(&replace);
@@ -328,7 +329,7 @@ mod tests {
     #[test]
     fn a_symlink_is_looked_for_before_a_file_is_written_in_place() {
         let options = PutOptions {
-            replace_link: true,
+            existing: ExistingTarget::REPLACED_LINK,
             inplace: true,
             ..PutOptions::default()
         };
@@ -339,8 +340,12 @@ mod tests {
         let mut target = UploadTargetInfo::new(&options);
         assert_eq!(look(&mut target, Some(0o100_644), &options), None);
         assert!(target.is_direct());
-        let fresh = PutOptions {
+        let existing = ExistingTarget {
             fresh: true,
+            ..options.existing
+        };
+        let fresh = PutOptions {
+            existing,
             ..options
         };
         assert!(UploadTargetInfo::new(&fresh).is_direct());

@@ -28,7 +28,7 @@ impl UploadState {
     pub(super) fn go_in_place(&mut self, core: &mut LaneContext) {
         // A symlink that is to be replaced is looked at first, since its target must not be
         // overwritten.
-        let looks = self.options.replace_link && !self.options.fresh;
+        let looks = self.options.existing.replace_link && !self.options.existing.fresh;
         let decided = self.target.is_direct();
         let has_dir = self.options.temp_dir.is_some();
         if !core.refusals().in_place() || has_dir || decided || looks || self.part.is_piece() {
@@ -64,7 +64,7 @@ impl UploadState {
 
     /// Handles a successful OPEN of the target, or of its temporary (`temporary`).
     pub(super) fn open_allowed(&mut self, core: &mut LaneContext, temporary: bool) {
-        let fresh = self.target.is_missing() || self.options.fresh;
+        let fresh = self.target.is_missing() || self.options.existing.fresh;
         let at = self
             .path
             .iter()

@@ -4,7 +4,7 @@ use super::super::assignments::AssignedRole;
 use super::super::job_losses::JobLosses;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
-use super::checkpoints::SHARED_CHANGED;
+use super::files::SHARED_CHANGED;
 use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
 use crate::{
     DiskRequest, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath, SharedTemp,
@@ -305,12 +305,11 @@ impl SplitFiles {
         if file.told > 0 || then == AfterDiskClose::Restart {
             board.restarted(id);
         }
-        let queued = QueuedJob {
-            job: file.job,
-            hint: file.hint,
-            losses: JobLosses::one(file.losses > 0),
-            whole: then == AfterDiskClose::Whole,
-        };
+        let losses = JobLosses::one(file.losses > 0);
+        let mut queued = QueuedJob::new(file.job, file.hint).with_losses(losses);
+        if then == AfterDiskClose::Whole {
+            queued.make_whole();
+        }
         board.queue(queued, true);
     }
 }

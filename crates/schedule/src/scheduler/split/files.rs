@@ -4,7 +4,7 @@ use super::super::assignments::AssignedRole;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
 use super::super::{LaneId, LaneOrder};
-use super::checkpoints::{NOT_CONTINUED, SHARED_CHANGED, UnjournaledBytes};
+use super::checkpoints::{NewSync, UnjournaledBytes};
 use super::spans::ByteRanges;
 use super::{ClaimedRange, RunningPart, SplitFile, SplitFiles, SplitStage};
 use crate::{
@@ -20,6 +20,13 @@ use wire::PayloadBlock;
 /// Number of lost lanes after which a cut file, whose parts are on all lanes, is assumed to be the
 /// cause.
 const MOST_PART_LOSSES: u32 = 40;
+const RESTARTED: &str =
+    "the part that an earlier run copied is missing or changed: starting this file over";
+const NOT_CONTINUED: &str = "the server does not continue a file that an earlier run has begun: it \
+     is sent from the start";
+/// Failure of a range whose source differs from that of the other ranges.
+pub(super) const SHARED_CHANGED: &str =
+    "the source changed while shards copied it: make a new plan in another folder";
 
 impl SplitFiles {
     pub(in super::super) fn new(now: Instant) -> Self {
@@ -136,7 +143,8 @@ impl SplitFiles {
         queued: QueuedJob,
         one_handle: bool,
     ) -> Option<DiskRequest> {
-        let QueuedJob { job, hint, .. } = queued;
+        let losses = queued.losses().count();
+        let (job, hint) = queued.into_job();
         let id = job.id;
         let (request, attributes) = match &job.kind {
             JobKind::Put {
@@ -173,7 +181,7 @@ impl SplitFiles {
         };
         let mut file = SplitFile::new(job, hint, attributes, one_handle);
         file.attributes.size = file.attributes.size.or(hint.size);
-        file.losses = queued.losses.count();
+        file.losses = losses;
         self.files.insert(id, file);
         Some(request)
     }
@@ -537,5 +545,190 @@ impl SplitFiles {
             given.push((id, file.fault, temporary));
         }
         given
+    }
+
+    /// Returns true if a large journaled file is in progress.
+    pub(in super::super) fn keeps(&self) -> bool {
+        self.files.values().any(SplitFile::is_kept)
+    }
+
+    /// Checks the temporary of an earlier run once the source of an upload is open; false if there
+    /// is none.
+    pub(in super::super) fn ask_to_adopt(&self, board: &mut SchedulerState, id: JobId) -> bool {
+        let Some(kind) = self.files.get(&id).and_then(SplitFile::adoption) else {
+            return false;
+        };
+        board.urgent(kind, AssignedRole::Adopt(id));
+        true
+    }
+
+    pub(in super::super) fn on_adopt(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        event: LaneEvent,
+    ) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match event {
+            LaneEvent::Temp(_, temp) if file.stage == SplitStage::Opening => {
+                file.temp = Some(temp);
+                file.head.begun = true;
+                file.take_over();
+                board.tell(LaneEvent::State(id, FileState::Created));
+            }
+            LaneEvent::Done(_) | LaneEvent::Failed(..) => {
+                if file.temp.is_none() && file.shared().is_some() {
+                    return self.shared_failed(board, id, SHARED_TEMP_LOST);
+                }
+                if file.temp.is_none() {
+                    self.leave_aside(board, id);
+                }
+                self.begin_moving(board, id);
+                self.tell_news(board, id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Removes an upload's temporary of an earlier run; another one is created.
+    pub(in super::super) fn leave_aside(&mut self, board: &mut SchedulerState, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        if let Some(old) = file.kept_temporary() {
+            file.another_name();
+            board.clear(id, old);
+            self.tell_restarted(board, id);
+        }
+    }
+
+    /// Reports that the temporary of an earlier run cannot be resumed.
+    pub(in super::super) fn tell_restarted(&self, board: &mut SchedulerState, id: JobId) {
+        if board.is_cancelled() {
+            return;
+        }
+        board.restarted(id);
+        board.tell(LaneEvent::Warning(id, RESTARTED.to_owned()));
+    }
+
+    /// Resumes a download whose local temporary of an earlier run is open.
+    pub(in super::super) fn on_adopted(&mut self, board: &mut SchedulerState, id: JobId) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.take_over();
+            board.tell(LaneEvent::State(id, FileState::Created));
+            self.begin_moving(board, id);
+            self.tell_news(board, id);
+        }
+    }
+
+    pub(in super::super) fn on_written(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        offset: u64,
+        len: u64,
+    ) {
+        if let Some(file) = self.files.get_mut(&id)
+            && file.is_kept()
+        {
+            file.keeping.wrote(offset, len);
+            self.checkpoints.wrote(len);
+            if self.checkpoints.is_report_due(board.now()) {
+                self.tell_written(board);
+            }
+            if self.checkpoints.is_sync_due() {
+                self.sync(board);
+            }
+        }
+    }
+
+    /// Reports ranges that were answered and are not known to be durable.
+    pub(in super::super) fn tell_written(&mut self, board: &mut SchedulerState) {
+        let reports = self.checkpoints.take_reports(&mut self.files, board.now());
+        reports.into_iter().for_each(|report| board.tell(report));
+    }
+
+    /// Returns the time of the next sync.
+    pub(in super::super) fn next_sync(&self) -> Option<Instant> {
+        self.checkpoints.next_sync()
+    }
+
+    pub(in super::super) fn sync_if_due(&mut self, board: &mut SchedulerState) {
+        if self.next_sync().is_some_and(|at| at <= board.now()) {
+            self.sync(board);
+        }
+    }
+
+    /// Starts a sync of every file with data that are not durable.
+    fn sync(&mut self, board: &mut SchedulerState) {
+        let now = board.now();
+        let begun = (self.checkpoints).begin_syncs(&mut self.files, now, || board.own_id());
+        for sync in begun {
+            match sync {
+                NewSync::Upload { file, sync, temp } => {
+                    let kind = JobKind::SyncTemp { temp };
+                    board.queues_mut().push_sync(sync, kind, file);
+                }
+                NewSync::Download { file } => {
+                    board.ask_disk(DiskRequest::SyncTarget { job: file });
+                }
+            }
+        }
+        board.has_work();
+    }
+
+    pub(in super::super) fn on_sync(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        event: LaneEvent,
+    ) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        match event {
+            LaneEvent::State(_, FileState::Synced) => file.keeping.is_durable(),
+            LaneEvent::Attributes(_, seen) => {
+                let seconds = seen.times.map_or(0, |(_, m)| u64::from(m));
+                file.keeping.set_mtime(seconds * 1_000_000_000);
+            }
+            LaneEvent::Done(sync) => self.on_synced(board, id, sync),
+            // The written ranges stay not durable; the next sync may succeed.
+            LaneEvent::Failed(sync, _) | LaneEvent::Abandoned(sync) => self.sync_lost(id, sync),
+            _ => {}
+        }
+    }
+
+    pub(in super::super) fn sync_lost(&mut self, id: JobId, sync: JobId) {
+        let file = self.files.get_mut(&id);
+        if file.is_some_and(|file| file.keeping.sync_lost(sync)) {
+            self.checkpoints.sync_lost();
+        }
+    }
+
+    /// Handles the disk's reply to a sync of a download's target.
+    pub(in super::super) fn on_disk_synced(
+        &mut self,
+        board: &mut SchedulerState,
+        id: JobId,
+        mtime: u64,
+    ) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.keeping.is_durable();
+        file.keeping.set_mtime(mtime);
+        if let Some(sync) = file.keeping.syncing() {
+            self.on_synced(board, id, sync);
+        }
+    }
+
+    fn on_synced(&mut self, board: &mut SchedulerState, id: JobId, sync: JobId) {
+        let file = self.files.get_mut(&id);
+        if let Some(kept) = file.and_then(|file| file.synced(sync)) {
+            board.tell(LaneEvent::Kept(id, kept));
+        }
     }
 }

@@ -398,7 +398,7 @@ impl SplitFile {
     /// than followed is checked first.
     fn write_in_place(&mut self) {
         if let JobKind::Put { options, .. } = &mut self.job.kind {
-            options.inplace = !options.replace_link;
+            options.inplace = !options.existing.replace_link;
         }
     }
 

@@ -3,11 +3,13 @@
 
 use super::spans::{ByteRanges, OPEN};
 use super::{SplitFile, SplitStage};
-use crate::{JobFailure, JobId, JobKind, SharedTemp};
+use crate::{FileCheckpoint, JobFailure, JobId, JobKind, RemotePath, SharedTemp};
 
 /// Size in bytes from which a file is synced before its rename: sending it again after a crash
 /// would exceed the allowed amount.
 const SYNC_BEFORE_NAME: u64 = 64 << 20;
+/// Maximum number of ranges in one report.
+const MOST: usize = crate::journal::MOST_RANGES;
 
 /// Progress of a cut file as its journal entry reports it: ranges that the receiving end has
 /// confirmed, and the sync in progress that makes them durable.
@@ -157,6 +159,94 @@ impl SplitFile {
     /// Returns the work on a temporary that other processes write as well.
     pub(super) fn shared(&self) -> Option<SharedTemp> {
         self.options_ref()?.shared()
+    }
+
+    /// Returns the job that checks the temporary of an earlier run for an upload; `None` if there is
+    /// none.
+    pub(super) fn adoption(&self) -> Option<JobKind> {
+        let JobKind::Put {
+            target, options, ..
+        } = &self.job.kind
+        else {
+            return None;
+        };
+        let left = options.keep.as_ref()?.left.clone()?;
+        Some(JobKind::AdoptTemp {
+            target: target.clone(),
+            temp: self.kept_temporary()?,
+            left,
+            replace_link: options.existing.replace_link,
+        })
+    }
+
+    /// Returns the path of the temporary that the journal names for an upload.
+    pub(super) fn kept_temporary(&self) -> Option<RemotePath> {
+        match &self.job.kind {
+            JobKind::Put {
+                target, options, ..
+            } => {
+                let keep = options.keep.as_ref()?;
+                let place = options.temporary_place(&target.0);
+                Some(RemotePath(keep.temporary(&place, 0)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the ranges that were answered and not reported, as reports for the journal.
+    pub(super) fn take_written(&mut self) -> Vec<FileCheckpoint> {
+        let (spans, mtime) = self.keeping.take_untold();
+        let ranges: Vec<_> = spans.iter().collect();
+        let reports = ranges.chunks(MOST).map(|ranges| FileCheckpoint {
+            durable: false,
+            mtime,
+            ranges: ranges.to_vec(),
+        });
+        reports.collect()
+    }
+
+    /// Returns the bytes that a sync would make durable, and that no sync includes yet.
+    pub(super) fn bytes_to_sync(&self) -> u64 {
+        match self.stage == SplitStage::Moving && self.is_kept() {
+            true => self.keeping.fresh(),
+            false => 0,
+        }
+    }
+
+    /// Returns true if a sync is in progress.
+    pub(super) fn is_syncing(&self) -> bool {
+        self.keeping.syncing().is_some()
+    }
+
+    /// Returns true if a sync may begin and would make data durable.
+    pub(super) fn may_sync(&self) -> bool {
+        let open = !self.is_put() || self.temp.is_some() && !self.access.one_handle;
+        open && self.bytes_to_sync() > 0
+    }
+
+    /// Begins a sync; returns the temporary of an upload.
+    pub(super) fn begin_sync(&mut self, sync: JobId) -> Option<RemotePath> {
+        self.keeping.begin_sync(sync);
+        self.temporary()
+    }
+
+    /// Ends a sync; returns the report for the journal.
+    pub(super) fn synced(&mut self, sync: JobId) -> Option<FileCheckpoint> {
+        let (spans, durable, mtime) = self.keeping.synced(sync)?;
+        if self.stage != SplitStage::Moving {
+            return None;
+        }
+        if durable {
+            // Synced ranges are safe regardless of the lanes that wrote them.
+            for (from, to) in spans.iter() {
+                self.safe.insert(from, to);
+            }
+        }
+        Some(FileCheckpoint {
+            durable,
+            mtime,
+            ranges: spans.iter().take(MOST).collect(),
+        })
     }
 
     /// Starts the file over under another temporary name.

@@ -118,7 +118,7 @@ impl SchedulerState {
         // A directory whose parent is queued behind it lets the parent pass: a second source that
         // is merged into the same directory makes the parent once more.
         let ready = |dirs: &_, queued: &QueuedJob| {
-            dirs::place(dirs, &queued.job.kind) != DirReadiness::Unassigned
+            dirs::place(dirs, queued.kind()) != DirReadiness::Unassigned
         };
         while let Some((at, queued)) = self
             .queues
@@ -136,14 +136,14 @@ impl SchedulerState {
                 let lane = lanes.best(self.now, known);
                 lane.or_else(|| lanes.best(self.now, may))
             };
-            let Some(lane) = self.lane_for(self.place(&queued.job.kind), may, best) else {
+            let Some(lane) = self.lane_for(self.place(queued.kind()), may, best) else {
                 return;
             };
             let Some(queued) = self.queues.take(QueueName::Makes, at) else {
                 return;
             };
-            if let Some(path) = dirs::target(&queued.job.kind) {
-                self.dirs.begin(path, queued.job.id, lane);
+            if let Some(path) = dirs::target(queued.kind()) {
+                self.dirs.begin(path, queued.id(), lane);
             }
             self.assign_whole(lane, queued, 0);
         }
@@ -151,13 +151,13 @@ impl SchedulerState {
 
     fn give_jobs(&mut self) {
         while let Some(queued) = self.queues.of(QueueName::Waiting).front() {
-            let sets = matches!(queued.job.kind, JobKind::SetAttributes { .. });
+            let sets = matches!(queued.kind(), JobKind::SetAttributes { .. });
             let place = match sets {
                 true => self
                     .settings
                     .lane()
                     .map_or(DirReadiness::Exists, DirReadiness::MakeInFlight),
-                false => self.place(&queued.job.kind),
+                false => self.place(queued.kind()),
             };
             let best = |lanes: &Lanes| lanes.best(self.now, LaneState::takes_more);
             let Some(lane) = self.lane_for(place, LaneState::takes_jobs, best) else {
@@ -168,9 +168,9 @@ impl SchedulerState {
             };
             let in_order = |l: &LaneState| l.report().in_order;
             if sets && self.lanes.get(lane).is_some_and(in_order) {
-                self.settings.begin(queued.job.id, lane);
+                self.settings.begin(queued.id(), lane);
             }
-            let size = queued.hint.size.unwrap_or(0);
+            let size = queued.hint().size.unwrap_or(0);
             self.assign_whole(lane, queued, size);
         }
     }
@@ -219,7 +219,7 @@ impl SchedulerState {
     /// Returns the bytes left of large files, divided by the number of lanes and by [`PIECES`].
     fn share(&self, files: &SplitFiles) -> u64 {
         let large = self.queues.of(QueueName::Large).iter();
-        let queued = large.map(|q| q.hint.size.unwrap_or(0));
+        let queued = large.map(|q| q.hint().size.unwrap_or(0));
         let left = total(queued.chain(files.left()));
         let lanes = self.lanes.working().max(self.expected.lanes()).max(1);
         left / (lanes as u64 * PIECES)
@@ -240,7 +240,7 @@ impl SchedulerState {
     }
 
     fn assign_whole(&mut self, lane: LaneId, queued: QueuedJob, bytes: u64) {
-        let job = queued.job.clone();
+        let job = queued.job().clone();
         self.assign(lane, job, AssignedRole::Whole(Box::new(queued)), bytes);
     }
 
@@ -275,7 +275,7 @@ impl SchedulerState {
     /// Queues large uploads as whole files, one lane each, since the server allows no temporaries.
     fn do_uploads_whole(&mut self) {
         for mut queued in self.queues.take_large_uploads().into_iter().rev() {
-            queued.whole = true;
+            queued.make_whole();
             self.queue(queued, true);
         }
         self.give_jobs();

@@ -259,22 +259,22 @@ impl SchedulerState {
     pub(super) fn queue(&mut self, queued: QueuedJob, again: bool) {
         self.stats.jobs += usize::from(!again);
         if let Some(fault) = self.cancelled.clone() {
-            return self.tell(LaneEvent::Failed(queued.job.id, fault));
+            return self.tell(LaneEvent::Failed(queued.id(), fault));
         }
         let split = self.is_split(&queued);
-        if let JobKind::MakeDir { path, .. } = &queued.job.kind {
-            self.dirs.wanted(&path.0, queued.job.id);
+        if let JobKind::MakeDir { path, .. } = queued.kind() {
+            self.dirs.wanted(&path.0, queued.id());
         }
         self.queues.push(queued, split, again);
     }
 
     fn is_split(&self, queued: &QueuedJob) -> bool {
-        if let JobKind::Put { options, .. } | JobKind::Get { options, .. } = &queued.job.kind
+        if let JobKind::Put { options, .. } | JobKind::Get { options, .. } = queued.kind()
             && options.shared().is_some()
         {
-            return !queued.whole;
+            return !queued.is_whole();
         }
-        let (inplace, known) = match &queued.job.kind {
+        let (inplace, known) = match queued.kind() {
             JobKind::Put { options, .. } => (options.inplace, None),
             JobKind::Get { options, known, .. } => (options.inplace, Some(known)),
             _ => return false,
@@ -284,10 +284,10 @@ impl SchedulerState {
             Some(known) => known
                 .filter(|k| k.kind() == crate::EntryKind::File)
                 .and_then(|k| k.size),
-            None => queued.hint.size,
+            None => queued.hint().size,
         };
         let large = size.is_some_and(|size| size >= self.options.split_from);
-        self.options.split && large && !inplace && !queued.whole && !queued.hint.relayed
+        self.options.split && large && !inplace && !queued.is_whole() && !queued.hint().relayed
     }
 
     /// Records an event of a lane: its load, its activity, and the job that it concerns. Returns
@@ -296,7 +296,7 @@ impl SchedulerState {
         let id = event.job();
         let role = self.assigned.role_on(lane, id)?;
         if let (AssignedRole::Whole(queued), true) = (role, event.is_last()) {
-            match &queued.job.kind {
+            match queued.kind() {
                 JobKind::MakeDir { path, .. } => self.dirs.end(&path.0, id),
                 JobKind::SetAttributes { .. } => self.settings.end(id),
                 _ => {}
@@ -342,7 +342,7 @@ impl SchedulerState {
     pub(super) fn lose_job(&mut self, job: JobId) -> Option<AssignedRole> {
         let role = self.assigned.remove(job)?;
         if let AssignedRole::Whole(queued) = &role {
-            if let JobKind::MakeDir { path, .. } = &queued.job.kind {
+            if let JobKind::MakeDir { path, .. } = queued.kind() {
                 self.dirs.end(&path.0, job);
             }
             self.settings.end(job);
@@ -361,11 +361,11 @@ impl SchedulerState {
         let mut ids = Vec::new();
         for queued in self.queues.drain() {
             if let (JobKind::MakeDir { .. }, Some(path)) =
-                (&queued.job.kind, dirs::target(&queued.job.kind))
+                (queued.kind(), dirs::target(queued.kind()))
             {
-                self.dirs.end(path, queued.job.id);
+                self.dirs.end(path, queued.id());
             }
-            ids.push(queued.job.id);
+            ids.push(queued.id());
         }
         ids.extend(self.asides.drain());
         ids
@@ -401,7 +401,7 @@ impl SchedulerState {
         state: &LaneState,
         queued: QueuedJob,
     ) -> bool {
-        let moved = self.asides.lose(queued.job.id);
+        let moved = self.asides.lose(queued.id());
         match moved {
             true => {
                 let until = self.late_until(state);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use ssh::direct_control::{self, DialRequest, MOST_ADDRESSES, TOKEN};
-use sys::SocketTuning;
+use sys::{Keepalive, SocketTuning};
 
 use super::{DirectConfig, DirectConnector};
 use crate::config::RekeyLimit;
@@ -117,7 +117,7 @@ impl HostToHostConnector {
         let config = DirectConfig {
             name: settings.name,
             tuning: SocketTuning {
-                keepalive: true,
+                keepalive: Keepalive::KernelTimes,
                 ..SocketTuning::default()
             },
             secured: settings.secured,

@@ -66,22 +66,39 @@ pub struct ConnectionFacts {
     pub guessed: bool,
     /// True if the first channel and its INIT were sent together with the login.
     pub channel_with_login: bool,
-    /// True if another login would need the user again.
-    pub person: bool,
     /// The host key blob.
     pub host_key_blob: Vec<u8>,
     /// The TCP round trip.
     pub rtt: Option<Duration>,
     /// The local and the server's address of a TCP connection.
     pub addresses: Option<(IpAddr, IpAddr)>,
-    /// True if the login required the user.
-    pub asked: bool,
+    /// The user's part in the login.
+    pub user_input: LoginUserInput,
     /// The algorithms that the server offers.
     pub offers: PeerOffers,
     /// True if zlib is used in both directions after the login.
     pub compressed: bool,
     /// The settings selected for this connection, with reasons.
     pub decisions: Vec<Decision>,
+}
+
+impl ConnectionFacts {
+    /// Returns true if the login required the user.
+    pub fn asked_user(&self) -> bool {
+        self.user_input == LoginUserInput::Asked
+    }
+}
+
+/// The user's part in a login.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoginUserInput {
+    /// Neither this login nor another one needs the user.
+    #[default]
+    None,
+    /// This login did not need the user, but another one may.
+    NextLogin,
+    /// This login required the user, and another one would again.
+    Asked,
 }
 
 /// Opens the socket; called again if the connection has to restart.
@@ -450,8 +467,11 @@ impl SshLink {
                     }
                 },
             channel_with_login: self.first.is_open(),
-            person: self.login.is_more_than_a_key() || self.auth_handler.needs_person(),
-            asked: self.auth_handler.needs_person(),
+            user_input: match self.auth_handler.needs_person() {
+                true => LoginUserInput::Asked,
+                false if self.login.is_more_than_a_key() => LoginUserInput::NextLogin,
+                false => LoginUserInput::None,
+            },
             offers: self.offers.clone(),
             host_key_blob: self
                 .conn

@@ -237,7 +237,7 @@ impl ActiveFiles {
             repeats: 0,
             beyond: ExtraMetadata {
                 owner: attributes.owner.filter(|_| ports.options().archive),
-                xattrs: None,
+                ..ExtraMetadata::default()
             },
             xattrs_asked: false,
             shared,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use schedule::journal::SourceId;
 use schedule::{
-    Attributes, FileState, JobKind, PutOptions, RemotePath, SharedTemp, StoredTarget, UNWRITABLE,
-    Xattrs,
+    Attributes, ExistingTarget, FileState, JobKind, PutOptions, RemotePath, SharedTemp,
+    StoredTarget, UNWRITABLE, Xattrs,
 };
 use sftp::InodeId;
 
@@ -223,18 +223,20 @@ impl FileTask {
         let options = ports.options();
         let mut beyond = self.beyond.clone();
         beyond.owner = beyond.owner.filter(|_| sets_owners);
+        beyond.special_bits = special_bits(ports).keeps();
         let one_end = !ports.source_is_remote() || !ports.target_is_remote();
         PutOptions {
             keep: self.resume.keep(),
             preserve: ports.preserves(),
-            special_bits: special_bits(ports).keeps(),
             inplace: options.inplace,
             temp_dir: options.temp_dir.clone(),
             fsync: options.fsync,
-            fresh: self.repeats == 0 && is_fresh,
-            // Only the path that the user named is written through a symlink.
-            replace_link: !ports.named().is(&self.target)
-                || ports.named().has_made_link(&self.target),
+            existing: ExistingTarget {
+                fresh: self.repeats == 0 && is_fresh,
+                // Only the path that the user named is written through a symlink.
+                replace_link: !ports.named().is(&self.target)
+                    || ports.named().has_made_link(&self.target),
+            },
             // Data between two hosts arrives in order, so holes cannot be skipped.
             sparse: options.sparse && one_end,
             beyond,
@@ -253,8 +255,11 @@ impl FileTask {
             .is_some_and(|keep| keep.left.is_some());
         // A file rebuilt from a delta has no holes.
         let holes = || options.sparse && ports.local().has_holes(&source);
-        let whole =
-            options.inplace || options.fresh || left || size < schedule::delta::LEAST || holes();
+        let whole = options.inplace
+            || options.existing.fresh
+            || left
+            || size < schedule::delta::LEAST
+            || holes();
         match delta {
             DeltaUse::Auto | DeltaUse::Always if !whole => JobKind::PutDelta {
                 source,

@@ -97,7 +97,7 @@ impl RemoteWalk {
     }
 
     fn step(&mut self, tree: &mut TreeListing, step: TreeWalkStep) {
-        if self.overrun {
+        if self.to_list.is_overrun() {
             return;
         }
         let Some(open) = tree.open.last_mut() else {

@@ -121,7 +121,7 @@ impl DeltaUpload {
         let job = &mut self.job;
         let keep = job.options.keep.as_ref();
         let left = keep.is_some_and(|keep| keep.left.is_some());
-        let plain = job.options.inplace || job.options.fresh || left;
+        let plain = job.options.inplace || job.options.existing.fresh || left;
         if plain || !core.can(Capabilities::SUMS) {
             core.event(LaneEvent::Abandoned(job.requests.job()));
             return JobProgress::Finished;
