@@ -17,7 +17,7 @@ use ssh::direct_control::{
 };
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::transport::{DisabledProtection, KexGuess, TransportConfig};
-use sys::SocketTuning;
+use sys::{Keepalive, SocketTuning};
 use tracing::debug;
 
 use self::auth_handler::DirectAuthHandler;
