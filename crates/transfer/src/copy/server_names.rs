@@ -280,8 +280,8 @@ async fn remove_left<'a>(server: &mut impl Inquiry<'a>, probe: &[u8], known: &[u
         follow: false,
     };
     let found = server.ask(CopySide::Target, look).await;
-    let kind = found.ok().and_then(|answer| answer.attributes()?.kind());
-    if kind == Some(EntryKind::Directory) {
+    let seen = found.ok().and_then(|answer| answer.attributes());
+    if seen.is_some_and(|seen| seen.kind() == EntryKind::Directory) {
         remove_empty(server, [known.to_vec(), probe.to_vec()]).await;
     }
 }
