@@ -1,9 +1,9 @@
 //! `--json`, checked against its description in docs/json.md.
 
-use longhaul_tests::Scene;
+use longhaul_tests::{Scene, longhaul};
 use serde_json::Value;
 use testkit::tree::{Tree, write_file};
-use testkit::{Outcome, PeerKind};
+use testkit::{Outcome, PeerKind, Run};
 
 fn events(outcome: &Outcome) -> Vec<Value> {
     outcome
@@ -139,5 +139,23 @@ fn failures_are_events_too() {
     assert_eq!(
         (&summary["exit"], &summary["outcome"]),
         (&255.into(), &"no_connection".into())
+    );
+}
+
+/// Bug: a full disk behind standard output ended a copy as if the user had interrupted it.
+#[test]
+fn events_that_cannot_be_written_are_a_failure_and_no_interruption() {
+    let folder = longhaul_tests::scratch();
+    let from = folder.path().join("from");
+    write_file(&from, b"content");
+    let command = r#"exec "$0" cp --json "$1" "$2" >/dev/full"#;
+    let run = Run::new("sh").arg("-c").arg(command).arg(longhaul());
+    let run = run.arg(&from).arg(folder.path().join("to"));
+    let outcome = run.run().expect_code(1);
+    let said = outcome.err();
+    assert_eq!(
+        said.matches("cannot write to standard output").count(),
+        1,
+        "{said}"
     );
 }

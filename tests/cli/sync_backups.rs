@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
+use longhaul_tests::both_ends::BothEnds;
 use longhaul_tests::{Scene, names_in};
 use testkit::tree::{Compare, assert_same};
 use testkit::{Outcome, PeerKind};
@@ -58,6 +59,26 @@ impl Backup {
     fn path(&self, name: &str) -> PathBuf {
         self.scene.path(name)
     }
+}
+
+/// Regression: with longhaul at the target, a directory beside it could not be reached (EXDEV).
+#[test]
+fn a_directory_beside_the_target_is_reached_through_longhaul_too() {
+    let Some(ends) = BothEnds::start() else {
+        return;
+    };
+    ends.install();
+    let scene = &ends.scene;
+    write_file(&scene.path("a/changed"), b"new content");
+    write_file(&scene.path("b/changed"), b"old");
+    write_file(&scene.path("b/dir/gone"), b"gone");
+    let run = sync(scene, &["--far-end=exec", "--delete", "--yes"]);
+    let run = run.args(&["--backup-dir", "../kept"]).arg(scene.path("a"));
+    run.arg(scene.remote("b")).run().expect_code(0);
+    assert_same(&scene.path("a"), &scene.path("b"), Compare::CONTENT);
+    let kept = |name: &str| fs::read(scene.path("kept").join(name)).expect("it is kept");
+    assert_eq!(kept("changed"), b"old");
+    assert_eq!(kept("dir/gone"), b"gone");
 }
 
 /// Regression: `--backup-dir .` renamed each file to itself, kept nothing, and exited with 0; in a

@@ -271,7 +271,10 @@ pub(crate) fn carry_out(
             ));
         }
     }
-    exit
+    match exit {
+        Exit::Interrupted if output.is_unwritten() => Exit::SomeFailed,
+        exit => exit,
+    }
 }
 
 /// Operands that name a host, and are names of local files as well.

@@ -16,6 +16,7 @@ pub(crate) mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -46,6 +47,8 @@ pub(crate) struct RunReporter {
     all_failures: bool,
     // Ends the run when the reader of events has closed the pipe.
     cancel: CancelToken,
+    /// True if an event could not be written, which was reported.
+    unwritten: AtomicBool,
     /// Decisions made before the copy, collected for `--explain`.
     decisions: Option<Mutex<Vec<Decision>>>,
     /// Record of the copy's steps, for `--explain=timeline`.
@@ -66,6 +69,7 @@ impl RunReporter {
         Self {
             console,
             json,
+            unwritten: AtomicBool::new(false),
             quiet,
             verbose: false,
             itemize: false,
@@ -388,11 +392,20 @@ impl RunReporter {
             return;
         };
         // A closed pipe needs no message, but it ends the run, whose events nobody reads.
-        if error.kind() != io::ErrorKind::BrokenPipe && !self.cancel.is_cancelled() {
+        if error.kind() != io::ErrorKind::BrokenPipe
+            && !self.unwritten.swap(true, Ordering::Relaxed)
+        {
+            let why = transfer::disk::os_words(&error);
             self.console
-                .error(&format!("cannot write to standard output: {error}"));
+                .error(&format!("cannot write to standard output: {why}"));
         }
         self.cancel.cancel();
+    }
+
+    /// True if an event could not be written because of an error, such as a full disk. The run has
+    /// failed then, and was not interrupted by the user.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.unwritten.load(Ordering::Relaxed)
     }
 }
 

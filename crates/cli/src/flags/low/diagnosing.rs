@@ -125,6 +125,7 @@ mod tests {
         }
         for (wrong, why) in [
             ("longhaul doctor", "no host given"),
+            ("longhaul doctor --data 0 h", "is not a size above zero"),
             ("longhaul doctor --watch 7 h", "--watch takes no HOST"),
             ("longhaul doctor --from f h", "--from takes no HOST"),
             ("longhaul doctor a b c", "unexpected argument c"),

@@ -27,7 +27,10 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
         "Send and receive at most about SIZE altogether, such as 500M. The default is 4 GB. Each \
          measurement gets its share and ends early when that is used up.",
         |args, given| {
-            args.data = Some(volume::bytes(&given.text()?)?);
+            args.data = match volume::bytes(&given.text()?)? {
+                0 => return Err("is not a size above zero".to_owned()),
+                bytes => Some(bytes),
+            };
             Ok(())
         },
     ),
