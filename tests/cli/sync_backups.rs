@@ -81,6 +81,20 @@ fn a_directory_beside_the_target_is_reached_through_longhaul_too() {
     assert_eq!(kept("dir/gone"), b"gone");
 }
 
+/// Regression: a file was reported as deleted if the backup directory had an older version of it, or
+/// the server made no hard links.
+#[test]
+fn a_file_that_replaces_an_older_backup_is_not_reported_as_deleted() {
+    Backup::each(|test| {
+        test.sync(".old", &[]).expect_code(0);
+        write_file(&test.path("top/b/changed"), b"changed at the target");
+        let outcome = test.sync(".old", &[]).expect_code(0);
+        assert!(!outcome.err().contains("deleted"), "{outcome}");
+        let kept = fs::read(test.path("top/b/.old/changed")).expect("it is kept");
+        assert_eq!(kept, b"changed at the target");
+    });
+}
+
 /// Regression: `--backup-dir .` renamed each file to itself, kept nothing, and exited with 0; in a
 /// directory above the target it replaced files of others.
 #[test]

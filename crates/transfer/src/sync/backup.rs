@@ -189,13 +189,13 @@ impl BackupRoot {
 
     /// Keeps the files that will be replaced, under a second name where the target can link them.
     /// Steps whose files cannot be kept are dropped from the plan. Files that are written
-    /// `in_place` are moved. Returns the number of files that were moved.
+    /// `in_place` are moved.
     pub(super) async fn keep_replaced(
         &self,
         ends: &mut SyncEnds<'_>,
         plan: &mut SyncPlan,
         in_place: bool,
-    ) -> u64 {
+    ) {
         let root = ends.root(PlannedCopySide::Target).to_vec();
         let replaced = plan.steps().iter().filter_map(|step| match step.action {
             SyncAction::Replace(_) | SyncAction::Unsure(_) => step.target,
@@ -225,10 +225,8 @@ impl BackupRoot {
                     .collect()
             }
         };
-        let moved = self.rename(ends, unlinked).await;
-        failed.extend(moved.kept);
+        failed.extend(self.rename(ends, unlinked).await.kept);
         plan.withhold(&failed);
-        moved.moved
     }
 
     /// Moves files to the backup directory instead of deleting them.
