@@ -226,8 +226,8 @@ fn refuse_inside(folder: &Path, source: &Path) -> Result<(), PlanOutcome> {
     }
 }
 
-/// Returns why `target` cannot be the target of a plan of this run's source: both are one directory,
-/// or the target lies in the source.
+/// Returns why `target` cannot be the target of a plan of this run's source: both are one
+/// directory, or the target lies in the source.
 pub(super) async fn overlap(run: &mut PlannedCopy<'_>, target: &[u8]) -> Option<&'static str> {
     match run.overlap_with(target, true).await? {
         RootOverlap::Same => Some(SAME_DIRECTORY),
