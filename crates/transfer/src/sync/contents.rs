@@ -85,6 +85,11 @@ impl ContentComparison {
         if let Some(sums) = self.sums {
             return sums;
         }
+        // A session without any job so far has no channel: its server is unknown, and it starts no
+        // command.
+        for end in [PlannedCopySide::Source, PlannedCopySide::Target] {
+            run.settle(end).await;
+        }
         let sums = match has_sums(run) {
             true => SumSource::Ranges,
             false => match ChecksumProgram::find(run).await {
