@@ -172,10 +172,14 @@ fn a_changed_file_is_found_at(kind: PeerKind) {
 }
 
 /// Bug: the session with a remote source had no channel yet, so its checksums were waited for in
-/// vain.
+/// vain. Two remote ends were never compared without longhaul on both.
 #[test]
 fn checksums_of_a_remote_source_are_not_waited_for_in_vain() {
-    for (kind, target) in [(PeerKind::OpenSsh, "to"), (PeerKind::Longhaul, "to")] {
+    for (kind, target) in [
+        (PeerKind::OpenSsh, "to"),
+        (PeerKind::Longhaul, "to"),
+        (PeerKind::OpenSsh, "peer:to"),
+    ] {
         let Some(scene) = Scene::beyond_scp(kind) else {
             return;
         };
