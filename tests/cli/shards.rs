@@ -171,6 +171,37 @@ fn a_changed_file_is_found_at(kind: PeerKind) {
     ]);
 }
 
+/// Bug: the session with a remote source had no channel yet, so its checksums were waited for in
+/// vain. Two remote ends were never compared without longhaul on both.
+#[test]
+fn checksums_of_a_remote_source_are_not_waited_for_in_vain() {
+    for (kind, target) in [
+        (PeerKind::OpenSsh, "to"),
+        (PeerKind::Longhaul, "to"),
+        (PeerKind::OpenSsh, "peer:to"),
+    ] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        for name in ["from/one", "from/other"] {
+            write_file(&scene.path(name), b"1");
+            set_time(&scene.path(name), 1_000_000_000);
+        }
+        make(&scene, "peer:from", target, "1").expect_code(0);
+        worker(&scene, 0).run().expect_code(0);
+        let verify = || {
+            let run = plan(&scene).args(["verify", "--checksum"]);
+            run.arg(scene.path("plan")).run()
+        };
+        verify().expect_code(0);
+        write_file(&scene.path("to/one"), b"2");
+        set_time(&scene.path("to/one"), 1_000_000_000);
+        let found = verify().expect_code(1);
+        let found = found.expect_err(&["to/one: differs from its source"]);
+        assert!(!found.err().contains("to/other"), "{found}");
+    }
+}
+
 #[test]
 fn a_plan_whose_tree_has_changed_is_replaced_only_before_it_is_begun() {
     let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {

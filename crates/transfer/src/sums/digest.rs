@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::xxh::{WholeSum, XxhState};
 
-/// A checksum algorithm.
+/// A checksum algorithm; in the order of speed, the fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SumAlgorithm {
     /// 128 bits, by far the fastest; detects errors, not forgeries.

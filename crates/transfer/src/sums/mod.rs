@@ -17,6 +17,7 @@ pub(crate) use file::{FileSums, FinishedSums, SumTicket};
 pub use ledger::{SumLedger, WantedDigest};
 pub(crate) use manifest::Manifest;
 pub(crate) use sum_programs::{
-    AnswerParser, ProgramAnswer, SumProgram, command as program_command, list_command, list_line,
-    request, script as program_script, whole_request,
+    AnswerParser, ProgramAnswer, SumProgram, command as program_command,
+    command_from as program_command_from, list_command, list_line, request,
+    script as program_script, script_from as program_script_from, whole_request,
 };

@@ -112,8 +112,14 @@ done"#;
 
 /// Returns the script, which [`command`] reads first.
 pub(crate) fn script() -> String {
+    script_from(SumAlgorithm::Xxh128)
+}
+
+/// Returns the script that skips programs for faster algorithms than `fastest`, which
+/// [`command_from`] reads first.
+pub(crate) fn script_from(fastest: SumAlgorithm) -> String {
     let mut text = FIND.to_owned();
-    for program in PROGRAMS {
+    for program in PROGRAMS.iter().filter(|p| p.algorithm >= fastest) {
         let line = format!("try \"{}\" {}\n", program.command, known(program.algorithm));
         text.push_str(&line);
     }
@@ -124,7 +130,13 @@ pub(crate) fn script() -> String {
 /// Returns the command for the account's shell, which may be any shell: the script itself comes
 /// over standard input, from which dd reads exactly its length.
 pub(crate) fn command() -> Vec<u8> {
-    let len = script().len();
+    command_from(SumAlgorithm::Xxh128)
+}
+
+/// Returns the command for the account's shell, as [`command`] does, that reads the script of
+/// [`script_from`].
+pub(crate) fn command_from(fastest: SumAlgorithm) -> Vec<u8> {
+    let len = script_from(fastest).len();
     format!("exec sh -c 'eval \"$(dd bs=1 count={len} 2>/dev/null)\"'").into_bytes()
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::ends::{FileOperation, FileOperationResult, OperationCounter};
-use super::programs::ChecksumProgram;
+use super::programs::{ChecksumPrograms, has_longhaul};
 use crate::copy::{PlannedCopy, PlannedCopySide};
 
 /// Longest range of which a server computes one checksum, in bytes.
@@ -70,14 +70,14 @@ pub(crate) enum ContentVerdict {
 }
 
 /// Ways to compare contents without sending them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum SumSource {
     /// Both ends compute checksums of ranges.
     Ranges,
-    /// An account of the remote end runs a program.
-    Program(ChecksumProgram),
-    /// None, for this reason.
-    Nothing(&'static str),
+    /// The accounts of the remote ends run programs.
+    Programs(ChecksumPrograms),
+    /// None, because this end computes none for this reason.
+    Nothing(PlannedCopySide, String),
 }
 
 /// Compares contents by the methods that both ends support, which are determined once per run.
@@ -87,23 +87,35 @@ pub(crate) struct ContentComparison {
 }
 
 impl ContentComparison {
-    /// Returns true if an end can compute checksums for the other one.
-    pub(crate) async fn is_possible(&mut self, run: &mut PlannedCopy<'_>) -> bool {
-        !matches!(self.source(run).await, SumSource::Nothing(_))
+    /// Returns the end that computes no checksums for the other one, and the reason; `None` if
+    /// contents can be compared.
+    pub(crate) async fn obstacle(
+        &mut self,
+        run: &mut PlannedCopy<'_>,
+    ) -> Option<(PlannedCopySide, String)> {
+        match self.source(run).await {
+            SumSource::Nothing(end, why) => Some((end, why)),
+            SumSource::Ranges | SumSource::Programs(_) => None,
+        }
     }
 
     async fn source(&mut self, run: &mut PlannedCopy<'_>) -> SumSource {
-        if let Some(sums) = self.sums {
-            return sums;
+        if let Some(sums) = &self.sums {
+            return sums.clone();
+        }
+        // A session without any job so far has no channel: its server is unknown, and it starts no
+        // command.
+        for end in [PlannedCopySide::Source, PlannedCopySide::Target] {
+            run.settle(end).await;
         }
         let sums = match has_sums(run) {
             true => SumSource::Ranges,
-            false => match ChecksumProgram::find(run).await {
-                Ok(program) => SumSource::Program(program),
-                Err(why) => SumSource::Nothing(why),
+            false => match ChecksumPrograms::find(run).await {
+                Ok(programs) => SumSource::Programs(programs),
+                Err((end, why)) => SumSource::Nothing(end, why),
             },
         };
-        self.sums = Some(sums);
+        self.sums = Some(sums.clone());
         sums
     }
 
@@ -116,14 +128,8 @@ impl ContentComparison {
     ) -> Vec<ContentVerdict> {
         match self.source(run).await {
             SumSource::Ranges => by_ranges(run, operations, files).await,
-            SumSource::Program(program) => by_program(run, program, files).await,
-            SumSource::Nothing(why) => {
-                let end = match run.is_local(PlannedCopySide::Source) {
-                    true => PlannedCopySide::Target,
-                    false => PlannedCopySide::Source,
-                };
-                vec![ContentVerdict::Unknown(end, why.to_owned()); files.len()]
-            }
+            SumSource::Programs(programs) => by_programs(run, programs, files).await,
+            SumSource::Nothing(end, why) => vec![ContentVerdict::Unknown(end, why); files.len()],
         }
     }
 }
@@ -132,10 +138,7 @@ impl ContentComparison {
 fn has_sums(run: &PlannedCopy<'_>) -> bool {
     [PlannedCopySide::Source, PlannedCopySide::Target]
         .into_iter()
-        .all(|end| {
-            let server = run.server(end);
-            run.is_local(end) || server.is_some_and(|info| info.has("hash@longhaul"))
-        })
+        .all(|end| run.is_local(end) || has_longhaul(run, end))
 }
 
 async fn by_ranges(
@@ -204,36 +207,35 @@ async fn range_sums<'f>(
         .collect()
 }
 
-/// Compares the checksums that a program computes with those of this machine's files.
-async fn by_program(
+/// Compares the checksums that programs of the remote ends compute, and this machine for its own
+/// files.
+async fn by_programs(
     run: &mut PlannedCopy<'_>,
-    program: ChecksumProgram,
+    programs: ChecksumPrograms,
     files: &[FilePair],
 ) -> Vec<ContentVerdict> {
-    let (here, there): (Vec<&Vec<u8>>, Vec<Vec<u8>>) = files
-        .iter()
-        .map(|file| match program.end() {
-            PlannedCopySide::Source => (&file.target, file.source.clone()),
-            PlannedCopySide::Target => (&file.source, file.target.clone()),
-        })
-        .unzip();
-    let bytes = files
-        .iter()
-        .fold(0, |sum: u64, file| sum.saturating_add(file.size));
-    let sums = program.sums_there(run, &there, bytes).await;
+    let [first, second] = match run.is_local(PlannedCopySide::Source) {
+        true => [PlannedCopySide::Target, PlannedCopySide::Source],
+        false => [PlannedCopySide::Source, PlannedCopySide::Target],
+    };
+    let file_at = |file: &FilePair, end| match end {
+        PlannedCopySide::Source => (file.source.clone(), file.size),
+        PlannedCopySide::Target => (file.target.clone(), file.size),
+    };
+    let asked: Vec<_> = files.iter().map(|file| file_at(file, first)).collect();
+    let sums = programs.sums(run, first, &asked).await;
+    // Files that the first end cannot read are not read at the second one.
+    let both = files.iter().zip(&sums).filter(|(_, sum)| sum.is_ok());
+    let asked: Vec<_> = both.map(|(file, _)| file_at(file, second)).collect();
+    let mut others = programs.sums(run, second, &asked).await.into_iter();
     let mut verdicts = Vec::with_capacity(files.len());
-    for ((file, here), there) in files.iter().zip(here).zip(sums) {
-        let Some(there) = there else {
-            let why = "the checksum program there cannot read it".to_owned();
-            verdicts.push(ContentVerdict::Unknown(program.end(), why));
-            continue;
-        };
-        verdicts.push(
-            match program.sum_here(run, here, file.size) == Some(there) {
-                true => ContentVerdict::Equal,
-                false => ContentVerdict::Differs,
-            },
-        );
+    for sum in sums {
+        verdicts.push(match sum.map(|sum| (sum, others.next())) {
+            Err(why) => ContentVerdict::Unknown(first, why),
+            Ok((sum, Some(Ok(other)))) if sum == other => ContentVerdict::Equal,
+            Ok((_, Some(Err(why)))) => ContentVerdict::Unknown(second, why),
+            Ok(_) => ContentVerdict::Differs,
+        });
     }
     verdicts
 }

@@ -6,16 +6,19 @@ use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use crate::copy::{PlannedCopy, PlannedCopySide, RemoteCommandStep};
-use crate::disk::open_regular;
+use crate::disk::{open_regular, os_words};
 use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
 use crate::sums::{
     AnswerParser, Digest, Hasher, ProgramAnswer, SumAlgorithm, SumProgram, list_command, list_line,
-    program_command, program_script, whole_request,
+    program_command_from, program_script_from, whole_request,
 };
 use crate::walk::local_path;
 
 /// Number of the first command, above those of the copy.
 const FIRST: u64 = 1 << 40;
+/// Number of the first command that looks for a checksum program. No two have the same number: the
+/// end of a stopped one may arrive later.
+const FIRST_FIND: u64 = 1 << 49;
 /// Number of the command that looks for rsync, above all others.
 const RSYNC: u64 = 1 << 50;
 /// Names sent to one command, and their bytes.
@@ -24,13 +27,11 @@ const NAME_BYTES: usize = 2 << 20;
 /// Time for an account's shell to start and to find a program. On a machine with ten busy processes
 /// for each core, 15 s were not enough once.
 const LONGEST_FIND: Duration = Duration::from_secs(60);
-const NO_PROGRAM: &str = "its host has no longhaul, and the account runs no checksum program";
-const NO_ANSWER: &str = "its host has no longhaul, and the account's shell found no checksum program \
-     within 60 s: try again";
 /// Time for a command to compute checksums, besides that for the bytes.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// Minimum rate of a command in bytes per second, as in `--verify`.
 const SLOWEST: u64 = 4 << 20;
+const OTHER_SIZE: &str = "its size has changed";
 /// Bytes read at once.
 const PART: usize = 1 << 20;
 
@@ -44,65 +45,159 @@ pub(super) async fn has_rsync(run: &mut PlannedCopy<'_>, end: PlannedCopySide) -
     found.is_some_and(|path| path.ends_with(b"rsync\n"))
 }
 
+/// Checksum programs with one algorithm at the remote ends. This machine needs none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChecksumPrograms {
+    source: Option<SumProgram>,
+    target: Option<SumProgram>,
+    algorithm: SumAlgorithm,
+}
+
+impl ChecksumPrograms {
+    /// Finds a program at each remote end, all with the fastest algorithm that every end computes.
+    ///
+    /// # Errors
+    /// The account of this end runs no commands, has no such program, or does not answer.
+    pub(super) async fn find(run: &mut PlannedCopy<'_>) -> Result<Self, (PlannedCopySide, String)> {
+        let mut found = Self {
+            source: None,
+            target: None,
+            algorithm: SumAlgorithm::Xxh128,
+        };
+        let mut id = FIRST_FIND;
+        // An end whose algorithm is faster than the other end's looks again.
+        while let Some(end) = found.next_to_ask(run) {
+            let program = ChecksumProgram::find(run, end, id, found.algorithm).await;
+            let program = program.map_err(|why| (end, why))?;
+            match end {
+                PlannedCopySide::Source => found.source = Some(program),
+                PlannedCopySide::Target => found.target = Some(program),
+            }
+            found.algorithm = program.algorithm;
+            id += 1;
+        }
+        Ok(found)
+    }
+
+    /// Returns a remote end without a program for the algorithm.
+    fn next_to_ask(&self, run: &PlannedCopy<'_>) -> Option<PlannedCopySide> {
+        let mut ends = [PlannedCopySide::Source, PlannedCopySide::Target].into_iter();
+        ends.find(|end| {
+            let program = self.program(*end);
+            !run.is_local(*end) && program.is_none_or(|p| p.algorithm != self.algorithm)
+        })
+    }
+
+    fn program(&self, end: PlannedCopySide) -> Option<SumProgram> {
+        match end {
+            PlannedCopySide::Source => self.source,
+            PlannedCopySide::Target => self.target,
+        }
+    }
+
+    /// Computes the checksums of files of an end, given with their sizes in bytes, or says why a
+    /// file has none.
+    pub(super) async fn sums(
+        &self,
+        run: &mut PlannedCopy<'_>,
+        end: PlannedCopySide,
+        files: &[(Vec<u8>, u64)],
+    ) -> Vec<Result<Digest, String>> {
+        let Some(program) = self.program(end) else {
+            let files = files.iter();
+            return files
+                .map(|(path, size)| sum_of(run, path, *size, self.algorithm))
+                .map(|sum| sum.map_err(|error| os_words(&error)))
+                .collect();
+        };
+        let bytes = files
+            .iter()
+            .fold(0, |sum: u64, (_, size)| sum.saturating_add(*size));
+        let paths: Vec<Vec<u8>> = files.iter().map(|(path, _)| path.clone()).collect();
+        let program = ChecksumProgram { end, program };
+        let sums = program.sums_there(run, &paths, bytes).await.into_iter();
+        sums.map(|sum| sum.ok_or_else(|| "the checksum program there cannot read it".to_owned()))
+            .collect()
+    }
+}
+
+/// Says why an end has no checksums by `algorithm` or a slower one.
+fn no_program(
+    run: &PlannedCopy<'_>,
+    end: PlannedCopySide,
+    algorithm: SumAlgorithm,
+    late: bool,
+) -> String {
+    let longhaul = match has_longhaul(run, end) {
+        true => "no longhaul is used at the other end",
+        false => "no longhaul is used there",
+    };
+    let program = match (late, algorithm) {
+        (true, _) => {
+            let seconds = LONGEST_FIND.as_secs();
+            format!("account's shell found no checksum program within {seconds} s: try again")
+        }
+        (false, SumAlgorithm::Xxh128) => "account runs no checksum program".to_owned(),
+        (false, algorithm) => format!(
+            "account runs no checksum program for {}, which the other end computes",
+            algorithm.name()
+        ),
+    };
+    format!("{longhaul}, and the {program}")
+}
+
+/// True if a longhaul at an end computes checksums.
+pub(super) fn has_longhaul(run: &PlannedCopy<'_>, end: PlannedCopySide) -> bool {
+    let server = run.server(end);
+    server.is_some_and(|info| info.has("hash@longhaul"))
+}
+
 /// Checksum program at one end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ChecksumProgram {
+struct ChecksumProgram {
     end: PlannedCopySide,
     program: SumProgram,
 }
 
 impl ChecksumProgram {
-    /// Finds a program at the remote end of a sync with a local one.
+    /// Finds a program at a remote end, with `fastest` or a slower algorithm.
     ///
     /// # Errors
     /// The account runs no commands, has no such program, or does not answer.
-    pub(super) async fn find(run: &mut PlannedCopy<'_>) -> Result<Self, &'static str> {
-        let end = match (
-            run.is_local(PlannedCopySide::Source),
-            run.is_local(PlannedCopySide::Target),
-        ) {
-            (true, false) => PlannedCopySide::Target,
-            (false, true) => PlannedCopySide::Source,
-            _ => return Err("both ends are remote, and one of their hosts has no longhaul"),
-        };
-        let command = RunningSyncCommand::start(run, end, FIRST, program_command());
-        command.send(run, program_script().into_bytes());
+    async fn find(
+        run: &mut PlannedCopy<'_>,
+        end: PlannedCopySide,
+        id: u64,
+        fastest: SumAlgorithm,
+    ) -> Result<SumProgram, String> {
+        let command = RunningSyncCommand::start(run, end, id, program_command_from(fastest));
+        command.send(run, program_script_from(fastest).into_bytes());
         command.end_input(run);
-        let command = RunningSyncCommand {
-            until: Some(run.now() + LONGEST_FIND),
-            ..command
-        };
+        let command = command.within(run, LONGEST_FIND);
         let mut answers = AnswerParser::default();
         while let Some(bytes) = command.output(run).await {
             answers.receive(&bytes);
             match answers.next() {
                 Ok(None) => {}
-                Ok(Some(ProgramAnswer::Program(program))) => {
+                // A lying server must not have both ends asked for ever.
+                Ok(Some(ProgramAnswer::Program(program))) if program.algorithm >= fastest => {
                     command.stop(run);
                     tracing::info!("the far end computes checksums with {}", program.name);
-                    return Ok(Self { end, program });
+                    return Ok(program);
                 }
                 Ok(Some(_)) | Err(_) => {
                     command.stop(run);
-                    return Err(NO_PROGRAM);
+                    return Err(no_program(run, end, fastest, false));
                 }
             }
         }
         command.stop(run);
-        match command.is_late(run) {
-            true => Err(NO_ANSWER),
-            false => Err(NO_PROGRAM),
-        }
-    }
-
-    /// The end at which the program runs.
-    pub(super) fn end(&self) -> PlannedCopySide {
-        self.end
+        Err(no_program(run, end, fastest, command.is_late(run)))
     }
 
     /// Computes the checksums of files there, which have `bytes` bytes in all; `None` for one that
     /// cannot be read, or whose checksum does not come in time.
-    pub(super) async fn sums_there(
+    async fn sums_there(
         &self,
         run: &mut PlannedCopy<'_>,
         paths: &[Vec<u8>],
@@ -110,7 +205,7 @@ impl ChecksumProgram {
     ) -> Vec<Option<Digest>> {
         let longest = LONGEST_WAIT + Duration::from_secs(bytes / SLOWEST);
         let mut sums = vec![None; paths.len()];
-        let mut next = FIRST + 1;
+        let mut next = FIRST;
         let mut names = BTreeMap::new();
         let mut input = Vec::new();
         let mut singly = Vec::new();
@@ -180,8 +275,9 @@ impl ChecksumProgram {
         if singly.is_empty() {
             return;
         }
-        let command = RunningSyncCommand::start(run, self.end, id, program_command());
-        let mut input = program_script().into_bytes();
+        let fastest = self.program.algorithm;
+        let command = RunningSyncCommand::start(run, self.end, id, program_command_from(fastest));
+        let mut input = program_script_from(fastest).into_bytes();
         let asked = singly.iter().filter_map(|at| paths.get(*at));
         input.extend(asked.flat_map(|path| whole_request(path)));
         command.send(run, input);
@@ -208,26 +304,15 @@ impl ChecksumProgram {
         }
         command.stop(run);
     }
-
-    /// Computes the checksum of a file of `size` bytes on this machine with the same algorithm;
-    /// `None` if it cannot be read or has another size.
-    pub(super) fn sum_here(
-        &self,
-        run: &mut PlannedCopy<'_>,
-        path: &[u8],
-        size: u64,
-    ) -> Option<Digest> {
-        let read = sum_of(run, path, size, self.program.algorithm);
-        read.ok().flatten()
-    }
 }
 
+/// Computes the checksum of a file of `size` bytes on this machine.
 fn sum_of(
     run: &mut PlannedCopy<'_>,
     path: &[u8],
     size: u64,
     algorithm: SumAlgorithm,
-) -> io::Result<Option<Digest>> {
+) -> io::Result<Digest> {
     let mut file = open_regular(&local_path(path))?;
     let mut hasher = Hasher::new(Some(algorithm));
     let mut part = vec![0; PART];
@@ -237,15 +322,19 @@ fn sum_of(
         if read == 0 {
             break;
         }
-        if run.stopped() || read as u64 > left {
-            return Ok(None);
+        if run.stopped() {
+            return Err(io::Error::other("interrupted"));
+        }
+        if read as u64 > left {
+            return Err(io::Error::other(OTHER_SIZE));
         }
         left -= read as u64;
         hasher.update(part.get(..read).unwrap_or_default());
     }
     let sums = hasher.finish().into_iter();
     let mut sums = sums.filter(|(by, _)| *by == algorithm && left == 0);
-    Ok(sums.next().map(|(_, digest)| digest))
+    let sum = sums.next().map(|(_, digest)| digest);
+    sum.ok_or_else(|| io::Error::other(OTHER_SIZE))
 }
 
 /// Names for one command, with the numbers of their files, and its input.

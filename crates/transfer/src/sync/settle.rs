@@ -73,19 +73,16 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
         if unsure.is_empty() {
             return;
         }
-        if !self.contents.is_possible(self.run).await {
-            let message = format!(
-                "the far end cannot compute checksums, because it has neither longhaul nor a \
-                 checksum program that the account may run: copying {} of equal size again",
-                match unsure.len() {
-                    1 => "1 file".to_owned(),
-                    count => format!("{count} files"),
-                }
-            );
-            self.run.tell(CopyEvent::Warning {
-                path: None,
-                message,
-            });
+        if let Some((end, why)) = self.contents.obstacle(self.run).await
+            && !self.run.stopped()
+        {
+            let files = match unsure.len() {
+                1 => "1 file of equal size is".to_owned(),
+                count => format!("{count} files of equal size are"),
+            };
+            let message = format!("cannot compare by checksum, so {files} copied again: {why}");
+            let path = Some(self.run.shown(end, self.run.root(end)));
+            self.run.tell(CopyEvent::Warning { path, message });
         }
         let equal = self.equal_pairs(plan, &unsure).await;
         plan.settle(|step| equal.contains(&step.source));
@@ -98,7 +95,7 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
         if pairs.is_empty() {
             return;
         }
-        let sums = self.contents.is_possible(self.run).await;
+        let sums = self.contents.obstacle(self.run).await.is_none();
         let equal = match sums {
             true => self.equal_pairs(plan, &pairs).await,
             false => BTreeSet::new(),
