@@ -146,8 +146,8 @@ impl ProbeRun<'_> {
         self.all.cut_from(1);
         let admitted = self.connect(2) > 0;
         if !admitted {
-            let why = "downloads: the server admitted no further connection";
-            self.e.unseen.push(why.to_owned());
+            let why = format!("downloads: {}", self.no_further_connection());
+            self.e.unseen.push(why);
         }
         admitted
     }

@@ -110,6 +110,7 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
         unusable: None,
         stand_in: None,
         device_refused: false,
+        not_connected: None,
     };
     run.e.expected = options.expected;
     match over {
@@ -271,6 +272,8 @@ pub(super) struct ProbeRun<'a> {
     pub(super) stand_in: Option<Vec<u8>>,
     /// The server refused the device of a load, and answers other requests.
     pub(super) device_refused: bool,
+    /// Reason for which the last further connection was not made.
+    not_connected: Option<String>,
 }
 
 /// First channel of the first connection, which carries no load.
@@ -308,12 +311,8 @@ impl ProbeRun<'_> {
         self.check_directory()?;
         self.idle()?;
         self.ends()?;
-        let loaded = self.connect(2);
-        if loaded < 1 {
-            self.e.unseen.push(
-                "uploads and downloads: the server admitted no further connection".to_owned(),
-            );
-            return Ok(());
+        if self.connect(2) < 1 {
+            return Err(self.no_further_connection());
         }
         self.ladder(true)?;
         self.ends_under_load();
@@ -524,7 +523,13 @@ impl ProbeRun<'_> {
     pub(super) fn connect(&mut self, count: usize) -> usize {
         let now = self.all.all.len() - 1;
         let wanted = count.saturating_sub(now);
-        if wanted == 0 || !self.factory.is_open() {
+        if wanted == 0 {
+            return now;
+        }
+        self.not_connected = None;
+        if !self.factory.is_open() {
+            let why = "another login would need more than one key, or your input again";
+            self.not_connected = Some(why.to_owned());
             return now;
         }
         let (done, results) = mpsc::channel();
@@ -548,10 +553,9 @@ impl ProbeRun<'_> {
                 }
             };
             answered += 1;
-            if let Ok(link) = result
-                && self.all.add(link).is_ok()
-            {
-                admitted += 1;
+            match result {
+                Ok(link) => admitted += usize::from(self.all.add(link).is_ok()),
+                Err(why) => self.not_connected = Some(why.to_string()),
             }
         }
         if admitted < answered {
@@ -559,6 +563,16 @@ impl ProbeRun<'_> {
             self.e.logins = Some((asked + answered as u32, got + admitted as u32));
         }
         self.all.all.len() - 1
+    }
+
+    /// Says that no further connection was made, and why the last one was not.
+    pub(super) fn no_further_connection(&self) -> String {
+        let why = self
+            .not_connected
+            .as_deref()
+            .and_then(|why| why.lines().next());
+        let why = why.unwrap_or("it was not ready in time");
+        format!("no further connection was made: {why}")
     }
 
     /// Checks that the user's directory is there, before half a minute is spent on the path.
