@@ -1,5 +1,7 @@
 //! Copies between two hosts: chooses the way of the data, and runs the direct one.
 
+mod held_failures;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
@@ -15,6 +17,7 @@ use transfer::host_to_host::{
 };
 use transfer::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, ProgressCounters};
 
+use self::held_failures::HeldFailures;
 use crate::connect::Hosts;
 use crate::exit::Exit;
 use crate::failed;
@@ -165,9 +168,14 @@ impl DirectHostCopy {
         let mut begun = false;
         let mut waits = AGAIN.iter();
         let (mut moved, mut renewals) = (0, 0);
+        let mut failures = HeldFailures::default();
         loop {
-            let why = match self.attempt(request, hosts, progress, events, cancel) {
-                Ok(HostCopyOutcome::Done(summary)) => return over(summary),
+            let mut shown = |event| failures.pass(Instant::now(), event, events);
+            let why = match self.attempt(request, hosts, progress, &mut shown, cancel) {
+                Ok(HostCopyOutcome::Done(summary)) => {
+                    failures.release(events);
+                    return over(summary);
+                }
                 Ok(HostCopyOutcome::NotPossible(why, missing)) if !begun => {
                     self.remember(hosts, missing);
                     return DirectCopyOutcome::NotPossible(why);
@@ -189,6 +197,7 @@ impl DirectHostCopy {
                 waits = AGAIN.iter();
             }
             let Some(seconds) = waits.next() else {
+                failures.release(events);
                 return over(lost(why));
             };
             events(CopyEvent::Warning {
@@ -205,6 +214,7 @@ impl DirectHostCopy {
                     ..CopySummary::default()
                 }));
             }
+            failures.repeat();
         }
     }
 
