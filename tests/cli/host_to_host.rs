@@ -325,6 +325,24 @@ fn a_symlink_that_leads_out_of_the_sources_is_copied_through_here() {
     );
 }
 
+/// Bug: the receiver, to which the sources have other paths, copied the directory into itself.
+#[test]
+fn a_directory_is_not_copied_into_itself_between_two_names_of_a_machine() {
+    let Some(pair) = Pair::start() else { return };
+    fs::create_dir(pair.path("from/tree")).expect("our folder");
+    write_file(&pair.path("from/tree/file"), b"file");
+    let outcome = pair.cp(&["-r"], "from/tree", "from/tree/sub").run();
+    let said = ["cannot be copied into itself", "may be inside a source"];
+    outcome.expect_err(&said);
+    assert!(!pair.path("from/tree/sub/sub").exists());
+    // A target with a similar name is written directly.
+    let outcome = pair
+        .cp(&["-r"], "from/tree", "from/tree2")
+        .run()
+        .expect_code(0);
+    assert!(outcome.err().contains(DIRECT), "{outcome}");
+}
+
 /// Answers of a hostile source. The receiver connects to nothing else, and what it wrote is right.
 #[test]
 fn a_hostile_source_gains_nothing_but_the_other_way() {

@@ -1,6 +1,7 @@
 //! Copies between two hosts: chooses the way of the data, and runs the direct one.
 
 mod held_failures;
+mod self_copy;
 
 use std::fs::File;
 use std::io;
@@ -239,6 +240,17 @@ impl DirectHostCopy {
         let job = self.job(request, hosts)?;
         let source = hosts.start_role(self.source, RemoteRole::Source, cancel, None)?;
         let receiver = hosts.start_role(self.target, RemoteRole::Receiver, cancel, None)?;
+        let one_address = source.address.map(|at| at.ip()) == receiver.address.map(|at| at.ip());
+        if one_address && self.may_copy_into_itself(request) {
+            let why = format!(
+                "{} may be inside a source, since both hosts have one address",
+                EscapedName(self.path.clone())
+            );
+            return Ok(HostCopyOutcome::NotPossible(
+                why,
+                MissingLonghaul::default(),
+            ));
+        }
         let copy = HostCopy {
             source,
             receiver,
@@ -253,6 +265,17 @@ impl DirectHostCopy {
             job,
         };
         Ok(host_to_host::conduct(copy, progress, events, cancel))
+    }
+
+    /// True if the target may lie in a directory that is copied, if the hosts are one machine. The
+    /// receiver sees the sources below a root of its own and cannot compare the paths.
+    fn may_copy_into_itself(&self, request: &CopyRequest) -> bool {
+        let recursive = request.options.recursive || request.options.archive;
+        let holds = |source: &CopyLocation| match source {
+            CopyLocation::Remote { path, .. } => self_copy::may_hold(path, &self.path),
+            CopyLocation::Local(_) => false,
+        };
+        recursive && request.sources.iter().any(holds)
     }
 
     fn job(&self, request: &CopyRequest, hosts: &Hosts) -> Result<ReceiverJob, ConnectError> {
