@@ -5,10 +5,10 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longhaul_tests::{Scene, longhaul};
+use longhaul_tests::{Scene, longhaul, scratch};
 use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
-use testkit::{DelayProxy, Outcome, PeerKind, Run, Seed, missing};
+use testkit::{DelayProxy, KeyKind, KeyPair, Outcome, PeerKind, Run, Seed, missing};
 
 use crate::hindered::Disk;
 use crate::resumed::is_scp;
@@ -239,6 +239,45 @@ fn a_load_that_data_end_early_is_measured() {
         one["rate"].as_f64() > Some(0.0) && seconds < 2.0,
         "{result:#}"
     );
+}
+
+/// Bug: the refused key counted as a part of the login, no further connection was opened, and the
+/// server was blamed for that.
+#[test]
+fn a_refused_key_before_the_accepted_one_does_not_end_the_measurement() {
+    if is_scp() {
+        return;
+    }
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    let refused = KeyPair::generate(scene.client.dir.path(), "refused", KeyKind::Ed25519);
+    let refused = refused.private.display().to_string();
+    scene.client.dir.set("peer", "IdentityFile", refused);
+    let result = measured(&scene, &["--time", "5s", "--data", "60M"], "peer");
+    assert!(!rungs(&result, "up").is_empty(), "{result:#}");
+}
+
+/// Bug: a measurement without any transfer blamed the server, and exited with 0.
+#[test]
+fn a_measurement_without_a_transfer_is_incomplete_and_says_why() {
+    if is_scp() {
+        return;
+    }
+    let keys = scratch();
+    let second = KeyPair::generate(keys.path(), "second", KeyKind::Ed25519);
+    let builder = PeerBuilder::openssh().authorize_line(second.public_line());
+    let builder = builder.option("AuthenticationMethods", "publickey,publickey");
+    let Some(mut scene) = Scene::with(builder) else {
+        return;
+    };
+    let file = second.private.display().to_string();
+    scene.client.dir.set("peer", "IdentityFile", file);
+    let config = scene.client.dir.config().display().to_string();
+    let run = doctor(&scene, &["--time", "5s", "-F", &config, "peer"]);
+    let outcome = run.run().expect_code(1);
+    let why = "no further connection was made: another login would need more than one key";
+    assert!(outcome.out().contains(why), "{outcome}");
 }
 
 /// A full disk ended the measurement, and left the temporary file there.

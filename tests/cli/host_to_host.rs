@@ -14,7 +14,7 @@ use ssh::direct_control::{
 use ssh::key::PrivateKey;
 use testkit::peer::{PeerBuilder, PeerServer};
 use testkit::tree::{Compare, Tree, assert_same, write_file};
-use testkit::{Outcome, Run, Seed};
+use testkit::{DelayProxy, Outcome, Run, Seed};
 
 /// The closing line's words for the direct way.
 const DIRECT: &str = "directly between the hosts";
@@ -325,6 +325,24 @@ fn a_symlink_that_leads_out_of_the_sources_is_copied_through_here() {
     );
 }
 
+/// Bug: the receiver, to which the sources have other paths, copied the directory into itself.
+#[test]
+fn a_directory_is_not_copied_into_itself_between_two_names_of_a_machine() {
+    let Some(pair) = Pair::start() else { return };
+    fs::create_dir(pair.path("from/tree")).expect("our folder");
+    write_file(&pair.path("from/tree/file"), b"file");
+    let outcome = pair.cp(&["-r"], "from/tree", "from/tree/sub").run();
+    let said = ["cannot be copied into itself", "may be inside a source"];
+    outcome.expect_err(&said);
+    assert!(!pair.path("from/tree/sub/sub").exists());
+    // A target with a similar name is written directly.
+    let outcome = pair
+        .cp(&["-r"], "from/tree", "from/tree2")
+        .run()
+        .expect_code(0);
+    assert!(outcome.err().contains(DIRECT), "{outcome}");
+}
+
 /// Answers of a hostile source. The receiver connects to nothing else, and what it wrote is right.
 #[test]
 fn a_hostile_source_gains_nothing_but_the_other_way() {
@@ -515,6 +533,37 @@ fn a_copy_whose_receiver_is_lost_is_resumed() {
     assert!(message.contains("connecting again"), "{warning}");
     let summary = event(&outcome, "summary");
     assert_eq!(summary["way"]["kind"], "direct", "{summary}");
+}
+
+/// Bug: the receiver lost its connection before it heard that the source had ended, and tried to
+/// reach the closed port for two minutes. Then the files in work were reported as failed, which the
+/// next attempt copied.
+#[test]
+fn a_copy_whose_source_is_lost_is_made_again_at_once_without_failures() {
+    let Some(mut pair) = Pair::start() else {
+        return;
+    };
+    // What this machine knows reaches the receiver late.
+    let proxy = DelayProxy::to(pair.b.peer.addr()).rtt(Duration::from_millis(500));
+    let proxy = proxy.start();
+    let (dir, b) = (&mut pair.client.dir, &pair.b.peer);
+    dir.add_host_at("b", b, proxy.port());
+    let (from, to) = (pair.path("from/tree"), pair.path("to/tree"));
+    fs::create_dir(&from).expect("our folder");
+    for n in 0..300 {
+        write_file(&from.join(format!("f{n}")), &Seed::new(n).bytes(40_000));
+    }
+    let flags = ["-r", "--limit", "4MB/s", "--json"];
+    let running = pair.cp(&flags, "from/tree", "to").spawn();
+    let has_much = || to.is_dir() && names_in(&to).len() > 160;
+    assert!(running.until(has_much));
+    pair.a.loses_its_sessions();
+    let outcome = running.wait().expect_code(0);
+    assert_same(&from, &to, Compare::CONTENT);
+    let warning = event(&outcome, "warning");
+    let message = warning["message"].as_str().unwrap_or_default();
+    assert!(message.contains("connecting again"), "{warning}");
+    assert!(!outcome.out().contains(r#""event":"failed""#), "{outcome}");
 }
 
 /// Bug: a lost connection to either host failed the file at once, left its temporary at the target,

@@ -1,5 +1,8 @@
 //! Copies between two hosts: chooses the way of the data, and runs the direct one.
 
+mod held_failures;
+mod self_copy;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
@@ -15,6 +18,7 @@ use transfer::host_to_host::{
 };
 use transfer::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, ProgressCounters};
 
+use self::held_failures::HeldFailures;
 use crate::connect::Hosts;
 use crate::exit::Exit;
 use crate::failed;
@@ -165,9 +169,14 @@ impl DirectHostCopy {
         let mut begun = false;
         let mut waits = AGAIN.iter();
         let (mut moved, mut renewals) = (0, 0);
+        let mut failures = HeldFailures::default();
         loop {
-            let why = match self.attempt(request, hosts, progress, events, cancel) {
-                Ok(HostCopyOutcome::Done(summary)) => return over(summary),
+            let mut shown = |event| failures.pass(Instant::now(), event, events);
+            let why = match self.attempt(request, hosts, progress, &mut shown, cancel) {
+                Ok(HostCopyOutcome::Done(summary)) => {
+                    failures.release(events);
+                    return over(summary);
+                }
                 Ok(HostCopyOutcome::NotPossible(why, missing)) if !begun => {
                     self.remember(hosts, missing);
                     return DirectCopyOutcome::NotPossible(why);
@@ -189,6 +198,7 @@ impl DirectHostCopy {
                 waits = AGAIN.iter();
             }
             let Some(seconds) = waits.next() else {
+                failures.release(events);
                 return over(lost(why));
             };
             events(CopyEvent::Warning {
@@ -205,6 +215,7 @@ impl DirectHostCopy {
                     ..CopySummary::default()
                 }));
             }
+            failures.repeat();
         }
     }
 
@@ -229,6 +240,17 @@ impl DirectHostCopy {
         let job = self.job(request, hosts)?;
         let source = hosts.start_role(self.source, RemoteRole::Source, cancel, None)?;
         let receiver = hosts.start_role(self.target, RemoteRole::Receiver, cancel, None)?;
+        let one_address = source.address.map(|at| at.ip()) == receiver.address.map(|at| at.ip());
+        if one_address && self.may_copy_into_itself(request) {
+            let why = format!(
+                "{} may be inside a source, since both hosts have one address",
+                EscapedName(self.path.clone())
+            );
+            return Ok(HostCopyOutcome::NotPossible(
+                why,
+                MissingLonghaul::default(),
+            ));
+        }
         let copy = HostCopy {
             source,
             receiver,
@@ -243,6 +265,17 @@ impl DirectHostCopy {
             job,
         };
         Ok(host_to_host::conduct(copy, progress, events, cancel))
+    }
+
+    /// True if the target may lie in a directory that is copied, if the hosts are one machine. The
+    /// receiver sees the sources below a root of its own and cannot compare the paths.
+    fn may_copy_into_itself(&self, request: &CopyRequest) -> bool {
+        let recursive = request.options.recursive || request.options.archive;
+        let holds = |source: &CopyLocation| match source {
+            CopyLocation::Remote { path, .. } => self_copy::may_hold(path, &self.path),
+            CopyLocation::Local(_) => false,
+        };
+        recursive && request.sources.iter().any(holds)
     }
 
     fn job(&self, request: &CopyRequest, hosts: &Hosts) -> Result<ReceiverJob, ConnectError> {

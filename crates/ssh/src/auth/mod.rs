@@ -344,6 +344,11 @@ impl UserAuth {
         self.config.signature_algorithms = signature_algorithms;
     }
 
+    /// Returns the number of partial successes so far (RFC 4252 section 5.1).
+    pub fn steps(&self) -> u32 {
+        self.steps
+    }
+
     fn fail(&mut self, why: &str) -> Result<(), Error> {
         self.awaits = AwaitedReply::Done;
         let server = self.allowed.clone().unwrap_or_default();

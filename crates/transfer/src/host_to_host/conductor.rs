@@ -49,6 +49,9 @@ const MOST_SAID: usize = 1 << 20;
 const NOTED: usize = 4 << 10;
 /// Bytes of a host's line that a message repeats.
 const LONGEST_LINE: usize = 300;
+/// Time for which the end of the source's control connection is awaited after the receiver has
+/// reported that it lost the source. The two travel on different ways.
+const SOURCE_ENDS: Duration = Duration::from_secs(5);
 /// Largest message that the control protocol allows for the source.
 const LONGEST_REQUEST: usize = 16 << 10;
 
@@ -127,6 +130,7 @@ pub fn conduct(
             dials: DialGuard::default(),
             reports: ReportGuard::new(Instant::now(), growing),
             held: Vec::new(),
+            report: None,
         }
         .run(&hears, progress, events, cancel),
         Err(why) => HostCopyOutcome::NotPossible(why, MissingLonghaul::default()),
@@ -211,6 +215,9 @@ struct HostCopyConductor {
     reports: ReportGuard,
     /// Messages about the source for a receiver that has not answered yet.
     held: Vec<ReceiverCommand>,
+    /// The receiver's report of a lost source, and its time, while it is not known whether the
+    /// source has ended.
+    report: Option<(Instant, Box<CopySummary>)>,
 }
 
 impl HostCopyConductor {
@@ -241,6 +248,7 @@ impl HostCopyConductor {
                 }
                 ConductorInput::SourceEnded => self.source_ended(),
                 ConductorInput::Receiver(message) => self.handle(message, progress, events),
+                ConductorInput::ReceiverEnded(_) if self.report.is_some() => None,
                 ConductorInput::ReceiverEnded(said) => Some(self.receiver_ended(&said)),
                 ConductorInput::Malformed(what) if !self.answered => {
                     Some(self.receiver_ended(what.as_bytes()))
@@ -334,6 +342,10 @@ impl HostCopyConductor {
         progress: &ProgressCounters,
     ) -> Option<HostCopyOutcome> {
         let stuck = self.reports.stuck(Instant::now());
+        let is_due = |report: &mut (Instant, _)| report.0.elapsed() > SOURCE_ENDS;
+        if let Some((_, summary)) = self.report.take_if(is_due) {
+            return Some(HostCopyOutcome::Done(summary));
+        }
         match self.cancelled {
             None if cancel.is_cancelled() => {
                 self.cancelled = Some(Instant::now());
@@ -454,7 +466,12 @@ impl HostCopyConductor {
                     return Some(HostCopyOutcome::Lost(self.source_lost()));
                 }
                 summary.way = self.way.as_ref().map(|way| self.direct(way));
-                Some(HostCopyOutcome::Done(Box::new(summary)))
+                let summary = Box::new(summary);
+                if lost && self.cancelled.is_none() {
+                    self.report = Some((Instant::now(), summary));
+                    return None;
+                }
+                Some(HostCopyOutcome::Done(summary))
             }
         }
     }
@@ -504,6 +521,9 @@ impl HostCopyConductor {
         let why = self.source_lost();
         if self.way.is_none() && !says_refused(&self.noted) {
             return Some(self.not_possible(why, self.missing()));
+        }
+        if self.report.is_some() {
+            return Some(HostCopyOutcome::Lost(why));
         }
         // The receiver reports what it has copied, or the reason in the source's refusal.
         self.tell_later(ReceiverCommand::SourceEnded(why))

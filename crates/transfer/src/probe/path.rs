@@ -35,6 +35,8 @@ pub(super) struct ProbePath<'a> {
     stall: Option<TransferStall>,
     /// Further logins that were answered, and how many of them were admitted.
     logins: Option<(u32, u32)>,
+    /// Reason for which the last further connection was not made.
+    not_connected: Option<String>,
 }
 
 impl<'a> ProbePath<'a> {
@@ -56,6 +58,7 @@ impl<'a> ProbePath<'a> {
             rtt: 0.0,
             stall: None,
             logins: None,
+            not_connected: None,
         }
     }
 
@@ -109,7 +112,13 @@ impl<'a> ProbePath<'a> {
     pub(super) fn connect(&mut self, count: usize) -> usize {
         let now = self.connections.len() - 1;
         let wanted = count.saturating_sub(now);
-        if wanted == 0 || !self.factory.is_open() {
+        if wanted == 0 {
+            return now;
+        }
+        self.not_connected = None;
+        if !self.factory.is_open() {
+            let why = "another login would need more than one key, or your input again";
+            self.not_connected = Some(why.to_owned());
             return now;
         }
         let (done, results) = mpsc::channel();
@@ -133,10 +142,9 @@ impl<'a> ProbePath<'a> {
                 }
             };
             answered += 1;
-            if let Ok(link) = result
-                && self.connections.add(link).is_ok()
-            {
-                admitted += 1;
+            match result {
+                Ok(link) => admitted += usize::from(self.connections.add(link).is_ok()),
+                Err(why) => self.not_connected = Some(why.to_string()),
             }
         }
         if admitted < answered {
@@ -144,6 +152,14 @@ impl<'a> ProbePath<'a> {
             self.logins = Some((asked + answered as u32, got + admitted as u32));
         }
         self.connections.len() - 1
+    }
+
+    /// Says that no further connection was made, and why the last one was not.
+    pub(super) fn no_further_connection(&self) -> String {
+        let why = self.not_connected.as_deref();
+        let why = why.and_then(|why| why.lines().next());
+        let why = why.unwrap_or("it was not ready in time");
+        format!("no further connection was made: {why}")
     }
 
     /// Replaces the connections for load: uploads fill queues, and the server's TCP takes the

@@ -268,20 +268,16 @@ impl ProbeRun<'_> {
         self.check_directory()?;
         self.idle()?;
         self.ends()?;
-        let loaded = self.path.connect(2);
-        if loaded < 1 {
-            self.e.unseen.push(
-                "uploads and downloads: the server admitted no further connection".to_owned(),
-            );
-            return Ok(());
+        if self.path.connect(2) < 1 {
+            return Err(self.path.no_further_connection());
         }
         self.ladder(true)?;
         self.ends_under_load();
         match self.path.renew() {
             true => self.ladder(false)?,
             false => {
-                let why = "downloads: the server admitted no further connection";
-                self.e.unseen.push(why.to_owned());
+                let why = format!("downloads: {}", self.path.no_further_connection());
+                self.e.unseen.push(why);
             }
         }
         if let Some(directory) = &self.options.remote_path {

@@ -295,8 +295,8 @@ impl SshLink {
                 data,
             } => {
                 let signature = self.auth_handler.sign(identity, &algorithm, &data);
-                self.login.signed(identity, algorithm, self.conn.is_early());
                 if let Some(auth) = self.conn.auth() {
+                    self.login.signed(identity, algorithm, auth.steps());
                     auth.sign(signature.as_deref());
                 }
             }

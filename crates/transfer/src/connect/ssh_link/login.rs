@@ -4,19 +4,20 @@ pub(super) enum LoginMethod {
     /// No method was used.
     #[default]
     Nothing,
-    /// One key has signed: its identity and algorithm.
+    /// A key has signed, and the server has accepted no other key before: its identity and
+    /// algorithm.
     Key(usize, String),
     /// Another method was used, alone or in addition to a key.
     Others,
 }
 
 impl LoginMethod {
-    /// Notes a signature. `early` means that the server has not answered yet, so that a later key
-    /// replaces an earlier one.
-    pub(super) fn signed(&mut self, identity: usize, algorithm: String, early: bool) {
+    /// Notes a signature after `steps` partial successes (RFC 4252 section 5.1). Before the first
+    /// one, a later key replaces an earlier one, which the server has refused.
+    pub(super) fn signed(&mut self, identity: usize, algorithm: String, steps: u32) {
         *self = match self {
             Self::Nothing => Self::Key(identity, algorithm),
-            Self::Key(..) if early => Self::Key(identity, algorithm),
+            Self::Key(..) if steps == 0 => Self::Key(identity, algorithm),
             Self::Key(..) | Self::Others => Self::Others,
         };
     }
@@ -56,7 +57,7 @@ mod tests {
     fn only_a_key_that_alone_was_enough_is_remembered() {
         let mut method = LoginMethod::default();
         assert_eq!(method.key(), None);
-        method.signed(2, "ssh-ed25519".to_owned(), false);
+        method.signed(2, "ssh-ed25519".to_owned(), 0);
         assert_eq!(method.key(), Some((2, "ssh-ed25519")));
         assert_eq!(method.name(), "publickey");
         method.asked();
@@ -64,13 +65,16 @@ mod tests {
         assert!(method.is_more_than_a_key());
     }
 
+    /// Bug: a key that the server refused counted as a second one, so that no further connection
+    /// was opened and the accepted key was not remembered.
     #[test]
-    fn a_second_key_counts_as_more_unless_the_first_was_a_guess() {
+    fn a_second_key_counts_as_more_unless_the_server_refused_the_first() {
         let mut method = LoginMethod::default();
-        method.signed(0, "a".to_owned(), true);
-        method.signed(1, "b".to_owned(), true);
+        method.signed(0, "a".to_owned(), 0);
+        method.signed(1, "b".to_owned(), 0);
         assert_eq!(method.key(), Some((1, "b")));
-        method.signed(2, "c".to_owned(), false);
+        method.signed(2, "c".to_owned(), 1);
         assert_eq!(method.key(), None);
+        assert!(method.is_more_than_a_key());
     }
 }

@@ -135,6 +135,12 @@ impl SessionCore {
         self.dispatcher.recover(now);
     }
 
+    /// True if a later attempt to connect again can succeed.
+    fn may_connect_again(&self) -> bool {
+        let connection_source = self.options.connection_source.as_ref();
+        connection_source.is_some_and(|source| source.is_open() || source.asks())
+    }
+
     /// Handles the loss of the last connection: connects again if that can help, otherwise ends the
     /// session.
     fn last_connection_lost(&mut self, now: Instant, error: LinkError) {
@@ -150,8 +156,8 @@ impl SessionCore {
             self.remote.connection_lost(&mut self.dispatcher, *id);
         }
         let moved = self.dispatcher.scheduler().stats().moved;
+        let open = self.may_connect_again();
         let connection_source = self.options.connection_source.as_ref();
-        let open = connection_source.is_some_and(|r| r.is_open() || r.asks());
         if let Some(connection_source) =
             connection_source.filter(|_| cause == LossCause::OptionalFeature)
         {
@@ -361,7 +367,10 @@ impl SessionCore {
                 let awaiting = self.is_awaiting();
                 let awaited = self.options.awaited.as_ref();
                 let awaited = awaited.is_some_and(|awaited| awaited.load(Ordering::Relaxed));
-                if let Some(why) = self.reconnect.failed(now, &why, awaiting, awaited) {
+                let given_up = self.reconnect.failed(now, &why, awaiting, awaited);
+                // The source of the connections may have ended after the loss.
+                let ended = self.reconnect.is_lost() && !self.may_connect_again();
+                if let Some(why) = given_up.or_else(|| ended.then(|| why.to_string())) {
                     self.lose(now, why);
                 }
                 return;

@@ -115,6 +115,21 @@ fn a_host_that_stays_away_ends_the_copy_after_two_minutes() {
     assert!((120..140).contains(&took), "{took}");
 }
 
+/// Bug: the receiver of a copy between two hosts lost its connection before it heard that the
+/// source had ended, and tried to reach the closed port for two minutes.
+#[test]
+fn a_source_of_connections_that_ends_after_the_loss_ends_the_copy_at_once() {
+    let mut world = losing(3, 8_000_000);
+    lock(&world.shared).logins = vec![unreachable(); 500].into();
+    world.run_until(LONG, |world| world.says("reconnecting"));
+    let lost = world.elapsed();
+    lock(&world.shared).open = false;
+    let failed = world.run(LONG);
+    assert_eq!(failed.len(), 1);
+    let took = world.elapsed() - lost;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
 #[test]
 fn a_login_that_is_refused_after_the_loss_ends_the_copy() {
     let mut world = losing(4, 8_000_000);
