@@ -183,6 +183,7 @@ fn checksums_of_a_remote_source_are_not_waited_for_in_vain() {
         let Some(scene) = Scene::beyond_scp(kind) else {
             return;
         };
+        fs::create_dir(scene.path("from")).expect("ours");
         for name in ["from/one", "from/other"] {
             write_file(&scene.path(name), b"1");
             set_time(&scene.path(name), 1_000_000_000);

@@ -73,7 +73,7 @@ fn a_directory_beside_the_target_is_reached_through_longhaul_too() {
     write_file(&scene.path("b/changed"), b"old");
     write_file(&scene.path("b/dir/gone"), b"gone");
     let run = sync(scene, &["--far-end=exec", "--delete", "--yes"]);
-    let run = run.args(&["--backup-dir", "../kept"]).arg(scene.path("a"));
+    let run = run.args(["--backup-dir", "../kept"]).arg(scene.path("a"));
     run.arg(scene.remote("b")).run().expect_code(0);
     assert_same(&scene.path("a"), &scene.path("b"), Compare::CONTENT);
     let kept = |name: &str| fs::read(scene.path("kept").join(name)).expect("it is kept");

@@ -275,7 +275,7 @@ pub enum JobKind {
         temp: RemotePath,
         /// Ranges of the temporary that the journal lists.
         left: PartialFile,
-        /// See [`PutOptions::replace_link`].
+        /// See [`ExistingTarget::replace_link`].
         replace_link: bool,
     },
     /// Creates the temporary of a file that several processes write, with its final size, or finds

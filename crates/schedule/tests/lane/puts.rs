@@ -300,7 +300,7 @@ fn sources_that_shrink_or_grow_are_sent_to_their_end() {
             w.run();
             assert!(w.done(job));
             assert!(w.model.fs.data("a") == Some(data.as_slice()));
-            let shrank = w.warnings().iter().any(|t| t.contains("truncated"));
+            let shrank = w.warnings().iter().any(|t| t.contains("shrank"));
             assert_eq!(shrank, told == 900_000);
         }
     }

@@ -31,7 +31,7 @@ fn a_source_that_shrinks_is_cut_where_it_ended() {
             let got = w.fs.data("up").expect("it stands").to_vec();
             assert!(got.len() >= len, "{len}: {}", got.len());
             assert!(data.starts_with(&got), "after {ms} ms, cut to {len}");
-            assert!(warned(&w, "truncated") || got.len() == data.len());
+            assert!(warned(&w, "shrank") || got.len() == data.len());
             w.assert_clean();
         }
     }
