@@ -4,14 +4,14 @@
 
 use std::collections::HashMap;
 
-use schedule::{EntryKind, JobKind, RemotePath, tagged_name};
-use xxhash_rust::xxh3::xxh3_64;
+use schedule::{JobKind, RemotePath};
 
 use super::inquiry::Inquiry;
 use super::ports::CopyPorts;
 use super::sides::CopySide;
 use super::source::{SourceRoot, TargetPath, WalkId};
 use super::tree::{DirKey, TargetTree};
+use crate::disk::temp_name;
 use crate::walk::{WalkEntry, join};
 
 /// Kinds of likeness about which a server is asked.
@@ -245,54 +245,27 @@ impl AlikeNames {
                 b"" => b".",
                 place => place,
             };
-            let probe = probe_dir(place, one);
-            let known = join(&probe, one);
+            let probe = join(place, &temp_name(b"names"));
             if make_empty(server, &probe).await.is_err() {
-                remove_left(server, &probe, &known).await;
-                if make_empty(server, &probe).await.is_err() {
-                    continue;
-                }
+                continue;
             }
+            let known = join(&probe, one);
             let made = make_empty(server, &known).await;
             let look = JobKind::Stat {
                 path: RemotePath(join(&probe, other)),
                 follow: false,
             };
             let found = server.ask(CopySide::Target, look).await.is_ok();
-            remove_empty(server, [known, probe]).await;
+            for path in [known, probe] {
+                let path = RemotePath(path);
+                // They are empty, and of this run alone.
+                let _ = server
+                    .ask(CopySide::Target, JobKind::RemoveDir { path })
+                    .await;
+            }
             self.answer = made.is_ok().then_some(found);
             return;
         }
-    }
-}
-
-/// Path of the directory in `place` in which the server is asked about `name`. It is the same in
-/// every run, so that the next one removes what an interrupted run has left.
-fn probe_dir(place: &[u8], name: &[u8]) -> Vec<u8> {
-    let tag = xxh3_64(&join(place, name));
-    join(place, &tagged_name(b"names", tag))
-}
-
-/// Removes the directories of an interrupted run. A symlink in their place is not followed.
-async fn remove_left<'a>(server: &mut impl Inquiry<'a>, probe: &[u8], known: &[u8]) {
-    let look = JobKind::Stat {
-        path: RemotePath(probe.to_vec()),
-        follow: false,
-    };
-    let found = server.ask(CopySide::Target, look).await;
-    let seen = found.ok().and_then(|answer| answer.attributes());
-    if seen.is_some_and(|seen| seen.kind() == EntryKind::Directory) {
-        remove_empty(server, [known.to_vec(), probe.to_vec()]).await;
-    }
-}
-
-/// Removes directories; one that is not empty stays.
-async fn remove_empty<'a>(server: &mut impl Inquiry<'a>, paths: [Vec<u8>; 2]) {
-    for path in paths {
-        let path = RemotePath(path);
-        let _ = server
-            .ask(CopySide::Target, JobKind::RemoveDir { path })
-            .await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use testkit::sftp_model::{Fs, Kind, Rng};
+use testkit::sftp_model::{Kind, Rng};
 
 use super::{Case, End};
 
@@ -11,14 +11,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 
 /// Gives about a third of the source's files a sibling whose name differs in case, and returns all.
 fn add_siblings(case: &Case, rng: &mut Rng) -> Files {
-    let world = &mut *case.world.borrow_mut();
-    match case.upload {
-        true => add_siblings_in(&mut world.local.borrow_mut(), rng),
-        false => add_siblings_in(&mut world.host.fs, rng),
-    }
-}
-
-fn add_siblings_in(fs: &mut Fs, rng: &mut Rng) -> Files {
+    let fs = &mut case.world.borrow_mut().host.fs;
     let mut files = Files::new();
     for name in fs.names() {
         let path = format!("/home/u/{name}");
@@ -91,42 +84,4 @@ fn names_of_one_tree_that_are_one_at_the_target_do_not_replace_each_other() {
         }
     }
     assert!(downloads > 20, "{downloads}");
-}
-
-/// Directories at the host in which it was asked about names.
-fn questions(case: &Case) -> Vec<String> {
-    let mut names = case.world.borrow().host.fs.names();
-    names.retain(|name| name.contains(".names."));
-    names
-}
-
-/// Bug: each upload that was interrupted while the server was asked about alike names left a
-/// directory at the target for good.
-#[test]
-fn a_directory_in_which_the_server_was_asked_about_names_goes_with_the_next_run() {
-    let mut left = 0;
-    for seed in 0..12 {
-        let case = |at| {
-            let case = Case::stopped(seed, at);
-            add_siblings(&case, &mut Rng::new(seed));
-            case
-        };
-        let mut whole = case(None);
-        if !whole.upload {
-            continue;
-        }
-        whole.run();
-        assert_eq!(questions(&whole), [""; 0], "seed {seed}");
-        let steps = whole.world.borrow().steps;
-        for at in (1..steps).step_by(1 + steps as usize / 30) {
-            let mut case = case(Some(at));
-            if matches!(case.run(), End::Over(_)) {
-                continue;
-            }
-            left += questions(&case).len();
-            while matches!(case.run(), End::Killed) {}
-            assert_eq!(questions(&case), [""; 0], "seed {seed}, killed at {at}");
-        }
-    }
-    assert!(left > 0, "no run was killed during a question");
 }
