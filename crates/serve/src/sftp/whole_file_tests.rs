@@ -187,10 +187,7 @@ fn a_drop_box_does_not_give_directories_what_the_umask_takes() {
             permissions: Some(0o777),
             ..Attrs::default()
         };
-        let make = Request::Mkdir {
-            path: &path,
-            attrs: attrs.clone(),
-        };
+        let make = Request::Mkdir { path: &path, attrs };
         assert_eq!(code(export, make), StatusCode::OK);
         let mode = || fs::metadata(folder.join("dir")).expect("it").mode() & 0o777;
         assert_eq!(mode(), 0o777 & !sys::umask());
