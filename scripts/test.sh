@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # All checks, as CI runs them: setup, lints, tests, a short run of the fuzzers (they are tests of the
-# workspace). Ends with what was skipped, and one line of totals. `test.sh beside` is the part that
-# the script runs beside the tests of the whole program.
+# workspace). Ends with what was skipped, and one line of totals.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,8 +22,10 @@ step() {
 }
 
 log=target/test.log
-unsteady=target/unsteady.txt
 export LONGHAUL_SKIPPED=$PWD/target/skipped.txt
+mkdir -p target
+unsteady=target/unsteady.txt
+rm -f "$LONGHAUL_SKIPPED" "$unsteady" "$log"
 # Every build of CI is the first: records for the next one cost time and 8 GB.
 [ -z "${CI-}" ] || export CARGO_INCREMENTAL=0
 
@@ -34,52 +35,12 @@ build() {
     cargo test --locked --workspace --no-run
 }
 
-# Test binaries that run the whole program, real servers and real clocks: most of their time they wait.
-whole_program=(cli interop lab race regress relay wrap)
-waiting() {
-    local name flags=()
-    for name in "${whole_program[@]}"; do flags+=(--test "$name"); done
-    RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))} \
-        cargo test --locked --workspace --no-fail-fast "${flags[@]}"
-}
-
-# All other tests, which compute.
-computing() {
-    local name flags=() result=0
-    while read -r name; do flags+=(--test "$name"); done < <(other_binaries)
-    cargo test --locked --workspace --no-fail-fast --lib --bins "${flags[@]}" || result=1
-    cargo test --locked --workspace --no-fail-fast --doc || result=1
-    return "$result"
-}
-
-other_binaries() {
-    cargo test --locked --workspace --no-run 2>&1 | awk -v whole="${whole_program[*]}" '
-        BEGIN { split(whole, names, " "); for (i in names) leave[names[i]] = 1 }
-        $1 == "Executable" && $2 ~ /^tests\// {
-            sub(/^tests\//, "", $2); sub(/(\/main)?\.rs$/, "", $2)
-            if (!($2 in leave) && !seen[$2]++) print $2
-        }'
-}
-
-# The lints and the tests that compute, which leave their names in target/beside.failed if they fail.
-beside() {
-    step lint scripts/lint.sh
-    step "tests that compute" computing
-    printf '%s\n' "${failed[@]}" >target/beside.failed
-}
-
-# The tests that wait use half of two cores; the others use the rest at a lower priority, so that they
-# disturb no clock.
+# Most of them wait, for paths that are slow on purpose and for real clocks: two at a time on two cores use
+# half a core.
 tests() {
-    local waited=0
-    # Started anew, because what a shell starts in the background ignores SIGINT.
-    env -u LONGHAUL_SIGNALS nice -n 10 scripts/test.sh beside >target/beside.log 2>&1 &
-    waiting 2>&1 | tee "$log"
-    [ "${PIPESTATUS[0]}" = 0 ] || waited=1
-    wait "$!"
-    tee -a "$log" <target/beside.log
-    grep -qx lint target/beside.failed && failed+=(lint)
-    [ "$waited" = 0 ] && ! grep -q compute target/beside.failed || again
+    export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
+    cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"
+    [ "${PIPESTATUS[0]}" = 0 ] || again
 }
 
 # Hundreds of tests with real programs and real clocks share two cores: a few that failed may try once
@@ -110,13 +71,8 @@ again() {
     mv target/failed.txt "$unsteady"
 }
 
-if [ "${1-}" = beside ]; then
-    beside
-    exit
-fi
-mkdir -p target
-rm -f "$LONGHAUL_SKIPPED" "$unsteady" "$log"
 step setup scripts/setup-tests.sh
+step lint scripts/lint.sh
 step build build && step tests tests
 
 if [ -s "$LONGHAUL_SKIPPED" ]; then

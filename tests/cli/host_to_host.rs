@@ -332,9 +332,9 @@ fn a_directory_is_not_copied_into_itself_between_two_names_of_a_machine() {
     fs::create_dir(pair.path("from/tree")).expect("our folder");
     write_file(&pair.path("from/tree/file"), b"file");
     let outcome = pair.cp(&["-r"], "from/tree", "from/tree/sub").run();
-    let said = ["cannot be copied into itself", "may be inside a source"];
-    outcome.expect_err(&said);
-    assert!(!pair.path("from/tree/sub/sub").exists());
+    let outcome = outcome.expect_code(1);
+    outcome.expect_err(&["cannot be copied into itself"]);
+    assert!(!pair.path("from/tree/sub").exists());
     // A target with a similar name is written directly.
     let outcome = pair
         .cp(&["-r"], "from/tree", "from/tree2")

@@ -211,6 +211,18 @@ fn a_slash_at_the_end_changes_nothing() {
     assert_same(&scene.path("a"), &scene.path("b1"), Compare::PRESERVED);
 }
 
+/// Bug: a sync counted no directory.
+#[test]
+fn directories_that_a_sync_makes_are_counted() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/x/y/file"), b"content");
+    let run = sync(&scene, &["--json"]).arg(scene.path("a"));
+    let outcome = run.arg(scene.remote("b")).run().expect_code(0);
+    assert_eq!(summary(&outcome)["directories"], 3, "{outcome}");
+}
+
 #[test]
 fn without_delete_what_only_the_target_has_stays() {
     let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {

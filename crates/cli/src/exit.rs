@@ -176,7 +176,7 @@ impl Exit {
             }
             Self::PlanUnusable => {
                 "plan: the plan is damaged or of another version, the source has changed since it \
-                 was made, or the temporary of a split file is lost: another try does not help"
+                 was made, or this plan cannot complete a split file: another try does not help"
             }
             Self::ShardIncomplete => {
                 "cp --plan: the shard is not complete, because a signal stopped it or another \

@@ -209,6 +209,7 @@ impl DirectHostCopy {
             let wait = Duration::from_secs(*seconds);
             let _ = cancel.receiver().recv_timeout(wait);
             if cancel.is_cancelled() {
+                failures.release(events);
                 let outcome = CopyOutcome::Interrupted;
                 return over(Box::new(CopySummary {
                     outcome,
@@ -240,10 +241,12 @@ impl DirectHostCopy {
         let job = self.job(request, hosts)?;
         let source = hosts.start_role(self.source, RemoteRole::Source, cancel, None)?;
         let receiver = hosts.start_role(self.target, RemoteRole::Receiver, cancel, None)?;
-        let one_address = source.address.map(|at| at.ip()) == receiver.address.map(|at| at.ip());
-        if one_address && self.may_copy_into_itself(request) {
+        let [from, to] = [&source, &receiver].map(|role| role.address.map(|at| at.ip()));
+        // An address is unknown behind a jump host.
+        let may_be_one = from.zip(to).is_none_or(|(from, to)| from == to);
+        if may_be_one && self.may_copy_into_itself(request) {
             let why = format!(
-                "{} may be inside a source, since both hosts have one address",
+                "both hosts may be one machine, and {} may lie in a source",
                 EscapedName(self.path.clone())
             );
             return Ok(HostCopyOutcome::NotPossible(
@@ -268,7 +271,8 @@ impl DirectHostCopy {
     }
 
     /// True if the target may lie in a directory that is copied, if the hosts are one machine. The
-    /// receiver sees the sources below a root of its own and cannot compare the paths.
+    /// receiver sees the sources below a root of its own and cannot compare the paths. A machine
+    /// with two addresses and a symlink in a path are not recognized.
     fn may_copy_into_itself(&self, request: &CopyRequest) -> bool {
         let recursive = request.options.recursive || request.options.archive;
         let holds = |source: &CopyLocation| match source {

@@ -392,9 +392,8 @@ impl RunReporter {
             return;
         };
         // A closed pipe needs no message, but it ends the run, whose events nobody reads.
-        if error.kind() != io::ErrorKind::BrokenPipe
-            && !self.unwritten.swap(true, Ordering::Relaxed)
-        {
+        if error.kind() != io::ErrorKind::BrokenPipe && !self.cancel.is_cancelled() {
+            self.unwritten.store(true, Ordering::Relaxed);
             let why = transfer::disk::os_words(&error);
             self.console
                 .error(&format!("cannot write to standard output: {why}"));

@@ -216,12 +216,10 @@ fn tuning(args: &RelayArgs) -> Result<SocketTuning, String> {
     }
     Ok(SocketTuning {
         dscp: args.dscp.value(),
-        keepalive: match args.sockopts.keepalive {
-            Some(false) => Keepalive::Off,
-            given => probes.map_or_else(
-                || Keepalive::with_kernel_times(given.is_some()),
-                Keepalive::Probes,
-            ),
+        keepalive: match (args.sockopts.keepalive, probes) {
+            (Some(false), _) | (None, None) => Keepalive::Off,
+            (_, Some(probes)) => Keepalive::Probes(probes),
+            (Some(true), None) => Keepalive::KernelTimes,
         },
         congestion: args.congestion.clone(),
         notsent_lowat: args.notsent_lowat,

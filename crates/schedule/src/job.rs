@@ -367,6 +367,9 @@ impl ByteRange {
 /// Failure of a [`JobKind::MakeDir`] without `follow` where a symlink stands.
 pub const SYMLINK_IN_THE_WAY: &str = "a symlink is in the way and is not followed";
 
+/// Message for a source that ended before the size that it had when it was opened.
+pub const SOURCE_SHRANK: &str = "the file shrank while it was being read";
+
 /// Failure of a file whose shared temporary cannot be used. Another try does not help.
 pub const SHARED_TEMP_LOST: &str = "the temporary that the shards of this file write is missing or \
      of another size, or something else is in its place: make a new plan of the same SRC and DST in \
@@ -474,7 +477,7 @@ pub struct ExtraMetadata {
     pub owner: Option<(u32, u32)>,
     /// Extended attributes and access control lists.
     pub xattrs: Option<Box<Xattrs>>,
-    /// Where permissions are kept, keep setuid, setgid and sticky bits as well. scp drops them in
+    /// Keep setuid, setgid and sticky bits along with permissions that are kept. scp drops them in
     /// both directions, since the owner that they act for is not kept (sftp-client.c,
     /// sftp_download).
     pub special_bits: bool,

@@ -192,8 +192,9 @@ impl<'e> ClientPathResolver<'e> {
         self.held.iter().find(is_at)
     }
 
-    /// Finds the innermost root that `path` is below. The sibling `root/../backup`, as a relative
-    /// `--backup-dir` names it, is not below the root; `..` behind another name is, and is refused.
+    /// Finds the innermost root that `path` is below. A sibling, such as `root/../backup` from a
+    /// relative `--backup-dir`, is not below the root. A `..` after another component is below it,
+    /// and is refused.
     fn below<'s>(&'s self, path: &'s [u8]) -> Option<PathBelowRoot<'s>> {
         let below = self.held.iter().filter_map(|root| {
             let rest = strip(path, &root.path)?;

@@ -86,8 +86,8 @@ impl Detours {
         Some(Decision::new(DecisionSubject::Detour { through, why }, VIA))
     }
 
-    /// Chooses the way to a host with `--via auto`, once in a run. `ask`
-    /// prepares the connection.
+    /// Chooses the way to a host with `--via auto`, once in a run. `ask` prepares the connection if
+    /// a choice is to be made.
     ///
     /// # Errors
     /// The configuration is invalid, or the measurement was cancelled.

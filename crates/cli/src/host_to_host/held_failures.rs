@@ -8,16 +8,26 @@ use transfer::report::CopyEvent;
 /// Time after which a failure was not caused by the loss of a connection: the receiver reports
 /// those failures and the loss together.
 const HELD: Duration = Duration::from_secs(5);
-/// Maximum number of failures that are held back. A receiver has fewer files in work.
-const MOST_HELD: usize = 1 << 16;
+/// Maximum bytes of the failures that are held back. Their names and texts come from the receiver.
+const MOST_HELD_BYTES: usize = 8 << 20;
+/// Bytes of a failure besides its name and text.
+const EVENT: usize = 128;
 
 /// The latest failures of one attempt to copy between two hosts. If the attempt is repeated, its
 /// files are copied by the next one.
 #[derive(Debug, Default)]
 pub(super) struct HeldFailures {
-    held: VecDeque<(Instant, CopyEvent)>,
+    held: VecDeque<HeldFailure>,
+    held_bytes: usize,
     /// The attempt is repeated. Its failures are dropped when the next one reports something.
     is_repeated: bool,
+}
+
+#[derive(Debug)]
+struct HeldFailure {
+    since: Instant,
+    bytes: usize,
+    event: CopyEvent,
 }
 
 impl HeldFailures {
@@ -31,21 +41,28 @@ impl HeldFailures {
     ) {
         if std::mem::take(&mut self.is_repeated) {
             self.held.clear();
+            self.held_bytes = 0;
         }
-        let is_due = |(since, _): &(Instant, CopyEvent)| now.duration_since(*since) > HELD;
-        while self.held.front().is_some_and(is_due)
-            && let Some((_, failure)) = self.held.pop_front()
+        let bytes = match &event {
+            CopyEvent::Failed { path, reason, .. } => path.0.len() + reason.len() + EVENT,
+            _ => 0,
+        };
+        let room = MOST_HELD_BYTES.saturating_sub(bytes);
+        while let Some(first) = self.held.front()
+            && (now.duration_since(first.since) > HELD || self.held_bytes > room)
+            && let Some(first) = self.held.pop_front()
         {
-            events(failure);
+            self.held_bytes -= first.bytes;
+            events(first.event);
         }
         match event {
             CopyEvent::Failed { .. } => {
-                if self.held.len() >= MOST_HELD
-                    && let Some((_, first)) = self.held.pop_front()
-                {
-                    events(first);
-                }
-                self.held.push_back((now, event));
+                self.held_bytes += bytes;
+                self.held.push_back(HeldFailure {
+                    since: now,
+                    bytes,
+                    event,
+                });
             }
             event => events(event),
         }
@@ -53,7 +70,10 @@ impl HeldFailures {
 
     /// Passes all failures on, since the copy ends without these files.
     pub(super) fn release(&mut self, events: &mut dyn FnMut(CopyEvent)) {
-        self.held.drain(..).for_each(|(_, failure)| events(failure));
+        self.held_bytes = 0;
+        self.held
+            .drain(..)
+            .for_each(|failure| events(failure.event));
     }
 
     /// Begins the next attempt, which copies these files again.
@@ -101,12 +121,23 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_failures_that_are_held_back_is_limited() {
+    fn the_bytes_of_failures_that_are_held_back_are_limited() {
         let (now, mut held) = (Instant::now(), HeldFailures::default());
-        let mut told = 0;
-        for n in 0..MOST_HELD as u64 + 9 {
-            held.pass(now, failed(n), &mut |_| told += 1);
+        let (mut told, mut passed) = (0, 0);
+        for n in 0..2000 {
+            let event = CopyEvent::Failed {
+                id: Some(n),
+                path: EscapedName(vec![b'n'; 32 << 10]),
+                reason: "no".to_owned(),
+            };
+            held.pass(now, event, &mut |_| told += 1);
+            passed += 1;
+            let bytes: usize = held.held.iter().map(|failure| failure.bytes).sum();
+            assert_eq!(held.held_bytes, bytes);
+            assert!(bytes <= MOST_HELD_BYTES);
         }
-        assert_eq!(told, 9);
+        assert!(told > 1000, "{told}");
+        held.release(&mut |_| told += 1);
+        assert_eq!(told, passed);
     }
 }

@@ -2,10 +2,11 @@
 
 /// True if `target`, a path as it is written in an operand, may lie in the directory `source` or be
 /// it. Symlinks are not followed. Paths that cannot be compared without the host may overlap: an
-/// absolute and a relative one, and those with `..`.
+/// absolute and a relative one, those with `..`, and those in the home of another account (`~NAME`).
 pub(super) fn may_hold(source: &[u8], target: &[u8]) -> bool {
     let (source, target) = (OperandPath::of(source), OperandPath::of(target));
-    if source.absolute != target.absolute || source.climbs() || target.climbs() {
+    let is_unknown = |path: &OperandPath<'_>| path.climbs() || path.is_of_another();
+    if source.absolute != target.absolute || is_unknown(&source) || is_unknown(&target) {
         return true;
     }
     let mut inner = target.components.iter();
@@ -41,6 +42,13 @@ impl<'a> OperandPath<'a> {
     fn climbs(&self) -> bool {
         self.components.contains(&&b".."[..])
     }
+
+    /// True for a path in the home of another account.
+    fn is_of_another(&self) -> bool {
+        self.components
+            .first()
+            .is_some_and(|part| part.starts_with(b"~"))
+    }
 }
 
 #[cfg(test)]
@@ -58,6 +66,7 @@ mod tests {
             ("/srv/*", "/srv/d/sub"),
             ("/srv/d", "d/sub"),
             ("d/../e", "/x"),
+            ("d", "~alice/d/sub"),
             ("/", "/x"),
         ] {
             assert!(

@@ -19,7 +19,8 @@ pub(crate) fn line(summary: &CopySummary) -> String {
     }
     text.push_str(&format!("copied {}", units::files(summary.files)));
     if summary.ranges > 0 {
-        text.push_str(&format!(", parts of {}", units::files(summary.ranges)));
+        let ranges = units::counted(summary.ranges, "range", "ranges");
+        text.push_str(&format!(", {ranges} of split files"));
     }
     for (count, one, many) in [
         (summary.directories, "directory", "directories"),
@@ -399,7 +400,7 @@ mod tests {
             ranges: 2,
             ..three()
         };
-        assert!(line(&ranges).starts_with("copied 3 files, parts of 2 files, 1.2 GB"));
+        assert!(line(&ranges).starts_with("copied 3 files, 2 ranges of split files, 1.2 GB"));
     }
 
     #[test]

@@ -99,7 +99,7 @@ struct Stripe {
     uplink: Option<usize>,
     /// Bytes of frames, both directions.
     moved: u64,
-    _guest: Option<ConnectionPermit>,
+    _permit: Option<ConnectionPermit>,
 }
 
 /// Resources of the connection that a stripe set uses.

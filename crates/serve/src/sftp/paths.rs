@@ -38,7 +38,8 @@ pub(super) fn fstat(of: impl AsFd, told: Told, reply: &mut ReplyBuilder<'_>) -> 
     Ok(())
 }
 
-/// SETSTAT, and lsetstat@openssh.com without `follow`.
+/// SETSTAT, and lsetstat@openssh.com without `follow`. The umask restricts new entries only, not a
+/// mode that the client sets on its own.
 pub(super) fn set(
     tree: &ClientTree<'_>,
     path: &[u8],
@@ -48,8 +49,8 @@ pub(super) fn set(
     let found = tree.paths().find(path, follow)?;
     let stat = fs::fstat(&found)?;
     if tree.is_drop_box() && is_so_already(&stat, attrs) {
-        // The client created this folder on another channel, with what the umask left of this
-        // mode.
+        // The client created this folder on another channel, with the part of this mode that the
+        // umask allowed. A default access control list allows other parts: the request is refused.
         return Ok(());
     }
     tree.check_own(path, &found, &stat)?;

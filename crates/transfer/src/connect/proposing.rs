@@ -38,7 +38,7 @@ pub(super) struct ProposalReasons {
 }
 
 impl ProposalReasons {
-    /// Whether the server's choice of algorithms is guessed.
+    /// Returns how the server's choice of algorithms is guessed, if it is.
     pub(super) fn guess(&self) -> KexGuess {
         self.guess
     }

@@ -238,7 +238,7 @@ pub(super) fn known(
 /// connection (`restarted`) nothing is sent ahead of the server's answers, so the stock server
 /// begins.
 ///
-/// That predictions have stopped says nothing here: they stop when a channel ends, and the first
+/// Stopped predictions do not count as a restart: they also stop when a channel ends, and the first
 /// command may have ended before the session asks.
 pub(super) fn at_server(
     known: &RemoteKnowledge,

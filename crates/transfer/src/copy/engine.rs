@@ -104,8 +104,8 @@ impl<'a> CopyEngine<'a> {
         self.keeper.has_leftovers()
     }
 
-    /// Target of the sources as the earlier run resolved the command's target, below which its
-    /// journal is used.
+    /// Returns the path that the earlier run resolved from the command's target, and uses its
+    /// journal below that path only.
     pub(super) fn resolved_before(&mut self, target: &[u8]) -> Option<TargetPath> {
         self.keeper.onto_before(target)
     }
@@ -171,9 +171,9 @@ impl<'a> CopyEngine<'a> {
         self.walks.note_overlaps(overlaps);
     }
 
-    /// Metadata of the source that the target keeps.
-    pub(super) fn metadata(&self) -> &KeptMetadata {
-        &self.metadata
+    /// True if the target refused to set modification times.
+    pub(super) fn loses_times(&self) -> bool {
+        self.metadata.loses_times()
     }
 
     /// Notes that other processes write the temporary of a target as well, before it is copied.
@@ -281,7 +281,7 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Starts a found entry once its owner is mapped to an ID of the target.
-    pub(super) fn begin_owned(&mut self, next: EntryAwaitingOwner) {
+    fn begin_owned(&mut self, next: EntryAwaitingOwner) {
         let maps = self.metadata.support().map_owners;
         if let Some(next) = self.owners.map(&mut self.ports, maps, next) {
             self.begin_mapped(next);
@@ -290,7 +290,7 @@ impl<'a> CopyEngine<'a> {
 
     /// Starts the next entry that waited for its owner. Returns false if none waits, and `None`
     /// while a query is in progress.
-    pub(super) fn feed_waiting(&mut self) -> Option<bool> {
+    fn feed_waiting(&mut self) -> Option<bool> {
         let maps = self.metadata.support().map_owners;
         match self.owners.next(&mut self.ports, maps) {
             NextOwned::Nothing => Some(false),
@@ -312,7 +312,7 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Begins an entry that was found.
-    pub(super) fn begin_found(&mut self, entry: FoundEntry) {
+    fn begin_found(&mut self, entry: FoundEntry) {
         let file = match entry {
             FoundEntry::Walk(id, found, target) => {
                 Some(EntryAwaitingOwner::Found(id, found, target))
@@ -373,7 +373,7 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Leaves a directory and all its contents out.
-    pub(super) fn leave_out_dir(&mut self, key: DirKey) {
+    fn leave_out_dir(&mut self, key: DirKey) {
         self.walks.skip(key);
         self.listed(key);
     }
@@ -545,7 +545,8 @@ impl<'a> CopyEngine<'a> {
         }
     }
 
-    /// Removes the local temporaries and the journal of an interrupted run of this copy.
+    /// Removes the local temporaries and the journal of an interrupted run of this copy. Call
+    /// [`CopyPorts::name_target`] first: only paths below the named target are opened.
     pub(super) async fn discard(&mut self, request: &CopyRequest) {
         if self.find_earlier_run(request).await {
             self.keeper.discard(&self.ports);

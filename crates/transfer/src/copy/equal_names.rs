@@ -375,9 +375,9 @@ impl<'s> NamedOperands<'s> {
         refuse(ports, &clashes)
     }
 
-    /// Claims that files below the sources must make on their targets: for sources that are merged,
-    /// because one has no name of its own, and where the target may take names for one that differ
-    /// in case or normalization. `None` where no two files can have the same target.
+    /// Returns the register in which files below the sources claim their targets; `None` if no two
+    /// can have the same. Two can if sources are merged because one has no name of its own, or if
+    /// the target's file system ignores case or normalizes names.
     pub(super) fn claims(
         &self,
         ports: &CopyPorts<'_>,
@@ -390,16 +390,20 @@ impl<'s> NamedOperands<'s> {
         (merges || folds).then(|| ClaimedTargets::new(folds))
     }
 
-    /// Refuses sources whose names are equal after pattern expansion, or are one at a target on this
-    /// machine. Returns false if there are any.
-    pub(super) fn differ(&self, ports: &mut CopyPorts<'_>, target: &CopyLocation) -> bool {
+    /// Refuses sources whose names are equal after pattern expansion, or whose `names` are one at a
+    /// target on this machine. Returns false if there are any.
+    pub(super) fn differ(
+        &self,
+        ports: &mut CopyPorts<'_>,
+        names: &[NamedSource],
+        target: &CopyLocation,
+    ) -> bool {
         let name = |source: &SourceOperand| name_in_target(&source.path).map(<[u8]>::to_vec);
         let files = ports.local();
         if !refuse(ports, &clashes(&*files, self.sources, name)) {
             return false;
         }
-        let named = self.names(ports);
-        let Some((first, second)) = alike_sources(&named, are_one_in(&*files, target)) else {
+        let Some((first, second)) = alike_sources(names, are_one_in(&*files, target)) else {
             return true;
         };
         let what = alike_name(first);

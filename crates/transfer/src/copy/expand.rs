@@ -2,7 +2,7 @@
 
 use sftp::pattern::{self, PathComponent};
 
-use super::home::{HomeDirectories, in_home};
+use super::home::{home_of, in_home};
 use super::inquiry::Inquiry;
 use super::jobs::{MOST_MATCHED, PatternListingFilter};
 use super::names::{RemotePathForm, written};
@@ -31,8 +31,8 @@ impl<'q, 'a, Q: Inquiry<'a>> PatternExpansion<'q, Q> {
         let (home, path) = match written(path) {
             RemotePathForm::Plain(path) => (None, path),
             RemotePathForm::Home { user, below } => {
-                let mut homes = HomeDirectories::new(&mut *self.inquiry);
-                (Some(homes.home_of(CopySide::Source, user).await?), below)
+                let home = home_of(self.inquiry, CopySide::Source, user).await?;
+                (Some(home), below)
             }
         };
         // The server's answer is taken literally; only the user's part may have patterns.

@@ -8,49 +8,42 @@ use super::names::{RemotePathForm, written};
 use super::sides::CopySide;
 use crate::walk::join;
 
-/// Finds the home directories that paths of the user name.
-pub(super) struct HomeDirectories<'q, Q> {
-    inquiry: &'q mut Q,
-}
-
-impl<'q, 'a, Q: Inquiry<'a>> HomeDirectories<'q, Q> {
-    pub(super) fn new(inquiry: &'q mut Q) -> Self {
-        Self { inquiry }
-    }
-
-    /// Path to send to the server for a path that the user wrote. The server is only queried to
-    /// expand `~user`. Returns `None`, after reporting it, if that fails.
-    pub(super) async fn path_at_server(&mut self, end: CopySide, path: &[u8]) -> Option<Vec<u8>> {
-        match written(path) {
-            RemotePathForm::Plain(path) => Some(path),
-            RemotePathForm::Home { user, below } => {
-                let home = self.home_of(end, user).await?;
-                Some(in_home(&home, &below))
-            }
+/// Path to send to the server for a path that the user wrote. The server is only queried to expand
+/// `~user`. Returns `None`, after reporting it, if that fails.
+pub(super) async fn path_at_server<'a>(
+    server: &mut impl Inquiry<'a>,
+    end: CopySide,
+    path: &[u8],
+) -> Option<Vec<u8>> {
+    match written(path) {
+        RemotePathForm::Plain(path) => Some(path),
+        RemotePathForm::Home { user, below } => {
+            let home = home_of(server, end, user).await?;
+            Some(in_home(&home, &below))
         }
     }
+}
 
-    /// Asks the server for the home directory of `~user`. Only this part of a path is the server's
-    /// to choose: an answer for the whole path would choose local names as well (CVE-2019-6111).
-    /// Returns `None`, after reporting it, if that fails.
-    pub(super) async fn home_of(&mut self, end: CopySide, user: Vec<u8>) -> Option<Vec<u8>> {
-        let kind = JobKind::RealPath {
-            path: RemotePath(user.clone()),
-        };
-        let answer = self
-            .inquiry
-            .ask(end, kind)
-            .await
-            .map(QueryAnswer::into_path);
-        let what = match answer {
-            Ok(None) => return Some(user),
-            Ok(Some(home)) if home.starts_with(b"/") && !home.contains(&0) => return Some(home),
-            Ok(Some(_)) => "the server answered with a path that is not absolute".to_owned(),
-            Err(what) => what,
-        };
-        self.inquiry.ports_mut().fail_at(end, &user, what);
-        None
-    }
+/// Asks the server for the home directory of `~user`. Only this part of a path is the server's to
+/// choose: an answer for the whole path would choose local names as well (CVE-2019-6111). Returns
+/// `None`, after reporting it, if that fails.
+pub(super) async fn home_of<'a>(
+    server: &mut impl Inquiry<'a>,
+    end: CopySide,
+    user: Vec<u8>,
+) -> Option<Vec<u8>> {
+    let kind = JobKind::RealPath {
+        path: RemotePath(user.clone()),
+    };
+    let answer = server.ask(end, kind).await.map(QueryAnswer::into_path);
+    let what = match answer {
+        Ok(None) => return Some(user),
+        Ok(Some(home)) if home.starts_with(b"/") && !home.contains(&0) => return Some(home),
+        Ok(Some(_)) => "the server answered with a path that is not absolute".to_owned(),
+        Err(what) => what,
+    };
+    server.ports_mut().fail_at(end, &user, what);
+    None
 }
 
 /// Path of `below` in a home directory; its contents (`.`) where `below` is empty.

@@ -15,7 +15,7 @@ pub(super) trait Inquiry<'a> {
     /// Sessions of both ends, files of this machine and the report.
     fn ports_mut(&mut self) -> &mut CopyPorts<'a>;
 
-    /// Sends a request to `end` and waits for the answer, which `collected` collects.
+    /// Sends a request to `end` and waits for the answer, whose parts are added to `collected`.
     ///
     /// # Errors
     ///

@@ -255,8 +255,8 @@ pub fn run(
 ) -> CopySummary {
     let options = request.options.clone();
     let environment = ThreadedEnvironment::new(connect, cancel);
-    let copy = OperandCopy::new(&request, &options, &environment, progress, events);
-    environment.drive(copy.into_summary(request))
+    let copy = OperandCopy::new(request, &options, &environment, progress, events);
+    environment.drive(copy.into_summary())
 }
 
 /// Removes what an interrupted run of a copy to this machine has left: its temporaries and its
@@ -266,6 +266,6 @@ pub fn discard(request: CopyRequest, connect: &dyn SessionConnector, cancel: &Ca
     let progress = ProgressCounters::default();
     let mut events = |_: CopyEvent| {};
     let environment = ThreadedEnvironment::new(connect, cancel);
-    let copy = OperandCopy::new(&request, &options, &environment, &progress, &mut events);
-    environment.drive(copy.discard(request));
+    let copy = OperandCopy::new(request, &options, &environment, &progress, &mut events);
+    environment.drive(copy.discard());
 }

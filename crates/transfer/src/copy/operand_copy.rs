@@ -7,7 +7,7 @@ use super::engine::CopyEngine;
 use super::environment::CopyEnvironment;
 use super::equal_names::{NamedOperands, SeenSourceNames, SourceOperand, leaves_out};
 use super::expand::PatternExpansion;
-use super::home::HomeDirectories;
+use super::home;
 use super::inquiry::Inquiry;
 use super::resolve::{ResolvedTarget, TargetResolver};
 use super::sides::CopySide;
@@ -19,15 +19,14 @@ use crate::report::{CopyEvent, CopySummary, ProgressCounters};
 /// A copy of the sources that a command names to the target that it names.
 pub(super) struct OperandCopy<'a> {
     engine: CopyEngine<'a>,
-    groups: Vec<SourceGroup>,
-    target: CopyLocation,
+    request: CopyRequest,
     /// The command names several sources.
     many: bool,
 }
 
 impl<'a> OperandCopy<'a> {
     pub(super) fn new(
-        request: &CopyRequest,
+        request: CopyRequest,
         options: &'a CopyOptions,
         environment: &'a dyn CopyEnvironment,
         progress: &'a ProgressCounters,
@@ -35,49 +34,48 @@ impl<'a> OperandCopy<'a> {
     ) -> Self {
         Self {
             engine: CopyEngine::new(options, environment, progress, events),
-            groups: SourceGroup::all_of(request.sources.clone()),
-            target: request.target.clone(),
             many: request.sources.len() > 1,
+            request,
         }
     }
 
     /// Runs the copy to its end and returns the summary.
-    pub(super) async fn into_summary(mut self, request: CopyRequest) -> CopySummary {
-        self.run(&request).await;
+    pub(super) async fn into_summary(mut self) -> CopySummary {
+        self.run().await;
         self.engine.finish()
     }
 
     /// Removes the local temporaries and the journal of an interrupted run of this copy.
-    pub(super) async fn discard(mut self, request: CopyRequest) {
-        let CopyLocation::Local(target) = &self.target else {
+    pub(super) async fn discard(mut self) {
+        let CopyLocation::Local(target) = &self.request.target else {
             return;
         };
         // Only paths below the named target are opened.
         let target = target.as_os_str().as_bytes().to_vec();
         let onto = TargetPath::Exactly(target);
         self.engine.ports_mut().name_target(&onto);
-        self.engine.discard(&request).await;
+        self.engine.discard(&self.request).await;
     }
 
     /// Runs the whole request.
-    async fn run(&mut self, request: &CopyRequest) {
-        let operands = self.groups.iter().flat_map(SourceGroup::operands);
+    async fn run(&mut self) {
+        let mut groups = SourceGroup::all_of(self.request.sources.clone());
+        let operands = groups.iter().flat_map(SourceGroup::operands);
         let operands: Vec<SourceOperand> = operands.collect();
         let ports = self.engine.ports_mut();
         if self.many && !NamedOperands::new(&operands).differ_as_written(ports) {
             return;
         }
-        if !self.engine.find_earlier_run(request).await {
+        if !self.engine.find_earlier_run(&self.request).await {
             return;
         }
-        let only_local = self.groups.iter().all(|group| group.host().is_none());
-        if only_local && !SourceGroup::some_exist(&self.groups, self.engine.ports_mut()) {
+        let only_local = groups.iter().all(|group| group.host().is_none());
+        if only_local && !SourceGroup::some_exist(&groups, self.engine.ports_mut()) {
             return;
         }
-        if !self.connect_target() || !self.engine.prepare().await {
+        if !self.connect_target(&groups) || !self.engine.prepare().await {
             return;
         }
-        let mut groups = std::mem::take(&mut self.groups);
         if self.expand_all(&mut groups).await {
             self.copy_groups(&mut groups).await;
         }
@@ -94,11 +92,11 @@ impl<'a> OperandCopy<'a> {
 
     /// Connects to the target's host, if it is remote, while the files to send are counted. Returns
     /// false if that fails.
-    fn connect_target(&mut self) -> bool {
-        let CopyLocation::Remote { host, .. } = self.target else {
+    fn connect_target(&mut self, groups: &[SourceGroup]) -> bool {
+        let CopyLocation::Remote { host, .. } = self.request.target else {
             return true;
         };
-        let here = self.groups.iter().filter(|group| group.host().is_none());
+        let here = groups.iter().filter(|group| group.host().is_none());
         let paths: Vec<Vec<u8>> = here.flat_map(|group| group.paths().to_vec()).collect();
         let ports = self.engine.ports_mut();
         let counting = ports.environment().count(&paths, ports.is_recursive());
@@ -177,11 +175,12 @@ impl<'a> OperandCopy<'a> {
             return false;
         }
         let operands = NamedOperands::new(&sources);
-        let claims = operands.claims(self.engine.ports(), &self.target);
+        let target = &self.request.target;
+        let claims = operands.claims(self.engine.ports(), target);
         self.engine.claim_targets(claims);
         let ports = self.engine.ports_mut();
-        let differ = operands.differ(ports, &self.target);
         let names = operands.names(ports);
+        let differ = operands.differ(ports, &names, target);
         ports.environment().admit(&names, differ)
     }
 
@@ -217,7 +216,7 @@ impl<'a> OperandCopy<'a> {
                 None => self.resolve(group).await,
             };
             let Some(resolved) = resolved else { return };
-            let is_same_host = match self.target {
+            let is_same_host = match self.request.target {
                 CopyLocation::Remote { host, .. } => group.host() == Some(host),
                 CopyLocation::Local(_) => false,
             };
@@ -233,11 +232,10 @@ impl<'a> OperandCopy<'a> {
     /// Resolves the target for its first sources. Returns `None`, after reporting it, if they cannot
     /// be copied there.
     async fn resolve(&mut self, group: &SourceGroup) -> Option<ResolvedTarget> {
-        let path = match &self.target {
+        let path = match &self.request.target {
             CopyLocation::Local(path) => path.as_os_str().as_bytes().to_vec(),
             CopyLocation::Remote { path, .. } => {
-                let mut homes = HomeDirectories::new(&mut self.engine);
-                homes.path_at_server(CopySide::Target, path).await?
+                home::path_at_server(&mut self.engine, CopySide::Target, path).await?
             }
         };
         if let Some(onto) = self.engine.resolved_before(&path) {

@@ -12,7 +12,7 @@ use sftp::ServerInfo;
 use super::engine::CopyEngine;
 use super::environment::{CopyEnvironment, NextEvent, RemoteCommandStep};
 use super::file::SharedFile;
-use super::home::HomeDirectories;
+use super::home;
 use super::inquiry::Inquiry;
 use super::jobs::QueryAnswer;
 use super::metadata::special_bits;
@@ -337,7 +337,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if the target refused to set modification times.
     pub(crate) fn loses_times(&self) -> bool {
-        self.engine.metadata().loses_times()
+        self.engine.loses_times()
     }
 
     /// Returns the setting for the use of delta.
@@ -388,7 +388,10 @@ impl<'a> PlannedCopy<'a> {
         if !self.engine.prepare().await {
             return;
         }
-        self.copy_more(entries).await;
+        let target = self.target.clone();
+        self.engine
+            .copy_planned(entries, &self.source, target)
+            .await;
         self.engine.end_planned().await;
     }
 
@@ -458,8 +461,7 @@ impl PlannedCopy<'_> {
         match place {
             CopyLocation::Local(path) => Some(path.as_os_str().as_bytes().to_vec()),
             CopyLocation::Remote { path, .. } => {
-                let mut homes = HomeDirectories::new(&mut self.engine);
-                homes.path_at_server(end, path).await
+                home::path_at_server(&mut self.engine, end, path).await
             }
         }
     }

@@ -85,10 +85,9 @@ impl<'a> CopyPorts<'a> {
         &mut self.named
     }
 
-    /// Notes the command's target. No symlink is followed below it.
+    /// Sets the command's target. Without --keep-dirlinks no symlink below it is followed.
     pub(super) fn name_target(&mut self, onto: &TargetPath) {
         self.named.set(onto);
-        // With --keep-dirlinks symlinks to directories are wanted.
         if !self.options.keep_dirlinks {
             self.hold_root(self.named.path().to_vec());
             if let Some(dir) = &self.options.temp_dir {

@@ -1,4 +1,4 @@
-//! Finds out how the source and the target directory of a sync overlap.
+//! Finds out how the source and the target directory of a sync or a plan overlap.
 //!
 //! A sync into its own source copies the target into itself at each run, and `--delete` deletes a
 //! source that lies in the target. The paths alone prove nothing, as in `self_copy`: two

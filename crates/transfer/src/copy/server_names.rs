@@ -221,7 +221,7 @@ pub(super) enum AlikeVerdict {
     Dropped,
 }
 
-/// Question if the server takes the names of two entries for one.
+/// Question to the server: does it take the names of two entries for one?
 pub(super) struct AlikeNames {
     entry: AlikeEntry,
     kind: usize,

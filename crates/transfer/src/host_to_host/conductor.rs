@@ -342,8 +342,12 @@ impl HostCopyConductor {
         progress: &ProgressCounters,
     ) -> Option<HostCopyOutcome> {
         let stuck = self.reports.stuck(Instant::now());
-        let is_due = |report: &mut (Instant, _)| report.0.elapsed() > SOURCE_ENDS;
-        if let Some((_, summary)) = self.report.take_if(is_due) {
+        let cancelled = cancel.is_cancelled();
+        let is_due = |report: &mut (Instant, _)| cancelled || report.0.elapsed() > SOURCE_ENDS;
+        if let Some((_, mut summary)) = self.report.take_if(is_due) {
+            if cancelled {
+                summary.outcome = CopyOutcome::Interrupted;
+            }
             return Some(HostCopyOutcome::Done(summary));
         }
         match self.cancelled {
@@ -468,7 +472,7 @@ impl HostCopyConductor {
                 summary.way = self.way.as_ref().map(|way| self.direct(way));
                 let summary = Box::new(summary);
                 if lost && self.cancelled.is_none() {
-                    self.report = Some((Instant::now(), summary));
+                    self.report.get_or_insert_with(|| (Instant::now(), summary));
                     return None;
                 }
                 Some(HostCopyOutcome::Done(summary))

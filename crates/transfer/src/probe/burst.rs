@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use sftp::Request;
 
+use super::budget::PATIENCE;
 use super::connection::{ChannelIndex, ChannelUse, ProbeConnections};
 use crate::cancel::CancelToken;
 use crate::session::Link;
@@ -15,8 +16,6 @@ const SHORTEST: Duration = Duration::from_millis(2500);
 const LONGEST: Duration = Duration::from_secs(6);
 /// Round trips for the load between these: slow start needs nine for 4 MiB.
 const TRIPS: u32 = 12;
-/// Longest wait for an answer before the load.
-const PATIENCE: Duration = Duration::from_secs(8);
 
 /// The load.
 pub(crate) struct BurstLoad<'a> {

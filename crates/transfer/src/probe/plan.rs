@@ -394,15 +394,16 @@ impl ProbeRun<'_> {
         Ok(())
     }
 
+    /// Shortest round trip of the first connection in seconds, as TCP has measured it.
+    fn tcp_round_trip(&mut self) -> Option<f64> {
+        let tcp = self.path.connections().sample(0).tcp?;
+        Some(tcp.min_rtt.as_secs_f64())
+    }
+
     /// Round trips of requests that sshd answers by itself, if the SFTP server's answers take
     /// clearly longer than TCP's round trip or nothing else tells it.
     fn echo(&mut self, answer: f64) -> Result<Option<MinMedianMax>, String> {
-        let tcp = self
-            .path
-            .connections()
-            .sample(0)
-            .tcp
-            .map(|tcp| tcp.min_rtt.as_secs_f64());
+        let tcp = self.tcp_round_trip();
         if tcp.is_some_and(|tcp| answer < later_than(tcp)) {
             return Ok(None);
         }
@@ -426,12 +427,7 @@ impl ProbeRun<'_> {
     /// Leaves TCP's counters out if sshd itself is never as near as TCP's other end: a proxy ends
     /// TCP on the way.
     fn find_tcp_end(&mut self, echo: Option<MinMedianMax>) {
-        let tcp = self
-            .path
-            .connections()
-            .sample(0)
-            .tcp
-            .map(|tcp| tcp.min_rtt.as_secs_f64());
+        let tcp = self.tcp_round_trip();
         let Some((tcp, echo)) = tcp.zip(echo) else {
             return;
         };

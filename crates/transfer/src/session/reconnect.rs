@@ -256,11 +256,11 @@ impl ReconnectPolicy {
         let next = now.max(since + backoff(self.tries, self.machine.random_byte()));
         self.attempt = ReconnectAttempt::At(next);
         match &self.link {
-            HostLinkState::Lost(since, first) => {
+            HostLinkState::Lost(since, _) => {
                 let patience = if awaited { AWAITED } else { GIVEN_UP };
                 let late = now.saturating_duration_since(*since) > patience;
                 let refused = matches!(why, NoMoreConnections::Login(_)) && self.tries >= REFUSED;
-                (late || refused).then(|| format!("{first}; reconnecting failed: {why}"))
+                self.loss(why).filter(|_| late || refused)
             }
             HostLinkState::Connected => {
                 if !awaiting {
@@ -268,6 +268,15 @@ impl ReconnectPolicy {
                 }
                 None
             }
+        }
+    }
+
+    /// Describes the loss of the host and the failure of the last attempt; `None` while the host is
+    /// connected.
+    pub(super) fn loss(&self, why: &NoMoreConnections) -> Option<String> {
+        match &self.link {
+            HostLinkState::Lost(_, first) => Some(format!("{first}; reconnecting failed: {why}")),
+            HostLinkState::Connected => None,
         }
     }
 

@@ -72,8 +72,8 @@ pub enum ShardOutcome {
     Failed,
     /// Entries have changed since the plan was made; the others are at the target.
     Changed(u64),
-    /// What shards have written of a split file is lost, or the server does not let several shards
-    /// write a file; all other entries are at the target. Another try does not help.
+    /// The temporary of a split file is lost, or the server does not let several shards write one
+    /// file; all other entries are at the target. Another try does not help.
     Unwritable,
     /// A signal or a lost connection stopped the worker.
     Stopped,

@@ -195,7 +195,7 @@ fn read(file: &dyn ReadAt, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> i
     while at < to {
         let most = PART.min(usize::try_from(to - at).unwrap_or(PART));
         match file.read_at(at, &mut buffer[..most]) {
-            Ok(0) => return Err(io::Error::other("the file shrank while it was being read")),
+            Ok(0) => return Err(io::Error::other(schedule::SOURCE_SHRANK)),
             Ok(n) => {
                 take(&buffer[..n]);
                 at += n as u64;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::copy::{PlannedCopy, PlannedCopySide, RemoteCommandStep};
@@ -14,13 +15,9 @@ use crate::sums::{
 };
 use crate::walk::local_path;
 
-/// Number of the first command, above those of the copy.
-const FIRST: u64 = 1 << 40;
-/// Number of the first command that looks for a checksum program. No two have the same number: the
-/// end of a stopped one may arrive later.
-const FIRST_FIND: u64 = 1 << 49;
-/// Number of the command that looks for rsync, above all others.
-const RSYNC: u64 = 1 << 50;
+/// Number of the next command, above those of the copy. No two have the same number: the end of a
+/// stopped one may arrive later.
+static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
 /// Names sent to one command, and their bytes.
 const NAMES: usize = 20_000;
 const NAME_BYTES: usize = 2 << 20;
@@ -37,7 +34,7 @@ const PART: usize = 1 << 20;
 
 /// True if the account of a remote end finds rsync.
 pub(super) async fn has_rsync(run: &mut PlannedCopy<'_>, end: PlannedCopySide) -> bool {
-    let command = RunningSyncCommand::start(run, end, RSYNC, b"command -v rsync".to_vec());
+    let command = RunningSyncCommand::start(run, end, b"command -v rsync".to_vec());
     command.end_input(run);
     let command = command.within(run, LONGEST_FIND);
     let found = command.output(run).await;
@@ -64,17 +61,15 @@ impl ChecksumPrograms {
             target: None,
             algorithm: SumAlgorithm::Xxh128,
         };
-        let mut id = FIRST_FIND;
         // An end whose algorithm is faster than the other end's looks again.
         while let Some(end) = found.next_to_ask(run) {
-            let program = ChecksumProgram::find(run, end, id, found.algorithm).await;
+            let program = ChecksumProgram::find(run, end, found.algorithm).await;
             let program = program.map_err(|why| (end, why))?;
             match end {
                 PlannedCopySide::Source => found.source = Some(program),
                 PlannedCopySide::Target => found.target = Some(program),
             }
             found.algorithm = program.algorithm;
-            id += 1;
         }
         Ok(found)
     }
@@ -128,9 +123,9 @@ fn no_program(
     algorithm: SumAlgorithm,
     late: bool,
 ) -> String {
-    let longhaul = match has_longhaul(run, end) {
-        true => "no longhaul is used at the other end",
-        false => "no longhaul is used there",
+    let (longhaul, whose) = match has_longhaul(run, end) {
+        true => ("no longhaul is used at the other end", "this"),
+        false => ("no longhaul is used there", "the"),
     };
     let program = match (late, algorithm) {
         (true, _) => {
@@ -143,7 +138,7 @@ fn no_program(
             algorithm.name()
         ),
     };
-    format!("{longhaul}, and the {program}")
+    format!("{longhaul}, and {whose} {program}")
 }
 
 /// True if a longhaul at an end computes checksums.
@@ -167,10 +162,9 @@ impl ChecksumProgram {
     async fn find(
         run: &mut PlannedCopy<'_>,
         end: PlannedCopySide,
-        id: u64,
         fastest: SumAlgorithm,
     ) -> Result<SumProgram, String> {
-        let command = RunningSyncCommand::start(run, end, id, program_command_from(fastest));
+        let command = RunningSyncCommand::start(run, end, program_command_from(fastest));
         command.send(run, program_script_from(fastest).into_bytes());
         command.end_input(run);
         let command = command.within(run, LONGEST_FIND);
@@ -205,7 +199,6 @@ impl ChecksumProgram {
     ) -> Vec<Option<Digest>> {
         let longest = LONGEST_WAIT + Duration::from_secs(bytes / SLOWEST);
         let mut sums = vec![None; paths.len()];
-        let mut next = FIRST;
         let mut names = BTreeMap::new();
         let mut input = Vec::new();
         let mut singly = Vec::new();
@@ -222,27 +215,25 @@ impl ChecksumProgram {
                 let names = std::mem::take(&mut names);
                 let input = std::mem::take(&mut input);
                 let asked = ChecksumNameList { names, input };
-                self.list(run, (next, longest), asked, &mut sums).await;
-                next += 1;
+                self.list(run, longest, asked, &mut sums).await;
             }
         }
         let asked = (paths, singly.as_slice());
-        self.one_by_one(run, (next, longest), asked, &mut sums)
-            .await;
+        self.one_by_one(run, longest, asked, &mut sums).await;
         sums
     }
 
     async fn list(
         &self,
         run: &mut PlannedCopy<'_>,
-        (id, longest): (u64, Duration),
+        longest: Duration,
         ChecksumNameList { mut names, input }: ChecksumNameList,
         sums: &mut [Option<Digest>],
     ) {
         if names.is_empty() {
             return;
         }
-        let command = RunningSyncCommand::start(run, self.end, id, list_command(self.program));
+        let command = RunningSyncCommand::start(run, self.end, list_command(self.program));
         command.send(run, input);
         command.end_input(run);
         let command = command.within(run, longest);
@@ -268,7 +259,7 @@ impl ChecksumProgram {
     async fn one_by_one(
         &self,
         run: &mut PlannedCopy<'_>,
-        (id, longest): (u64, Duration),
+        longest: Duration,
         (paths, singly): (&[Vec<u8>], &[usize]),
         sums: &mut [Option<Digest>],
     ) {
@@ -276,7 +267,7 @@ impl ChecksumProgram {
             return;
         }
         let fastest = self.program.algorithm;
-        let command = RunningSyncCommand::start(run, self.end, id, program_command_from(fastest));
+        let command = RunningSyncCommand::start(run, self.end, program_command_from(fastest));
         let mut input = program_script_from(fastest).into_bytes();
         let asked = singly.iter().filter_map(|at| paths.get(*at));
         input.extend(asked.flat_map(|path| whole_request(path)));
@@ -352,8 +343,8 @@ struct RunningSyncCommand {
 }
 
 impl RunningSyncCommand {
-    fn start(run: &PlannedCopy<'_>, end: PlannedCopySide, id: u64, words: Vec<u8>) -> Self {
-        let id = RemoteCommandId(id);
+    fn start(run: &PlannedCopy<'_>, end: PlannedCopySide, words: Vec<u8>) -> Self {
+        let id = RemoteCommandId(NEXT.fetch_add(1, Ordering::Relaxed));
         run.command(end, id, RemoteCommandStep::Run(words));
         let until = None;
         Self { end, id, until }

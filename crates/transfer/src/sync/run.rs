@@ -492,8 +492,9 @@ impl<'a> SyncRun<'a> {
         }
         if let Some(backup) = &self.backup {
             let in_place = self.request.copy.inplace;
-            let kept = backup.keep_replaced(&mut self.ends, &mut plan, in_place);
-            kept.await;
+            backup
+                .keep_replaced(&mut self.ends, &mut plan, in_place)
+                .await;
         }
         let plan = Arc::new(plan);
         let local = self.ends.is_local(PlannedCopySide::Source);

@@ -6,10 +6,6 @@ use sync::{SyncAction, SyncPlan, TreeEntryKind};
 use super::programs;
 use crate::copy::{DeltaUse, PlannedCopy, PlannedCopySide};
 
-/// Smallest file that a delta rebuilds, in bytes.
-const SMALLEST: u64 = 1 << 20;
-/// Largest ratio of the sizes of both versions.
-const RATIO: u64 = 4;
 /// Bytes from which it is worth a command at the far end and a line.
 const WORTH: u64 = 8 << 20;
 
@@ -24,9 +20,7 @@ pub(super) async fn bytes_sent_whole(run: &mut PlannedCopy<'_>, plan: &SyncPlan)
         (false, true) => PlannedCopySide::Source,
         _ => return None,
     };
-    let server = run.server(end);
-    let has_longhaul = server.is_some_and(|server| server.has("hash@longhaul"));
-    if has_longhaul || run.delta() == DeltaUse::Never {
+    if programs::has_longhaul(run, end) || run.delta() == DeltaUse::Never {
         return None;
     }
     let whole = bytes_with_differences(plan);
@@ -46,8 +40,7 @@ fn bytes_with_differences(plan: &SyncPlan) -> u64 {
             TreeEntryKind::File => entry.size,
             _ => 0,
         });
-        let (least, most) = (both[0].min(both[1]), both[0].max(both[1]));
-        if least >= SMALLEST && most <= least.saturating_mul(RATIO) {
+        if schedule::delta::may_be_forms(both[0], both[1]) {
             whole = whole.saturating_add(ours.size);
         }
     }

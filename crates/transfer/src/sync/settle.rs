@@ -73,7 +73,8 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
         if unsure.is_empty() {
             return;
         }
-        if let Some((end, why)) = self.contents.obstacle(self.run).await
+        let obstacle = self.contents.obstacle(self.run).await;
+        if let Some((end, why)) = &obstacle
             && !self.run.stopped()
         {
             let files = match unsure.len() {
@@ -81,10 +82,13 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
                 count => format!("{count} files of equal size are"),
             };
             let message = format!("cannot compare by checksum, so {files} copied again: {why}");
-            let path = Some(self.run.shown(end, self.run.root(end)));
+            let path = Some(self.run.shown(*end, self.run.root(*end)));
             self.run.tell(CopyEvent::Warning { path, message });
         }
-        let equal = self.equal_pairs(plan, &unsure).await;
+        let equal = match obstacle {
+            None => self.equal_pairs(plan, &unsure).await,
+            Some(_) => BTreeSet::new(),
+        };
         plan.settle(|step| equal.contains(&step.source));
     }
 

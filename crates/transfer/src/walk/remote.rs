@@ -414,13 +414,14 @@ impl RemoteWalk {
 
     /// Adds `dir` to the directories to list. If too many wait, the walk ends with an error.
     fn list_later(&mut self, dir: Arc<RemoteDirectory>) {
-        let path = dir.path.clone();
+        let last = Arc::clone(&dir);
         if let Err(waiting) = self.to_list.push(dir) {
             let what = format!(
                 "more than {waiting} directories are waiting to be listed: listing stopped"
             );
             self.to_list_on.clear();
             self.to_look.clear();
+            let path = last.path.clone();
             self.found.push_back(WalkEntry::Problem { path, what });
         }
     }

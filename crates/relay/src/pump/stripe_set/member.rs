@@ -28,7 +28,7 @@ impl Stripe {
             since: now,
             uplink: None,
             moved: 0,
-            _guest: permit,
+            _permit: permit,
         }
     }
 

@@ -27,7 +27,7 @@ use super::server::Capabilities;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{
     Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, FileState, JobFailure, JobId,
-    LaneEvent, LocalPath, PutOptions,
+    LaneEvent, LocalPath, PutOptions, SOURCE_SHRANK,
 };
 
 /// Largest possible file size in bytes: offsets are signed (off_t).
@@ -571,7 +571,7 @@ impl DownloadState {
 
     fn warn_if_shrunk(&self, core: &mut LaneContext, end: u64) {
         if end < self.size() {
-            let text = "the file shrank while it was being read".to_owned();
+            let text = SOURCE_SHRANK.to_owned();
             core.event(LaneEvent::Warning(self.job(), text));
         }
     }

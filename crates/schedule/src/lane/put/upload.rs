@@ -9,7 +9,7 @@ use super::{LaneContext, UploadState};
 use crate::lane::messages::{self, WRITING, refused};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::server::Capabilities;
-use crate::{FileState, JobId, LaneEvent};
+use crate::{FileState, JobId, LaneEvent, SOURCE_SHRANK};
 
 impl UploadState {
     pub(super) fn job(&self) -> JobId {
@@ -104,7 +104,7 @@ impl UploadState {
 
     pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, source: &UploadSource, end: u64) {
         if end < source.size() && !source.meta().stream {
-            self.warn(core, "the file shrank while it was being read");
+            self.warn(core, SOURCE_SHRANK);
         }
     }
 

@@ -7,7 +7,8 @@ use super::super::state::SchedulerState;
 use super::files::SHARED_CHANGED;
 use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
 use crate::{
-    DiskRequest, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath, SharedTemp,
+    DiskRequest, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath, SOURCE_SHRANK,
+    SharedTemp,
 };
 
 impl SplitFiles {
@@ -39,7 +40,7 @@ impl SplitFiles {
             board.tell(LaneEvent::Progress(id, news));
         }
         if shrank {
-            let text = "the file shrank while it was being read".to_owned();
+            let text = SOURCE_SHRANK.to_owned();
             board.tell(LaneEvent::Warning(id, text));
         }
         if put {

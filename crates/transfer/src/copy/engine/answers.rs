@@ -414,6 +414,13 @@ impl CopyEngine<'_> {
         match step {
             FileStep::Waits => {}
             FileStep::Start(id) => self.start_file(id),
+            FileStep::CopyAgain(id) => {
+                if let Some(task) = self.files.get(&id) {
+                    self.keeper.forget_earlier(task.target());
+                }
+                self.verify.forget(id);
+                self.start_file(id);
+            }
             FileStep::Done(id) => self.file_done(id),
             FileStep::Failed(id, end, what) => self.file_failed(id, end, what),
             FileStep::Dropped(id) => self.file_dropped(id),
@@ -423,10 +430,6 @@ impl CopyEngine<'_> {
     /// Continues after the rename: with verification if that is wanted.
     fn file_done(&mut self, id: FileId) {
         if let Some(step) = self.files.follow_change(&mut self.ports, id) {
-            if let (FileStep::Start(_), Some(task)) = (&step, self.files.get(&id)) {
-                self.keeper.forget_earlier(task.target());
-                self.verify.forget(id);
-            }
             return self.after_file(step);
         }
         match self.files.get_mut(&id) {

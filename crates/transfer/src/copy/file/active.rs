@@ -57,6 +57,8 @@ pub(in crate::copy) enum FileStep {
     Waits,
     /// The file starts, or starts again.
     Start(FileId),
+    /// The source has changed: the file is copied again from its start.
+    CopyAgain(FileId),
     /// The file is complete under its final name.
     Done(FileId),
     /// The file failed at this end.
@@ -315,11 +317,14 @@ impl ActiveFiles {
         let Some(task) = self.get(&id) else {
             return FileStep::Waits;
         };
+        let ends = (ports.source_is_remote(), ports.target_is_remote());
+        if ends == (false, false) {
+            return self.copy_here(ports, metadata, verify.sums(), id);
+        }
         let is_fresh = task.dir.is_some_and(|dir| tree.is_fresh(dir));
         let options = task.put_options(ports, metadata.sets_owners(), is_fresh);
-        match (ports.source_is_remote(), ports.target_is_remote()) {
-            (false, false) => return self.copy_here(ports, metadata, verify.sums(), id),
-            (false, true) => {
+        match ends {
+            (false, _) => {
                 let kind = task.put_job(ports, options);
                 self.submit(ports, CopySide::Target, kind, id);
             }
@@ -579,9 +584,9 @@ impl ActiveFiles {
         }
     }
 
-    /// Decides about a complete file whose source differs from the state in which it was opened. It
-    /// is copied once more. Returns `None`, after a warning, if that was done already or is not
-    /// possible, or if the source has not changed.
+    /// Handles a changed source of a complete file: copies the file again, or fails it if other
+    /// processes copy its other ranges. Returns `None` if the source is unchanged, or, after a
+    /// warning, if the file cannot be copied again.
     pub(in crate::copy) fn follow_change(
         &mut self,
         ports: &mut CopyPorts<'_>,
@@ -602,7 +607,7 @@ impl ActiveFiles {
         }
         ports.progress().take_back(task.follow_change());
         ports.warn(Some(task.source_name.clone()), CHANGED_ONCE.to_owned());
-        Some(FileStep::Start(id))
+        Some(FileStep::CopyAgain(id))
     }
 
     /// Ends a file that failed at `end`, and reports it.

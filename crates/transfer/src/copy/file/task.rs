@@ -349,7 +349,8 @@ impl FileTask {
         }
     }
 
-    /// Counts and reports a file that is copied and, if wanted, verified.
+    /// Counts and reports a file that is copied and, if wanted, verified. The event takes the name
+    /// of the source, so that the task has none afterwards.
     pub(in crate::copy) fn tell_done(
         &mut self,
         ports: &mut CopyPorts<'_>,

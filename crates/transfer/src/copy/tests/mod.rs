@@ -166,8 +166,8 @@ impl Case {
             _ => {}
         };
         let request = self.request();
-        let copy = OperandCopy::new(&request, &options, &environment, &progress, &mut events);
-        let copy = pin!(copy.into_summary(request));
+        let copy = OperandCopy::new(request, &options, &environment, &progress, &mut events);
+        let copy = pin!(copy.into_summary());
         match self.drive(copy) {
             Some(summary) => End::Over(Box::new(summary)),
             None => End::Killed,
@@ -182,8 +182,8 @@ impl Case {
         let progress = ProgressCounters::default();
         let mut events = |_: CopyEvent| {};
         let request = self.request();
-        let copy = OperandCopy::new(&request, &options, &environment, &progress, &mut events);
-        let discard = pin!(copy.discard(request));
+        let copy = OperandCopy::new(request, &options, &environment, &progress, &mut events);
+        let discard = pin!(copy.discard());
         assert!(self.drive(discard).is_some(), "nothing kills it");
     }
 

@@ -369,8 +369,11 @@ impl SessionCore {
                 let awaited = awaited.is_some_and(|awaited| awaited.load(Ordering::Relaxed));
                 let given_up = self.reconnect.failed(now, &why, awaiting, awaited);
                 // The source of the connections may have ended after the loss.
-                let ended = self.reconnect.is_lost() && !self.may_connect_again();
-                if let Some(why) = given_up.or_else(|| ended.then(|| why.to_string())) {
+                let given_up = given_up.or_else(|| {
+                    let ended = !self.may_connect_again();
+                    self.reconnect.loss(&why).filter(|_| ended)
+                });
+                if let Some(why) = given_up {
                     self.lose(now, why);
                 }
                 return;
