@@ -24,8 +24,7 @@ step() {
 log=target/test.log
 export LONGHAUL_SKIPPED=$PWD/target/skipped.txt
 mkdir -p target
-unsteady=target/unsteady.txt
-rm -f "$LONGHAUL_SKIPPED" "$unsteady" "$log"
+rm -f "$LONGHAUL_SKIPPED" "$log"
 # Every build of CI is the first: records for the next one cost time and 8 GB.
 [ -z "${CI-}" ] || export CARGO_INCREMENTAL=0
 
@@ -40,35 +39,7 @@ build() {
 tests() {
     export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
     cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"
-    [ "${PIPESTATUS[0]}" = 0 ] || again
-}
-
-# Hundreds of tests with real programs and real clocks share two cores: a few that failed may try once
-# more, each by itself. That one did is said at the end, and its first failure stands in the log: it is
-# a defect to be found, of the test or of what it tests.
-most_again=3
-again() {
-    local binary test
-    awk '
-        /^test .* \.\.\. FAILED$/ { failed[++n] = $2 }
-        /^error: test failed, to rerun pass `/ {
-            split($0, part, "`")
-            for (i = 1; i <= n; i++) print part[2] "\t" failed[i]
-            if (n == 0) print part[2] "\t"
-            n = 0
-        }
-    ' "$log" >target/failed.txt
-    [ -s target/failed.txt ] && [ "$(wc -l <target/failed.txt)" -le "$most_again" ] || return 1
-    while IFS=$'\t' read -r binary test; do
-        [ -n "$test" ] || return 1
-        echo "== again: $test"
-        # Of the workspace, as before: a package by itself would be built anew, with fewer features.
-        # shellcheck disable=SC2086 # several words
-        cargo test --locked --workspace ${binary#-p * } -- --exact "$test" </dev/null 2>&1 \
-            | tee target/again.log
-        grep -q '^test result: ok. 1 passed' target/again.log || return 1
-    done <target/failed.txt
-    mv target/failed.txt "$unsteady"
+    return "${PIPESTATUS[0]}"
 }
 
 step setup scripts/setup-tests.sh
@@ -80,16 +51,9 @@ if [ -s "$LONGHAUL_SKIPPED" ]; then
     echo "Not everything ran:"
     sort -u "$LONGHAUL_SKIPPED" | sed 's/^/  /'
 fi
-steadied=0
-if [ -s "$unsteady" ]; then
-    steadied=$(wc -l <"$unsteady")
-    echo
-    echo "Failed among the others, and passed alone:"
-    cut -f2 "$unsteady" | sed 's/^/  /'
-fi
 [ "${#failed[@]}" = 0 ] || echo "FAILED: ${failed[*]}"
 # cargo has a line for each test binary; this is their sum.
-awk -v steadied="$steadied" '
+awk '
     /^test result:/ {
         for (i = 1; i < NF; i++) {
             if ($(i + 1) == "passed;") passed += $i
@@ -97,7 +61,6 @@ awk -v steadied="$steadied" '
             if ($(i + 1) == "ignored;") ignored += $i
         }
     }
-    END { passed += steadied; broken -= steadied }
     END { printf "total: %d passed, %d failed, %d skipped\n", passed, broken, ignored }
 ' "$log" 2>/dev/null
 [ "${#failed[@]}" = 0 ]
