@@ -405,7 +405,7 @@ fn what_stands_ready_is_replaced_when_it_ends() {
         || fact(account, "Uid").is_none(),
         || "it is still there".to_owned(),
     );
-    let was_killed = "the process that serves the account was killed";
+    let was_killed = "the process that serves the account ended unexpectedly";
     wait::until(
         Duration::from_secs(20),
         || machine.daemon.log().contains(was_killed),

@@ -115,8 +115,7 @@ fn each_decision_is_a_line_with_its_origin() {
         let found = again.err().lines().any(|said| said.starts_with(line));
         assert!(found, "{line}\n{again}");
     }
-    let guess =
-        "(remembered for less than a second): guessed, because the server chose it last time";
+    let guess = "(stored less than a second ago): guessed, because the server chose it last time";
     let guessed = again.err().lines().any(|said| {
         said.starts_with("key exchange: ") && said.contains("guessed, because the server chose")
     });

@@ -70,7 +70,9 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit
     let (first, at_once) = (cancel.clone(), Arc::clone(&console));
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched {
-        console.warning(&format!("cannot handle signals: {error}"));
+        console.warning(&format!(
+            "cannot handle signals, so Ctrl-C will end the measurement without a report: {error}"
+        ));
     }
     let told = |why: String, exit| {
         console.error(&why);

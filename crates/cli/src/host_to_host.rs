@@ -128,7 +128,8 @@ pub(crate) fn needs_this_machine(flags: &CopyArgs) -> Option<&'static str> {
         ),
         (
             flags.renounced != DisabledProtection::Nothing,
-            "the direct way is always encrypted",
+            "--insecure-none-cipher is for connections of this machine; the one between the hosts \
+             is always encrypted",
         ),
     ];
     set.into_iter().find(|(set, _)| *set).map(|(_, why)| why)

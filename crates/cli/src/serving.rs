@@ -25,7 +25,7 @@ use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use self::address::{also_at, resolve};
+use self::address::{ipv6_loopback, resolve};
 use self::merged::MergedServeSettings;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
@@ -50,7 +50,8 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
         );
     }
     log(args);
-    let caught = signals::too_long_is_an_error().map_err(|e| format!("cannot handle signals: {e}"));
+    let caught = signals::too_long_is_an_error()
+        .map_err(|e| format!("cannot handle SIGXFSZ (file size limit): {e}"));
     let served = caught.and_then(|()| match (args.stdio, args.once) {
         (true, _) => MergedServeSettings::of(args)
             .and_then(|settled| settled.export())
@@ -191,7 +192,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
             let addresses = resolve(address).map_err(wrong)?;
             let mut server = SshServer::bind(&addresses, settings).map_err(wrong)?;
             let port = server.address().map_err(wrong)?.port();
-            if let Some(beside) = also_at(address, port) {
+            if let Some(beside) = ipv6_loopback(address, port) {
                 server.listen_beside(beside).map_err(wrong)?;
             }
             (server, address.clone())

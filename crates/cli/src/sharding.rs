@@ -419,8 +419,8 @@ fn status_text(status: &PlanStatus) -> String {
     push_more(&mut text, status.unfinished_files.len());
     if counts.done == counts.total && !status.sealed {
         text.push_str(
-            "the directories do not have their times yet, and split files may lack their names: run \
-             any shard again, which sets them\n",
+            "not finished: the times of directories are not set, and split files may still have \
+             temporary names: run any shard again, which sets both\n",
         );
     }
     text

@@ -119,7 +119,8 @@ fn stands_before(host: &str) -> Option<String> {
     }
     let command = of("proxycommand ").filter(|command| !command.contains("longhaul"))?;
     Some(format!(
-        "{host} already has a ProxyCommand, which takes precedence: {command}"
+        "{host} already has a ProxyCommand, which takes precedence: {command}: remove it to \
+         use longhaul"
     ))
 }
 

@@ -127,7 +127,7 @@ fn not_first() -> OsString {
 
 /// Path of the temporary file of report lines, until they are printed.
 fn own_file() -> Result<PathBuf, String> {
-    let room = library::room().map_err(|why| format!("--report: {why}"))?;
+    let room = library::library_folder().map_err(|why| format!("--report: {why}"))?;
     let file = room.join(format!("report-{}", std::process::id()));
     // Left by an earlier process with this number.
     drop(fs::remove_file(&file));

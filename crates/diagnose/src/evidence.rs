@@ -147,8 +147,8 @@ pub struct LadderRung {
     pub peak: f64,
 }
 
-/// Load that was held below the rate at which a connection lost packets. Random losses stay, those
-/// of a policer end.
+/// Second load of a connection that lost packets, at a fraction of its rate: random losses continue
+/// there, and losses to a policer stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RestrainedLoad {

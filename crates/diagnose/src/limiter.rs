@@ -214,7 +214,7 @@ pub struct ServerFacts {
 pub struct LossFacts {
     /// Packets were lost in one of the last intervals.
     pub lately: bool,
-    /// Congestion control takes lost packets for what they are (BBR).
+    /// True if the connections use BBR, which does not take each lost packet for congestion.
     pub borne: bool,
 }
 

@@ -185,7 +185,10 @@ impl fmt::Display for ConnectionError {
                  a system call that its sandbox forbids",
             ),
             Self::Ended(why) => f.write_str(why),
-            Self::Process => f.write_str("the process that serves the account was killed"),
+            Self::Process => f.write_str(
+                "the process that serves the account ended unexpectedly: look in the kernel's log \
+                 for a crash, a lack of memory or a forbidden system call",
+            ),
             Self::Export(e) => e.fmt(f),
             Self::NothingInCommon {
                 client,

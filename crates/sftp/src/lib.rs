@@ -31,7 +31,7 @@ pub use client::{ClientOptions, ClientOutput, INIT, MAX_MESSAGE, SftpClient, Sym
 pub use error::Error;
 pub use ids::{OpenFlags, PutFlags, RequestId};
 pub use marker::{
-    MARKER_PROTOCOL, MarkerError, MarkerLine, MarkerSearch, RemoteBinaryState, marker,
+    MARKER_PROTOCOL, MarkerError, MarkerLine, MarkerSearch, RemoteBinaryAbsence, marker,
 };
 pub use message::{Init, NameEntry, Names, Request, Response, Version, frame};
 pub use metadata::{HOLE, MOST_SYNCED, MetadataFlags, OWNER_NOT_SET, Parts, Told};

@@ -12,10 +12,10 @@ pub const MARKER_PROTOCOL: u32 = 1;
 /// Start of the marker line of a serving longhaul.
 const SERVES: &[u8] = b"longhaul-serves ";
 /// Starts of the line that reports that there is no longhaul to start.
-const ABSENT: [(&[u8], RemoteBinaryState); 3] = [
-    (b"longhaul-absent ", RemoteBinaryState::NoneSent),
-    (b"longhaul-gone ", RemoteBinaryState::Gone),
-    (b"longhaul-altered ", RemoteBinaryState::Altered),
+const ABSENT: [(&[u8], RemoteBinaryAbsence); 3] = [
+    (b"longhaul-absent ", RemoteBinaryAbsence::NoneSent),
+    (b"longhaul-gone ", RemoteBinaryAbsence::Gone),
+    (b"longhaul-altered ", RemoteBinaryAbsence::Altered),
 ];
 /// Maximum number of bytes before the marker line.
 const MOST: usize = 64 * 1024;
@@ -42,7 +42,7 @@ pub enum MarkerLine {
     /// The remote host has no longhaul that may be started.
     Absent {
         /// State of the copy that was sent there earlier.
-        sent: RemoteBinaryState,
+        sent: RemoteBinaryAbsence,
         /// Output of `uname -sm` on the remote host, printable; empty if it printed nothing.
         platform: String,
     },
@@ -50,7 +50,7 @@ pub enum MarkerLine {
 
 /// State of the longhaul that was sent to the remote host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemoteBinaryState {
+pub enum RemoteBinaryAbsence {
     /// None was sent, as far as the client remembers.
     NoneSent,
     /// The file no longer exists.
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn that_there_is_none_is_said_with_the_platform() {
         let said = |platform: &str| MarkerLine::Absent {
-            sent: RemoteBinaryState::NoneSent,
+            sent: RemoteBinaryAbsence::NoneSent,
             platform: platform.to_owned(),
         };
         let (answer, _) = found(b"\nlonghaul-absent Linux x86_64\n", 3);
@@ -243,11 +243,11 @@ mod tests {
         for (bytes, sent) in [
             (
                 &b"\nlonghaul-gone Linux x86_64\n"[..],
-                RemoteBinaryState::Gone,
+                RemoteBinaryAbsence::Gone,
             ),
             (
                 b"\nlonghaul-altered Linux x86_64\n",
-                RemoteBinaryState::Altered,
+                RemoteBinaryAbsence::Altered,
             ),
         ] {
             let (answer, _) = found(bytes, 7);

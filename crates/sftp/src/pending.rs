@@ -2,7 +2,7 @@ use bytes::Bytes;
 use wire::{Field, FieldReader};
 
 use crate::message::{PACKED_FILE, ReplyKind};
-use crate::reply::{numbers, strings};
+use crate::reply::{strings, uint32_list};
 use crate::{
     Attrs, Error, GetFileReply, HOLE, Handle, NameRecord, Parts, Reply, Response, ServerLimits,
     Status, Statvfs, printable,
@@ -115,8 +115,8 @@ fn extended(
         }
         ReplyKind::Ids => {
             let mut r = FieldReader::new(body);
-            let users = r.string().and_then(numbers).map_err(&malformed)?;
-            let groups = r.string().and_then(numbers).map_err(&malformed)?;
+            let users = r.string().and_then(uint32_list).map_err(&malformed)?;
+            let groups = r.string().and_then(uint32_list).map_err(&malformed)?;
             r.finish().map_err(malformed)?;
             Reply::Ids { users, groups }
         }

@@ -239,7 +239,7 @@ pub(crate) fn strings(bytes: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
 }
 
 /// Decodes a sequence of uint32s, as ids-by-name returns it.
-pub(crate) fn numbers(bytes: &[u8]) -> Result<Vec<u32>, WireError> {
+pub(crate) fn uint32_list(bytes: &[u8]) -> Result<Vec<u32>, WireError> {
     let mut r = FieldReader::new(bytes);
     let mut found = Vec::new();
     while r.left() > 0 {

@@ -58,7 +58,7 @@ impl fmt::Display for PromptError {
         match self {
             Self::Unavailable(why) => f.write_str(why),
             Self::Cancelled => f.write_str("the prompt was cancelled"),
-            Self::Io(e) => write!(f, "cannot ask the question: {e}"),
+            Self::Io(e) => write!(f, "cannot ask the question or read its answer: {e}"),
         }
     }
 }

@@ -87,7 +87,7 @@ impl LocalBenchFiles {
     }
 
     /// Free bytes in a place.
-    pub(super) fn room(&self, place: StorageKind) -> u64 {
+    pub(super) fn free_bytes(&self, place: StorageKind) -> u64 {
         free(self.folder(place))
     }
 

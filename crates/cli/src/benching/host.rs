@@ -51,7 +51,10 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(BenchResult,
     let (first, at_once) = (cancel.clone(), Arc::clone(&console));
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
-        console.warning(&format!("cannot handle signals: {error}"));
+        console.warning(&format!(
+            "cannot handle signals, so Ctrl-C will end the measurement without a report and may leave \
+             test files on the host: {error}"
+        ));
     }
     let told = |EarlyStop(why, exit): EarlyStop| {
         console.error(&why);
@@ -338,7 +341,7 @@ impl<'a> HostBench<'a> {
     /// Runs a setting once.
     fn once(&mut self, setting: &BenchSetting) -> Result<BenchRun, EarlyStop> {
         let at = self.used();
-        let size = self.sizes.of(setting, self.files.room(setting.place));
+        let size = self.sizes.of(setting, self.files.free_bytes(setting.place));
         let copied = match setting.way {
             CopyDirection::Up => self.up(setting, size),
             CopyDirection::Down => self.down(setting, size),

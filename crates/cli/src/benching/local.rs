@@ -31,7 +31,9 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(BenchResult,
     let (first, at_once) = (cancel.clone(), Arc::clone(&console));
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched {
-        console.warning(&format!("cannot handle signals: {error}"));
+        console.warning(&format!(
+            "cannot handle signals, so Ctrl-C will end the measurement without a report: {error}"
+        ));
     }
     let watch = BenchProgress::new(&console, world, args.login.quiet);
     let mut bench = super::begun(limit.as_secs_f64());

@@ -24,7 +24,7 @@ use pages::{CERTIFICATES, CommandExamples, ManPage, ManPageSection};
 /// Returns the man page of longhaul, or of a subcommand; `None` if there is none.
 pub(crate) fn man(subcommand: Option<&str>) -> Option<Vec<u8>> {
     match subcommand {
-        Some("serve.conf") => return Some(conf::serve()),
+        Some("serve.conf") => return Some(conf::serve_conf_page()),
         Some("relay.conf") => return Some(conf::relay()),
         _ => {}
     }
@@ -409,7 +409,10 @@ pub(crate) fn documents() -> Vec<(String, Vec<u8>)> {
             man(page).unwrap_or_default(),
         ));
     }
-    all.push(("man/longhaul-serve.conf.5".to_owned(), conf::serve()));
+    all.push((
+        "man/longhaul-serve.conf.5".to_owned(),
+        conf::serve_conf_page(),
+    ));
     all.push(("man/longhaul-relay.conf.5".to_owned(), conf::relay()));
     all
 }

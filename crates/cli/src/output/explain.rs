@@ -59,7 +59,7 @@ impl DecisionEvent {
         let host = host.map_or_else(String::new, |host| format!("{host}: "));
         let from = match (self.from, &self.source, self.age) {
             ("flag" | "config", Some(source), _) => format!("from {source}"),
-            ("memory", _, Some(age)) => format!("remembered for {}", known_for(age)),
+            ("memory", _, Some(age)) => format!("stored {} ago", known_for(age)),
             ("measured", ..) => "measured in this run".to_owned(),
             ("peer", ..) => "set by the far end".to_owned(),
             _ => "automatic".to_owned(),
@@ -418,10 +418,10 @@ mod tests {
                 cipher(measured),
                 DecisionOrigin::Memory(Duration::from_secs(7300))
             ),
-            "cipher: aes128-gcm@openssh.com (remembered for 2 hours): aes128-gcm@openssh.com 2.0 MB/s, \
+            "cipher: aes128-gcm@openssh.com (stored 2 hours ago): aes128-gcm@openssh.com 2.0 MB/s, \
              a 1.0 MB/s on this processor, measured by a test"
         );
-        // Bug: "remembered for 0 seconds".
+        // Bug: "0 seconds".
         assert_eq!(known_for(0), "less than a second");
         let lanes = DecisionSubject::Lanes {
             connections: 4,

@@ -22,7 +22,7 @@ pub(crate) fn is_address(text: &str) -> bool {
 /// Resolves the candidate addresses; the server listens at the first that is available.
 ///
 /// `:PORT` and `*:PORT` mean all addresses of this machine, IPv4 alone without IPv6. A port alone
-/// means loopback, as with `longhaul relay`: see [`also_at`].
+/// means loopback, as with `longhaul relay`: see [`ipv6_loopback`].
 pub(super) fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     let named = match (
         address
@@ -43,7 +43,7 @@ pub(super) fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 }
 
 /// The second address to listen at, if it exists: for a port alone that is `::1`.
-pub(super) fn also_at(address: &str, port: u16) -> Option<SocketAddr> {
+pub(super) fn ipv6_loopback(address: &str, port: u16) -> Option<SocketAddr> {
     (!address.contains(':')).then(|| SocketAddr::new(Ipv6Addr::LOCALHOST.into(), port))
 }
 
@@ -55,11 +55,11 @@ mod tests {
     fn a_port_alone_is_this_machine_alone() {
         let all = resolve("2222").unwrap();
         assert_eq!(all, ["127.0.0.1:2222".parse().unwrap()]);
-        assert_eq!(also_at("2222", 2222), "[::1]:2222".parse().ok());
-        assert_eq!(also_at("127.0.0.1:2222", 2222), None);
+        assert_eq!(ipv6_loopback("2222", 2222), "[::1]:2222".parse().ok());
+        assert_eq!(ipv6_loopback("127.0.0.1:2222", 2222), None);
         for text in [":2222", "*:2222"] {
             assert_eq!(resolve(text).unwrap()[0], "[::]:2222".parse().unwrap());
-            assert_eq!(also_at(text, 2222), None);
+            assert_eq!(ipv6_loopback(text, 2222), None);
         }
     }
 

@@ -67,7 +67,7 @@ fn named(path: &Path) -> Result<PathBuf, String> {
 /// Writes our library to the user's cache, unless it is there already.
 fn kept() -> Result<PathBuf, String> {
     let held = HELD.ok_or("longhaul wrap needs 64-bit Linux")?;
-    let room = room()?;
+    let room = library_folder()?;
     let path = room.join(format!("liblonghaul_wrap-{:016x}.so", name(held)));
     if fs::read(&path).is_ok_and(|there| there == held) {
         return Ok(path);
@@ -98,7 +98,7 @@ fn kept() -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// The folder cannot be created; a sentence.
-pub(super) fn room() -> Result<PathBuf, String> {
+pub(super) fn library_folder() -> Result<PathBuf, String> {
     let cache = UserDir::Cache.path().ok_or(
         "no directory for the library: set HOME or XDG_CACHE_HOME, or name a library with \
          LONGHAUL_WRAP_LIB",

@@ -81,7 +81,12 @@ fn destinations(text: &str) -> Result<Vec<String>, String> {
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => (host, Some(port)),
-        Some(_) => return Err("has an invalid destination".to_owned()),
+        Some(_) => {
+            return Err(
+                "has an invalid port: use HOST, HOST:PORT or a network such as 10.0.0.0/8"
+                    .to_owned(),
+            );
+        }
         None => (text, None),
     };
     let shown = |ip: IpAddr| match (ip, port) {
@@ -187,7 +192,10 @@ mod tests {
     fn what_cannot_be_is_a_sentence() {
         for (route, says) in [
             ("x", "is not DEST=VIA"),
-            ("127.0.0.1:x=127.0.0.1:1", "has an invalid destination"),
+            (
+                "127.0.0.1:x=127.0.0.1:1",
+                "has an invalid port: use HOST, HOST:PORT or a network such as 10.0.0.0/8",
+            ),
             ("127.0.0.1=y", "has an invalid relay"),
             ("127.0.0.1=127.0.0.1:0", "port 0"),
             ("no-such-host.invalid=127.0.0.1:1", "cannot be resolved"),

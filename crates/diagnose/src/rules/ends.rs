@@ -158,7 +158,7 @@ fn small_files(e: &Evidence) -> Option<Finding> {
         return None;
     }
     let evidence = format!(
-        "{:.0} files per second at a round trip of {}, one after the other",
+        "{:.0} small files per second, copied one at a time, at a round trip of {}",
         files.per_second,
         time(idle.median)
     );

@@ -286,7 +286,10 @@ impl LadderEvidence<'_> {
         let used = format!("this process used {:.1} processors", self.one.cpu);
         match self.e.here.throttled {
             Some(share) if share > THROTTLED => {
-                let evidence = format!("throttled in {} of the periods", percent(share));
+                let evidence = format!(
+                    "its cgroup was throttled in {} of the scheduler's periods",
+                    percent(share)
+                );
                 self.finding(Cause::Throttled, evidence)
             }
             _ => match self.slow_cipher(self.e.here.cipher_rate, self.e.here.aes_rate) {
@@ -298,7 +301,10 @@ impl LadderEvidence<'_> {
 
     fn far_cpu(&self) -> Finding {
         if let Some(share) = self.e.there.throttled.filter(|share| *share > THROTTLED) {
-            let evidence = format!("throttled in {} of the periods", percent(share));
+            let evidence = format!(
+                "its cgroup was throttled in {} of the scheduler's periods",
+                percent(share)
+            );
             return self.finding(Cause::FarThrottled, evidence);
         }
         let there = (self.e.there.cipher_rate, self.e.there.aes_rate);
@@ -585,7 +591,7 @@ impl LadderEvidence<'_> {
             false => Cause::BelowExpectation,
         };
         let evidence = format!(
-            "the best of {} measurements is {}, expected are {}",
+            "the best of {} measurements is {}; {} was expected (--expect)",
             self.ladder.rungs.len(),
             rate(self.best),
             rate(expected)

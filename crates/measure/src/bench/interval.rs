@@ -105,9 +105,9 @@ impl PairedRatio {
     }
 }
 
-/// The fall of the values from the first third to the last, as a share of the first, if the two
+/// Returns the drop of the values from the first third to the last, as a share of the first, if the two
 /// differ significantly. Values are in order of time; a negative result is a rise.
-pub fn fall(values: &[f64]) -> Option<f64> {
+pub fn significant_drop(values: &[f64]) -> Option<f64> {
     let third = values.len() / 3;
     let first = ConfidenceInterval::of(values.get(..third)?.iter().copied(), USUAL)?;
     let last = ConfidenceInterval::of(values.get(values.len() - third..)?.iter().copied(), USUAL)?;
@@ -231,15 +231,15 @@ mod tests {
     fn throttling_is_a_fall() {
         let mut times = RandomTimes(11);
         let steady: Vec<f64> = (0..60).map(|_| times.bell(0.02)).collect();
-        assert_eq!(fall(&steady), None);
+        assert_eq!(significant_drop(&steady), None);
         let throttled: Vec<f64> = steady
             .iter()
             .enumerate()
             .map(|(at, value)| if at > 30 { value * 0.8 } else { *value })
             .collect();
-        let fell = fall(&throttled).unwrap();
+        let fell = significant_drop(&throttled).unwrap();
         assert!((fell - 0.2).abs() < 0.03, "{fell}");
-        assert_eq!(fall(&[1.0, 0.5]), None);
-        assert_eq!(fall(&[]), None);
+        assert_eq!(significant_drop(&[1.0, 0.5]), None);
+        assert_eq!(significant_drop(&[]), None);
     }
 }

@@ -324,7 +324,7 @@ impl BenchResult {
                 wide * 100.0
             ));
         }
-        if let Some(fell) = self.fall().filter(|fell| *fell > 0.05) {
+        if let Some(fell) = self.significant_drop().filter(|fell| *fell > 0.05) {
             self.warnings.push(format!(
                 "the last runs were {:.0} % slower than the first: a machine at one end was \
                  throttled or ran other programs, or the path became busier; repeat the \
@@ -343,7 +343,7 @@ impl BenchResult {
 
     /// The slowdown during the whole measurement, from each run's rate relative to the median of
     /// its row.
-    fn fall(&self) -> Option<f64> {
+    fn significant_drop(&self) -> Option<f64> {
         let mut all: Vec<(f64, f64)> = Vec::new();
         for row in &self.rows {
             let Some(rate) = row.rate().filter(|rate| rate.count >= 3) else {
@@ -357,7 +357,7 @@ impl BenchResult {
         }
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         let values: Vec<f64> = all.into_iter().map(|(_, value)| value).collect();
-        interval::fall(&values)
+        interval::significant_drop(&values)
     }
 
     /// The row of a setting.

@@ -227,7 +227,7 @@ impl JournalState {
 
     /// Returns true if the first run found a directory that receives the sources, false if the
     /// target is the name of the copy.
-    pub fn onto(&self) -> Option<bool> {
+    pub fn into_directory(&self) -> Option<bool> {
         self.onto
     }
 

@@ -365,7 +365,7 @@ impl Lane {
 
     /// Cancels like [`Lane::cancel`], but keeps complete journaled files that wait for their rename
     /// only ([`crate::Scheduler::leave`]).
-    pub fn leave(&mut self, now: Instant, reason: &str) {
+    pub fn cancel_resumable(&mut self, now: Instant, reason: &str) {
         self.stop(now, reason, true);
     }
 

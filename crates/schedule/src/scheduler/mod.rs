@@ -246,7 +246,7 @@ impl Scheduler {
 
     /// Cancels like [`Scheduler::cancel`], but keeps the temporaries of large journaled files so
     /// that they can be resumed.
-    pub fn leave(&mut self, now: Instant, reason: &str) {
+    pub fn cancel_resumable(&mut self, now: Instant, reason: &str) {
         self.board.leave();
         self.at(now);
         self.files.tell_written(&mut self.board);

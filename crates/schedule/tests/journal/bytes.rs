@@ -78,7 +78,7 @@ fn what_was_written_is_read() {
     assert_eq!(replayed.good, bytes.len());
     let state = replayed.state;
     assert_eq!(state.identity(), b"this copy");
-    assert_eq!(state.onto(), Some(true));
+    assert_eq!(state.into_directory(), Some(true));
     assert_eq!((state.next_id(), state.clock()), (3, 6_000_000_000));
     let (id, one) = state.file(b"to/a/one").expect("known");
     assert_eq!((id, one.done.is_some(), one.tag), (0, true, 1000));

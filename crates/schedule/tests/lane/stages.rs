@@ -434,7 +434,7 @@ fn the_copy_is_cancelled_or_left() {
                 let (job, expect) = (scenario.begin)(&mut w);
                 w.run_steps(step);
                 match leave {
-                    true => w.lane.leave(w.now, "interrupted"),
+                    true => w.lane.cancel_resumable(w.now, "interrupted"),
                     false => w.lane.cancel(w.now, "interrupted"),
                 }
                 w.run();

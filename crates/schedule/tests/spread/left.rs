@@ -49,9 +49,9 @@ fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
         };
         let job = w.put(data.clone(), "up", options);
         w.run_for(Duration::from_millis(ms));
-        w.spread.leave(w.now, "interrupted");
+        w.spread.cancel_resumable(w.now, "interrupted");
         for at in w.lanes.values_mut() {
-            at.lane.leave(w.now, "interrupted");
+            at.lane.cancel_resumable(w.now, "interrupted");
         }
         let finish = |kind: &JobKind| matches!(kind, JobKind::FinishTemp { .. });
         naming += u32::from(w.given.iter().any(|(_, job)| finish(&job.kind)) && !w.done(job));

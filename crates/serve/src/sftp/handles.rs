@@ -270,7 +270,7 @@ impl HandleTable {
     ///
     /// # Errors
     /// All handles or descriptors are in use.
-    pub(crate) fn room(&self) -> Result<HandleSlot, RequestError> {
+    pub(crate) fn reserve(&self) -> Result<HandleSlot, RequestError> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());
         let taken = (at < self.most).then(|| self.take()).flatten();
@@ -439,7 +439,7 @@ mod tests {
         };
         let fill = |handles: &mut HandleTable| {
             let mut insert = || {
-                let room = handles.room().ok()?;
+                let room = handles.reserve().ok()?;
                 Some(handles.insert(room, file().expect("it")))
             };
             (0..100).map_while(|_| insert()).count()

@@ -91,7 +91,7 @@ pub(super) fn opendir(
     reply: &mut ReplyBuilder<'_>,
 ) -> RequestResult {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let room = handles.room()?;
+    let room = handles.reserve()?;
     let fd: OwnedFd = tree.open(path, flags, Mode::empty())?;
     let handle = handles.insert_dir(room, OpenDir::new(fd)?);
     reply.handle(&handle);

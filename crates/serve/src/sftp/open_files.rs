@@ -153,7 +153,7 @@ impl OpenFiles {
             how |= OFlags::EXCL;
         }
         let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o666) & 0o7777);
-        let room = self.handles.room()?;
+        let room = self.handles.reserve()?;
         // Do not block on a FIFO's other end, because the client has other requests. EAGAIN means
         // that another process must give up a lease, which is waited for.
         let opened = match tree.open(path, how | OFlags::NONBLOCK, mode) {
@@ -180,7 +180,7 @@ impl OpenFiles {
         path: &[u8],
         reply: &mut ReplyBuilder<'_>,
     ) -> RequestResult {
-        let room = self.handles.room()?;
+        let room = self.handles.reserve()?;
         let directory = File::from(growing.directory()?);
         let open = OpenFile::growing(directory, path, Arc::clone(growing));
         let handle = self.handles.insert(room, open);

@@ -40,7 +40,7 @@ pub(super) fn fstat(of: impl AsFd, told: Told, reply: &mut ReplyBuilder<'_>) -> 
 
 /// SETSTAT, and lsetstat@openssh.com without `follow`. The umask restricts new entries only, not a
 /// mode that the client sets on its own.
-pub(super) fn set(
+pub(super) fn setstat(
     tree: &ClientTree<'_>,
     path: &[u8],
     follow: bool,

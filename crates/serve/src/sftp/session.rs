@@ -483,8 +483,8 @@ impl<'e> SftpSession<'e> {
         match request {
             R::Stat { path } => paths::stat(tree, (path, true), told, reply),
             R::Lstat { path } => paths::stat(tree, (path, false), told, reply),
-            R::Setstat { path, attrs } => paths::set(tree, path, true, &attrs),
-            R::Lsetstat { path, attrs } => paths::set(tree, path, false, &attrs),
+            R::Setstat { path, attrs } => paths::setstat(tree, path, true, &attrs),
+            R::Lsetstat { path, attrs } => paths::setstat(tree, path, false, &attrs),
             R::Mkdir { path, attrs } => paths::mkdir(tree, path, &attrs),
             R::Remove { path } => tree.remove(path, AtFlags::empty()),
             R::Rmdir { path } => tree.remove(path, AtFlags::REMOVEDIR),

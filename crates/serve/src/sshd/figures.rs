@@ -42,7 +42,7 @@ impl ServerCounters {
     }
 
     /// Counts a session that has ended.
-    pub(super) fn over(&self, moved: TransferCounters) {
+    pub(super) fn session_ended(&self, moved: TransferCounters) {
         count(&self.sessions);
         self.files.fetch_add(moved.files, Ordering::Relaxed);
         self.sent.fetch_add(moved.sent, Ordering::Relaxed);

@@ -292,7 +292,7 @@ impl<'s> ConnectionMonitor<'s> {
                 sent,
                 received,
             } = moved;
-            shared.figures.over(moved);
+            shared.figures.session_ended(moved);
             info!(opened = files, sent, received, "session closed");
         };
         let Some(account) = judge.into_process() else {

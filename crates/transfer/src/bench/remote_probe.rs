@@ -38,7 +38,7 @@ impl RemoteProbe {
     ///
     /// # Errors
     /// The far end runs no commands; one sentence.
-    pub fn room(&mut self) -> Result<RemoteMemoryStorage, String> {
+    pub fn find_memory_storage(&mut self) -> Result<RemoteMemoryStorage, String> {
         let said = self.questions.ask(ROOM)?;
         read_room(&said).ok_or_else(|| NO_SHELL.to_owned())
     }

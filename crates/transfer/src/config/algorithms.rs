@@ -138,13 +138,13 @@ fn split(list: &str) -> Vec<String> {
     list.split(',')
         .map(str::trim)
         .filter(|n| !n.is_empty())
-        .map(|name| as_known(name).into())
+        .map(|name| canonical_name(name).into())
         .collect()
 }
 
 /// Maps a name to the one that is known here. HPN-SSH has its own name for multi-threaded
 /// chacha20-poly1305, which never appears alone in a proposal; both names mean the same algorithm.
-pub(super) fn as_known(name: &str) -> &str {
+pub(super) fn canonical_name(name: &str) -> &str {
     match name {
         "chacha20-poly1305-mt@hpnssh.org" => "chacha20-poly1305@openssh.com",
         other => other,

@@ -7,7 +7,7 @@ use ssh::cipher::{CIPHERS, MACS};
 use ssh::kex::KEX_METHODS;
 use ssh::key::HOST_KEY_ALGORITHMS;
 
-use super::algorithms::as_known;
+use super::algorithms::canonical_name;
 use super::{AlgorithmList, ConfigError, ConfigQuery};
 use crate::escape;
 use crate::known_hosts::matches_pattern;
@@ -68,7 +68,7 @@ pub(super) fn read(
     let list = &list[usize::from(sign.is_some())..];
     let mut names: Vec<String> = Vec::new();
     let given = list.split(',').map(str::trim).filter(|n| !n.is_empty());
-    for name in given.map(as_known) {
+    for name in given.map(canonical_name) {
         let meant: Vec<&str> = ours
             .iter()
             .copied()

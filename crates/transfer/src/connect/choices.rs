@@ -106,7 +106,8 @@ fn rates(names: &[&'static str], rate: impl Fn(&str) -> Option<u64>) -> Vec<(Str
         .collect()
 }
 
-/// Sorts ciphers by rate; ciphers without a rate keep their place.
+/// Moves a cipher before another one if it is faster by more than [`FASTER`]; ciphers without a rate
+/// keep their place.
 fn fastest_first(mut left: Vec<&'static str>, rates: &[(String, u64)]) -> Vec<&'static str> {
     let rate = |name: &str| rates.iter().find(|(n, _)| n == name).map(|(_, rate)| *rate);
     let mut ordered = Vec::with_capacity(left.len());

@@ -297,7 +297,7 @@ impl ConnectionSource for ConnectionFactory {
         self.another_of(self.config.clone(), brief, FirstJobTime::WithLogin)
     }
 
-    fn again(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
+    fn reconnect(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
         let mut config = self.config.clone();
         if self.open().is_none() {
             // The user may need time to answer the prompt.

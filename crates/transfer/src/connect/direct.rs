@@ -441,7 +441,7 @@ impl DirectServerLauncher for DirectConnector {
         }
     }
 
-    fn over(&self, why: &str) {
+    fn control_closed(&self, why: &str) {
         self.fail(why);
     }
 

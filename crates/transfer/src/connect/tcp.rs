@@ -24,6 +24,18 @@ pub enum DialFamily {
     V6,
 }
 
+impl DialFamily {
+    /// The message about a host without a usable address.
+    fn no_address(self) -> String {
+        let family = match self {
+            Self::Any => return "the host has no address".to_owned(),
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        };
+        format!("the host has no {family} address, and -4, -6 or AddressFamily allows no other")
+    }
+}
+
 /// The settings of a TCP connection.
 #[derive(Clone, Debug, Default)]
 pub struct TcpDialer {
@@ -87,8 +99,7 @@ impl TcpDialer {
     /// Connects to the first of these addresses that answers.
     pub fn connect_to(&self, addresses: &[SocketAddr]) -> Result<TcpStream, DialError> {
         let deadline = self.timeout.map(|t| Instant::now() + t);
-        let mut last =
-            DialError::NoAddress("the name has no address of the family chosen by -4 or -6".into());
+        let mut last = DialError::NoAddress(self.family.no_address());
         for attempt in 0..self.attempts.max(1) {
             if attempt > 0 {
                 // OpenSSH waits a second between attempts (sshconnect.c).
@@ -132,9 +143,7 @@ impl TcpDialer {
             }
         }
         if order.is_empty() {
-            return Err(DialError::NoAddress(
-                "the host has no address of the family chosen by -4 or -6".into(),
-            ));
+            return Err(DialError::NoAddress(self.family.no_address()));
         }
         Ok(order)
     }

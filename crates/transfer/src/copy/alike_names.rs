@@ -1,6 +1,6 @@
-//! Source names that differ and are one in a target directory of this machine, whose file system
-//! ignores case or normalizes Unicode. The file system itself is asked, with directories of these
-//! names.
+//! Detects source names that would become one entry in a local target directory, because its file
+//! system ignores case or normalizes Unicode. Asks the file system by creating directories with
+//! these names.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -618,7 +618,7 @@ impl<'a> CopyEngine<'a> {
         self.drop_what_waits();
         for side in self.ports.sides().iter() {
             match self.keeper.goes_on() {
-                true => side.session().leave("interrupted"),
+                true => side.session().cancel_resumable("interrupted"),
                 false => side.session().cancel("interrupted"),
             }
         }

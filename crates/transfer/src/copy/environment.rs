@@ -117,7 +117,7 @@ pub(super) trait RemoteSession {
     /// Fails every job with `reason` and removes temporaries.
     fn cancel(&self, reason: &str);
     /// Fails every job with `reason`, but keeps temporaries that the journal can resume.
-    fn leave(&self, reason: &str);
+    fn cancel_resumable(&self, reason: &str);
     /// Version and extensions of the host's SFTP server, once known.
     fn server_info(&self) -> Option<&ServerInfo>;
     /// Version and extensions of the server that new lanes use, once known.

@@ -18,7 +18,7 @@ use schedule::{Attributes, FileCheckpoint, JobId};
 use self::boot::ReceiverBoot;
 use self::left::EarlierWork;
 use self::lock_wait::{LockWait, LockWaitStep};
-use self::note::CompletedFiles;
+use self::note::CompletionRecorder;
 use self::records::JournalRecords;
 pub(super) use self::task::ResumeTask;
 use self::worth::ResumableWork;
@@ -39,7 +39,7 @@ pub(super) struct ResumeJournal {
     records: JournalRecords,
     earlier: EarlierWork,
     boot: ReceiverBoot,
-    completed: CompletedFiles,
+    completed: CompletionRecorder,
 }
 
 /// Decision about a file at its start.

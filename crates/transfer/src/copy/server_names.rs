@@ -221,11 +221,11 @@ pub(super) enum AlikeVerdict {
     Dropped,
 }
 
-/// Question to the server: does it take the names of two entries for one?
+/// Query whether the server treats the names of two entries as one.
 pub(super) struct AlikeNames {
     entry: AlikeEntry,
     kind: usize,
-    /// True if it does; `None` if unknown.
+    /// True if the server treats them as one; `None` if unknown.
     answer: Option<bool>,
 }
 

@@ -199,8 +199,8 @@ impl ActiveWalks {
         Some((root, real, attributes))
     }
 
-    /// Lets walks not enter the target, whose canonical path is `path`, with `into` or the places
-    /// of the sources in it.
+    /// Keeps walks out of the target, so that a copy into its own source ends. `path` is its
+    /// canonical path; `into` tells that sources are copied into it under their own names.
     pub(super) fn avoid(&mut self, path: Vec<u8>, into: bool) {
         self.avoid = Some(SelfCopyGuard { path, into });
     }

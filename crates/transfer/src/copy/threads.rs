@@ -210,8 +210,8 @@ impl RemoteSession for Session {
         self.cancel(reason);
     }
 
-    fn leave(&self, reason: &str) {
-        self.leave(reason);
+    fn cancel_resumable(&self, reason: &str) {
+        self.cancel_resumable(reason);
     }
 
     fn server_info(&self) -> Option<&ServerInfo> {

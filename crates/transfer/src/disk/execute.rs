@@ -379,7 +379,7 @@ impl RequestExecution<'_> {
     fn release(&self, request: &DiskRequest, file: Option<JobFile>) -> ExecuteResult {
         match (request, file) {
             (DiskRequest::Leave { fsync, .. }, Some(JobFile::Target(target))) => {
-                target.leave();
+                target.keep_temporary();
                 if *fsync {
                     target.sync()?;
                 }

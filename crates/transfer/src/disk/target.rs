@@ -351,7 +351,7 @@ impl LocalTarget {
     }
 
     /// Keeps the temporary when the target is dropped.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn keep_temporary(&self) {
         if let TargetForm::Temporary(temporary) = &self.form {
             temporary.stays.store(true, Ordering::Relaxed);
         }

@@ -79,8 +79,8 @@ impl WriteCoalescer {
         Ok(())
     }
 
-    /// Merges `pieces` with the adjacent writes in `queue`, up to a multiple of the piece size or
-    /// of 1 MiB, whichever is larger; `pieces` then holds all data. A single write stays unchanged.
+    /// Merges `pieces` with the adjacent writes at the front of `queue` until the data reach the
+    /// next multiple of the piece size or of 1 MiB, whichever is larger; `pieces` then holds all. A single write stays unchanged.
     pub(super) fn gather(
         &mut self,
         offset: u64,

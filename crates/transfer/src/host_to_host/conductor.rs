@@ -50,7 +50,8 @@ const NOTED: usize = 4 << 10;
 /// Bytes of a host's line that a message repeats.
 const LONGEST_LINE: usize = 300;
 /// Time for which the end of the source's control connection is awaited after the receiver has
-/// reported that it lost the source. The two travel on different ways.
+/// reported that it lost the source. The two arrive over different connections, in any
+/// order.
 const SOURCE_ENDS: Duration = Duration::from_secs(5);
 /// Largest message that the control protocol allows for the source.
 const LONGEST_REQUEST: usize = 16 << 10;

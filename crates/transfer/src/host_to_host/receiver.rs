@@ -141,7 +141,7 @@ fn begin(
             );
         }
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            return Err("longhaul on the source's host did not answer".to_owned());
+            return Err("longhaul on the source's host did not get ready in time".to_owned());
         }
     }
     let link = hosts.connect()?;
@@ -316,7 +316,8 @@ impl ControlInputReader {
         // The starter has gone: the copy ends and can be resumed.
         self.cancel.cancel();
         if let Some(between) = self.between.get() {
-            between.over("the connection to the machine that started the copy was closed");
+            between
+                .control_closed("the connection to the machine that started the copy was closed");
         }
     }
 
@@ -339,7 +340,7 @@ impl ControlInputReader {
             ReceiverCommand::SourceEnded(why) => {
                 debug!("the source has ended: {why}");
                 if let Some(between) = self.between.get() {
-                    between.over(&why);
+                    between.control_closed(&why);
                 }
                 Some(ReceiverEvent::Failed(why))
             }

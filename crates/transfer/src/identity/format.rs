@@ -28,7 +28,10 @@ pub(super) enum LockedKey {
 const UNKNOWN: &str = "contains no private key in OpenSSH, PEM or PKCS#8 format: name another file, \
                        or convert this one with ssh-keygen";
 
-/// Reads a key file; the error continues the sentence that starts with its name.
+/// Parses the contents of a private key file.
+///
+/// # Errors
+/// The format is unknown or damaged; the text continues a sentence that starts with the file's name.
 pub(super) fn read(bytes: &[u8]) -> Result<KeyFileContents, String> {
     if bytes.starts_with(b"PuTTY-User-Key-File-") {
         return Err(

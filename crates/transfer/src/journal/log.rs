@@ -161,7 +161,7 @@ impl FileJournalWriter {
         if self.out.is_empty() {
             return Ok(());
         }
-        let offset = self.syncs.len();
+        let offset = self.syncs.durable_bytes();
         if offset > self.said {
             self.said = offset;
             self.writer
@@ -183,13 +183,13 @@ impl FileJournalWriter {
 
     /// Returns the number of records that are durable or need no more waiting.
     pub(crate) fn durable(&self) -> u64 {
-        self.syncs.durable()
+        self.syncs.durable_records()
     }
 
     /// Returns the number of syncs.
     #[cfg(test)]
     pub(super) fn synced(&self) -> u64 {
-        self.syncs.made()
+        self.syncs.sync_count()
     }
 
     /// Returns the capacity in bytes of the buffer for pending records.
@@ -220,7 +220,7 @@ impl FileJournalWriter {
             "the journal: {} records, {} bytes, synced {} times",
             self.taken,
             self.len,
-            self.syncs.made()
+            self.syncs.sync_count()
         );
         // A running sync need not be awaited.
         self.thread = None;

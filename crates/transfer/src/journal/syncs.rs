@@ -59,17 +59,17 @@ impl JournalSyncs {
     }
 
     /// Returns the number of durable records.
-    pub(super) fn durable(&self) -> u64 {
+    pub(super) fn durable_records(&self) -> u64 {
         self.durable.load(Ordering::SeqCst)
     }
 
     /// Returns the number of durable bytes.
-    pub(super) fn len(&self) -> u64 {
+    pub(super) fn durable_bytes(&self) -> u64 {
         self.len.load(Ordering::SeqCst)
     }
 
     /// Returns the number of syncs.
-    pub(super) fn made(&self) -> u64 {
+    pub(super) fn sync_count(&self) -> u64 {
         self.made.load(Ordering::SeqCst)
     }
 
@@ -84,7 +84,7 @@ impl JournalSyncs {
     /// A sync has failed.
     pub(super) fn ask(&self, records: u64, len: u64, now: bool) -> io::Result<()> {
         let mut asked = self.asked();
-        let first = asked.len <= self.len();
+        let first = asked.len <= self.durable_bytes();
         asked.records = records;
         asked.len = len;
         // The thread checks the clock by itself once it has work.
@@ -146,7 +146,7 @@ impl JournalSyncs {
     fn wait(&self, last: Instant) -> Option<bool> {
         let mut asked = self.asked();
         loop {
-            let some = asked.len > self.len();
+            let some = asked.len > self.durable_bytes();
             if asked.over {
                 return some.then_some(true);
             }

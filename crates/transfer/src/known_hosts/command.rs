@@ -47,8 +47,8 @@ impl KnownHostsCommand {
     /// Parses the option's value; `None` for `none`.
     ///
     /// # Errors
-    /// The value is no command: the end of a sentence. ssh reports such a value and does without
-    /// the command, which may revoke a key.
+    /// The value names no absolute command; the text continues a sentence that starts with the
+    /// option. ssh only warns, and goes on without a command that may revoke a key.
     pub fn parse(text: &str) -> Result<Option<Self>, String> {
         if text.eq_ignore_ascii_case("none") {
             return Ok(None);

@@ -395,7 +395,7 @@ impl UnreadableLine {
     }
 
     /// True if the line contains exactly this key.
-    pub(super) fn has(&self, plain: &[u8]) -> bool {
+    pub(super) fn has_key(&self, plain: &[u8]) -> bool {
         self.plain.as_deref() == Some(plain)
     }
 
@@ -404,7 +404,7 @@ impl UnreadableLine {
         match self.purpose {
             DamagedLineKind::HostKey => false,
             DamagedLineKind::Revocation => self.plain.as_deref().is_none_or(|key| key == plain),
-            DamagedLineKind::Unknown => self.has(plain),
+            DamagedLineKind::Unknown => self.has_key(plain),
         }
     }
 }

@@ -286,7 +286,7 @@ impl KnownHosts {
         let damaged = self
             .unreadable
             .iter()
-            .find(|line| line.may_name_key() && line.may_name(name) && !line.has(key.blob()));
+            .find(|line| line.may_name_key() && line.may_name(name) && !line.has_key(key.blob()));
         let damage = damaged.map(|line| line.entry(false));
         match damage.or_else(|| self.unread.first().cloned()) {
             Some(damage) => HostKeyVerdict::Unreadable(damage),

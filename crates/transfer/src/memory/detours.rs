@@ -58,7 +58,7 @@ impl StoredRouteResult {
         }
     }
 
-    /// Returns the figures.
+    /// Returns the measured figures, or the reason why the route could not be measured.
     pub fn result(&self) -> RouteResult {
         match self {
             Self::Measured(figures) => Ok(*figures),

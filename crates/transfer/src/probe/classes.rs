@@ -19,7 +19,8 @@ const SLICE: f64 = 0.02;
 const PAIRS: usize = 5;
 /// DSCP values that OpenSSH uses or used.
 const CLASSES: [(&str, u8); 3] = [("CS1", 8), ("AF21", 18), ("EF", 46)];
-/// Rate of a class, as a share of the unmarked one, from which on further pairs are measured.
+/// A class whose rate is below this share of the unmarked one in every pair is measured in further
+/// pairs.
 const SUSPECT: f64 = 0.8;
 /// Round trips that a slice needs so that slow start does not decide.
 const SLICE_TRIPS: f64 = 6.0;
@@ -89,7 +90,8 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
         let slice = slice_share(self.path);
         if !can_mark(self.path, self.evidence, self.settings) {
             if self.evidence.tcp.is_none() {
-                let why = "DSCP classes: the packets of this machine do not reach the server";
+                let why =
+                    "DSCP classes: this machine has no TCP connection of its own to the server";
                 self.evidence.unseen.push(why.to_owned());
             }
             return Ok(());

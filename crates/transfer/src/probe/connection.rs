@@ -478,8 +478,12 @@ impl ProbeConnection {
         }
     }
 
-    /// Returns true if more can be moved at once. `carried` is the round trip without TCP counters,
-    /// which may be `hidden`.
+    /// Receives and sends once, and updates the counters. Returns true if there is more to receive
+    /// or send at once. `carried` is the round trip to assume without TCP counters; `hidden` ignores
+    /// these counters, because the TCP connection ends before the host.
+    ///
+    /// # Errors
+    /// The connection was lost.
     fn turn(
         &mut self,
         now: Instant,

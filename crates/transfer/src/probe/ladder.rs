@@ -27,7 +27,7 @@ const BLOCKED: f64 = 0.1;
 const RESTRAINED_LOSS: f64 = 0.001;
 const RESTRAINED: f64 = 0.6;
 const RESTRAINED_LOSSES: f64 = 8.0;
-/// Least and largest share of the time for that.
+/// Least and largest share of the measuring time for the load at [`RESTRAINED`] times the rate.
 const RESTRAINED_SHARES: (f64, f64) = (0.05, 0.1);
 
 /// Loads in one direction, over more and more channels and connections.

@@ -220,7 +220,11 @@ impl DirectConnections {
         match &mut self.state {
             DirectState::New => self.begin(now, to, commands, facts),
             DirectState::Asked(_, until) if *until <= now => {
-                self.fail(to, commands, "the far end does not answer");
+                self.fail(
+                    to,
+                    commands,
+                    "longhaul on the host did not start its own server in time",
+                );
             }
             DirectState::Open(on, open) if open.keepalive <= now => {
                 open.keepalive = now + LIFE_SIGN;
@@ -264,7 +268,7 @@ impl DirectConnections {
         let rtt = on.round_trip();
         let Some(channel) = on.link_mut().open_exec(&command) else {
             let why = "cannot run a command over this connection";
-            with.over(why);
+            with.control_closed(why);
             self.state = DirectState::Failed(why.to_owned(), with.insists());
             return;
         };
@@ -369,7 +373,7 @@ impl DirectConnections {
         let Some(on) = self.running().cloned() else {
             return;
         };
-        on.with.over(why);
+        on.with.control_closed(why);
         info!("no direct connection: {why}");
         self.state = DirectState::Failed(why.to_owned(), on.with.insists());
         commands.forget(CONTROL);
@@ -395,7 +399,7 @@ impl DirectConnections {
         if !to.connections().any_direct() {
             self.fail(to, commands, why);
         } else if let Some(on) = self.running() {
-            on.with.over(why);
+            on.with.control_closed(why);
         }
     }
 

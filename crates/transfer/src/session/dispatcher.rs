@@ -71,7 +71,7 @@ struct ReleasingLane {
 /// Result of draining the events of a lane.
 #[derive(Debug, Default)]
 pub(super) struct LaneChanges {
-    /// Directory at which paths begin on the lane's server.
+    /// Directory against which the lane's server resolves relative paths.
     pub starts: Option<Vec<u8>>,
     /// Requests that the stock server refuses, if some were not known before.
     pub refusals: Option<RefusedOperations>,

@@ -254,7 +254,7 @@ pub trait ConnectionSource: Send + Sync {
 
     /// Opens a replacement for lost or silent connections. Gives up within seconds, and the caller
     /// tries again.
-    fn again(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
+    fn reconnect(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
         self.another(false)
     }
 
@@ -317,7 +317,7 @@ pub trait DirectServerLauncher: Send + Sync {
     fn heard(&self, bytes: &[u8], rtt: Duration) -> DirectServerStatus;
 
     /// Handles the end or silence of the server; `why` is one sentence.
-    fn over(&self, why: &str);
+    fn control_closed(&self, why: &str);
 
     /// Handles the loss of the control connection. The server may be started again over another
     /// one.

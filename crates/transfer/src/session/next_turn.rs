@@ -65,7 +65,7 @@ impl NextTurnInputs {
     }
 
     /// Notes input from outside.
-    pub(super) fn arrived(&mut self) {
+    pub(super) fn note_input(&mut self) {
         self.arrived = true;
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use schedule::RemotePath;
 use schedule::{ConnectionId, Job, JobId, JobKind, LaneError, LaneEvent, LaneId};
-use sftp::{MARKER_PROTOCOL, MarkerError, MarkerLine, RemoteBinaryState, ServerInfo};
+use sftp::{MARKER_PROTOCOL, MarkerError, MarkerLine, RemoteBinaryAbsence, ServerInfo};
 use tracing::{debug, info};
 
 use super::connection::SessionConnection;
@@ -117,12 +117,12 @@ pub(super) fn not_ours(what: MarkerError) -> String {
 pub(super) fn check(greeting: &MarkerLine) -> Result<(), String> {
     match greeting {
         MarkerLine::Absent { sent, .. } => Err(match sent {
-            RemoteBinaryState::NoneSent => "longhaul was not found at the remote host",
-            RemoteBinaryState::Gone => {
+            RemoteBinaryAbsence::NoneSent => "longhaul was not found at the remote host",
+            RemoteBinaryAbsence::Gone => {
                 "the installed longhaul is missing or not executable: run longhaul bootstrap \
                  again"
             }
-            RemoteBinaryState::Altered => {
+            RemoteBinaryAbsence::Altered => {
                 "the installed longhaul was altered (its checksum differs) and is not started: \
                  run longhaul bootstrap again"
             }
@@ -535,7 +535,7 @@ impl RemoteServer {
 
     /// Handles the end or refusal of the channel of a lane that has not answered yet; does nothing
     /// for any other channel. A refusal says nothing about a longhaul.
-    pub(super) fn asked_closed(
+    pub(super) fn on_probe_channel_closed(
         &mut self,
         to: &mut Dispatcher,
         (connection, channel): (ConnectionId, LinkChannelId),

@@ -15,8 +15,8 @@ use super::reconnect::DARK;
 
 /// Smallest silence before requests are repeated, as a multiple of the lowest request latency.
 const LATENCIES: u32 = 50;
-/// Limit of requests in flight from which on the silence before a repetition doubles, since a
-/// server that does not answer so few is slow. Before, the silence must stay below the time after
+/// Once the limit of requests in flight is at or below this number, each repetition doubles the
+/// silence before the next one: a server that does not answer so few is slow. Above it, the silence must stay below the time after
 /// which the session reconnects.
 const FEW: u64 = 8;
 /// Part of the usual silence after which a request is repeated that a later one has overtaken.

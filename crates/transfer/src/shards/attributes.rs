@@ -7,8 +7,8 @@ const TYPE_FILE: u32 = 0o100_000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
 const TYPE_SYMLINK: u32 = 0o120_000;
 
-/// Returns the attributes of a planned entry with which it is copied. The access time is not
-/// planned and becomes the modification time.
+/// Returns the name of a planned entry and the attributes with which it is copied; `None` for the
+/// end of a directory or of the shard. A plan has no access times: the modification time serves.
 pub(super) fn of_record(record: &ShardRecord) -> Option<(&[u8], Attributes)> {
     let (name, size, planned, kind) = match record {
         ShardRecord::Enter(name, planned) => (name, None, planned, TYPE_DIRECTORY),

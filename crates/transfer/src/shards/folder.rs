@@ -389,8 +389,8 @@ impl PlanFolder {
         modified.elapsed().ok()
     }
 
-    /// True if a larger fencing number than `fence` exists.
-    pub(super) fn has_follower(&self, shard: u32, fence: u64) -> io::Result<bool> {
+    /// True if another worker has taken the shard: a lease with the fencing number `fence + 1` exists.
+    pub(super) fn has_successor(&self, shard: u32, fence: u64) -> io::Result<bool> {
         lease_exists(&self.dir, shard, fence + 1)
     }
 

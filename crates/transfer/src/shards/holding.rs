@@ -277,7 +277,7 @@ impl ShardLease {
         let valid = self.is_valid();
         self.stop.take();
         let beat = self.thread.take().and_then(|thread| thread.join().ok());
-        let followed = self.plan.has_follower(self.lease.shard, self.lease.fence);
+        let followed = self.plan.has_successor(self.lease.shard, self.lease.fence);
         if let Ok(true) = followed {
             return Err(superseded(&self.plan, &self.lease));
         }
@@ -336,7 +336,7 @@ impl LeaseRenewal {
     /// Renews until `stop` is dropped or the lease is lost. Returns the last beat.
     fn run(mut self, stop: &Receiver<()>) -> u64 {
         loop {
-            let follower = self.plan.has_follower(self.lease.shard, self.lease.fence);
+            let follower = self.plan.has_successor(self.lease.shard, self.lease.fence);
             let newest = follower
                 .ok()
                 .map(|follower| self.lease.fence + u64::from(follower));

@@ -371,7 +371,8 @@ fn create_shared(at: &crate::disk::NameInDirectory, size: u64) -> io::Result<()>
     if !meta.is_file() || !own || meta.len() > size {
         let name = escape::os(&at.name);
         return Err(io::Error::other(format!(
-            "something else has the name of the temporary file, {name}: remove it"
+            "{name} is in the way of the temporary file, and is not a regular file of yours with one \
+             name and at most {size} bytes: check it, then remove it"
         )));
     }
     match meta.len() == size {
@@ -426,8 +427,12 @@ fn sum_of(
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(local_path(path), flags, Mode::empty())?;
     let file = std::fs::File::from(file);
-    if !file.metadata()?.is_file() || file.metadata()?.len() != size {
-        return Err(io::Error::other("its size has changed"));
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is no longer a regular file"));
+    }
+    if meta.len() != size {
+        return Err(io::Error::other("its size has changed since it was listed"));
     }
     let mut hasher = blake3::Hasher::new();
     let mut part = vec![0; PART];

@@ -1,5 +1,5 @@
-//! Decides where attributes do not suffice: compares the targets of symlinks, the contents of files
-//! whose times are imprecise, and files that may have been moved.
+//! Compares what attributes cannot decide: the targets of symlinks, the contents of files whose times
+//! are imprecise, and files that may have been moved.
 
 use std::collections::BTreeSet;
 

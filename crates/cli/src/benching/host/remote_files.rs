@@ -38,7 +38,7 @@ impl RemoteFiles {
     /// Probes the host over a session of its own. Returns also the free bytes in memory there.
     pub(super) fn look(session: Session) -> (Self, Option<u64>) {
         let mut end = RemoteProbe::new(session);
-        let room = end.room();
+        let room = end.find_memory_storage();
         let silent = room.as_ref().err().cloned();
         let memory = room.ok().and_then(|room| room.memory);
         let idle = match silent {

@@ -11,7 +11,7 @@ use crate::relaying::config::{OPERANDS, is_for_file};
 use crate::serving::options::{KeyOptions, Options, ServeOptionDoc};
 
 /// The man page longhaul-serve.conf(5).
-pub(super) fn serve() -> Vec<u8> {
+pub(super) fn serve_conf_page() -> Vec<u8> {
     let mut roff = begun(
         "LONGHAUL-SERVE.CONF",
         "longhaul-serve.conf - configuration file of longhaul serve",

@@ -83,7 +83,8 @@ impl RemoteRelay {
                 relay::control::CONTROL
             ),
             ControlReadError::TimedOut => format!(
-                "{name}: the relay started there did not answer within {} s",
+                "{name}: the relay started over SSH did not answer within {} s: see how loaded \
+                 that host is, and whether longhaul --version works there",
                 START.as_secs()
             ),
             _ => {

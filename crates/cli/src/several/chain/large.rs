@@ -71,7 +71,7 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
     let mut search = LargeFileSearch::default();
     for source in &request.sources {
         let CopyLocation::Local(path) = source else {
-            return Err("a source is on a host".to_owned());
+            return Err("a source is remote".to_owned());
         };
         let name = match SourceName::of(source) {
             SourceName::Known(name) => name,
@@ -106,12 +106,17 @@ impl LargeFileSearch {
         while let Some(entry) = walk.next() {
             self.entries += usize::from(!matches!(entry, WalkEntry::Listed(_)));
             if self.entries > MOST_ENTRIES {
-                return Err("there are too many files to look for large ones".to_owned());
+                return Err(format!(
+                    "more than {MOST_ENTRIES} entries are not searched for large files"
+                ));
             }
             match entry {
                 WalkEntry::File(at) if at.attributes.size >= Some(LEAST) => {
                     if at.parent.is_some() && options.preserve {
-                        return Err("-p keeps the times of directories with large files".to_owned());
+                        return Err(
+                            "-p sets the times of the directories that contain large files"
+                                .to_owned(),
+                        );
                     }
                     self.add_large(source, name, at)?;
                 }

@@ -150,8 +150,8 @@ impl HostToHostConnector {
     }
 
     /// Handles the end of the source's control channel.
-    pub fn over(&self, why: &str) {
-        self.direct.over(why);
+    pub fn control_closed(&self, why: &str) {
+        self.direct.control_closed(why);
     }
 
     /// Opens and authenticates the next connection.

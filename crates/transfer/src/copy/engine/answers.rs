@@ -402,7 +402,7 @@ impl CopyEngine<'_> {
     /// Starts a file once its journal records are written.
     fn start_kept(&mut self, id: FileId) {
         let (ports, metadata) = (&mut self.ports, &mut self.metadata);
-        if self.files.asks_for_xattrs(ports, metadata, id) {
+        if self.files.request_xattrs(ports, metadata, id) {
             return;
         }
         let (tree, verify) = (&self.tree, &self.verify);
@@ -500,7 +500,7 @@ impl CopyEngine<'_> {
         self.ports.lose(ConnectError::unreachable(why));
         self.drop_what_waits();
         for side in self.ports.sides().iter() {
-            side.session().leave("the machine was rebooted");
+            side.session().cancel_resumable("the machine was rebooted");
         }
     }
 

@@ -284,7 +284,7 @@ impl ActiveFiles {
 
     /// Requests the extended attributes of a file if they are kept. Returns false if there is no
     /// answer to wait for.
-    pub(in crate::copy) fn asks_for_xattrs(
+    pub(in crate::copy) fn request_xattrs(
         &mut self,
         ports: &mut CopyPorts<'_>,
         metadata: &mut KeptMetadata,
@@ -293,7 +293,7 @@ impl ActiveFiles {
         let Some(task) = self.get_mut(&id) else {
             return false;
         };
-        if !task.begins_xattrs() {
+        if !task.begin_xattrs() {
             return false;
         }
         match metadata.ask_xattrs(ports, &task.source, JobPurpose::FileXattrs(id)) {

@@ -148,7 +148,7 @@ impl FileTask {
     }
 
     /// True at the first call, after which extended attributes count as queried.
-    pub(in crate::copy) fn begins_xattrs(&mut self) -> bool {
+    pub(in crate::copy) fn begin_xattrs(&mut self) -> bool {
         !std::mem::replace(&mut self.xattrs_asked, true)
     }
 

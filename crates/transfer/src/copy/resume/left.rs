@@ -45,7 +45,7 @@ impl EarlierWork {
     /// can neither resume nor remove anything outside.
     pub(super) fn onto(&mut self, target: &[u8]) -> Option<TargetPath> {
         self.state.confine(target);
-        let into = self.state.onto()?;
+        let into = self.state.into_directory()?;
         Some(match into {
             true => TargetPath::Into(target.to_vec()),
             false => TargetPath::Exactly(target.to_vec()),
@@ -54,7 +54,7 @@ impl EarlierWork {
 
     /// True if the earlier run has resolved the command's target.
     pub(super) fn has_onto(&self) -> bool {
-        self.state.onto().is_some()
+        self.state.into_directory().is_some()
     }
 
     /// Number and journal entry of a file with this target.

@@ -20,15 +20,16 @@ const CLOCK: Duration = Duration::from_secs(1);
 const LARGE: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
-/// Completed files whose times at a server are known by its clock.
+/// Records completed files in the journal, and reads a server's clock from their modification times
+/// now and then.
 #[derive(Debug, Default)]
-pub(super) struct CompletedFiles {
+pub(super) struct CompletionRecorder {
     clock_at: Option<Instant>,
     /// Final name of the file that was finished last at a server, without asking for its time.
     last_untimed: Option<Vec<u8>>,
 }
 
-impl CompletedFiles {
+impl CompletionRecorder {
     /// Records that a file copied by this run was renamed to its final name. `more` tells if
     /// there is more to copy.
     pub(super) fn note_done(

@@ -21,7 +21,7 @@ impl ResumableWork {
         Self {
             done: state.done() > 0,
             parts: parts.map(|(id, _)| id).collect(),
-            directory: state.onto() == Some(false),
+            directory: state.into_directory() == Some(false),
         }
     }
 

@@ -179,12 +179,12 @@ impl SimSession {
             return;
         }
         match leave {
-            true => self.scheduler.leave(now, reason),
+            true => self.scheduler.cancel_resumable(now, reason),
             false => self.scheduler.cancel(now, reason),
         }
         for on in self.lanes.values_mut() {
             match leave {
-                true => on.lane.leave(now, reason),
+                true => on.lane.cancel_resumable(now, reason),
                 false => on.lane.cancel(now, reason),
             }
         }

@@ -386,7 +386,7 @@ impl RemoteSession for SimRemote {
         self.session(|session, now| session.stop(now, reason, false));
     }
 
-    fn leave(&self, reason: &str) {
+    fn cancel_resumable(&self, reason: &str) {
         self.session(|session, now| session.stop(now, reason, true));
     }
 

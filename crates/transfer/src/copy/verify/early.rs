@@ -165,7 +165,11 @@ impl CopyingFiles {
     }
 
     /// Request line for a checksum of a file that is being copied, and the number of bytes to sum.
-    pub(super) fn line_of(&self, files: &ActiveFiles, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
+    pub(super) fn sum_request_line(
+        &self,
+        files: &ActiveFiles,
+        ask: SumRequest,
+    ) -> Option<(Vec<u8>, u64)> {
         let moving = self.files.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = files.get(&ask.file)?;

@@ -186,7 +186,8 @@ impl SumWorker {
 }
 
 impl Verification {
-    /// Submits all possible requests to the far end.
+    /// Submits the checksum requests that can be submitted now; looks for a checksum program first if
+    /// none is known.
     pub(in crate::copy) fn go_on(&mut self, ports: &mut CopyPorts<'_>, files: &ActiveFiles) {
         if !self.wanted || ports.stopped() || ports.far_end().is_none() {
             return;
@@ -347,7 +348,7 @@ impl Verification {
             let Some(ask) = far.todo.pop_front() else {
                 return;
             };
-            let Some((line, len)) = self.line_of(files, ask) else {
+            let Some((line, len)) = self.sum_request_line(files, ask) else {
                 continue;
             };
             let far = &mut self.far;
@@ -371,7 +372,7 @@ impl Verification {
 
     /// Request line for a checksum, and the number of bytes to sum; `None` if it is no longer
     /// needed.
-    fn line_of(&self, files: &ActiveFiles, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
+    fn sum_request_line(&self, files: &ActiveFiles, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
         if let Some(checking) = self.files.get(&ask.file)
             && checking.is_attempt(ask.attempt)
         {
@@ -382,7 +383,7 @@ impl Verification {
             let line = request(checking.path(), None, sum, checking.size());
             return Some((line, sum.len));
         }
-        self.moving.line_of(files, ask)
+        self.moving.sum_request_line(files, ask)
     }
 
     fn start_list(&mut self, ports: &CopyPorts<'_>, program: SumProgram) {

@@ -296,7 +296,7 @@ impl SessionCore {
         now: Instant,
         link: Result<Box<dyn Link>, NoMoreConnections>,
     ) {
-        self.turns.arrived();
+        self.turns.note_input();
         self.reaching = self.reaching.saturating_sub(1);
         let added = link.map(|link| self.dispatcher.add_connection(now, link));
         if let Ok(id) = &added {
@@ -359,7 +359,7 @@ impl SessionCore {
         now: Instant,
         link: Result<Box<dyn Link>, NoMoreConnections>,
     ) {
-        self.turns.arrived();
+        self.turns.note_input();
         let link = match link {
             Ok(link) => link,
             Err(why) => {

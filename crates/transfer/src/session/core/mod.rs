@@ -194,7 +194,7 @@ impl SessionCore {
 
     /// Takes an order of the handle.
     pub(super) fn handle_command(&mut self, now: Instant, command: SessionCommand) {
-        self.turns.arrived();
+        self.turns.note_input();
         match command {
             SessionCommand::Push(job, hint) => {
                 self.concurrency.note(&job);
@@ -209,9 +209,11 @@ impl SessionCore {
             SessionCommand::Control(bytes) => self.direct.say(&mut self.dispatcher, bytes),
             SessionCommand::Leave(reason) => {
                 self.stop_waiting(now, &reason);
-                self.dispatcher.scheduler_mut().leave(now, &reason);
+                self.dispatcher
+                    .scheduler_mut()
+                    .cancel_resumable(now, &reason);
                 for on in self.dispatcher.lanes_mut().iter_mut() {
-                    on.lane_mut().leave(now, &reason);
+                    on.lane_mut().cancel_resumable(now, &reason);
                 }
             }
             SessionCommand::Cancel(reason) => {
@@ -265,7 +267,7 @@ impl SessionCore {
     /// Takes the input of the turn from the disk and the connections.
     fn take_input(&mut self, now: Instant) -> TurnInputTaken {
         if self.dispatcher.take_replies(now) {
-            self.turns.arrived();
+            self.turns.note_input();
         }
         // The rate limit may not suffice for all connections, so a different one is served first in
         // each turn.
@@ -292,14 +294,14 @@ impl SessionCore {
             false => Ok(false),
         });
         if !received.is_empty() {
-            self.turns.arrived();
+            self.turns.note_input();
             self.note_heard(now);
         }
         for event in received {
             self.handle_received(now, id, event);
         }
         match result {
-            Ok(true) => self.turns.arrived(),
+            Ok(true) => self.turns.note_input(),
             Ok(false) => {}
             Err(e) => self.connection_lost(now, id, e),
         }
@@ -375,7 +377,9 @@ impl SessionCore {
     ) {
         let Some(lane) = self.dispatcher.lanes_mut().on_channel(on.0, on.1) else {
             let dispatcher = &mut self.dispatcher;
-            let asked = self.remote.asked_closed(dispatcher, on, why, refused);
+            let asked = self
+                .remote
+                .on_probe_channel_closed(dispatcher, on, why, refused);
             return self.note_refused(now, asked);
         };
         let id = lane.id();

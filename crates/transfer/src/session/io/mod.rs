@@ -199,7 +199,7 @@ impl Session {
 
     /// Fails every job with `reason`, but keeps temporaries of large files that the journal can
     /// resume.
-    pub fn leave(&self, reason: &str) {
+    pub fn cancel_resumable(&self, reason: &str) {
         self.command(SessionCommand::Leave(reason.to_owned()));
     }
 

@@ -244,7 +244,7 @@ impl SessionLoop {
                 ConnectOrder::OpenFurther { brief } => {
                     LoopInput::ConnectionOpened(connection_source.another(brief))
                 }
-                ConnectOrder::Reconnect => LoopInput::Reconnected(connection_source.again()),
+                ConnectOrder::Reconnect => LoopInput::Reconnected(connection_source.reconnect()),
             };
             // After the end of the session the send fails and the link is dropped.
             let _ = orders.send(result);
