@@ -730,3 +730,41 @@ fn a_finished_file_that_changed_soon_after_an_interruption_is_copied_again() {
         assert_eq!(now, b"source", "up {up} {stop}: {outcome}");
     }
 }
+
+/// Bug: a copy whose connection was lost before 4 MiB had moved ended, and the user had to repeat
+/// the command, while one that lost its connection later went on.
+#[test]
+fn a_copy_whose_connection_is_lost_soon_after_the_login_goes_on() {
+    if is_scp() {
+        return;
+    }
+    for (up, way, bytes) in [
+        (true, Way::Up, 30_000),
+        (true, Way::Up, 700_000),
+        (false, Way::Down, 30_000),
+        (false, Way::Down, 700_000),
+    ] {
+        let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+            return;
+        };
+        let proxy = DelayProxy::to(scene.peer.addr()).cut_after(way, bytes);
+        let proxy = proxy.start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        let content = Seed::new(4).bytes(2_000_000);
+        write_file(&scene.path("file"), &content);
+        let cp = scene.client.cp();
+        let run = match up {
+            true => cp.arg(scene.path("file")).arg(scene.remote("copy")),
+            false => cp.arg(scene.remote("file")).arg(scene.path("copy")),
+        };
+        let outcome = run.run().expect_code(0).expect_err(&["reconnecting"]);
+        let copied = std::fs::read(scene.path("copy")).expect("copied");
+        assert!(copied == content, "up {up}, {bytes}: {outcome}");
+        let left = |name: &std::ffi::OsString| name.as_encoded_bytes().ends_with(b".longhaul");
+        let names = names_in(scene.path("copy").parent().expect("above"));
+        assert!(!names.iter().any(left), "{names:?}");
+    }
+}
