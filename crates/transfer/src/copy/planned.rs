@@ -218,8 +218,12 @@ impl<'a> PlannedCopy<'a> {
             }
             match self.next_event(end) {
                 Ok(Some(SessionEvent::Lane(event))) => {
-                    if let LaneEvent::Done(id) | LaneEvent::Failed(id, _) = &event {
-                        asked.remove(id);
+                    match &event {
+                        LaneEvent::Done(id) | LaneEvent::Failed(id, _) => {
+                            asked.remove(id);
+                        }
+                        LaneEvent::NotKept(_, parts, why) => self.engine.note_lost(*parts, why),
+                        _ => {}
                     }
                     heard(event);
                 }

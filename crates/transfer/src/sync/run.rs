@@ -77,7 +77,7 @@ impl SyncResult {
 
 /// Warning about a target that does not keep the times by which files are compared.
 const TIMES_LOST: &str = "the target does not keep modification times, by which files are compared: \
-     the next sync copies these files again";
+     the next sync copies these files again, unless --size-only or --checksum is given";
 
 /// A sync in progress.
 struct SyncRun<'a> {
