@@ -176,6 +176,11 @@ impl<'a> CopyEngine<'a> {
         self.metadata.note_lost(parts, why);
     }
 
+    /// Notes that this run has made another name of the file at `target`, for a backup.
+    pub(super) fn note_backup_name(&mut self, target: Vec<u8>) {
+        self.metadata.withheld().note_backup_name(target);
+    }
+
     /// True if the target refused to set modification times.
     pub(super) fn loses_times(&self) -> bool {
         self.metadata.loses_times()

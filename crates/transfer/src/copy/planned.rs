@@ -339,6 +339,12 @@ impl<'a> PlannedCopy<'a> {
         special_bits(self.engine.ports()).keeps()
     }
 
+    /// Notes that this run has made a second name of the file at `target`, which keeps the old
+    /// contents.
+    pub(crate) fn note_second_name(&mut self, target: Vec<u8>) {
+        self.engine.note_backup_name(target);
+    }
+
     /// True if the target refused to set modification times.
     pub(crate) fn loses_times(&self) -> bool {
         self.engine.loses_times()
