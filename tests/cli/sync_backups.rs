@@ -257,3 +257,32 @@ fn the_name_that_a_backup_gives_a_file_is_no_reason_for_a_warning() {
         );
     });
 }
+
+/// Bug: a file with a name of more than 239 bytes whose older version was in the backup directory
+/// already could not be moved there, and so was neither replaced nor deleted.
+#[test]
+fn files_with_the_longest_names_replace_their_older_backups() {
+    Backup::each(|test| {
+        let names = ["1", "2"].map(|last| format!("{}{last}", "ä".repeat(127)));
+        for version in ["first", "second"] {
+            for name in &names {
+                assert_eq!(name.len(), 255);
+                write_file(&test.path("a").join(name), version.as_bytes());
+                write_file(
+                    &test.path("top/b").join(name),
+                    format!("before {version}").as_bytes(),
+                );
+            }
+            test.sync("kept", &[]).expect_code(0);
+            for name in &names {
+                let kept = fs::read_to_string(test.path("top/b/kept").join(name));
+                assert_eq!(kept.expect("it is kept"), format!("before {version}"));
+            }
+        }
+        assert_same(
+            &test.path("a/changed"),
+            &test.path("top/b/changed"),
+            Compare::CONTENT,
+        );
+    });
+}

@@ -145,12 +145,21 @@ fn unusable<'a>(dirs: &'a UnusableDirs, mut dir: &[u8]) -> Option<(&'a Vec<u8>, 
     }
 }
 
+/// Longest file name in bytes on Linux (NAME_MAX).
+const NAME_MAX: usize = 255;
+
 /// Name under which the older backup waits until the newer one has taken its place.
 fn aside(path: &[u8]) -> Vec<u8> {
     let at = path.len() - parent(path).len();
     let name = path.get(path.len() - at..).unwrap_or_default();
     let name = name.strip_prefix(b"/").unwrap_or(name);
-    let aside = [b".", name, b".older.longhaul"].concat();
+    let mut aside = [b".", name, b".older.longhaul"].concat();
+    if aside.len() > NAME_MAX {
+        // Letters of a checksum tell apart long names that begin alike.
+        let sum = blake3::hash(name);
+        let tag = sum.as_bytes().first_chunk().copied().unwrap_or_default();
+        aside = sftp::tagged_name(name, u64::from_be_bytes(tag));
+    }
     match path.starts_with(b"/") && parent(path).is_empty() {
         true => join(b"/", &aside),
         false => join(parent(path), &aside),
@@ -435,6 +444,8 @@ mod tests {
         assert_eq!(aside(b"/bak/d/f"), b"/bak/d/.f.older.longhaul");
         assert_eq!(aside(b"f"), b".f.older.longhaul");
         assert_eq!(aside(b"/f"), b"/.f.older.longhaul");
+        let long = |last: &str| aside(format!("/bak/{}{last}", "ä".repeat(126)).as_bytes());
+        assert!(long("ab1").len() <= 255 + 5 && long("ab1") != long("ab2"));
     }
 
     #[test]
