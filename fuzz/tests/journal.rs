@@ -59,6 +59,7 @@ fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<JournalRecord> {
             mtime: u64::arbitrary(u)?,
         },
         _ => JournalRecord::Clock {
+            files: u.int_in_range(0..=10)?,
             mtime: u64::arbitrary(u)?,
         },
     })

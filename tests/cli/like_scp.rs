@@ -78,6 +78,9 @@ fn begin(root: &Path) {
     symlink("existing", root.join("link-to-existing")).expect("a symlink");
     symlink("dir", root.join("link-to-dir")).expect("a symlink");
     symlink("nowhere", root.join("dangling")).expect("a symlink");
+    symlink("full", root.join("link-to-full")).expect("a symlink");
+    symlink("link-to-full", root.join("link-to-link")).expect("a symlink");
+    symlink("itself", root.join("itself")).expect("a symlink");
     for name in [
         "a",
         "tree/one",
@@ -356,9 +359,48 @@ fn links() {
             case(&[], &["S:a", "D:dangling"]),
             case(&["-r"], &["S:tree", "D:link-to-dir"]),
             case(&["-p"], &["S:link-to-a", "D:dir"]),
+            // The target is a symlink.
+            case(&["-r"], &["S:tree", "D:link-to-dir/"]),
+            case(&["-r"], &["S:tree", "D:link-to-dir/."]),
+            case(&["-r"], &["S:tree", "D:link-to-full"]),
+            case(&["-r"], &["S:tree", "D:link-to-link"]),
+            case(&["-r"], &["S:tree/.", "D:link-to-link"]),
+            case(&["-r"], &["S:tree", "S:dir", "D:link-to-full"]),
+            case(&["-r"], &["S:tree", "D:link-to-existing"]),
+            case(&["-r"], &["S:tree", "D:itself"]),
+            case(&[], &["S:a", "D:itself"]),
+            // A directory above the target is one.
+            case(&[], &["S:a", "D:link-to-link/new"]),
+            case(&[], &["S:a", "D:link-to-link/tree/one"]),
+            case(&["-r"], &["S:tree", "D:link-to-link/new"]),
+            case(&["-r"], &["S:tree", "D:link-to-link/tree"]),
+            case(&["-r"], &["S:tree/.", "D:link-to-link/tree"]),
+            case(&["-r"], &["S:tree", "D:link-to-existing/new"]),
+            case(&["-r"], &["S:tree", "D:dangling/new"]),
+            case(&["-r"], &["S:tree", "D:itself/new"]),
         ],
         BOTH,
     );
+}
+
+/// scp makes the directory to which a symlink leads when it uploads, and fails when it downloads.
+/// longhaul says what is in the way.
+#[test]
+fn a_directory_is_not_made_through_a_symlink_that_leads_nowhere() {
+    let Some(pair) = Pair::start() else { return };
+    if pair.ours.is_scp() {
+        return;
+    }
+    for up in BOTH {
+        let place = scratch();
+        begin(place.path());
+        let case = case(&["-r"], &["S:tree", "D:dangling"]);
+        let outcome = run(&pair.ours, place.path(), &case, *up).expect_code(1);
+        outcome.expect_err(&[
+            "dangling: cannot create the directory: the symlink there leads nowhere",
+        ]);
+        assert!(!place.path().join("nowhere").exists());
+    }
 }
 
 #[test]

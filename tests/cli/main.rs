@@ -32,6 +32,7 @@ mod like_scp;
 mod listening;
 mod listening_memory;
 mod load;
+mod long_names;
 mod lying_server;
 mod messages;
 mod metadata;

@@ -302,3 +302,34 @@ fn a_server_that_renames_nothing_is_remembered() {
     );
     assert!(!outcome.expect_code(0).err().contains("warning"));
 }
+
+/// Bug: a sync that found only times different did nothing on a server that sets none, and said
+/// nothing.
+#[test]
+fn a_sync_to_a_server_that_sets_no_times_says_so() {
+    let server = openssh("no SETSTAT", "-P setstat,fsetstat,lsetstat");
+    let mut clients = clients();
+    let Some(_peer) = start(&mut clients, &server) else {
+        return;
+    };
+    let place = scratch();
+    begin(place.path());
+    let target = format!("peer:{}", place.path().join("there/tree").display());
+    let sync = |flags: &[&str]| {
+        let run = clients[1].dir.run(longhaul_tests::longhaul()).arg("sync");
+        let run = run.arg("-F").arg(clients[1].dir.config()).args(flags);
+        let run = run.arg(place.path().join("here/tree")).arg(&target);
+        run.run().expect_code(0)
+    };
+    let again = "the next sync copies these files again";
+    let first = sync(&[]);
+    assert!(first.err().contains(again), "{first}");
+    for file in ["here/tree/one.dat", "here/tree/sub/two.dat"] {
+        let file = fs::File::open(place.path().join(file)).expect("ours");
+        file.set_modified(std::time::UNIX_EPOCH).expect("ours");
+    }
+    let sizes = sync(&["--size-only"]).expect_err(&["not kept: ", "times of "]);
+    assert!(!sizes.err().contains(again), "{sizes}");
+    let times = sync(&[]).expect_err(&["not kept: ", "times of ", again]);
+    assert!(times.err().contains("2 files"), "{times}");
+}

@@ -489,11 +489,18 @@ fn a_file_that_got_its_name_before_that_was_written_down_is_not_sent_again() {
             let Some(half) = Half::new(up) else { return };
             let (temporary, target) = (half.temporary(), half.scene.path("to/file"));
             let mut journal = std::fs::read(half.journal()).expect("read");
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let now = SystemTime::now();
+            let since = now.duration_since(SystemTime::UNIX_EPOCH);
+            let since = since.expect("after 1970");
+            // A server tells whole seconds.
+            let mtime = match up {
+                true => since.as_secs() * 1_000_000_000,
+                false => since.as_nanos() as u64,
+            };
             let whole = JournalRecord::Ranges {
                 id: id_in(&journal),
                 durable: true,
-                mtime: now.expect("after 1970").as_nanos() as u64,
+                mtime,
                 ranges: vec![(0, SIZE as u64)],
             };
             JournalEncoder::default().write(&whole, &mut journal);
@@ -501,6 +508,7 @@ fn a_file_that_got_its_name_before_that_was_written_down_is_not_sent_again() {
             match ours {
                 true => {
                     write_file(&temporary, &half.content);
+                    set_modified(&temporary, now);
                     std::fs::rename(&temporary, &target).expect("renamed");
                 }
                 // Another file of that size is there, and the temporary is gone.
@@ -653,4 +661,110 @@ fn a_target_that_changed_soon_after_a_failed_copy_is_copied_again() {
         "{outcome}"
     );
     assert_eq!(std::fs::read(&changed).expect("our file"), b"source");
+}
+
+/// A finished file that somebody changed soon after the interruption, to other bytes of equal size,
+/// counted as complete: at a server for ten seconds, on this machine within the second of its time.
+#[test]
+fn a_finished_file_that_changed_soon_after_an_interruption_is_copied_again() {
+    if is_scp() {
+        return;
+    }
+    for (up, stop) in [(true, "-KILL"), (true, "-INT"), (false, "-KILL")] {
+        let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+            return;
+        };
+        let proxy = DelayProxy::to(scene.peer.addr()).rate(20_000_000).start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        let tree = scene.path("from/tree");
+        std::fs::create_dir_all(&tree).expect("our folder");
+        std::fs::create_dir(scene.path("to")).expect("our folder");
+        for number in 0..400 {
+            write_file(&tree.join(format!("{number}")), b"source");
+        }
+        write_file(&tree.join("large"), &Seed::new(7).bytes(SIZE));
+        let copy = || match up {
+            true => {
+                let cp = scene.client.cp().arg("-r").arg(&tree);
+                cp.arg(scene.remote("to"))
+            }
+            false => {
+                let cp = scene.client.cp().arg("-r");
+                cp.arg(scene.remote("from/tree")).arg(scene.path("to"))
+            }
+        };
+        let way = if up { Way::Up } else { Way::Down };
+        let running = copy().spawn();
+        let finished = || {
+            let names = std::fs::read_dir(scene.path("to/tree"));
+            let is_final = |name: &std::ffi::OsString| !name.as_encoded_bytes().starts_with(b".");
+            let names = names.into_iter().flatten().flatten();
+            names
+                .map(|entry| entry.file_name())
+                .filter(is_final)
+                .count()
+        };
+        let half = || finished() == 400 && proxy.carried(way) > 20_000_000;
+        assert!(running.until(half), "over too soon");
+        signal(&running, stop);
+        running.wait();
+        let changed = scene.path("to/tree/7");
+        let written = std::fs::metadata(&changed).and_then(|m| m.modified());
+        std::fs::write(&changed, b"target").expect("our file");
+        if !up {
+            let since = written
+                .expect("a time")
+                .duration_since(SystemTime::UNIX_EPOCH);
+            let second = Duration::from_secs(since.expect("after 1970").as_secs());
+            set_modified(&changed, SystemTime::UNIX_EPOCH + second);
+        }
+        let outcome = copy().run().expect_code(0);
+        assert!(
+            outcome.err().contains("resuming the earlier copy"),
+            "{outcome}"
+        );
+        let now = std::fs::read(&changed).expect("our file");
+        assert_eq!(now, b"source", "up {up} {stop}: {outcome}");
+    }
+}
+
+/// Bug: a copy whose connection was lost before 4 MiB had moved ended, and the user had to repeat
+/// the command, while one that lost its connection later went on.
+#[test]
+fn a_copy_whose_connection_is_lost_soon_after_the_login_goes_on() {
+    if is_scp() {
+        return;
+    }
+    for (up, way, bytes) in [
+        (true, Way::Up, 30_000),
+        (true, Way::Up, 700_000),
+        (false, Way::Down, 30_000),
+        (false, Way::Down, 700_000),
+    ] {
+        let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+            return;
+        };
+        let proxy = DelayProxy::to(scene.peer.addr()).cut_after(way, bytes);
+        let proxy = proxy.start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        let content = Seed::new(4).bytes(2_000_000);
+        write_file(&scene.path("file"), &content);
+        let cp = scene.client.cp();
+        let run = match up {
+            true => cp.arg(scene.path("file")).arg(scene.remote("copy")),
+            false => cp.arg(scene.remote("file")).arg(scene.path("copy")),
+        };
+        let outcome = run.run().expect_code(0).expect_err(&["reconnecting"]);
+        let copied = std::fs::read(scene.path("copy")).expect("copied");
+        assert!(copied == content, "up {up}, {bytes}: {outcome}");
+        let left = |name: &std::ffi::OsString| name.as_encoded_bytes().ends_with(b".longhaul");
+        let names = names_in(scene.path("copy").parent().expect("above"));
+        assert!(!names.iter().any(left), "{names:?}");
+    }
 }

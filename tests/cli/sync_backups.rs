@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use longhaul_tests::both_ends::BothEnds;
 use longhaul_tests::{Scene, names_in};
 use testkit::tree::{Compare, assert_same};
 use testkit::{Outcome, PeerKind};
 
-use crate::sync::{sync, write_file};
+use crate::sync::{set_time, sync, write_file};
 use crate::sync_harm::contents;
 
 /// Ends of a sync.
@@ -187,5 +188,101 @@ fn a_file_in_the_way_of_a_directory_is_kept_and_the_directory_is_copied() {
         assert_eq!((&*file, &*inner), (&b"old file"[..], &b"old inner"[..]));
         let link = fs::read_link(kept("was_link")).expect("it is kept");
         assert_eq!(link, PathBuf::from("nowhere"));
+    });
+}
+
+/// Name of a change, and what makes it in the target.
+type Change = (&'static str, fn(&Path));
+
+fn modified(path: &Path) -> SystemTime {
+    let meta = fs::metadata(path).expect("it is there");
+    meta.modified().expect("a time")
+}
+
+/// Bug: a backup directory in the target was made in directories whose times were set before, or
+/// not at all, so that they differed from the source's in each later sync.
+#[test]
+fn a_backup_directory_in_the_target_leaves_the_times_of_directories_above_it() {
+    Backup::each(|test| {
+        test.sync("kept", &[]).expect_code(0);
+        fs::remove_dir_all(test.path("top/b/kept")).expect("ours");
+        let roots = ["a", "top/b"].map(|root| test.path(root));
+        let changes: [Change; 2] = [
+            ("a file that is gone", |b| {
+                write_file(&b.join("x/gone"), b"gone")
+            }),
+            ("a file that differs", |b| {
+                write_file(&b.join("changed"), b"other")
+            }),
+        ];
+        for (change, make) in changes {
+            for dir in [".old", "x/.old", "x/new/.old"] {
+                make(&roots[1]);
+                for root in &roots {
+                    set_time(&root.join("x"), 1_200_000_000);
+                    set_time(root, 1_300_000_000);
+                }
+                test.sync(dir, &[]).expect_code(0);
+                for below in ["", "x"] {
+                    let times = roots.each_ref().map(|root| modified(&root.join(below)));
+                    assert_eq!(times[0], times[1], "{change}, {dir}: {below:?}");
+                }
+                let made = dir.trim_end_matches("/.old");
+                let made = if dir == "x/new/.old" { made } else { dir };
+                fs::remove_dir_all(roots[1].join(made)).expect("it was made");
+            }
+        }
+    });
+}
+
+/// Bug: the backup is a second name of the file that is replaced, and a download warned that other
+/// names of it keep the old contents.
+#[test]
+fn the_name_that_a_backup_gives_a_file_is_no_reason_for_a_warning() {
+    Backup::each(|test| {
+        let outcome = test.sync(".old", &[]).expect_code(0);
+        assert!(!outcome.err().contains("hard links"), "{outcome}");
+        let kept = fs::read(test.path("top/b/.old/changed")).expect("it is kept");
+        assert_eq!(kept, b"old");
+        if !matches!(test.ends, Ends::Down) {
+            return;
+        }
+        // A name that somebody else has made.
+        write_file(&test.path("a/changed"), b"changed again");
+        fs::hard_link(test.path("top/b/changed"), test.path("other")).expect("ours");
+        let outcome = test.sync(".older", &[]).expect_code(0);
+        assert!(
+            outcome.err().contains("hard links: other names"),
+            "{outcome}"
+        );
+    });
+}
+
+/// Bug: a file with a name of more than 239 bytes whose older version was in the backup directory
+/// already could not be moved there, and so was neither replaced nor deleted.
+#[test]
+fn files_with_the_longest_names_replace_their_older_backups() {
+    Backup::each(|test| {
+        let names = ["1", "2"].map(|last| format!("{}{last}", "ä".repeat(127)));
+        for version in ["first", "second"] {
+            for name in &names {
+                assert_eq!(name.len(), 255);
+                write_file(&test.path("a").join(name), version.as_bytes());
+                write_file(
+                    &test.path("top/b").join(name),
+                    format!("before {version}").as_bytes(),
+                );
+            }
+            test.sync("kept", &[]).expect_code(0);
+            for name in &names {
+                let kept = fs::read_to_string(test.path("top/b/kept").join(name));
+                assert_eq!(kept.expect("it is kept"), format!("before {version}"));
+            }
+        }
+        assert_same(
+            &test.path("a/changed"),
+            &test.path("top/b/changed"),
+            Compare::CONTENT,
+        );
     });
 }

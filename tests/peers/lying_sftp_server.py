@@ -14,6 +14,7 @@ LIE says how:
   escape   names and error texts steer the terminal
   sizes    files are longer and shorter than they are said to be
   endless  a directory that contains itself, without end
+  long     the directory lists names that are longer than Linux permits
 """
 import os
 import struct
@@ -75,6 +76,9 @@ def listing():
         ]
     if LIE == "endless":
         return [entry(b"d" * 200, DIRECTORY)]
+    if LIE == "long":
+        long = [entry(b"f" * 256, FILE), entry(b"d" * 300, DIRECTORY), entry(b"l" * 256, LINK)]
+        return long + [entry(b"fine", FILE)]
     return [entry(b"other", FILE)]
 
 
@@ -82,6 +86,8 @@ def below(path):
     """What a directory of a lie has in it."""
     if LIE in ("link", "rootdir") and path.endswith(b"x"):
         return [entry(b"evil", FILE)]
+    if LIE == "long" and path.endswith((b"dd", b"ll")):
+        return [entry(b"fine", FILE)]
     return listing()
 
 
@@ -101,7 +107,7 @@ def main():
             name, rest = rest[4 : 4 + size], rest[4 + size :]
         is_file = os.path.basename(name) in (
             b"file", b"fine", b"evil", b"short", b"long", b"huge", b"other"
-        ) or b"name" in name or b"huge" in name or (LIE in ("linkfile", "rootlink") and name.endswith(b"x"))
+        ) or b"name" in name or b"huge" in name or name.endswith(b"ff") or (LIE in ("linkfile", "rootlink") and name.endswith(b"x"))
         if LIE == "stranded" and kind in (6, 9, 13):  # WRITE, SETSTAT, REMOVE
             status(request, 0)
         elif LIE == "stranded" and kind in (10, 18):  # FSETSTAT, RENAME

@@ -279,7 +279,7 @@ impl Hosts {
             // BBR would keep its share against the traffic that a background copy yields to.
             bear_losses: self.flags.congestion.is_none() && !self.flags.background,
             background: self.flags.background,
-            // A host of several has moved only its share, and starting over begins with all logins.
+            // A host of several has moved only its share.
             resume_from: match self.among {
                 true => 1,
                 false => RESUME_FROM,

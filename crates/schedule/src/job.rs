@@ -364,6 +364,10 @@ impl ByteRange {
     }
 }
 
+/// Failure of a [`JobKind::MakeDir`] with `follow` at a symlink that leads to nothing, or in a circle.
+pub const SYMLINK_LEADS_NOWHERE: &str =
+    "the symlink there leads nowhere: remove it, or make the directory to which it leads";
+
 /// Failure of a [`JobKind::MakeDir`] without `follow` where a symlink stands.
 pub const SYMLINK_IN_THE_WAY: &str = "a symlink is in the way and is not followed";
 

@@ -34,7 +34,8 @@ pub use disk::{
 pub use job::{
     Attributes, ByteRange, EntryKind, ExistingTarget, ExtraMetadata, Job, JobId, JobKind,
     PartialFile, PutOptions, RemotePath, ResumeData, SHARED_TEMP_LOST, SHARED_TEMP_REFUSED,
-    SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SharedTemp, TempDir, UploadTemp, Xattrs, directory_of,
+    SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, TempDir, UploadTemp,
+    Xattrs, directory_of,
 };
 pub use lane::{
     CompressionMode, IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES,

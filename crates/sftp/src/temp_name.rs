@@ -2,6 +2,8 @@
 const NAME_MAX: usize = 255;
 const SUFFIX: &[u8] = b".longhaul";
 const RANDOM: usize = 10;
+/// Bytes of the target's name in a temporary's.
+const ROOM: usize = NAME_MAX - 2 - RANDOM - SUFFIX.len();
 /// Alphabet of 32 characters, 5 bits each, without vowels that spell words and letters that look
 /// like digits.
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -25,18 +27,40 @@ pub fn tagged_name(target: &[u8], tag: u64) -> Vec<u8> {
 }
 
 fn named(target: &[u8], bytes: [u8; RANDOM]) -> Vec<u8> {
-    // A Windows server accepts `C:\dir\file`. On other systems a backslash is part of the name, and
-    // the temporary is in the same directory either way.
-    let separates = |b: &u8| matches!(b, b'/' | b'\\');
-    let at = target.iter().rposition(separates).map_or(0, |i| i + 1);
-    let (dir, name) = target.split_at(at);
+    let (dir, name, max) = parts(target);
     let mut path = dir.to_vec();
     path.push(b'.');
-    path.extend_from_slice(shortened(name, NAME_MAX - 2 - RANDOM - SUFFIX.len()));
+    path.extend_from_slice(shortened(name, max));
     path.push(b'.');
     path.extend(bytes.iter().map(|b| LETTERS[usize::from(b & 31)]));
     path.extend_from_slice(SUFFIX);
     path
+}
+
+/// Splits a path into what precedes the temporary's dot and the name, and returns the bytes of the
+/// name for which the temporary has room.
+///
+/// A Windows server accepts `C:\dir\file`. On other systems a backslash is part of the name, the
+/// temporary is in the same directory either way, and what precedes the backslash counts too.
+fn parts(target: &[u8]) -> (&[u8], &[u8], usize) {
+    let after_last = |is: fn(&u8) -> bool| target.iter().rposition(is).map_or(0, |i| i + 1);
+    let slash = after_last(|b| *b == b'/');
+    let either = after_last(|b| matches!(b, b'/' | b'\\'));
+    // A longer name exists on a Windows server only.
+    if target.len() - slash > NAME_MAX {
+        let (dir, name) = target.split_at(either);
+        return (dir, name, ROOM);
+    }
+    match ROOM.checked_sub(either - slash).filter(|max| *max > 0) {
+        Some(max) => {
+            let (dir, name) = target.split_at(either);
+            (dir, name, max)
+        }
+        None => {
+            let (dir, name) = target.split_at(slash);
+            (dir, name, ROOM)
+        }
+    }
 }
 
 /// Returns the target's part of `name` if [`temp_name`] or [`tagged_name`] could have made `name`,
@@ -117,5 +141,21 @@ mod tests {
         assert!(short.len() <= 255);
         assert!(std::str::from_utf8(&short).is_ok());
         assert_eq!(name(&[b'x'; 255]).len(), 255);
+    }
+
+    /// Bug: the name of a temporary was longer than the system permits if the target's name was
+    /// long and had a backslash.
+    #[test]
+    fn a_long_name_with_a_backslash_has_a_temporary_that_fits() {
+        for at in [0, 5, 100, 232, 233, 234, 240, 254] {
+            let mut target = vec![b'x'; 255];
+            target[at] = b'\\';
+            let made = name(&[b"dir/", &*target].concat());
+            assert_eq!(made.len(), 4 + 255, "{at}");
+            assert!(made.starts_with(b"dir/") && made.ends_with(SUFFIX));
+        }
+        let windows = [b"C:\\", &[b'd'; 200][..], b"\\", &[b'e'; 100], b"\\file"].concat();
+        let dir = windows.strip_suffix(b"file").expect("ours");
+        assert_eq!(name(&windows), [dir, b".file.1111111111.longhaul"].concat());
     }
 }

@@ -6,7 +6,7 @@ use super::state::JournalState;
 
 /// Format version, raised when a record changes its meaning or a new kind appears, since an older
 /// longhaul must not skip unknown records.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const MAGIC: &[u8; 12] = b"longhaul-jnl";
 /// Length of magic and version, in bytes.
 pub const HEADER: usize = MAGIC.len() + 4;

@@ -95,15 +95,19 @@ pub enum JournalRecord {
         /// Number of the file.
         id: u64,
     },
-    /// Clock of the receiving machine, read from a modification time that it has just set.
+    /// Clock of the receiving machine, read from a modification time that it has just set. The files
+    /// that were finished before have no later one, unless they were changed since.
     Clock {
+        /// Number of files that this run had finished, without asking for their time, when it
+        /// requested the reading.
+        files: u64,
         /// Time in nanoseconds since 1970.
         mtime: u64,
     },
     /// The run that wrote the records so far has ended. Files that it finished without asking for
-    /// their time have no later one, unless they were changed since.
+    /// their time, after its last reading of the clock or in that second, are not believed.
     Sealed {
-        /// Time in nanoseconds since 1970.
+        /// Last reading of the clock, in nanoseconds since 1970.
         mtime: u64,
     },
     /// The first `files` files that are done but not durable have been made durable.
@@ -223,7 +227,11 @@ impl JournalRecord {
             Self::Forgotten { id } => {
                 id.write(out);
             }
-            Self::Clock { mtime } | Self::Sealed { mtime } => {
+            Self::Clock { files, mtime } => {
+                files.write(out);
+                mtime.write(out);
+            }
+            Self::Sealed { mtime } => {
                 mtime.write(out);
             }
             Self::Durable { files } => {
@@ -313,7 +321,10 @@ impl JournalRecord {
                 mtime: r.u64()?,
             },
             FORGOTTEN => Self::Forgotten { id: r.u64()? },
-            CLOCK => Self::Clock { mtime: r.u64()? },
+            CLOCK => Self::Clock {
+                files: r.u64()?,
+                mtime: r.u64()?,
+            },
             SEALED => Self::Sealed { mtime: r.u64()? },
             DURABLE => Self::Durable { files: r.u64()? },
             SYNCED => Self::Synced { offset: r.u64()? },

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::record::{JournalRecord, SourceId};
 use crate::scheduler::ByteRanges;
@@ -17,8 +17,10 @@ pub struct JournalState {
     targets: BTreeMap<Vec<u8>, u64>,
     /// Finished files that may exist only in the receiving machine's memory.
     soft: Vec<u64>,
-    /// Files that the current run finished without asking for their time.
-    unsealed: Vec<u64>,
+    /// Number of files that the current run finished without asking for their time.
+    untimed: u64,
+    /// Files among them that no reading of the clock has followed: their position, and their id.
+    unsettled: VecDeque<(u64, u64)>,
     next: u64,
     /// Bytes of memory that the entries may take; `None` without a bound.
     most: Option<usize>,
@@ -56,7 +58,7 @@ pub struct CompletedFile {
     /// Modification time in nanoseconds since 1970; 0 if it was not asked for.
     pub mtime: u64,
     /// Latest modification time that the file can have if it was not asked for, in nanoseconds
-    /// since 1970; 0 if the run has not ended.
+    /// since 1970; 0 if nothing is known about it, and then the file is not believed.
     not_after: u64,
 }
 
@@ -68,9 +70,10 @@ const RANGE: usize = 32;
 /// Time in nanoseconds after the last record of a receiving machine during which the interrupted
 /// run may still have written files: sent data drain, and a sync takes time.
 const DRAINS: u64 = 120 * SECOND;
-/// Time in nanoseconds after the last reading of the receiving machine's clock during which files
-/// may still have been renamed.
-const UNLOOKED: u64 = 10 * SECOND;
+/// Size in bytes from which a file is believed although its modification time is in the second of
+/// the last reading of the clock. Smaller files of that second are sent again, because a change
+/// within the second leaves the same time.
+const COSTLY: u64 = 16 << 20;
 const SECOND: u64 = 1_000_000_000;
 
 /// Size and modification time of a file that exists at the receiving end.
@@ -83,15 +86,16 @@ pub struct ExistingFile {
 }
 
 impl CompletedFile {
-    /// Returns true if `seen` is still the file that the copy made. Times are compared in whole
-    /// seconds, the unit of SFTP. What was changed after the run is later than the seal
-    /// ([`JournalState::seal`]).
+    /// Returns true if `seen` is still the file that the copy made. A recorded time must be equal:
+    /// times of SFTP are whole seconds in both, those of local files nanoseconds. A file whose time
+    /// was not asked for must have one, and it must not be later than the reading of the clock
+    /// that followed the file.
     pub fn stands(&self, seen: ExistingFile) -> bool {
-        self.size == seen.size
-            && match (self.mtime / SECOND, seen.mtime / SECOND) {
-                (0, at) => at <= self.not_after / SECOND,
-                (then, now) => then == now,
-            }
+        let time = match self.mtime {
+            0 => seen.mtime > 0 && seen.mtime / SECOND <= self.not_after / SECOND,
+            mtime => mtime == seen.mtime,
+        };
+        self.size == seen.size && time
     }
 }
 
@@ -146,12 +150,12 @@ impl JournalEntry {
     }
 
     /// Returns true if `seen`, under the final name, is this file's renamed temporary: of the
-    /// source's size, and with the recorded time, or with the source's time if the copy keeps
-    /// times.
+    /// source's size, and with the time of the last recorded ranges, or with the source's time if
+    /// the copy keeps times.
     pub fn is_named(&self, seen: ExistingFile, keeps_times: bool) -> bool {
         let time = match keeps_times {
             true => seen.mtime / SECOND == self.source.mtime / SECOND,
-            false => seen.mtime > 0 && self.may_go_on(seen),
+            false => seen.mtime == self.mtime,
         };
         self.is_whole() && seen.size == self.source.size && time
     }
@@ -255,13 +259,32 @@ impl JournalState {
 
     /// Ends the earlier run, before another one continues its journal. Returns the record of that.
     pub fn seal(&mut self) -> JournalRecord {
-        let mtime = self.clock.saturating_add(UNLOOKED);
+        let mtime = self.clock;
         self.sealed(mtime);
         JournalRecord::Sealed { mtime }
     }
 
+    /// Ends a run whose last reading of the clock is `mtime`. A change after the run can leave that
+    /// second in a file, and no earlier one.
     fn sealed(&mut self, mtime: u64) {
-        for id in std::mem::take(&mut self.unsealed) {
+        self.untimed = 0;
+        self.unsettled.clear();
+        let before = (mtime / SECOND).saturating_sub(1) * SECOND;
+        for done in self.entries.values_mut().filter_map(|e| e.done.as_mut()) {
+            if done.mtime == 0 && done.size < COSTLY {
+                done.not_after = done.not_after.min(before);
+            }
+        }
+    }
+
+    /// Applies a reading of the clock that was requested after the first `files` of the files
+    /// without a time were done.
+    fn settled(&mut self, files: u64, mtime: u64) {
+        self.clock = self.clock.max(mtime);
+        while let Some((at, id)) = self.unsettled.front().copied()
+            && at < files
+        {
+            self.unsettled.pop_front();
             let done = self.entries.get_mut(&id).and_then(|e| e.done.as_mut());
             if let Some(done) = done {
                 done.not_after = mtime;
@@ -365,20 +388,22 @@ impl JournalState {
                     entry.done = Some(CompletedFile {
                         size,
                         mtime,
-                        not_after: 0,
+                        not_after: entry.mtime,
                     });
                     entry.temp = None;
                     (entry.durable, entry.there) = Default::default();
                 });
                 if self.entries.contains_key(&id) {
                     self.soft.extend((!durable).then_some(id));
-                    self.unsealed.extend((mtime == 0).then_some(id));
+                    let unsettled = (self.untimed, id);
+                    self.unsettled.extend((mtime == 0).then_some(unsettled));
                 }
+                self.untimed += u64::from(mtime == 0);
             }
             JournalRecord::Forgotten { id } => {
                 self.take(id);
             }
-            JournalRecord::Clock { mtime } => self.clock = self.clock.max(mtime),
+            JournalRecord::Clock { files, mtime } => self.settled(files, mtime),
             JournalRecord::Sealed { mtime } => self.sealed(mtime),
             JournalRecord::Durable { files } => {
                 let files = usize::try_from(files).unwrap_or(usize::MAX);

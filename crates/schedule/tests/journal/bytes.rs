@@ -195,7 +195,10 @@ fn another_version_and_other_files_are_told_apart() {
 
 #[test]
 fn a_target_that_was_changed_does_not_stand() {
-    let mut state = read(&written(&some()));
+    let mut records = some();
+    records.push(clock(1, 7));
+    records.push(clock(1, 9));
+    let mut state = read(&written(&records));
     let done = |state: &JournalState| {
         let (_, entry) = state.file(b"to/a/one").expect("known");
         entry.done.expect("done")
@@ -207,7 +210,9 @@ fn a_target_that_was_changed_does_not_stand() {
     state.seal();
     assert!(done(&state).stands(seen(100, 6)));
     assert!(!done(&state).stands(seen(101, 6)), "another size");
+    assert!(!done(&state).stands(seen(100, 8)), "changed during the run");
     assert!(!done(&state).stands(seen(100, 60)), "changed after the run");
+    assert!(!done(&state).stands(seen(100, 0)), "without a time");
     let (_, two) = state.file(b"to/a/two").expect("known");
     assert!(two.may_go_on(seen(30, 6)) && two.may_go_on(seen(50, 20)));
     assert!(!two.may_go_on(seen(29, 6)), "shorter than what is proven");
@@ -387,31 +392,89 @@ fn a_journal_takes_bounded_memory() {
 #[test]
 fn a_change_between_two_runs_is_seen_by_every_later_one() {
     let mut records = some();
+    records.push(clock(1, 6));
+    records.push(clock(1, 7));
     let mut state = read(&written(&records));
     records.push(state.seal());
-    records.push(JournalRecord::Clock {
-        mtime: 1000 * 1_000_000_000,
-    });
-    let later = ExistingFile {
-        size: 100,
-        mtime: 500 * 1_000_000_000,
-    };
-    let state = read(&written(&records));
-    let (_, entry) = state.file(b"to/a/one").expect("known");
-    assert!(!entry.done.expect("done").stands(later));
+    records.push(clock(0, 1000));
+    for _ in 0..2 {
+        let mut state = read(&written(&records));
+        let (_, entry) = state.file(b"to/a/one").expect("known");
+        let done = entry.done.expect("done");
+        assert!(done.stands(one_at(6)) && !done.stands(one_at(7)) && !done.stands(one_at(500)));
+        records.push(state.seal());
+    }
+}
 
-    // The exact time of the end counts, and a later seal does not extend it.
+/// A file that was finished after the last reading of the clock, or in its second, is not believed:
+/// nothing tells its time from that of a change. Such files counted as complete if they were
+/// changed within ten seconds.
+#[test]
+fn a_file_that_was_changed_soon_after_an_interrupted_run_is_not_believed() {
+    // No reading followed the file.
+    let mut state = read(&written(&some()));
+    state.seal();
+    let (_, entry) = state.file(b"to/a/one").expect("known");
+    let done = entry.done.expect("done");
+    assert!((0..20).all(|at| !done.stands(one_at(at))), "{done:?}");
+
+    // The reading was requested before the file was finished.
     let mut records = some();
-    records.push(JournalRecord::Sealed {
-        mtime: 6_000_000_000,
-    });
+    records.push(clock(0, 6));
+    let mut state = read(&written(&records));
+    state.seal();
+    let (_, entry) = state.file(b"to/a/one").expect("known");
+    assert!(!entry.done.expect("done").stands(one_at(6)));
+
+    // The last reading is in the second of the file.
+    let mut records = some();
+    records.push(clock(1, 6));
     let mut state = read(&written(&records));
     state.seal();
     let (_, entry) = state.file(b"to/a/one").expect("known");
     let done = entry.done.expect("done");
-    let seen = |seconds: u64| ExistingFile {
+    assert!(done.stands(one_at(5)) && !done.stands(one_at(6)));
+}
+
+/// A large file is not sent again because no later reading of the clock followed it.
+#[test]
+fn a_large_file_is_believed_in_the_second_of_the_last_reading() {
+    let large = 64 << 20;
+    let done = |clocked: bool| {
+        let mut records = some();
+        records.push(JournalRecord::Done {
+            id: 1,
+            durable: true,
+            size: large,
+            mtime: 0,
+        });
+        records.extend(clocked.then(|| clock(2, 8)));
+        let mut state = read(&written(&records));
+        state.seal();
+        let (_, entry) = state.file(b"to/a/two").expect("known");
+        entry.done.expect("done")
+    };
+    let seen = |seconds| ExistingFile {
+        size: large,
+        ..one_at(seconds)
+    };
+    assert!(done(true).stands(seen(8)) && !done(true).stands(seen(9)));
+    // The time at its last sync is known.
+    assert!(done(false).stands(seen(6)) && !done(false).stands(seen(7)));
+}
+
+/// Reading of the clock after the first `files` files, in seconds.
+fn clock(files: u64, seconds: u64) -> JournalRecord {
+    JournalRecord::Clock {
+        files,
+        mtime: seconds * 1_000_000_000,
+    }
+}
+
+/// The file `to/a/one` of [`some`] with this time in seconds.
+fn one_at(seconds: u64) -> ExistingFile {
+    ExistingFile {
         size: 100,
         mtime: seconds * 1_000_000_000,
-    };
-    assert!(done.stands(seen(6)) && !done.stands(seen(7)));
+    }
 }

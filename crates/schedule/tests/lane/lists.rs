@@ -326,6 +326,27 @@ fn a_symlink_to_a_directory_counts_only_where_it_may() {
     }
 }
 
+/// The server gives no reason if a symlink that leads nowhere has the name, and the user was told
+/// so.
+#[test]
+fn a_symlink_that_leads_nowhere_is_named() {
+    let mut w = World::new(Mode::Plain);
+    for (link, to) in [("nowhere", "missing"), ("circle", "circle")] {
+        let to = Kind::Symlink(to.as_bytes().to_vec());
+        w.model.fs.place(link, to, 0o777);
+    }
+    for link in ["nowhere", "circle"] {
+        let job = w.job(JobKind::MakeDir {
+            path: remote(link),
+            mode: 0o755,
+            follow: true,
+        });
+        w.run();
+        let failed = w.failed(job).unwrap_or_default().to_owned();
+        assert!(failed.contains("leads nowhere"), "{link}: {failed}");
+    }
+}
+
 /// A server without lsetstat@openssh.com set the mode of a directory through a symlink.
 #[test]
 fn attributes_are_not_set_through_a_symlink() {

@@ -5,7 +5,7 @@ mod answers;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use schedule::{Attributes, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
+use schedule::{Attributes, JobFailure, JobId, JobKind, LaneEvent, Parts, RemotePath};
 
 use super::copy_report::CopyReport;
 use super::environment::CopyEnvironment;
@@ -169,6 +169,16 @@ impl<'a> CopyEngine<'a> {
         let probe = MachineProbe::new(self);
         let overlaps = probe.avoid_itself(rules, sources, onto).await;
         self.walks.note_overlaps(overlaps);
+    }
+
+    /// Notes parts of one file or directory that the target did not set.
+    pub(super) fn note_lost(&mut self, parts: Parts, why: &str) {
+        self.metadata.note_lost(parts, why);
+    }
+
+    /// Notes that this run has made another name of the file at `target`, for a backup.
+    pub(super) fn note_backup_name(&mut self, target: Vec<u8>) {
+        self.metadata.withheld().note_backup_name(target);
     }
 
     /// True if the target refused to set modification times.

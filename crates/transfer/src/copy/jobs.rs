@@ -63,10 +63,9 @@ pub(super) enum JobPurpose {
     BootAgain(PathBuf),
     /// Checks if a file is still as an earlier run left it.
     Taken(FileId),
-    /// Reads the target's clock from a file's modification time.
-    Clock,
-    /// Reads the server's clock at the end of a run with failed files.
-    Seal,
+    /// Reads the target's clock from a file's modification time, after this number of files without
+    /// a time was finished.
+    Clock(u64),
     /// Removes a leftover of an earlier run.
     Cleared,
     /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.

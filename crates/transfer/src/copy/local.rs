@@ -61,6 +61,7 @@ pub(super) fn make_directory(
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(named) {
                 Ok(meta) if meta.is_dir() => Ok(false),
                 Ok(_) => Err(IN_THE_WAY.to_owned()),
+                Err(_) if named.is_symlink() => Err(schedule::SYMLINK_LEADS_NOWHERE.to_owned()),
                 Err(e) => Err(os_words(&e)),
             },
             Err(e) => Err(os_words(&e)),

@@ -218,8 +218,12 @@ impl<'a> PlannedCopy<'a> {
             }
             match self.next_event(end) {
                 Ok(Some(SessionEvent::Lane(event))) => {
-                    if let LaneEvent::Done(id) | LaneEvent::Failed(id, _) = &event {
-                        asked.remove(id);
+                    match &event {
+                        LaneEvent::Done(id) | LaneEvent::Failed(id, _) => {
+                            asked.remove(id);
+                        }
+                        LaneEvent::NotKept(_, parts, why) => self.engine.note_lost(*parts, why),
+                        _ => {}
                     }
                     heard(event);
                 }
@@ -333,6 +337,12 @@ impl<'a> PlannedCopy<'a> {
     /// True if setuid and setgid bits of the source are kept.
     pub(crate) fn keeps_special_bits(&self) -> bool {
         special_bits(self.engine.ports()).keeps()
+    }
+
+    /// Notes that this run has made a second name of the file at `target`, which keeps the old
+    /// contents.
+    pub(crate) fn note_second_name(&mut self, target: Vec<u8>) {
+        self.engine.note_backup_name(target);
     }
 
     /// True if the target refused to set modification times.

@@ -320,25 +320,21 @@ impl ResumeJournal {
             .note_done(ports, &mut self.records, task, more);
     }
 
-    pub(super) fn on_clock(&mut self, ports: &CopyPorts<'_>, attributes: &Attributes) {
-        if let Some(mtime) = note::clock(attributes).filter(|_| !ports.preserves()) {
-            self.records.write(JournalRecord::Clock { mtime });
+    /// Records the server's clock, which was requested after this number of `files` without a time.
+    pub(super) fn on_clock(&mut self, files: u64, attributes: &Attributes) {
+        if let Some(mtime) = note::clock(attributes).filter(|_| files > 0) {
+            self.records.write(JournalRecord::Clock { files, mtime });
         }
     }
 
-    /// Seals the journal of a run that ends with failed files, so that the next run tells apart its
-    /// files from those that were changed since. Reads the server's clock from the last file.
-    /// Returns false if there is nothing to read.
+    /// Reads the server's clock from the last file of a run that ends with failed files, so that
+    /// the next run tells apart its files from those that were changed since. Returns false if
+    /// there is nothing to read.
     pub(super) fn request_seal(&mut self, ports: &mut CopyPorts<'_>) -> bool {
         if ports.stopped() || ports.summary().failed == 0 || !self.goes_on() {
             return false;
         }
         self.completed.request_seal(ports)
-    }
-
-    pub(super) fn on_seal(&mut self, attributes: &Attributes) {
-        let mtime = note::clock(attributes).unwrap_or(0);
-        self.records.write(JournalRecord::Sealed { mtime });
     }
 
     /// Removes the local temporaries and the journal of an interrupted run.

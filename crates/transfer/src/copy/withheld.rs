@@ -1,6 +1,8 @@
 //! Warnings about entries that a copy leaves out on purpose, one for each kind: special permission
 //! bits that a server chose, symlinks that lead outside, other names of replaced files.
 
+use std::collections::BTreeSet;
+
 use schedule::MetadataFlags;
 use sftp::xattrs::Xattr;
 
@@ -69,6 +71,8 @@ pub(super) struct WithheldCounts {
     special_bits: WithheldCount,
     links: WithheldCount,
     replaced: WithheldCount,
+    /// Targets that have one more name, which this run has made for a backup.
+    backed_up: BTreeSet<Vec<u8>>,
     /// The user was told that the server refuses to create or rename temporaries.
     told_in_place: bool,
 }
@@ -133,9 +137,22 @@ impl WithheldCounts {
         }
     }
 
-    /// Notes that a replaced file has other names.
-    pub(super) fn note_other_names(&mut self, shown: EscapedName) {
-        self.replaced.note(|| shown);
+    /// Notes that this run has made another name of the file at `target`, which keeps the old
+    /// contents on purpose.
+    pub(super) fn note_backup_name(&mut self, target: Vec<u8>) {
+        self.backed_up.insert(target);
+    }
+
+    /// Notes that the replaced file at `target` has this number of other names.
+    pub(super) fn note_other_names(
+        &mut self,
+        target: &[u8],
+        names: u64,
+        shown: impl FnOnce() -> EscapedName,
+    ) {
+        if names > u64::from(self.backed_up.contains(target)) {
+            self.replaced.note(shown);
+        }
     }
 
     /// Returns true for a symlink that --safe-links leaves out, which the warning at the end

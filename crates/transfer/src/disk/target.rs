@@ -151,6 +151,9 @@ pub(crate) struct CreateSettings<'a> {
     pub fresh: bool,
 }
 
+/// Longest file name in bytes on Linux.
+const NAME_MAX: usize = 255;
+
 /// Creates the temporary for a target, or opens it in place, as in
 /// [`schedule::DiskRequest::CreateTarget`].
 ///
@@ -202,6 +205,10 @@ impl CreateSettings<'_> {
         target: NameInDirectory,
         replaced: Option<ReplacedAttributes>,
     ) -> io::Result<LocalTarget> {
+        // The temporary's name fits, and the rename would fail after all data have arrived.
+        if target.name_bytes().len() > NAME_MAX {
+            return Err(Errno::NAMETOOLONG.into());
+        }
         // The replaced file may be readable by its owner only.
         let mode = match (replaced, self.mode) {
             (None, Some(mode)) => mode,

@@ -562,3 +562,25 @@ fn what_the_system_refuses_to_set_is_told_and_the_file_is_there() -> Result {
     assert_eq!(fs::read(&path)?, b"new");
     Ok(())
 }
+
+/// The temporary's name fits, so that all data of such a file were fetched before its rename failed.
+#[test]
+fn a_file_whose_name_is_too_long_fails_before_its_data_arrive() -> Result {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("x".repeat(256));
+    let created = create_target(CreateSettings {
+        directories: &OpenDirectoryCache::default(),
+        path: &path.as_path().into(),
+        inplace: false,
+        keep: None,
+        mode: None,
+        fresh: true,
+    });
+    let error = created.expect_err("no file can have the name");
+    assert_eq!(
+        error.raw_os_error(),
+        Some(Errno::NAMETOOLONG.raw_os_error())
+    );
+    assert!(names(dir.path())?.is_empty());
+    Ok(())
+}

@@ -95,7 +95,7 @@ impl FileJournalWriter {
         self.eager = true;
         self.now = true;
         // A record without content, which is durable only after all earlier ones.
-        self.write(&JournalRecord::Clock { mtime: 0 })
+        self.write(&JournalRecord::Clock { files: 0, mtime: 0 })
     }
 
     /// Records the device of a file whose `Done` record is written next.

@@ -92,7 +92,7 @@ fn what_was_told_is_synced_by_the_second_or_by_24_mib() {
         log.write(&ranges(0, told * 4, false));
         log.write_out().unwrap();
     }
-    let last = log.write(&JournalRecord::Clock { mtime: 1 });
+    let last = log.write(&JournalRecord::Clock { files: 0, mtime: 1 });
     log.write_out().unwrap();
     until(|| log.durable() >= last);
     let (syncs, seconds) = (log.synced() - before, first.elapsed().as_secs());

@@ -101,8 +101,8 @@ pub struct SessionOptions {
     /// Silence after which the session reports what it waits for, and repeats requests that the
     /// server may have dropped.
     pub patience: Duration,
-    /// Bytes that the session must have moved to connect again after the loss of its last
-    /// connection. Below that, starting over costs little.
+    /// Bytes that the session must have moved before it connects again because the server is
+    /// silent, since a server may be slow to begin. A lost connection is made again in any case.
     pub resume_from: u64,
     /// Set once all else of the run is done: a lost connection is then given up earlier.
     pub awaited: Option<Arc<AtomicBool>>,

@@ -76,8 +76,6 @@ pub(super) enum LossCause {
 pub(super) struct LastConnection {
     /// Bytes that the session has moved.
     pub moved: u64,
-    /// Bytes from which on the session is worth resuming.
-    pub resume_from: u64,
     pub cause: LossCause,
     /// Another login is possible.
     pub open: bool,
@@ -168,14 +166,12 @@ impl ReconnectPolicy {
         error: LinkError,
     ) -> LossDecision {
         let why = error.into_words();
-        // A shortened source file is a problem of that file, even if little was moved before.
-        let worth = last.moved >= last.resume_from || last.cause != LossCause::Path;
         let fruitless = match last.moved.saturating_sub(self.moved) < LITTLE {
             true => self.fruitless + 1,
             false => 0,
         };
         let may = last.open && last.wanted && last.answered;
-        if !(may && worth) || fruitless > FRUITLESS {
+        if !may || fruitless > FRUITLESS {
             return LossDecision::GiveUp(why);
         }
         self.moved = last.moved;

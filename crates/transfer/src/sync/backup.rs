@@ -22,9 +22,21 @@ pub(super) struct BackupRoot {
     base: Vec<u8>,
     /// Path of the backup directory below `base`; empty if that is the backup directory itself.
     below: Vec<u8>,
+    /// Files were to be kept, so that directories may have been made.
+    used: bool,
 }
 
 impl BackupRoot {
+    /// Paths below the target of the directories in which the backup directory and those above it
+    /// may have been made, which changes their times. The root's is empty.
+    pub(super) fn changed_dirs(&self) -> Vec<Vec<u8>> {
+        let inside = self.inside().filter(|_| self.used).unwrap_or_default();
+        let ends = inside.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        let above = ends.filter_map(|(end, _)| inside.get(..end));
+        let root = (!inside.is_empty()).then_some(&[][..]);
+        root.into_iter().chain(above).map(<[u8]>::to_vec).collect()
+    }
+
     /// Path of the backup directory, if it lies outside the target.
     pub(super) fn beside(&self) -> Option<&[u8]> {
         self.below.is_empty().then_some(&self.base)
@@ -133,12 +145,21 @@ fn unusable<'a>(dirs: &'a UnusableDirs, mut dir: &[u8]) -> Option<(&'a Vec<u8>, 
     }
 }
 
+/// Longest file name in bytes on Linux (NAME_MAX).
+const NAME_MAX: usize = 255;
+
 /// Name under which the older backup waits until the newer one has taken its place.
 fn aside(path: &[u8]) -> Vec<u8> {
     let at = path.len() - parent(path).len();
     let name = path.get(path.len() - at..).unwrap_or_default();
     let name = name.strip_prefix(b"/").unwrap_or(name);
-    let aside = [b".", name, b".older.longhaul"].concat();
+    let mut aside = [b".", name, b".older.longhaul"].concat();
+    if aside.len() > NAME_MAX {
+        // Letters of a checksum tell apart long names that begin alike.
+        let sum = blake3::hash(name);
+        let tag = sum.as_bytes().first_chunk().copied().unwrap_or_default();
+        aside = sftp::tagged_name(name, u64::from_be_bytes(tag));
+    }
     match path.starts_with(b"/") && parent(path).is_empty() {
         true => join(b"/", &aside),
         false => join(parent(path), &aside),
@@ -179,10 +200,15 @@ impl BackupRoot {
         };
         match (what, place) {
             (Some(what), _) => Err(what.to_owned()),
-            (None, BackupPlace::Inside(below)) => Ok(Self { base: root, below }),
+            (None, BackupPlace::Inside(below)) => Ok(Self {
+                base: root,
+                below,
+                used: false,
+            }),
             (None, BackupPlace::Beside) => Ok(Self {
                 base: path,
                 below: Vec::new(),
+                used: false,
             }),
         }
     }
@@ -191,7 +217,7 @@ impl BackupRoot {
     /// Steps whose files cannot be kept are dropped from the plan. Files that are written
     /// `in_place` are moved.
     pub(super) async fn keep_replaced(
-        &self,
+        &mut self,
         ends: &mut SyncEnds<'_>,
         plan: &mut SyncPlan,
         in_place: bool,
@@ -218,11 +244,14 @@ impl BackupRoot {
                     to: self.path(path),
                 };
                 let results = ends.at_target(files.iter().map(link).collect()).await;
-                let unlinked = files.into_iter().zip(results);
+                let mut unlinked = Vec::new();
+                for (file, result) in files.into_iter().zip(results) {
+                    match result {
+                        Ok(_) => ends.note_second_name(join(&root, &file.1)),
+                        Err(_) => unlinked.push(file),
+                    }
+                }
                 unlinked
-                    .filter(|(_, r)| r.is_err())
-                    .map(|(f, _)| f)
-                    .collect()
             }
         };
         failed.extend(self.rename(ends, unlinked).await.kept);
@@ -231,7 +260,7 @@ impl BackupRoot {
 
     /// Moves files to the backup directory instead of deleting them.
     pub(super) async fn move_files(
-        &self,
+        &mut self,
         ends: &mut SyncEnds<'_>,
         files: &[BackedUpEntry],
     ) -> MovedFiles {
@@ -244,10 +273,11 @@ impl BackupRoot {
     /// Creates the directories that keep `files`. Returns the files that have one, and those that
     /// do not, which are reported.
     async fn prepare(
-        &self,
+        &mut self,
         ends: &mut SyncEnds<'_>,
         files: Vec<BackedUpEntry>,
     ) -> (Vec<BackedUpEntry>, BTreeSet<NodeId>) {
+        self.used |= !files.is_empty();
         let dirs = self.make_directories(ends, &files).await;
         let root = ends.root(PlannedCopySide::Target).to_vec();
         let (mut usable, mut failed) = (Vec::new(), BTreeSet::new());
@@ -414,6 +444,20 @@ mod tests {
         assert_eq!(aside(b"/bak/d/f"), b"/bak/d/.f.older.longhaul");
         assert_eq!(aside(b"f"), b".f.older.longhaul");
         assert_eq!(aside(b"/f"), b"/.f.older.longhaul");
+        let long = |last: &str| aside(format!("/bak/{}{last}", "ä".repeat(126)).as_bytes());
+        assert!(long("ab1").len() <= 255 + 5 && long("ab1") != long("ab2"));
+    }
+
+    #[test]
+    fn directories_above_the_backup_directory_get_their_times_back() {
+        let dirs = |below: &[u8], used| {
+            let (base, below) = (b"dst".to_vec(), below.to_vec());
+            BackupRoot { base, below, used }.changed_dirs()
+        };
+        assert_eq!(dirs(b".old", true), [b"".to_vec()]);
+        let above = [b"".to_vec(), b"a".to_vec(), b"a/b".to_vec()];
+        assert_eq!(dirs(b"a/b/.old", true), above);
+        assert!(dirs(b"a/b/.old", false).is_empty() && dirs(b"", true).is_empty());
     }
 
     #[test]

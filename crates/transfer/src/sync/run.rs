@@ -77,7 +77,7 @@ impl SyncResult {
 
 /// Warning about a target that does not keep the times by which files are compared.
 const TIMES_LOST: &str = "the target does not keep modification times, by which files are compared: \
-     the next sync copies these files again";
+     the next sync copies these files again, unless --size-only or --checksum is given";
 
 /// A sync in progress.
 struct SyncRun<'a> {
@@ -490,7 +490,7 @@ impl<'a> SyncRun<'a> {
         if self.ends.stopped() {
             return;
         }
-        if let Some(backup) = &self.backup {
+        if let Some(backup) = &mut self.backup {
             let in_place = self.request.copy.inplace;
             backup
                 .keep_replaced(&mut self.ends, &mut plan, in_place)
@@ -508,12 +508,16 @@ impl<'a> SyncRun<'a> {
         }
         self.sent_whole = bytes_sent_whole(&mut self.ends, &plan).await;
         self.set_attributes(&plan).await;
-        if !self.ends.has_failed() || plan.deletions().is_empty() {
-            self.delete(&plan).await;
-        } else {
+        let deletions = match self.ends.has_failed() {
+            false => plan.deletions(),
+            true => &[],
+        };
+        if deletions.len() < plan.deletions().len() {
             let refused = "nothing is deleted: not everything was copied; run the sync again";
             self.ends.warn(None, refused.to_owned());
         }
+        self.remove_entries(&plan, deletions).await;
+        self.restore_times(&plan, deletions).await;
     }
 
     /// Removes what stands in the way of an entry of another type. Such an entry counts as
@@ -613,14 +617,6 @@ impl<'a> SyncRun<'a> {
         attributes(&kept)
     }
 
-    async fn delete(&mut self, plan: &SyncPlan) {
-        if plan.deletions().is_empty() {
-            return;
-        }
-        self.remove_entries(plan, plan.deletions()).await;
-        self.restore_times(plan).await;
-    }
-
     /// Removes entries of the target, or moves them to the backup directory. Returns the files that
     /// could not be moved.
     async fn remove_entries(&mut self, plan: &SyncPlan, ids: &[NodeId]) -> BTreeSet<NodeId> {
@@ -633,7 +629,7 @@ impl<'a> SyncRun<'a> {
             wanted.map(|id| (*id, tree.path(*id)))
         };
         let (dirs, files): (Vec<_>, Vec<_>) = (of_kind(true).collect(), of_kind(false).collect());
-        let kept = match &self.backup {
+        let kept = match &mut self.backup {
             Some(backup) => {
                 let moved = backup.move_files(&mut self.ends, &files).await;
                 self.deleted += moved.moved();
@@ -659,17 +655,20 @@ impl<'a> SyncRun<'a> {
         kept
     }
 
-    /// Sets the times of directories again from which something was deleted.
-    async fn restore_times(&mut self, plan: &SyncPlan) {
+    /// Sets the times of directories again from which `deletions` were removed, or in which a backup
+    /// directory was made.
+    async fn restore_times(&mut self, plan: &SyncPlan, deletions: &[NodeId]) {
         let (ours, theirs) = (plan.source(), plan.target());
-        let mut dirs = BTreeSet::new();
-        for id in plan.deletions() {
-            dirs.extend(ours.find(&theirs.tree().path(theirs.tree().parent(*id))));
-        }
+        let mut paths: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let above = deletions.iter().map(|id| theirs.tree().parent(*id));
+        paths.extend(above.map(|id| theirs.tree().path(id)));
+        paths.extend(self.backup.iter().flat_map(BackupRoot::changed_dirs));
+        // The root's own path is the one that the user named, symlinks included.
+        let at_root = paths.remove(&[][..]);
         let root = self.ends.root(PlannedCopySide::Target).to_vec();
-        let ops: Vec<FileOperation> = dirs
-            .into_iter()
-            .filter(|id| *id != EntryTree::ROOT)
+        let ops: Vec<FileOperation> = paths
+            .iter()
+            .filter_map(|path| ours.find(path))
             .filter(|id| ours.tree().entry(*id).kind == TreeEntryKind::Directory)
             .map(|id| {
                 let path = join(&root, &ours.tree().path(id));
@@ -677,12 +676,7 @@ impl<'a> SyncRun<'a> {
             })
             .collect();
         self.ends.at_target(ops).await;
-        // The root's own path is the one that the user named, symlinks included.
-        if plan
-            .deletions()
-            .iter()
-            .any(|id| theirs.tree().parent(*id) == EntryTree::ROOT)
-        {
+        if at_root {
             self.ends
                 .set_root_times(&attributes(ours.tree().entry(EntryTree::ROOT)))
                 .await;

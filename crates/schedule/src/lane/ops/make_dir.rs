@@ -4,7 +4,7 @@ use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, remote};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::task::attributes;
-use crate::{EntryKind, JobFailure, JobId, LaneEvent, SYMLINK_IN_THE_WAY};
+use crate::{EntryKind, JobFailure, JobId, LaneEvent, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE};
 
 /// Creates a directory; an existing one will do.
 #[derive(Debug)]
@@ -16,10 +16,14 @@ pub(in crate::lane) struct MakeDir {
     follow: bool,
     /// Refusal of the request, while the existing file is looked at.
     refusal: Option<JobFailure>,
+    /// Nothing was found through a symlink that may be there, and the entry itself is looked at.
+    looks_at_link: bool,
 }
 
 const CREATE: u8 = 0;
 const LOOK: u8 = 1;
+/// Looks for a symlink that leads nowhere.
+const LOOK_AT_LINK: u8 = 2;
 
 impl MakeDir {
     pub(in crate::lane) fn new(id: JobId, path: Vec<u8>, mode: u32, follow: bool) -> Self {
@@ -29,6 +33,7 @@ impl MakeDir {
             mode,
             follow,
             refusal: None,
+            looks_at_link: false,
         }
     }
 
@@ -60,11 +65,27 @@ impl MakeDir {
                 core.send(self.id, RequestTag::Step(LOOK), &request);
                 JobProgress::Continues
             }
+            Some(refusal) if self.may_be_link(reply) => {
+                self.refusal = Some(refusal);
+                self.looks_at_link = true;
+                let path = self.path.as_slice();
+                core.send(
+                    self.id,
+                    RequestTag::Step(LOOK_AT_LINK),
+                    &Request::Lstat { path },
+                );
+                JobProgress::Continues
+            }
             Some(refusal) => {
                 let fault = self.looked(core, reply, refusal);
                 end(core, self.id, fault)
             }
         }
+    }
+
+    /// Returns true if a symlink that leads nowhere, or in a circle, may explain the answer.
+    fn may_be_link(&self, reply: &Reply) -> bool {
+        self.follow && !self.looks_at_link && !matches!(reply, Reply::Attrs(_))
     }
 
     /// Handles the attributes of what stands at the path.
@@ -78,8 +99,11 @@ impl MakeDir {
             return Some(refusal);
         };
         let attributes = attributes(attrs);
-        if attributes.kind() == EntryKind::Symlink && !self.follow {
-            return Some(remote(SYMLINK_IN_THE_WAY));
+        if attributes.kind() == EntryKind::Symlink {
+            return Some(remote(match self.follow {
+                true => SYMLINK_LEADS_NOWHERE,
+                false => SYMLINK_IN_THE_WAY,
+            }));
         }
         if attributes.kind() != EntryKind::Directory {
             return Some(remote("a file is in the way: remove it"));

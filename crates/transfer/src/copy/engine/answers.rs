@@ -161,8 +161,10 @@ impl CopyEngine<'_> {
                     task.opened_as(attributes);
                 }
             }
-            Some((_, JobPurpose::Clock)) => self.keeper.on_clock(&self.ports, &attributes),
-            Some((_, JobPurpose::Seal)) => self.keeper.on_seal(&attributes),
+            Some((_, JobPurpose::Clock(files))) => {
+                let files = *files;
+                self.keeper.on_clock(files, &attributes);
+            }
             Some((_, JobPurpose::Taken(file))) => {
                 let is_file = attributes.kind() == schedule::EntryKind::File;
                 if let Some(task) = self.files.get_mut(file) {
@@ -274,10 +276,7 @@ impl CopyEngine<'_> {
             JobPurpose::Taken(file) => self.on_taken_over(file),
             JobPurpose::Boot(file) => self.keeper.on_boot(&self.ports, &file),
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
-            JobPurpose::SymlinkTimes
-            | JobPurpose::Clock
-            | JobPurpose::Seal
-            | JobPurpose::Cleared => {}
+            JobPurpose::SymlinkTimes | JobPurpose::Clock(_) | JobPurpose::Cleared => {}
         }
     }
 

@@ -343,9 +343,10 @@ impl FileTask {
         metadata: &mut KeptMetadata,
         names: u64,
     ) {
-        if names > 0 && !ports.options().hard_links {
-            let name = ports.shown(CopySide::Target, &self.target);
-            metadata.withheld().note_other_names(name);
+        if !ports.options().hard_links {
+            let name = || ports.shown(CopySide::Target, &self.target);
+            let withheld = metadata.withheld();
+            withheld.note_other_names(&self.target, names, name);
         }
     }
 

@@ -25,7 +25,9 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Debug, Default)]
 pub(super) struct CompletionRecorder {
     clock_at: Option<Instant>,
-    /// Final name of the file that was finished last at a server, without asking for its time.
+    /// Number of files that were finished at a server without asking for their time.
+    untimed: u64,
+    /// Final name of the last of them.
     last_untimed: Option<Vec<u8>>,
 }
 
@@ -72,6 +74,7 @@ impl CompletionRecorder {
             mtime,
         });
         if ports.target_is_remote() && mtime == 0 {
+            self.untimed += 1;
             self.last_untimed = Some(task.target().to_vec());
         }
         let now = ports.now();
@@ -79,12 +82,13 @@ impl CompletionRecorder {
         let due = self.clock_at.is_none_or(due);
         // After the last file nothing needs resuming, and the run would wait for the answer.
         let more = more || !ports.jobs().is_empty();
-        if more && ports.target_is_remote() && records.goes_on() && (due || size >= LARGE) {
+        let untimed = ports.target_is_remote() && mtime == 0;
+        if more && untimed && records.goes_on() && (due || size >= LARGE) {
             self.clock_at = Some(now);
             let path = RemotePath(task.target().to_vec());
             let follow = true;
             let kind = JobKind::Stat { path, follow };
-            ports.submit(CopySide::Target, kind, JobPurpose::Clock);
+            ports.submit(CopySide::Target, kind, JobPurpose::Clock(self.untimed));
         }
     }
 
@@ -97,7 +101,7 @@ impl CompletionRecorder {
             path: RemotePath(path),
             follow: true,
         };
-        ports.submit(CopySide::Target, kind, JobPurpose::Seal);
+        ports.submit(CopySide::Target, kind, JobPurpose::Clock(self.untimed));
         true
     }
 }

@@ -185,7 +185,7 @@ impl JournalWriter for SimLog {
     fn sync_from_now_on(&mut self) -> u64 {
         self.eager = true;
         self.soon = true;
-        self.write(&JournalRecord::Clock { mtime: 0 })
+        self.write(&JournalRecord::Clock { files: 0, mtime: 0 })
     }
 
     fn durable(&self) -> u64 {

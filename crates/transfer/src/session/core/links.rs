@@ -165,7 +165,6 @@ impl SessionCore {
         }
         let last = LastConnection {
             moved,
-            resume_from: self.options.resume_from,
             cause,
             open,
             answered: self.facts.first().is_some(),
