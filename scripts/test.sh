@@ -25,8 +25,8 @@ log=target/test.log
 export LONGHAUL_SKIPPED=$PWD/target/skipped.txt
 mkdir -p target
 rm -f "$LONGHAUL_SKIPPED" "$log"
-# Every build of CI is the first: records for the next one cost time and 8 GB.
-[ -z "${CI-}" ] || export CARGO_INCREMENTAL=0
+# Every build of CI is the first: records for the next one cost time and 8 GB, and line tables cost time.
+[ -z "${CI-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false
 
 # The tests of the whole program run the binary of the same profile, which is built with them. By itself
 # (-p longhaul) it would be built again: dependencies have fewer features without the tests.
