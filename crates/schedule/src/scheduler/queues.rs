@@ -6,7 +6,7 @@ use super::JobHint;
 use super::assignments::AssignedRole;
 use super::job_losses::JobLosses;
 use crate::job::place_of_listing;
-use crate::{Job, JobId, JobKind};
+use crate::{Job, JobId, JobKind, SharedTemp};
 
 /// A pushed job that waits for a lane.
 #[derive(Clone, Debug)]
@@ -182,13 +182,20 @@ impl JobQueues {
         self.queue(name).remove(at)
     }
 
-    /// Takes the large uploads, in their order.
+    /// Takes the large uploads of which this process writes the whole file, in their order. A range
+    /// of a file that several processes write stays: each of them would write the whole file under
+    /// its name, and none needs a rename for its range.
     pub(super) fn take_large_uploads(&mut self) -> VecDeque<QueuedJob> {
-        let is_put = |queued: &QueuedJob| matches!(queued.job.kind, JobKind::Put { .. });
+        let is_whole = |queued: &QueuedJob| match &queued.job.kind {
+            JobKind::Put { options, .. } => {
+                !matches!(options.shared(), Some(SharedTemp::Range(..)))
+            }
+            _ => false,
+        };
         let large = std::mem::take(&mut self.large);
-        let (puts, gets) = large.into_iter().partition(is_put);
-        self.large = gets;
-        puts
+        let (whole, others) = large.into_iter().partition(is_whole);
+        self.large = others;
+        whole
     }
 
     /// Adds a job that comes before all others.
@@ -266,7 +273,7 @@ impl JobQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RemotePath;
+    use crate::{PutOptions, RemotePath, ResumeData};
 
     fn queued(id: u64, kind: JobKind) -> QueuedJob {
         QueuedJob {
@@ -306,6 +313,32 @@ mod tests {
         queues.push(remove(5), false, true);
         assert_eq!(queues.len(), 5);
         assert_eq!(order(&mut queues, QueueName::Waiting), [5, 3, 4, 1, 2]);
+    }
+
+    /// Bug: at a server that had refused a rename, every shard of a split file wrote the whole file
+    /// under its name, at the same time.
+    #[test]
+    fn several_shards_wrote_one_split_file_whole_at_a_server_without_rename() {
+        let put = |shared| JobKind::Put {
+            source: std::path::PathBuf::new(),
+            target: RemotePath(Vec::new()),
+            options: PutOptions {
+                keep: Some(Box::new(ResumeData {
+                    shared,
+                    ..ResumeData::default()
+                })),
+                ..PutOptions::default()
+            },
+        };
+        let mut queues = JobQueues::default();
+        let works = [None, Some(SharedTemp::Range(0, 5)), Some(SharedTemp::Seal)];
+        for (id, shared) in (1..).zip(works) {
+            queues.push(queued(id, put(shared)), true, false);
+        }
+        let whole = queues.take_large_uploads();
+        let whole: Vec<u64> = whole.iter().map(|queued| queued.id().0).collect();
+        assert_eq!(whole, [1, 3], "one process at a time names a split file");
+        assert_eq!(order(&mut queues, QueueName::Large), [2]);
     }
 
     #[test]

@@ -421,7 +421,7 @@ fn identified(files: &[WrittenFile]) -> Vec<(ShardRecord, Vec<u8>)> {
 }
 
 /// Removes the temporaries of complete files that have their names. A server that renames nothing
-/// has a file written again under its name, by any of its shards, and keeps the temporary.
+/// has a file written again under its name, by the shard that names it, and keeps the temporary.
 async fn remove_copied(
     run: &mut PlannedCopy<'_>,
     plan: &PlanFolder,
