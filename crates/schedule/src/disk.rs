@@ -551,4 +551,34 @@ pub struct JobFailure {
     pub what: String,
     /// True if the failure happened at the far end.
     pub remote: bool,
+    /// Cause, for the code that decides what follows; the sentence is for people only.
+    #[serde(default)]
+    pub kind: FailureKind,
+}
+
+/// Cause of a failed job, as far as the owner of the job treats it in another way than any other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// Any cause without a variant of its own.
+    #[default]
+    Other,
+    /// The temporary that several processes write cannot be used. Another try does not help.
+    SharedTemp,
+}
+
+impl JobFailure {
+    /// Returns a failure without a kind of its own; `remote` if it happened at the far end.
+    pub fn new(what: impl Into<String>, remote: bool) -> Self {
+        Self {
+            what: what.into(),
+            remote,
+            kind: FailureKind::Other,
+        }
+    }
+
+    /// Returns the failure with this kind.
+    #[must_use]
+    pub fn of_kind(self, kind: FailureKind) -> Self {
+        Self { kind, ..self }
+    }
 }

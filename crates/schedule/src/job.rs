@@ -375,11 +375,6 @@ pub const SHARED_TEMP_LOST: &str = "the temporary that the shards of this file w
      of another size, or something else is in its place: make a new plan of the same SRC and DST in \
      another folder and copy its shards, which sends this file again and no complete one";
 
-/// Beginning of the failure of a file that several processes cannot write at this server. Another
-/// try does not help.
-pub const SHARED_TEMP_REFUSED: &str = "several shards cannot write this file, because the server \
-     does not set the size of its temporary";
-
 /// Temporary of an upload, and the file that its rename will replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadTemp {

@@ -746,7 +746,7 @@ impl<'a> CopyEngine<'a> {
         self.drop_what_waits();
         for id in self.ports.jobs().at(end) {
             let what = why.clone();
-            self.on_lane(LaneEvent::Failed(id, JobFailure { what, remote: true }));
+            self.on_lane(LaneEvent::Failed(id, JobFailure::new(what, true)));
         }
         for side in self.ports.sides().open() {
             side.session().cancel(&why);

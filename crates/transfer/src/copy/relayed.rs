@@ -142,10 +142,9 @@ impl ActiveFiles {
     pub(super) fn on_relay_lost(&mut self, id: FileId) {
         if let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) {
             relay.lost = true;
-            relay.relay.break_off(JobFailure {
-                what: CONNECTION_LOST.to_owned(),
-                remote: true,
-            });
+            relay
+                .relay
+                .break_off(JobFailure::new(CONNECTION_LOST, true));
             relay.relay.abandon();
         }
     }

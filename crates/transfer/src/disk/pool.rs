@@ -416,10 +416,7 @@ impl DiskPoolShared {
                 if let Some(JobFile::Target(target)) = &file {
                     target.spoil();
                 }
-                let fault = schedule::JobFailure {
-                    what: e.to_string(),
-                    remote: true,
-                };
+                let fault = schedule::JobFailure::new(e.to_string(), true);
                 return (Some(DiskReply::Failed { job, fault }), None);
             }
         };

@@ -188,10 +188,7 @@ impl HostToHostBuffer {
 }
 
 fn remote(what: &str) -> JobFailure {
-    JobFailure {
-        what: what.to_owned(),
-        remote: true,
-    }
+    JobFailure::new(what, true)
 }
 
 impl BufferState {
@@ -321,10 +318,8 @@ impl BufferState {
         // The reader takes a short block for the end of the file, so a block must not be short for
         // another reason.
         if at < offset + len as u64 {
-            let fault = JobFailure {
-                what: "internal error: bytes between the two hosts were lost".to_owned(),
-                remote: false,
-            };
+            let what = "internal error: bytes between the two hosts were lost";
+            let fault = JobFailure::new(what, false);
             shared.reply(DiskReply::Failed { job, fault });
             return;
         }

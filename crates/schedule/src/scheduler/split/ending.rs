@@ -4,7 +4,7 @@ use super::super::assignments::AssignedRole;
 use super::super::job_losses::JobLosses;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
-use super::files::SHARED_CHANGED;
+use super::files::SharedFileFailure;
 use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
 use crate::{
     DiskRequest, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath, SOURCE_SHRANK,
@@ -19,7 +19,7 @@ impl SplitFiles {
         };
         let shrank = file.end.at.unwrap_or(0) < file.size();
         if shrank && file.shared().is_some() {
-            return self.shared_failed(board, id, SHARED_CHANGED);
+            return self.shared_failed(board, id, SharedFileFailure::SourceChanged);
         }
         if shrank && !file.is_put() {
             // One lane that opens the file once asks for its size again.
@@ -188,17 +188,17 @@ impl SplitFiles {
         &mut self,
         board: &mut SchedulerState,
         id: JobId,
-        why: &str,
+        why: SharedFileFailure,
     ) {
         let remote = self.files.get(&id).is_some_and(SplitFile::is_put);
-        let what = why.to_owned();
-        self.fail_file(board, id, JobFailure { what, remote });
+        let fault = JobFailure::new(why.text(), remote).of_kind(why.kind());
+        self.fail_file(board, id, fault);
     }
 
     /// Gives up the parts so that one lane copies the whole file.
     pub(in super::super) fn do_whole(&mut self, board: &mut SchedulerState, id: JobId) {
         if self.files.get(&id).is_some_and(|f| f.shared().is_some()) {
-            return self.shared_failed(board, id, SHARED_CHANGED);
+            return self.shared_failed(board, id, SharedFileFailure::SourceChanged);
         }
         if let Some(file) = self.files.get_mut(&id) {
             file.unclaimed = ByteRanges::default();

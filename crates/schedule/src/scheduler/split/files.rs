@@ -8,8 +8,8 @@ use super::checkpoints::{NewSync, UnjournaledBytes};
 use super::spans::ByteRanges;
 use super::{ClaimedRange, RunningPart, SplitFile, SplitFiles, SplitStage};
 use crate::{
-    Attributes, DiskReply, DiskRequest, FileMeta, FileState, JobFailure, JobId, JobKind, LaneEvent,
-    RemotePath, SHARED_TEMP_LOST,
+    Attributes, DiskReply, DiskRequest, FailureKind, FileMeta, FileState, JobFailure, JobId,
+    JobKind, LaneEvent, RemotePath, SHARED_TEMP_LOST,
 };
 
 use std::collections::BTreeMap;
@@ -25,8 +25,33 @@ const RESTARTED: &str =
 const NOT_CONTINUED: &str = "the server does not continue a file that an earlier run has begun: it \
      is sent from the start";
 /// Failure of a range whose source differs from that of the other ranges.
-pub(super) const SHARED_CHANGED: &str =
+const SHARED_CHANGED: &str =
     "the source changed while shards copied it: make a new plan in another folder";
+
+/// Failure of a file of which other processes write other ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum SharedFileFailure {
+    /// The temporary of all ranges cannot be used.
+    TempLost,
+    /// The source differs from that of the other ranges.
+    SourceChanged,
+}
+
+impl SharedFileFailure {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::TempLost => SHARED_TEMP_LOST,
+            Self::SourceChanged => SHARED_CHANGED,
+        }
+    }
+
+    pub(super) fn kind(self) -> FailureKind {
+        match self {
+            Self::TempLost => FailureKind::SharedTemp,
+            Self::SourceChanged => FailureKind::Other,
+        }
+    }
+}
 
 impl SplitFiles {
     pub(in super::super) fn new(now: Instant) -> Self {
@@ -200,7 +225,7 @@ impl SplitFiles {
             DiskReply::Synced { mtime, .. } => self.on_disk_synced(board, id, mtime),
             DiskReply::Created { seekable, .. } => {
                 if file.shared().is_some() {
-                    return self.shared_failed(board, id, SHARED_TEMP_LOST);
+                    return self.shared_failed(board, id, SharedFileFailure::TempLost);
                 }
                 file.access.seekable = seekable;
                 let keep = file.options_ref().and_then(|o| o.keep.as_ref());
@@ -256,7 +281,7 @@ impl SplitFiles {
         let shared = file.shared().is_some();
         board.tell(LaneEvent::Attributes(id, meta.attributes));
         if changed && shared {
-            return self.shared_failed(board, id, SHARED_CHANGED);
+            return self.shared_failed(board, id, SharedFileFailure::SourceChanged);
         }
         if changed {
             self.leave_aside(board, id);
@@ -460,10 +485,7 @@ impl SplitFiles {
         }
         let began = had.is_some_and(|part| part.progress > 0);
         if file.losses >= MOST_PART_LOSSES {
-            let fault = JobFailure {
-                what: why.to_owned(),
-                remote: true,
-            };
+            let fault = JobFailure::new(why, true);
             self.fail_file(board, id, fault);
         } else if !file.access.seekable && began {
             self.do_whole(board, id);
@@ -580,7 +602,7 @@ impl SplitFiles {
             }
             LaneEvent::Done(_) | LaneEvent::Failed(..) => {
                 if file.temp.is_none() && file.shared().is_some() {
-                    return self.shared_failed(board, id, SHARED_TEMP_LOST);
+                    return self.shared_failed(board, id, SharedFileFailure::TempLost);
                 }
                 if file.temp.is_none() {
                     self.leave_aside(board, id);

@@ -8,6 +8,7 @@ use sftp::xattrs::Xattr;
 
 use super::CopyEngine;
 use crate::connect::ConnectError;
+use crate::copy::copy_report::ItemFault;
 use crate::copy::file::{FileId, FileStep, FileTask, JobRole};
 use crate::copy::hard_links::{HardLinks, LinkPlacement, MadeLink};
 use crate::copy::jobs::JobPurpose;
@@ -422,7 +423,7 @@ impl CopyEngine<'_> {
                 self.start_file(id);
             }
             FileStep::Done(id) => self.file_done(id),
-            FileStep::Failed(id, end, what) => self.file_failed(id, end, what),
+            FileStep::Failed(id, end, fault) => self.file_failed(id, end, fault),
             FileStep::Dropped(id) => self.file_dropped(id),
         }
     }
@@ -457,8 +458,8 @@ impl CopyEngine<'_> {
         self.file_over(&task);
     }
 
-    fn file_failed(&mut self, id: FileId, end: CopySide, what: String) {
-        let Some(task) = self.files.fail(&mut self.ports, id, end, what) else {
+    fn file_failed(&mut self, id: FileId, end: CopySide, fault: ItemFault) {
+        let Some(task) = self.files.fail(&mut self.ports, id, end, fault) else {
             return;
         };
         self.verify.forget(id);
@@ -519,7 +520,7 @@ impl CopyEngine<'_> {
         while let Some(outcome) = self.verify.next_outcome() {
             match outcome {
                 VerifyOutcome::Verified(id) => self.file_kept(id),
-                VerifyOutcome::Failed(id, end, what) => self.file_failed(id, end, what),
+                VerifyOutcome::Failed(id, end, what) => self.file_failed(id, end, what.into()),
                 VerifyOutcome::CopyAgain(id) => {
                     if let Some(task) = self.files.get_mut(&id) {
                         self.ports.progress().take_back(task.repeat());

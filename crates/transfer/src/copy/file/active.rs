@@ -7,6 +7,7 @@ use schedule::{Attributes, ExtraMetadata, JobFailure, JobKind, RemotePath};
 use sftp::InodeId;
 
 use super::{FileId, FileTask, GuessedTarget, JobRole, SharedFile};
+use crate::copy::copy_report::ItemFault;
 use crate::copy::jobs::JobPurpose;
 use crate::copy::local_ops::CopySettings;
 use crate::copy::metadata::KeptMetadata;
@@ -62,7 +63,7 @@ pub(in crate::copy) enum FileStep {
     /// The file is complete under its final name.
     Done(FileId),
     /// The file failed at this end.
-    Failed(FileId, CopySide, String),
+    Failed(FileId, CopySide, ItemFault),
     /// The directory of the file could not be made.
     Dropped(FileId),
 }
@@ -386,7 +387,7 @@ impl ActiveFiles {
                 } else {
                     CopySide::Target
                 };
-                FileStep::Failed(id, end, what)
+                FileStep::Failed(id, end, what.into())
             }
         }
     }
@@ -455,7 +456,7 @@ impl ActiveFiles {
                 }
                 FileStep::Start(id)
             }
-            Err(what) => FileStep::Failed(id, CopySide::Source, what),
+            Err(what) => FileStep::Failed(id, CopySide::Source, what.into()),
         }
     }
 
@@ -512,7 +513,7 @@ impl ActiveFiles {
                     _ => "not a directory",
                 };
                 task.target = guessing.target;
-                FileStep::Failed(id, CopySide::Target, what.to_owned())
+                FileStep::Failed(id, CopySide::Target, what.to_owned().into())
             }
         }
     }
@@ -540,7 +541,7 @@ impl ActiveFiles {
                 RelayOutcome::Failed(fault) => failed(ports, id, fault),
                 RelayOutcome::NotCopied => {
                     let what = "internal error: the file was not copied".to_owned();
-                    FileStep::Failed(id, CopySide::Source, what)
+                    FileStep::Failed(id, CopySide::Source, what.into())
                 }
             };
         }
@@ -599,7 +600,7 @@ impl ActiveFiles {
         let stopped = ports.stopped();
         if task.shared.is_some() && !stopped {
             let what = SHARED_CHANGED.to_owned();
-            return Some(FileStep::Failed(id, CopySide::Source, what));
+            return Some(FileStep::Failed(id, CopySide::Source, what.into()));
         }
         if stopped || !task.may_follow_change() {
             ports.warn(Some(task.source_name.clone()), CHANGED.to_owned());
@@ -616,7 +617,7 @@ impl ActiveFiles {
         ports: &mut CopyPorts<'_>,
         id: FileId,
         end: CopySide,
-        what: String,
+        mut fault: ItemFault,
     ) -> Option<Box<FileTask>> {
         let task = self.remove(&id)?;
         ports.progress().file_done();
@@ -624,18 +625,17 @@ impl ActiveFiles {
             ports.summary_mut().unfinished += task.moved();
         }
         let stranded = task.stranded.clone().map(EscapedName);
-        let what = match stranded.map(|name| name.to_string()) {
-            // The lane that lost the file may have named it already.
-            Some(name) if !what.contains(&name) => {
-                format!("{what}; the old file was renamed to {name}")
-            }
-            _ => what,
-        };
+        // The lane that lost the file may have named it already.
+        if let Some(name) = stranded.map(|name| name.to_string())
+            && !fault.what().contains(&name)
+        {
+            fault.push(&format!("; the old file was renamed to {name}"));
+        }
         let name = match end {
             CopySide::Source => task.source_name.clone(),
             CopySide::Target => ports.shown(CopySide::Target, &task.target),
         };
-        ports.fail(Some(id.0), name, what);
+        ports.fail(Some(id.0), name, fault);
         Some(task)
     }
 }
@@ -648,7 +648,7 @@ fn failed(ports: &CopyPorts<'_>, id: FileId, fault: JobFailure) -> FileStep {
         (false, false) => CopySide::Source,
         _ => CopySide::Target,
     };
-    FileStep::Failed(id, end, fault.what)
+    FileStep::Failed(id, end, fault.into())
 }
 
 fn place(guess: TargetGuess, target: &[u8], name: &[u8]) -> Vec<u8> {
