@@ -562,6 +562,15 @@ pub enum FailureKind {
     /// Any cause without a variant of its own.
     #[default]
     Other,
+    /// The connection was lost while the job copied between two hosts. The temporary stays, and
+    /// another job continues it.
+    ConnectionLost,
+    /// The job at the other one of two hosts ended early. The temporary stays until the owner knows
+    /// why.
+    OtherHost,
+    /// What was copied between two hosts cannot be continued, because the source has changed or the
+    /// server does not continue a file: another job copies the file from its start.
+    StartOver,
     /// The temporary that several processes write cannot be used. Another try does not help.
     SharedTemp,
 }
@@ -574,6 +583,15 @@ impl JobFailure {
             remote,
             kind: FailureKind::Other,
         }
+    }
+
+    /// Returns true if the failed upload of a file between two hosts leaves its temporary, if the
+    /// journal has the file.
+    pub fn leaves_temporary(&self) -> bool {
+        matches!(
+            self.kind,
+            FailureKind::ConnectionLost | FailureKind::OtherHost
+        )
     }
 
     /// Returns the failure with this kind.

@@ -6,7 +6,7 @@ use super::JobHint;
 use super::assignments::AssignedRole;
 use super::job_losses::JobLosses;
 use crate::job::place_of_listing;
-use crate::{Job, JobId, JobKind, SharedTemp};
+use crate::{Job, JobId, JobKind, ResumeData, SharedTemp};
 
 /// A pushed job that waits for a lane.
 #[derive(Clone, Debug)]
@@ -61,6 +61,20 @@ impl QueuedJob {
 
     pub(super) fn hint(&self) -> JobHint {
         self.hint
+    }
+
+    /// Returns the file's place in the journal.
+    pub(super) fn keep(&self) -> Option<&ResumeData> {
+        match self.kind() {
+            JobKind::Put { options, .. } | JobKind::Get { options, .. } => options.keep.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns true for a file between two hosts of which the target has a part already, so that
+    /// neither job may begin at its start.
+    pub(super) fn continues_relayed(&self) -> bool {
+        self.hint.relayed && self.keep().is_some_and(|keep| keep.left.is_some())
     }
 
     /// Returns the number of lanes that were lost with the job.
@@ -186,11 +200,13 @@ impl JobQueues {
     /// of a file that several processes write stays: each of them would write the whole file under
     /// its name, and none needs a rename for its range.
     pub(super) fn take_large_uploads(&mut self) -> VecDeque<QueuedJob> {
-        let is_whole = |queued: &QueuedJob| match &queued.job.kind {
-            JobKind::Put { options, .. } => {
-                !matches!(options.shared(), Some(SharedTemp::Range(..)))
-            }
-            _ => false,
+        let is_range = |queued: &QueuedJob| {
+            let shared = queued.keep().and_then(|keep| keep.shared);
+            matches!(shared, Some(SharedTemp::Range(..)))
+        };
+        let is_whole = |queued: &QueuedJob| {
+            let is_put = matches!(queued.job.kind, JobKind::Put { .. });
+            is_put && !is_range(queued) && !queued.continues_relayed()
         };
         let large = std::mem::take(&mut self.large);
         let (whole, others) = large.into_iter().partition(is_whole);
@@ -273,7 +289,7 @@ impl JobQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PutOptions, RemotePath, ResumeData};
+    use crate::{PutOptions, RemotePath};
 
     fn queued(id: u64, kind: JobKind) -> QueuedJob {
         QueuedJob {

@@ -5,7 +5,7 @@ mod answers;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use schedule::{Attributes, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
+use schedule::{Attributes, FailureKind, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
 use super::copy_report::CopyReport;
 use super::environment::CopyEnvironment;
@@ -746,10 +746,15 @@ impl<'a> CopyEngine<'a> {
         self.drop_what_waits();
         for id in self.ports.jobs().at(end) {
             let what = why.clone();
-            self.on_lane(LaneEvent::Failed(id, JobFailure::new(what, true)));
+            let fault = JobFailure::new(what, true).of_kind(FailureKind::ConnectionLost);
+            self.on_lane(LaneEvent::Failed(id, fault));
         }
         for side in self.ports.sides().open() {
-            side.session().cancel(&why);
+            match self.keeper.goes_on() {
+                // The other one of two hosts keeps what the same command resumes.
+                true => side.session().leave(&why),
+                false => side.session().cancel(&why),
+            }
         }
     }
 }

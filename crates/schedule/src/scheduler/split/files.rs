@@ -57,6 +57,7 @@ impl SplitFiles {
     pub(in super::super) fn new(now: Instant) -> Self {
         Self {
             files: BTreeMap::new(),
+            left_fences: BTreeMap::new(),
             checkpoints: UnjournaledBytes::new(now),
         }
     }
@@ -124,7 +125,7 @@ impl SplitFiles {
         let (from, mut to) = file.claim(piece)?;
         if file.is_put() && !file.head.begun {
             file.head.begun = true;
-            if !file.access.one_handle {
+            if !file.access.is_in_order() {
                 // The first part has a length; other lanes take the bytes after it.
                 let until = to.min(file.size().max(1));
                 file.unclaimed.insert(until, to);
@@ -269,7 +270,8 @@ impl SplitFiles {
         };
         file.attributes = meta.attributes;
         let small = file.size() < board.options().split_from;
-        let whole = small && file.shared().is_none() || meta.stream;
+        let resumes = file.shared().is_some() || file.access.relayed;
+        let whole = small && !resumes || meta.stream;
         if whole && file.stage == SplitStage::Opening {
             self.do_whole(board, id);
             return;
@@ -484,7 +486,11 @@ impl SplitFiles {
             }
         }
         let began = had.is_some_and(|part| part.progress > 0);
-        if file.losses >= MOST_PART_LOSSES {
+        if file.access.relayed {
+            // The bytes that the lane had taken from the relay, or would have put into it, are gone.
+            let fault = JobFailure::new(why, true).of_kind(FailureKind::ConnectionLost);
+            self.fail_file(board, id, fault);
+        } else if file.losses >= MOST_PART_LOSSES {
             let fault = JobFailure::new(why, true);
             self.fail_file(board, id, fault);
         } else if !file.access.seekable && began {
@@ -522,8 +528,9 @@ impl SplitFiles {
 
     /// Records that no more requests of a lane are executed after `until`.
     pub(in super::super) fn lane_ends(&mut self, lane: LaneId, until: Option<Instant>) {
-        for file in self.files.values_mut() {
-            file.fence.ends(lane, until);
+        let fences = self.files.values_mut().map(|file| &mut file.fence);
+        for fence in fences.chain(self.left_fences.values_mut()) {
+            fence.ends(lane, until);
         }
     }
 
@@ -595,6 +602,9 @@ impl SplitFiles {
         };
         match event {
             LaneEvent::Temp(_, temp) if file.stage == SplitStage::Opening => {
+                if let Some(fence) = self.left_fences.remove(&temp.temp) {
+                    file.fence = fence;
+                }
                 file.temp = Some(temp);
                 file.head.begun = true;
                 file.take_over();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use schedule::{Attributes, ExtraMetadata, JobFailure, JobKind, RemotePath};
+use schedule::{Attributes, ExtraMetadata, FailureKind, JobFailure, JobKind, RemotePath};
 use sftp::InodeId;
 
 use super::{FileId, FileTask, GuessedTarget, JobRole, SharedFile};
@@ -260,8 +260,8 @@ impl ActiveFiles {
         id
     }
 
-    /// Queries an unknown source of a download: only regular files are opened, and a large one is
-    /// divided. Returns false if there is no answer to wait for.
+    /// Queries an unknown remote source: only regular files are opened, and a large one is divided or
+    /// can be resumed. Returns false if there is no answer to wait for.
     pub(in crate::copy) fn asks_for_source(
         &mut self,
         ports: &mut CopyPorts<'_>,
@@ -270,8 +270,7 @@ impl ActiveFiles {
         let Some(task) = self.get(&id) else {
             return false;
         };
-        let is_download = ports.source_is_remote() && !ports.target_is_remote();
-        if task.attributes.is_some() || !is_download {
+        if task.attributes.is_some() || !ports.source_is_remote() {
             return false;
         }
         let path = RemotePath(task.source.clone());
@@ -521,7 +520,7 @@ impl ActiveFiles {
     /// Handles the end of a file's job.
     pub(in crate::copy) fn on_over(
         &mut self,
-        ports: &CopyPorts<'_>,
+        ports: &mut CopyPorts<'_>,
         tree: &mut TargetTree,
         (id, role): (FileId, JobRole),
         result: Result<(), JobFailure>,
@@ -533,12 +532,21 @@ impl ActiveFiles {
             return match self.on_relayed(id, role, result) {
                 RelayOutcome::Waits => FileStep::Waits,
                 RelayOutcome::Done => FileStep::Done(id),
-                RelayOutcome::Again => {
-                    let confirmed = self.get_mut(&id).map_or(0, FileTask::take_back);
-                    ports.progress().take_back(confirmed);
+                RelayOutcome::Again if !ports.stopped() => {
+                    self.prepare_relayed_again(ports, id);
                     FileStep::Start(id)
                 }
-                RelayOutcome::Failed(fault) => failed(ports, id, fault),
+                RelayOutcome::Again => {
+                    let why = ports.why_stopped();
+                    FileStep::Failed(id, CopySide::Source, why.into())
+                }
+                RelayOutcome::Failed(fault) => {
+                    // After too many losses the temporary stays for the next run.
+                    if fault.kind != FailureKind::ConnectionLost {
+                        self.clear_relayed(ports, id);
+                    }
+                    failed(ports, id, fault)
+                }
                 RelayOutcome::NotCopied => {
                     let what = "internal error: the file was not copied".to_owned();
                     FileStep::Failed(id, CopySide::Source, what.into())
@@ -568,7 +576,9 @@ impl ActiveFiles {
 
     /// Handles a job of a file that starts again because its connection was lost.
     pub(in crate::copy) fn on_restarted(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
-        self.on_relay_lost(id);
+        if self.on_relay_restarted(ports, id) {
+            return;
+        }
         let Some(task) = self.get_mut(&id) else {
             return;
         };

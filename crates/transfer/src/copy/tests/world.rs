@@ -358,7 +358,7 @@ impl RemoteSession for SimRemote {
         self.session(|session, now| session.submit(now, job, size));
     }
 
-    fn submit_relayed(&self, _: Job, _: Arc<HostToHostBuffer>) {
+    fn submit_relayed(&self, _: Job, _: Arc<HostToHostBuffer>, _: Option<u64>) {
         unreachable!("the simulation has one host");
     }
 
