@@ -1,6 +1,8 @@
 //! Copies directly from one host to another, controlled from here, and what happens if that is
 //! impossible.
 
+mod resumed;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};

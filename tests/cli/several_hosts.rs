@@ -1,5 +1,7 @@
 //! Copies from several hosts to here, and from here to several hosts.
 
+mod completing;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -667,7 +669,7 @@ fn the_command_for_the_other_hosts_names_them_and_works() {
     let outcome = hosts.cp(&words).run().expect_code(1);
     let err = outcome.err();
     let lines = err.lines();
-    let mut named = lines.filter_map(|line| line.split_once("to complete the other hosts: "));
+    let mut named = lines.filter_map(|line| line.split_once("to complete h2: "));
     let (_, command) = named.next().expect("a command");
     let target = format!("h2:{}", hosts.path("h1").display());
     assert!(command.ends_with(&format!("big {target}")), "{command}");

@@ -84,9 +84,9 @@ impl RunReporter {
     }
 
     /// Takes the command that completes the hosts that have failed, to name it at the end.
-    pub(crate) fn set_completing(&self, command: String) {
+    pub(crate) fn set_completing(&self, step: String) {
         // There is one run.
-        let _ = self.completing.set(command);
+        let _ = self.completing.set(step);
     }
 
     /// Records the steps of the copy, to print them at the end.

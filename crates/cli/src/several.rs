@@ -26,7 +26,7 @@ use transfer::copy::{
     TransferEstimate, alike_sources,
 };
 use transfer::report::{
-    CopyEvent, CopyOutcome, CopySummary, EscapedName, HostResult, ItemFailure, ProgressCounters,
+    CopyEvent, CopyOutcome, CopySummary, EscapedName, ItemFailure, ProgressCounters,
 };
 use transfer::session::Session;
 use transfer::sums::SumLedger;
@@ -133,24 +133,20 @@ pub(crate) fn copy(
         },
     };
     summary.elapsed = start.elapsed();
-    let failed: Vec<bool> = summary.hosts.iter().map(is_unfinished).collect();
-    if failed.contains(&true) && failed.contains(&false) {
+    let lacks: Vec<bool> = summary
+        .hosts
+        .iter()
+        .map(|host| completing::lacks_files(several, host))
+        .collect();
+    if lacks.contains(&true) && lacks.contains(&false) {
         let whole: Vec<_> = std::env::args_os().collect();
         let hosts = hosts.destinations();
-        let words = completing::words(&whole, typed, (several, request), hosts, &failed);
+        let words = completing::words(&whole, typed, (several, request), hosts, &lacks);
         let command = closing::command(words.unwrap_or(whole).into_iter());
-        run.output().set_completing(command);
+        let step = completing::step(&summary.hosts, &lacks, &command);
+        run.output().set_completing(step);
     }
     summary
-}
-
-/// True if another run for this host can copy what this one did not.
-fn is_unfinished(host: &HostResult) -> bool {
-    match host.outcome {
-        CopyOutcome::Complete => false,
-        CopyOutcome::Partial => host.unfinished > 0,
-        _ => true,
-    }
 }
 
 fn copy_parts(

@@ -551,4 +551,52 @@ pub struct JobFailure {
     pub what: String,
     /// True if the failure happened at the far end.
     pub remote: bool,
+    /// Cause, for the code that decides what follows; the sentence is for people only.
+    #[serde(default)]
+    pub kind: FailureKind,
+}
+
+/// Cause of a failed job, as far as the owner of the job treats it in another way than any other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// Any cause without a variant of its own.
+    #[default]
+    Other,
+    /// The connection was lost while the job copied between two hosts. The temporary stays, and
+    /// another job continues it.
+    ConnectionLost,
+    /// The job at the other one of two hosts ended early. The temporary stays until the owner knows
+    /// why.
+    OtherHost,
+    /// What was copied between two hosts cannot be continued, because the source has changed or the
+    /// server does not continue a file: another job copies the file from its start.
+    StartOver,
+    /// The temporary that several processes write cannot be used. Another try does not help.
+    SharedTemp,
+}
+
+impl JobFailure {
+    /// Returns a failure without a kind of its own; `remote` if it happened at the far end.
+    pub fn new(what: impl Into<String>, remote: bool) -> Self {
+        Self {
+            what: what.into(),
+            remote,
+            kind: FailureKind::Other,
+        }
+    }
+
+    /// Returns true if the failed upload of a file between two hosts leaves its temporary, if the
+    /// journal has the file.
+    pub fn leaves_temporary(&self) -> bool {
+        matches!(
+            self.kind,
+            FailureKind::ConnectionLost | FailureKind::OtherHost
+        )
+    }
+
+    /// Returns the failure with this kind.
+    #[must_use]
+    pub fn of_kind(self, kind: FailureKind) -> Self {
+        Self { kind, ..self }
+    }
 }

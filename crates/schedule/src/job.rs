@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use sftp::xattrs::Xattr;
 use sftp::{InodeId, MetadataFlags, Parts};
 
-use crate::LocalPath;
+use crate::scheduler::ByteRanges;
+use crate::{FileCheckpoint, LocalPath};
 #[cfg(doc)]
 use crate::{FileState, LaneEvent};
 
@@ -379,11 +380,6 @@ pub const SHARED_TEMP_LOST: &str = "the temporary that the shards of this file w
      of another size, or something else is in its place: make a new plan of the same SRC and DST in \
      another folder and copy its shards, which sends this file again and no complete one";
 
-/// Beginning of the failure of a file that several processes cannot write at this server. Another
-/// try does not help.
-pub const SHARED_TEMP_REFUSED: &str = "several shards cannot write this file, because the server \
-     does not set the size of its temporary";
-
 /// Temporary of an upload, and the file that its rename will replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UploadTemp {
@@ -571,6 +567,36 @@ pub struct PartialFile {
 const AGAIN: u8 = 5;
 /// Number of names that one attempt may try.
 const TRIES: u64 = 3;
+
+impl PartialFile {
+    /// Returns the number of bytes from the start of the file without a gap.
+    pub fn prefix(&self) -> u64 {
+        let first = self.ranges.first().filter(|(from, _)| *from == 0);
+        first.map_or(0, |(_, to)| *to)
+    }
+
+    /// Adds a checkpoint of the running copy.
+    pub fn add(&mut self, kept: &FileCheckpoint) {
+        let mut all = ByteRanges::default();
+        for (from, to) in self.ranges.iter().chain(&kept.ranges) {
+            all.insert(*from, *to);
+        }
+        self.ranges = all.iter().collect();
+        self.mtime = self.mtime.max(kept.mtime);
+    }
+
+    /// Returns only the bytes from the start of the file without a gap, as a copy between two hosts
+    /// continues them. The source is compared when it is opened.
+    #[must_use]
+    pub fn into_prefix(self) -> Self {
+        let end = self.prefix();
+        Self {
+            ranges: (end > 0).then_some((0, end)).into_iter().collect(),
+            source: (0, 0),
+            ..self
+        }
+    }
+}
 
 impl ResumeData {
     /// Returns the temporary's path beside `target` for try number `tries` of this attempt.

@@ -29,13 +29,14 @@ pub use concurrency::{
 };
 pub use depth::{InflightBounds, InflightLimit, RequestStamp};
 pub use disk::{
-    DiskReply, DiskRequest, FileMeta, JobFailure, StoredTarget, UNWRITABLE, written_over,
+    DiskReply, DiskRequest, FailureKind, FileMeta, JobFailure, StoredTarget, UNWRITABLE,
+    written_over,
 };
 pub use job::{
     Attributes, ByteRange, EntryKind, ExistingTarget, ExtraMetadata, Job, JobId, JobKind,
-    PartialFile, PutOptions, RemotePath, ResumeData, SHARED_TEMP_LOST, SHARED_TEMP_REFUSED,
-    SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, TempDir, UploadTemp,
-    Xattrs, directory_of,
+    PartialFile, PutOptions, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_SHRANK,
+    SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, TempDir, UploadTemp, Xattrs,
+    directory_of,
 };
 pub use lane::{
     CompressionMode, IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES,

@@ -289,6 +289,10 @@ pub struct CopySummary {
     pub failed: u64,
     /// The first [`FAILURES_KEPT`] of these items.
     pub failures: Vec<ItemFailure>,
+    /// The part of `failed` whose temporaries, which several shards write, cannot be used: another
+    /// try does not help.
+    #[serde(skip)]
+    pub unusable_temporaries: u64,
     /// The weakest state of all copied files; `None` if there were none.
     pub state: Option<FileState>,
     /// True if every file was fsynced.
@@ -400,6 +404,7 @@ impl Default for CopySummary {
             journal: None,
             failed: 0,
             failures: Vec::new(),
+            unusable_temporaries: 0,
             state: None,
             synced: false,
             verified: None,

@@ -108,11 +108,11 @@ pub(crate) fn relayed(ways: &BTreeMap<String, Option<String>>) -> Option<String>
     }
 }
 
-/// Suggests how to continue a run that did not copy everything. `completing` is the command for the
-/// hosts that failed, if others did not.
+/// Suggests how to continue a run that did not copy everything. `completing` is the suggestion for
+/// the hosts that lack files, if others do not.
 pub(crate) fn next_step(summary: &CopySummary, completing: Option<&str>) -> Option<String> {
-    if let Some(command) = completing {
-        return Some(format!("to complete the other hosts: {command}"));
+    if let Some(step) = completing {
+        return Some(step.to_owned());
     }
     let stopped = matches!(
         summary.outcome,

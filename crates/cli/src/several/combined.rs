@@ -97,6 +97,7 @@ fn add_figures(all: &mut CopySummary, one: CopySummary) {
         journal,
         failed,
         failures,
+        unusable_temporaries,
         state,
         synced,
         verified,
@@ -123,6 +124,7 @@ fn add_figures(all: &mut CopySummary, one: CopySummary) {
     all.reused = all.reused.saturating_add(reused);
     all.journal = all.journal.take().or(journal);
     all.failed = all.failed.saturating_add(failed);
+    all.unusable_temporaries += unusable_temporaries;
     let room = FAILURES_KEPT.saturating_sub(all.failures.len());
     all.failures.extend(failures.into_iter().take(room));
     all.state = match (all.state, state) {

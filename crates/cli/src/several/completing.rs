@@ -1,4 +1,4 @@
-//! The command that completes the hosts of a run that have failed.
+//! The command that completes the hosts of a run that lack files.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,11 +6,50 @@ use std::path::Path;
 
 use transfer::copy::{CopyLocation, CopyRequest};
 use transfer::operand::Destination;
+use transfer::report::{CopyOutcome, HostResult};
 
 use super::operands::{MultiHostCopy, folders};
 use crate::flags::flag::FlagValueKind;
 use crate::flags::high::TypedOperands;
 use crate::flags::table;
+
+/// Hosts up to which the suggestion names each.
+const NAMED: usize = 3;
+
+/// True if the command for this host alone, run again, may copy what the host lacks. A file that
+/// failed at one target may succeed there once the cause is removed; a file that failed at a source
+/// is missing in the same way each time, unless a part of it waits for its rest.
+pub(super) fn lacks_files(several: &MultiHostCopy, host: &HostResult) -> bool {
+    match (&host.outcome, several) {
+        (CopyOutcome::Complete, _) => false,
+        (CopyOutcome::Partial, MultiHostCopy::FanOut(_)) => host.failed > 0 || host.unfinished > 0,
+        (CopyOutcome::Partial, MultiHostCopy::Gather { .. }) => host.unfinished > 0,
+        _ => true,
+    }
+}
+
+/// Suggests `command`, which completes the hosts for which `lacks` is true, and names them.
+pub(super) fn step(hosts: &[HostResult], lacks: &[bool], command: &str) -> String {
+    let lacking: Vec<&HostResult> = hosts
+        .iter()
+        .zip(lacks)
+        .filter_map(|(host, lacks)| lacks.then_some(host))
+        .collect();
+    let names: Vec<String> = lacking.iter().map(|host| host.host.to_string()).collect();
+    let named = match names.as_slice() {
+        [one] => one.clone(),
+        [others @ .., last] if names.len() <= NAMED => {
+            format!("{} and {last}", others.join(", "))
+        }
+        _ => format!("the {} hosts that lack files", names.len()),
+    };
+    let failed = |host: &&HostResult| host.outcome == CopyOutcome::Partial;
+    let cause = match lacking.iter().all(failed) {
+        true => ", once the cause is removed",
+        false => "",
+    };
+    format!("to complete {named}{cause}: {command}")
+}
 
 /// Returns the words of a command that copies from or to the hosts for which `failed` is true.
 /// `None` if it would not do the same as the whole command, `words`, does for these hosts.
@@ -170,6 +209,48 @@ mod tests {
             completing("longhaul cp --by-host h{1..3}:/log/* to", &[1]),
             "longhaul cp --by-host h2:/log/* to"
         );
+    }
+
+    fn ended(host: &str, outcome: CopyOutcome, failed: u64) -> HostResult {
+        HostResult {
+            host: transfer::report::EscapedName(host.as_bytes().to_vec()),
+            from: None,
+            outcome,
+            files: 0,
+            bytes: 0,
+            unfinished: 0,
+            failed,
+            elapsed: std::time::Duration::ZERO,
+        }
+    }
+
+    /// Bug: the suggestion spoke of "the other hosts", while its command had the one that was down,
+    /// and a host of which only some files had failed was in no command.
+    #[test]
+    fn the_hosts_that_lack_files_were_called_the_others_and_some_were_left_out() {
+        let fan_out = MultiHostCopy::FanOut(Vec::new());
+        let down = || CopyOutcome::NoConnection("refused".to_owned());
+        let said = |hosts: &[HostResult]| {
+            let lacks: Vec<bool> = hosts
+                .iter()
+                .map(|host| lacks_files(&fan_out, host))
+                .collect();
+            step(hosts, &lacks, "CMD")
+        };
+        let done = || ended("h1", CopyOutcome::Complete, 0);
+        let partly = || ended("h3", CopyOutcome::Partial, 2);
+        let two = ended("h2", down(), 1);
+        assert_eq!(said(&[done(), two.clone()]), "to complete h2: CMD");
+        assert_eq!(
+            said(&[done(), two.clone(), partly()]),
+            "to complete h2 and h3: CMD"
+        );
+        assert_eq!(
+            said(&[done(), partly()]),
+            "to complete h3, once the cause is removed: CMD"
+        );
+        let many = [done(), two.clone(), two.clone(), two.clone(), two];
+        assert_eq!(said(&many), "to complete the 4 hosts that lack files: CMD");
     }
 
     /// The files of one host would go to another directory.

@@ -5,10 +5,7 @@ use sftp::{Reply, Status, StatusCode};
 use crate::JobFailure;
 
 pub(super) fn remote(what: impl Into<String>) -> JobFailure {
-    JobFailure {
-        what: what.into(),
-        remote: true,
-    }
+    JobFailure::new(what, true)
 }
 
 /// Returns the fault for a refused request. SFTP version 3 has one code for most of errno, so the

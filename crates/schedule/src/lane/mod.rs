@@ -372,10 +372,7 @@ impl Lane {
     fn stop(&mut self, now: Instant, reason: &str, leaving: bool) {
         self.revision += 1;
         self.core.at(now);
-        let fault = JobFailure {
-            what: reason.to_owned(),
-            remote: false,
-        };
+        let fault = JobFailure::new(reason, false);
         for job in std::mem::take(&mut self.waiting) {
             self.core.event(LaneEvent::Failed(job.id, fault.clone()));
         }

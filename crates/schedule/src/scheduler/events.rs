@@ -128,10 +128,7 @@ impl Scheduler {
     fn whole_lost(&mut self, lane: LaneId, state: &LaneState, mut queued: QueuedJob, why: &str) {
         let id = queued.id();
         if queued.losses().are_its_fault() {
-            let fault = JobFailure {
-                what: why.to_owned(),
-                remote: true,
-            };
+            let fault = JobFailure::new(why, true);
             return self.board.tell(LaneEvent::Failed(id, fault));
         }
         if !self.board.is_cancelled() {
@@ -191,10 +188,7 @@ impl Scheduler {
     }
 
     pub(super) fn on_lose(&mut self, why: &str) {
-        let fault = JobFailure {
-            what: why.to_owned(),
-            remote: true,
-        };
+        let fault = JobFailure::new(why, true);
         let ids: Vec<LaneId> = self.board.lanes().iter().map(|(id, _)| id).collect();
         for id in ids {
             self.on_lost(id, Vec::new(), why);

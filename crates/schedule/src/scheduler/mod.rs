@@ -264,10 +264,7 @@ impl Scheduler {
     /// afterwards.
     pub fn cancel(&mut self, now: Instant, reason: &str) {
         self.at(now);
-        let fault = JobFailure {
-            what: reason.to_owned(),
-            remote: false,
-        };
+        let fault = JobFailure::new(reason, false);
         self.board.cancel(fault.clone());
         self.board.fail_waiting(&fault);
         self.files.fail_all(&mut self.board, &fault);

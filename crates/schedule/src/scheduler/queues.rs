@@ -6,7 +6,7 @@ use super::JobHint;
 use super::assignments::AssignedRole;
 use super::job_losses::JobLosses;
 use crate::job::place_of_listing;
-use crate::{Job, JobId, JobKind};
+use crate::{Job, JobId, JobKind, ResumeData, SharedTemp};
 
 /// A pushed job that waits for a lane.
 #[derive(Clone, Debug)]
@@ -61,6 +61,20 @@ impl QueuedJob {
 
     pub(super) fn hint(&self) -> JobHint {
         self.hint
+    }
+
+    /// Returns the file's place in the journal.
+    pub(super) fn keep(&self) -> Option<&ResumeData> {
+        match self.kind() {
+            JobKind::Put { options, .. } | JobKind::Get { options, .. } => options.keep.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns true for a file between two hosts of which the target has a part already, so that
+    /// neither job may begin at its start.
+    pub(super) fn continues_relayed(&self) -> bool {
+        self.hint.relayed && self.keep().is_some_and(|keep| keep.left.is_some())
     }
 
     /// Returns the number of lanes that were lost with the job.
@@ -182,13 +196,22 @@ impl JobQueues {
         self.queue(name).remove(at)
     }
 
-    /// Takes the large uploads, in their order.
+    /// Takes the large uploads of which this process writes the whole file, in their order. A range
+    /// of a file that several processes write stays: each of them would write the whole file under
+    /// its name, and none needs a rename for its range.
     pub(super) fn take_large_uploads(&mut self) -> VecDeque<QueuedJob> {
-        let is_put = |queued: &QueuedJob| matches!(queued.job.kind, JobKind::Put { .. });
+        let is_range = |queued: &QueuedJob| {
+            let shared = queued.keep().and_then(|keep| keep.shared);
+            matches!(shared, Some(SharedTemp::Range(..)))
+        };
+        let is_whole = |queued: &QueuedJob| {
+            let is_put = matches!(queued.job.kind, JobKind::Put { .. });
+            is_put && !is_range(queued) && !queued.continues_relayed()
+        };
         let large = std::mem::take(&mut self.large);
-        let (puts, gets) = large.into_iter().partition(is_put);
-        self.large = gets;
-        puts
+        let (whole, others) = large.into_iter().partition(is_whole);
+        self.large = others;
+        whole
     }
 
     /// Adds a job that comes before all others.
@@ -266,7 +289,7 @@ impl JobQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::RemotePath;
+    use crate::{PutOptions, RemotePath};
 
     fn queued(id: u64, kind: JobKind) -> QueuedJob {
         QueuedJob {
@@ -306,6 +329,32 @@ mod tests {
         queues.push(remove(5), false, true);
         assert_eq!(queues.len(), 5);
         assert_eq!(order(&mut queues, QueueName::Waiting), [5, 3, 4, 1, 2]);
+    }
+
+    /// Bug: at a server that had refused a rename, every shard of a split file wrote the whole file
+    /// under its name, at the same time.
+    #[test]
+    fn several_shards_wrote_one_split_file_whole_at_a_server_without_rename() {
+        let put = |shared| JobKind::Put {
+            source: std::path::PathBuf::new(),
+            target: RemotePath(Vec::new()),
+            options: PutOptions {
+                keep: Some(Box::new(ResumeData {
+                    shared,
+                    ..ResumeData::default()
+                })),
+                ..PutOptions::default()
+            },
+        };
+        let mut queues = JobQueues::default();
+        let works = [None, Some(SharedTemp::Range(0, 5)), Some(SharedTemp::Seal)];
+        for (id, shared) in (1..).zip(works) {
+            queues.push(queued(id, put(shared)), true, false);
+        }
+        let whole = queues.take_large_uploads();
+        let whole: Vec<u64> = whole.iter().map(|queued| queued.id().0).collect();
+        assert_eq!(whole, [1, 3], "one process at a time names a split file");
+        assert_eq!(order(&mut queues, QueueName::Large), [2]);
     }
 
     #[test]

@@ -64,8 +64,9 @@ impl LaneReport {
 pub struct JobHint {
     /// Size of the source in bytes, from the walk. A file of unknown size is not cut.
     pub size: Option<u64>,
-    /// The local file is a relay to another host: the file is never cut, and fails instead of being
-    /// repeated when its lane is lost.
+    /// The local file is a relay to another host, or is compared and not stored: one lane moves the
+    /// file in order. If the journal has the file, its job fails when that lane is lost, and another
+    /// job continues the temporary.
     pub relayed: bool,
 }
 

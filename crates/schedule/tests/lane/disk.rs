@@ -582,9 +582,6 @@ fn before_zeros(data: &[u8], offset: usize, len: usize) -> usize {
 const BLOCK: usize = 4096;
 
 fn failed(job: JobId, what: &str) -> DiskReply {
-    let fault = JobFailure {
-        what: what.to_owned(),
-        remote: false,
-    };
+    let fault = JobFailure::new(what, false);
     DiskReply::Failed { job, fault }
 }

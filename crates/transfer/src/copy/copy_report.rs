@@ -1,10 +1,44 @@
 //! Report of a copy: events for the user, counters of the progress, and the summary.
 
+use schedule::{FailureKind, JobFailure};
+
 use crate::report::{
     CopyEvent, CopySummary, Decision, DecisionSubject, EscapedName, FAILURES_KEPT, FarEndServer,
     ItemFailure, ProgressCounters,
 };
 use crate::session::SessionSummary;
+
+/// Reason why something was not copied: one sentence without its path, and the kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ItemFault {
+    what: String,
+    kind: FailureKind,
+}
+
+impl ItemFault {
+    /// The sentence.
+    pub(super) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Adds a clause to the sentence.
+    pub(super) fn push(&mut self, clause: &str) {
+        self.what.push_str(clause);
+    }
+}
+
+impl From<String> for ItemFault {
+    fn from(what: String) -> Self {
+        let kind = FailureKind::Other;
+        Self { what, kind }
+    }
+}
+
+impl From<JobFailure> for ItemFault {
+    fn from(JobFailure { what, kind, .. }: JobFailure) -> Self {
+        Self { what, kind }
+    }
+}
 
 /// Collects the results of a copy and passes its events on.
 pub(super) struct CopyReport<'a> {
@@ -79,12 +113,14 @@ impl<'a> CopyReport<'a> {
         (self.events)(event);
     }
 
-    /// Reports something that was not copied.
-    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, reason: String) {
+    /// Reports something that was not copied, and why.
+    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, fault: ItemFault) {
         if self.is_interrupted {
             return;
         }
+        let ItemFault { what: reason, kind } = fault;
         self.summary.failed += 1;
+        self.summary.unusable_temporaries += u64::from(kind == FailureKind::SharedTemp);
         if self.summary.failures.len() < FAILURES_KEPT {
             self.summary.failures.push(ItemFailure {
                 path: path.clone(),
@@ -92,5 +128,26 @@ impl<'a> CopyReport<'a> {
             });
         }
         self.tell(CopyEvent::Failed { id, path, reason });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_beyond_those_that_are_listed_count_by_their_kind() {
+        let progress = ProgressCounters::default();
+        let mut events = |_| {};
+        let mut report = CopyReport::new(&progress, &mut events);
+        let lost = JobFailure::new("gone", true).of_kind(FailureKind::SharedTemp);
+        let all = FAILURES_KEPT as u64 + 7;
+        for _ in 0..all {
+            report.fail(None, EscapedName::default(), lost.clone().into());
+        }
+        report.fail(None, EscapedName::default(), "gone".to_owned().into());
+        let summary = report.into_summary();
+        assert_eq!(summary.unusable_temporaries, all);
+        assert_eq!(summary.failed, all + 1);
     }
 }

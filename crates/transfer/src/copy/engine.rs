@@ -1,11 +1,12 @@
 //! Joins the parts of a copy, and waits for the events that they need.
 
 mod answers;
+mod stopping;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use schedule::{Attributes, JobFailure, JobId, JobKind, LaneEvent, Parts, RemotePath};
+use schedule::{Attributes, JobId, JobKind, Parts, RemotePath};
 
 use super::copy_report::CopyReport;
 use super::environment::CopyEnvironment;
@@ -21,14 +22,13 @@ use super::ports::CopyPorts;
 use super::resume::ResumeJournal;
 use super::self_copy::{MachineProbe, SelfCopyRules};
 use super::server_names::{AlikeVerdict, FoundEntry, ServerNames};
-use super::sides::{CopySide, RemoteSide};
+use super::sides::CopySide;
 use super::source::{ActiveWalks, SourceRoot, TargetPath, WalkId};
 use super::transfer_estimate::{CountingThread, EstimateAnnouncer};
 use super::tree::{DirKey, PendingItem, TargetTree};
 use super::verify::Verification;
 use super::wait_conditions::{WaitConditions, wait_for};
 use super::{CopyOptions, CopyRequest, DeltaUse};
-use crate::connect::ConnectError;
 use crate::report::{
     CopyEvent, CopyOutcome, CopySummary, Decision, DecisionOrigin, DecisionSubject, EscapedName,
     ProgressCounters,
@@ -40,8 +40,6 @@ use crate::walk::{EntryInfo, NOT_REGULAR, WalkEntry};
 const MANY: usize = 256;
 /// Longest delay of events that are batched while `MANY` jobs are in flight.
 const GATHERS: Duration = Duration::from_micros(500);
-/// Time that jobs may take to clean up after a cancel before the run ends without them.
-const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST_SETTLING: Duration = Duration::from_secs(30);
 
@@ -62,6 +60,8 @@ pub(super) struct CopyEngine<'a> {
     start: Instant,
     /// Events had arrived at the last check.
     heard: bool,
+    /// Time at which an interrupted copy with a journal ends.
+    leave_by: Option<Instant>,
 }
 
 impl<'a> CopyEngine<'a> {
@@ -85,6 +85,7 @@ impl<'a> CopyEngine<'a> {
             verify: Verification::new(options, environment.ledger()),
             start: environment.now(),
             heard: false,
+            leave_by: None,
         }
     }
 
@@ -621,30 +622,6 @@ impl<'a> CopyEngine<'a> {
         }
     }
 
-    pub(super) fn check_cancel(&mut self) {
-        if !self.ports.environment().is_cancelled() || !self.ports.cancel() {
-            return;
-        }
-        self.drop_what_waits();
-        for side in self.ports.sides().iter() {
-            match self.keeper.goes_on() {
-                true => side.session().cancel_resumable("interrupted"),
-                false => side.session().cancel("interrupted"),
-            }
-        }
-    }
-
-    fn drop_what_waits(&mut self) {
-        self.walks.clear();
-        self.tree.drop_held();
-        self.files.drop_waiting();
-        self.owners.drop_waiting();
-        self.hard_links.forget();
-        self.keeper.drop_waiting();
-        self.verify.stop(&self.ports);
-        self.after_verify();
-    }
-
     /// True if no work is in progress.
     fn is_quiet(&self) -> bool {
         self.ports.jobs().is_empty() && self.keeper.waiting() == 0 && self.verify.is_quiet()
@@ -653,6 +630,9 @@ impl<'a> CopyEngine<'a> {
     /// Waits for events and handles them. Returns false if there is nothing to wait for.
     async fn wait(&mut self) -> bool {
         self.estimates.announce_count(self.ports.sides());
+        if self.must_leave() {
+            return false;
+        }
         let none = !self.ports.sides_mut().take_events();
         self.keeper.write_out(&mut self.ports);
         if std::mem::replace(&mut self.heard, !none) && none && self.ports.jobs().len() >= MANY {
@@ -712,54 +692,6 @@ impl<'a> CopyEngine<'a> {
                     "internal error: the session ended unexpectedly".to_owned(),
                 ),
             }
-        }
-    }
-
-    /// Waits until a session has an event or the run is cancelled. Returns false if cleaning up
-    /// after a cancel takes too long.
-    async fn wait_ready(&mut self) -> bool {
-        let mut conditions = WaitConditions {
-            sessions: self.ports.sides().open().map(RemoteSide::number).collect(),
-            journal: self.keeper.goes_on() && self.keeper.waiting() > 0,
-            ..WaitConditions::default()
-        };
-        if conditions.sessions.is_empty() {
-            return false;
-        }
-        if !self.ports.is_cancelled() {
-            conditions.cancel = true;
-            conditions.until = self.verify.deadline();
-            wait_for(self.ports.environment(), conditions).await;
-            return true;
-        }
-        let until = self.ports.now() + LONGEST_CLEANUP;
-        conditions.until = Some(until);
-        wait_for(self.ports.environment(), conditions).await;
-        self.ports.sides_mut().take_events() || self.ports.now() < until
-    }
-
-    /// Notes the reason that later failures have in common, and drops all waiting work.
-    fn on_losing(&mut self, end: CopySide, why: &str) {
-        if let Some(side) = self.ports.side(end) {
-            let why = format!("{}: {why}", side.name());
-            self.ports.lose(ConnectError::unreachable(why));
-            self.drop_what_waits();
-        }
-    }
-
-    fn on_lost(&mut self, end: CopySide, why: String) {
-        let Some(name) = self.ports.sides_mut().lose(end) else {
-            return;
-        };
-        let why = format!("{name}: {why}");
-        self.ports.lose(ConnectError::unreachable(why.clone()));
-        self.drop_what_waits();
-        for id in self.ports.jobs().at(end) {
-            let what = why.clone();
-            self.on_lane(LaneEvent::Failed(id, JobFailure { what, remote: true }));
-        }
-        for side in self.ports.sides().open() {
-            side.session().cancel(&why);
         }
     }
 }

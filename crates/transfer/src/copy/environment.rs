@@ -99,8 +99,9 @@ pub(super) struct ConnectedSession {
 pub(super) trait RemoteSession {
     /// Submits a job for a file of `size` bytes, if known.
     fn submit(&self, job: Job, size: Option<u64>);
-    /// Submits a job whose local file is `relay`; it fails when its channel is lost.
-    fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>);
+    /// Submits a job whose local file is `relay`; it fails when its channel is lost. `size` is the
+    /// size of the file in bytes if another job can continue its temporary.
+    fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>, size: Option<u64>);
     /// Submits a Get whose data is compared; it fails when its channel is lost.
     fn submit_check(&self, job: Job, check: Arc<ReadBackCheck>);
     /// Does something with a command at the far end.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
 use sftp::ServerInfo;
 
+use super::copy_report::ItemFault;
 use super::engine::CopyEngine;
 use super::environment::{CopyEnvironment, NextEvent, RemoteCommandStep};
 use super::file::SharedFile;
@@ -324,8 +325,8 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Reports something that could not be done.
-    pub(crate) fn fail(&mut self, path: EscapedName, reason: String) {
-        self.engine.ports_mut().fail(None, path, reason);
+    pub(crate) fn fail(&mut self, path: EscapedName, fault: impl Into<ItemFault>) {
+        self.engine.ports_mut().fail(None, path, fault);
     }
 
     /// True if the run was cancelled or a session was lost.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use schedule::{Job, JobId, JobKind, RemotePath};
 
-use super::copy_report::CopyReport;
+use super::copy_report::{CopyReport, ItemFault};
 use super::environment::{CopyEnvironment, RemoteSession};
 use super::jobs::{JobPurpose, JobsInFlight, QueryAnswer};
 use super::local_ops::LocalOps;
@@ -340,8 +340,8 @@ impl<'a> CopyPorts<'a> {
     }
 
     /// Reports something that was not copied.
-    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, reason: String) {
-        self.report.fail(id, path, reason);
+    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, fault: impl Into<ItemFault>) {
+        self.report.fail(id, path, fault.into());
     }
 
     pub(super) fn warn(&mut self, path: Option<EscapedName>, message: String) {

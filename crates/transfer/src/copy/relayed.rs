@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use schedule::{FileMeta, Job, JobFailure, JobKind, LocalPath, PutOptions, RemotePath};
+use schedule::{
+    EntryKind, FailureKind, FileMeta, Job, JobFailure, JobKind, LocalPath, PartialFile, PutOptions,
+    RemotePath,
+};
 
 use super::file::{ActiveFiles, FileId, FileTask, JobRole};
 use super::jobs::JobPurpose;
@@ -19,6 +22,8 @@ const RELAY_SHARE: u64 = 64 << 20;
 const RELAY_FILES: usize = 512;
 /// Number of attempts after which a file whose connections were lost has failed.
 const MOST_ATTEMPTS: u32 = 8;
+/// Bytes from which an attempt counts as progress.
+const PROGRESS: u64 = 1 << 20;
 /// Fault of the job at one host when the other host's connection was lost.
 const CONNECTION_LOST: &str = "the connection to a host was lost while the file was copied";
 
@@ -31,9 +36,19 @@ pub(super) struct RelayedFileJobs {
     put_done: bool,
     /// The upload writes under the final name.
     in_place: bool,
-    /// A connection was lost, so that the file has to be read again.
+    /// A connection was lost, so that the rest of the file has to be read again.
     lost: bool,
-    /// Number of attempts so far.
+    /// The temporary cannot be continued.
+    starts_over: bool,
+    /// The journal has the file, so that its temporary stays if a connection is lost.
+    is_kept: bool,
+    /// The upload has failed and left its temporary.
+    leaves: bool,
+    /// The download, which begins once the receiver has found what it has of the file.
+    waiting_get: Option<Box<JobKind>>,
+    /// Bytes that the temporary had at the start.
+    from: u64,
+    /// Number of attempts so far without much progress.
     attempts: u32,
 }
 
@@ -58,6 +73,19 @@ pub(super) enum RelayOutcome {
     NotCopied,
 }
 
+impl RelayedFileJobs {
+    /// Notes the failure of one of the jobs. The first one counts, unless it only says that the
+    /// other job has failed.
+    fn note_fault(&mut self, fault: JobFailure) {
+        self.lost |= fault.kind == FailureKind::ConnectionLost;
+        self.starts_over |= fault.kind == FailureKind::StartOver;
+        let of_other = |fault: &JobFailure| fault.kind == FailureKind::OtherHost;
+        if self.fault.as_ref().is_none_or(of_other) {
+            self.fault = Some(fault);
+        }
+    }
+}
+
 impl ActiveFiles {
     /// True if another file between two hosts may begin.
     pub(super) fn relay_has_room(&self, ports: &CopyPorts<'_>) -> bool {
@@ -65,7 +93,8 @@ impl ActiveFiles {
             && (!ports.source_is_remote() || !ports.target_is_remote() || self.len() < RELAY_FILES)
     }
 
-    /// Starts both jobs of a file, whose data is summed in `sums`.
+    /// Starts both jobs of a file, whose data is summed in `sums`. If the target has a part of the
+    /// file, the upload is alone until it has found that part.
     pub(super) fn start_relayed(
         &mut self,
         ports: &mut CopyPorts<'_>,
@@ -77,9 +106,10 @@ impl ActiveFiles {
             return;
         };
         // Without a loss, the upload asked for another attempt because it writes in place.
-        let before = task
-            .relay()
-            .map(|relay| (relay.in_place || !relay.lost, relay.attempts));
+        let before = task.relay().map(|relay| {
+            let asked = !relay.lost && !relay.starts_over;
+            (relay.in_place || asked, relay.attempts)
+        });
         let (in_place, attempts) = before.unwrap_or_default();
         options.inplace |= in_place;
         let attributes = task.attributes().unwrap_or_default();
@@ -89,29 +119,23 @@ impl ActiveFiles {
             attributes,
             stream: attributes.size.is_none(),
         };
+        let is_file = attributes.mode.is_some() && attributes.kind() == EntryKind::File;
+        let kept = task.resume().is_recorded() && is_file && !options.inplace;
+        let size = attributes.size.filter(|_| kept);
+        let left = options.keep.as_ref().and_then(|keep| keep.left.clone());
+        let from = left.as_ref().map_or(0, PartialFile::prefix);
         let relay = HostToHostBuffer::summed(meta, sums);
         let (source, target) = (
             RemotePath(task.source().to_vec()),
             RemotePath(task.target().to_vec()),
         );
-        task.set_relay(RelayedFileJobs {
-            relay: Arc::clone(&relay),
-            share,
-            jobs: 2,
-            fault: None,
-            put_done: false,
-            in_place,
-            lost: false,
-            attempts: attempts + 1,
-        });
-        self.hold_for_relay(share);
         let get = JobKind::Get {
             source,
             target: LocalPath::default(),
             known: Some(attributes),
             options: PutOptions {
                 fsync: false,
-                keep: None,
+                keep: options.keep.clone().filter(|_| left.is_some()),
                 ..options.clone()
             },
         };
@@ -120,33 +144,125 @@ impl ActiveFiles {
             target,
             options,
         };
-        let bound = Arc::clone(&relay);
-        ports.submit_with(
-            CopySide::Source,
-            JobPurpose::File(id, JobRole::RelayGet),
-            |session, id| {
-                session.submit_relayed(Job { id, kind: get }, bound);
-            },
-        );
+        task.set_relay(RelayedFileJobs {
+            relay: Arc::clone(&relay),
+            share,
+            jobs: 1,
+            fault: None,
+            put_done: false,
+            in_place,
+            lost: false,
+            starts_over: false,
+            is_kept: size.is_some(),
+            leaves: false,
+            waiting_get: Some(Box::new(get)),
+            from,
+            attempts: attempts + 1,
+        });
+        self.hold_for_relay(share);
+        if left.is_none() {
+            self.begin_waiting_get(ports, id);
+        }
         ports.submit_with(
             CopySide::Target,
             JobPurpose::File(id, JobRole::RelayPut),
             |session, id| {
-                session.submit_relayed(Job { id, kind: put }, relay);
+                session.submit_relayed(Job { id, kind: put }, relay, size);
             },
         );
     }
 
-    /// Notes that one of the two jobs starts over because its connection was lost. The data that the
-    /// other one has passed on or taken are gone, so both end, and the file is copied again.
-    pub(super) fn on_relay_lost(&mut self, id: FileId) {
-        if let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) {
-            relay.lost = true;
-            relay.relay.break_off(JobFailure {
-                what: CONNECTION_LOST.to_owned(),
-                remote: true,
-            });
-            relay.relay.abandon();
+    /// Begins the download of a file whose upload has found what the receiver has.
+    pub(super) fn begin_waiting_get(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+        let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
+            return;
+        };
+        let Some(get) = relay.waiting_get.take() else {
+            return;
+        };
+        relay.jobs += 1;
+        let bound = Arc::clone(&relay.relay);
+        ports.submit_with(
+            CopySide::Source,
+            JobPurpose::File(id, JobRole::RelayGet),
+            |session, id| {
+                session.submit_relayed(Job { id, kind: *get }, bound, None);
+            },
+        );
+    }
+
+    /// Handles a job of a relayed file that starts over in its session. Returns false if the file is
+    /// not relayed. If a connection was lost, the data that the other job has passed on or taken are
+    /// gone, so both end, and the rest of the file is copied by two others.
+    pub(super) fn on_relay_restarted(&mut self, ports: &mut CopyPorts<'_>, id: FileId) -> bool {
+        let Some(task) = self.get_mut(&id) else {
+            return false;
+        };
+        let Some(relay) = task.relay() else {
+            return false;
+        };
+        if let Some(JobKind::Get { options, .. }) = relay.waiting_get.as_deref_mut() {
+            // The receiver does not have what the journal lists.
+            options.keep = None;
+            relay.from = 0;
+            task.resume_mut().was_left_aside();
+            self.begin_waiting_get(ports, id);
+            return true;
+        }
+        relay.lost = true;
+        let fault = JobFailure::new(CONNECTION_LOST, true).of_kind(FailureKind::ConnectionLost);
+        relay.relay.break_off(fault);
+        relay.relay.abandon();
+        true
+    }
+
+    /// Prepares another attempt at a relayed file: it continues the temporary if a connection was
+    /// lost, and starts over otherwise.
+    pub(super) fn prepare_relayed_again(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+        let Some(task) = self.get_mut(&id) else {
+            return;
+        };
+        let taken = task.resume().taken();
+        ports.progress().take_back(task.restart());
+        let arrived = task.resume().arrived();
+        let Some(relay) = task.relay() else {
+            return;
+        };
+        let (lost, starts_over) = (relay.lost, relay.starts_over);
+        if !relay.is_kept || !(lost || starts_over) {
+            return;
+        }
+        if arrived >= relay.from.saturating_add(PROGRESS) {
+            relay.attempts = 0;
+        }
+        let place = ports.named().temporary_place(task.target());
+        let sums = ports.options().verify || ports.options().manifest.is_some();
+        if !starts_over && !sums && task.resume_mut().continue_temporary(&place) {
+            task.resume_mut().takes(taken);
+            return;
+        }
+        self.clear_relayed(ports, id);
+        if let Some(task) = self.get_mut(&id) {
+            task.resume_mut().forget();
+            // The source may be a different file by now.
+            task.forget_attributes();
+        }
+    }
+
+    /// Removes the temporary that the upload of a relayed file has left for another attempt, which
+    /// there will not be. In a run that ends early it stays for the next one.
+    pub(super) fn clear_relayed(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+        let Some(task) = self.get_mut(&id) else {
+            return;
+        };
+        let leaves = task.relay().is_some_and(|relay| relay.leaves);
+        if let Some(path) = task.resume_mut().take_temporary().filter(|_| leaves) {
+            let path = RemotePath(path);
+            ports.submit(
+                CopySide::Target,
+                JobKind::Remove { path },
+                JobPurpose::Cleared,
+            );
         }
     }
 
@@ -164,11 +280,12 @@ impl ActiveFiles {
         match (role, result) {
             (JobRole::RelayGet, Err(fault)) => {
                 relay.relay.break_off(fault.clone());
-                relay.fault.get_or_insert(fault);
+                relay.note_fault(fault);
             }
             (_, Err(fault)) => {
                 relay.relay.abandon();
-                relay.fault.get_or_insert(fault);
+                relay.leaves = relay.is_kept && fault.leaves_temporary();
+                relay.note_fault(fault);
             }
             (JobRole::RelayPut, Ok(())) => relay.put_done = true,
             (_, Ok(())) => {}
@@ -181,7 +298,7 @@ impl ActiveFiles {
         // upload restarted under its final name. The relayed data is gone by then and must be read
         // again.
         let reopened = relay.relay.was_reopened() && !relay.in_place;
-        let again = match relay.lost {
+        let again = match relay.lost || relay.starts_over {
             true => relay.attempts < MOST_ATTEMPTS,
             false => reopened,
         };

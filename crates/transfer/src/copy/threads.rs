@@ -173,8 +173,8 @@ impl RemoteSession for Session {
         self.submit(job, size);
     }
 
-    fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>) {
-        self.submit_relayed(job, relay);
+    fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>, size: Option<u64>) {
+        self.submit_relayed(job, relay, size);
     }
 
     fn submit_check(&self, job: Job, check: Arc<ReadBackCheck>) {

@@ -81,10 +81,7 @@ impl ReadBackCheck {
             }
         }
         match state.next > self.size {
-            true => Err(JobFailure {
-                what: "it is longer than the copied data".to_owned(),
-                remote: true,
-            }),
+            true => Err(JobFailure::new("it is longer than the copied data", true)),
             false => Ok(len),
         }
     }

@@ -1,8 +1,8 @@
 //! Texts and faults for errors of local operations.
 
-use std::io;
+use std::{fmt, io};
 
-use schedule::JobFailure;
+use schedule::{FailureKind, JobFailure, SHARED_TEMP_LOST};
 
 /// Returns the system's error text without the number: `permission denied`.
 pub fn os_words(error: &io::Error) -> String {
@@ -27,11 +27,27 @@ pub fn os_words(error: &io::Error) -> String {
 
 /// Returns the fault of a local operation.
 pub fn local_fault(error: &io::Error) -> JobFailure {
-    JobFailure {
-        what: os_words(error),
-        remote: false,
+    let is_shared = error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<SharedTempLost>());
+    let kind = match is_shared {
+        true => FailureKind::SharedTemp,
+        false => FailureKind::Other,
+    };
+    JobFailure::new(os_words(error), false).of_kind(kind)
+}
+
+/// The temporary that several processes write is missing here, or another one.
+#[derive(Debug)]
+pub(super) struct SharedTempLost;
+
+impl fmt::Display for SharedTempLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SHARED_TEMP_LOST)
     }
 }
+
+impl std::error::Error for SharedTempLost {}
 
 /// Adds the failed operation to an error: `cannot set its length: no space left on device`.
 pub(crate) fn failed_to(what: &str, error: &io::Error) -> io::Error {

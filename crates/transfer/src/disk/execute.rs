@@ -7,6 +7,7 @@ use std::sync::Arc;
 use schedule::{DiskReply, DiskRequest, JobId, LocalPath};
 use wire::{PacketBuf, PayloadBlock};
 
+use super::error::SharedTempLost;
 use super::pool::JobFile;
 use super::target::open_older;
 use super::{
@@ -58,7 +59,7 @@ fn other_size() -> io::Error {
 
 /// Error of a file whose other ranges are written by other processes.
 fn no_shared() -> io::Error {
-    io::Error::other(schedule::SHARED_TEMP_LOST)
+    io::Error::other(SharedTempLost)
 }
 
 /// Error of a request whose job has no suitable file.

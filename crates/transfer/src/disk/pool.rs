@@ -92,6 +92,8 @@ pub(super) enum JobFile {
     Source(Arc<LocalSource>),
     Target(Arc<LocalTarget>),
     Relay(Arc<HostToHostBuffer>),
+    /// The relay of another job, for a part of its file.
+    RelayPart(Arc<HostToHostBuffer>),
     Check(Arc<ReadBackCheck>),
 }
 
@@ -416,10 +418,7 @@ impl DiskPoolShared {
                 if let Some(JobFile::Target(target)) = &file {
                     target.spoil();
                 }
-                let fault = schedule::JobFailure {
-                    what: e.to_string(),
-                    remote: true,
-                };
+                let fault = schedule::JobFailure::new(e.to_string(), true);
                 return (Some(DiskReply::Failed { job, fault }), None);
             }
         };
@@ -431,8 +430,26 @@ impl DiskPoolShared {
             relay.handle(request, self);
             return (None, Some(JobFile::Relay(relay)));
         }
+        if let Some(JobFile::RelayPart(relay)) = file {
+            let ends = matches!(
+                request,
+                DiskRequest::CloseSource { .. }
+                    | DiskRequest::Discard { .. }
+                    | DiskRequest::Leave { .. }
+            );
+            // The relay ends with the job of the whole file.
+            if ends {
+                return (Some(DiskReply::Released { job }), None);
+            }
+            relay.handle(request, self);
+            return (None, Some(JobFile::RelayPart(relay)));
+        }
         if let DiskRequest::Join { file, .. } = request {
             return match self.file_of(file) {
+                Some(JobFile::Relay(relay)) => (
+                    Some(DiskReply::Joined { job }),
+                    Some(JobFile::RelayPart(relay)),
+                ),
                 Some(file) => (Some(DiskReply::Joined { job }), Some(file)),
                 None => {
                     let fault = local_fault(&io::Error::other(

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
-use schedule::{DiskReply, DiskRequest, FileMeta, JobFailure, JobId, StoredTarget};
+use schedule::{
+    DiskReply, DiskRequest, FailureKind, FileMeta, JobFailure, JobId, ResumeData, StoredTarget,
+};
 use wire::PayloadBlock;
 
 use super::pool::DiskPoolShared;
@@ -14,7 +16,6 @@ use crate::sums::FileSums;
 /// from the source: two bandwidth-delay products of a gigabit path around the world.
 const HELD: u64 = 64 << 20;
 
-/// Fault at one host when the other one failed.
 const OTHER_FAILED: &str = "the copy failed at the other host";
 
 /// A memory buffer between two hosts: the target of a Get in one session and the source of a Put in
@@ -114,7 +115,8 @@ impl HostToHostBuffer {
             DiskRequest::OpenSource { job, first, .. } => {
                 if std::mem::replace(&mut state.opened, true) {
                     state.reopened = true;
-                    let fault = remote("the file has to be read again from its beginning");
+                    let what = "the file has to be read again from its beginning";
+                    let fault = JobFailure::new(what, true);
                     shared.reply(DiskReply::Failed { job, fault });
                     return;
                 }
@@ -148,10 +150,8 @@ impl HostToHostBuffer {
                 state.abandon();
                 shared.reply(DiskReply::Released { job });
             }
-            DiskRequest::CreateTarget { job, .. } => {
-                // The reader takes the bytes in order.
-                let seekable = false;
-                shared.reply(DiskReply::Created { job, seekable });
+            DiskRequest::CreateTarget { job, keep, .. } => {
+                shared.reply(created(job, keep.as_deref()))
             }
             DiskRequest::Join { job, .. } => shared.reply(DiskReply::Joined { job }),
             DiskRequest::Write {
@@ -178,7 +178,7 @@ impl HostToHostBuffer {
             DiskRequest::SyncTarget { job } => shared.reply(DiskReply::Synced { job, mtime: 0 }),
             DiskRequest::Discard { job } | DiskRequest::Leave { job, .. } => {
                 // The request may come from the reader or the writer; both end the relay.
-                state.broken.get_or_insert_with(|| remote(OTHER_FAILED));
+                state.broken.get_or_insert_with(other_failed);
                 state.abandon();
                 state.settle();
                 shared.reply(DiskReply::Released { job });
@@ -187,11 +187,22 @@ impl HostToHostBuffer {
     }
 }
 
-fn remote(what: &str) -> JobFailure {
-    JobFailure {
-        what: what.to_owned(),
-        remote: true,
+/// Reply to the writer that begins, at the start of the file or behind what the reader's host has.
+fn created(job: JobId, keep: Option<&ResumeData>) -> DiskReply {
+    let continues = keep.is_some_and(|keep| keep.left.is_some());
+    match continues {
+        true => DiskReply::Adopted { job },
+        // The reader takes the bytes in order.
+        false => DiskReply::Created {
+            job,
+            seekable: false,
+        },
     }
+}
+
+/// Fault at one host when the other one failed.
+fn other_failed() -> JobFailure {
+    JobFailure::new(OTHER_FAILED, true).of_kind(FailureKind::OtherHost)
 }
 
 impl BufferState {
@@ -214,7 +225,7 @@ impl BufferState {
             at += len;
         }
         if self.abandoned {
-            let fault = remote(OTHER_FAILED);
+            let fault = other_failed();
             shared.reply(DiskReply::Failed { job, fault });
         } else {
             let len = at - offset;
@@ -321,10 +332,8 @@ impl BufferState {
         // The reader takes a short block for the end of the file, so a block must not be short for
         // another reason.
         if at < offset + len as u64 {
-            let fault = JobFailure {
-                what: "internal error: bytes between the two hosts were lost".to_owned(),
-                remote: false,
-            };
+            let what = "internal error: bytes between the two hosts were lost";
+            let fault = JobFailure::new(what, false);
             shared.reply(DiskReply::Failed { job, fault });
             return;
         }

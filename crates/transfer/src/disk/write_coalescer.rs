@@ -218,10 +218,7 @@ mod tests {
         assert!(gathered.add(13, vec![Bytes::from_static(b"c")]).is_err());
         gathered.add(12, vec![Bytes::from_static(b"c")]).unwrap();
         assert_eq!(gathered.take_whole(), None);
-        let fault = JobFailure {
-            what: "full".to_owned(),
-            remote: false,
-        };
+        let fault = JobFailure::new("full", false);
         assert_eq!(gathered.answered(JOB, Some(fault)).count(), 2);
     }
 

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use schedule::{SHARED_TEMP_LOST, SHARED_TEMP_REFUSED};
 use shard::{ShardFigures, ShardState};
 
 use super::check::verdicts;
@@ -19,7 +18,7 @@ use crate::copy::{
     CopyOptions, CopyRequest, JournalFolder, PlannedCopy, PlannedCopySide, SessionConnector,
     with_environment,
 };
-use crate::report::{CopyEvent, CopyOutcome, CopySummary, ItemFailure, ProgressCounters};
+use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
 
 /// Shard to copy, which this worker holds; or a complete one, after which the directories may lack
 /// their attributes.
@@ -111,13 +110,7 @@ fn seal_only(summary: CopySummary, seal: SealResult) -> ShardCopyResult {
 
 /// Outcome of a copy of which entries failed, `changed` of them because their sources have changed.
 fn partial(changed: u64, summary: &CopySummary) -> ShardOutcome {
-    let is_lost = |failure: &&ItemFailure| {
-        [SHARED_TEMP_LOST, SHARED_TEMP_REFUSED]
-            .iter()
-            .any(|what| failure.reason.contains(what))
-    };
-    let lost = summary.failures.iter().filter(is_lost).count() as u64;
-    match (changed, lost) {
+    match (changed, summary.unusable_temporaries) {
         (0, 0) => ShardOutcome::Failed,
         (changed, lost) if changed + lost < summary.failed => ShardOutcome::Failed,
         (changed, 0) => ShardOutcome::Changed(changed),
@@ -275,5 +268,42 @@ fn end(lease: ShardLease, summary: CopySummary, work: ShardCopyFigures) -> Shard
         end,
         unchanged: work.unchanged,
         sealed: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schedule::SHARED_TEMP_LOST;
+
+    use super::*;
+    use crate::report::{EscapedName, FAILURES_KEPT, ItemFailure};
+
+    /// Bug: the exit code came from the texts of the failures, of which a summary has the first
+    /// thousand: of 1,500 ranges without their temporaries only these counted, and a scheduler tried
+    /// the shard again for ever.
+    #[test]
+    fn the_exit_code_of_a_shard_was_read_from_the_first_thousand_texts() {
+        let failure = |reason: &str| ItemFailure {
+            path: EscapedName(b"f".to_vec()),
+            reason: reason.to_owned(),
+        };
+        let end = |failed, unusable_temporaries, reason: &str| {
+            let summary = CopySummary {
+                failed,
+                unusable_temporaries,
+                failures: vec![failure(reason); FAILURES_KEPT],
+                ..CopySummary::default()
+            };
+            partial(0, &summary)
+        };
+        let many = 1500;
+        assert!(matches!(end(many, many, ""), ShardOutcome::Unwritable));
+        assert!(matches!(end(many, many - 1, ""), ShardOutcome::Failed));
+        // A server may say the same words about anything.
+        let kept = FAILURES_KEPT as u64;
+        assert!(matches!(
+            end(kept, 0, SHARED_TEMP_LOST),
+            ShardOutcome::Failed
+        ));
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use schedule::{ResumeData, SHARED_TEMP_REFUSED, SharedTemp};
+use schedule::{FailureKind, JobFailure, ResumeData, SharedTemp};
 use shard::{PlannedRange, ShardFigures, ShardRecord, ShardState};
 
 use super::attributes::{difference, of_record};
@@ -109,24 +109,23 @@ async fn create(
     };
     let ops = new.iter().map(create).collect();
     let created = operations
-        .carry_out(run, PlannedCopySide::Target, ops)
+        .carry_out_faults(run, PlannedCopySide::Target, ops)
         .await;
     for ((tag, range), created) in new.into_iter().zip(created) {
         // A worker that is killed before the note has written nothing.
         let noted = created.and_then(|_| {
             let noted = plan.note_temporary(tag);
-            noted.map_err(|error| io(plan, &error).to_string())
+            noted.map_err(|error| JobFailure::new(io(plan, &error).to_string(), false))
         });
-        if let Err(why) = noted
+        if let Err(mut fault) = noted
             && !run.stopped()
         {
             let target = join(run.root(PlannedCopySide::Target), &range.below);
             let name = run.shown(PlannedCopySide::Target, &target);
-            let why = match why.starts_with(SHARED_TEMP_REFUSED) {
-                true => why,
-                false => format!("cannot create its temporary: {why}"),
-            };
-            run.fail(name, why);
+            if fault.kind != FailureKind::SharedTemp {
+                fault.what = format!("cannot create its temporary: {}", fault.what);
+            }
+            run.fail(name, fault);
             *range.verdict = EntryVerdict::Reported;
         }
     }
@@ -421,7 +420,7 @@ fn identified(files: &[WrittenFile]) -> Vec<(ShardRecord, Vec<u8>)> {
 }
 
 /// Removes the temporaries of complete files that have their names. A server that renames nothing
-/// has a file written again under its name, by any of its shards, and keeps the temporary.
+/// has a file written again under its name, by the shard that names it, and keeps the temporary.
 async fn remove_copied(
     run: &mut PlannedCopy<'_>,
     plan: &PlanFolder,

@@ -8,7 +8,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, renameat_with, unlinkat};
 use rustix::io::Errno;
-use schedule::{Attributes, ByteRange, EntryKind, Job, JobId, JobKind, LaneEvent, RemotePath};
+use schedule::{
+    Attributes, ByteRange, EntryKind, Job, JobFailure, JobId, JobKind, LaneEvent, RemotePath,
+};
 
 use super::settle::OperationRunner;
 use crate::copy::{PlannedCopy, PlannedCopySide};
@@ -80,14 +82,26 @@ impl OperationCounter {
         end: PlannedCopySide,
         ops: Vec<FileOperation>,
     ) -> Vec<FileOperationResult> {
+        let results = self.carry_out_faults(run, end, ops).await.into_iter();
+        results
+            .map(|result| result.map_err(|fault| fault.what))
+            .collect()
+    }
+
+    /// Carries out `ops` as [`OperationCounter::carry_out`] does, and returns failures with their
+    /// kinds.
+    pub(crate) async fn carry_out_faults(
+        &mut self,
+        run: &mut PlannedCopy<'_>,
+        end: PlannedCopySide,
+        ops: Vec<FileOperation>,
+    ) -> Vec<Result<Option<Vec<u8>>, JobFailure>> {
         if run.is_local(end) {
-            return ops.iter().map(|op| local(run, op)).collect();
+            let fault = |what: String| JobFailure::new(what, false);
+            return ops.iter().map(|op| local(run, op).map_err(fault)).collect();
         }
-        let mut results: Vec<FileOperationResult> = Vec::with_capacity(ops.len());
-        results.resize(
-            ops.len(),
-            Err("internal error: the operation was not carried out".to_owned()),
-        );
+        let lost = "internal error: the operation was not carried out";
+        let mut results = vec![Err(JobFailure::new(lost, false)); ops.len()];
         let first = self.next;
         self.next += ops.len() as u64;
         let jobs = ops.into_iter().zip(first..).map(|(op, number)| Job {
@@ -207,7 +221,7 @@ fn take(
     event: LaneEvent,
     first: u64,
     told: &mut BTreeMap<JobId, Vec<u8>>,
-    results: &mut [FileOperationResult],
+    results: &mut [Result<Option<Vec<u8>>, JobFailure>],
 ) {
     let (id, failed) = match event {
         LaneEvent::Path(id, text) | LaneEvent::Sum(id, text) => {
@@ -219,7 +233,7 @@ fn take(
             return;
         }
         LaneEvent::Done(id) => (id, None),
-        LaneEvent::Failed(id, fault) => (id, Some(fault.what)),
+        LaneEvent::Failed(id, fault) => (id, Some(fault)),
         _ => return,
     };
     let text = told.remove(&id);

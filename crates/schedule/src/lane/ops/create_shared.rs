@@ -4,7 +4,7 @@ use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, remote};
 use crate::lane::request_tag::RequestTag;
 use crate::lane::task::attributes;
-use crate::{EntryKind, JobFailure, JobId, SHARED_TEMP_REFUSED};
+use crate::{EntryKind, FailureKind, JobFailure, JobId};
 
 /// Creates a temporary that several processes write, or finds the one that another process has
 /// created. It is opened without TRUNC and gets its final size, so that no process cuts what
@@ -151,9 +151,11 @@ fn is_refused(status: &Status) -> bool {
 fn unsized_temporary(status: &Status) -> JobFailure {
     match is_refused(status) {
         true => remote(format!(
-            "{SHARED_TEMP_REFUSED} ({status}): make a new plan in another folder, with a \
+            "several shards cannot write this file, because the server does not set the size of \
+             its temporary ({status}): make a new plan in another folder, with a \
              --range-size above the size of the file"
-        )),
+        ))
+        .of_kind(FailureKind::SharedTemp),
         false => remote(format!("cannot set the size: {status}")),
     }
 }

@@ -50,11 +50,7 @@ mod tests {
 
     #[test]
     fn a_failure_counts_more_than_a_retry_and_the_first_of_both_stays() {
-        let failed = |what: &str| {
-            let what = what.to_owned();
-            let remote = true;
-            UploadAttemptAbort::Failed(JobFailure { what, remote })
-        };
+        let failed = |what: &str| UploadAttemptAbort::Failed(JobFailure::new(what, true));
         let mut ending = UploadAttemptAbort::Retry(RetryReason::NewName);
         ending.merge(UploadAttemptAbort::Retry(RetryReason::InPlace));
         assert_eq!(ending, UploadAttemptAbort::Retry(RetryReason::NewName));

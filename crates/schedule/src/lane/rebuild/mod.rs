@@ -277,11 +277,7 @@ mod tests {
 
     #[test]
     fn a_failure_counts_more_than_a_plain_copy() {
-        let fault = |what: &str| {
-            let what = what.to_owned();
-            let remote = true;
-            DeltaFallback::Failed(JobFailure { what, remote })
-        };
+        let fault = |what: &str| DeltaFallback::Failed(JobFailure::new(what, true));
         let mut end = DeltaFallback::FullCopy;
         end.merge(fault("first"));
         end.merge(DeltaFallback::FullCopy);

@@ -4,12 +4,15 @@ use super::super::assignments::AssignedRole;
 use super::super::job_losses::JobLosses;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
-use super::files::SHARED_CHANGED;
+use super::files::SharedFileFailure;
 use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
 use crate::{
-    DiskRequest, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath, SOURCE_SHRANK,
-    SharedTemp,
+    DiskRequest, FailureKind, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath,
+    SOURCE_SHRANK, SharedTemp,
 };
+
+/// Failure of a job whose file must be copied from its start at both of two hosts.
+const STARTS_OVER: &str = "the source changed, or the server does not continue the file";
 
 impl SplitFiles {
     /// Starts the rename: all bytes are there and every part has ended.
@@ -19,7 +22,7 @@ impl SplitFiles {
         };
         let shrank = file.end.at.unwrap_or(0) < file.size();
         if shrank && file.shared().is_some() {
-            return self.shared_failed(board, id, SHARED_CHANGED);
+            return self.shared_failed(board, id, SharedFileFailure::SourceChanged);
         }
         if shrank && !file.is_put() {
             // One lane that opens the file once asks for its size again.
@@ -188,17 +191,25 @@ impl SplitFiles {
         &mut self,
         board: &mut SchedulerState,
         id: JobId,
-        why: &str,
+        why: SharedFileFailure,
     ) {
         let remote = self.files.get(&id).is_some_and(SplitFile::is_put);
-        let what = why.to_owned();
-        self.fail_file(board, id, JobFailure { what, remote });
+        let fault = JobFailure::new(why.text(), remote).of_kind(why.kind());
+        self.fail_file(board, id, fault);
     }
 
     /// Gives up the parts so that one lane copies the whole file.
     pub(in super::super) fn do_whole(&mut self, board: &mut SchedulerState, id: JobId) {
         if self.files.get(&id).is_some_and(|f| f.shared().is_some()) {
-            return self.shared_failed(board, id, SHARED_CHANGED);
+            return self.shared_failed(board, id, SharedFileFailure::SourceChanged);
+        }
+        if self
+            .files
+            .get(&id)
+            .is_some_and(SplitFile::starts_over_at_both)
+        {
+            let fault = JobFailure::new(STARTS_OVER, true).of_kind(FailureKind::StartOver);
+            return self.fail_file(board, id, fault);
         }
         if let Some(file) = self.files.get_mut(&id) {
             file.unclaimed = ByteRanges::default();
@@ -218,7 +229,12 @@ impl SplitFiles {
         };
         file.stage = SplitStage::Cleaning(then);
         if then == AfterDiskClose::Fail && file.stays(board.is_leaving()) {
-            file.temp = None;
+            let fence = std::mem::take(&mut file.fence);
+            if let Some(temp) = file.temp.take()
+                && !fence.is_over(board.now())
+            {
+                self.left_fences.insert(temp.temp, fence);
+            }
             // Reports ranges that were answered after the cancellation, while running parts ended.
             self.tell_written(board);
         }

@@ -8,8 +8,8 @@ use super::checkpoints::{NewSync, UnjournaledBytes};
 use super::spans::ByteRanges;
 use super::{ClaimedRange, RunningPart, SplitFile, SplitFiles, SplitStage};
 use crate::{
-    Attributes, DiskReply, DiskRequest, FileMeta, FileState, JobFailure, JobId, JobKind, LaneEvent,
-    RemotePath, SHARED_TEMP_LOST,
+    Attributes, DiskReply, DiskRequest, FailureKind, FileMeta, FileState, JobFailure, JobId,
+    JobKind, LaneEvent, RemotePath, SHARED_TEMP_LOST,
 };
 
 use std::collections::BTreeMap;
@@ -25,13 +25,39 @@ const RESTARTED: &str =
 const NOT_CONTINUED: &str = "the server does not continue a file that an earlier run has begun: it \
      is sent from the start";
 /// Failure of a range whose source differs from that of the other ranges.
-pub(super) const SHARED_CHANGED: &str =
+const SHARED_CHANGED: &str =
     "the source changed while shards copied it: make a new plan in another folder";
+
+/// Failure of a file of which other processes write other ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum SharedFileFailure {
+    /// The temporary of all ranges cannot be used.
+    TempLost,
+    /// The source differs from that of the other ranges.
+    SourceChanged,
+}
+
+impl SharedFileFailure {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::TempLost => SHARED_TEMP_LOST,
+            Self::SourceChanged => SHARED_CHANGED,
+        }
+    }
+
+    pub(super) fn kind(self) -> FailureKind {
+        match self {
+            Self::TempLost => FailureKind::SharedTemp,
+            Self::SourceChanged => FailureKind::Other,
+        }
+    }
+}
 
 impl SplitFiles {
     pub(in super::super) fn new(now: Instant) -> Self {
         Self {
             files: BTreeMap::new(),
+            left_fences: BTreeMap::new(),
             checkpoints: UnjournaledBytes::new(now),
         }
     }
@@ -99,7 +125,7 @@ impl SplitFiles {
         let (from, mut to) = file.claim(piece)?;
         if file.is_put() && !file.head.begun {
             file.head.begun = true;
-            if !file.access.one_handle {
+            if !file.access.is_in_order() {
                 // The first part has a length; other lanes take the bytes after it.
                 let until = to.min(file.size().max(1));
                 file.unclaimed.insert(until, to);
@@ -200,7 +226,7 @@ impl SplitFiles {
             DiskReply::Synced { mtime, .. } => self.on_disk_synced(board, id, mtime),
             DiskReply::Created { seekable, .. } => {
                 if file.shared().is_some() {
-                    return self.shared_failed(board, id, SHARED_TEMP_LOST);
+                    return self.shared_failed(board, id, SharedFileFailure::TempLost);
                 }
                 file.access.seekable = seekable;
                 let keep = file.options_ref().and_then(|o| o.keep.as_ref());
@@ -244,7 +270,8 @@ impl SplitFiles {
         };
         file.attributes = meta.attributes;
         let small = file.size() < board.options().split_from;
-        let whole = small && file.shared().is_none() || meta.stream;
+        let resumes = file.shared().is_some() || file.access.relayed;
+        let whole = small && !resumes || meta.stream;
         if whole && file.stage == SplitStage::Opening {
             self.do_whole(board, id);
             return;
@@ -256,7 +283,7 @@ impl SplitFiles {
         let shared = file.shared().is_some();
         board.tell(LaneEvent::Attributes(id, meta.attributes));
         if changed && shared {
-            return self.shared_failed(board, id, SHARED_CHANGED);
+            return self.shared_failed(board, id, SharedFileFailure::SourceChanged);
         }
         if changed {
             self.leave_aside(board, id);
@@ -459,11 +486,12 @@ impl SplitFiles {
             }
         }
         let began = had.is_some_and(|part| part.progress > 0);
-        if file.losses >= MOST_PART_LOSSES {
-            let fault = JobFailure {
-                what: why.to_owned(),
-                remote: true,
-            };
+        if file.access.relayed {
+            // The bytes that the lane had taken from the relay, or would have put into it, are gone.
+            let fault = JobFailure::new(why, true).of_kind(FailureKind::ConnectionLost);
+            self.fail_file(board, id, fault);
+        } else if file.losses >= MOST_PART_LOSSES {
+            let fault = JobFailure::new(why, true);
             self.fail_file(board, id, fault);
         } else if !file.access.seekable && began {
             self.do_whole(board, id);
@@ -500,8 +528,9 @@ impl SplitFiles {
 
     /// Records that no more requests of a lane are executed after `until`.
     pub(in super::super) fn lane_ends(&mut self, lane: LaneId, until: Option<Instant>) {
-        for file in self.files.values_mut() {
-            file.fence.ends(lane, until);
+        let fences = self.files.values_mut().map(|file| &mut file.fence);
+        for fence in fences.chain(self.left_fences.values_mut()) {
+            fence.ends(lane, until);
         }
     }
 
@@ -573,6 +602,9 @@ impl SplitFiles {
         };
         match event {
             LaneEvent::Temp(_, temp) if file.stage == SplitStage::Opening => {
+                if let Some(fence) = self.left_fences.remove(&temp.temp) {
+                    file.fence = fence;
+                }
                 file.temp = Some(temp);
                 file.head.begun = true;
                 file.take_over();
@@ -580,7 +612,7 @@ impl SplitFiles {
             }
             LaneEvent::Done(_) | LaneEvent::Failed(..) => {
                 if file.temp.is_none() && file.shared().is_some() {
-                    return self.shared_failed(board, id, SHARED_TEMP_LOST);
+                    return self.shared_failed(board, id, SharedFileFailure::TempLost);
                 }
                 if file.temp.is_none() {
                     self.leave_aside(board, id);

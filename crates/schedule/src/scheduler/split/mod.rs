@@ -70,6 +70,15 @@ struct SplitAccess {
     seekable: bool,
     /// One lane at a time has the file open at the far end and moves all remaining bytes in order.
     one_handle: bool,
+    /// The local file is a relay to another host, which holds each byte once and in order.
+    relayed: bool,
+}
+
+impl SplitAccess {
+    /// Returns true if one lane at a time moves all remaining bytes in order.
+    fn is_in_order(&self) -> bool {
+        self.one_handle || self.relayed
+    }
 }
 
 /// End of the file as its parts found it.
@@ -85,6 +94,8 @@ struct ReportedFileEnd {
 #[derive(Debug)]
 pub(super) struct SplitFiles {
     files: BTreeMap<JobId, SplitFile>,
+    /// Fences of temporaries that another job will continue.
+    left_fences: BTreeMap<RemotePath, WriteFence>,
     checkpoints: UnjournaledBytes,
 }
 
@@ -147,6 +158,7 @@ impl SplitFile {
             access: SplitAccess {
                 seekable: true,
                 one_handle,
+                relayed: hint.relayed,
             },
             unclaimed: ByteRanges::all(),
             safe: ByteRanges::default(),
@@ -195,14 +207,14 @@ impl SplitFile {
             true => !self.head.begun || self.temp.is_some(),
             false => self.access.seekable || self.running.is_empty(),
         };
-        let may = may && (!self.access.one_handle || self.running.is_empty());
+        let may = may && (!self.access.is_in_order() || self.running.is_empty());
         self.stage == SplitStage::Moving && may && !self.unclaimed.is_empty()
     }
 
     /// Takes about `len` of the first unassigned bytes.
     fn claim(&mut self, len: u64) -> Option<(u64, u64)> {
         let (from, to) = self.unclaimed.first()?;
-        if self.access.one_handle && self.shared().is_none() {
+        if self.access.is_in_order() && self.shared().is_none() {
             // Ranges that exist beyond a gap are moved again: to skip them would mean opening the
             // file once more.
             self.unclaimed.remove(from, OPEN);
@@ -245,7 +257,7 @@ impl SplitFile {
                 attributes: self.attributes,
                 // Bounded, since other lanes wait for the temporary's name and not for the end of
                 // the source.
-                len: match self.access.one_handle {
+                len: match self.access.is_in_order() {
                     true => OPEN,
                     false => to.min(self.size().max(1)) - from,
                 },
@@ -436,7 +448,7 @@ impl SplitFile {
     pub(super) fn parts_to_repeat(&self) -> impl Iterator<Item = (JobId, LaneId, u64)> {
         let may = self.is_moving()
             && self.access.seekable
-            && !self.access.one_handle
+            && !self.access.is_in_order()
             && !self.lacks_temp();
         let running = self.running.iter().filter(move |_| may);
         running

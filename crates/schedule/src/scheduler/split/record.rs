@@ -113,7 +113,23 @@ impl SplitFile {
             self.fault.as_ref().is_some_and(at_target)
                 && self.keeping.written.len_before(self.size()) >= SYNC_BEFORE_NAME
         };
-        self.is_kept() && (leaving || full())
+        self.is_kept() && (leaving || self.is_continued() || full())
+    }
+
+    /// Returns true if another job continues the temporary of an upload from another host, or may do
+    /// so.
+    fn is_continued(&self) -> bool {
+        let leaves = self
+            .fault
+            .as_ref()
+            .is_some_and(JobFailure::leaves_temporary);
+        self.access.relayed && self.is_put() && leaves
+    }
+
+    /// Returns true if the file cannot be copied from its start by its job alone, since the job at
+    /// the other host has begun behind the bytes of an earlier job.
+    pub(super) fn starts_over_at_both(&self) -> bool {
+        self.access.relayed && (!self.is_put() || self.keeping.is_adopted())
     }
 
     /// Returns true if the file must be durable before its rename.

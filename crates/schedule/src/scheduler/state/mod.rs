@@ -274,6 +274,9 @@ impl SchedulerState {
         {
             return !queued.is_whole();
         }
+        if queued.continues_relayed() {
+            return !queued.is_whole();
+        }
         let (inplace, known) = match queued.kind() {
             JobKind::Put { options, .. } => (options.inplace, None),
             JobKind::Get { options, known, .. } => (options.inplace, Some(known)),
@@ -287,7 +290,8 @@ impl SchedulerState {
             None => queued.hint().size,
         };
         let large = size.is_some_and(|size| size >= self.options.split_from);
-        self.options.split && large && !inplace && !queued.is_whole() && !queued.hint().relayed
+        let kept = !queued.hint().relayed || queued.keep().is_some();
+        self.options.split && large && !inplace && !queued.is_whole() && kept
     }
 
     /// Records an event of a lane: its load, its activity, and the job that it concerns. Returns

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use schedule::{Attributes, FileCheckpoint, JobFailure, JobId, LaneEvent};
+use schedule::{Attributes, FileCheckpoint, FileState, JobFailure, JobId, LaneEvent};
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
 
 use super::CopyEngine;
 use crate::connect::ConnectError;
+use crate::copy::copy_report::ItemFault;
 use crate::copy::file::{FileId, FileStep, FileTask, JobRole};
 use crate::copy::hard_links::{HardLinks, LinkPlacement, MadeLink};
 use crate::copy::jobs::JobPurpose;
@@ -41,13 +42,7 @@ impl CopyEngine<'_> {
                 }
             }
             LaneEvent::Sum(id, sum) => self.on_our_sum(id, &sum),
-            LaneEvent::State(id, state) => {
-                if let Some((task, role)) = self.task_of(id)
-                    && role != JobRole::RelayGet
-                {
-                    task.reached(state);
-                }
-            }
+            LaneEvent::State(id, state) => self.on_state(id, state),
             LaneEvent::Entries(id, entries) => self.on_entries(id, entries),
             LaneEvent::LeftOut(id, name) => match self.ports.jobs_mut().answer(id) {
                 Some(asked) => asked.leave_out(name),
@@ -101,6 +96,20 @@ impl CopyEngine<'_> {
             },
             LaneEvent::Names(_, users, groups) => self.owners.on_names((users, groups)),
             LaneEvent::Ids(_, users, groups) => self.owners.on_ids((users, groups)),
+        }
+    }
+
+    /// Handles the next state of a file at the target.
+    fn on_state(&mut self, id: JobId, state: FileState) {
+        let Some((task, role)) = self.task_of(id) else {
+            return;
+        };
+        if role != JobRole::RelayGet {
+            task.reached(state);
+        }
+        if let Some((_, JobPurpose::File(file, JobRole::RelayPut))) = self.ports.jobs().get(&id) {
+            let file = *file;
+            self.files.begin_waiting_get(&mut self.ports, file);
         }
     }
 
@@ -236,7 +245,9 @@ impl CopyEngine<'_> {
             JobPurpose::File(file, role) => {
                 self.take_sums(id, file);
                 let job = (file, role);
-                let step = self.files.on_over(&self.ports, &mut self.tree, job, result);
+                let step = self
+                    .files
+                    .on_over(&mut self.ports, &mut self.tree, job, result);
                 self.after_file(step);
             }
             JobPurpose::Check(file) => self.on_read_back(file, result),
@@ -293,16 +304,19 @@ impl CopyEngine<'_> {
     fn on_temporary(&mut self, id: JobId, path: Vec<u8>) {
         self.verify.note_temporary(&self.ports, id, &path);
         if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
-            && let Some(task) = self.files.get(file)
+            && let Some(task) = self.files.get_mut(file)
         {
+            task.resume_mut().has_temporary(path.clone());
             self.keeper.on_temporary(&self.ports, task, path);
         }
     }
 
     fn on_kept(&mut self, id: JobId, kept: FileCheckpoint) {
-        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
-            && let Some(task) = self.files.get(file)
+        if let Some((_, JobPurpose::File(file, role))) = self.ports.jobs().get(&id)
+            && *role != JobRole::RelayGet
+            && let Some(task) = self.files.get_mut(file)
         {
+            task.resume_mut().has_arrived(&kept);
             self.keeper.on_kept(task, kept);
         }
     }
@@ -404,6 +418,9 @@ impl CopyEngine<'_> {
         if self.files.request_xattrs(ports, metadata, id) {
             return;
         }
+        if let Some(task) = self.files.get_mut(&id) {
+            task.resume_mut().set_recorded(self.keeper.goes_on());
+        }
         let (tree, verify) = (&self.tree, &self.verify);
         let step = self.files.copy(ports, metadata, tree, verify, id);
         self.after_file(step);
@@ -421,7 +438,7 @@ impl CopyEngine<'_> {
                 self.start_file(id);
             }
             FileStep::Done(id) => self.file_done(id),
-            FileStep::Failed(id, end, what) => self.file_failed(id, end, what),
+            FileStep::Failed(id, end, fault) => self.file_failed(id, end, fault),
             FileStep::Dropped(id) => self.file_dropped(id),
         }
     }
@@ -456,8 +473,8 @@ impl CopyEngine<'_> {
         self.file_over(&task);
     }
 
-    fn file_failed(&mut self, id: FileId, end: CopySide, what: String) {
-        let Some(task) = self.files.fail(&mut self.ports, id, end, what) else {
+    fn file_failed(&mut self, id: FileId, end: CopySide, fault: ItemFault) {
+        let Some(task) = self.files.fail(&mut self.ports, id, end, fault) else {
             return;
         };
         self.verify.forget(id);
@@ -518,7 +535,7 @@ impl CopyEngine<'_> {
         while let Some(outcome) = self.verify.next_outcome() {
             match outcome {
                 VerifyOutcome::Verified(id) => self.file_kept(id),
-                VerifyOutcome::Failed(id, end, what) => self.file_failed(id, end, what),
+                VerifyOutcome::Failed(id, end, what) => self.file_failed(id, end, what.into()),
                 VerifyOutcome::CopyAgain(id) => {
                     if let Some(task) = self.files.get_mut(&id) {
                         self.ports.progress().take_back(task.repeat());

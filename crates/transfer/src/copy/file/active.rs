@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use schedule::{Attributes, ExtraMetadata, JobFailure, JobKind, RemotePath};
+use schedule::{Attributes, ExtraMetadata, FailureKind, JobFailure, JobKind, RemotePath};
 use sftp::InodeId;
 
 use super::{FileId, FileTask, GuessedTarget, JobRole, SharedFile};
+use crate::copy::copy_report::ItemFault;
 use crate::copy::jobs::JobPurpose;
 use crate::copy::local_ops::CopySettings;
 use crate::copy::metadata::KeptMetadata;
@@ -62,7 +63,7 @@ pub(in crate::copy) enum FileStep {
     /// The file is complete under its final name.
     Done(FileId),
     /// The file failed at this end.
-    Failed(FileId, CopySide, String),
+    Failed(FileId, CopySide, ItemFault),
     /// The directory of the file could not be made.
     Dropped(FileId),
 }
@@ -259,8 +260,8 @@ impl ActiveFiles {
         id
     }
 
-    /// Queries an unknown source of a download: only regular files are opened, and a large one is
-    /// divided. Returns false if there is no answer to wait for.
+    /// Queries an unknown remote source: only regular files are opened, and a large one is divided or
+    /// can be resumed. Returns false if there is no answer to wait for.
     pub(in crate::copy) fn asks_for_source(
         &mut self,
         ports: &mut CopyPorts<'_>,
@@ -269,8 +270,7 @@ impl ActiveFiles {
         let Some(task) = self.get(&id) else {
             return false;
         };
-        let is_download = ports.source_is_remote() && !ports.target_is_remote();
-        if task.attributes.is_some() || !is_download {
+        if task.attributes.is_some() || !ports.source_is_remote() {
             return false;
         }
         let path = RemotePath(task.source.clone());
@@ -386,7 +386,7 @@ impl ActiveFiles {
                 } else {
                     CopySide::Target
                 };
-                FileStep::Failed(id, end, what)
+                FileStep::Failed(id, end, what.into())
             }
         }
     }
@@ -455,7 +455,7 @@ impl ActiveFiles {
                 }
                 FileStep::Start(id)
             }
-            Err(what) => FileStep::Failed(id, CopySide::Source, what),
+            Err(what) => FileStep::Failed(id, CopySide::Source, what.into()),
         }
     }
 
@@ -512,7 +512,7 @@ impl ActiveFiles {
                     _ => "not a directory",
                 };
                 task.target = guessing.target;
-                FileStep::Failed(id, CopySide::Target, what.to_owned())
+                FileStep::Failed(id, CopySide::Target, what.to_owned().into())
             }
         }
     }
@@ -520,7 +520,7 @@ impl ActiveFiles {
     /// Handles the end of a file's job.
     pub(in crate::copy) fn on_over(
         &mut self,
-        ports: &CopyPorts<'_>,
+        ports: &mut CopyPorts<'_>,
         tree: &mut TargetTree,
         (id, role): (FileId, JobRole),
         result: Result<(), JobFailure>,
@@ -532,15 +532,24 @@ impl ActiveFiles {
             return match self.on_relayed(id, role, result) {
                 RelayOutcome::Waits => FileStep::Waits,
                 RelayOutcome::Done => FileStep::Done(id),
-                RelayOutcome::Again => {
-                    let confirmed = self.get_mut(&id).map_or(0, FileTask::take_back);
-                    ports.progress().take_back(confirmed);
+                RelayOutcome::Again if !ports.stopped() => {
+                    self.prepare_relayed_again(ports, id);
                     FileStep::Start(id)
                 }
-                RelayOutcome::Failed(fault) => failed(ports, id, fault),
+                RelayOutcome::Again => {
+                    let why = ports.why_stopped();
+                    FileStep::Failed(id, CopySide::Source, why.into())
+                }
+                RelayOutcome::Failed(fault) => {
+                    // After too many losses the temporary stays for the next run.
+                    if fault.kind != FailureKind::ConnectionLost {
+                        self.clear_relayed(ports, id);
+                    }
+                    failed(ports, id, fault)
+                }
                 RelayOutcome::NotCopied => {
                     let what = "internal error: the file was not copied".to_owned();
-                    FileStep::Failed(id, CopySide::Source, what)
+                    FileStep::Failed(id, CopySide::Source, what.into())
                 }
             };
         }
@@ -567,7 +576,9 @@ impl ActiveFiles {
 
     /// Handles a job of a file that starts again because its connection was lost.
     pub(in crate::copy) fn on_restarted(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
-        self.on_relay_lost(id);
+        if self.on_relay_restarted(ports, id) {
+            return;
+        }
         let Some(task) = self.get_mut(&id) else {
             return;
         };
@@ -599,7 +610,7 @@ impl ActiveFiles {
         let stopped = ports.stopped();
         if task.shared.is_some() && !stopped {
             let what = SHARED_CHANGED.to_owned();
-            return Some(FileStep::Failed(id, CopySide::Source, what));
+            return Some(FileStep::Failed(id, CopySide::Source, what.into()));
         }
         if stopped || !task.may_follow_change() {
             ports.warn(Some(task.source_name.clone()), CHANGED.to_owned());
@@ -616,7 +627,7 @@ impl ActiveFiles {
         ports: &mut CopyPorts<'_>,
         id: FileId,
         end: CopySide,
-        what: String,
+        mut fault: ItemFault,
     ) -> Option<Box<FileTask>> {
         let task = self.remove(&id)?;
         ports.progress().file_done();
@@ -624,18 +635,17 @@ impl ActiveFiles {
             ports.summary_mut().unfinished += task.moved();
         }
         let stranded = task.stranded.clone().map(EscapedName);
-        let what = match stranded.map(|name| name.to_string()) {
-            // The lane that lost the file may have named it already.
-            Some(name) if !what.contains(&name) => {
-                format!("{what}; the old file was renamed to {name}")
-            }
-            _ => what,
-        };
+        // The lane that lost the file may have named it already.
+        if let Some(name) = stranded.map(|name| name.to_string())
+            && !fault.what().contains(&name)
+        {
+            fault.push(&format!("; the old file was renamed to {name}"));
+        }
         let name = match end {
             CopySide::Source => task.source_name.clone(),
             CopySide::Target => ports.shown(CopySide::Target, &task.target),
         };
-        ports.fail(Some(id.0), name, what);
+        ports.fail(Some(id.0), name, fault);
         Some(task)
     }
 }
@@ -648,7 +658,7 @@ fn failed(ports: &CopyPorts<'_>, id: FileId, fault: JobFailure) -> FileStep {
         (false, false) => CopySide::Source,
         _ => CopySide::Target,
     };
-    FileStep::Failed(id, end, fault.what)
+    FileStep::Failed(id, end, fault.into())
 }
 
 fn place(guess: TargetGuess, target: &[u8], name: &[u8]) -> Vec<u8> {

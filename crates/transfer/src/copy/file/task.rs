@@ -202,6 +202,12 @@ impl FileTask {
         self.take_back()
     }
 
+    /// Forgets the attributes of the source, which are asked for again.
+    pub(in crate::copy) fn forget_attributes(&mut self) {
+        self.attributes = None;
+        self.identity = None;
+    }
+
     /// Forgets the progress of a job that its session starts again; returns the number of confirmed
     /// bytes that become invalid.
     pub(in crate::copy) fn restart(&mut self) -> u64 {

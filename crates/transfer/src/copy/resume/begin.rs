@@ -64,7 +64,12 @@ impl ResumeJournal {
             }
             Some((of, entry, same)) if entry.done.is_none() => {
                 self.earlier.take(of);
-                let left = entry.left();
+                let both = ports.source_is_remote() && ports.target_is_remote();
+                let left = match both {
+                    // Data between two hosts arrives in order.
+                    true => entry.left().into_prefix(),
+                    false => entry.left(),
+                };
                 let left_is_empty = left.ranges.is_empty();
                 let first = ResumeData {
                     tag: entry.tag,
@@ -72,9 +77,10 @@ impl ResumeJournal {
                 };
                 let first = first.temporary(&ports.named().temporary_place(&target), 0);
                 let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
-                // Data between two hosts arrives in order, from the start.
-                let one_end = !ports.source_is_remote() || !ports.target_is_remote();
-                if one_end && same && beside && !left.ranges.is_empty() {
+                // Checksums of a file between two hosts are those of the bytes that pass.
+                let sums = ports.options().verify || ports.options().manifest.is_some();
+                let may = !both || !sums;
+                if may && same && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
                     let keep = ResumeData {
                         tag: entry.tag,

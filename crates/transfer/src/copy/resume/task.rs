@@ -1,7 +1,7 @@
 //! State left by an earlier run for one file, and the file's position in the journal.
 
-use schedule::ResumeData;
 use schedule::journal::ExistingFile;
+use schedule::{FileCheckpoint, PartialFile, ResumeData};
 
 /// Resuming of one file.
 #[derive(Debug, Default)]
@@ -16,6 +16,12 @@ pub(in crate::copy) struct ResumeTask {
     seen: Option<ExistingFile>,
     /// State of the search for a file that an earlier run may have completed.
     search: CompletedFileSearch,
+    /// The journal is written, so that another job or run can continue the file.
+    is_recorded: bool,
+    /// Bytes of a file between two hosts that its temporary has.
+    arrived: PartialFile,
+    /// Path of the temporary.
+    temporary: Option<Vec<u8>>,
 }
 
 /// Search for a file that an earlier run may have completed.
@@ -35,6 +41,7 @@ impl ResumeTask {
     /// Begins the file under number `entry` of the journal.
     pub(super) fn begin(&mut self, entry: u64, keep: ResumeData) {
         self.entry = Some(entry);
+        self.arrived = keep.left.clone().unwrap_or_default();
         self.keep = Some(Box::new(keep));
     }
 
@@ -99,8 +106,65 @@ impl ResumeTask {
         }
     }
 
-    /// Forgets the file's place in the journal because the target has another path.
+    /// Forgets the file's place in the journal, because the target has another path or the file
+    /// starts over under another temporary name.
     pub(in crate::copy) fn forget(&mut self) {
-        (self.entry, self.keep, self.taken) = (None, None, 0);
+        *self = Self {
+            is_recorded: self.is_recorded,
+            ..Self::default()
+        };
+    }
+
+    /// Notes if the journal is written.
+    pub(in crate::copy) fn set_recorded(&mut self, is_recorded: bool) {
+        self.is_recorded = is_recorded;
+    }
+
+    /// True if another job or run can continue the file.
+    pub(in crate::copy) fn is_recorded(&self) -> bool {
+        self.is_recorded && self.keep.is_some()
+    }
+
+    /// Notes the temporary of a file.
+    pub(in crate::copy) fn has_temporary(&mut self, path: Vec<u8>) {
+        self.temporary = Some(path);
+    }
+
+    /// Takes the path of the temporary.
+    pub(in crate::copy) fn take_temporary(&mut self) -> Option<Vec<u8>> {
+        self.temporary.take()
+    }
+
+    /// Notes bytes of the temporary that the receiver has confirmed.
+    pub(in crate::copy) fn has_arrived(&mut self, kept: &FileCheckpoint) {
+        self.arrived.add(kept);
+    }
+
+    /// Number of bytes from the start of the file that the temporary has without a gap.
+    pub(in crate::copy) fn arrived(&self) -> u64 {
+        self.arrived.prefix()
+    }
+
+    /// Prepares another job that continues the temporary of a file between two hosts, which lies
+    /// beside `place`. Returns false if the file has to start over.
+    pub(in crate::copy) fn continue_temporary(&mut self, place: &[u8]) -> bool {
+        let Some(keep) = &mut self.keep else {
+            return false;
+        };
+        let first = Some(keep.temporary(place, 0));
+        let left = self.arrived.clone().into_prefix();
+        let continues = first == self.temporary && !left.ranges.is_empty();
+        keep.left = continues.then_some(left);
+        continues
+    }
+
+    /// Notes that the receiver's session starts the file over under the next temporary name.
+    pub(in crate::copy) fn was_left_aside(&mut self) {
+        self.taken = 0;
+        self.arrived = PartialFile::default();
+        if let Some(keep) = &mut self.keep {
+            keep.left = None;
+            keep.again = keep.again.wrapping_add(1);
+        }
     }
 }

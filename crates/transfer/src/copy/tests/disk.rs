@@ -146,10 +146,7 @@ impl SimDisk {
             false => self.serve(request, around),
         };
         let reply = result.unwrap_or_else(|what| {
-            let fault = JobFailure {
-                what,
-                remote: false,
-            };
+            let fault = JobFailure::new(what, false);
             DiskReply::Failed { job, fault }
         });
         let behind = self.replies.partition_point(|(other, _)| *other <= at);

@@ -65,6 +65,11 @@ enum End {
 
 impl Case {
     fn new(seed: u64) -> Self {
+        Self::on_path(seed, |shape| shape)
+    }
+
+    /// Case of this seed on a path whose shape is changed.
+    fn on_path(seed: u64, change: impl FnOnce(Shape) -> Shape) -> Self {
         let mut rng = Rng::new(seed);
         let upload = rng.below(2) == 0;
         let personality = match rng.below(6) {
@@ -79,6 +84,7 @@ impl Case {
             bandwidth: [10_000_000, 100_000_000, 1_000_000_000][rng.below(3) as usize],
             predict: rng.below(4) > 0,
         };
+        let shape = change(shape);
         let options = CopyOptions {
             recursive: true,
             preserve: rng.below(3) == 0,
@@ -390,4 +396,33 @@ fn a_discarded_copy_leaves_no_temporary() {
         }
     }
     assert!(discarded > 2, "{discarded} cases had temporaries");
+}
+
+/// Bug: after an interrupt the copy waited for the answers to all data in flight, which took
+/// seconds on a slow path.
+#[test]
+fn an_interrupted_copy_waited_for_all_data_in_flight() {
+    let mut interrupted = 0;
+    for seed in 0..40 {
+        let mut case = Case::on_path(seed, |shape| Shape {
+            delay: Duration::from_millis(75),
+            bandwidth: 300_000,
+            ..shape
+        });
+        case.faults = vec![(1000, SimFault::Interrupted)];
+        case.options.verify = false;
+        // A copy that is too small for a journal removes its temporaries first.
+        let has_journal = match case.run() {
+            End::Over(summary) => summary.journal.is_some(),
+            End::Killed => false,
+        };
+        let world = case.world.borrow();
+        let Some(at) = world.cancelled_at.filter(|_| has_journal) else {
+            continue;
+        };
+        let took = world.now.saturating_duration_since(at);
+        assert!(took <= Duration::from_secs(1), "seed {seed}: {took:?}");
+        interrupted += 1;
+    }
+    assert!(interrupted > 3, "{interrupted} copies had a journal");
 }

@@ -47,6 +47,8 @@ pub(super) struct World {
     /// Records that were durable when the copy stated its conditions.
     durable: u64,
     pub(super) cancelled: bool,
+    /// Time of the last interrupt.
+    pub(super) cancelled_at: Option<Instant>,
     /// Shifts of the two clocks in seconds.
     shifts: (i64, i64),
     boots: (u32, u32),
@@ -89,6 +91,7 @@ impl World {
             conditions: WaitConditions::default(),
             durable: 0,
             cancelled: false,
+            cancelled_at: None,
             shifts: (0, 0),
             boots: (1, 1),
             sessions: 0,
@@ -203,7 +206,10 @@ impl World {
             SimFault::LocalError => {
                 self.with(|session, _| session.disk.fails_next = true);
             }
-            SimFault::Interrupted => self.cancelled = true,
+            SimFault::Interrupted => {
+                self.cancelled = true;
+                self.cancelled_at = Some(self.now);
+            }
             SimFault::HostClock(shift) => self.shifts.1 += shift,
             SimFault::LocalClock(shift) => self.shifts.0 += shift,
             SimFault::HostRestarted => {
@@ -358,7 +364,7 @@ impl RemoteSession for SimRemote {
         self.session(|session, now| session.submit(now, job, size));
     }
 
-    fn submit_relayed(&self, _: Job, _: Arc<HostToHostBuffer>) {
+    fn submit_relayed(&self, _: Job, _: Arc<HostToHostBuffer>, _: Option<u64>) {
         unreachable!("the simulation has one host");
     }
 

@@ -124,11 +124,12 @@ impl Session {
     }
 
     /// Submits a job whose local file is `relay`: the target of a Get, or the source of a Put. Such
-    /// a job fails when its channel is lost, instead of starting over.
-    pub fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>) {
+    /// a job fails when its channel is lost, instead of starting over. `size` is the size of the
+    /// file in bytes if the journal has it: another job can continue its temporary.
+    pub fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>, size: Option<u64>) {
         self.command(SessionCommand::Bind(job.id, LocalStandIn::Relay(relay)));
         let hint = JobHint {
-            size: None,
+            size,
             relayed: true,
         };
         self.command(SessionCommand::Push(job, hint));

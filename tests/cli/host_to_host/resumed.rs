@@ -1,0 +1,138 @@
+//! Large files between two hosts through this machine whose copy is interrupted.
+
+use std::time::SystemTime;
+
+use rustix::process::Signal;
+use testkit::Running;
+use testkit::delay_proxy::Way;
+
+use super::*;
+
+const SIZE: usize = 24_000_000;
+/// Bytes that have arrived when a copy is interrupted, at least.
+const ARRIVED: u64 = 12_000_000;
+/// Bytes of them that may be sent again: those that no record covers yet.
+const AGAIN: u64 = 6_000_000;
+const SLOWLY: [&str; 3] = ["--through-here", "--limit", "8MB/s"];
+
+impl Pair {
+    /// Bytes in the target's folder.
+    fn has_arrived(&self) -> u64 {
+        let files = fs::read_dir(self.path("to")).expect("our folder").flatten();
+        let sizes = files.filter_map(|file| file.metadata().ok().map(|meta| meta.len()));
+        sizes.sum()
+    }
+
+    /// Copies a file through this machine, and sends `signal` once half of it has arrived.
+    fn is_stopped(&self, content: &[u8], signal: Signal) -> Outcome {
+        write_file(&self.path("from/file"), content);
+        let _ = fs::remove_file(self.path("to/file"));
+        let running = self.cp(&SLOWLY, "from/file", "to/file").spawn();
+        assert!(running.until(|| self.has_arrived() >= ARRIVED));
+        send(&running, signal);
+        running.wait()
+    }
+
+    /// Copies the file, asserts that it is whole, and returns the bytes that were taken over.
+    #[track_caller]
+    fn goes_on(&self, content: &[u8]) -> u64 {
+        let flags = ["--through-here", "--json"];
+        let run = self.cp(&flags, "from/file", "to/file").run();
+        let outcome = run.expect_code(0);
+        let copied = fs::read(self.path("to/file")).expect("a copy");
+        assert!(copied == content, "{outcome}");
+        assert_eq!(names_in(&self.path("to")), ["file"], "{outcome}");
+        let summary = event(&outcome, "summary");
+        let of = |name: &str| summary[name].as_u64().unwrap_or_default();
+        assert_eq!(of("bytes") + of("taken_over"), SIZE as u64, "{summary}");
+        of("taken_over")
+    }
+
+    /// Puts each host behind a proxy, and returns the proxies of source and target.
+    fn behind_proxies(&mut self) -> [DelayProxy; 2] {
+        [("a", &self.a), ("b", &self.b)].map(|(name, host)| {
+            let proxy = DelayProxy::to(host.peer.addr()).start();
+            let dir = &mut self.client.dir;
+            dir.add_host_at(name, &host.peer, proxy.port());
+            proxy
+        })
+    }
+}
+
+fn send(running: &Running, signal: Signal) {
+    let pid = rustix::process::Pid::from_raw(running.pid().cast_signed());
+    let pid = pid.expect("a process number");
+    rustix::process::kill_process(pid, signal).expect("our process");
+}
+
+/// Bug: the hint said how to resume, and the same command began the file at zero.
+#[test]
+fn a_stopped_copy_through_here_sent_its_file_again_from_the_start() {
+    let Some(pair) = Pair::start() else { return };
+    for (seed, signal) in [(3, Signal::INT), (4, Signal::KILL)] {
+        let content = Seed::new(seed).bytes(SIZE);
+        let outcome = pair.is_stopped(&content, signal);
+        if signal == Signal::INT {
+            let outcome = outcome.expect_code(130);
+            outcome.expect_err(&["to resume:"]);
+        }
+        let taken = pair.goes_on(&content);
+        assert!(taken >= ARRIVED - AGAIN, "{signal:?}: {taken}");
+    }
+}
+
+#[test]
+fn a_source_that_changed_is_sent_anew_through_here() {
+    let Some(pair) = Pair::start() else { return };
+    pair.is_stopped(&Seed::new(5).bytes(SIZE), Signal::INT);
+    let content = Seed::new(6).bytes(SIZE);
+    let source = pair.path("from/file");
+    write_file(&source, &content);
+    let file = fs::File::options().write(true).open(source);
+    let later = SystemTime::now() + Duration::from_secs(5);
+    file.and_then(|file| file.set_modified(later))
+        .expect("our file");
+    assert_eq!(pair.goes_on(&content), 0);
+}
+
+#[test]
+fn a_temporary_that_lost_bytes_is_sent_anew_through_here() {
+    let Some(pair) = Pair::start() else { return };
+    let content = Seed::new(7).bytes(SIZE);
+    pair.is_stopped(&content, Signal::INT);
+    let names = names_in(&pair.path("to"));
+    let temporary = pair.path("to").join(names.first().expect("a temporary"));
+    let file = fs::File::options().write(true).open(temporary);
+    file.and_then(|file| file.set_len(1_000_000))
+        .expect("our file");
+    assert_eq!(pair.goes_on(&content), 0);
+}
+
+/// Bug: the file was begun again, at both hosts.
+#[test]
+fn a_copy_through_here_began_its_file_again_after_a_lost_connection() {
+    let Some(mut pair) = Pair::start() else {
+        return;
+    };
+    let [a, b] = pair.behind_proxies();
+    for (seed, lost) in [(8, &a), (9, &b)] {
+        let content = Seed::new(seed).bytes(SIZE);
+        write_file(&pair.path("from/file"), &content);
+        let _ = fs::remove_file(pair.path("to/file"));
+        let before = [a.carried(Way::Down), b.carried(Way::Up)];
+        let running = pair.cp(&SLOWLY, "from/file", "to/file").spawn();
+        assert!(running.until(|| pair.has_arrived() >= ARRIVED));
+        lost.cut_now();
+        let outcome = running.wait().expect_code(0);
+        let copied = fs::read(pair.path("to/file")).expect("a copy");
+        assert!(copied == content, "{outcome}");
+        assert_eq!(names_in(&pair.path("to")), ["file"], "{outcome}");
+        outcome.expect_err(&["reconnecting"]);
+        let carried = [
+            a.carried(Way::Down) - before[0],
+            b.carried(Way::Up) - before[1],
+        ];
+        let most = SIZE as u64 + AGAIN;
+        assert!(carried.iter().all(|bytes| *bytes < most), "{carried:?}");
+    }
+}
