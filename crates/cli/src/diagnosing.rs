@@ -59,6 +59,10 @@ pub(crate) fn run(args: DoctorArgs, world: &Environment) -> Exit {
     }
 }
 
+/// Warning about signals that cannot be handled.
+const NO_SIGNALS: &str =
+    "cannot handle signals, so Ctrl-C will end the measurement without a report";
+
 /// Measures a host. An error has been reported already.
 fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit), Exit> {
     let start = Instant::now();
@@ -70,9 +74,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit
     let (first, at_once) = (cancel.clone(), Arc::clone(&console));
     let watched = signals::watch(move || first.cancel(), move || at_once.restore());
     if let Err(error) = watched {
-        console.warning(&format!(
-            "cannot handle signals, so Ctrl-C will end the measurement without a report: {error}"
-        ));
+        console.warning(&format!("{NO_SIGNALS}: {error}"));
     }
     let told = |why: String, exit| {
         console.error(&why);

@@ -1,12 +1,11 @@
 //! Joins the parts of a copy, and waits for the events that they need.
 
 mod answers;
-mod stopping;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use schedule::{Attributes, JobId, JobKind, Parts, RemotePath};
+use schedule::{Attributes, FailureKind, JobFailure, JobId, JobKind, LaneEvent, Parts, RemotePath};
 
 use super::copy_report::CopyReport;
 use super::environment::CopyEnvironment;
@@ -22,7 +21,7 @@ use super::ports::CopyPorts;
 use super::resume::ResumeJournal;
 use super::self_copy::{MachineProbe, SelfCopyRules};
 use super::server_names::{AlikeVerdict, FoundEntry, ServerNames};
-use super::sides::CopySide;
+use super::sides::{CopySide, RemoteSide};
 use super::source::{ActiveWalks, SourceRoot, TargetPath, WalkId};
 use super::transfer_estimate::{CountingThread, EstimateAnnouncer};
 use super::tree::{DirKey, PendingItem, TargetTree};
@@ -40,6 +39,11 @@ use crate::walk::{EntryInfo, NOT_REGULAR, WalkEntry};
 const MANY: usize = 256;
 /// Longest delay of events that are batched while `MANY` jobs are in flight.
 const GATHERS: Duration = Duration::from_micros(500);
+/// Time that jobs may take to clean up after a cancel before the run ends without them.
+const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
+/// Time after an interrupt until a copy with a journal ends, whatever is still on its way: the next
+/// run sends again what was not confirmed by then. Longer than a round trip around the world.
+const LONGEST_LEAVING: Duration = Duration::from_millis(700);
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST_SETTLING: Duration = Duration::from_secs(30);
 
@@ -620,6 +624,74 @@ impl<'a> CopyEngine<'a> {
                 return Err(self.ports.why_stopped());
             }
         }
+    }
+
+    /// Begins to end the copy if it was interrupted: jobs are ended at both ends.
+    pub(super) fn check_cancel(&mut self) {
+        if !self.ports.environment().is_cancelled() || !self.ports.cancel() {
+            return;
+        }
+        self.drop_what_waits();
+        let leaves = self.keeper.goes_on();
+        for side in self.ports.sides().iter() {
+            match leaves {
+                true => side.session().cancel_resumable("interrupted"),
+                false => side.session().cancel("interrupted"),
+            }
+        }
+        // A scheduler that ends a shard gives it time, in which files in flight are completed.
+        let is_awaited = leaves && self.ports.options().journal_folder.is_none();
+        self.leave_by = is_awaited.then(|| self.ports.now() + LONGEST_LEAVING);
+        // The source of a copy between two hosts has nothing to clean up, and the data on its way
+        // are of no use.
+        if self.ports.source_is_remote() && self.ports.target_is_remote() {
+            for id in self.ports.jobs().at(CopySide::Source) {
+                let fault = JobFailure::new("interrupted", false);
+                let fault = fault.of_kind(FailureKind::OtherHost);
+                self.on_lane(LaneEvent::Failed(id, fault));
+            }
+        }
+    }
+
+    /// True if an interrupted copy ends now, without what is still on its way.
+    fn must_leave(&self) -> bool {
+        self.leave_by.is_some_and(|by| self.ports.now() >= by)
+    }
+
+    /// Drops all work that has not begun.
+    pub(super) fn drop_what_waits(&mut self) {
+        self.walks.clear();
+        self.tree.drop_held();
+        self.files.drop_waiting();
+        self.owners.drop_waiting();
+        self.hard_links.forget();
+        self.keeper.drop_waiting();
+        self.verify.stop(&self.ports);
+        self.after_verify();
+    }
+
+    /// Waits until a session has an event or the run is cancelled. Returns false if cleaning up
+    /// after a cancel takes too long.
+    async fn wait_ready(&mut self) -> bool {
+        let mut conditions = WaitConditions {
+            sessions: self.ports.sides().open().map(RemoteSide::number).collect(),
+            journal: self.keeper.goes_on() && self.keeper.waiting() > 0,
+            ..WaitConditions::default()
+        };
+        if conditions.sessions.is_empty() {
+            return false;
+        }
+        if !self.ports.is_cancelled() {
+            conditions.cancel = true;
+            conditions.until = self.verify.deadline();
+            wait_for(self.ports.environment(), conditions).await;
+            return true;
+        }
+        let cleaned = self.ports.now() + LONGEST_CLEANUP;
+        let until = self.leave_by.unwrap_or(cleaned);
+        conditions.until = Some(until);
+        wait_for(self.ports.environment(), conditions).await;
+        self.ports.sides_mut().take_events() || self.ports.now() < until
     }
 
     /// True if no work is in progress.

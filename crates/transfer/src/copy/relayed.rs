@@ -27,19 +27,26 @@ const PROGRESS: u64 = 1 << 20;
 /// Fault of the job at one host when the other host's connection was lost.
 const CONNECTION_LOST: &str = "the connection to a host was lost while the file was copied";
 
+/// Failures of the two jobs of a relayed file.
+#[derive(Default)]
+struct RelayFaults {
+    /// The failure that is reported.
+    reported: Option<JobFailure>,
+    /// A connection was lost, so that the rest of the file has to be read again.
+    lost: bool,
+    /// The temporary cannot be continued.
+    starts_over: bool,
+}
+
 /// State of the two jobs of a relayed file.
 pub(super) struct RelayedFileJobs {
     relay: Arc<HostToHostBuffer>,
     share: u64,
     jobs: u8,
-    fault: Option<JobFailure>,
+    faults: RelayFaults,
     put_done: bool,
     /// The upload writes under the final name.
     in_place: bool,
-    /// A connection was lost, so that the rest of the file has to be read again.
-    lost: bool,
-    /// The temporary cannot be continued.
-    starts_over: bool,
     /// The journal has the file, so that its temporary stays if a connection is lost.
     is_kept: bool,
     /// The upload has failed and left its temporary.
@@ -73,16 +80,21 @@ pub(super) enum RelayOutcome {
     NotCopied,
 }
 
-impl RelayedFileJobs {
-    /// Notes the failure of one of the jobs. The first one counts, unless it only says that the
-    /// other job has failed.
-    fn note_fault(&mut self, fault: JobFailure) {
+impl RelayFaults {
+    /// Notes the failure of one of the jobs. The first one is reported, unless it only says that
+    /// the other job has failed.
+    fn note(&mut self, fault: JobFailure) {
         self.lost |= fault.kind == FailureKind::ConnectionLost;
         self.starts_over |= fault.kind == FailureKind::StartOver;
         let of_other = |fault: &JobFailure| fault.kind == FailureKind::OtherHost;
-        if self.fault.as_ref().is_none_or(of_other) {
-            self.fault = Some(fault);
+        if self.reported.as_ref().is_none_or(of_other) {
+            self.reported = Some(fault);
         }
+    }
+
+    /// True if another attempt may succeed.
+    fn may_pass(&self) -> bool {
+        self.lost || self.starts_over
     }
 }
 
@@ -107,7 +119,7 @@ impl ActiveFiles {
         };
         // Without a loss, the upload asked for another attempt because it writes in place.
         let before = task.relay().map(|relay| {
-            let asked = !relay.lost && !relay.starts_over;
+            let asked = !relay.faults.may_pass();
             (relay.in_place || asked, relay.attempts)
         });
         let (in_place, attempts) = before.unwrap_or_default();
@@ -148,11 +160,9 @@ impl ActiveFiles {
             relay: Arc::clone(&relay),
             share,
             jobs: 1,
-            fault: None,
+            faults: RelayFaults::default(),
             put_done: false,
             in_place,
-            lost: false,
-            starts_over: false,
             is_kept: size.is_some(),
             leaves: false,
             waiting_get: Some(Box::new(get)),
@@ -209,7 +219,7 @@ impl ActiveFiles {
             self.begin_waiting_get(ports, id);
             return true;
         }
-        relay.lost = true;
+        relay.faults.lost = true;
         let fault = JobFailure::new(CONNECTION_LOST, true).of_kind(FailureKind::ConnectionLost);
         relay.relay.break_off(fault);
         relay.relay.abandon();
@@ -228,8 +238,8 @@ impl ActiveFiles {
         let Some(relay) = task.relay() else {
             return;
         };
-        let (lost, starts_over) = (relay.lost, relay.starts_over);
-        if !relay.is_kept || !(lost || starts_over) {
+        let starts_over = relay.faults.starts_over;
+        if !relay.is_kept || !relay.faults.may_pass() {
             return;
         }
         if arrived >= relay.from.saturating_add(PROGRESS) {
@@ -280,12 +290,12 @@ impl ActiveFiles {
         match (role, result) {
             (JobRole::RelayGet, Err(fault)) => {
                 relay.relay.break_off(fault.clone());
-                relay.note_fault(fault);
+                relay.faults.note(fault);
             }
             (_, Err(fault)) => {
                 relay.relay.abandon();
                 relay.leaves = relay.is_kept && fault.leaves_temporary();
-                relay.note_fault(fault);
+                relay.faults.note(fault);
             }
             (JobRole::RelayPut, Ok(())) => relay.put_done = true,
             (_, Ok(())) => {}
@@ -293,12 +303,12 @@ impl ActiveFiles {
         if relay.jobs > 0 {
             return RelayOutcome::Waits;
         }
-        let (done, fault) = (relay.put_done, relay.fault.take());
+        let (done, fault) = (relay.put_done, relay.faults.reported.take());
         // The target is a symlink, a device or in a directory that allows no temporaries, so the
         // upload restarted under its final name. The relayed data is gone by then and must be read
         // again.
         let reopened = relay.relay.was_reopened() && !relay.in_place;
-        let again = match relay.lost || relay.starts_over {
+        let again = match relay.faults.may_pass() {
             true => relay.attempts < MOST_ATTEMPTS,
             false => reopened,
         };

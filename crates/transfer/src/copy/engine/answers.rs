@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use schedule::{Attributes, FileCheckpoint, FileState, JobFailure, JobId, LaneEvent};
+use schedule::{Attributes, FailureKind, FileCheckpoint, FileState, JobFailure, JobId, LaneEvent};
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
 
@@ -702,6 +702,37 @@ impl CopyEngine<'_> {
         if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) {
             let file = *file;
             self.files.on_restarted(&mut self.ports, file);
+        }
+    }
+
+    /// Notes the reason that later failures have in common, and drops all waiting work.
+    pub(super) fn on_losing(&mut self, end: CopySide, why: &str) {
+        if let Some(side) = self.ports.side(end) {
+            let why = format!("{}: {why}", side.name());
+            self.ports.lose(ConnectError::unreachable(why));
+            self.drop_what_waits();
+        }
+    }
+
+    /// Ends the copy after the loss of the session at `end`.
+    pub(super) fn on_lost(&mut self, end: CopySide, why: String) {
+        let Some(name) = self.ports.sides_mut().lose(end) else {
+            return;
+        };
+        let why = format!("{name}: {why}");
+        self.ports.lose(ConnectError::unreachable(why.clone()));
+        self.drop_what_waits();
+        for id in self.ports.jobs().at(end) {
+            let what = why.clone();
+            let fault = JobFailure::new(what, true).of_kind(FailureKind::ConnectionLost);
+            self.on_lane(LaneEvent::Failed(id, fault));
+        }
+        for side in self.ports.sides().open() {
+            match self.keeper.goes_on() {
+                // The other one of two hosts keeps what the same command resumes.
+                true => side.session().cancel_resumable(&why),
+                false => side.session().cancel(&why),
+            }
         }
     }
 }
