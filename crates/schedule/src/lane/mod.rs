@@ -364,7 +364,7 @@ impl Lane {
     }
 
     /// Cancels like [`Lane::cancel`], but keeps complete journaled files that wait for their rename
-    /// only ([`crate::Scheduler::leave`]).
+    /// only ([`crate::Scheduler::cancel_resumable`]).
     pub fn cancel_resumable(&mut self, now: Instant, reason: &str) {
         self.stop(now, reason, true);
     }

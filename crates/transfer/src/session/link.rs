@@ -239,7 +239,7 @@ pub trait ConnectionSource: Send + Sync {
         0
     }
 
-    /// True if [`ConnectionSource::again`] may prompt the user once.
+    /// True if [`ConnectionSource::reconnect`] may prompt the user once.
     fn asks(&self) -> bool {
         false
     }

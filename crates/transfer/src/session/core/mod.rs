@@ -48,7 +48,7 @@ pub(super) enum ConnectOrder {
     /// Open a further connection ([`crate::session::ConnectionSource::another`]) and report it by
     /// [`SessionCore::joined`].
     OpenFurther { brief: bool },
-    /// Connect again ([`crate::session::ConnectionSource::again`]) and report it by
+    /// Connect again ([`crate::session::ConnectionSource::reconnect`]) and report it by
     /// [`SessionCore::rejoined`].
     Reconnect,
 }
