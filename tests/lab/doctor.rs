@@ -132,7 +132,7 @@ fn an_interrupted_measurement_shows_what_it_has() {
         return;
     };
     let ours = longhaul().display().to_string();
-    let script = format!("timeout --preserve-status -s INT 6 {ours} doctor far");
+    let script = format!("timeout --foreground --preserve-status -s INT 6 {ours} doctor far");
     let outcome = lab
         .args(["--rtt", "20ms", "--rate", "50Mbit", "--sshd", "-q", "--"])
         .args(["sh", "-c", &script])
