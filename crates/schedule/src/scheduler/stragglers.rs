@@ -138,6 +138,10 @@ fn has_stalled(board: &mut SchedulerState, files: &SplitFiles, id: LaneId) -> bo
     let Some(lane) = view.board.lanes().get(id) else {
         return false;
     };
+    // The other host may be what such a lane waits for, and no other lane can do its work.
+    if lane.jobs().any(|job| view.is_part_of_relayed(job)) {
+        return false;
+    }
     let losing = view.is_losing(lane);
     // All other lanes have finished.
     let quiet = view.board.queues().are_quiet();
@@ -228,6 +232,10 @@ impl StragglerContext<'_> {
 
     fn is_part_of_put(&self, job: JobId) -> bool {
         self.file_of_part(job).is_some_and(SplitFile::is_put)
+    }
+
+    fn is_part_of_relayed(&self, job: JobId) -> bool {
+        self.file_of_part(job).is_some_and(SplitFile::is_relayed)
     }
 
     fn file_of_part(&self, job: JobId) -> Option<&SplitFile> {

@@ -178,6 +178,11 @@ impl SplitFile {
         matches!(self.job.kind, JobKind::Put { .. })
     }
 
+    /// True if the file is copied between two hosts through this machine.
+    pub(super) fn is_relayed(&self) -> bool {
+        self.access.relayed
+    }
+
     pub(super) fn options(&self) -> PutOptions {
         self.options_ref().cloned().unwrap_or_default()
     }
