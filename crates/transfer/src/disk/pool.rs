@@ -249,7 +249,11 @@ impl DiskPoolState {
             slot.file.clone()
         } else {
             slot.alone = true;
-            slot.file.take()
+            match &slot.file {
+                // A relay replies before its request is over, and a part may join it at once.
+                Some(relay @ JobFile::Relay(_)) => Some(relay.clone()),
+                _ => slot.file.take(),
+            }
         };
         // Tickets are issued in order, so that a thread can wait for the preceding one.
         let ticket = match (&request, &file) {

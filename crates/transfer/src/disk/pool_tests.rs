@@ -519,6 +519,34 @@ fn a_relay_gives_what_it_gets() {
     assert!(pool.shared.lock().jobs.is_empty());
 }
 
+/// Bug: a relay replies while its request still runs, and the part that joined it at once found no
+/// file: a large file between two hosts failed now and then.
+#[test]
+fn a_part_that_joined_a_relay_at_once_found_it_closed() {
+    let ((told, tell), (go, goes)) = (unbounded(), unbounded());
+    let is_first = std::sync::atomic::AtomicBool::new(true);
+    let pool = DiskPool::new(3, None, Arc::default(), move || {
+        let _ = told.send(());
+        // The request that replies first is over once the part has joined.
+        if is_first.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            let _ = goes.recv_timeout(LIMIT);
+        }
+    })
+    .expect("threads");
+    let (get, part) = (JobId(1), JobId(2));
+    pool.bind(get, HostToHostBuffer::new(FileMeta::default()));
+    pool.submit(create(get, Path::new("")));
+    assert!(matches!(wait(&pool, &tell), DiskReply::Created { .. }));
+    assert!(pool.poll_reply().is_none());
+    pool.submit(DiskRequest::Join {
+        job: part,
+        file: get,
+    });
+    let joined = wait(&pool, &tell);
+    assert!(matches!(joined, DiskReply::Joined { .. }), "{joined:?}");
+    let _: Result<(), _> = go.send(());
+}
+
 /// Regression test: in a first block of several packets only the first packet was filled, and the
 /// remaining 28 bytes counted as being after the end: a relayed file lost them.
 #[test]
