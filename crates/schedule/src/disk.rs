@@ -568,8 +568,8 @@ pub enum FailureKind {
     /// The job at the other one of two hosts ended early. The temporary stays until the owner knows
     /// why.
     OtherHost,
-    /// What was copied between two hosts cannot be continued, because the source has changed or the
-    /// server does not continue a file: another job copies the file from its start.
+    /// A copy between two hosts cannot continue the temporary, because the source has changed or the
+    /// server does not continue files: another job copies the file from its start.
     StartOver,
     /// The temporary that several processes write cannot be used. Another try does not help.
     SharedTemp,

@@ -333,6 +333,14 @@ impl JobKind {
         }
     }
 
+    /// Returns the options with which the job stores a file, if it stores one whole.
+    pub(crate) fn put_options(&self) -> Option<&PutOptions> {
+        match self {
+            Self::Put { options, .. } | Self::Get { options, .. } => Some(options),
+            _ => None,
+        }
+    }
+
     /// Returns true for jobs answered by one packet at once, which delay no job behind them.
     fn is_question(&self) -> bool {
         matches!(

@@ -65,10 +65,7 @@ impl QueuedJob {
 
     /// Returns the file's place in the journal.
     pub(super) fn keep(&self) -> Option<&ResumeData> {
-        match self.kind() {
-            JobKind::Put { options, .. } | JobKind::Get { options, .. } => options.keep.as_deref(),
-            _ => None,
-        }
+        self.kind().put_options()?.keep.as_deref()
     }
 
     /// Returns true for a file between two hosts of which the target has a part already, so that

@@ -634,10 +634,7 @@ impl<'a> CopyEngine<'a> {
         self.drop_what_waits();
         let leaves = self.keeper.goes_on();
         for side in self.ports.sides().iter() {
-            match leaves {
-                true => side.session().cancel_resumable("interrupted"),
-                false => side.session().cancel("interrupted"),
-            }
+            self.cancel_at(side, "interrupted");
         }
         // A scheduler that ends a shard gives it time, in which files in flight are completed.
         let is_awaited = leaves && self.ports.options().journal_folder.is_none();
@@ -650,6 +647,14 @@ impl<'a> CopyEngine<'a> {
                 let fault = fault.of_kind(FailureKind::OtherHost);
                 self.on_lane(LaneEvent::Failed(id, fault));
             }
+        }
+    }
+
+    /// Ends the jobs of a session. If the same command can continue the copy, partial files stay.
+    pub(super) fn cancel_at(&self, side: &RemoteSide, why: &str) {
+        match self.keeper.goes_on() {
+            true => side.session().cancel_resumable(why),
+            false => side.session().cancel(why),
         }
     }
 

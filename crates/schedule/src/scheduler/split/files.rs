@@ -229,7 +229,7 @@ impl SplitFiles {
                     return self.shared_failed(board, id, SharedFileFailure::TempLost);
                 }
                 file.access.seekable = seekable;
-                let keep = file.options_ref().and_then(|o| o.keep.as_ref());
+                let keep = file.job.kind.put_options().and_then(|o| o.keep.as_ref());
                 if keep.is_some_and(|keep| keep.left.is_some()) {
                     self.tell_restarted(board, id);
                 }
@@ -276,7 +276,7 @@ impl SplitFiles {
             self.do_whole(board, id);
             return;
         }
-        let keep = file.options_ref().and_then(|o| o.keep.as_ref());
+        let keep = file.job.kind.put_options().and_then(|o| o.keep.as_ref());
         let left = keep.and_then(|keep| keep.left.as_ref());
         // The source has changed since the earlier run; a mix of both versions must not result.
         let changed = left.is_some_and(|left| !left.is_of(&meta.attributes));

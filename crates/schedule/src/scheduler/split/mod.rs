@@ -184,14 +184,7 @@ impl SplitFile {
     }
 
     pub(super) fn options(&self) -> PutOptions {
-        self.options_ref().cloned().unwrap_or_default()
-    }
-
-    fn options_ref(&self) -> Option<&PutOptions> {
-        match &self.job.kind {
-            JobKind::Put { options, .. } | JobKind::Get { options, .. } => Some(options),
-            _ => None,
-        }
+        self.job.kind.put_options().cloned().unwrap_or_default()
     }
 
     pub(super) fn size(&self) -> u64 {

@@ -99,7 +99,10 @@ impl SplitFileRecord {
 
 impl SplitFile {
     pub(in super::super) fn is_kept(&self) -> bool {
-        self.options_ref().is_some_and(|o| o.keep.is_some())
+        self.job
+            .kind
+            .put_options()
+            .is_some_and(|o| o.keep.is_some())
     }
 
     /// Returns true if the temporary stays for the next run: if the run is ending, or if the target
@@ -151,7 +154,9 @@ impl SplitFile {
     /// Takes over the ranges of an earlier run.
     pub(super) fn take_over(&mut self) {
         let left = self
-            .options_ref()
+            .job
+            .kind
+            .put_options()
             .and_then(|o| o.keep.as_ref()?.left.clone());
         let Some(left) = left else { return };
         self.keeping.adopted = true;
@@ -174,7 +179,7 @@ impl SplitFile {
 
     /// Returns the work on a temporary that other processes write as well.
     pub(super) fn shared(&self) -> Option<SharedTemp> {
-        self.options_ref()?.shared()
+        self.job.kind.put_options()?.shared()
     }
 
     /// Returns the job that checks the temporary of an earlier run for an upload; `None` if there is

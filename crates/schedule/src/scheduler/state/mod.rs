@@ -269,12 +269,9 @@ impl SchedulerState {
     }
 
     fn is_split(&self, queued: &QueuedJob) -> bool {
-        if let JobKind::Put { options, .. } | JobKind::Get { options, .. } = queued.kind()
-            && options.shared().is_some()
-        {
-            return !queued.is_whole();
-        }
-        if queued.continues_relayed() {
+        let options = queued.kind().put_options();
+        let is_shared = options.is_some_and(|options| options.shared().is_some());
+        if is_shared || queued.continues_relayed() {
             return !queued.is_whole();
         }
         let (inplace, known) = match queued.kind() {

@@ -727,12 +727,9 @@ impl CopyEngine<'_> {
             let fault = JobFailure::new(what, true).of_kind(FailureKind::ConnectionLost);
             self.on_lane(LaneEvent::Failed(id, fault));
         }
+        // The other one of two hosts keeps what the same command continues.
         for side in self.ports.sides().open() {
-            match self.keeper.goes_on() {
-                // The other one of two hosts keeps what the same command resumes.
-                true => side.session().cancel_resumable(&why),
-                false => side.session().cancel(&why),
-            }
+            self.cancel_at(side, &why);
         }
     }
 }
