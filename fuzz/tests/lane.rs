@@ -390,6 +390,8 @@ impl Run {
             match event {
                 LaneEvent::Warning(_, text) => told.push_str(text),
                 LaneEvent::Failed(_, fault) => told.push_str(&fault.what),
+                // The old file, whose name the new one gets without posix-rename.
+                LaneEvent::Path(_, aside) => told.push_str(&String::from_utf8_lossy(aside)),
                 _ => {}
             }
             assert!(!ended.contains_key(&id), "{event:?} behind the end");
@@ -414,10 +416,8 @@ impl Run {
                 .events
                 .iter()
                 .any(|(_, e)| matches!(e, LaneEvent::Failed(id, _) if !self.all.contains(id)));
-            // Without posix-rename, a channel can be lost while the temporary is the only copy.
-            let only_copy = self.lost && !self.openssh;
             assert!(
-                told.contains(&temporary) || removing || only_copy,
+                told.contains(&temporary) || removing,
                 "{temporary} is left and nobody said so: {told} {:?}",
                 w.model.log()
             );
