@@ -13,6 +13,8 @@ pub enum LaneError {
     Protocol(sftp::Error),
     /// The channel was closed.
     Closed(String),
+    /// This end closed the channel, since other lanes had to do its work ([`crate::LaneOrder::Close`]).
+    Stalled,
     /// The server announces hold-root@longhaul, and refused to hold a directory: a symlink below it
     /// could lead requests elsewhere.
     RootRefused(String),
@@ -34,6 +36,9 @@ impl fmt::Display for LaneError {
                 )
             }
             Self::Closed(reason) => write!(f, "the server closed the SFTP channel: {reason}"),
+            Self::Stalled => f.write_str(
+                "an SFTP channel that made no progress, while others did, was closed",
+            ),
         }
     }
 }

@@ -72,7 +72,7 @@ impl Scheduler {
         let until = self.board.late_until(&state);
         let until = (state.end() != ChannelCloseState::Confirmed).then_some(until);
         for id in hit {
-            self.files.lane_lost(id, lane, state.has_spoken(), until);
+            self.files.lane_lost(id, lane, state.counts_as_loss(), until);
         }
         // In descending order, so that the jobs return to the front of the queue in their old
         // order.
@@ -83,7 +83,7 @@ impl Scheduler {
             let (board, files) = (&mut self.board, &mut self.files);
             match role {
                 AssignedRole::Whole(mut queued) => {
-                    if state.has_spoken() {
+                    if state.counts_as_loss() {
                         queued.note_loss(fruitful);
                     }
                     self.whole_lost(lane, &state, *queued, why);

@@ -38,8 +38,8 @@ enum LaneUse {
     Open,
     /// The lane gets no further jobs.
     Retiring,
-    /// The owner was asked to close the lane.
-    Closing,
+    /// The owner was asked to close the lane; `needless` if others had completed its parts.
+    Closing { needless: bool },
 }
 
 /// End of a lane's channel, as far as it is known.
@@ -109,14 +109,21 @@ impl LaneState {
         }
     }
 
-    /// Records that the owner is asked to close the lane.
-    pub(super) fn close(&mut self) {
-        self.usage = LaneUse::Closing;
+    /// Records that the owner is asked to close the lane, since others have completed its parts
+    /// (`needless`) or it is silent.
+    pub(super) fn close(&mut self, needless: bool) {
+        self.usage = LaneUse::Closing { needless };
     }
 
     /// Returns true if the owner was asked to close the lane.
     pub(super) fn is_closing(&self) -> bool {
-        self.usage == LaneUse::Closing
+        matches!(self.usage, LaneUse::Closing { .. })
+    }
+
+    /// Returns true if the loss of the lane may be the fault of a job that it had: it has reported
+    /// something, and was not closed because others had completed its parts.
+    pub(super) fn counts_as_loss(&self) -> bool {
+        self.spoke && self.usage != LaneUse::Closing { needless: true }
     }
 
     /// Returns true once the lane has reported an event.

@@ -119,28 +119,38 @@ pub(super) fn next_look(
     Some(looked + if soon { COMPARE } else { LOOK })
 }
 
+/// Reason for closing a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CloseReason {
+    /// Its parts are needless, and it does not end them.
+    Needless,
+    Silent,
+}
+
 /// Has stalled lanes closed.
 pub(super) fn close_stalled(board: &mut SchedulerState, files: &SplitFiles) {
     let ids: Vec<LaneId> = board.lanes().iter().map(|(id, _)| id).collect();
     for id in ids {
-        if has_stalled(board, files, id)
+        if let Some(reason) = reason_to_close(board, files, id)
             && let Some(lane) = board.lanes_mut().get_mut(id)
         {
-            lane.close();
+            lane.close(reason == CloseReason::Needless);
             board.order(LaneOrder::Close(id));
         }
     }
 }
 
-fn has_stalled(board: &mut SchedulerState, files: &SplitFiles, id: LaneId) -> bool {
+fn reason_to_close(
+    board: &mut SchedulerState,
+    files: &SplitFiles,
+    id: LaneId,
+) -> Option<CloseReason> {
     let now = board.now();
     let view = StragglerContext { board, files };
-    let Some(lane) = view.board.lanes().get(id) else {
-        return false;
-    };
+    let lane = view.board.lanes().get(id)?;
     // The other host may be what such a lane waits for, and no other lane can do its work.
     if lane.jobs().any(|job| view.is_part_of_relayed(job)) {
-        return false;
+        return None;
     }
     let losing = view.is_losing(lane);
     // All other lanes have finished.
@@ -157,13 +167,15 @@ fn has_stalled(board: &mut SchedulerState, files: &SplitFiles, id: LaneId) -> bo
         view.board.lanes().iter().any(|(other, l)| {
             other != id && l.is_open() && (l.is_idle() || l.heard() > lane.heard())
         });
-    let Some(lane) = board.lanes_mut().get_mut(id) else {
-        return false;
-    };
+    let lane = board.lanes_mut().get_mut(id)?;
     let loses = lane.loses(now, losing);
     let open = !lane.is_closing() && !lane.is_idle() && others;
     let silent = now.saturating_duration_since(lane.heard());
-    open && (loses > may_lose || silent > may_be_silent)
+    match open {
+        true if loses > may_lose => Some(CloseReason::Needless),
+        true if silent > may_be_silent => Some(CloseReason::Silent),
+        _ => None,
+    }
 }
 
 /// Everything that decides how long a lane may be silent.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schedule::{LaneEvent, PutOptions};
+use schedule::{JobHint, LaneEvent, PutOptions, ResumeData};
 
 use crate::world::{World, bytes, link, small};
 
@@ -269,4 +269,47 @@ fn a_lane_that_is_alone_is_left_alone() {
     }
     w.run();
     assert!(w.done(job));
+}
+
+/// Each lane that was closed because others had done its work counted as one that the file may have
+/// broken: an upload over a hundred lanes, of which most fell behind, failed as the 40th was closed.
+#[test]
+fn a_file_is_not_blamed_for_lanes_that_were_closed_as_needless() {
+    let mut w = World::new(small(), 9);
+    for n in 0..60 {
+        let rate = if n < 4 { 8_000_000 } else { 4_000 };
+        w.lane(link(60, rate), true);
+    }
+    let data = bytes(20 * MB, 2);
+    let job = w.put(data.clone(), "up", PutOptions::default());
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    assert!(w.fs.data("up") == Some(&data));
+    assert!(w.closed.len() > 40, "{} lanes closed", w.closed.len());
+    let at = w.at(&LaneEvent::Done(job)).unwrap();
+    assert!(at < Duration::from_secs(12), "{at:?}");
+}
+
+/// The lane of a file between two hosts is silent while the other host is, and no other lane can do
+/// its work.
+#[test]
+fn a_lane_that_waits_for_the_other_host_is_left_alone() {
+    let mut w = uneven(1);
+    let data = bytes(MB, 1);
+    let options = PutOptions {
+        keep: Some(Box::new(ResumeData::default())),
+        ..PutOptions::default()
+    };
+    let hint = JobHint {
+        size: Some(data.len() as u64),
+        relayed: true,
+    };
+    let job = w.put_hinted(data.clone(), "up", options, hint);
+    w.run_for(Duration::from_millis(100));
+    w.disk.latency = Duration::from_secs(60);
+    w.run_for(Duration::from_secs(50));
+    assert!(w.closed.is_empty() && !w.done(job));
+    w.disk.latency = Duration::ZERO;
+    w.run();
+    assert!(w.done(job) && w.fs.data("up") == Some(&data));
 }

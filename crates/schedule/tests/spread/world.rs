@@ -196,18 +196,32 @@ impl World {
     }
 
     pub(crate) fn job(&mut self, kind: JobKind, size: Option<u64>) -> JobId {
+        let relayed = false;
+        self.push(kind, JobHint { size, relayed })
+    }
+
+    fn push(&mut self, kind: JobKind, hint: JobHint) -> JobId {
         self.next_job += 1;
         let id = JobId(self.next_job);
-        let hint = JobHint {
-            size,
-            relayed: false,
-        };
         self.spread.push(self.now, Job { id, kind }, hint);
         id
     }
 
     pub(crate) fn put(&mut self, data: Vec<u8>, target: &str, options: PutOptions) -> JobId {
-        let size = data.len() as u64;
+        let hint = JobHint {
+            size: Some(data.len() as u64),
+            relayed: false,
+        };
+        self.put_hinted(data, target, options, hint)
+    }
+
+    pub(crate) fn put_hinted(
+        &mut self,
+        data: Vec<u8>,
+        target: &str,
+        options: PutOptions,
+        hint: JobHint,
+    ) -> JobId {
         let source = PathBuf::from(format!("/src/{target}"));
         self.disk.sources.insert(source.clone(), Source::new(data));
         let target = remote(target);
@@ -216,7 +230,7 @@ impl World {
             target,
             options,
         };
-        self.job(kind, Some(size))
+        self.push(kind, hint)
     }
 
     pub(crate) fn get(&mut self, source: &str) -> JobId {

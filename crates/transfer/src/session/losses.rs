@@ -4,9 +4,6 @@ use schedule::LaneError;
 
 use super::lane::LaneRole;
 
-/// Reason given when this end closes a stalled lane.
-pub(super) const STALLED: &str = "it made no progress while other connections did";
-
 /// Number of times that the last lane may be replaced after the server closed it, before the
 /// session is given up.
 const RESTARTS: u32 = 4;
@@ -69,15 +66,10 @@ pub(super) enum EmptyConnectionAction {
     Cut,
 }
 
-/// True if this end closed the lane because it had stalled.
-pub(super) fn is_stalled(error: &LaneError) -> bool {
-    matches!(error, LaneError::Closed(why) if why == STALLED)
-}
-
 impl LaneLosses {
     /// Takes the end of a lane.
     pub(super) fn lane_ended(&mut self, lane: EndedLane, error: &LaneError) -> LaneEndAction {
-        let closed = matches!(error, LaneError::Closed(_));
+        let closed = matches!(error, LaneError::Closed(_) | LaneError::Stalled);
         let listing = lane.role == LaneRole::Listing;
         let last = lane.data_lanes <= 1;
         if last {
@@ -94,7 +86,7 @@ impl LaneLosses {
             refused: !lane.answered && !listing && !lane.falls_back && closed && !last,
             bare: (!last && !lane.has_company).then_some(match again {
                 true => EmptyConnectionAction::Reopen,
-                false if is_stalled(error) => EmptyConnectionAction::Cut,
+                false if *error == LaneError::Stalled => EmptyConnectionAction::Cut,
                 false => EmptyConnectionAction::Drop,
             }),
         }

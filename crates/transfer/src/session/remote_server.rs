@@ -633,7 +633,9 @@ impl RemoteServer {
             LaneError::Misprediction(_) if greeted => return false,
             _ if !greeted && self.answered() => return false,
             // This channel may have been one too many. Another one tells if a longhaul is there.
-            LaneError::Closed(_) if !greeted && awaits_another(to, lane) => return false,
+            LaneError::Closed(_) | LaneError::Stalled if !greeted && awaits_another(to, lane) => {
+                return false;
+            }
             _ => {}
         }
         if self.is_ours() {
@@ -643,7 +645,7 @@ impl RemoteServer {
             };
             // A lane that ends without output may have been late, or its connection lost.
             let result = match error {
-                LaneError::Closed(_) => ProbeResult::Unusable,
+                LaneError::Closed(_) | LaneError::Stalled => ProbeResult::Unusable,
                 _ => ProbeResult::Absent,
             };
             let ended = ProbeFailure {

@@ -447,17 +447,17 @@ impl SplitFiles {
         }
     }
 
-    /// Handles the loss of a lane with parts of the file, which the lane may write until `until`;
-    /// `None` if it cannot write them now.
+    /// Handles the loss of a lane with parts of the file, which the file may have caused (`counts`).
+    /// The lane may write them until `until`; `None` if it cannot write them now.
     pub(in super::super) fn lane_lost(
         &mut self,
         id: JobId,
         lane: LaneId,
-        spoke: bool,
+        counts: bool,
         until: Option<Instant>,
     ) {
         if let Some(file) = self.files.get_mut(&id) {
-            file.losses += u32::from(spoke);
+            file.losses += u32::from(counts);
             // Only writes into the temporary can arrive after the rename.
             if let (Some(until), true) = (until, file.is_put() && file.temp.is_some()) {
                 file.fence.lost(lane, until);

@@ -10,7 +10,7 @@ use crate::session::connection::SessionConnection;
 use crate::session::direct::DirectAction;
 use crate::session::lane::{LaneOnChannel, LaneRole};
 use crate::session::losses::{
-    EmptyConnectionAction, EndedLane, LaneEndAction, STALLED, is_stalled,
+    EmptyConnectionAction, EndedLane, LaneEndAction,
 };
 use crate::session::reconnect::{LastConnection, LossCause, LossDecision, ReconnectResult};
 use crate::session::remote_commands::RemoteCommandEvent;
@@ -45,7 +45,7 @@ impl SessionCore {
         let answered = announced.is_some();
         let other = served && announced != on.lane().remembered();
         let falls_back = served
-            && !is_stalled(&error)
+            && error != LaneError::Stalled
             && self.remote.lane_ended(&mut self.dispatcher, id, &error);
         if falls_back {
             error = LaneError::Closed(error.to_string());
@@ -200,7 +200,8 @@ impl SessionCore {
             on.retire();
             return self.keep_some();
         }
-        let Some((gone, lanes)) = self.take_connection(now, id, STALLED) else {
+        let why = LaneError::Stalled.to_string();
+        let Some((gone, lanes)) = self.take_connection(now, id, &why) else {
             return;
         };
         gone.into_link().cut();

@@ -18,7 +18,7 @@ use crate::session::dispatcher::{Dispatcher, LaneChanges};
 use crate::session::event_batcher::EventBatcher;
 use crate::session::lane::{LaneOnChannel, LaneRole};
 use crate::session::listing_hold::ListingHold;
-use crate::session::losses::{LaneLosses, STALLED};
+use crate::session::losses::LaneLosses;
 use crate::session::machine::MachineAccess;
 use crate::session::nap::nap;
 use crate::session::next_turn::{NextTurnInputs, NextTurnTime, TurnOutcome};
@@ -650,7 +650,7 @@ impl SessionCore {
         loop {
             let (any, closed) = self.dispatcher.carry_out_orders(now);
             if let Some(lane) = closed {
-                self.lane_ended(now, lane, LaneError::Closed(STALLED.to_owned()));
+                self.lane_ended(now, lane, LaneError::Stalled);
             }
             if !any {
                 break;

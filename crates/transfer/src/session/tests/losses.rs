@@ -135,8 +135,7 @@ fn a_connection_without_lanes_is_dropped_cut_or_used_again() {
     let mut losses = LaneLosses::default();
     let dropped = bare(losses.lane_ended(alone, &closed()));
     assert_eq!(dropped, Some(EmptyConnectionAction::Drop));
-    let stalled = LaneError::Closed(STALLED.to_owned());
-    let cut = bare(losses.lane_ended(alone, &stalled));
+    let cut = bare(losses.lane_ended(alone, &LaneError::Stalled));
     assert_eq!(cut, Some(EmptyConnectionAction::Cut));
     let surprise = LaneError::Misprediction("other handles");
     let again = bare(losses.lane_ended(alone, &surprise));
