@@ -10,7 +10,7 @@ use longhaul_tests::Scene;
 use longhaul_tests::both_ends::events;
 use testkit::process::{Run, must};
 use testkit::tree::{Compare, Tree, assert_same, differences};
-use testkit::{Outcome, PeerKind, Seed};
+use testkit::{DelayProxy, Outcome, PeerKind, Seed};
 
 /// `longhaul sync` with the client's configuration.
 pub(crate) fn sync(scene: &Scene, flags: &[&str]) -> Run {
@@ -501,4 +501,37 @@ fn an_itemized_dry_run_in_rsyncs_letters_deletes_nothing() {
     assert!(scene.path("b/gone").exists());
     go(&["-avhi"]).expect_code(0);
     assert!(!scene.path("b/gone").exists() && scene.path("b/kept").exists());
+}
+
+/// Bug: each level of the tree cost two round trips before the first file, though a listing of the
+/// target had shown all of its directories.
+#[test]
+fn a_changed_file_deep_in_a_tree_waited_two_round_trips_for_each_level() {
+    let Some(mut scene) = Scene::beyond_scp(PeerKind::Longhaul) else {
+        return;
+    };
+    let mut deep = PathBuf::new();
+    (0..30).for_each(|level| deep.push(format!("level{level}")));
+    for side in ["from", "to"] {
+        write_file(&scene.path(side).join(&deep).join("file"), b"old");
+    }
+    let rtt = Duration::from_millis(100);
+    let proxy = DelayProxy::to(scene.peer.addr()).rtt(rtt).start();
+    let dir = &mut scene.client.dir;
+    dir.add_host_at("peer", &scene.peer, proxy.port());
+    let mut trips = f64::INFINITY;
+    // A busy machine adds to each run.
+    for content in ["first", "second!", "the third"] {
+        let from = scene.path("from").join(&deep).join("file");
+        write_file(&from, content.as_bytes());
+        let run = sync(&scene, &["-q"]).arg(scene.path("from"));
+        let outcome = run.arg(scene.remote("to")).run().expect_code(0);
+        let to = fs::read(scene.path("to").join(&deep).join("file"));
+        assert_eq!(to.expect("a copy"), content.as_bytes());
+        trips = trips.min(outcome.elapsed.as_secs_f64() / rtt.as_secs_f64());
+        if trips < 30.0 {
+            break;
+        }
+    }
+    assert!(trips < 30.0, "{trips:.1} round trips for 30 levels");
 }

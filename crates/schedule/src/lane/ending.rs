@@ -36,9 +36,9 @@ impl fmt::Display for LaneError {
                 )
             }
             Self::Closed(reason) => write!(f, "the server closed the SFTP channel: {reason}"),
-            Self::Stalled => f.write_str(
-                "an SFTP channel that made no progress, while others did, was closed",
-            ),
+            Self::Stalled => {
+                f.write_str("an SFTP channel that made no progress, while others did, was closed")
+            }
         }
     }
 }

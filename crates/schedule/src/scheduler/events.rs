@@ -72,7 +72,8 @@ impl Scheduler {
         let until = self.board.late_until(&state);
         let until = (state.end() != ChannelCloseState::Confirmed).then_some(until);
         for id in hit {
-            self.files.lane_lost(id, lane, state.counts_as_loss(), until);
+            self.files
+                .lane_lost(id, lane, state.counts_as_loss(), until);
         }
         // In descending order, so that the jobs return to the front of the queue in their old
         // order.

@@ -39,7 +39,9 @@ enum LaneUse {
     /// The lane gets no further jobs.
     Retiring,
     /// The owner was asked to close the lane; `needless` if others had completed its parts.
-    Closing { needless: bool },
+    Closing {
+        needless: bool,
+    },
 }
 
 /// End of a lane's channel, as far as it is known.

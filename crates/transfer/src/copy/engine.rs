@@ -24,7 +24,7 @@ use super::server_names::{AlikeVerdict, FoundEntry, ServerNames};
 use super::sides::{CopySide, RemoteSide};
 use super::source::{ActiveWalks, SourceRoot, TargetPath, WalkId};
 use super::transfer_estimate::{CountingThread, EstimateAnnouncer};
-use super::tree::{DirKey, PendingItem, TargetTree};
+use super::tree::{DirKey, PendingItem, TargetDir, TargetTree};
 use super::verify::Verification;
 use super::wait_conditions::{WaitConditions, wait_for};
 use super::{CopyOptions, CopyRequest, DeltaUse};
@@ -348,9 +348,11 @@ impl<'a> CopyEngine<'a> {
             self.ports.jobs_mut().note_paths(paths);
         }
         match found {
-            WalkEntry::Directory { id: dir, at } => {
-                self.on_directory(DirKey::new(id, dir), at, root)
-            }
+            WalkEntry::Directory {
+                id: dir,
+                at,
+                exists,
+            } => self.on_directory(DirKey::new(id, dir), at, exists, root),
             WalkEntry::File(entry) => self.place_item(id, entry, root, false),
             WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),
             WalkEntry::Listed(dir) => self.listed(DirKey::new(id, dir)),
@@ -368,7 +370,7 @@ impl<'a> CopyEngine<'a> {
         }
     }
 
-    fn on_directory(&mut self, key: DirKey, at: EntryInfo, root: &[u8]) {
+    fn on_directory(&mut self, key: DirKey, at: EntryInfo, exists: bool, root: &[u8]) {
         let parent = at.parent.map(|parent| DirKey::new(key.walk(), parent));
         let target = self.tree.target_of(key.walk(), &at, root);
         self.metadata
@@ -377,7 +379,7 @@ impl<'a> CopyEngine<'a> {
             Some(target) => {
                 let (ports, path) = (&mut self.ports, &at.path);
                 self.walks.may_claim(ports, key.walk(), path, &target, true)
-                    && self.begin_dir(key, parent, target, at.attributes)
+                    && self.begin_dir(key, TargetDir::new(parent, target, at.attributes, exists))
             }
             None => false,
         };

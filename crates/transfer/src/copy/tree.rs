@@ -67,14 +67,16 @@ const LSETSTAT: &str = "lsetstat@openssh.com";
 /// makes unnecessary.
 const EARLY: usize = 64;
 
+/// Directory of the target that is not complete.
 #[derive(Debug)]
-struct TargetDir {
+pub(super) struct TargetDir {
     parent: Option<DirKey>,
     target: Vec<u8>,
     attributes: Attributes,
     /// Extended attributes and access control lists to set.
     xattrs: Option<Box<Xattrs>>,
     state: DirState,
+    /// The directory was there before the copy.
     existed: bool,
     /// The mode was set when the directory was made.
     has_mode: bool,
@@ -90,6 +92,33 @@ struct TargetDir {
     early: usize,
     /// Files among these that failed, perhaps only because the directory did not exist.
     failed_early: Vec<FileId>,
+}
+
+impl TargetDir {
+    /// Directory that gets these attributes of its source. `exists` means that a listing of the
+    /// target has it.
+    pub(super) fn new(
+        parent: Option<DirKey>,
+        target: Vec<u8>,
+        attributes: Attributes,
+        exists: bool,
+    ) -> Self {
+        Self {
+            parent,
+            target,
+            attributes,
+            xattrs: None,
+            state: DirState::Waiting,
+            existed: exists,
+            has_mode: false,
+            listed: false,
+            open: 0,
+            held: Vec::new(),
+            held_dirs: Vec::new(),
+            early: 0,
+            failed_early: Vec::new(),
+        }
+    }
 }
 
 /// Conclusion from a file's failure about its directory.
@@ -262,53 +291,45 @@ impl TargetTree {
 }
 
 impl TargetTree {
-    /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
-    /// if that is impossible and its contents can be skipped.
+    /// Makes a directory that was found, at once if it need not wait for its parent, unless the
+    /// target is known to have it. Returns false if that is impossible and its contents can be
+    /// skipped.
     pub(super) fn begin_dir(
         &mut self,
         ports: &mut CopyPorts<'_>,
         metadata: &mut KeptMetadata,
         key: DirKey,
-        parent: Option<DirKey>,
-        target: Vec<u8>,
-        attributes: Attributes,
+        mut dir: TargetDir,
     ) -> bool {
-        let mut state = DirState::Making;
-        if let Some(parent) = parent {
+        let mut below_ready = true;
+        dir.state = DirState::Making;
+        if let Some(parent) = dir.parent {
             let in_order = self.may_fill_early(ports, parent);
             let Some(above) = self.dirs.get_mut(&parent) else {
                 return false;
             };
+            below_ready = above.state == DirState::Ready;
             match above.state {
                 DirState::Failed | DirState::Finishing => return false,
-                DirState::Waiting => state = DirState::Waiting,
-                DirState::Making if !in_order => state = DirState::Waiting,
+                DirState::Waiting => dir.state = DirState::Waiting,
+                DirState::Making if !in_order => dir.state = DirState::Waiting,
                 DirState::Making | DirState::Ready => {}
             }
             above.open += 1;
-            if state == DirState::Waiting {
+            if dir.state == DirState::Waiting {
                 above.held_dirs.push(key);
             }
         }
-        self.dirs.insert(
-            key,
-            TargetDir {
-                parent,
-                target,
-                attributes,
-                xattrs: None,
-                state,
-                existed: false,
-                has_mode: false,
-                listed: false,
-                open: 0,
-                held: Vec::new(),
-                held_dirs: Vec::new(),
-                early: 0,
-                failed_early: Vec::new(),
-            },
-        );
-        if state == DirState::Making {
+        // The listing tells what the answer to a MKDIR would: each level of a tree cost two round
+        // trips before the first file.
+        dir.existed &= below_ready && ports.target_is_remote();
+        dir.existed &= !ports.named().was_missing(&dir.target);
+        if dir.existed {
+            dir.state = DirState::Ready;
+        }
+        let makes = dir.state == DirState::Making;
+        self.dirs.insert(key, dir);
+        if makes {
             self.make_dir(ports, metadata, key);
         }
         self.dirs

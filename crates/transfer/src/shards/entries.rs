@@ -93,7 +93,8 @@ impl ShardWalk {
             attributes,
             identity: None,
         };
-        Some(WalkEntry::Directory { id, at })
+        let exists = false;
+        Some(WalkEntry::Directory { id, at, exists })
     }
 
     fn item(&mut self, record: &ShardRecord) -> Option<WalkEntry> {

@@ -20,6 +20,8 @@ pub(super) struct PlannedWalk {
     links: BTreeMap<NodeId, InodeId>,
     /// Entries to report, and directories that lead to them, by their number.
     wanted: Vec<bool>,
+    /// Entries that the target lacks, or has as something else, by their number.
+    is_new: Vec<bool>,
     stack: Vec<PlannedDirectory>,
     begun: bool,
 }
@@ -39,9 +41,13 @@ impl PlannedWalk {
     ) -> Self {
         let tree = plan.source().tree();
         let mut wanted = vec![false; tree.len() + 1];
+        let mut is_new = vec![false; tree.len() + 1];
         for step in plan.steps() {
             let copied = match step.action {
-                SyncAction::Create | SyncAction::Replace(_) | SyncAction::Unsure(_) => true,
+                SyncAction::Create | SyncAction::Replace(_) | SyncAction::Unsure(_) => {
+                    is_new[step.source.index()] = true;
+                    true
+                }
                 // A directory gets its attributes after its contents.
                 SyncAction::SetAttributes(_) => {
                     tree.entry(step.source).kind == TreeEntryKind::Directory
@@ -63,6 +69,7 @@ impl PlannedWalk {
             local,
             links,
             wanted,
+            is_new,
             stack: Vec::new(),
             begun: false,
         }
@@ -136,6 +143,7 @@ impl PlannedWalk {
                 WalkEntry::Directory {
                     id: dir_id(id),
                     at: found,
+                    exists: !self.is_new[id.index()],
                 }
             }
             TreeEntryKind::Symlink => WalkEntry::Symlink(found),

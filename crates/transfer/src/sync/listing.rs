@@ -414,7 +414,7 @@ impl ListingTreeBuilder {
         device: Option<u64>,
         gitignore: bool,
     ) -> Option<WalkDirectoryId> {
-        let WalkEntry::Directory { id, at } = &found else {
+        let WalkEntry::Directory { id, at, .. } = &found else {
             return self.take(found);
         };
         let (id, path) = (*id, at.path.clone());
@@ -433,7 +433,7 @@ impl ListingTreeBuilder {
 
     /// Adds an entry of a server. Directories on other devices than `device` are left out.
     fn take_remote(&mut self, found: WalkEntry, device: Option<u64>) -> Option<WalkDirectoryId> {
-        let (WalkEntry::Directory { id, at }, Some(device)) = (&found, device) else {
+        let (WalkEntry::Directory { id, at, .. }, Some(device)) = (&found, device) else {
             return self.take(found);
         };
         match at.attributes.link {
@@ -455,7 +455,7 @@ impl ListingTreeBuilder {
     /// Adds an entry. Returns the directory whose contents are left out.
     fn take(&mut self, found: WalkEntry) -> Option<WalkDirectoryId> {
         match found {
-            WalkEntry::Directory { id, at } => {
+            WalkEntry::Directory { id, at, .. } => {
                 let Some(parent) = at.parent else {
                     self.tree.set_root(entry(&at.attributes));
                     self.dirs.insert(id, (EntryTree::ROOT, Vec::new()));
@@ -694,6 +694,7 @@ mod tests {
                 },
                 identity: None,
             },
+            exists: false,
         }
     }
 

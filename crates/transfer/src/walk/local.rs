@@ -205,7 +205,11 @@ impl LocalWalk {
             identity: (kind == EntryKind::File).then_some(stat.id()),
         };
         match (kind, told) {
-            (_, Some(Ok(id))) => WalkEntry::Directory { id, at },
+            (_, Some(Ok(id))) => WalkEntry::Directory {
+                id,
+                at,
+                exists: false,
+            },
             (_, Some(Err(what))) => WalkEntry::Problem {
                 path: at.path,
                 what,

@@ -27,6 +27,8 @@ pub enum WalkEntry {
         id: WalkDirectoryId,
         /// Entry of the directory.
         at: EntryInfo,
+        /// A listing of the target has the directory as well, so that it need not be made.
+        exists: bool,
     },
     /// Regular file.
     File(EntryInfo),

@@ -624,7 +624,9 @@ impl RemoteWalk {
             attributes,
             identity: None,
         };
-        self.found.push_back(WalkEntry::Directory { id, at });
+        let exists = false;
+        self.found
+            .push_back(WalkEntry::Directory { id, at, exists });
         Some(dir)
     }
 

@@ -68,7 +68,7 @@ fn a_tree_with_links_and_a_loop_is_walked_once() {
         }
         while let Some(found) = walk.poll_found() {
             seen.push(match found {
-                WalkEntry::Directory { id, at } => {
+                WalkEntry::Directory { id, at, .. } => {
                     open.insert(id);
                     format!("d {}", EscapedName(at.path))
                 }

@@ -17,7 +17,7 @@ use crate::copy::sides::CopySide;
 use crate::copy::source::WalkId;
 use crate::copy::symlink::SymlinkStep;
 use crate::copy::target_kind::ReportedTargetKind;
-use crate::copy::tree::{DirKey, PendingItem, TreeStep};
+use crate::copy::tree::{DirKey, PendingItem, TargetDir, TreeStep};
 use crate::copy::verify::{SumRequest, VerifyOutcome};
 use crate::copy::xattrs::XattrAnswer;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
@@ -555,16 +555,9 @@ impl CopyEngine<'_> {
 
     /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
     /// if that is impossible and its contents can be skipped.
-    pub(super) fn begin_dir(
-        &mut self,
-        key: DirKey,
-        parent: Option<DirKey>,
-        target: Vec<u8>,
-        attributes: Attributes,
-    ) -> bool {
+    pub(super) fn begin_dir(&mut self, key: DirKey, dir: TargetDir) -> bool {
         let (ports, metadata) = (&mut self.ports, &mut self.metadata);
-        let tree = &mut self.tree;
-        let begun = tree.begin_dir(ports, metadata, key, parent, target, attributes);
+        let begun = self.tree.begin_dir(ports, metadata, key, dir);
         self.after_tree();
         begun
     }

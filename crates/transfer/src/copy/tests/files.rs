@@ -288,7 +288,11 @@ impl SimWalk {
                 let id = WalkDirectoryId(self.next);
                 self.next += 1;
                 self.pending = Some((id, path));
-                WalkEntry::Directory { id, at }
+                WalkEntry::Directory {
+                    id,
+                    at,
+                    exists: false,
+                }
             }
             EntryKind::Symlink => WalkEntry::Symlink(at),
             _ => WalkEntry::File(at),

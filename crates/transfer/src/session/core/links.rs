@@ -9,9 +9,7 @@ use super::{ConnectOrder, SessionCore, SessionStage};
 use crate::session::connection::SessionConnection;
 use crate::session::direct::DirectAction;
 use crate::session::lane::{LaneOnChannel, LaneRole};
-use crate::session::losses::{
-    EmptyConnectionAction, EndedLane, LaneEndAction,
-};
+use crate::session::losses::{EmptyConnectionAction, EndedLane, LaneEndAction};
 use crate::session::reconnect::{LastConnection, LossCause, LossDecision, ReconnectResult};
 use crate::session::remote_commands::RemoteCommandEvent;
 use crate::session::{Link, LinkError, NoMoreConnections, RESUME_FROM, SessionEvent};

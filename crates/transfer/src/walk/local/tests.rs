@@ -101,7 +101,7 @@ fn what_is_in_a_skipped_directory_is_left_out() -> io::Result<()> {
     let mut walk = LocalWalk::new(dir.path().to_path_buf(), true);
     let mut found = Vec::new();
     while let Some(next) = walk.next() {
-        if let WalkEntry::Directory { id, at } = &next
+        if let WalkEntry::Directory { id, at, .. } = &next
             && at.name == b"b"
         {
             LocalWalk::skip(&mut walk, *id);

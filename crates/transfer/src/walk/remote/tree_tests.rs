@@ -36,7 +36,7 @@ fn found(walk: &mut RemoteWalk) -> Vec<String> {
     let name = |at: EntryInfo| String::from_utf8(at.path).expect("ours");
     while let Some(found) = walk.poll_found() {
         match found {
-            WalkEntry::Directory { id, at } => {
+            WalkEntry::Directory { id, at, .. } => {
                 assert!(open.insert(id));
                 seen.push(format!("d {}", name(at)));
             }
@@ -161,7 +161,7 @@ fn what_is_skipped_is_left_out_with_all_below() {
     walk.handle(tag, ListAnswer::Tree(steps().into_iter().take(3).collect()));
     let mut x = None;
     while let Some(found) = walk.poll_found() {
-        if let WalkEntry::Directory { id, at } = found
+        if let WalkEntry::Directory { id, at, .. } = found
             && at.path == b"r/x"
         {
             x = Some(id);
