@@ -276,6 +276,8 @@ pub enum JobKind {
         temp: RemotePath,
         /// Ranges of the temporary that the journal lists.
         left: PartialFile,
+        /// Size of the source in bytes. A longer temporary would keep its end, which no part writes.
+        size: Option<u64>,
         /// See [`ExistingTarget::replace_link`].
         replace_link: bool,
     },

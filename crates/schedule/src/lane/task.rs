@@ -107,9 +107,10 @@ impl JobMachine {
                 target,
                 temp,
                 left,
+                size,
                 replace_link,
             } => {
-                let adopt = ResumeTempCheck::new(id, target, temp, left, replace_link);
+                let adopt = ResumeTempCheck::new(id, (target, temp), (left, size), replace_link);
                 Self::Adopt(Box::new(adopt))
             }
             JobKind::CreateShared { path, size } => {

@@ -5,6 +5,7 @@ mod assignments;
 mod dirs;
 mod events;
 mod expected;
+mod gains;
 mod job_losses;
 mod lanes;
 mod meter;

@@ -158,6 +158,8 @@ pub struct SchedulerStats {
     pub overtaken: u64,
     /// Bytes that receivers confirmed, including repeated ones.
     pub moved: u64,
+    /// Bytes that receivers confirmed for the first time, and some for each job that has ended.
+    pub gained: u64,
     /// Number of finished jobs.
     pub done: u64,
 }

@@ -30,8 +30,8 @@ const CONNECTION_LOST: &str = "the connection to a host was lost while the file 
 /// Failures of the two jobs of a relayed file.
 #[derive(Default)]
 struct RelayFaults {
-    /// The failure that is reported.
-    reported: Option<JobFailure>,
+    /// The failure that is reported, and the host at which it happened.
+    reported: Option<(CopySide, JobFailure)>,
     /// A connection was lost, so that the rest of the file has to be read again.
     lost: bool,
     /// The temporary cannot be continued.
@@ -75,7 +75,8 @@ pub(super) enum RelayOutcome {
     Done,
     /// The file is copied again.
     Again,
-    Failed(JobFailure),
+    /// At this host.
+    Failed(CopySide, JobFailure),
     /// Neither job has said why the file was not copied.
     NotCopied,
 }
@@ -83,12 +84,12 @@ pub(super) enum RelayOutcome {
 impl RelayFaults {
     /// Notes the failure of one of the jobs. The first one is reported, unless it only says that
     /// the other job has failed.
-    fn note(&mut self, fault: JobFailure) {
+    fn note(&mut self, side: CopySide, fault: JobFailure) {
         self.lost |= fault.kind == FailureKind::ConnectionLost;
         self.starts_over |= fault.kind == FailureKind::StartOver;
-        let of_other = |fault: &JobFailure| fault.kind == FailureKind::OtherHost;
+        let of_other = |(_, fault): &(_, JobFailure)| fault.kind == FailureKind::OtherHost;
         if self.reported.as_ref().is_none_or(of_other) {
-            self.reported = Some(fault);
+            self.reported = Some((side, fault));
         }
     }
 
@@ -242,7 +243,8 @@ impl ActiveFiles {
         if !relay.is_kept || !relay.faults.may_pass() {
             return;
         }
-        if arrived >= relay.from.saturating_add(PROGRESS) {
+        // Bytes that are sent once more are no progress.
+        if !starts_over && arrived >= relay.from.saturating_add(PROGRESS) {
             relay.attempts = 0;
         }
         let place = ports.named().temporary_place(task.target());
@@ -290,12 +292,12 @@ impl ActiveFiles {
         match (role, result) {
             (JobRole::RelayGet, Err(fault)) => {
                 relay.relay.break_off(fault.clone());
-                relay.faults.note(fault);
+                relay.faults.note(CopySide::Source, fault);
             }
             (_, Err(fault)) => {
                 relay.relay.abandon();
                 relay.leaves = relay.is_kept && fault.leaves_temporary();
-                relay.faults.note(fault);
+                relay.faults.note(CopySide::Target, fault);
             }
             (JobRole::RelayPut, Ok(())) => relay.put_done = true,
             (_, Ok(())) => {}
@@ -317,7 +319,7 @@ impl ActiveFiles {
         match fault {
             _ if done => RelayOutcome::Done,
             Some(_) if again => RelayOutcome::Again,
-            Some(fault) => RelayOutcome::Failed(fault),
+            Some((side, fault)) => RelayOutcome::Failed(side, fault),
             None => RelayOutcome::NotCopied,
         }
     }

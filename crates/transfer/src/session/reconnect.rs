@@ -18,9 +18,9 @@ const GIVEN_UP: Duration = Duration::from_secs(120);
 const AWAITED: Duration = Duration::from_secs(15);
 /// Consecutive refused logins before giving up; a single one may be a cut connection.
 const REFUSED: u32 = 3;
-/// Consecutive lost connections with less than [`LITTLE`] bytes moved on them before giving up.
+/// Consecutive lost connections with less than [`LITTLE`] bytes gained on them before giving up.
 const FRUITLESS: u32 = 4;
-/// Bytes moved on a connection below which it was of no use.
+/// Bytes gained on a connection below which it was of no use.
 const LITTLE: u64 = 1 << 20;
 
 /// Decides about connecting again.
@@ -34,9 +34,11 @@ pub(super) struct ReconnectPolicy {
     tried: Option<Instant>,
     /// Time of the last data received.
     heard: Instant,
-    /// Bytes moved when the last connection was lost.
-    moved: u64,
-    /// Consecutive losses since which little moved.
+    /// Bytes gained when the last connection was lost.
+    gained: u64,
+    /// Bytes gained when losses were last forgiven.
+    forgiven: u64,
+    /// Consecutive losses since which little was gained.
     fruitless: u32,
     machine: MachineAccess,
 }
@@ -74,8 +76,8 @@ pub(super) enum LossCause {
 /// The last connection, when it is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LastConnection {
-    /// Bytes that the session has moved.
-    pub moved: u64,
+    /// Bytes that the session has gained: those that it moved again do not count.
+    pub gained: u64,
     pub cause: LossCause,
     /// Another login is possible.
     pub open: bool,
@@ -147,7 +149,8 @@ impl ReconnectPolicy {
             tries: 0,
             tried: None,
             heard: now,
-            moved: 0,
+            gained: 0,
+            forgiven: 0,
             fruitless: 0,
             machine,
         }
@@ -166,7 +169,7 @@ impl ReconnectPolicy {
         error: LinkError,
     ) -> LossDecision {
         let why = error.into_words();
-        let fruitless = match last.moved.saturating_sub(self.moved) < LITTLE {
+        let fruitless = match last.gained.saturating_sub(self.gained) < LITTLE {
             true => self.fruitless + 1,
             false => 0,
         };
@@ -174,7 +177,7 @@ impl ReconnectPolicy {
         if !may || fruitless > FRUITLESS {
             return LossDecision::GiveUp(why);
         }
-        self.moved = last.moved;
+        self.gained = last.gained;
         self.fruitless = fruitless;
         let text = match last.cause {
             LossCause::SourceTruncated => {
@@ -235,6 +238,13 @@ impl ReconnectPolicy {
             self.attempt = ReconnectAttempt::None;
         }
         ReconnectResult::Replaced
+    }
+
+    /// Returns true if a new connection makes the losses so far forgotten: the session has gained
+    /// something since that was last so. Otherwise a request that is never answered, on one
+    /// connection after another, would keep it alive for ever.
+    pub(super) fn forgives(&mut self, gained: u64) -> bool {
+        std::mem::replace(&mut self.forgiven, gained) < gained
     }
 
     /// Takes the failure of an attempt. `awaited` means that all else of the run is done. Returns

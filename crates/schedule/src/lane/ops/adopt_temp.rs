@@ -14,6 +14,8 @@ pub(in crate::lane) struct ResumeTempCheck {
     target: RemotePath,
     temp: RemotePath,
     left: PartialFile,
+    /// Size of the source in bytes.
+    size: Option<u64>,
     replace_link: bool,
     /// Attributes of the temporary.
     seen: Option<Attributes>,
@@ -27,9 +29,8 @@ const TARGET: u8 = 1;
 impl ResumeTempCheck {
     pub(in crate::lane) fn new(
         id: JobId,
-        target: RemotePath,
-        temp: RemotePath,
-        left: PartialFile,
+        (target, temp): (RemotePath, RemotePath),
+        (left, size): (PartialFile, Option<u64>),
         replace_link: bool,
     ) -> Self {
         Self {
@@ -37,6 +38,7 @@ impl ResumeTempCheck {
             target,
             temp,
             left,
+            size,
             replace_link,
             seen: None,
             replaces: None,
@@ -95,7 +97,8 @@ impl ResumeTempCheck {
             size: seen.size.unwrap_or(0),
             mtime: seen.times.map_or(0, |(_, m)| u64::from(m) * 1_000_000_000),
         };
-        self.left.may_go_on(seen).then(|| UploadTemp {
+        let fits = self.size.is_none_or(|size| seen.size <= size);
+        (fits && self.left.may_go_on(seen)).then(|| UploadTemp {
             temp: self.temp.clone(),
             target: self.target.clone(),
             replaces,

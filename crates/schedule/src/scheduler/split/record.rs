@@ -196,6 +196,7 @@ impl SplitFile {
             target: target.clone(),
             temp: self.kept_temporary()?,
             left,
+            size: self.attributes.size,
             replace_link: options.existing.replace_link,
         })
     }

@@ -9,6 +9,7 @@ use super::asides::MovedAsideFiles;
 use super::assignments::{AssignedRole, Assignments, EventOwner};
 use super::dirs::{self, PendingDirs};
 use super::expected::ExpectedLanes;
+use super::gains::GainedBytes;
 use super::lanes::{ChannelCloseState, LaneState, Lanes};
 use super::orphaned_temps::OrphanedTemps;
 use super::queues::{JobQueues, QueueName, QueuedJob};
@@ -29,6 +30,7 @@ pub(super) struct SchedulerState {
     settings: PendingAttributeChanges,
     orphaned: OrphanedTemps,
     asides: MovedAsideFiles,
+    gains: GainedBytes,
     orders: VecDeque<LaneOrder>,
     events: VecDeque<SchedulerEvent>,
     disk: VecDeque<DiskRequest>,
@@ -71,6 +73,7 @@ impl SchedulerState {
             settings: PendingAttributeChanges::default(),
             orphaned: OrphanedTemps::default(),
             asides: MovedAsideFiles::default(),
+            gains: GainedBytes::default(),
             orders: VecDeque::new(),
             events: VecDeque::new(),
             disk: VecDeque::new(),
@@ -127,7 +130,10 @@ impl SchedulerState {
     }
 
     pub(super) fn stats(&self) -> SchedulerStats {
-        self.stats
+        SchedulerStats {
+            gained: self.gains.total(),
+            ..self.stats
+        }
     }
 
     /// Counts a file that is cut.
@@ -231,6 +237,7 @@ impl SchedulerState {
 
     /// Reports that a job starts over.
     pub(super) fn restarted(&mut self, job: JobId) {
+        self.gains.restarted(job);
         self.events.push_back(SchedulerEvent::Restarted(job));
     }
 
@@ -252,6 +259,7 @@ impl SchedulerState {
             self.stats.jobs = self.stats.jobs.saturating_sub(1);
             self.stats.done += u64::from(matches!(event, LaneEvent::Done(_)));
         }
+        self.gains.take(&event);
         self.events.push_back(SchedulerEvent::Lane(event));
     }
 

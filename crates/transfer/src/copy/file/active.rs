@@ -540,12 +540,12 @@ impl ActiveFiles {
                     let why = ports.why_stopped();
                     FileStep::Failed(id, CopySide::Source, why.into())
                 }
-                RelayOutcome::Failed(fault) => {
+                RelayOutcome::Failed(side, fault) => {
                     // After too many losses the temporary stays for the next run.
                     if fault.kind != FailureKind::ConnectionLost {
                         self.clear_relayed(ports, id);
                     }
-                    failed(ports, id, fault)
+                    FileStep::Failed(id, side, fault.into())
                 }
                 RelayOutcome::NotCopied => {
                     let what = "internal error: the file was not copied".to_owned();

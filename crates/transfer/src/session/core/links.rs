@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use schedule::{ConnectionId, LaneError, LaneId};
+use schedule::{ConnectionId, LaneError, LaneId, SchedulerStats};
 
 use super::{ConnectOrder, SessionCore, SessionStage};
 use crate::session::connection::SessionConnection;
@@ -153,7 +153,7 @@ impl SessionCore {
         for id in &ids {
             self.remote.connection_lost(&mut self.dispatcher, *id);
         }
-        let moved = self.dispatcher.scheduler().stats().moved;
+        let SchedulerStats { moved, gained, .. } = self.dispatcher.scheduler().stats();
         let open = self.may_connect_again();
         let connection_source = self.options.connection_source.as_ref();
         if let Some(connection_source) =
@@ -162,7 +162,7 @@ impl SessionCore {
             connection_source.choose_nothing(moved < RESUME_FROM);
         }
         let last = LastConnection {
-            moved,
+            gained,
             cause,
             open,
             answered: self.facts.first().is_some(),
@@ -378,7 +378,6 @@ impl SessionCore {
             }
         };
         let id = self.dispatcher.add_connection(now, link);
-        self.losses.forgive();
         let how = self.reconnect.succeeded(now);
         let (dispatcher, remote) = (&mut self.dispatcher, &self.remote);
         if dispatcher
@@ -396,8 +395,11 @@ impl SessionCore {
 
     /// Continues over a new connection that replaces lost or silent ones.
     fn go_on(&mut self, now: Instant, how: ReconnectResult) {
-        self.dispatcher.scheduler_mut().forgive();
-        self.losses.forgive();
+        let gained = self.dispatcher.scheduler().stats().gained;
+        if self.reconnect.forgives(gained) {
+            self.dispatcher.scheduler_mut().forgive();
+            self.losses.forgive();
+        }
         self.events.tell(now, SessionEvent::Reconnected);
         let line = how.line().to_owned();
         self.events.tell(now, SessionEvent::Message(line));

@@ -3,9 +3,9 @@ use crate::session::RESUME_FROM;
 use crate::session::tests::machine;
 
 /// A loss after which reconnecting can help.
-fn last(moved: u64) -> LastConnection {
+fn last(gained: u64) -> LastConnection {
     LastConnection {
-        moved,
+        gained,
         cause: LossCause::Path,
         open: true,
         answered: true,
@@ -136,6 +136,14 @@ fn connections_that_are_lost_before_they_move_anything_end_the_session() {
             reconnect.succeeded(now);
         }
     }
+}
+
+/// Bug: one request that was never answered, on any connection, kept a session alive for ever.
+#[test]
+fn losses_are_forgiven_only_if_something_was_gained() {
+    let mut reconnect = ReconnectPolicy::new(Instant::now(), machine());
+    let forgiven = [0, 1, 1, 1, 2, 2].map(|gained| reconnect.forgives(gained));
+    assert_eq!(forgiven, [false, true, false, false, true, false]);
 }
 
 #[test]
