@@ -53,8 +53,8 @@ pub(super) struct RelayedFileJobs {
     leaves: bool,
     /// The download, which begins once the receiver has found what it has of the file.
     waiting_get: Option<Box<JobKind>>,
-    /// Bytes that the temporary had at the start.
-    from: u64,
+    /// Most bytes that the target has had in any attempt.
+    reached: u64,
     /// Number of attempts so far without much progress.
     attempts: u32,
 }
@@ -121,9 +121,9 @@ impl ActiveFiles {
         // Without a loss, the upload asked for another attempt because it writes in place.
         let before = task.relay().map(|relay| {
             let asked = !relay.faults.may_pass();
-            (relay.in_place || asked, relay.attempts)
+            (relay.in_place || asked, relay.attempts, relay.reached)
         });
-        let (in_place, attempts) = before.unwrap_or_default();
+        let (in_place, attempts, reached) = before.unwrap_or_default();
         options.inplace |= in_place;
         let attributes = task.attributes().unwrap_or_default();
         let share = task.size().unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
@@ -167,7 +167,7 @@ impl ActiveFiles {
             is_kept: size.is_some(),
             leaves: false,
             waiting_get: Some(Box::new(get)),
-            from,
+            reached: reached.max(from),
             attempts: attempts + 1,
         });
         self.hold_for_relay(share);
@@ -215,7 +215,6 @@ impl ActiveFiles {
         if let Some(JobKind::Get { options, .. }) = relay.waiting_get.as_deref_mut() {
             // The receiver does not have what the journal lists.
             options.keep = None;
-            relay.from = 0;
             task.resume_mut().was_left_aside();
             self.begin_waiting_get(ports, id);
             return true;
@@ -244,9 +243,10 @@ impl ActiveFiles {
             return;
         }
         // Bytes that are sent once more are no progress.
-        if !starts_over && arrived >= relay.from.saturating_add(PROGRESS) {
+        if arrived >= relay.reached.saturating_add(PROGRESS) {
             relay.attempts = 0;
         }
+        relay.reached = relay.reached.max(arrived);
         let place = ports.named().temporary_place(task.target());
         let sums = ports.options().verify || ports.options().manifest.is_some();
         if !starts_over && !sums && task.resume_mut().continue_temporary(&place) {
