@@ -200,7 +200,7 @@ fn a_small_amount_of_data_is_the_reason_for_a_measurement_that_is_missing() {
         .client
         .dir
         .add_host_at("far", &scene.peer, proxy.port());
-    let result = measured(&scene, &["--time", "6s", "--data", "100k"], "far");
+    let result = measured(&scene, &["--time", "20s", "--data", "100k"], "far");
     // The server is quick: a proxy answers for it in TCP.
     let verdict = result["diagnosis"]["verdict"].as_str().expect("a verdict");
     assert!(
@@ -254,7 +254,7 @@ fn a_refused_key_before_the_accepted_one_does_not_end_the_measurement() {
     let refused = KeyPair::generate(scene.client.dir.path(), "refused", KeyKind::Ed25519);
     let refused = refused.private.display().to_string();
     scene.client.dir.set("peer", "IdentityFile", refused);
-    let result = measured(&scene, &["--time", "5s", "--data", "60M"], "peer");
+    let result = measured(&scene, &["--time", "20s", "--data", "60M"], "peer");
     assert!(!rungs(&result, "up").is_empty(), "{result:#}");
 }
 
