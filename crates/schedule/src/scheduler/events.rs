@@ -91,7 +91,7 @@ impl Scheduler {
                 }
                 AssignedRole::Part(file) => files.part_lost(board, file, id, why),
                 AssignedRole::Finish(file) | AssignedRole::Check(file) => {
-                    if files.finish_lost(file) {
+                    if files.finish_lost(file, state.counts_as_loss()) {
                         match board.may_check(lane, &state, file) {
                             true => files.check(board, file),
                             false => self.go_on_behind_lost(),

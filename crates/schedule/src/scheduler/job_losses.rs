@@ -28,6 +28,11 @@ impl JobLosses {
         losses
     }
 
+    /// Losses of a job that was on `all` lost lanes.
+    pub(super) fn of(all: u32) -> Self {
+        Self { all, fruitful: 0 }
+    }
+
     /// Counts the loss of a lane. `fruitful` is true if something had been done since the previous
     /// loss.
     pub(super) fn note(&mut self, fruitful: bool) {

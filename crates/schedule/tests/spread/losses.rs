@@ -307,3 +307,27 @@ fn lanes_on_which_others_are_done_are_lost_because_of_what_is_not() {
     assert!(!fails_after(3, true));
     assert!(fails_after(4, true));
 }
+
+/// Bug: a server that answered no RENAME, on one lane after another, kept a copy alive for ever.
+#[test]
+fn renames_that_are_never_answered_end_in_a_failure() {
+    let mut w = World::with_lanes(16);
+    let job = w.put(bytes(3 * MB, 1), "up", PutOptions::default());
+    let renames = |w: &World| {
+        let given = w.given.iter();
+        let finish = given.filter(|(_, job)| matches!(job.kind, JobKind::FinishTemp { .. }));
+        finish.map(|(lane, _)| *lane).collect::<Vec<_>>()
+    };
+    while w.failed(job).is_none() {
+        assert!(!w.done(job) && w.now - w.start < Duration::from_secs(300));
+        w.run_for(Duration::from_millis(10));
+        for lane in renames(&w) {
+            if let Some(at) = w.lanes.get_mut(&lane) {
+                at.stalled = true;
+            }
+        }
+    }
+    let why = w.failed(job).unwrap_or_default();
+    assert!(why.contains("has answered none"), "{why}");
+    assert_eq!(renames(&w).len(), 8);
+}

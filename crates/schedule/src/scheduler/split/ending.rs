@@ -133,7 +133,15 @@ impl SplitFiles {
         id: JobId,
         event: &LaneEvent,
     ) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
         match event {
+            // Too many renames were lost.
+            LaneEvent::Done(_) if file.fault.is_some() => {
+                file.stage = SplitStage::GivingUp;
+                self.go_on(board, id);
+            }
             LaneEvent::Done(_) => self.send_finish(board, id),
             LaneEvent::Failed(..) => self.anew(board, id),
             _ => {}
@@ -322,7 +330,10 @@ impl SplitFiles {
         if file.told > 0 || then == AfterDiskClose::Restart {
             board.restarted(id);
         }
-        let losses = JobLosses::one(file.losses > 0);
+        let losses = match then {
+            AfterDiskClose::Restart => JobLosses::of(file.losses),
+            _ => JobLosses::one(file.losses > 0),
+        };
         let mut queued = QueuedJob::new(file.job, file.hint).with_losses(losses);
         if then == AfterDiskClose::Whole {
             queued.make_whole();

@@ -20,8 +20,13 @@ use wire::PayloadBlock;
 /// Number of lost lanes after which a cut file, whose parts are on all lanes, is assumed to be the
 /// cause.
 const MOST_PART_LOSSES: u32 = 40;
+/// Number of lost lanes that one lost with the file's rename counts for: each rename has to wait
+/// for all that the lane had sent, and perhaps for the whole file once more.
+const RENAME_LOSS: u32 = 5;
 const RESTARTED: &str =
     "the part that an earlier run copied is missing or changed: starting this file over";
+const RENAME_UNANSWERED: &str =
+    "the server has answered none of several requests to rename it to this name";
 const NOT_CONTINUED: &str = "the server does not continue a file that an earlier run has begun: it \
      is sent from the start";
 /// Failure of a range whose source differs from that of the other ranges.
@@ -500,11 +505,15 @@ impl SplitFiles {
         }
     }
 
-    /// Handles the loss of the rename with its lane.
-    pub(in super::super) fn finish_lost(&mut self, id: JobId) -> bool {
+    /// Handles the loss of the rename with its lane, which the file may have caused (`counts`).
+    pub(in super::super) fn finish_lost(&mut self, id: JobId, counts: bool) -> bool {
         let file = self.files.get_mut(&id);
         file.is_some_and(|file| {
             file.finish_lost = true;
+            file.losses += if counts { RENAME_LOSS } else { 0 };
+            if file.losses >= MOST_PART_LOSSES {
+                file.fail(JobFailure::new(RENAME_UNANSWERED, true));
+            }
             true
         })
     }
