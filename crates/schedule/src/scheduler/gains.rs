@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::{JobId, LaneEvent};
 
-/// Bytes that a finished job counts for, in addition to its own.
+/// Bytes that the end of a job counts for, in addition to those that it moved.
 const JOB: u64 = 16 << 10;
 
-/// Bytes that receivers confirmed for the first time.
+/// Bytes that receivers confirmed for the first time, and [`JOB`] for the end of each job.
 #[derive(Debug, Default)]
 pub(super) struct GainedBytes {
     total: u64,

@@ -38,10 +38,17 @@ enum LaneUse {
     Open,
     /// The lane gets no further jobs.
     Retiring,
-    /// The owner was asked to close the lane; `needless` if others had completed its parts.
-    Closing {
-        needless: bool,
-    },
+    /// The owner was asked to close the lane.
+    Closing(CloseReason),
+}
+
+/// Reason for closing a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloseReason {
+    /// Other lanes have completed all of its parts, and it takes too long to end them.
+    Needless,
+    /// It has reported nothing for too long.
+    Silent,
 }
 
 /// End of a lane's channel, as far as it is known.
@@ -111,21 +118,20 @@ impl LaneState {
         }
     }
 
-    /// Records that the owner is asked to close the lane, since others have completed its parts
-    /// (`needless`) or it is silent.
-    pub(super) fn close(&mut self, needless: bool) {
-        self.usage = LaneUse::Closing { needless };
+    /// Records that the owner is asked to close the lane.
+    pub(super) fn close(&mut self, reason: CloseReason) {
+        self.usage = LaneUse::Closing(reason);
     }
 
     /// Returns true if the owner was asked to close the lane.
     pub(super) fn is_closing(&self) -> bool {
-        matches!(self.usage, LaneUse::Closing { .. })
+        matches!(self.usage, LaneUse::Closing(_))
     }
 
     /// Returns true if the loss of the lane may be the fault of a job that it had: it has reported
     /// something, and was not closed because others had completed its parts.
     pub(super) fn counts_as_loss(&self) -> bool {
-        self.spoke && self.usage != LaneUse::Closing { needless: true }
+        self.spoke && self.usage != LaneUse::Closing(CloseReason::Needless)
     }
 
     /// Returns true once the lane has reported an event.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::assignments::AssignedRole;
-use super::lanes::LaneState;
+use super::lanes::{CloseReason, LaneState};
 use super::split::{SplitFile, SplitFiles};
 use super::state::SchedulerState;
 use super::{LaneId, LaneOrder};
@@ -119,14 +119,6 @@ pub(super) fn next_look(
     Some(looked + if soon { COMPARE } else { LOOK })
 }
 
-/// Reason for closing a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CloseReason {
-    /// Its parts are needless, and it does not end them.
-    Needless,
-    Silent,
-}
-
 /// Has stalled lanes closed.
 pub(super) fn close_stalled(board: &mut SchedulerState, files: &SplitFiles) {
     let ids: Vec<LaneId> = board.lanes().iter().map(|(id, _)| id).collect();
@@ -134,12 +126,13 @@ pub(super) fn close_stalled(board: &mut SchedulerState, files: &SplitFiles) {
         if let Some(reason) = reason_to_close(board, files, id)
             && let Some(lane) = board.lanes_mut().get_mut(id)
         {
-            lane.close(reason == CloseReason::Needless);
+            lane.close(reason);
             board.order(LaneOrder::Close(id));
         }
     }
 }
 
+/// Returns the reason for which a lane must be closed now, if there is one.
 fn reason_to_close(
     board: &mut SchedulerState,
     files: &SplitFiles,

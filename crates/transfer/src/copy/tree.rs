@@ -301,14 +301,14 @@ impl TargetTree {
         key: DirKey,
         mut dir: TargetDir,
     ) -> bool {
-        let mut below_ready = true;
+        let mut is_parent_ready = true;
         dir.state = DirState::Making;
         if let Some(parent) = dir.parent {
             let in_order = self.may_fill_early(ports, parent);
             let Some(above) = self.dirs.get_mut(&parent) else {
                 return false;
             };
-            below_ready = above.state == DirState::Ready;
+            is_parent_ready = above.state == DirState::Ready;
             match above.state {
                 DirState::Failed | DirState::Finishing => return false,
                 DirState::Waiting => dir.state = DirState::Waiting,
@@ -320,10 +320,12 @@ impl TargetTree {
                 above.held_dirs.push(key);
             }
         }
-        // The listing tells what the answer to a MKDIR would: each level of a tree cost two round
-        // trips before the first file.
-        dir.existed &= below_ready && ports.target_is_remote();
-        dir.existed &= !ports.named().was_missing(&dir.target);
+        // The listing tells what the answer to a MKDIR would, without two round trips for each level
+        // of the tree. On this machine they cost nothing.
+        dir.existed = dir.existed
+            && is_parent_ready
+            && ports.target_is_remote()
+            && !ports.named().was_missing(&dir.target);
         if dir.existed {
             dir.state = DirState::Ready;
         }

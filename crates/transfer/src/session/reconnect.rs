@@ -240,8 +240,8 @@ impl ReconnectPolicy {
         ReconnectResult::Replaced
     }
 
-    /// Returns true if a new connection makes the losses so far forgotten: the session has gained
-    /// something since that was last so. Otherwise a request that is never answered, on one
+    /// Returns true if the losses of lanes and jobs so far no longer count, now that there is a new
+    /// connection: something was gained since they were last forgotten. Otherwise a request that is never answered, on one
     /// connection after another, would keep it alive for ever.
     pub(super) fn forgives(&mut self, gained: u64) -> bool {
         std::mem::replace(&mut self.forgiven, gained) < gained

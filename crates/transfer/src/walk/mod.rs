@@ -27,7 +27,8 @@ pub enum WalkEntry {
         id: WalkDirectoryId,
         /// Entry of the directory.
         at: EntryInfo,
-        /// A listing of the target has the directory as well, so that it need not be made.
+        /// A listing of the target has the directory as well, so that it need not be made. Only the
+        /// entries of a plan know that.
         exists: bool,
     },
     /// Regular file.

@@ -652,11 +652,10 @@ impl ActiveFiles {
 
 /// Failure of a file's job, at the end that caused it.
 fn failed(ports: &CopyPorts<'_>, id: FileId, fault: JobFailure) -> FileStep {
-    // Between two hosts nothing is local, and the error names the path itself.
-    let end = match (ports.source_is_remote(), fault.remote) {
-        (true, remote) if remote != ports.target_is_remote() => CopySide::Source,
-        (false, false) => CopySide::Source,
-        _ => CopySide::Target,
+    // A file between two hosts has two jobs, each with its own end (`on_relayed`).
+    let end = match fault.remote == ports.source_is_remote() {
+        true => CopySide::Source,
+        false => CopySide::Target,
     };
     FileStep::Failed(id, end, fault.into())
 }
