@@ -14,8 +14,9 @@ use crate::copy::sides::CopySide;
 use crate::walk::local_path;
 
 /// Interval at which a server's clock is read, from the modification time of a file it has just
-/// stored.
-const CLOCK: Duration = Duration::from_secs(1);
+/// stored. Files that no reading has followed are sent again after an interruption, and a reading
+/// is one small request.
+const CLOCK: Duration = Duration::from_millis(250);
 /// Size in bytes from which the modification time of every file is read.
 const LARGE: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
