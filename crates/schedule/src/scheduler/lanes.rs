@@ -30,6 +30,8 @@ pub(super) struct LaneState {
     losing_since: Option<Instant>,
     /// Time of the lane's last event, or of its first job.
     heard: Instant,
+    /// Time since which READ or WRITE requests have always been unanswered.
+    awaiting_since: Option<Instant>,
 }
 
 /// Use of a lane for further jobs.
@@ -94,6 +96,7 @@ impl LaneState {
             losing_since: None,
             meter: RateMeter::default(),
             heard: now,
+            awaiting_since: report.awaits_data.then_some(now),
         }
     }
 
@@ -152,6 +155,13 @@ impl LaneState {
     /// Returns the time of the lane's last activity.
     pub(super) fn heard(&self) -> Instant {
         self.heard
+    }
+
+    /// Returns the time for which the lane has reported nothing although its server owes it answers
+    /// to READ or WRITE requests.
+    pub(super) fn unanswered(&self, now: Instant) -> Option<Duration> {
+        let since = self.awaiting_since?.max(self.heard);
+        Some(now.saturating_duration_since(since))
     }
 
     /// Returns the state of the channel's end.
@@ -444,9 +454,11 @@ impl Lanes {
     }
 
     /// Updates the report of a lane.
-    pub(super) fn reports(&mut self, lane: LaneId, report: LaneReport) {
+    pub(super) fn reports(&mut self, now: Instant, lane: LaneId, report: LaneReport) {
         if let Some(state) = self.by_id.get_mut(&lane) {
             state.report = report;
+            let since = state.awaiting_since.unwrap_or(now);
+            state.awaiting_since = report.awaits_data.then_some(since);
         }
         let known = [self.least_latency, report.latency].into_iter();
         let known = known.filter(|latency| !latency.is_zero());

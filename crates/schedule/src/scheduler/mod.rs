@@ -100,7 +100,7 @@ impl Scheduler {
     /// Updates a lane's report.
     pub fn lane_reports(&mut self, now: Instant, lane: LaneId, report: LaneReport) {
         self.at(now);
-        self.board.lanes_mut().reports(lane, report);
+        self.board.lanes_mut().reports(now, lane, report);
     }
 
     /// Stops assigning jobs to the lane; see [`Scheduler::lane_is_free`]. Call it also when a lane

@@ -41,6 +41,9 @@ pub struct LaneReport {
     pub depth: u64,
     /// Lowest latency of a request; zero while unknown.
     pub latency: Duration,
+    /// READ or WRITE requests are unanswered ([`crate::LaneStats::bytes_in_flight`]).
+    #[serde(default)]
+    pub awaits_data: bool,
 }
 
 impl LaneReport {
@@ -55,6 +58,7 @@ impl LaneReport {
             in_place: lane.refusals().in_place(),
             depth: stats.bytes_depth,
             latency: stats.latency.unwrap_or_default(),
+            awaits_data: stats.bytes_in_flight > 0,
         }
     }
 }

@@ -20,6 +20,8 @@ const SYNCING: Duration = Duration::from_secs(300);
 const NAMING: Duration = Duration::from_secs(15);
 /// Longest silence while a whole file waits for its temporary.
 const CREATING: Duration = Duration::from_secs(8);
+/// Longest silence of a lane with a file between two hosts whose server owes it answers.
+const RELAYED: Duration = Duration::from_secs(60);
 /// Longest silence while all other lanes have finished and wait.
 const LAST: Duration = Duration::from_secs(8);
 /// Least gain in response times for which work of a lane that still answers is repeated: the path
@@ -141,8 +143,10 @@ fn reason_to_close(
     let now = board.now();
     let view = StragglerContext { board, files };
     let lane = view.board.lanes().get(id)?;
-    // The other host may be what such a lane waits for, and no other lane can do its work.
-    if lane.jobs().any(|job| view.is_part_of_relayed(job)) {
+    // The other host may be what such a lane waits for, and no other lane can do its work. Its file
+    // begins again where it is once its lane is lost.
+    let is_relayed = lane.jobs().any(|job| view.is_part_of_relayed(job));
+    if is_relayed && lane.unanswered(now).is_none_or(|time| time <= RELAYED) {
         return None;
     }
     let losing = view.is_losing(lane);
@@ -165,6 +169,7 @@ fn reason_to_close(
     let open = !lane.is_closing() && !lane.is_idle() && others;
     let silent = now.saturating_duration_since(lane.heard());
     match open {
+        true if is_relayed => Some(CloseReason::Silent),
         true if loses > may_lose => Some(CloseReason::Needless),
         true if silent > may_be_silent => Some(CloseReason::Silent),
         _ => None,

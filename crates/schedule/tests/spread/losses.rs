@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schedule::{
     Attributes, ConnectionId, Job, JobHint, JobId, JobKind, LaneEvent, LaneId, LaneReport,
-    PutOptions, ResumeData, Scheduler, SchedulerEvent,
+    PutOptions, ResumeData, Scheduler, SchedulerEvent, SchedulerOptions,
 };
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, InjectedFault, Personality};
@@ -330,4 +330,56 @@ fn renames_that_are_never_answered_end_in_a_failure() {
     let why = w.failed(job).unwrap_or_default();
     assert!(why.contains("has answered none"), "{why}");
     assert_eq!(renames(&w).len(), 8);
+}
+
+/// Copies `len` bytes each way over lanes of which each is lost once it has moved two megabytes.
+/// Returns how many were lost.
+fn cut_after_two_megabytes(len: usize, is_put: bool) -> usize {
+    let options = SchedulerOptions {
+        least: 1 << 20,
+        most: 16 << 20,
+        ..crate::world::small()
+    };
+    let mut w = World::new(options, 4);
+    w.lane(crate::world::link(100, 10_000_000), true);
+    let data = bytes(len, 3);
+    w.place("down", &data, 0o644);
+    let job = match is_put {
+        true => w.put(data.clone(), "up", PutOptions::default()),
+        false => w.get("down"),
+    };
+    let (mut lost, mut moved, mut at_start) = (0, 0, 0);
+    while !w.done(job) {
+        assert_eq!(w.failed(job), None, "{len} bytes, after {lost} losses");
+        assert!(lost < 60, "{len} bytes: {moved} moved");
+        w.run_for(Duration::from_millis(10));
+        moved = w.spread.stats().moved;
+        if moved - at_start >= 2 * MB as u64 {
+            at_start = moved;
+            lost += 1;
+            let lane = w.lanes.keys().next().copied().expect("a lane");
+            w.lane(crate::world::link(100, 10_000_000), true);
+            w.lose(lane);
+            w.spread.forgive();
+        }
+    }
+    w.run();
+    match is_put {
+        true => assert!(w.fs.data("up") == Some(&data)),
+        false => assert!(w.got("down") == Some(&data)),
+    }
+    w.assert_clean();
+    lost
+}
+
+/// Bug: a path that cut each connection after two megabytes ended a copy, since the piece in progress
+/// was moved again from its start.
+#[test]
+fn a_path_that_passes_two_megabytes_for_each_connection_ends_with_the_file() {
+    for is_put in [true, false] {
+        for len in [12 * MB, 30 * MB] {
+            let lost = cut_after_two_megabytes(len, is_put);
+            assert!(lost < len / MB, "{len} bytes, {is_put}: {lost} lost");
+        }
+    }
 }

@@ -313,3 +313,27 @@ fn a_lane_that_waits_for_the_other_host_is_left_alone() {
     w.run();
     assert!(w.done(job) && w.fs.data("up") == Some(&data));
 }
+
+/// Bug: a request of a file between two hosts that was never answered kept the copy alive for ever.
+#[test]
+fn a_lane_of_a_file_between_hosts_that_gets_no_answer_is_lost() {
+    let mut w = World::with_lanes(2);
+    let data = bytes(20 * MB, 1);
+    let options = PutOptions {
+        keep: Some(Box::new(ResumeData::default())),
+        ..PutOptions::default()
+    };
+    let hint = JobHint {
+        size: Some(data.len() as u64),
+        relayed: true,
+    };
+    let job = w.put_hinted(data, "up", options, hint);
+    w.run_for(Duration::from_millis(700));
+    let lane = w.given.last().expect("it is being moved").0;
+    w.lanes.get_mut(&lane).expect("it is there").stalled = true;
+    w.run_for(Duration::from_secs(55));
+    assert!(w.closed.is_empty() && w.failed(job).is_none());
+    w.run_for(Duration::from_secs(10));
+    assert_eq!(w.closed, [lane]);
+    assert!(w.failed(job).is_some(), "the copy begins it again");
+}

@@ -20,7 +20,8 @@ use crate::walk::{
 
 /// Trees that a longhaul server lists for one client at the same time.
 const TREES: usize = 16;
-/// Entries of this machine taken before the sessions are heard.
+/// Entries of this machine taken before the sessions are heard, and events of a session taken before
+/// anything else is done.
 const AT_ONCE: usize = 256;
 /// Number of the first job of a listing.
 const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
@@ -157,7 +158,8 @@ pub(crate) async fn list(
         let mut moved = false;
         for lister in &mut listers {
             moved |= lister.step(run);
-            loop {
+            // A server may answer for ever, and the run may be interrupted meanwhile.
+            for _ in 0..AT_ONCE {
                 match run.next_event(lister.builder.end) {
                     Ok(Some(event)) => {
                         lister.handle(event);
@@ -372,7 +374,10 @@ struct ListingTreeBuilder {
     end: PlannedCopySide,
     root: Vec<u8>,
     tree: EntryTree,
-    dirs: BTreeMap<WalkDirectoryId, (NodeId, Vec<u8>)>,
+    dirs: BTreeMap<WalkDirectoryId, NodeId>,
+    /// Directory of the last entry, and its path. Many directories wait to be listed, whose paths
+    /// would take much memory.
+    last: Option<(NodeId, Vec<u8>)>,
     filter: Filter,
     problems: Vec<(Vec<u8>, String)>,
     kept: BTreeSet<Vec<u8>>,
@@ -389,6 +394,7 @@ impl ListingTreeBuilder {
             root,
             tree: EntryTree::with_limit(most_tree_bytes()),
             dirs: BTreeMap::new(),
+            last: None,
             filter,
             problems: Vec::new(),
             kept: BTreeSet::new(),
@@ -458,12 +464,12 @@ impl ListingTreeBuilder {
             WalkEntry::Directory { id, at, .. } => {
                 let Some(parent) = at.parent else {
                     self.tree.set_root(entry(&at.attributes));
-                    self.dirs.insert(id, (EntryTree::ROOT, Vec::new()));
+                    self.dirs.insert(id, EntryTree::ROOT);
                     return None;
                 };
                 match self.add(parent, &at.name, &at.attributes) {
-                    Some((node, path)) => {
-                        self.dirs.insert(id, (node, path));
+                    Some(node) => {
+                        self.dirs.insert(id, node);
                         None
                     }
                     None => Some(id),
@@ -495,16 +501,20 @@ impl ListingTreeBuilder {
         parent: WalkDirectoryId,
         name: &[u8],
         attributes: &Attributes,
-    ) -> Option<(NodeId, Vec<u8>)> {
-        let (dir, above) = self.dirs.get(&parent)?;
-        let dir = *dir;
+    ) -> Option<NodeId> {
+        let dir = *self.dirs.get(&parent)?;
         let own = name;
         let formed = self.changed_form(name);
         let name = formed.as_deref().unwrap_or(name);
+        let above = match self.last.take() {
+            Some((last, above)) if last == dir => above,
+            _ => self.tree.path(dir),
+        };
         let path = match above.is_empty() {
             true => name.to_vec(),
             false => [above.as_slice(), b"/", name].concat(),
         };
+        self.last = Some((dir, above));
         let found = entry(attributes);
         let selection = match self.end {
             PlannedCopySide::Source => self.filter.decide(&path, &found),
@@ -541,7 +551,18 @@ impl ListingTreeBuilder {
         if let Some(link) = attributes.link.filter(|_| is_file) {
             self.links.insert(node, link);
         }
-        Some((node, path))
+        Some(node)
+    }
+
+    /// Returns the directory with this path relative to the root, if it is being listed.
+    fn listed_at(&mut self, path: &[u8]) -> Option<NodeId> {
+        if let Some((dir, _)) = self.last.as_ref().filter(|(_, last)| last == path) {
+            return Some(*dir);
+        }
+        let mut open = self.dirs.values().copied();
+        let dir = open.find(|dir| self.tree.path(*dir) == path)?;
+        self.last = Some((dir, path.to_vec()));
+        Some(dir)
     }
 
     /// Adds an unfinished file of a copy. One of the source takes no part, and keeps its
@@ -552,8 +573,7 @@ impl ListingTreeBuilder {
             Some(at) => (&below[..at], &below[at + 1..]),
             None => (&[][..], &below[..]),
         };
-        let mut open = self.dirs.values();
-        let dir = open.find(|(_, path)| path == above).map(|(node, _)| *node);
+        let dir = self.listed_at(above);
         let excluded =
             self.filter.decide_name(&below, TreeEntryKind::Temporary) == Selection::Excluded;
         match dir.filter(|_| self.end == PlannedCopySide::Target && !excluded) {

@@ -83,14 +83,16 @@ pub(crate) fn refused_name(name: &[u8]) -> Option<&'static str> {
 
 /// Joins `dir` and `name` with exactly one slash.
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() {
-        return name.to_vec();
-    }
     let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
     path.extend_from_slice(dir);
-    if !dir.ends_with(b"/") {
+    append(&mut path, name);
+    path
+}
+
+/// Appends a name to a path with exactly one slash.
+fn append(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() && !path.ends_with(b"/") {
         path.push(b'/');
     }
     path.extend_from_slice(name);
-    path
 }

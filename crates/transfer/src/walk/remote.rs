@@ -8,7 +8,9 @@ use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeWalkStep};
 
 use self::tree::TreeListing;
 use super::sample::TreeSample;
-use super::{EntryInfo, INTO_ITSELF, NOT_REGULAR, WalkDirectoryId, WalkEntry, join, refused_name};
+use super::{
+    EntryInfo, INTO_ITSELF, NOT_REGULAR, WalkDirectoryId, WalkEntry, append, join, refused_name,
+};
 use crate::report::EscapedName;
 
 /// Reason of a failed request for a name that does not exist.
@@ -42,9 +44,17 @@ const MAX_SYMLINKS: u32 = 40;
 const LONGEST_LISTED: usize = 4096 - 257;
 /// Longest path in bytes. Linux accepts 4,096, so only an endless tree is deeper.
 const LONGEST_PATH: usize = 16 << 10;
-/// Bytes of memory for directories that wait to be listed; enough for two million of the usual
-/// size.
-const MOST_WAITING: usize = 512 << 20;
+/// Largest number of directories on the way to a listed one. A path of 4,096 bytes has no more.
+const MOST_LEVELS: u32 = 2048;
+/// Number of directories beyond one of the two bounds above after which the tree counts as endless.
+/// In a tree whose directories contain themselves several times, each level would double them.
+const MOST_TOO_DEEP: u32 = 4;
+/// Number of levels, and bytes of a path, from which directories are listed one at a time: an
+/// endless tree then reaches its bounds with few directories that wait and few entries copied.
+const DEEP_LEVELS: u32 = 256;
+const DEEP_PATH: usize = 2048;
+/// Bytes of memory for directories that wait to be listed; enough for a million of the usual size.
+const MOST_WAITING: usize = 256 << 20;
 /// Bytes that a waiting directory takes beyond its path.
 const DIRECTORY: usize = 200;
 
@@ -69,6 +79,8 @@ pub struct RemoteWalk {
     to_list: DirectoryStack,
     /// Length of the longest path so far.
     longest: usize,
+    /// Number of directories beyond the bounds of a path.
+    too_deep: u32,
     /// Partly listed directories, with the names reported so far, for which tree listing has become
     /// unavailable.
     to_list_on: Vec<(Arc<RemoteDirectory>, ListedNameHashes)>,
@@ -95,11 +107,39 @@ pub struct RemoteWalk {
 #[derive(Debug)]
 struct RemoteDirectory {
     id: WalkDirectoryId,
-    path: Vec<u8>,
+    /// Name in the parent directory; the path of the root. Many directories wait to be listed, so
+    /// that each holds its name only.
+    name: Vec<u8>,
+    /// Length of the path in bytes.
+    path_len: usize,
+    /// Number of directories between the root and this one.
+    levels: u32,
     parent: Option<Arc<Self>>,
     /// Canonical path, if a symlink was on the way.
     real: Option<Vec<u8>>,
     symlinks: u32,
+}
+
+impl RemoteDirectory {
+    /// Path by which the server knows the directory.
+    fn path(&self) -> Vec<u8> {
+        let mut names = vec![self.name.as_slice()];
+        let mut above = self.parent.as_deref();
+        while let Some(dir) = above {
+            names.push(&dir.name);
+            above = dir.parent.as_deref();
+        }
+        let mut path = Vec::with_capacity(self.path_len);
+        for name in names.into_iter().rev() {
+            append(&mut path, name);
+        }
+        path
+    }
+
+    /// True if the directory lies so deep that no other is listed at the same time.
+    fn is_deep(&self) -> bool {
+        self.levels > DEEP_LEVELS || self.path_len > DEEP_PATH
+    }
 }
 
 #[derive(Debug)]
@@ -195,6 +235,7 @@ impl RemoteWalk {
             next_dir: 0,
             to_list: DirectoryStack::new(MOST_WAITING),
             longest: 0,
+            too_deep: 0,
             to_list_on: Vec::new(),
             to_look: VecDeque::new(),
             asked: BTreeMap::new(),
@@ -252,6 +293,7 @@ impl RemoteWalk {
             (0, _) => LISTS,
             (lists, entries) => (WAITING * lists / (entries + 1)).clamp(LISTS, MOST_LISTS),
         };
+        let most = if self.to_list.is_deep() { 1 } else { most };
         self.found.len() < self.bounded(WAITING)
             && match self.mode {
                 ListingMode::Trees => self.trees_may,
@@ -305,7 +347,7 @@ impl RemoteWalk {
         if self.asked.len() - self.lists < STATS
             && let Some((look, dir, name, attributes)) = self.to_look.pop_front()
         {
-            let path = RemotePath(join(&dir.path, &name));
+            let path = RemotePath(join(&dir.path(), &name));
             let kind = match look {
                 SymlinkQuery::Stat => JobKind::Stat { path, follow: true },
                 SymlinkQuery::Real => JobKind::RealPath { path },
@@ -315,12 +357,12 @@ impl RemoteWalk {
         if self.may_list() {
             if let Some((dir, names)) = self.to_list_on.pop() {
                 self.lists += 1;
-                let path = RemotePath(dir.path.clone());
+                let path = RemotePath(dir.path());
                 return Some(self.ask(JobKind::List { path }, PendingListing::List(dir, names)));
             }
             let dir = self.to_list.pop()?;
             self.lists += 1;
-            let path = RemotePath(dir.path.clone());
+            let path = RemotePath(dir.path());
             let trees = self.mode == ListingMode::Trees;
             self.trees_asked += usize::from(trees);
             return Some(match trees {
@@ -378,9 +420,10 @@ impl RemoteWalk {
                 if names.is_empty() {
                     self.sample.directory();
                 }
+                let above = dir.path();
                 for (name, attributes) in entries {
                     if names.is_new(&name) {
-                        self.sort(&dir, name, attributes);
+                        self.sort(&dir, &above, name, attributes);
                     }
                 }
                 self.asked.insert(tag, PendingListing::List(dir, names));
@@ -388,7 +431,7 @@ impl RemoteWalk {
             }
             ListAnswer::LeftOut(name) => {
                 if names.is_new(&name) {
-                    let path = dir.path.clone();
+                    let path = dir.path();
                     let what = schedule::left_out(&name);
                     self.found.push_back(WalkEntry::Problem { path, what });
                 }
@@ -401,7 +444,7 @@ impl RemoteWalk {
                 return;
             }
             ListAnswer::Failed(what) => self.found.push_back(WalkEntry::Problem {
-                path: dir.path.clone(),
+                path: dir.path(),
                 what,
             }),
             _ => {}
@@ -419,18 +462,41 @@ impl RemoteWalk {
             let what = format!(
                 "more than {waiting} directories are waiting to be listed: listing stopped"
             );
-            self.to_list_on.clear();
-            self.to_look.clear();
-            let path = last.path.clone();
-            self.found.push_back(WalkEntry::Problem { path, what });
+            self.end_early(last.path(), what);
         }
     }
 
-    fn sort(&mut self, dir: &Arc<RemoteDirectory>, name: Vec<u8>, attributes: Attributes) {
+    /// Reports a directory that is not listed because only an endless tree has it. Several of them
+    /// end the walk.
+    fn too_deep(&mut self, path: Vec<u8>, what: String) {
+        self.too_deep += 1;
+        if self.too_deep < MOST_TOO_DEEP {
+            return self.found.push_back(WalkEntry::Problem { path, what });
+        }
+        let what = format!("{what}; the tree seems to have no end: listing stopped");
+        self.end_early(path, what);
+    }
+
+    /// Ends the walk with an error about `path`. What is being listed is ignored.
+    fn end_early(&mut self, path: Vec<u8>, what: String) {
+        self.to_list.overrun();
+        self.to_list_on.clear();
+        self.to_look.clear();
+        self.found.push_back(WalkEntry::Problem { path, what });
+    }
+
+    /// Handles an entry of the directory `dir`, whose path is `above`.
+    fn sort(
+        &mut self,
+        dir: &Arc<RemoteDirectory>,
+        above: &[u8],
+        name: Vec<u8>,
+        attributes: Attributes,
+    ) {
         if self.to_list.is_overrun() {
             return;
         }
-        let path = join(&dir.path, &name);
+        let path = join(above, &name);
         self.longest = self.longest.max(path.len());
         if let Some(what) = refused_name(&name) {
             let what = what.to_owned();
@@ -492,7 +558,7 @@ impl RemoteWalk {
         old: Attributes,
         answer: ListAnswer,
     ) {
-        let path = join(&dir.path, &name);
+        let path = join(&dir.path(), &name);
         match (look, answer) {
             (_, ListAnswer::Entries(_) | ListAnswer::LeftOut(_) | ListAnswer::Tree(_)) => {}
             (_, ListAnswer::Restarted) => {
@@ -564,7 +630,7 @@ impl RemoteWalk {
         let mut above = Some(dir);
         while let Some(dir) = above {
             if dir.real.as_deref() == Some(real) {
-                let path = EscapedName(dir.path.clone());
+                let path = EscapedName(dir.path());
                 return Some(format!(
                     "symlink loop: the link leads back to {path}; -a copies the link"
                 ));
@@ -594,14 +660,18 @@ impl RemoteWalk {
             self.found.push_back(WalkEntry::Problem { path, what });
             return None;
         }
-        if path.len() > LONGEST_PATH {
-            let what = format!("the path has more than {LONGEST_PATH} bytes: not listed");
-            let path = parent.map_or(path, |parent| parent.path.clone());
-            self.found.push_back(WalkEntry::Problem { path, what });
+        let levels = parent.map_or(0, |parent| parent.levels + 1);
+        if path.len() > LONGEST_PATH || levels > MOST_LEVELS {
+            let what = match levels > MOST_LEVELS {
+                true => format!("more than {MOST_LEVELS} levels deep: not listed"),
+                false => format!("the path has more than {LONGEST_PATH} bytes: not listed"),
+            };
+            let path = parent.map_or(path, |parent| parent.path());
+            self.too_deep(path, what);
             return None;
         }
         // What lies deeper is below a directory that was reported.
-        let is_listed = parent.is_none_or(|parent| parent.path.len() <= LONGEST_LISTED);
+        let is_listed = parent.is_none_or(|parent| parent.path_len <= LONGEST_LISTED);
         if path.len() > LONGEST_LISTED && is_listed {
             let what = "the path is too long: the server may omit entries of this directory";
             let (path, what) = (path.clone(), what.to_owned());
@@ -611,7 +681,12 @@ impl RemoteWalk {
         self.next_dir += 1;
         let dir = Arc::new(RemoteDirectory {
             id,
-            path: path.clone(),
+            name: match parent {
+                Some(_) => name.clone(),
+                None => path.clone(),
+            },
+            path_len: path.len(),
+            levels,
             parent: parent.cloned(),
             real,
             symlinks,
@@ -678,15 +753,25 @@ impl DirectoryStack {
     /// The number of waiting directories, if they take too much memory. They are dropped.
     fn push(&mut self, dir: Arc<RemoteDirectory>) -> Result<(), usize> {
         self.bytes += weight(&dir);
-        if self.bytes <= self.most_bytes {
+        if self.bytes <= self.most_bytes && !self.overrun {
             self.dirs.push(dir);
             return Ok(());
         }
         let waiting = self.dirs.len();
+        self.overrun();
+        Err(waiting)
+    }
+
+    /// Drops all directories, because the walk ends.
+    fn overrun(&mut self) {
         self.bytes = 0;
         self.overrun = true;
-        self.dirs.clear();
-        Err(waiting)
+        self.dirs = Vec::new();
+    }
+
+    /// True if the next directory lies so deep that no other is listed at the same time.
+    fn is_deep(&self) -> bool {
+        self.dirs.last().is_some_and(|dir| dir.is_deep())
     }
 
     fn pop(&mut self) -> Option<Arc<RemoteDirectory>> {
@@ -697,20 +782,19 @@ impl DirectoryStack {
 
     /// Removes a directory; false if it does not wait.
     fn remove(&mut self, id: WalkDirectoryId) -> bool {
-        let before = self.dirs.len();
-        let bytes = &mut self.bytes;
-        self.dirs.retain(|dir| {
-            let stays = dir.id != id;
-            *bytes = bytes.saturating_sub(if stays { 0 } else { weight(dir) });
-            stays
-        });
-        self.dirs.len() < before
+        // It was found just now, as a rule.
+        let Some(at) = self.dirs.iter().rposition(|dir| dir.id == id) else {
+            return false;
+        };
+        let dir = self.dirs.remove(at);
+        self.bytes = self.bytes.saturating_sub(weight(&dir));
+        true
     }
 }
 
-/// Bytes that a directory takes while it waits.
+/// Bytes that a directory takes while it waits. The copy holds its path at the target.
 fn weight(dir: &RemoteDirectory) -> usize {
-    DIRECTORY + 2 * dir.path.len() + dir.real.as_ref().map_or(0, Vec::len)
+    DIRECTORY + dir.path_len + dir.real.as_ref().map_or(0, Vec::len)
 }
 
 #[cfg(test)]

@@ -361,3 +361,68 @@ fn a_path_at_which_a_server_may_omit_entries_is_a_problem() {
     }
     assert_eq!(problems, [1 + 20 * 201]);
 }
+
+/// Walks a tree in which each directory has two directories of `len` bytes and a file. Returns the
+/// number of listings, the largest number of directories that waited, and the problems.
+fn endless_tree(len: usize) -> (usize, usize, Vec<String>) {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
+    let (mut lists, mut most, mut said) = (0, 0, Vec::new());
+    while !walk.is_over() {
+        let asked: Vec<WalkRequest> = std::iter::from_fn(|| walk.poll_request()).collect();
+        for request in asked {
+            lists += 1;
+            let dirs = [b'd', b'e'].map(|name| (vec![name; len], mode(DIR)));
+            let file = (b"f".to_vec(), mode(FILE));
+            let entries = dirs.into_iter().chain([file]).collect();
+            walk.handle(request.tag, ListAnswer::Entries(entries));
+            walk.handle(request.tag, ListAnswer::Done);
+        }
+        most = most.max(walk.to_list.len());
+        said.extend(problems(&mut walk));
+        assert!(lists < 200_000, "{len}");
+    }
+    (lists, most, said)
+}
+
+/// Bug: a tree whose directories contained themselves twice was walked without end, and with long
+/// names 24,245 directories waited, which took 1.3 GB.
+#[test]
+fn a_tree_without_end_whose_directories_have_several_ends_in_an_error() {
+    for len in [1, 5, 200, 255] {
+        let (lists, most, said) = endless_tree(len);
+        assert!(lists < 100_000 && most < 70_000, "{len}: {lists}, {most}");
+        let last = said.last().expect("an error");
+        assert!(last.contains("seems to have no end"), "{len}: {last}");
+        assert!(said.len() <= 2 + MOST_TOO_DEEP as usize, "{said:?}");
+        println!("{len}: {lists} listings, {most} waited, {said:?}");
+    }
+}
+
+/// A path of 4,096 bytes, as deep as Linux can name.
+#[test]
+fn a_tree_as_deep_as_a_path_can_be_is_walked() {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
+    for _ in 0..1900 {
+        assert!(listed(&mut walk, vec![(b"d".to_vec(), mode(DIR))]));
+        assert!(problems(&mut walk).is_empty());
+    }
+    let deepest = walk.poll_request().expect("the deepest");
+    let JobKind::List { path } = deepest.kind else {
+        panic!("{deepest:?}");
+    };
+    assert_eq!(path.0, ["r"].into_iter().chain(["d"; 1900]).collect::<Vec<_>>().join("/").into_bytes());
+}
+
+#[test]
+fn paths_are_made_of_names_with_one_slash_each() {
+    for (root, path) in [("/", "/d"), ("", "d"), ("r/", "r/d"), ("r", "r/d")] {
+        let root = root.as_bytes().to_vec();
+        let mut walk = RemoteWalk::new(root, None, mode(DIR), false, None);
+        listed(&mut walk, vec![(b"d".to_vec(), mode(DIR))]);
+        let below = walk.poll_request().expect("the directory");
+        let JobKind::List { path: asked } = below.kind else {
+            panic!("{below:?}");
+        };
+        assert_eq!(asked.0, path.as_bytes());
+    }
+}

@@ -161,6 +161,8 @@ impl SplitFiles {
             from,
             to,
             progress: 0,
+            written: ByteRanges::default(),
+            is_version_known: false,
             overtaken: false,
             abandoned: false,
         };
@@ -326,7 +328,12 @@ impl SplitFiles {
                 }
                 self.tell_news(board, id);
             }
-            LaneEvent::Written(_, offset, len) => self.on_written(board, id, offset, len),
+            LaneEvent::Written(_, offset, len) => {
+                if let Some(running) = file.running.get_mut(&part) {
+                    running.written.insert(offset, offset.saturating_add(len));
+                }
+                self.on_written(board, id, offset, len);
+            }
             LaneEvent::Temp(_, temp) => {
                 file.temp = Some(temp.clone());
                 board.tell(LaneEvent::Temp(id, temp));
@@ -342,7 +349,11 @@ impl SplitFiles {
             LaneEvent::Attributes(_, seen) if !file.accepts_version(&seen) => {
                 self.do_whole(board, id);
             }
-            LaneEvent::Attributes(..) => {}
+            LaneEvent::Attributes(..) => {
+                if let Some(running) = file.running.get_mut(&part) {
+                    running.is_version_known = true;
+                }
+            }
             LaneEvent::NotKept(_, parts, why) => board.tell(LaneEvent::NotKept(id, parts, why)),
             LaneEvent::Refused(_, found, why) => board.tell(LaneEvent::Refused(id, found, why)),
             LaneEvent::Done(_) => {
@@ -481,7 +492,7 @@ impl SplitFiles {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        let had = file.part_over(part, false);
+        let had = file.part_lost(part);
         if file.lacks_temp() {
             // Without a temporary, no bytes count as written.
             file.head.begun = false;

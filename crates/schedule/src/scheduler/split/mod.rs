@@ -108,12 +108,16 @@ pub(super) struct ClaimedRange {
 }
 
 /// A part of the file that a lane has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct RunningPart {
     lane: LaneId,
     from: u64,
     to: u64,
     progress: u64,
+    /// Bytes that were answered OK.
+    written: ByteRanges,
+    /// The part belongs to the version of the source that the others have.
+    is_version_known: bool,
     /// The range has been assigned to other lanes as well.
     overtaken: bool,
     abandoned: bool,
@@ -329,6 +333,27 @@ impl SplitFile {
             self.put_back(part.from, to);
         }
         Some(part)
+    }
+
+    /// Records the loss of a part with its lane. Bytes that were answered OK stay, so that paths on
+    /// which no connection lasts for a whole part are passed as well.
+    fn part_lost(&mut self, job: JobId) -> Option<RunningPart> {
+        if let Some(part) = self.running.get(&job)
+            && self.stage == SplitStage::Moving
+            && self.access.seekable
+            && !self.access.is_in_order()
+            && !self.lacks_temp()
+            && (self.is_put() || part.is_version_known)
+        {
+            let end = part.to.min(self.end.at.unwrap_or(OPEN));
+            for (from, to) in part.written.iter() {
+                let (from, to) = (from.max(part.from), to.min(end));
+                if from < to {
+                    self.safe.insert(from, to);
+                }
+            }
+        }
+        self.part_over(job, false)
     }
 
     /// Makes a range unassigned again, except bytes that are safe or that running parts have.

@@ -55,8 +55,9 @@ impl RemoteWalk {
                 {
                     self.sample.directory();
                 }
+                let mut above = None;
                 for step in steps {
-                    self.step(&mut tree, step);
+                    self.step(&mut tree, &mut above, step);
                 }
                 self.asked.insert(tag, PendingListing::Tree(tree));
                 return;
@@ -69,7 +70,7 @@ impl RemoteWalk {
             ListAnswer::Failed(what) if what == NO_TREES => return self.list_one_by_one(tree),
             ListAnswer::Failed(what) => {
                 let last = tree.open.last().or_else(|| tree.again.first());
-                if let Some(path) = last.map(|open| open.dir.path.clone()) {
+                if let Some(path) = last.map(|open| open.dir.path()) {
                     self.found.push_back(WalkEntry::Problem { path, what });
                 }
             }
@@ -96,7 +97,8 @@ impl RemoteWalk {
         }
     }
 
-    fn step(&mut self, tree: &mut TreeListing, step: TreeWalkStep) {
+    /// Takes a step of a tree. `above` is the path of the directory that is being listed, if known.
+    fn step(&mut self, tree: &mut TreeListing, above: &mut Option<Vec<u8>>, step: TreeWalkStep) {
         if self.to_list.is_overrun() {
             return;
         }
@@ -112,14 +114,17 @@ impl RemoteWalk {
             TreeWalkStep::Entry(name, attributes) => {
                 if open.names.is_new(&name) && !self.skipped.contains(&open.dir.id) {
                     let dir = Arc::clone(&open.dir);
-                    self.sort(&dir, name, attributes);
+                    let above = above.get_or_insert_with(|| dir.path());
+                    self.sort(&dir, above, name, attributes);
                 }
             }
             TreeWalkStep::Enter(name, attributes) => {
                 self.sample.directory();
+                *above = None;
                 self.enter_tree(tree, name, attributes);
             }
             TreeWalkStep::Leave => {
+                *above = None;
                 let Some(left) = tree.open.pop() else { return };
                 // Directories below it that were open before no longer exist.
                 for gone in tree.again.drain(..) {
@@ -128,7 +133,7 @@ impl RemoteWalk {
                 self.end(&left.dir);
             }
             TreeWalkStep::Failed(what) => {
-                let path = open.dir.path.clone();
+                let path = open.dir.path();
                 self.found.push_back(WalkEntry::Problem { path, what });
             }
         }
@@ -139,7 +144,7 @@ impl RemoteWalk {
             return;
         };
         let dir = Arc::clone(&open.dir);
-        let path = join(&dir.path, &name);
+        let path = join(&dir.path(), &name);
         if self.skipped.contains(&dir.id) {
             tree.ignored = 1;
         } else if open.names.is_new(&name) {
@@ -151,7 +156,7 @@ impl RemoteWalk {
                 }),
                 None => tree.ignored = 1,
             }
-        } else if tree.again.last().is_some_and(|open| open.dir.path == path) {
+        } else if tree.again.last().is_some_and(|open| open.dir.path() == path) {
             tree.open.extend(tree.again.pop());
         } else {
             // Its contents were reported before.
