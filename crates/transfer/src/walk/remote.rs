@@ -1,3 +1,4 @@
+mod stack;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -6,6 +7,7 @@ use std::sync::Arc;
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeWalkStep};
 
+use self::stack::DirectoryStack;
 use self::tree::TreeListing;
 use super::sample::TreeSample;
 use super::{
@@ -49,14 +51,16 @@ const MOST_LEVELS: u32 = 2048;
 /// Number of directories beyond one of the two bounds above after which the tree counts as endless.
 /// In a tree whose directories contain themselves several times, each level would double them.
 const MOST_TOO_DEEP: u32 = 4;
+/// Number of deep directories ([`RemoteDirectory::is_deep`]) that may be listed incompletely or have
+/// their contents left out, as where the target has too long a path, before the tree counts as
+/// endless.
+const MOST_LEFT_OUT: u32 = 64;
 /// Number of levels, and bytes of a path, from which directories are listed one at a time: an
 /// endless tree then reaches its bounds with few directories that wait and few entries copied.
-const DEEP_LEVELS: u32 = 256;
-const DEEP_PATH: usize = 2048;
+const DEEP_LEVELS: u32 = 64;
+const DEEP_PATH: usize = 1024;
 /// Bytes of memory for directories that wait to be listed; enough for a million of the usual size.
 const MOST_WAITING: usize = 256 << 20;
-/// Bytes that a waiting directory takes beyond its path.
-const DIRECTORY: usize = 200;
 
 /// Unit in which a walk requests listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +85,8 @@ pub struct RemoteWalk {
     longest: usize,
     /// Number of directories beyond the bounds of a path.
     too_deep: u32,
+    /// Number of deep directories whose contents are not copied, or not all of them.
+    left_out: u32,
     /// Partly listed directories, with the names reported so far, for which tree listing has become
     /// unavailable.
     to_list_on: Vec<(Arc<RemoteDirectory>, ListedNameHashes)>,
@@ -236,6 +242,7 @@ impl RemoteWalk {
             to_list: DirectoryStack::new(MOST_WAITING),
             longest: 0,
             too_deep: 0,
+            left_out: 0,
             to_list_on: Vec::new(),
             to_look: VecDeque::new(),
             asked: BTreeMap::new(),
@@ -331,9 +338,12 @@ impl RemoteWalk {
 
     /// Leaves out the contents of directory `id`, if its listing has not started.
     pub fn skip(&mut self, id: WalkDirectoryId) {
-        let removed = self.to_list.remove(id);
-        if self.mode == ListingMode::Trees && !removed {
-            self.skipped.insert(id);
+        match self.to_list.remove(id) {
+            Some(dir) if dir.is_deep() => self.leave_out(&dir),
+            None if self.mode == ListingMode::Trees => {
+                self.skipped.insert(id);
+            }
+            _ => {}
         }
     }
 
@@ -475,6 +485,18 @@ impl RemoteWalk {
         }
         let what = format!("{what}; the tree seems to have no end: listing stopped");
         self.end_early(path, what);
+    }
+
+    /// Notes a deep directory that is not copied whole. Too many of them end the walk.
+    fn leave_out(&mut self, dir: &RemoteDirectory) {
+        self.left_out += 1;
+        if self.left_out == MOST_LEFT_OUT {
+            let what = format!(
+                "{MOST_LEFT_OUT} directories as deep as this one cannot be copied whole; the tree \
+                 seems to have no end: listing stopped"
+            );
+            self.end_early(dir.path(), what);
+        }
     }
 
     /// Ends the walk with an error about `path`. What is being listed is ignored.
@@ -672,7 +694,8 @@ impl RemoteWalk {
         }
         // What lies deeper is below a directory that was reported.
         let is_listed = parent.is_none_or(|parent| parent.path_len <= LONGEST_LISTED);
-        if path.len() > LONGEST_LISTED && is_listed {
+        let is_incomplete = path.len() > LONGEST_LISTED && is_listed;
+        if is_incomplete {
             let what = "the path is too long: the server may omit entries of this directory";
             let (path, what) = (path.clone(), what.to_owned());
             self.found.push_back(WalkEntry::Problem { path, what });
@@ -691,6 +714,9 @@ impl RemoteWalk {
             real,
             symlinks,
         });
+        if is_incomplete {
+            self.leave_out(&dir);
+        }
         let parent = parent.map(|p| p.id);
         let at = EntryInfo {
             parent,
@@ -711,90 +737,6 @@ impl RemoteWalk {
             self.found.push_back(WalkEntry::Listed(id));
         }
     }
-}
-
-/// Directories to list, deepest first: breadth first would hold the whole tree.
-#[derive(Debug)]
-struct DirectoryStack {
-    dirs: Vec<Arc<RemoteDirectory>>,
-    /// Bytes that `dirs` take.
-    bytes: usize,
-    most_bytes: usize,
-    /// The walk was ended because too many directories waited.
-    overrun: bool,
-}
-
-impl DirectoryStack {
-    fn new(most_bytes: usize) -> Self {
-        Self {
-            dirs: Vec::new(),
-            bytes: 0,
-            most_bytes,
-            overrun: false,
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.dirs.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.dirs.is_empty()
-    }
-
-    /// Returns true if too many directories waited, which has ended the walk.
-    fn is_overrun(&self) -> bool {
-        self.overrun
-    }
-
-    /// Adds a directory.
-    ///
-    /// # Errors
-    /// The number of waiting directories, if they take too much memory. They are dropped.
-    fn push(&mut self, dir: Arc<RemoteDirectory>) -> Result<(), usize> {
-        self.bytes += weight(&dir);
-        if self.bytes <= self.most_bytes && !self.overrun {
-            self.dirs.push(dir);
-            return Ok(());
-        }
-        let waiting = self.dirs.len();
-        self.overrun();
-        Err(waiting)
-    }
-
-    /// Drops all directories, because the walk ends.
-    fn overrun(&mut self) {
-        self.bytes = 0;
-        self.overrun = true;
-        self.dirs = Vec::new();
-    }
-
-    /// True if the next directory lies so deep that no other is listed at the same time.
-    fn is_deep(&self) -> bool {
-        self.dirs.last().is_some_and(|dir| dir.is_deep())
-    }
-
-    fn pop(&mut self) -> Option<Arc<RemoteDirectory>> {
-        let dir = self.dirs.pop()?;
-        self.bytes = self.bytes.saturating_sub(weight(&dir));
-        Some(dir)
-    }
-
-    /// Removes a directory; false if it does not wait.
-    fn remove(&mut self, id: WalkDirectoryId) -> bool {
-        // It was found just now, as a rule.
-        let Some(at) = self.dirs.iter().rposition(|dir| dir.id == id) else {
-            return false;
-        };
-        let dir = self.dirs.remove(at);
-        self.bytes = self.bytes.saturating_sub(weight(&dir));
-        true
-    }
-}
-
-/// Bytes that a directory takes while it waits. The copy holds its path at the target.
-fn weight(dir: &RemoteDirectory) -> usize {
-    DIRECTORY + dir.path_len + dir.real.as_ref().map_or(0, Vec::len)
 }
 
 #[cfg(test)]

@@ -156,7 +156,11 @@ impl RemoteWalk {
                 }),
                 None => tree.ignored = 1,
             }
-        } else if tree.again.last().is_some_and(|open| open.dir.path() == path) {
+        } else if tree
+            .again
+            .last()
+            .is_some_and(|open| open.dir.path() == path)
+        {
             tree.open.extend(tree.again.pop());
         } else {
             // Its contents were reported before.
