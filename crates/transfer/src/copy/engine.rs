@@ -43,7 +43,7 @@ const GATHERS: Duration = Duration::from_micros(500);
 const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
 /// Time after an interrupt until a copy with a journal ends, whatever is still on its way: the next
 /// run sends again what was not confirmed by then. Longer than a round trip around the world.
-const LONGEST_LEAVING: Duration = Duration::from_millis(700);
+const LEAVING: Duration = Duration::from_millis(700);
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST_SETTLING: Duration = Duration::from_secs(30);
 
@@ -64,7 +64,7 @@ pub(super) struct CopyEngine<'a> {
     start: Instant,
     /// Events had arrived at the last check.
     heard: bool,
-    /// Time at which an interrupted copy with a journal ends.
+    /// Time at which an interrupted copy ends, except for a shard.
     leave_by: Option<Instant>,
 }
 
@@ -276,6 +276,7 @@ impl<'a> CopyEngine<'a> {
         if self.server_names.is_holding() {
             return false;
         }
+        self.check_cancel();
         match self.feed_waiting() {
             Some(false) => {}
             None => return false,
@@ -639,8 +640,9 @@ impl<'a> CopyEngine<'a> {
             self.cancel_at(side, "interrupted");
         }
         // A scheduler that ends a shard gives it time, in which files in flight are completed.
-        let is_awaited = leaves && self.ports.options().journal_folder.is_none();
-        self.leave_by = is_awaited.then(|| self.ports.now() + LONGEST_LEAVING);
+        let is_shard = leaves && self.ports.options().journal_folder.is_some();
+        let most = if leaves { LEAVING } else { LONGEST_CLEANUP };
+        self.leave_by = (!is_shard).then(|| self.ports.now() + most);
         // The source of a copy between two hosts has nothing to clean up, and the data on its way
         // are of no use.
         if self.ports.source_is_remote() && self.ports.target_is_remote() {
