@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use schedule::{CompressionMode, Told};
 use transfer::bootstrap;
@@ -46,6 +47,10 @@ use crate::flags::low::{CopyArgs, TerminalSetting};
 use crate::output::RunReporter;
 use crate::output::json::HostInfo;
 use crate::running::RunningFile;
+
+/// Time in which one of several hosts must answer up to its host key, unless ConnectTimeout is set:
+/// TCP gives up after two minutes, for which the hosts behind it would wait.
+const ONE_OF_SEVERAL: Duration = Duration::from_secs(20);
 
 /// Origin of the decision about compression if the flag was given.
 const COMPRESS: DecisionOrigin = DecisionOrigin::Flag("--compress");
@@ -91,6 +96,11 @@ pub(crate) struct MeasurementSessions {
     pub(crate) remembers: bool,
     /// Called for each connection.
     pub(crate) opened: Arc<dyn Fn(&ConnectionFacts) + Send + Sync>,
+}
+
+/// Limits the time until a host answers, unless ConnectTimeout is set.
+fn limit_connecting(config: &mut HostConfig) {
+    config.connect_timeout.get_or_insert(ONE_OF_SEVERAL);
 }
 
 impl Hosts {
@@ -430,6 +440,9 @@ impl Hosts {
         }
         self.override_compression(&mut config);
         self.detours.apply(destination, &mut config);
+        if self.among {
+            limit_connecting(&mut config);
+        }
         let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
         logins.insert(destination.clone(), config.user.clone());
         drop(logins);

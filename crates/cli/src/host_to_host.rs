@@ -30,8 +30,11 @@ const AGAIN: [u64; 6] = [1, 2, 4, 8, 15, 30];
 /// How often progress makes the waits begin again. A host may report any progress.
 const MOST_RENEWALS: u32 = 100;
 
-/// The flag that excludes the direct way, which is also its reason.
+/// The flag that excludes the direct way.
 pub(crate) const THROUGH_HERE: &str = "--through-here";
+
+/// The reason of a copy that goes through this machine because of [`THROUGH_HERE`].
+pub(crate) const THROUGH_HERE_GIVEN: &str = "-3 (--through-here) was given";
 
 /// Path that the data of a copy takes, chosen from the operands and flags before any connection is
 /// made.
@@ -100,7 +103,7 @@ pub(crate) fn choose(request: &CopyRequest, hosts: &Hosts) -> CopyRoute {
 /// Returns the flag that has a meaning only for connections of this machine.
 pub(crate) fn needs_this_machine(flags: &CopyArgs) -> Option<&'static str> {
     let set = [
-        (flags.through_here, THROUGH_HERE),
+        (flags.through_here, THROUGH_HERE_GIVEN),
         (flags.program.is_some(), "-S runs a program on this machine"),
         (
             flags.sftp_server.is_some(),

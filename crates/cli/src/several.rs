@@ -206,10 +206,7 @@ fn copy_parts(
                 .map(|end| (end.host.clone(), end.from.clone()))
                 .collect();
             let why_not = all.why_not.into_inner();
-            Some(chain::way(
-                &from,
-                why_not.unwrap_or_else(PoisonError::into_inner),
-            ))
+            chain::way(&from, why_not.unwrap_or_else(PoisonError::into_inner))
         }
         MultiHostCopy::Gather { .. } => None,
     };

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use transfer::cancel::CancelToken;
-use transfer::config::{HostConfig, SshOptionFlags};
+use transfer::config::{HostConfig, ProxyMethod, SshOptionFlags};
 use transfer::connect::{
     self, ConnectError, RemoteCommand, RemoteRole, SecurityProposal, SharedSettings,
 };
@@ -13,8 +13,8 @@ use transfer::probe::OpenConnection;
 use transfer::prompt::NoPrompt;
 use transfer::session::{ConnectionSource, Link, NoMoreConnections, ProgramLink, SessionOptions};
 
-use super::Hosts;
 use super::waiting::wait_for;
+use super::{Hosts, limit_connecting};
 use crate::flags::low::CopyArgs;
 
 /// Channels of an open connection of ssh.
@@ -86,10 +86,14 @@ impl Hosts {
         cancel: &CancelToken,
         patience: Option<Duration>,
     ) -> Result<RemoteCommand, ConnectError> {
-        // Prompts share the terminal.
-        let _hold = self.output.console().hold();
         let destination = self.host(host)?;
-        let (config, around) = self.prepare(destination)?;
+        let (mut config, around) = self.prepare(destination)?;
+        if patience.is_some() {
+            limit_connecting(&mut config);
+        }
+        // A ProxyCommand may ask on the terminal without notice.
+        let program = matches!(config.proxy, ProxyMethod::Command(_));
+        let _held = program.then(|| self.output.console().hold());
         let start = move || RemoteCommand::start(role, config, &around);
         let started = wait_for(cancel, patience, start);
         if started.is_err() {

@@ -338,6 +338,14 @@ impl<'a> HostChain<'a> {
                     lost = Some(from).filter(|_| resumes && gone < GONE);
                     self.lock().hosts[from].silent |= lost.is_none();
                 }
+                ChainCopyOutcome::Down(reason) => {
+                    self.lock().hosts[number].from = None;
+                    return Ok(CopySummary {
+                        outcome: CopyOutcome::NoConnection(reason),
+                        elapsed: start.elapsed(),
+                        ..CopySummary::default()
+                    });
+                }
                 ChainCopyOutcome::Unreached(reason) => {
                     why = reason;
                     self.lock().hosts[number].silent = true;
@@ -468,8 +476,12 @@ impl<'a> HostChain<'a> {
     }
 }
 
-/// The way of the data in a fan-out: `from` holds each host with the one before it.
-pub(super) fn way(from: &[(String, Option<String>)], why_not: Option<String>) -> HostCopyRoute {
+/// The way of the data in a fan-out: `from` holds each host that got data, with the one before it.
+/// `None` if no host got any, or if one alone did, and no reason is known.
+pub(super) fn way(
+    from: &[(String, Option<String>)],
+    why_not: Option<String>,
+) -> Option<HostCopyRoute> {
     let passed: Vec<_> = from
         .iter()
         .filter_map(|(host, from)| from.as_ref().map(|from| format!("{from} > {host}")))
@@ -483,7 +495,7 @@ pub(super) fn way(from: &[(String, Option<String>)], why_not: Option<String>) ->
     };
     let passed_on = passed.join(", ");
     let (kind, reason) = match (passed.is_empty(), why_not) {
-        (true, why) => (HostCopyRouteKind::Star, why.unwrap_or_default()),
+        (true, why) => (HostCopyRouteKind::Star, why?),
         (false, Some(why)) if !from_here.is_empty() => {
             let why = why.strip_prefix(&format!("{to}: ")).unwrap_or(&why);
             (
@@ -493,12 +505,12 @@ pub(super) fn way(from: &[(String, Option<String>)], why_not: Option<String>) ->
         }
         (false, _) => (HostCopyRouteKind::Chain, passed_on),
     };
-    HostCopyRoute {
+    Some(HostCopyRoute {
         kind,
         connected: None,
         address: None,
         reason,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -510,7 +522,9 @@ mod tests {
         let way = |sources: &[Option<&str>], why: Option<&str>| {
             let named = sources.iter().enumerate();
             let from = named.map(|(at, from)| (format!("h{}", at + 1), from.map(str::to_owned)));
-            way(&from.collect::<Vec<_>>(), why.map(str::to_owned)).reason
+            way(&from.collect::<Vec<_>>(), why.map(str::to_owned))
+                .map(|way| way.reason)
+                .unwrap_or_default()
         };
         let (one, two) = (Some("h1"), Some("h2"));
         assert_eq!(way(&[None, one, two], None), "h1 > h2, h2 > h3");
@@ -524,5 +538,12 @@ mod tests {
         );
         assert_eq!(way(&[None, one], Some("tried twice")), "h1 > h2");
         assert_eq!(way(&[None, None], Some("small")), "small");
+    }
+
+    /// Bug: the closing line of an interrupted copy ended with "from this machine to each host: ".
+    #[test]
+    fn a_way_without_a_reason_is_not_shown() {
+        assert_eq!(way(&[("h1".to_owned(), None)], None), None);
+        assert_eq!(way(&[], None), None);
     }
 }

@@ -84,8 +84,14 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
         let one =
             matches!(request.sources.as_slice(), [CopyLocation::Local(path)] if path.is_file());
         return Err(match one {
-            true => format!("the file is smaller than {} MiB", LEAST >> 20),
-            false => format!("no file has {} MiB or more", LEAST >> 20),
+            true => format!(
+                "the file is smaller than {} MiB, so the hosts do not pass it on",
+                LEAST >> 20
+            ),
+            false => format!(
+                "all files are smaller than {} MiB, so the hosts do not pass them on",
+                LEAST >> 20
+            ),
         });
     }
     Ok(search.found)
@@ -286,7 +292,10 @@ mod tests {
         );
         let small = at("tree/small");
         let why = found(&request(&[&small], false)).unwrap_err();
-        assert_eq!(why, "the file is smaller than 32 MiB");
+        assert_eq!(
+            why,
+            "the file is smaller than 32 MiB, so the hosts do not pass it on"
+        );
         let mut kept = request(&[&tree], true);
         kept.options.preserve = true;
         assert!(found(&kept).is_err());

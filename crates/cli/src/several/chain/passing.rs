@@ -5,7 +5,7 @@ use std::time::Duration;
 use schedule::CompressionMode;
 use ssh::direct_control::GrowingBlocks;
 use transfer::cancel::CancelToken;
-use transfer::connect::{ConnectError, ConnectStep, RemoteCommand, RemoteRole};
+use transfer::connect::{ConnectStep, RemoteCommand, RemoteRole};
 use transfer::host_to_host::{
     self, BlockSums, HostCopy, HostCopyOutcome, MissingLonghaul, ReceiverJob,
     ReportedPathTranslator,
@@ -32,8 +32,10 @@ pub(super) enum ChainCopyOutcome {
     Lost(String),
     /// The host before it cannot be reached, for this reason.
     Gone(String),
-    /// The receiving host cannot be reached, for this reason.
+    /// The receiving host refuses the login, for this reason.
     Unreached(String),
+    /// No connection to the receiving host can be made, for this reason.
+    Down(String),
 }
 
 impl HostChain<'_> {
@@ -83,10 +85,11 @@ impl HostChain<'_> {
                     return not("interrupted");
                 }
                 if host.failed {
-                    return not("the host that should pass the files on to it failed");
+                    return not(&self.has_failed(from));
                 }
                 if host.silent {
-                    return not("the host that should pass the files on to it cannot do so");
+                    let name = &self.links[from].name;
+                    return not(&format!("{name} cannot pass files on"));
                 }
                 if host.ready || host.over {
                     break;
@@ -121,13 +124,16 @@ impl HostChain<'_> {
                 failures.into_iter().for_each(events);
                 ChainCopyOutcome::Finished(summary)
             }
+            _ if cancel.is_cancelled() && self.lock().hosts[from].failed => {
+                not(&self.has_failed(from))
+            }
             HostCopyOutcome::Done(summary) => {
                 let why = match (&summary.outcome, summary.failures.first()) {
                     (CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why), _) => {
                         why.clone()
                     }
                     (_, Some(failure)) => format!("{}: {}", failure.path, failure.reason),
-                    (_, None) => "the host that should pass the files on to it failed".to_owned(),
+                    (_, None) => self.has_failed(from),
                 };
                 ChainCopyOutcome::Failed(why, MissingLonghaul::default())
             }
@@ -147,19 +153,36 @@ impl HostChain<'_> {
             let hosts = self.run.hosts();
             hosts.start_role(host, role, cancel, Some(LOGIN))
         };
-        let failed = |error: ConnectError, lost: fn(String) -> ChainCopyOutcome| match error.check()
-        {
+        let receiver = start(to, RemoteRole::Receiver);
+        let receiver = receiver.map_err(|error| match error.check() {
             // The host runs no commands.
             ConnectStep::Session => {
                 ChainCopyOutcome::Failed(error.into(), MissingLonghaul::default())
             }
-            _ => lost(error.into()),
-        };
-        let receiver = start(to, RemoteRole::Receiver);
-        let receiver = receiver.map_err(|error| failed(error, ChainCopyOutcome::Unreached))?;
+            // The end of that host's copy has cancelled this one.
+            _ if self.lock().hosts[from].failed => {
+                ChainCopyOutcome::Failed(self.has_failed(from), MissingLonghaul::default())
+            }
+            // A further attempt, to copy from here, would end in the same way.
+            ConnectStep::Reach if !cancel.is_cancelled() => ChainCopyOutcome::Down(error.into()),
+            _ => ChainCopyOutcome::Unreached(error.into()),
+        })?;
         let source = start(from, RemoteRole::Source);
-        let source = source.map_err(|error| failed(error, ChainCopyOutcome::Gone))?;
+        let source = source.map_err(|error| match error.check() {
+            ConnectStep::Session => {
+                ChainCopyOutcome::Failed(error.into(), MissingLonghaul::default())
+            }
+            _ if self.lock().hosts[from].failed => {
+                ChainCopyOutcome::Failed(self.has_failed(from), MissingLonghaul::default())
+            }
+            _ => ChainCopyOutcome::Gone(error.into()),
+        })?;
         Ok((receiver, source))
+    }
+
+    /// The reason why a host gets no file from the host `from`, whose copy has failed.
+    fn has_failed(&self, from: usize) -> String {
+        format!("the copy to {} failed", self.links[from].name)
     }
 
     /// True if a copy needs no other way: it is complete, the user has interrupted the run, or the
