@@ -79,14 +79,18 @@ impl ConcurrencyInputs {
         }
     }
 
-    /// Takes the direction of the transfer from a job that was pushed.
+    /// Takes the direction of the transfer from a job that was pushed. A session with uploads has no
+    /// downloads except small ones of its own, such as the receiver's boot ID.
     pub(super) fn note(&mut self, job: &Job) {
-        let direction = match job.kind {
-            JobKind::Put { .. } | JobKind::PutDelta { .. } => TransferDirection::Up,
-            JobKind::Get { .. } | JobKind::GetDelta { .. } => TransferDirection::Down,
-            _ => return,
-        };
-        self.direction.get_or_insert(direction);
+        match job.kind {
+            JobKind::Put { .. } | JobKind::PutDelta { .. } => {
+                self.direction = Some(TransferDirection::Up);
+            }
+            JobKind::Get { .. } | JobKind::GetDelta { .. } => {
+                self.direction.get_or_insert(TransferDirection::Down);
+            }
+            _ => {}
+        }
     }
 
     /// Adds a silence of `lasted` that ended while answers were due. Up to one and a half round
@@ -679,6 +683,10 @@ fn tcp_sample(sample: &LinkSample) -> Option<TcpSample> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use schedule::{JobId, PutOptions, RemotePath};
+
     use super::*;
 
     #[test]
@@ -699,5 +707,29 @@ mod tests {
         assert_eq!(left(&growing, 1000, JOBS - 1), 0);
         growing.foresee(TransferDirection::Up, 400, 4000);
         assert_eq!(left(&growing, 1000, MOST_JOBS), 3000);
+    }
+
+    /// Bug: the receiver of a copy between two hosts was measured as a download, because its boot ID
+    /// is downloaded first.
+    #[test]
+    fn a_small_download_before_uploads_does_not_make_a_session_a_download() {
+        let mut growing = ConcurrencyInputs::new(crate::session::tests::machine());
+        let (id, options) = (JobId(1), PutOptions::default());
+        let path = RemotePath(b"boot_id".to_vec());
+        let kind = JobKind::Get {
+            source: path.clone(),
+            target: PathBuf::from("boot").into(),
+            known: None,
+            options: options.clone(),
+        };
+        growing.note(&Job { id, kind });
+        assert_eq!(growing.direction, Some(TransferDirection::Down));
+        let kind = JobKind::Put {
+            source: PathBuf::from("file"),
+            target: path,
+            options,
+        };
+        growing.note(&Job { id, kind });
+        assert_eq!(growing.direction, Some(TransferDirection::Up));
     }
 }
