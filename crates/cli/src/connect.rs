@@ -98,9 +98,12 @@ pub(crate) struct MeasurementSessions {
     pub(crate) opened: Arc<dyn Fn(&ConnectionFacts) + Send + Sync>,
 }
 
-/// Limits the time until a host answers, unless ConnectTimeout is set.
+/// Limits the time until a host answers, unless ConnectTimeout is set or a proxy, which may ask the
+/// user something, is on the way.
 fn limit_connecting(config: &mut HostConfig) {
-    config.connect_timeout.get_or_insert(ONE_OF_SEVERAL);
+    if matches!(config.proxy, ProxyMethod::Direct) {
+        config.connect_timeout.get_or_insert(ONE_OF_SEVERAL);
+    }
 }
 
 impl Hosts {
