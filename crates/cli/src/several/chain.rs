@@ -338,15 +338,12 @@ impl<'a> HostChain<'a> {
                     lost = Some(from).filter(|_| resumes && gone < GONE);
                     self.lock().hosts[from].silent |= lost.is_none();
                 }
-                ChainCopyOutcome::Down(reason) => {
+                // A further attempt, to copy from here, would end in the same way.
+                ChainCopyOutcome::Unreachable(reason) => {
                     self.lock().hosts[number].from = None;
-                    return Ok(CopySummary {
-                        outcome: CopyOutcome::NoConnection(reason),
-                        elapsed: start.elapsed(),
-                        ..CopySummary::default()
-                    });
+                    return Ok(unreachable(reason, start.elapsed()));
                 }
-                ChainCopyOutcome::Unreached(reason) => {
+                ChainCopyOutcome::NoLogin(reason) => {
                     why = reason;
                     self.lock().hosts[number].silent = true;
                     break;
@@ -473,6 +470,15 @@ impl<'a> HostChain<'a> {
     fn wait<'s>(&self, state: MutexGuard<'s, ChainState>) -> MutexGuard<'s, ChainState> {
         let woken = self.changed.wait(state);
         woken.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The copy to a host to which no connection can be made.
+fn unreachable(reason: String, elapsed: Duration) -> CopySummary {
+    CopySummary {
+        outcome: CopyOutcome::NoConnection(reason),
+        elapsed,
+        ..CopySummary::default()
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct LaneState {
     losing_since: Option<Instant>,
     /// Time of the lane's last event, or of its first job.
     heard: Instant,
-    /// Time since which READ or WRITE requests have always been unanswered.
+    /// Time of the report since which some READ or WRITE request has always been unanswered.
     awaiting_since: Option<Instant>,
 }
 
@@ -49,7 +49,7 @@ enum LaneUse {
 pub(super) enum CloseReason {
     /// Other lanes have completed all of its parts, and it takes too long to end them.
     Needless,
-    /// It has reported nothing for too long.
+    /// The lane has reported nothing for too long.
     Silent,
 }
 

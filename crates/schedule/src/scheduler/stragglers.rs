@@ -20,7 +20,7 @@ const SYNCING: Duration = Duration::from_secs(300);
 const NAMING: Duration = Duration::from_secs(15);
 /// Longest silence while a whole file waits for its temporary.
 const CREATING: Duration = Duration::from_secs(8);
-/// Longest silence of a lane with a file between two hosts whose server owes it answers.
+/// Longest silence of a lane of a file between two hosts while its server owes it answers.
 const RELAYED: Duration = Duration::from_secs(60);
 /// Longest silence while all other lanes have finished and wait.
 const LAST: Duration = Duration::from_secs(8);
@@ -143,8 +143,8 @@ fn reason_to_close(
     let now = board.now();
     let view = StragglerContext { board, files };
     let lane = view.board.lanes().get(id)?;
-    // The other host may be what such a lane waits for, and no other lane can do its work. Its file
-    // begins again where it is once its lane is lost.
+    // The other host may be what such a lane waits for, and no other lane can do its work. Once the
+    // lane is lost, the copy continues the file behind the bytes that have arrived.
     let is_relayed = lane.jobs().any(|job| view.is_part_of_relayed(job));
     if is_relayed && lane.unanswered(now).is_none_or(|time| time <= RELAYED) {
         return None;

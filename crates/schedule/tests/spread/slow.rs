@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schedule::{JobHint, LaneEvent, PutOptions, ResumeData};
+use schedule::{JobHint, JobId, LaneEvent, PutOptions, ResumeData};
 
 use crate::world::{World, bytes, link, small};
 
@@ -290,12 +290,8 @@ fn a_file_is_not_blamed_for_lanes_that_were_closed_as_needless() {
     assert!(at < Duration::from_secs(12), "{at:?}");
 }
 
-/// The lane of a file between two hosts is silent while the other host is, and no other lane can do
-/// its work.
-#[test]
-fn a_lane_that_waits_for_the_other_host_is_left_alone() {
-    let mut w = uneven(1);
-    let data = bytes(MB, 1);
+/// Submits the upload to `up` of a file between two hosts.
+fn put_relayed(w: &mut World, data: Vec<u8>) -> JobId {
     let options = PutOptions {
         keep: Some(Box::new(ResumeData::default())),
         ..PutOptions::default()
@@ -304,7 +300,16 @@ fn a_lane_that_waits_for_the_other_host_is_left_alone() {
         size: Some(data.len() as u64),
         relayed: true,
     };
-    let job = w.put_hinted(data.clone(), "up", options, hint);
+    w.put_hinted(data, "up", options, hint)
+}
+
+/// The lane of a file between two hosts is silent while the other host is, and no other lane can do
+/// its work.
+#[test]
+fn a_lane_that_waits_for_the_other_host_is_left_alone() {
+    let mut w = uneven(1);
+    let data = bytes(MB, 1);
+    let job = put_relayed(&mut w, data.clone());
     w.run_for(Duration::from_millis(100));
     w.disk.latency = Duration::from_secs(60);
     w.run_for(Duration::from_secs(50));
@@ -319,15 +324,7 @@ fn a_lane_that_waits_for_the_other_host_is_left_alone() {
 fn a_lane_of_a_file_between_hosts_that_gets_no_answer_is_lost() {
     let mut w = World::with_lanes(2);
     let data = bytes(20 * MB, 1);
-    let options = PutOptions {
-        keep: Some(Box::new(ResumeData::default())),
-        ..PutOptions::default()
-    };
-    let hint = JobHint {
-        size: Some(data.len() as u64),
-        relayed: true,
-    };
-    let job = w.put_hinted(data, "up", options, hint);
+    let job = put_relayed(&mut w, data);
     w.run_for(Duration::from_millis(700));
     let lane = w.given.last().expect("it is being moved").0;
     w.lanes.get_mut(&lane).expect("it is there").stalled = true;

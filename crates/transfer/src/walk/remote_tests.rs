@@ -274,14 +274,14 @@ fn directories_within_directories_without_end_are_not_followed_for_ever() {
 #[test]
 fn directories_that_wait_are_bounded() {
     let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
-    walk.to_list.most_bytes = 100_000;
+    walk.to_list.set_most_bytes(100_000);
     let mut said = Vec::new();
     for turn in 0..1000 {
         let dirs = (0..100).map(|n| (format!("d{turn}-{n}").into_bytes(), mode(DIR)));
         if !listed(&mut walk, dirs.collect()) {
             break;
         }
-        assert!(walk.to_list.len() < 1000 && walk.to_list.bytes <= 100_000);
+        assert!(walk.to_list.len() < 1000 && walk.to_list.bytes() <= 100_000);
         said.extend(problems(&mut walk));
     }
     assert!(walk.is_over());

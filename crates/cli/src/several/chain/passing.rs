@@ -5,7 +5,7 @@ use std::time::Duration;
 use schedule::CompressionMode;
 use ssh::direct_control::GrowingBlocks;
 use transfer::cancel::CancelToken;
-use transfer::connect::{ConnectStep, RemoteCommand, RemoteRole};
+use transfer::connect::{ConnectError, ConnectStep, RemoteCommand, RemoteRole};
 use transfer::host_to_host::{
     self, BlockSums, HostCopy, HostCopyOutcome, MissingLonghaul, ReceiverJob,
     ReportedPathTranslator,
@@ -33,9 +33,9 @@ pub(super) enum ChainCopyOutcome {
     /// The host before it cannot be reached, for this reason.
     Gone(String),
     /// The receiving host refuses the login, for this reason.
-    Unreached(String),
+    NoLogin(String),
     /// No connection to the receiving host can be made, for this reason.
-    Down(String),
+    Unreachable(String),
 }
 
 impl HostChain<'_> {
@@ -153,30 +153,28 @@ impl HostChain<'_> {
             let hosts = self.run.hosts();
             hosts.start_role(host, role, cancel, Some(LOGIN))
         };
-        let receiver = start(to, RemoteRole::Receiver);
-        let receiver = receiver.map_err(|error| match error.check() {
-            // The host runs no commands.
-            ConnectStep::Session => {
-                ChainCopyOutcome::Failed(error.into(), MissingLonghaul::default())
+        let failed = |why: String| ChainCopyOutcome::Failed(why, MissingLonghaul::default());
+        let classify = |error: ConnectError, lost: fn(String) -> ChainCopyOutcome| {
+            match error.check() {
+                // The host runs no commands.
+                ConnectStep::Session => failed(error.into()),
+                // The end of that host's copy has cancelled this one.
+                _ if self.lock().hosts[from].failed => failed(self.has_failed(from)),
+                _ => lost(error.into()),
             }
-            // The end of that host's copy has cancelled this one.
-            _ if self.lock().hosts[from].failed => {
-                ChainCopyOutcome::Failed(self.has_failed(from), MissingLonghaul::default())
-            }
-            // A further attempt, to copy from here, would end in the same way.
-            ConnectStep::Reach if !cancel.is_cancelled() => ChainCopyOutcome::Down(error.into()),
-            _ => ChainCopyOutcome::Unreached(error.into()),
+        };
+        let receiver = start(to, RemoteRole::Receiver).map_err(|error| {
+            let is_unreachable = error.check() == ConnectStep::Reach && !cancel.is_cancelled();
+            classify(
+                error,
+                match is_unreachable {
+                    true => ChainCopyOutcome::Unreachable,
+                    false => ChainCopyOutcome::NoLogin,
+                },
+            )
         })?;
         let source = start(from, RemoteRole::Source);
-        let source = source.map_err(|error| match error.check() {
-            ConnectStep::Session => {
-                ChainCopyOutcome::Failed(error.into(), MissingLonghaul::default())
-            }
-            _ if self.lock().hosts[from].failed => {
-                ChainCopyOutcome::Failed(self.has_failed(from), MissingLonghaul::default())
-            }
-            _ => ChainCopyOutcome::Gone(error.into()),
-        })?;
+        let source = source.map_err(|error| classify(error, ChainCopyOutcome::Gone))?;
         Ok((receiver, source))
     }
 

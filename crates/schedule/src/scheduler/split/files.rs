@@ -162,7 +162,7 @@ impl SplitFiles {
             to,
             progress: 0,
             written: ByteRanges::default(),
-            is_version_known: false,
+            has_our_version: false,
             overtaken: false,
             abandoned: false,
         };
@@ -329,9 +329,7 @@ impl SplitFiles {
                 self.tell_news(board, id);
             }
             LaneEvent::Written(_, offset, len) => {
-                if let Some(running) = file.running.get_mut(&part) {
-                    running.written.insert(offset, offset.saturating_add(len));
-                }
+                file.part_wrote(part, offset, len);
                 self.on_written(board, id, offset, len);
             }
             LaneEvent::Temp(_, temp) => {
@@ -349,11 +347,7 @@ impl SplitFiles {
             LaneEvent::Attributes(_, seen) if !file.accepts_version(&seen) => {
                 self.do_whole(board, id);
             }
-            LaneEvent::Attributes(..) => {
-                if let Some(running) = file.running.get_mut(&part) {
-                    running.is_version_known = true;
-                }
-            }
+            LaneEvent::Attributes(..) => file.part_has_our_version(part),
             LaneEvent::NotKept(_, parts, why) => board.tell(LaneEvent::NotKept(id, parts, why)),
             LaneEvent::Refused(_, found, why) => board.tell(LaneEvent::Refused(id, found, why)),
             LaneEvent::Done(_) => {

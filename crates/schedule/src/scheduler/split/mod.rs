@@ -116,8 +116,8 @@ struct RunningPart {
     progress: u64,
     /// Bytes that were answered OK.
     written: ByteRanges,
-    /// The part belongs to the version of the source that the others have.
-    is_version_known: bool,
+    /// The lane has opened the version of the source that the others read.
+    has_our_version: bool,
     /// The range has been assigned to other lanes as well.
     overtaken: bool,
     abandoned: bool,
@@ -335,6 +335,20 @@ impl SplitFile {
         Some(part)
     }
 
+    /// Notes bytes of a part that were answered OK.
+    fn part_wrote(&mut self, job: JobId, offset: u64, len: u64) {
+        if let Some(part) = self.running.get_mut(&job) {
+            part.written.insert(offset, offset.saturating_add(len));
+        }
+    }
+
+    /// Notes that the lane of a part has opened the version of the source that the others read.
+    fn part_has_our_version(&mut self, job: JobId) {
+        if let Some(part) = self.running.get_mut(&job) {
+            part.has_our_version = true;
+        }
+    }
+
     /// Records the loss of a part with its lane. Bytes that were answered OK stay, so that paths on
     /// which no connection lasts for a whole part are passed as well.
     fn part_lost(&mut self, job: JobId) -> Option<RunningPart> {
@@ -343,7 +357,7 @@ impl SplitFile {
             && self.access.seekable
             && !self.access.is_in_order()
             && !self.lacks_temp()
-            && (self.is_put() || part.is_version_known)
+            && (self.is_put() || part.has_our_version)
         {
             let end = part.to.min(self.end.at.unwrap_or(OPEN));
             for (from, to) in part.written.iter() {

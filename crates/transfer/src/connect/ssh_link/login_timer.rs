@@ -15,8 +15,6 @@ const SILENCE: Duration = Duration::from_secs(300);
 pub struct LoginLimits {
     handshake: Duration,
     silence: Duration,
-    /// True if the user has set ConnectTimeout.
-    is_set: bool,
 }
 
 impl LoginLimits {
@@ -30,7 +28,6 @@ impl LoginLimits {
         Self {
             handshake: connect_timeout.unwrap_or(usual),
             silence: connect_timeout.map_or(SILENCE, |set| set.max(SILENCE)),
-            is_set: connect_timeout.is_some(),
         }
     }
 
@@ -115,15 +112,12 @@ impl LoginTimer {
 
     fn late(&self, limit: Duration) -> String {
         let seconds = limit.as_secs_f32();
-        match (self.progress.is_verified, self.limits.is_set) {
-            (false, true) => {
-                format!("the server did not answer within {seconds} s (ConnectTimeout)")
-            }
-            (false, false) => format!(
+        match self.progress.is_verified {
+            false => format!(
                 "the server did not answer within {seconds} s of the connection (ConnectTimeout \
                  sets another limit)"
             ),
-            (true, _) => format!("the server has not answered for {seconds} s"),
+            true => format!("the server has not answered for {seconds} s"),
         }
     }
 }

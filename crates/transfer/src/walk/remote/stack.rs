@@ -18,8 +18,8 @@ pub(super) struct DirectoryStack {
     /// Number of directories.
     len: usize,
     /// Bytes that they take.
-    pub(super) bytes: usize,
-    pub(super) most_bytes: usize,
+    bytes: usize,
+    most_bytes: usize,
     /// The walk was ended because too many directories waited, or because the tree has no end.
     overrun: bool,
 }
@@ -37,6 +37,16 @@ impl DirectoryStack {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_most_bytes(&mut self, most: usize) {
+        self.most_bytes = most;
     }
 
     pub(super) fn is_empty(&self) -> bool {
