@@ -56,6 +56,10 @@ pub struct RequestStamp {
 
 const RATE_WINDOW: u64 = 10;
 const GAIN: f64 = 2.0;
+/// [`GAIN`] of a short queue.
+const SHORT_QUEUE_GAIN: f64 = 1.5;
+/// Factor of the amount expected in the next round trip for a short queue.
+const SHORT_QUEUE_SOON: f64 = 1.25;
 /// Factor by which the offered amount exceeds the delivered amount, to probe for more capacity.
 const LEVEL: f64 = 1.125;
 
@@ -150,6 +154,25 @@ impl InflightLimit {
         let [last, before] = self.trips.last_two();
         let growth = last as f64 / before.max(1) as f64;
         (self.lately() as f64 * growth.clamp(LEVEL, GAIN)) as u64
+    }
+
+    /// Returns the amount that may be in flight while little of it shall wait in the server: at
+    /// least `least`, enough for the growth of TCP slow start, and never more than
+    /// [`target`](Self::target).
+    ///
+    /// What the path cannot carry yet waits in sshd, whose channel buffer grows by as much as
+    /// arrives and is copied each time. Seven connections with the doubled product and 4 MiB at
+    /// least took 3.1 s of processor for a download of 64 MiB over 114 ms, and this amount takes
+    /// 1.7 s (docs/design/0021-first-seconds.md).
+    pub fn short_queue(&self, least: u64) -> u64 {
+        let next = (self.soon() as f64 * SHORT_QUEUE_SOON) as u64;
+        let enough = self.target_of(SHORT_QUEUE_GAIN).max(next).max(least);
+        enough.min(self.target)
+    }
+
+    /// Returns the amount answered so far.
+    pub fn delivered(&self) -> u64 {
+        self.delivered
     }
 
     /// Returns the amount in flight.
@@ -347,6 +370,69 @@ mod tests {
         // Answers from 30 round trips ago no longer count as recent.
         depth.on_answered(start + rtt * 30, queue.pop_front().unwrap());
         assert_eq!(depth.lately(), 4096);
+    }
+
+    /// Runs a download through TCP slow start, from 18 segments to `window` bytes for each round
+    /// trip of 100 ms, until `bytes` were delivered. Returns the twentieths of a round trip that it
+    /// took, and the largest amount that waited in the server.
+    fn slow_start(window: u64, bytes: u64, limit: impl Fn(&InflightLimit) -> u64) -> (u32, u64) {
+        const PARTS: u64 = 20;
+        let start = testkit::sftp_model::epoch();
+        let rtt = Duration::from_millis(100);
+        let mut depth = InflightLimit::new(InflightBounds {
+            initial: 4 * MIB,
+            min: 4 * MIB,
+            max: 16 * MIB,
+        });
+        let opened = depth.on_sent(start, 1);
+        depth.on_answered(start + rtt, opened);
+        // Requests by the part of a round trip at which they reach the server.
+        let mut coming: VecDeque<(u64, RequestStamp)> = VecDeque::new();
+        let mut waiting: VecDeque<(u64, RequestStamp)> = VecDeque::new();
+        let mut answers: VecDeque<(u64, RequestStamp)> = VecDeque::new();
+        let (mut most, mut part) = (0, 0);
+        while depth.delivered() < bytes {
+            let now = start + rtt + rtt / PARTS as u32 * part as u32;
+            while answers.front().is_some_and(|(at, _)| *at <= part) {
+                depth.on_answered(now, answers.pop_front().unwrap().1);
+            }
+            while depth.in_flight() < limit(&depth) {
+                coming.push_back((part + PARTS / 2, depth.on_sent(now, CHUNK)));
+            }
+            depth.note_blocked();
+            while coming.front().is_some_and(|(at, _)| *at <= part) {
+                waiting.push_back((CHUNK, coming.pop_front().unwrap().1));
+            }
+            let opened = (18 * 1448_u64) << (part / PARTS).min(20);
+            let mut credit = opened.min(window) / PARTS;
+            while credit > 0
+                && let Some((left, stamp)) = waiting.pop_front()
+            {
+                let sent = credit.min(left);
+                credit -= sent;
+                match left - sent {
+                    0 => answers.push_back((part + PARTS / 2, stamp)),
+                    left => waiting.push_front((left, stamp)),
+                }
+            }
+            most = most.max(waiting.iter().map(|(left, _)| left).sum());
+            part += 1;
+        }
+        (part as u32, most)
+    }
+
+    /// sshd copies what waits in it whenever more arrives.
+    #[test]
+    fn little_waits_in_a_server_whose_path_is_still_opening() {
+        for window in [256 << 10, MIB, 5 * MIB / 2, 5 * MIB] {
+            let bytes = 8 * window;
+            let (shortest, queued) = slow_start(window, bytes, InflightLimit::target);
+            let (parts, waited) = slow_start(window, bytes, |depth| depth.short_queue(MIB));
+            let shown = format!("{window}: {parts} of {shortest}, {waited} of {queued}");
+            assert!(parts * 100 <= shortest * 102, "{shown}");
+            assert!(waited <= queued, "{shown}");
+            assert!(window > MIB || waited < queued / 2, "{shown}");
+        }
     }
 
     /// Tests every position of the burst within the round trip.
