@@ -223,6 +223,22 @@ fn a_disk_that_is_full_keeps_what_is_there_and_goes_on_when_it_has_room() {
     }
 }
 
+/// The next run spoke of the bytes of a temporary that the failed run had removed.
+#[test]
+fn what_was_removed_after_a_full_disk_is_not_claimed_by_the_next_run() {
+    for up in [true, false] {
+        let Some(copy) = Hindered::new(up, 50) else {
+            return;
+        };
+        let outcome = copy.fails(FULL);
+        assert!(!outcome.err().contains("to resume"), "{outcome}");
+        assert_eq!(names_in(&copy.disk.path("")), ["file"], "{outcome}");
+        copy.disk.remount("size=400m");
+        let outcome = copy.cp().run().expect_code(0);
+        assert!(!outcome.err().contains("resuming"), "{outcome}");
+    }
+}
+
 #[test]
 fn a_disk_that_becomes_full_while_a_copy_goes_on_loses_nothing() {
     for up in [true, false] {

@@ -554,6 +554,12 @@ pub struct JobFailure {
     /// Cause, for the code that decides what follows; the sentence is for people only.
     #[serde(default)]
     pub kind: FailureKind,
+    /// True if the job's temporary was removed, so that nothing of the file can be continued.
+    #[serde(default)]
+    pub temporary_removed: bool,
+    /// True if the connection was lost before the job's temporary could be removed.
+    #[serde(default)]
+    pub temporary_left: bool,
 }
 
 /// Cause of a failed job, as far as the owner of the job treats it in another way than any other.
@@ -582,6 +588,8 @@ impl JobFailure {
             what: what.into(),
             remote,
             kind: FailureKind::Other,
+            temporary_removed: false,
+            temporary_left: false,
         }
     }
 

@@ -293,6 +293,9 @@ pub struct CopySummary {
     /// try does not help.
     #[serde(skip)]
     pub unusable_temporaries: u64,
+    /// Temporaries that may be left at a host whose connection was lost.
+    #[serde(skip)]
+    pub left_temporaries: u64,
     /// The weakest state of all copied files; `None` if there were none.
     pub state: Option<FileState>,
     /// True if every file was fsynced.
@@ -405,6 +408,7 @@ impl Default for CopySummary {
             failed: 0,
             failures: Vec::new(),
             unusable_temporaries: 0,
+            left_temporaries: 0,
             state: None,
             synced: false,
             verified: None,

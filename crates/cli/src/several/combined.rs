@@ -98,6 +98,7 @@ fn add_figures(all: &mut CopySummary, one: CopySummary) {
         failed,
         failures,
         unusable_temporaries,
+        left_temporaries,
         state,
         synced,
         verified,
@@ -125,6 +126,7 @@ fn add_figures(all: &mut CopySummary, one: CopySummary) {
     all.journal = all.journal.take().or(journal);
     all.failed = all.failed.saturating_add(failed);
     all.unusable_temporaries += unusable_temporaries;
+    all.left_temporaries += left_temporaries;
     let room = FAILURES_KEPT.saturating_sub(all.failures.len());
     all.failures.extend(failures.into_iter().take(room));
     all.state = match (all.state, state) {

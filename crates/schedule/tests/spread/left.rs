@@ -69,6 +69,8 @@ fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
         }
         let made = |e: &SchedulerEvent| matches!(e, SchedulerEvent::Lane(LaneEvent::Temp(..)));
         let left = w.temporaries();
+        let removed = w.has_removed(job);
+        assert!(!removed || left.is_empty(), "{ms} ms: {left:?}");
         if !w.events.iter().any(|(_, event)| made(event)) {
             // The temporary was only being created, so its lane has removed it.
             assert_eq!(left, Vec::<String>::new(), "{ms} ms");

@@ -78,6 +78,28 @@ fn a_full_disk_here_fails_the_download_once() {
     w.assert_clean();
 }
 
+/// The journal went on listing the bytes of a file whose temporary was removed.
+#[test]
+fn a_failed_file_tells_if_its_temporary_was_removed() {
+    let keep = PutOptions {
+        keep: Some(Box::default()),
+        ..PutOptions::default()
+    };
+    let mut w = World::with_lanes(3);
+    w.fs.capacity = 2 * MB as u64;
+    let job = w.put(bytes(6 * MB, 1), "up", keep);
+    w.run();
+    assert!(w.failed(job).is_some() && w.has_removed(job));
+    w.assert_clean();
+
+    let mut w = World::with_lanes(3);
+    w.disk.full_at = Some(2 * MB as u64);
+    w.place("down", &bytes(6 * MB, 2), 0o644);
+    let job = w.get("down");
+    w.run();
+    assert!(w.failed(job).is_some() && w.has_removed(job));
+}
+
 #[test]
 fn a_source_that_is_not_there_fails() {
     let mut w = World::with_lanes(2);

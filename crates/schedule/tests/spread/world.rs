@@ -605,6 +605,16 @@ impl World {
         })
     }
 
+    /// True if the job failed and its temporary was removed.
+    pub(crate) fn has_removed(&self, job: JobId) -> bool {
+        self.events.iter().any(|(_, e)| match e {
+            SchedulerEvent::Lane(LaneEvent::Failed(id, fault)) => {
+                *id == job && fault.temporary_removed
+            }
+            _ => false,
+        })
+    }
+
     /// Returns the progress since the job was last restarted.
     pub(crate) fn progress(&self, job: JobId) -> u64 {
         let mut sum = 0;

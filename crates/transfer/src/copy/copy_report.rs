@@ -13,12 +13,19 @@ use crate::session::SessionSummary;
 pub(crate) struct ItemFault {
     what: String,
     kind: FailureKind,
+    temporary_removed: bool,
+    temporary_left: bool,
 }
 
 impl ItemFault {
     /// The sentence.
     pub(super) fn what(&self) -> &str {
         &self.what
+    }
+
+    /// True if the temporary of the file was removed.
+    pub(super) fn is_temporary_removed(&self) -> bool {
+        self.temporary_removed
     }
 
     /// Adds a clause to the sentence.
@@ -29,14 +36,23 @@ impl ItemFault {
 
 impl From<String> for ItemFault {
     fn from(what: String) -> Self {
-        let kind = FailureKind::Other;
-        Self { what, kind }
+        Self {
+            what,
+            kind: FailureKind::Other,
+            temporary_removed: false,
+            temporary_left: false,
+        }
     }
 }
 
 impl From<JobFailure> for ItemFault {
-    fn from(JobFailure { what, kind, .. }: JobFailure) -> Self {
-        Self { what, kind }
+    fn from(fault: JobFailure) -> Self {
+        Self {
+            what: fault.what,
+            kind: fault.kind,
+            temporary_removed: fault.temporary_removed,
+            temporary_left: fault.temporary_left,
+        }
     }
 }
 
@@ -115,10 +131,13 @@ impl<'a> CopyReport<'a> {
 
     /// Reports something that was not copied, and why.
     pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, fault: ItemFault) {
+        self.summary.left_temporaries += u64::from(fault.temporary_left);
         if self.is_interrupted {
             return;
         }
-        let ItemFault { what: reason, kind } = fault;
+        let ItemFault {
+            what: reason, kind, ..
+        } = fault;
         self.summary.failed += 1;
         self.summary.unusable_temporaries += u64::from(kind == FailureKind::SharedTemp);
         if self.summary.failures.len() < FAILURES_KEPT {

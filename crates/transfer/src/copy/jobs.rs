@@ -66,8 +66,9 @@ pub(super) enum JobPurpose {
     /// Reads the target's clock from a file's modification time, after this number of files without
     /// a time was finished.
     Clock(u64),
-    /// Removes a leftover of an earlier run.
-    Cleared,
+    /// Removes a temporary: a leftover of an earlier run, or that of a file which has failed and has
+    /// this number in the journal.
+    Cleared(Option<u64>),
     /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.
     SymlinkTimes,
 }

@@ -87,9 +87,13 @@ impl RelayFaults {
     fn note(&mut self, side: CopySide, fault: JobFailure) {
         self.lost |= fault.kind == FailureKind::ConnectionLost;
         self.starts_over |= fault.kind == FailureKind::StartOver;
+        let removed = fault.temporary_removed;
         let of_other = |(_, fault): &(_, JobFailure)| fault.kind == FailureKind::OtherHost;
         if self.reported.as_ref().is_none_or(of_other) {
             self.reported = Some((side, fault));
+        }
+        if let Some((_, reported)) = &mut self.reported {
+            reported.temporary_removed |= removed;
         }
     }
 
@@ -268,13 +272,12 @@ impl ActiveFiles {
             return;
         };
         let leaves = task.relay().is_some_and(|relay| relay.leaves);
+        let entry = task.resume().entry();
         if let Some(path) = task.resume_mut().take_temporary().filter(|_| leaves) {
-            let path = RemotePath(path);
-            ports.submit(
-                CopySide::Target,
-                JobKind::Remove { path },
-                JobPurpose::Cleared,
-            );
+            let kind = JobKind::Remove {
+                path: RemotePath(path),
+            };
+            ports.submit(CopySide::Target, kind, JobPurpose::Cleared(entry));
         }
     }
 

@@ -320,6 +320,21 @@ impl ResumeJournal {
             .note_done(ports, &mut self.records, task, more);
     }
 
+    /// Records that a file failed and its temporary was removed, so that the next run expects
+    /// nothing of it.
+    pub(super) fn note_removed(&mut self, task: &FileTask) {
+        if let Some(id) = task.resume().entry()
+            && task.shared().is_none()
+        {
+            self.forget_entry(id);
+        }
+    }
+
+    /// Records that the temporary of file `id` of the journal is gone.
+    pub(super) fn forget_entry(&mut self, id: u64) {
+        self.records.write(JournalRecord::Forgotten { id });
+    }
+
     /// Records the server's clock, which was requested after this number of `files` without a time.
     pub(super) fn on_clock(&mut self, files: u64, attributes: &Attributes) {
         if let Some(mtime) = note::clock(attributes).filter(|_| files > 0) {

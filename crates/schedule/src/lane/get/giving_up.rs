@@ -71,7 +71,13 @@ impl DownloadCleanup {
         }
         self.told = true;
         Some(match self.fault.take() {
-            Some(fault) => LaneEvent::Failed(job, fault),
+            Some(mut fault) => {
+                // One of another name says nothing about that of an earlier attempt.
+                let keep = load.options.keep.as_ref();
+                let is_first = keep.is_none_or(|keep| keep.again == 0);
+                fault.temporary_removed |= self.discarding && load.part.is_none() && is_first;
+                LaneEvent::Failed(job, fault)
+            }
             None => LaneEvent::Abandoned(job),
         })
     }

@@ -147,6 +147,12 @@ impl UploadCleanup {
                 fault.what.push_str(&format!("; {text}"))
             }
             (Some(text), _) => up.warn(core, &text),
+            (None, UploadAttemptAbort::Failed(fault)) => {
+                // One of another name says nothing about that of an earlier attempt.
+                let keep = up.options.keep.as_ref();
+                let is_first = keep.is_none_or(|keep| keep.again == 0);
+                fault.temporary_removed = is_first && messages::status(reply).is_ok();
+            }
             (None, _) => {}
         }
     }

@@ -118,7 +118,8 @@ impl SplitFiles {
             LaneEvent::Failed(_, fault) => {
                 // The temporary was removed, or the error names it.
                 file.temp = None;
-                file.fault.get_or_insert(fault);
+                let removed = fault.temporary_removed;
+                file.fault.get_or_insert(fault).temporary_removed |= removed;
                 file.stage = SplitStage::Cleaning(AfterDiskClose::Fail);
                 self.go_on(board, id);
             }
@@ -268,7 +269,11 @@ impl SplitFiles {
             return;
         };
         match event {
-            LaneEvent::Done(_) => {}
+            LaneEvent::Done(_) => {
+                if let Some(fault) = &mut file.fault {
+                    fault.temporary_removed = true;
+                }
+            }
             LaneEvent::Failed(_, why) => {
                 let name = file.temporary().unwrap_or(RemotePath(Vec::new()));
                 let name = sftp::printable(&name.0, 4096);
@@ -287,17 +292,21 @@ impl SplitFiles {
     }
 
     /// Asks the disk side to close the file.
-    fn release(&self, board: &mut SchedulerState, id: JobId) {
-        if let Some(file) = self.files.get(&id)
+    fn release(&mut self, board: &mut SchedulerState, id: JobId) {
+        if let Some(file) = self.files.get_mut(&id)
             && file.held
         {
+            let discards = !file.is_put() && !file.stays(board.is_leaving());
+            if let Some(fault) = &mut file.fault {
+                fault.temporary_removed |= discards && file.has_target;
+            }
             let request = match file.is_put() {
                 true => DiskRequest::CloseSource { job: id },
-                false if file.stays(board.is_leaving()) => DiskRequest::Leave {
+                false if discards => DiskRequest::Discard { job: id },
+                false => DiskRequest::Leave {
                     job: id,
                     fsync: false,
                 },
-                false => DiskRequest::Discard { job: id },
             };
             board.ask_disk(request);
         }

@@ -229,13 +229,17 @@ impl SplitFiles {
             DiskReply::Opened { .. } | DiskReply::Created { .. } | DiskReply::Adopted { .. }
                 if file.stage != SplitStage::Opening => {}
             DiskReply::Opened { meta, .. } => self.on_opened(board, id, meta),
-            DiskReply::Adopted { .. } => self.on_adopted(board, id),
+            DiskReply::Adopted { .. } => {
+                file.has_target = true;
+                self.on_adopted(board, id);
+            }
             DiskReply::Synced { mtime, .. } => self.on_disk_synced(board, id, mtime),
             DiskReply::Created { seekable, .. } => {
                 if file.shared().is_some() {
                     return self.shared_failed(board, id, SharedFileFailure::TempLost);
                 }
                 file.access.seekable = seekable;
+                file.has_target = true;
                 let keep = file.job.kind.put_options().and_then(|o| o.keep.as_ref());
                 if keep.is_some_and(|keep| keep.left.is_some()) {
                     self.tell_restarted(board, id);

@@ -45,6 +45,8 @@ pub(super) struct SplitFile {
     fault: Option<JobFailure>,
     /// The disk side has the file open for this job, or is opening it.
     held: bool,
+    /// The disk side has created or adopted the target.
+    has_target: bool,
     /// FinishTemp was lost with its lane, so the rename may or may not have happened.
     finish_lost: bool,
     /// Number of lanes that were lost with a part of the file.
@@ -171,6 +173,7 @@ impl SplitFile {
             told: 0,
             fault: None,
             held: true,
+            has_target: false,
             finish_lost: false,
             losses: 0,
             keeping: SplitFileRecord::default(),

@@ -287,7 +287,12 @@ impl CopyEngine<'_> {
             JobPurpose::Taken(file) => self.on_taken_over(file),
             JobPurpose::Boot(file) => self.keeper.on_boot(&self.ports, &file),
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
-            JobPurpose::SymlinkTimes | JobPurpose::Clock(_) | JobPurpose::Cleared => {}
+            JobPurpose::Cleared(entry) => {
+                if let (Some(entry), Ok(())) = (entry, said) {
+                    self.keeper.forget_entry(entry);
+                }
+            }
+            JobPurpose::SymlinkTimes | JobPurpose::Clock(_) => {}
         }
     }
 
@@ -474,9 +479,13 @@ impl CopyEngine<'_> {
     }
 
     fn file_failed(&mut self, id: FileId, end: CopySide, fault: ItemFault) {
+        let removed = fault.is_temporary_removed();
         let Some(task) = self.files.fail(&mut self.ports, id, end, fault) else {
             return;
         };
+        if removed {
+            self.keeper.note_removed(&task);
+        }
         self.verify.forget(id);
         self.link_failed(task.link());
         self.file_over(&task);

@@ -190,5 +190,5 @@ impl EarlierWork {
 fn clear_remote(ports: &mut CopyPorts<'_>, path: Vec<u8>) {
     let path = RemotePath(path);
     let kind = JobKind::Remove { path };
-    ports.submit(CopySide::Target, kind, JobPurpose::Cleared);
+    ports.submit(CopySide::Target, kind, JobPurpose::Cleared(None));
 }

@@ -233,6 +233,14 @@ impl JournalRecords {
             }
             return 0;
         }
+        if let (RecordHandling::Held(held), JournalRecord::Forgotten { id }) =
+            (&mut self.claims, &record)
+        {
+            let forgotten = *id;
+            held.retain(
+                |held| !matches!(held, JournalRecord::Ranges { id, .. } if *id == forgotten),
+            );
+        }
         self.worth.note(&record);
         let number = self.log.as_mut().map_or(0, |log| log.write(&record));
         if !self.waits {

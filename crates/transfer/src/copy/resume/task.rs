@@ -56,7 +56,7 @@ impl ResumeTask {
     }
 
     /// Number of the file in the journal.
-    pub(super) fn entry(&self) -> Option<u64> {
+    pub(in crate::copy) fn entry(&self) -> Option<u64> {
         self.entry
     }
 
