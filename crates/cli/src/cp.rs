@@ -251,6 +251,7 @@ pub(crate) fn carry_out(
         true => Vec::new(),
         false => local_names(args.sources.iter().chain([&args.target])),
     };
+    warn_of_limit(&args, &output);
     output.start(args.sources, args.target);
 
     let mut hosts = Hosts::new(args.hosts, args.flags, Arc::clone(&output));
@@ -274,6 +275,22 @@ pub(crate) fn carry_out(
     match exit {
         Exit::Interrupted if output.is_unwritten() => Exit::SomeFailed,
         exit => exit,
+    }
+}
+
+/// Warns that a limit has no effect on a copy within this machine.
+fn warn_of_limit(args: &ResolvedCopyArgs, output: &RunReporter) {
+    let limits = [
+        (args.flags.limit.is_some(), "--limit"),
+        (args.flags.limit_kbit.is_some(), "-l"),
+    ];
+    for (_, flag) in limits
+        .iter()
+        .filter(|(given, _)| *given && args.hosts.is_empty())
+    {
+        output.warning(format!(
+            "{flag} has no effect: it limits connections, and the copy is within this machine"
+        ));
     }
 }
 

@@ -1,7 +1,8 @@
 //! File metadata beyond SFTP: the capabilities of both ends, and the record of metadata that could
 //! not be kept.
 
-use schedule::{Attributes, Parts, RefusedOperations};
+use schedule::{Attributes, Parts, RefusedOperations, directory_of};
+use sftp::ServerInfo;
 
 use super::DeltaUse;
 use super::ports::CopyPorts;
@@ -30,6 +31,8 @@ pub(super) struct KeptMetadata {
     withheld: WithheldCounts,
     /// Setting an owner was refused once and is not tried again.
     refuses_owners: bool,
+    /// The user was told that `--delta` has no effect.
+    told_sent_whole: bool,
 }
 
 /// Metadata that was not kept: counts, and the reason of the first loss.
@@ -107,7 +110,7 @@ impl KeptMetadata {
     /// Learns the abilities of the servers at the far ends, once these are known.
     pub(super) fn learn(&mut self, ports: &mut CopyPorts<'_>) {
         self.can = support(ports);
-        tell_sent_whole(ports);
+        self.tell_sent_whole(ports);
         if !ports.source_is_remote() {
             return;
         }
@@ -125,6 +128,28 @@ impl KeptMetadata {
                 self.lost.untold.push(what);
             }
         }
+    }
+
+    /// Warns once that `--delta` has no effect, and why.
+    fn tell_sent_whole(&mut self, ports: &mut CopyPorts<'_>) {
+        if ports.options().delta != DeltaUse::Always || self.told_sent_whole {
+            return;
+        }
+        let why = match (ports.side(CopySide::Source), ports.side(CopySide::Target)) {
+            (None, None) => "the copy is within this machine",
+            (Some(_), Some(_)) => "their data goes from host to host through this machine",
+            (None, Some(side)) | (Some(side), None) => {
+                let info = side.session().far_info();
+                let rebuilds =
+                    |info: &ServerInfo| info.has("hash@longhaul") && info.has("copy-data");
+                if info.is_some_and(rebuilds) {
+                    return;
+                }
+                "longhaul is not at the far end"
+            }
+        };
+        self.told_sent_whole = true;
+        ports.warn(None, format!("--delta: sending files whole, because {why}"));
     }
 
     /// Abilities of the far ends beyond those of stock servers.
@@ -231,21 +256,6 @@ fn support(ports: &CopyPorts<'_>) -> MetadataSupport {
         take_xattrs: has(CopySide::Target, "set-metadata@longhaul"),
         tell_links: has(CopySide::Source, "attributes@longhaul"),
         map_owners: names && has(CopySide::Target, "ids-by-name@longhaul"),
-    }
-}
-
-/// Warns that `--delta` has no effect because the far end cannot rebuild files.
-fn tell_sent_whole(ports: &mut CopyPorts<'_>) {
-    // Files between two hosts are always sent whole.
-    let sides = (ports.side(CopySide::Source), ports.side(CopySide::Target));
-    let ((None, Some(side)) | (Some(side), None)) = sides else {
-        return;
-    };
-    let info = side.session().far_info();
-    let rebuilds = info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data"));
-    if ports.options().delta == DeltaUse::Always && !rebuilds {
-        let text = "--delta: sending files whole, because longhaul is not at the far end";
-        ports.warn(None, text.to_owned());
     }
 }
 

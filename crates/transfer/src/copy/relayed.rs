@@ -152,6 +152,8 @@ impl ActiveFiles {
             known: Some(attributes),
             options: PutOptions {
                 fsync: false,
+                // The relay takes all bytes, and the upload leaves the zeros out.
+                sparse: false,
                 keep: options.keep.clone().filter(|_| left.is_some()),
                 ..options.clone()
             },

@@ -519,6 +519,76 @@ fn a_relay_gives_what_it_gets() {
     assert!(pool.shared.lock().jobs.is_empty());
 }
 
+/// `cp -3 --sparse` wrote the zeros of every hole at the receiving host.
+#[test]
+fn a_relay_of_a_sparse_file_filled_its_holes() {
+    let (pool, told) = pool();
+    let content = [
+        vec![b'a'; 70_000],
+        vec![0; 600_000],
+        vec![b'b'; 1000],
+        vec![0; 200_000],
+    ]
+    .concat();
+    let mut meta = FileMeta::default();
+    meta.attributes.size = Some(content.len() as u64);
+    let relay = HostToHostBuffer::new(meta);
+    let (get, put) = (JobId(1), JobId(2));
+    pool.bind(get, Arc::clone(&relay));
+    pool.bind(put, relay);
+    pool.submit(create(get, Path::new("")));
+    for (at, piece) in content.chunks(100_000).enumerate() {
+        pool.submit(DiskRequest::Write {
+            job: get,
+            offset: at as u64 * 100_000,
+            pieces: vec![Bytes::copy_from_slice(piece)],
+        });
+    }
+    pool.submit(finish(get, content.len() as u64));
+    pool.submit(DiskRequest::OpenSource {
+        job: put,
+        path: "".into(),
+        first: block(1000),
+        sparse: true,
+        pack: None,
+    });
+    let (mut copied, mut holes) = (vec![0; content.len()], Vec::new());
+    loop {
+        let at = match wait(&pool, &told) {
+            DiskReply::Opened { first, .. } => {
+                copied[..1000].copy_from_slice(&first.to_vec());
+                1000
+            }
+            DiskReply::Read { offset, block, .. } => {
+                let (data, at) = (block.to_vec(), offset as usize);
+                copied[at..at + data.len()].copy_from_slice(&data);
+                at + data.len()
+            }
+            DiskReply::Hole { offset, len, .. } => {
+                holes.push((offset, len));
+                (offset + len) as usize
+            }
+            DiskReply::Failed { fault, .. } => panic!("{fault:?}"),
+            _ => continue,
+        };
+        if at == content.len() {
+            break;
+        }
+        let len = 262_144;
+        pool.submit(DiskRequest::Read {
+            job: put,
+            offset: at as u64,
+            len,
+            block: block(len),
+        });
+    }
+    assert!(copied == content, "another content");
+    let left_out: u64 = holes.iter().map(|(_, len)| len).sum();
+    assert!(left_out > 700_000, "{holes:?}");
+    pool.submit(DiskRequest::CloseSource { job: put });
+    while !matches!(wait(&pool, &told), DiskReply::Released { .. }) {}
+}
+
 /// Bug: a relay replies while its request still runs, and the part that joined it at once found no
 /// file: a large file between two hosts failed now and then.
 #[test]

@@ -16,6 +16,12 @@ use crate::sums::FileSums;
 /// from the source: two bandwidth-delay products of a gigabit path around the world.
 const HELD: u64 = 64 << 20;
 
+/// Shortest run of zeros in bytes within a longer read that a receiver that keeps holes does not
+/// write. Each run that is left out takes a request of its own.
+const LEAST_HOLE: usize = 64 << 10;
+/// Size in bytes of the blocks of a file that can be holes.
+const HOLE_BLOCK: u64 = 4096;
+
 const OTHER_FAILED: &str = "the copy failed at the other host";
 
 /// A memory buffer between two hosts: the target of a Get in one session and the source of a Put in
@@ -45,6 +51,8 @@ struct BufferState {
     opened: bool,
     /// True if the reader tried to start again.
     reopened: bool,
+    /// The reader leaves runs of zeros out, so that the file gets holes.
+    sparse: bool,
 }
 
 struct PendingRead {
@@ -112,7 +120,10 @@ impl HostToHostBuffer {
         self.add_sums(&request);
         let mut state = self.lock();
         match request {
-            DiskRequest::OpenSource { job, first, .. } => {
+            DiskRequest::OpenSource {
+                job, first, sparse, ..
+            } => {
+                state.sparse = sparse;
                 if std::mem::replace(&mut state.opened, true) {
                     state.reopened = true;
                     let what = "the file has to be read again from its beginning";
@@ -309,7 +320,18 @@ impl BufferState {
         usize::try_from(wanted).ok()
     }
 
-    fn answer(&mut self, read: PendingRead, len: usize) {
+    /// Answers a read of `len` bytes that have arrived. A read that keeps holes ends where a run of
+    /// zeros begins, and a run at its start is answered as a hole.
+    fn answer(&mut self, read: PendingRead, mut len: usize) {
+        if let Some((from, zeros)) = self.zeros_in(&read, len) {
+            if from == 0 {
+                let (job, offset, len) = (read.job, read.offset, zeros as u64);
+                self.drop_bytes(offset, zeros);
+                read.shared.reply(DiskReply::Hole { job, offset, len });
+                return;
+            }
+            len = from;
+        }
         let PendingRead {
             shared,
             job,
@@ -321,10 +343,12 @@ impl BufferState {
         let mut at = offset;
         for mut slice in block.grow(len) {
             while !slice.is_empty() {
-                let n = self.take(at, slice);
+                let mut piece = self.take(at, slice.len());
+                let n = piece.len();
                 if n == 0 {
                     break;
                 }
+                piece.copy_to_slice(&mut slice[..n]);
                 slice = &mut slice[n..];
                 at += n as u64;
             }
@@ -354,28 +378,81 @@ impl BufferState {
         shared.reply(reply);
     }
 
-    /// Moves bytes at `at` into `to`; returns how many the piece there provided.
-    fn take(&mut self, at: u64, to: &mut [u8]) -> usize {
+    /// Returns where the first run of zeros of a read of `len` bytes begins, and its length; `None`
+    /// if there is none that the file can keep as a hole.
+    fn zeros_in(&self, read: &PendingRead, len: usize) -> Option<(usize, usize)> {
+        // Where a file of unknown size ends shows in a short read.
+        let size = self.meta.attributes.size.filter(|_| !self.meta.stream)?;
+        let ends_before = read.offset + len as u64 <= size;
+        if !self.sparse || read.open || !ends_before || len == 0 {
+            return None;
+        }
+        let least = LEAST_HOLE.min(len);
+        let (mut at, mut from, mut zeros) = (0, 0, 0);
+        while at < len {
+            let block = HOLE_BLOCK - (read.offset + at as u64) % HOLE_BLOCK;
+            let block = (len - at).min(block as usize);
+            match self.is_zero(read.offset + at as u64, block) {
+                true => zeros += block,
+                false if zeros >= least => break,
+                false => (from, zeros) = (at + block, 0),
+            }
+            at += block;
+        }
+        (zeros >= least).then_some((from, zeros))
+    }
+
+    /// True if the `len` bytes at `at` are there and all zero.
+    fn is_zero(&self, at: u64, len: usize) -> bool {
+        let (mut at, end) = (at, at + len as u64);
+        while at < end {
+            let Some((start, piece)) = self.pieces.range(..=at).next_back() else {
+                return false;
+            };
+            let skip = usize::try_from(at - start).unwrap_or(usize::MAX);
+            let rest = piece.get(skip..).unwrap_or_default();
+            let n = rest.len().min((end - at) as usize);
+            if n == 0 || rest[..n].iter().any(|byte| *byte != 0) {
+                return false;
+            }
+            at += n as u64;
+        }
+        true
+    }
+
+    /// Drops `len` bytes at `at`.
+    fn drop_bytes(&mut self, mut at: u64, len: usize) {
+        let end = at + len as u64;
+        while at < end {
+            let n = self.take(at, (end - at) as usize).len();
+            if n == 0 {
+                return;
+            }
+            at += n as u64;
+        }
+    }
+
+    /// Takes at most `most` bytes at `at`; returns none if there are none.
+    fn take(&mut self, at: u64, most: usize) -> Bytes {
         let Some((&start, _)) = self.pieces.range(..=at).next_back() else {
-            return 0;
+            return Bytes::new();
         };
         let Some(mut piece) = self.pieces.remove(&start) else {
-            return 0;
+            return Bytes::new();
         };
         let skip = (at - start) as usize;
         if skip >= piece.len() {
             self.pieces.insert(start, piece);
-            return 0;
+            return Bytes::new();
         }
         if skip > 0 {
             self.pieces.insert(start, piece.split_to(skip));
         }
-        let n = piece.len().min(to.len());
-        piece.copy_to_slice(&mut to[..n]);
+        let taken = piece.split_to(piece.len().min(most));
         if !piece.is_empty() {
-            self.pieces.insert(at + n as u64, piece);
+            self.pieces.insert(at + taken.len() as u64, piece);
         }
-        self.held = self.held.saturating_sub(n as u64);
-        n
+        self.held = self.held.saturating_sub(taken.len() as u64);
+        taken
     }
 }

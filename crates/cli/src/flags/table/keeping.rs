@@ -64,7 +64,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Keep holes in sparse files, without reading or sending them. If a server does not \
               report holes, downloads make a hole of each block of 4 KiB that is all zeros. A file \
               with holes is always sent whole, not as a delta; files below 128 KiB are sent with \
-              their zeros.",
+              their zeros. Between two hosts through this machine, zeros are read, and runs of at \
+              least 64 KiB become holes.",
         scp: ScpCompatibility::Ours,
         group: FlagGroup::Copying,
         overrides: &[],

@@ -230,7 +230,6 @@ impl FileTask {
         let mut beyond = self.beyond.clone();
         beyond.owner = beyond.owner.filter(|_| sets_owners);
         beyond.special_bits = special_bits(ports).keeps();
-        let one_end = !ports.source_is_remote() || !ports.target_is_remote();
         PutOptions {
             keep: self.resume.keep(),
             preserve: ports.preserves(),
@@ -243,8 +242,7 @@ impl FileTask {
                 replace_link: !ports.named().is(&self.target)
                     || ports.named().has_made_link(&self.target),
             },
-            // Data between two hosts arrives in order, so holes cannot be skipped.
-            sparse: options.sparse && one_end,
+            sparse: options.sparse,
             beyond,
         }
     }
