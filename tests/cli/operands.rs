@@ -226,3 +226,92 @@ fn a_directory_is_not_copied_into_itself_by_another_name_of_the_host() {
     copies(&scene, &words, &["run-2", "peer:run-2/inside"]).expect_code(0);
     assert_eq!(names_in(&scene.path("run-2/inside")), ["out"]);
 }
+
+/// Several sources made the missing directory in an upload, and were refused with three different
+/// sentences in the other directions.
+#[test]
+fn several_sources_to_a_missing_directory_fared_differently_by_direction() {
+    let Some(scene) = scene() else { return };
+    let sources = ["run-2/out/a", "run-2/out/b"];
+    for (from, target) in [
+        ("", "peer:up"),
+        ("peer:", "down"),
+        ("", "local"),
+        ("peer:", "other:new"),
+    ] {
+        let from = |name: &&str| format!("{from}{name}");
+        let mut operands: Vec<String> = sources.iter().map(from).collect();
+        operands.push(target.to_owned());
+        let operands: Vec<&str> = operands.iter().map(String::as_str).collect();
+        copies(&scene, &["-3"], &operands).expect_code(0);
+        let name = target.rsplit(':').next().unwrap_or_default();
+        assert_eq!(names_in(&scene.path(name)), ["a", "b"], "{target}");
+        // Its parent is not made, and a file is no directory.
+        for (there, why) in [
+            ("absent/to", "cannot create the directory"),
+            ("run-3/log", "not a directory"),
+        ] {
+            let at = target.replace(name, there);
+            let operands = [&operands[..2], &[at.as_str()]].concat();
+            copies(&scene, &["-3"], &operands)
+                .expect_code(1)
+                .expect_err(&[why]);
+        }
+    }
+    // A pattern with several matches does the same.
+    for target in ["matched", "other:matched-3"] {
+        copies(&scene, &["-3"], &["peer:run-2/out/*", target]).expect_code(0);
+        let name = target.rsplit(':').next().unwrap_or_default();
+        assert_eq!(names_in(&scene.path(name)), ["a", "b"], "{target}");
+    }
+}
+
+/// `cp -3` filled holes and sent files whole, and a local copy had no limit, without a word.
+#[test]
+fn flags_without_effect_were_not_mentioned() {
+    let Some(scene) = scene() else { return };
+    let file = fs::File::create(scene.path("sparse")).expect("our file");
+    file.set_len(40 << 20).expect("our file");
+    std::os::unix::fs::FileExt::write_all_at(&file, b"data", 20 << 20).expect("our file");
+    let outcome = copies(
+        &scene,
+        &["-3", "--sparse"],
+        &["peer:sparse", "other:to/sparse"],
+    );
+    outcome.expect_code(0);
+    let blocks = |name: &str| {
+        let meta = fs::metadata(scene.path(name)).expect("it is there");
+        std::os::unix::fs::MetadataExt::blocks(&meta) * 512
+    };
+    assert!(
+        blocks("to/sparse") < 2 << 20,
+        "{} bytes",
+        blocks("to/sparse")
+    );
+    let content = |name: &str| fs::read(scene.path(name)).expect("it is there");
+    assert!(content("to/sparse") == content("sparse"), "another content");
+    for (flags, from, to, why) in [
+        (
+            &["-3", "--delta"][..],
+            "peer:sparse",
+            "other:to/sparse",
+            "--delta: sending files whole",
+        ),
+        (
+            &["--delta"],
+            "sparse",
+            "to/sparse",
+            "--delta: sending files whole",
+        ),
+        (
+            &["--limit", "80Mbit"],
+            "run-3/log",
+            "to/log",
+            "--limit has no effect",
+        ),
+        (&["-l", "100000"], "run-3/log", "to/log", "-l has no effect"),
+    ] {
+        let outcome = copies(&scene, flags, &[from, to]).expect_code(0);
+        outcome.expect_err(&[why]);
+    }
+}

@@ -253,7 +253,7 @@ impl<'a> OperandCopy<'a> {
         let mut roots = VecDeque::new();
         for found in group.found() {
             let onto = match group.host() {
-                Some(_) => target.place_for(self.engine.ports_mut(), found.len()),
+                Some(_) => target.place_for(&mut self.engine, found.len()).await,
                 None => Some(target.onto().clone()),
             };
             let Some(onto) = onto else { return };

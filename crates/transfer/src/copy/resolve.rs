@@ -36,25 +36,48 @@ impl ResolvedTarget {
 
     /// Decides the target of `found` matches. Several matches need a directory, which is made if
     /// nothing exists there.
-    pub(super) fn place_for(&self, ports: &mut CopyPorts<'_>, found: usize) -> Option<TargetPath> {
+    pub(super) async fn place_for<'a>(
+        &self,
+        inquiry: &mut impl Inquiry<'a>,
+        found: usize,
+    ) -> Option<TargetPath> {
         match &self.onto {
-            TargetPath::Exactly(path) if found > 1 => {
-                let what = if self.is_file {
-                    "several files match, but the target is not a directory: name a directory"
-                        .to_owned()
-                } else if ports.target_is_remote() {
-                    "several files match, but the target directory does not exist: create it first"
-                        .to_owned()
-                } else {
-                    match ports.local().create_dir(&local_path(path)) {
-                        Ok(_) => return Some(TargetPath::Into(path.clone())),
-                        Err(what) => format!("cannot create the directory: {what}"),
-                    }
-                };
-                ports.fail_at(CopySide::Target, path, what);
+            TargetPath::Exactly(path) if found > 1 && self.is_file => {
+                let what =
+                    "several files match, but the target is not a directory: name a directory";
+                let ports = inquiry.ports_mut();
+                ports.fail_at(CopySide::Target, path, what.to_owned());
                 None
             }
+            TargetPath::Exactly(path) if found > 1 => make_target(inquiry, path.clone()).await,
             onto => Some(onto.clone()),
+        }
+    }
+}
+
+/// Makes the directory into which several sources are copied, in a parent that exists. Returns
+/// `None`, after reporting it, if that fails.
+async fn make_target<'a>(inquiry: &mut impl Inquiry<'a>, path: Vec<u8>) -> Option<TargetPath> {
+    let made = match inquiry.ports().target_is_remote() {
+        true => {
+            let kind = JobKind::MakeDir {
+                path: RemotePath(path.clone()),
+                mode: 0o777,
+                follow: true,
+            };
+            inquiry.ask(CopySide::Target, kind).await.map(drop)
+        }
+        false => {
+            let local = inquiry.ports().local();
+            local.create_dir(&local_path(&path)).map(drop)
+        }
+    };
+    match made {
+        Ok(()) => Some(TargetPath::Into(path)),
+        Err(what) => {
+            let what = format!("cannot create the directory: {what}");
+            inquiry.ports_mut().fail_at(CopySide::Target, &path, what);
+            None
         }
     }
 }
@@ -86,11 +109,11 @@ impl<'q, 'a, Q: Inquiry<'a>> TargetResolver<'q, Q> {
     pub(super) async fn resolve(&mut self, path: Vec<u8>) -> Option<ResolvedTarget> {
         match self.ports().target_is_remote() {
             true => self.resolve_remote(path).await,
-            false => self.resolve_local(path),
+            false => self.resolve_local(path).await,
         }
     }
 
-    fn resolve_local(&mut self, bytes: Vec<u8>) -> Option<ResolvedTarget> {
+    async fn resolve_local(&mut self, bytes: Vec<u8>) -> Option<ResolvedTarget> {
         let there = self.ports().local().stat(&bytes);
         let is_dir = there.as_ref().is_ok_and(LocalStat::is_directory);
         let wanted = self.ports().options().target_directory;
@@ -106,6 +129,13 @@ impl<'q, 'a, Q: Inquiry<'a>> TargetResolver<'q, Q> {
                 }
             };
         }
+        let exists = there.is_ok() || self.ports().local().exists(&local_path(&bytes));
+        if self.many && !exists && wanted != TargetDirectory::Existing {
+            return Some(ResolvedTarget {
+                onto: make_target(self.inquiry, bytes).await?,
+                is_file: false,
+            });
+        }
         let many = self.many || wanted == TargetDirectory::Existing;
         if many && !is_dir {
             let what = match there {
@@ -115,8 +145,7 @@ impl<'q, 'a, Q: Inquiry<'a>> TargetResolver<'q, Q> {
             self.ports().fail_at(CopySide::Target, &bytes, what);
             return None;
         }
-        let is_missing = there.is_err() && !self.ports().local().exists(&local_path(&bytes));
-        self.ports().named_mut().set_missing(is_missing && !many);
+        self.ports().named_mut().set_missing(!exists && !many);
         Some(ResolvedTarget {
             is_file: there.is_ok() && !is_dir,
             onto: if is_dir {
@@ -168,23 +197,8 @@ impl<'q, 'a, Q: Inquiry<'a>> TargetResolver<'q, Q> {
             .set_missing(!many && is == ReportedTargetKind::Missing);
         let onto = match is {
             ReportedTargetKind::Directory => TargetPath::Into(path),
-            ReportedTargetKind::Missing if many && self.group.host().is_none() => {
-                // Like scp, make the directory into which several files are copied.
-                let kind = JobKind::MakeDir {
-                    path: RemotePath(path.clone()),
-                    mode: 0o777,
-                    follow: true,
-                };
-                if let Err(what) = self.inquiry.ask(CopySide::Target, kind).await {
-                    self.ports().fail_at(
-                        CopySide::Target,
-                        &path,
-                        format!("cannot create the directory: {what}"),
-                    );
-                    return None;
-                }
-                TargetPath::Into(path)
-            }
+            // Like scp, make the directory into which several files are copied.
+            ReportedTargetKind::Missing if many => make_target(self.inquiry, path).await?,
             _ if many => {
                 self.ports()
                     .fail_at(CopySide::Target, &path, "not a directory".to_owned());
