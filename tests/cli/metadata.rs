@@ -441,10 +441,10 @@ fn attributes_that_the_source_has_not_are_removed() {
     assert!(names(&to.join("f")).contains(&"user.new".to_owned()));
 }
 
-/// Regression test: `-a` of a home directory with a socket ended with 1, and rsync and a sync do
-/// not.
+/// Regression test: `-a` of a home directory with a socket ended with 1, and `-r` went on doing so
+/// after `-a` and a sync did not.
 #[test]
-fn an_archive_leaves_sockets_and_fifos_out_with_a_warning() {
+fn a_fifo_in_a_tree_changed_the_exit_code_of_some_copies() {
     let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
@@ -453,12 +453,24 @@ fn an_archive_leaves_sockets_and_fifos_out_with_a_warning() {
     let fifo = rustix::fs::FileType::Fifo;
     let mode = rustix::fs::Mode::RUSR;
     rustix::fs::mknodat(CWD, scene.path("tree/fifo"), fifo, mode, 0).expect("a FIFO");
-    let copy = |flag: &str, to: &str| {
-        let run = scene.client.cp().arg(flag).arg(scene.path("tree"));
-        run.arg(scene.remote(to)).run()
-    };
-    let outcome = copy("-a", "archive").expect_code(0);
-    outcome.expect_err(&["warning", "tree/fifo: not copied"]);
-    assert!(scene.path("archive/file").exists());
-    copy("-r", "recursive").expect_code(1);
+    let here = |name: &str| scene.path(name).into_os_string();
+    let there = |name: &str| scene.remote(name);
+    for flag in ["-a", "-r"] {
+        for (way, from, to) in [
+            ("up", here("tree"), there(&format!("up{flag}"))),
+            ("down", there("tree"), here(&format!("down{flag}"))),
+            ("between", there("tree"), there(&format!("between{flag}"))),
+            ("local", here("tree"), here(&format!("local{flag}"))),
+        ] {
+            let outcome = scene.client.cp().arg(flag).arg(from).arg(to).run();
+            let outcome = outcome.expect_code(0);
+            outcome.expect_err(&["warning", "tree/fifo: not copied: it is a socket"]);
+            assert!(scene.path(&format!("{way}{flag}/file")).exists(), "{way}");
+        }
+    }
+    // A source that the user named has failed.
+    for from in [here("tree/fifo"), there("tree/fifo")] {
+        let outcome = scene.client.cp().arg(from).arg(here("copy")).run();
+        outcome.expect_code(1).expect_err(&["not a regular file"]);
+    }
 }

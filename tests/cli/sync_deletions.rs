@@ -113,7 +113,7 @@ fn a_fifo_of_the_source_is_skipped_and_deletions_go_on() {
         let outcome = run.run().expect_code(0);
         let said = outcome.err();
         for name in ["dir/pipe", "new"] {
-            let line = format!("/source/{name}: not copied: a socket, FIFO or device");
+            let line = format!("/source/{name}: not copied: it is a socket, a FIFO or a device");
             assert_eq!(said.matches(&line).count(), 1, "{outcome}");
         }
         let left = fs::read(target.join("dir/pipe")).expect("its counterpart stays");
@@ -310,7 +310,7 @@ fn sockets_and_fifos_stay_at_the_target_and_forbid_no_deletion() {
             let run = sync(&scene, &["--delete"]).arg(from).arg(to);
             run.run()
                 .expect_code(0)
-                .expect_err(&["pipe: not copied: a socket, FIFO or device"]);
+                .expect_err(&["pipe: not copied: it is a socket, a FIFO or a device"]);
             drop(socket);
             let left: Vec<PathBuf> = entries(&name("b"));
             let expected = ["dir", "dir/other", "f", "s"].map(|path| name("b").join(path));

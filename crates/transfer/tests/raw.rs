@@ -268,7 +268,11 @@ fn failures_are_named_and_the_rest_is_copied() -> Result {
         };
         has("broken: ");
         has("clash: ");
-        has("socket: not a regular file");
+        // It is left out with a warning, which is no failure.
+        assert!(
+            !reasons.iter().any(|r| r.starts_with("socket")),
+            "{reasons:?}"
+        );
         has("sub: cannot create the directory: a file is in the way: remove it");
         assert_eq!(fs::read(world.path(name).join("good"))?, b"good");
         assert_eq!(

@@ -33,7 +33,7 @@ use crate::report::{
     ProgressCounters,
 };
 use crate::session::SessionEvent;
-use crate::walk::{EntryInfo, NOT_REGULAR, WalkEntry};
+use crate::walk::{EntryInfo, LEFT_OUT, NOT_REGULAR, WalkEntry};
 
 /// Jobs in flight from which events may be batched.
 const MANY: usize = 256;
@@ -359,12 +359,8 @@ impl<'a> CopyEngine<'a> {
             WalkEntry::Listed(dir) => self.listed(DirKey::new(id, dir)),
             WalkEntry::Problem { path, what } => {
                 let path = self.ports.shown(CopySide::Source, &path);
-                match self.ports.options().archive && what == NOT_REGULAR {
-                    // A copy of a home directory meets sockets, which no copy can carry.
-                    true => {
-                        let what = "not copied: it is a socket, a FIFO or a device";
-                        self.ports.warn(Some(path), what.to_owned());
-                    }
+                match what == NOT_REGULAR {
+                    true => self.ports.warn(Some(path), LEFT_OUT.to_owned()),
                     false => self.ports.fail(None, path, what),
                 }
             }

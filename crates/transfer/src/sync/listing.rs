@@ -14,8 +14,8 @@ use super::attributes::entry;
 use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootQuery};
 use crate::session::SessionEvent;
 use crate::walk::{
-    ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkDirectoryId, WalkEntry, join, local_path,
-    nested_rules, refused_name,
+    LEFT_OUT, ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkDirectoryId, WalkEntry, join,
+    local_path, nested_rules, refused_name,
 };
 
 /// Trees that a longhaul server lists for one client at the same time.
@@ -669,7 +669,7 @@ pub(crate) fn hides_entries(what: &str) -> bool {
 /// Returns the warning about a problem that hides no entries.
 pub(crate) fn warning(what: String) -> String {
     match what == NOT_REGULAR {
-        true => "not copied: a socket, FIFO or device".to_owned(),
+        true => LEFT_OUT.to_owned(),
         false => what,
     }
 }

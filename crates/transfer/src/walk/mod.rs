@@ -63,6 +63,9 @@ pub struct EntryInfo {
 
 /// Reason in [`WalkEntry::Problem`] for sockets, FIFOs and devices, in scp's words.
 pub(crate) const NOT_REGULAR: &str = "not a regular file";
+/// Warning for such an entry below a source. No copy can carry it, so it is no failure; a source
+/// that is such an entry itself has failed.
+pub(crate) const LEFT_OUT: &str = "not copied: it is a socket, a FIFO or a device";
 
 /// Reason not to copy a directory that contains its target.
 pub(crate) const INTO_ITSELF: &str =

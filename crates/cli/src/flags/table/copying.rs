@@ -13,7 +13,8 @@ pub(super) const ROWS: &[Flag] = &[
         takes: FlagValueKind::Nothing,
         help: "Copy directories with everything in them",
         doc: "Copy directories with everything in them. Symbolic links are followed, as scp does; \
-              --archive copies them as links.",
+              --archive copies them as links. Sockets, FIFOs and devices in a directory are left out \
+              with a warning that names them, as in every copy; a SOURCE that is one fails.",
         scp: ScpCompatibility::Same,
         group: FlagGroup::Copying,
         overrides: &[],
