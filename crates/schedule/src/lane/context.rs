@@ -424,14 +424,19 @@ impl LaneContext {
         self.refusals = self.refusals.and(refusals);
     }
 
-    /// Records and reports operations that the server refuses for every file, found by `job`, with
-    /// the reason `why`.
+    /// Records and reports operations that the server refuses for every file, or for those of a
+    /// directory, found by `job`, with the reason `why`.
     pub(super) fn learn(&mut self, job: JobId, found: RefusedOperations, why: &str) {
         let all = self.refusals.and(found);
         if all != self.refusals {
+            let everywhere = RefusedOperations {
+                temporaries: all.temporaries && !self.refusals.temporaries,
+                renames: all.renames && !self.refusals.renames,
+                ..found
+            };
             self.refusals = all;
-            self.told_in_place |= found.in_place();
-            self.event(LaneEvent::Refused(job, found, why.to_owned()));
+            self.told_in_place |= found.in_place_somewhere();
+            self.event(LaneEvent::Refused(job, everywhere, why.to_owned()));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Renames a temporary to its final name without losing the existing file.
 
-use sftp::{Reply, Request, Status, temp_name};
+use sftp::{Reply, Request, Status, StatusCode, temp_name};
 
 use super::context::LaneContext;
 use super::messages::{self, refused};
@@ -51,12 +51,12 @@ pub(super) enum ReplaceProgress {
     InProgress,
     /// The new file has its name. The old one could not be removed and is at `left`.
     Done { left: Option<Vec<u8>> },
-    /// The old file is unchanged and the new one is at `temp`. With `always`, the server refuses
-    /// every rename.
+    /// The old file is unchanged and the new one is at `temp`. `always` has the status with which
+    /// the server refuses every rename in the directory.
     Refused {
         status: Status,
         temp: Vec<u8>,
-        always: bool,
+        always: Option<StatusCode>,
     },
     /// The old file is at `old`, the new one at `temp`, and the final name is free.
     Stranded {
@@ -198,7 +198,7 @@ impl ReplaceFile {
                 self.refusal = Some(status.clone());
                 ReplaceStage::PutBack
             }
-            (ReplaceStage::PutBack, Ok(())) => return self.refused(false),
+            (ReplaceStage::PutBack, Ok(())) => return self.refused(None),
             (ReplaceStage::PutBack, Err(_)) => {
                 let status = self.why();
                 return ReplaceProgress::Stranded {
@@ -213,12 +213,12 @@ impl ReplaceFile {
             }
             (ReplaceStage::Probe, Ok(())) => {
                 self.from = std::mem::take(&mut self.aside);
-                return self.refused(false);
+                return self.refused(None);
             }
             // A temporary that is gone, perhaps with its directory, says nothing about the server.
             (ReplaceStage::Probe, Err(status)) => {
-                let gone = status.code == sftp::StatusCode::NO_SUCH_FILE;
-                return self.refused(!gone);
+                let gone = status.code == StatusCode::NO_SUCH_FILE;
+                return self.refused((!gone).then_some(status.code));
             }
         };
         self.rename(core, job, next);
@@ -227,12 +227,12 @@ impl ReplaceFile {
 
     fn why(&mut self) -> Status {
         self.refusal.take().unwrap_or_else(|| Status {
-            code: sftp::StatusCode::FAILURE,
+            code: StatusCode::FAILURE,
             message: String::new(),
         })
     }
 
-    fn refused(&mut self, always: bool) -> ReplaceProgress {
+    fn refused(&mut self, always: Option<StatusCode>) -> ReplaceProgress {
         ReplaceProgress::Refused {
             status: self.why(),
             temp: self.from.clone(),

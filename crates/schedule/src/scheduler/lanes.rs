@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::meter::RateMeter;
 use super::{LaneId, LaneReport};
-use crate::JobId;
+use crate::{JobId, RefusedOperations};
 
 /// The scheduler's state of one lane: its unfinished jobs, its measured rate and its fitness for
 /// further jobs.
@@ -474,9 +474,10 @@ impl Lanes {
         shares.reduce(|all, one| all && one)
     }
 
-    /// Returns true if uploads are written in place.
-    pub(super) fn in_place(&self) -> bool {
-        self.by_id.values().any(|l| l.report.in_place)
+    /// Returns the operations that the server refuses.
+    pub(super) fn refusals(&self) -> RefusedOperations {
+        let each = self.by_id.values().map(|l| l.report.refusals);
+        each.reduce(RefusedOperations::and).unwrap_or_default()
     }
 
     /// Returns the number of lanes that move files.

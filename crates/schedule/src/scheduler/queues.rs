@@ -6,7 +6,7 @@ use super::JobHint;
 use super::assignments::AssignedRole;
 use super::job_losses::JobLosses;
 use crate::job::place_of_listing;
-use crate::{Job, JobId, JobKind, ResumeData, SharedTemp};
+use crate::{Job, JobId, JobKind, RefusedOperations, ResumeData, SharedTemp};
 
 /// A pushed job that waits for a lane.
 #[derive(Clone, Debug)]
@@ -196,14 +196,20 @@ impl JobQueues {
     /// Takes the large uploads of which this process writes the whole file, in their order. A range
     /// of a file that several processes write stays: each of them would write the whole file under
     /// its name, and none needs a rename for its range.
-    pub(super) fn take_large_uploads(&mut self) -> VecDeque<QueuedJob> {
+    pub(super) fn take_large_uploads(
+        &mut self,
+        refusals: RefusedOperations,
+    ) -> VecDeque<QueuedJob> {
         let is_range = |queued: &QueuedJob| {
             let shared = queued.keep().and_then(|keep| keep.shared);
             matches!(shared, Some(SharedTemp::Range(..)))
         };
         let is_whole = |queued: &QueuedJob| {
-            let is_put = matches!(queued.job.kind, JobKind::Put { .. });
-            is_put && !is_range(queued) && !queued.continues_relayed()
+            let goes_in_place = match &queued.job.kind {
+                JobKind::Put { target, .. } => refusals.in_place_at(&target.0),
+                _ => false,
+            };
+            goes_in_place && !is_range(queued) && !queued.continues_relayed()
         };
         let large = std::mem::take(&mut self.large);
         let (whole, others) = large.into_iter().partition(is_whole);
@@ -348,7 +354,10 @@ mod tests {
         for (id, shared) in (1..).zip(works) {
             queues.push(queued(id, put(shared)), true, false);
         }
-        let whole = queues.take_large_uploads();
+        let whole = queues.take_large_uploads(RefusedOperations {
+            renames: true,
+            ..RefusedOperations::default()
+        });
         let whole: Vec<u64> = whole.iter().map(|queued| queued.id().0).collect();
         assert_eq!(whole, [1, 3], "one process at a time names a split file");
         assert_eq!(order(&mut queues, QueueName::Large), [2]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Job, JobId, Lane, LaneEvent};
+use crate::{Job, JobId, Lane, LaneEvent, RefusedOperations};
 
 /// Identifies a connection for the duration of a run. The owner of the lanes assigns the number.
 #[derive(
@@ -35,8 +35,9 @@ pub struct LaneReport {
     /// One file may be open several times ([`crate::Lane::shares_files`]); `None` while the server
     /// is unknown ([`crate::Lane::is_known`]).
     pub shares_files: Option<bool>,
-    /// The lane writes files in place ([`crate::RefusedOperations::in_place`]).
-    pub in_place: bool,
+    /// Operations that the server refuses, as far as the lane knows.
+    #[serde(default)]
+    pub refusals: RefusedOperations,
     /// Bytes that may be in flight ([`crate::LaneStats::bytes_depth`]).
     pub depth: u64,
     /// Lowest latency of a request; zero while unknown.
@@ -55,7 +56,7 @@ impl LaneReport {
             predicts: lane.predicts(),
             in_order: lane.works_in_order(),
             shares_files: lane.is_known().then(|| lane.shares_files()),
-            in_place: lane.refusals().in_place(),
+            refusals: lane.refusals(),
             depth: stats.bytes_depth,
             latency: stats.latency.unwrap_or_default(),
             awaits_data: stats.bytes_in_flight > 0,

@@ -3,7 +3,7 @@
 
 use schedule::{LaneEvent, PutOptions};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, InjectedFault, Personality, Restrictions, Rng};
+use testkit::sftp_model::{Act, InjectedFault, Kind, Personality, Restrictions, Rng};
 
 use crate::world::{Mode, World, bytes, config, link};
 
@@ -70,7 +70,7 @@ fn world(restrictions: &Restrictions, openssh: bool, seed: u64) -> World {
 /// Returns true if writing in place was reported, for this file or for all.
 fn told_in_place(w: &World, job: schedule::JobId) -> bool {
     w.events.iter().any(|(_, event)| match event {
-        LaneEvent::Refused(_, found, _) => found.in_place(),
+        LaneEvent::Refused(_, found, _) => found.in_place_somewhere(),
         LaneEvent::Warning(id, text) => *id == job && text.contains("writing in place"),
         _ => false,
     })
@@ -193,6 +193,48 @@ fn the_server_decides_whether_a_read_only_file_may_be_written() {
     assert!(w.model.fs.data("shared") == Some(bytes(50_000, 1).as_slice()));
     assert_eq!(w.model.fs.at("shared").map(|n| n.mode), Some(0o464));
     assert_eq!(w.temporaries(), Vec::<String>::new());
+}
+
+/// One directory that permits no renames made every later file of the server go in place.
+#[test]
+fn renames_are_tried_in_other_directories_until_several_have_refused() {
+    let mut restrictions = Restrictions::default();
+    for name in ["RENAME", "posix-rename@openssh.com"] {
+        restrictions.refused.insert(name, StatusCode::FAILURE);
+    }
+    for openssh in [false, true] {
+        let mut w = world(&restrictions, openssh, 1);
+        for dir in ["a", "b", "c", "d"] {
+            w.model.fs.place(dir, Kind::Dir, 0o755);
+        }
+        // The first file of a directory finds the refusal, and the next one expects it.
+        for (n, (path, tells)) in [
+            ("a/1", true),
+            ("a/2", false),
+            ("b/1", true),
+            ("b/2", false),
+            ("c/1", true),
+            ("d/1", false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let before = w.events.len();
+            let data = bytes(50_000, n as u64);
+            let job = w.put(data.clone(), path, PutOptions::default());
+            w.run();
+            assert!(w.done(job), "{path}: {:?}", w.failed(job));
+            assert!(w.model.fs.data(path) == Some(data.as_slice()), "{path}");
+            let found = w.events[before..]
+                .iter()
+                .find_map(|(_, event)| match event {
+                    LaneEvent::Refused(_, found, _) => Some(found),
+                    _ => None,
+                });
+            assert_eq!(found.is_some(), tells, "{path}: {found:?}");
+            assert_eq!(w.lane.refusals().renames, path >= "c", "{path}");
+        }
+    }
 }
 
 /// `C:\dir\file` has its temporary in that directory.

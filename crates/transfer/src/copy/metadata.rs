@@ -206,27 +206,35 @@ impl KeptMetadata {
     pub(super) fn on_refused(
         &mut self,
         ports: &mut CopyPorts<'_>,
-        found: RefusedOperations,
+        (found, target): (RefusedOperations, &[u8]),
         why: &str,
     ) {
-        if !found.in_place() || !self.withheld.is_first_refusal() {
+        let directory = (!found.in_place()).then(|| directory_of(target));
+        if !found.in_place_somewhere() || !self.withheld.is_first_refusal(directory.clone()) {
             return;
         }
         let host = ports
             .side(CopySide::Target)
             .map(|side| side.name().to_owned());
         let host = EscapedName(host.unwrap_or_default().into_bytes());
-        let refuses = match found.renames {
+        let refuses = match found.renames || !found.renames_in.is_empty() {
             true => "the server does not rename files",
             false => "the server refuses the names of temporary files",
+        };
+        let place = match directory {
+            Some(directory) => {
+                let shown = directory.strip_suffix(b"/.").unwrap_or(&directory);
+                format!(" in {}", EscapedName(shown.to_vec()))
+            }
+            None => String::new(),
         };
         let why = match why {
             "" => "as in an earlier copy",
             why => why,
         };
         let text = format!(
-            "{refuses} ({why}): writing files in place; a file whose copy is interrupted stays \
-             incomplete (--inplace silences this warning)"
+            "{refuses}{place} ({why}): writing files in place; a file whose copy is interrupted \
+             stays incomplete (--inplace silences this warning)"
         );
         ports.warn(Some(host), text);
     }

@@ -75,12 +75,19 @@ pub(super) struct WithheldCounts {
     backed_up: BTreeSet<Vec<u8>>,
     /// The user was told that the server refuses to create or rename temporaries.
     told_in_place: bool,
+    /// Directories of which the user was told this.
+    told_in_place_at: BTreeSet<Vec<u8>>,
 }
 
 impl WithheldCounts {
-    /// True at the first call, for the warning that the server refuses temporaries.
-    pub(super) fn is_first_refusal(&mut self) -> bool {
-        !std::mem::replace(&mut self.told_in_place, true)
+    /// True at the first call for a directory, or for the whole server, for the warning that
+    /// temporaries are refused there. After the one for the server there is no other.
+    pub(super) fn is_first_refusal(&mut self, directory: Option<Vec<u8>>) -> bool {
+        match directory {
+            _ if self.told_in_place => false,
+            Some(directory) => self.told_in_place_at.insert(directory),
+            None => !std::mem::replace(&mut self.told_in_place, true),
+        }
     }
 
     /// Returns the mode bits of a directory that are kept. The sticky bit of a directory only

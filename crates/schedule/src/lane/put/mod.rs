@@ -327,7 +327,7 @@ impl UploadJob {
         {
             let job = up.requests.job();
             let decided = up.target.is_direct();
-            if core.refusals().in_place() && up.options.temp_dir.is_none() && !decided {
+            if core.refusals().in_place_at(&up.path) && up.options.temp_dir.is_none() && !decided {
                 self.end(core, UploadAttemptAbort::Retry(RetryReason::InPlace));
                 core.tell_in_place(job);
             } else {

@@ -224,7 +224,7 @@ fn rename_refused(
     up: &UploadState,
     core: &mut LaneContext,
     status: &Status,
-    always: bool,
+    always: Option<StatusCode>,
 ) -> UploadAttemptAbort {
     if up.target.is_link() || messages::says_full(status) {
         return UploadAttemptAbort::Failed(refused(RENAMING, status));
@@ -232,11 +232,8 @@ fn rename_refused(
     if up.options.temp_dir.is_some() {
         return UploadAttemptAbort::Failed(refused(RENAMING_FROM_TEMP_DIR, status));
     }
-    if always {
-        let found = RefusedOperations {
-            renames: true,
-            ..RefusedOperations::default()
-        };
+    if let Some(code) = always {
+        let found = RefusedOperations::of_rename(&up.path, code);
         core.learn(up.job(), found, &status.to_string());
     } else {
         let text = messages::in_place("cannot rename the temporary file to its name", status);

@@ -102,7 +102,7 @@ impl UploadQueuedStage {
     /// Queues the job for OPEN, unless the answer about the target is needed first.
     pub(super) fn queue_open(&mut self, up: &UploadState, core: &mut LaneContext) {
         let refusals = core.refusals();
-        let needs = refusals.attributes || refusals.in_place() || up.options.inplace;
+        let needs = refusals.attributes || refusals.in_place_at(&up.path) || up.options.inplace;
         match needs && up.target.is_unknown() {
             true => self.waits = true,
             false => core.queue_open(up.job()),

@@ -85,13 +85,13 @@ impl TempOpenAttempts {
     }
 
     /// Handles a successful OPEN, of a `temporary` or of the target, which did not exist before
-    /// (`fresh`) and has a name of `name` bytes; returns a warning.
+    /// (`fresh`) and has this path; returns a warning.
     pub(super) fn allowed(
         &mut self,
         core: &mut LaneContext,
         job: JobId,
         temporary: bool,
-        (fresh, name): (bool, usize),
+        (fresh, path): (bool, &[u8]),
     ) -> Option<String> {
         if temporary && self.unexclusive {
             let found = RefusedOperations {
@@ -103,11 +103,9 @@ impl TempOpenAttempts {
         let status = self.refused.take()?;
         // If the file exists, the server may admit only this name because the directory is not
         // writable.
-        if fresh && name <= SHORT_NAME {
-            let found = RefusedOperations {
-                temporaries: true,
-                ..RefusedOperations::default()
-            };
+        let name = path.iter().rev().take_while(|byte| **byte != b'/');
+        if fresh && name.count() <= SHORT_NAME {
+            let found = RefusedOperations::of_temporary(path);
             core.learn(job, found, &status.to_string());
             return None;
         }

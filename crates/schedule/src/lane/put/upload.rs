@@ -24,14 +24,19 @@ impl UploadState {
         }
     }
 
-    /// Writes the file under its final name if the server is known to take no temporaries.
+    /// Writes the file under its final name if the server is known to take no temporaries there.
     pub(super) fn go_in_place(&mut self, core: &mut LaneContext) {
         // A symlink that is to be replaced is looked at first, since its target must not be
         // overwritten.
         let looks = self.options.existing.replace_link && !self.options.existing.fresh;
         let decided = self.target.is_direct();
         let has_dir = self.options.temp_dir.is_some();
-        if !core.refusals().in_place() || has_dir || decided || looks || self.part.is_piece() {
+        if !core.refusals().in_place_at(&self.path)
+            || has_dir
+            || decided
+            || looks
+            || self.part.is_piece()
+        {
             return;
         }
         let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC;
@@ -65,15 +70,8 @@ impl UploadState {
     /// Handles a successful OPEN of the target, or of its temporary (`temporary`).
     pub(super) fn open_allowed(&mut self, core: &mut LaneContext, temporary: bool) {
         let fresh = self.target.is_missing() || self.options.existing.fresh;
-        let at = self
-            .path
-            .iter()
-            .rposition(|b| *b == b'/')
-            .map_or(0, |at| at + 1);
-        let name = self.path.len() - at;
-        let told = self
-            .names
-            .allowed(core, self.requests.job(), temporary, (fresh, name));
+        let (job, path) = (self.requests.job(), self.path.as_slice());
+        let told = self.names.allowed(core, job, temporary, (fresh, path));
         if let Some(text) = told {
             self.warn(core, &text);
         }

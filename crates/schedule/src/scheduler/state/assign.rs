@@ -6,7 +6,7 @@ use super::super::queues::{QueueName, QueuedJob};
 use super::super::split::SplitFiles;
 use super::super::{LaneId, LaneOrder, total};
 use super::{AssignedRole, SchedulerState};
-use crate::{Job, JobKind};
+use crate::{Job, JobKind, RefusedOperations};
 
 /// Maximum number of cut files whose source or target the disk is opening.
 const OPENING: usize = 4;
@@ -258,8 +258,9 @@ impl SchedulerState {
         let Some(shares) = self.lanes.share_files() else {
             return;
         };
-        if self.lanes.in_place() {
-            self.do_uploads_whole();
+        let refusals = self.lanes.refusals();
+        if refusals.in_place_somewhere() {
+            self.do_uploads_whole(refusals);
         }
         while files.opening() < OPENING {
             let Some(queued) = self.queues.pop(QueueName::Large) else {
@@ -272,9 +273,9 @@ impl SchedulerState {
         }
     }
 
-    /// Queues large uploads as whole files, one lane each, since the server allows no temporaries.
-    fn do_uploads_whole(&mut self) {
-        for mut queued in self.queues.take_large_uploads().into_iter().rev() {
+    /// Queues large uploads as whole files, one lane each, where the server allows no temporaries.
+    fn do_uploads_whole(&mut self, refusals: RefusedOperations) {
+        for mut queued in self.queues.take_large_uploads(refusals).into_iter().rev() {
             queued.make_whole();
             self.queue(queued, true);
         }

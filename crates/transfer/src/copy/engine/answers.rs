@@ -67,7 +67,9 @@ impl CopyEngine<'_> {
             LaneEvent::Safe(id, from, to) => self.on_bytes_stored(id, from, to),
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
             LaneEvent::NotKept(_, parts, why) => self.metadata.note_lost(parts, &why),
-            LaneEvent::Refused(_, found, why) => {
+            LaneEvent::Refused(id, found, why) => {
+                let target = self.task_of(id).map(|(task, _)| task.target().to_vec());
+                let found = (found, target.as_deref().unwrap_or_default());
                 self.metadata.on_refused(&mut self.ports, found, &why);
             }
             LaneEvent::InPlace(id) => {
