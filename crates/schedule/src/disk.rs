@@ -9,7 +9,7 @@ use wire::PayloadBlock;
 
 use crate::delta::{BasisIndex, DeltaMatches, MatchedRange};
 
-use crate::{Attributes, ExtraMetadata, JobId, LaneEvent, LocalPath, ResumeData};
+use crate::{Attributes, ExtraMetadata, JobId, LaneEvent, LocalPath, RemotePath, ResumeData};
 
 /// A local file operation that a lane requests. The disk side answers each with one [`DiskReply`]
 /// for the same job. Operations of one job run in request order, except that reads (and writes) of
@@ -600,6 +600,14 @@ impl JobFailure {
             self.kind,
             FailureKind::ConnectionLost | FailureKind::OtherHost
         )
+    }
+
+    /// Adds that the temporary at `path` may be left at the far end.
+    pub fn leaves(&mut self, path: &RemotePath) {
+        let name = sftp::printable(&path.0, 4096);
+        self.what
+            .push_str(&format!("; {name} may be left at the far end"));
+        self.temporary_left = true;
     }
 
     /// Returns the failure with this kind.

@@ -137,6 +137,12 @@ pub(crate) fn next_step(summary: &CopySummary, completing: Option<&str>) -> Opti
         let command = command(std::env::args_os());
         return Some(format!("to copy again: {command}"));
     }
+    // Nothing can be removed from a host whose connection was lost.
+    if stopped && summary.left_temporaries > 0 {
+        let text = "the same command copies unfinished files again; their temporary files \
+                    (.NAME.xxxxxxxxxx.longhaul) may be left at the far end: remove them there";
+        return Some(text.to_owned());
+    }
     (stopped && summary.unfinished > 0)
         .then(|| "unfinished files were removed: the same command copies them again".to_owned())
 }
@@ -596,6 +602,22 @@ mod tests {
             ..three()
         };
         assert!(line(&summary).starts_with("interrupted: copied 3 files"));
+    }
+
+    /// After the loss of a connection, files said to be removed were named as left.
+    #[test]
+    fn what_may_be_left_is_not_said_to_be_removed() {
+        for unfinished in [0, 1_000_000] {
+            let lost = CopySummary {
+                outcome: CopyOutcome::NoConnection("gone".to_owned()),
+                unfinished,
+                left_temporaries: 2,
+                ..CopySummary::default()
+            };
+            let again = next_step(&lost, None).unwrap_or_default();
+            assert!(again.contains("may be left"), "{again}");
+            assert!(!again.contains("were removed"), "{again}");
+        }
     }
 
     /// Regression: Ctrl-C after 99 MB of one file reported that nothing had been copied.

@@ -211,9 +211,7 @@ impl Scheduler {
 fn leaving(fault: &JobFailure, temporary: Option<&RemotePath>) -> JobFailure {
     let mut fault = fault.clone();
     if let Some(path) = temporary {
-        let name = sftp::printable(&path.0, 4096);
-        let text = format!("; {name} may be left at the far end");
-        fault.what.push_str(&text);
+        fault.leaves(path);
     }
     fault
 }

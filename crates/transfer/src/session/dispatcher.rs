@@ -642,9 +642,7 @@ impl Dispatcher {
             if let LaneEvent::Failed(id, fault) = &mut event
                 && let Some(path) = left.remove(id)
             {
-                let path = crate::report::EscapedName(path.0);
-                let left = format!("; {path} may be left at the far end");
-                fault.what.push_str(&left);
+                fault.leaves(&path);
             }
             events.push(event);
         }

@@ -16,7 +16,6 @@ use wire::PacketPool;
 
 use super::disk::{Around, SimDisk};
 use crate::disk::ReadBackCheck;
-use crate::report::EscapedName;
 use crate::session::SessionEvent;
 use crate::sums::SumLedger;
 
@@ -278,8 +277,7 @@ impl SimSession {
             let event = match event {
                 SchedulerEvent::Lane(LaneEvent::Failed(id, mut fault)) => {
                     if let Some(path) = left.remove(&id) {
-                        let path = EscapedName(path.0);
-                        fault.what.push_str(&format!("; {path} may be left"));
+                        fault.leaves(&path);
                     }
                     LaneEvent::Failed(id, fault)
                 }
