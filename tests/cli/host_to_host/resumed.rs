@@ -138,3 +138,45 @@ fn a_copy_through_here_began_its_file_again_after_a_lost_connection() {
         assert!(carried.iter().all(|bytes| *bytes < most), "{carried:?}");
     }
 }
+
+/// The summary of an interrupted copy counts no byte a second time that an earlier attempt or an
+/// earlier run has sent.
+#[test]
+fn an_interrupted_copy_through_here_claims_what_has_arrived() {
+    let Some(mut pair) = Pair::start() else {
+        return;
+    };
+    let [a, b] = pair.behind_proxies();
+    let stop = |pair: &Pair, lost: Option<&DelayProxy>| {
+        let before = pair.has_arrived();
+        let flags = [&SLOWLY[..], &["--json"]].concat();
+        let running = pair.cp(&flags, "from/file", "to/file").spawn();
+        if let Some(lost) = lost {
+            assert!(running.until(|| pair.has_arrived() >= before + 6_000_000));
+            lost.cut_now();
+        }
+        assert!(running.until(|| pair.has_arrived() >= before + 10_000_000));
+        send(&running, Signal::INT);
+        let outcome = running.wait().expect_code(130);
+        let summary = event(&outcome, "summary");
+        let claimed = summary["unfinished"].as_u64().unwrap_or_default();
+        let arrived = pair.has_arrived() - before;
+        assert!(
+            claimed <= arrived + 1_000_000,
+            "{claimed} of {arrived}: {summary}"
+        );
+        assert!(
+            claimed + AGAIN >= arrived,
+            "{claimed} of {arrived}: {summary}"
+        );
+    };
+    for (seed, lost) in [(11, &a), (12, &b)] {
+        write_file(&pair.path("from/file"), &Seed::new(seed).bytes(2 * SIZE));
+        // The second run resumes the first.
+        stop(&pair, Some(lost));
+        stop(&pair, None);
+        for name in names_in(&pair.path("to")) {
+            fs::remove_file(pair.path("to").join(name)).expect("our file");
+        }
+    }
+}

@@ -256,7 +256,7 @@ impl ActiveFiles {
         let place = ports.named().temporary_place(task.target());
         let sums = ports.options().verify || ports.options().manifest.is_some();
         if !starts_over && !sums && task.resume_mut().continue_temporary(&place) {
-            task.resume_mut().takes(taken);
+            task.resume_mut().adopts(taken, arrived);
             return;
         }
         self.clear_relayed(ports, id);

@@ -404,10 +404,10 @@ impl ActiveFiles {
         }
         if let Some(task) = self.get_mut(&id) {
             let progress = ports.progress();
-            // Bytes that an earlier run has sent are reported with the first bytes of this one.
-            let taken = task.resume.taken();
-            let earlier = match task.confirmed == 0 && n >= taken {
-                true => taken,
+            // Bytes that an earlier job has sent are reported with the first bytes of this one.
+            let adopted = task.resume.adopted();
+            let earlier = match task.confirmed == 0 && n >= adopted {
+                true => adopted,
                 false => 0,
             };
             task.confirmed += n;

@@ -12,6 +12,9 @@ pub(in crate::copy) struct ResumeTask {
     keep: Option<Box<ResumeData>>,
     /// Bytes that an earlier run has sent.
     taken: u64,
+    /// Bytes that an earlier run or an earlier job of this run has sent: the next job reports them
+    /// with its own first bytes.
+    adopted: u64,
     /// Existing file at the target, if that was queried.
     seen: Option<ExistingFile>,
     /// State of the search for a file that an earlier run may have completed.
@@ -79,7 +82,18 @@ impl ResumeTask {
 
     /// Notes that an earlier run has sent `bytes`.
     pub(in crate::copy) fn takes(&mut self, bytes: u64) {
-        self.taken = bytes;
+        (self.taken, self.adopted) = (bytes, bytes);
+    }
+
+    /// Bytes that the job at work has found at the target.
+    pub(in crate::copy) fn adopted(&self) -> u64 {
+        self.adopted
+    }
+
+    /// Notes that the next job continues a temporary with `arrived` bytes, of which an earlier run
+    /// has sent `taken`.
+    pub(in crate::copy) fn adopts(&mut self, taken: u64, arrived: u64) {
+        (self.taken, self.adopted) = (taken, arrived);
     }
 
     pub(super) fn search(&mut self, search: CompletedFileSearch) {
@@ -100,7 +114,7 @@ impl ResumeTask {
 
     /// Prepares for a copy of the whole file under the same number.
     pub(in crate::copy) fn start_over(&mut self) {
-        self.taken = 0;
+        self.takes(0);
         if let Some(keep) = &mut self.keep {
             keep.left = None;
         }
@@ -160,11 +174,29 @@ impl ResumeTask {
 
     /// Notes that the receiver's session starts the file over under the next temporary name.
     pub(in crate::copy) fn was_left_aside(&mut self) {
-        self.taken = 0;
+        self.takes(0);
         self.arrived = PartialFile::default();
         if let Some(keep) = &mut self.keep {
             keep.left = None;
             keep.again = keep.again.wrapping_add(1);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of the job before counted as moved once more: the rate after a lost connection was
+    /// that of 276 MB where 151 MB had moved.
+    #[test]
+    fn a_job_that_continues_another_counted_its_bytes_as_moved() {
+        let mut task = ResumeTask::default();
+        task.takes(5);
+        assert_eq!((task.taken(), task.adopted()), (5, 5));
+        task.adopts(5, 12);
+        assert_eq!((task.taken(), task.adopted()), (5, 12));
+        task.was_left_aside();
+        assert_eq!((task.taken(), task.adopted()), (0, 0));
     }
 }
