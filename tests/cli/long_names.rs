@@ -114,3 +114,48 @@ fn a_file_whose_name_is_too_long_here_is_named_and_the_rest_is_copied() {
         assert!(lines[0].contains("file name too long"), "{outcome}");
     }
 }
+
+/// Lists a tree with modes and times, relative to it: its paths may be too long for this process.
+fn listed(root: &Path) -> Vec<String> {
+    let mut find = std::process::Command::new("find");
+    let find = find.current_dir(root).args(["-printf", "%P %m %Ts\n"]);
+    let out = find.output().expect("find(1)");
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let text = String::from_utf8_lossy(&out.stdout);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// Directories below a local path of 4,096 bytes are made with their modes and times, through the
+/// descriptor of the target.
+#[test]
+fn directories_below_a_path_of_4096_bytes_are_made() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    let deep = |at: std::path::PathBuf, levels: usize| {
+        (0..levels).fold(at, |at, _| at.join("n".repeat(250)))
+    };
+    let bottom = deep(scene.path("from"), 14);
+    fs::create_dir_all(bottom.join("sub")).expect("our folder");
+    write_file(&bottom.join("sub/file"), b"content");
+    fs::set_permissions(&bottom, std::os::unix::fs::PermissionsExt::from_mode(0o711))
+        .expect("ours");
+    for name in ["copied", "synced"] {
+        let to = deep(scene.path(name), 5);
+        fs::create_dir_all(&to).expect("our folder");
+        let run = match name {
+            "copied" => scene.client.cp().arg("-a"),
+            _ => sync(&scene, &[]),
+        };
+        let at = to.join("new");
+        let outcome = run.arg(scene.remote("from")).arg(&at).run();
+        let outcome = outcome.expect_code(0);
+        assert_eq!(listed(&at), listed(&scene.path("from")), "{outcome}");
+    }
+}

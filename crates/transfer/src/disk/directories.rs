@@ -23,6 +23,8 @@ use sys::{SymlinkPolicy, XattrTarget, default_acl_bits, open_beneath};
 /// The number of directories below a target that are held open. A walk goes from directory to
 /// directory, so most files in flight are in the last few.
 const MOST: usize = 64;
+/// The greatest length of a path in bytes in a system call, without the NUL (PATH_MAX).
+const LONGEST_PATH: usize = 4095;
 /// The number of symlinks followed before a path counts as a loop (Linux's own limit).
 const MAX_SYMLINKS: usize = 40;
 
@@ -60,19 +62,17 @@ impl OpenDirectory {
         Self::open(|flags| rustix::io::retry_on_intr(|| openat(CWD, path, flags, Mode::empty())))
     }
 
-    /// Opens a directory below this one.
+    /// Opens a directory below this one, in steps if its path is longer than the system permits.
     fn below(&self, path: &Path, dirlinks: bool) -> io::Result<Self> {
-        let bytes = path.as_os_str().as_bytes();
-        Self::open(|flags| match dirlinks {
-            true => rustix::io::retry_on_intr(|| openat(&self.fd, path, flags, Mode::empty())),
-            false => open_beneath(
-                &self.fd,
-                bytes,
-                flags,
-                Mode::empty(),
-                SymlinkPolicy::Refused,
-            ),
-        })
+        let (near, rest) = first_step(path.as_os_str().as_bytes());
+        let opened = Self::open(|flags| match dirlinks {
+            true => rustix::io::retry_on_intr(|| openat(&self.fd, near, flags, Mode::empty())),
+            false => open_beneath(&self.fd, near, flags, Mode::empty(), SymlinkPolicy::Refused),
+        })?;
+        match rest {
+            [] => Ok(opened),
+            rest => opened.below(Path::new(OsStr::from_bytes(rest)), dirlinks),
+        }
     }
 
     /// Names the directory for calls on its extended attributes.
@@ -469,6 +469,19 @@ fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) => parent,
         None => Path::new(""),
+    }
+}
+
+/// Splits a relative path behind the last component that a system call takes together with those
+/// before it.
+fn first_step(path: &[u8]) -> (&[u8], &[u8]) {
+    let fits = match path.get(..LONGEST_PATH) {
+        Some(start) if path.len() > LONGEST_PATH => start,
+        _ => return (path, b""),
+    };
+    match fits.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (path, b""),
     }
 }
 

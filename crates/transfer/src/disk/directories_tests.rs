@@ -212,3 +212,30 @@ fn a_target_that_was_made_is_the_one_that_is_written_to() -> Result {
     assert_eq!(there.map(|e| e.kind()), Some(io::ErrorKind::AlreadyExists));
     Ok(())
 }
+
+/// Directories whose path below the target is longer than the system permits could not be made, nor
+/// get their mode and times, while files beside them were written.
+#[test]
+fn a_path_of_more_than_4095_bytes_could_not_be_entered() -> Result {
+    let dir = tree()?;
+    let directories = OpenDirectoryCache::default();
+    let name = "n".repeat(250);
+    for dirlinks in [false, true] {
+        let at = |below: &str| LocalPath::beneath(dir.path().join("target"), below, dirlinks);
+        let mut below = format!("top-{dirlinks}");
+        while below.len() < 9000 {
+            let place = directories.locate(&at(&below))?;
+            mkdirat(&place.dir, &place.name, Mode::from_raw_mode(0o755))?;
+            assert!(
+                directories.directory(&at(&below)).is_ok(),
+                "{}",
+                below.len()
+            );
+            below = format!("{below}/{name}");
+        }
+        write(&directories, &at(&below))?;
+        let there = directories.look(&at(&below))?;
+        assert!(there.is_some_and(|stat| kind_of(&stat) == FileType::RegularFile));
+    }
+    Ok(())
+}

@@ -52,7 +52,8 @@ impl CompletionRecorder {
         let size = task.confirmed();
         let mut mtime = 0;
         if !ports.target_is_remote() {
-            let Ok(stat) = ports.local().stat(task.target()) else {
+            let target = ports.named().local_path(task.target());
+            let Some(stat) = ports.local().look(&target) else {
                 return;
             };
             mtime = stat.id.mtime;
