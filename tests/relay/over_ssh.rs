@@ -227,7 +227,7 @@ fn a_chain_that_lacks_a_host_says_which_and_leaves_nothing() {
     let port = ends.scene.peer.port();
     dir.add_host_at("behind", &ends.scene.peer, port);
     for (via, why) in [
-        ("nowhere,peer", "cannot connect to nowhere port"),
+        ("nowhere,peer", "nowhere: cannot connect to 127.0.0.1 port "),
         ("peer,nowhere", "nowhere: cannot connect to 127.0.0.1 port "),
     ] {
         let said = no_chain(&ends, via);

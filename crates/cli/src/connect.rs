@@ -102,7 +102,7 @@ pub(crate) struct MeasurementSessions {
 /// user something, is on the way.
 fn limit_connecting(config: &mut HostConfig) {
     if matches!(config.proxy, ProxyMethod::Direct) {
-        config.connect_timeout.get_or_insert(ONE_OF_SEVERAL);
+        config.set_default_connect_timeout(ONE_OF_SEVERAL);
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::fs::{FileType, fstat};
 use sys::{Keepalive, SocketTuning, distance};
+use transfer::config::ConnectTimeout;
 use transfer::connect::{DialFamily, TcpDialer, pass_socket};
 use transfer::escape;
 
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
             low::AddressFamilyArg::V6 => DialFamily::V6,
         },
         bind: args.bind,
-        timeout: Some(args.timeout),
+        timeout: Some(ConnectTimeout::Fixed(args.timeout)),
         attempts: args.attempts,
         tuning: SocketTuning {
             dscp: args.dscp.value(),

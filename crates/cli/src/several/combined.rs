@@ -55,8 +55,7 @@ fn list_lost_connection(host: &str, one: &mut CopySummary) {
         let same = listed - one.failures.len();
         let others = one.failed.saturating_sub(same as u64);
         one.failed = others.saturating_add(1);
-        let prefix = format!("{host}: ");
-        let reason = why.strip_prefix(&prefix).unwrap_or(why).to_owned();
+        let reason = without_host(host, why).to_owned();
         let path = EscapedName(host.as_bytes().to_vec());
         one.failures.push(ItemFailure { path, reason });
     }
@@ -64,6 +63,14 @@ fn list_lost_connection(host: &str, one: &mut CopySummary) {
 
 /// Adds a further copy to the summary of the same host.
 pub(super) fn joined(mut all: CopySummary, mut one: CopySummary) -> CopySummary {
+/// Removes the host from the beginning of a message; it may lack the login name of the operand.
+fn without_host<'a>(host: &str, message: &'a str) -> &'a str {
+    let address = host.rsplit_once('@').map_or(host, |(_, address)| address);
+    let address = address.trim_start_matches('[').trim_end_matches(']');
+    let after = |name: &str| message.strip_prefix(name)?.strip_prefix(": ");
+    after(host).or_else(|| after(address)).unwrap_or(message)
+}
+
     all.outcome = match (all.outcome, one.outcome.clone()) {
         (CopyOutcome::Complete, outcome) | (outcome, CopyOutcome::Complete) => outcome,
         (CopyOutcome::Interrupted, _) | (_, CopyOutcome::Interrupted) => CopyOutcome::Interrupted,
@@ -222,6 +229,29 @@ mod tests {
     #[test]
     fn the_outcome_is_no_connection_only_without_any_host() {
         let of = |each: Vec<CopySummary>| {
+    /// Bug: "h3: cannot connect to h3 port 22", and the same with a login name.
+    #[test]
+    fn a_host_is_named_once_in_its_message() {
+        let why = "cannot connect to port 22: connection refused";
+        for (host, message) in [
+            ("h2", "h2: cannot connect to port 22: connection refused"),
+            ("me@h2", "h2: cannot connect to port 22: connection refused"),
+            (
+                "me@h2",
+                "me@h2: cannot connect to port 22: connection refused",
+            ),
+            (
+                "me@[::1]",
+                "::1: cannot connect to port 22: connection refused",
+            ),
+            ("h2", "cannot connect to port 22: connection refused"),
+        ] {
+            assert_eq!(without_host(host, message), why, "{host}");
+        }
+        let other = "h22: connection refused";
+        assert_eq!(without_host("h2", other), other);
+    }
+
             let each = each.into_iter().map(|one| end("h", one));
             combined(each.collect()).outcome
         };

@@ -32,8 +32,8 @@ pub struct HostConfig {
     pub family: AddressFamily,
     /// BindAddress.
     pub bind_address: Option<String>,
-    /// ConnectTimeout.
-    pub connect_timeout: Option<Duration>,
+    /// ConnectTimeout, or a limit of longhaul's own.
+    pub connect_timeout: Option<ConnectTimeout>,
     /// ConnectionAttempts.
     pub connection_attempts: u32,
     /// ServerAliveInterval; `None` disables keepalives.
@@ -111,6 +111,35 @@ pub struct HostConfig {
     pub notes: Vec<String>,
     /// The values of `%h` and the other tokens.
     pub tokens: TokenValues,
+}
+
+/// Limit of the time until a host answers, with its origin for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectTimeout {
+    /// The ConnectTimeout setting.
+    Set(Duration),
+    /// longhaul's limit where ConnectTimeout is not set.
+    Default(Duration),
+    /// longhaul's limit, which ConnectTimeout cannot raise.
+    Fixed(Duration),
+}
+
+impl ConnectTimeout {
+    /// Returns the limit.
+    pub fn time(self) -> Duration {
+        let (Self::Set(time) | Self::Default(time) | Self::Fixed(time)) = self;
+        time
+    }
+
+    /// Returns the words that follow the time in a message: ConnectTimeout, where the user has set
+    /// or can set it.
+    pub(crate) fn hint(self) -> &'static str {
+        match self {
+            Self::Set(_) => " (ConnectTimeout)",
+            Self::Default(_) => " (ConnectTimeout sets another limit)",
+            Self::Fixed(_) => "",
+        }
+    }
 }
 
 bitflags! {
@@ -228,6 +257,18 @@ pub struct RekeyLimit {
 }
 
 impl HostConfig {
+    /// Limits the time until the host answers, unless ConnectTimeout is set.
+    pub fn set_default_connect_timeout(&mut self, time: Duration) {
+        let default = ConnectTimeout::Default(time);
+        self.connect_timeout.get_or_insert(default);
+    }
+
+    /// Limits the time until the host answers to `most`, unless ConnectTimeout is shorter.
+    pub fn cap_connect_timeout(&mut self, most: Duration) {
+        let shorter = self.connect_timeout.filter(|set| set.time() <= most);
+        self.connect_timeout = Some(shorter.unwrap_or(ConnectTimeout::Fixed(most)));
+    }
+
     /// True if the option is on.
     pub fn has(&self, switch: SshOptionFlags) -> bool {
         self.switches.contains(switch)

@@ -24,8 +24,8 @@ use std::path::PathBuf;
 
 pub use algorithms::AlgorithmList;
 pub use host::{
-    AddressFamily, ForwardAgent, HostConfig, IdentityFile, ProxyMethod, RekeyLimit, SshOptionFlags,
-    StrictHostKeyChecking, UpdateHostKeys,
+    AddressFamily, ConnectTimeout, ForwardAgent, HostConfig, IdentityFile, ProxyMethod, RekeyLimit,
+    SshOptionFlags, StrictHostKeyChecking, UpdateHostKeys,
 };
 pub use tokens::TokenValues;
 pub use user::LocalUser;

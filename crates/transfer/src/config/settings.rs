@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use super::value::{ParsedValue, boolean, number, paths, size, time, words};
 use super::{
-    AddressFamily, AlgorithmList, ConfigError, ConfigQuery, EvaluatedConfig, ForwardAgent,
-    HostConfig, IdentityFile, LocalUser, ProxyMethod, RekeyLimit, SshOptionFlags,
+    AddressFamily, AlgorithmList, ConfigError, ConfigQuery, ConnectTimeout, EvaluatedConfig,
+    ForwardAgent, HostConfig, IdentityFile, LocalUser, ProxyMethod, RekeyLimit, SshOptionFlags,
     StrictHostKeyChecking, TokenValues, UpdateHostKeys, given,
 };
 use crate::agent::AgentSocket;
@@ -41,7 +41,7 @@ const SETTINGS: &[HostOption] = settings! {
     "proxyusefdpass" => |c, v| c.switches.set(SshOptionFlags::PROXY_USE_FDPASS, boolean(one(v)?)?);
     "addressfamily" => |c, v| c.family = family(one(v)?)?;
     "bindaddress" => |c, v| c.bind_address = Some(one(v)?.into());
-    "connecttimeout" => |c, v| c.connect_timeout = time(one(v)?)?;
+    "connecttimeout" => |c, v| c.connect_timeout = time(one(v)?)?.map(ConnectTimeout::Set);
     "connectionattempts" => |c, v| c.connection_attempts = number(one(v)?)?;
     "tcpkeepalive" => |c, v| c.switches.set(SshOptionFlags::TCP_KEEP_ALIVE, boolean(one(v)?)?);
     "serveraliveinterval" => |c, v| c.alive_interval = time(one(v)?)?;

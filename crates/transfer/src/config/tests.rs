@@ -110,7 +110,10 @@ fn options_reach_their_fields() {
         );
         assert_eq!(config.alive_interval, Some(Duration::from_secs(15)));
         assert_eq!(config.alive_count_max, 7);
-        assert_eq!(config.connect_timeout, Some(Duration::from_secs(90)));
+        assert_eq!(
+            config.connect_timeout,
+            Some(ConnectTimeout::Set(Duration::from_secs(90)))
+        );
         assert_eq!(config.connection_attempts, 2);
         assert_eq!(config.bind_address.as_deref(), Some("127.0.0.1"));
         assert_eq!(config.family, AddressFamily::Inet);
@@ -245,7 +248,10 @@ fn the_command_line_wins_over_files() {
     let text = "User bob\nPort 99\nConnectTimeout 90\nProxyJump none\nBatchMode no\n";
     both(text, &query, |config, _| {
         assert_eq!((config.port, config.user.as_str()), (23, "me2"));
-        assert_eq!(config.connect_timeout, Some(Duration::from_secs(5)));
+        assert_eq!(
+            config.connect_timeout,
+            Some(ConnectTimeout::Set(Duration::from_secs(5)))
+        );
         assert_eq!(
             config.ciphers.within(CIPHERS).unwrap(),
             ["aes256-gcm@openssh.com"]

@@ -301,11 +301,10 @@ impl ConnectionSource for ConnectionFactory {
         let mut config = self.config.clone();
         if self.open().is_none() {
             // The user may need time to answer the prompt.
-            config.connect_timeout = Some(config.connect_timeout.unwrap_or(ASKED_TIMEOUT));
+            config.set_default_connect_timeout(ASKED_TIMEOUT);
             return self.ask_again(config);
         }
-        let given = config.connect_timeout.unwrap_or(AGAIN_TIMEOUT);
-        config.connect_timeout = Some(given.min(AGAIN_TIMEOUT));
+        config.cap_connect_timeout(AGAIN_TIMEOUT);
         self.another_of(config, false, FirstJobTime::AfterLogin)
     }
 

@@ -30,7 +30,7 @@ use super::remote_use::{self, RemoteServerUse};
 use super::ssh_link::{BulkDirection, FirstJobTime, LinkConfig, LinkRole, LoginLimits, SshLink};
 use super::stream::ConnectedStream;
 use super::tcp::{DialError, TcpDialer};
-use crate::config::{HostConfig, RekeyLimit, SshOptionFlags};
+use crate::config::{ConnectTimeout, HostConfig, RekeyLimit, SshOptionFlags};
 use crate::escape;
 use crate::memory::HostMemory;
 use crate::session::{
@@ -277,7 +277,7 @@ impl DirectConnector {
 
     fn dial(&self, rtt: Duration) -> TcpDialer {
         TcpDialer {
-            timeout: Some(CONNECT + rtt * CONNECT_ROUND_TRIPS),
+            timeout: Some(ConnectTimeout::Fixed(CONNECT + rtt * CONNECT_ROUND_TRIPS)),
             tuning: self.config.tuning.clone(),
             bind: self.config.bind,
             ..TcpDialer::default()
@@ -314,7 +314,7 @@ impl DirectConnector {
             far: RemoteKnowledge::Server,
             served_by: Vec::new(),
             env: Vec::new(),
-            limits: LoginLimits::new(Some(login), false),
+            limits: LoginLimits::new(Some(ConnectTimeout::Fixed(login)), false),
             renounced: DisabledProtection::Nothing,
             window_poll: self.config.window_poll,
             role: LinkRole::Direct,
@@ -476,7 +476,7 @@ fn unreached(e: &DialError, address: SocketAddr) -> String {
     match e {
         DialError::TimedOut(after) => format!(
             "{address} did not answer within {:.1} s; a firewall may drop the packets",
-            after.as_secs_f64()
+            after.time().as_secs_f64()
         ),
         DialError::Unreachable(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
             format!(

@@ -33,7 +33,9 @@ use super::ssh_link::{
 };
 use super::stream::ConnectedStream;
 use super::tcp::{DialFamily, TcpDialer};
-use crate::config::{AddressFamily, ForwardAgent, HostConfig, ProxyMethod, SshOptionFlags};
+use crate::config::{
+    AddressFamily, ConnectTimeout, ForwardAgent, HostConfig, ProxyMethod, SshOptionFlags,
+};
 use crate::escape;
 use crate::known_hosts::{HostName, KnownHosts, LookupPurpose, RevokedKeys};
 use crate::memory::{HostMemory, MemoryStore};
@@ -403,17 +405,14 @@ fn opener(
                 Some(address) => address.to_string(),
                 None => host,
             };
-            let kind = match (hops, around.attempt.relaying) {
-                (0, _) => "",
-                (_, true) => "relaying host ",
-                (_, false) => "jump host ",
+            let cannot = match (hops, around.attempt.relaying) {
+                (0, _) => cannot_connect(&name, &host, port),
+                (_, true) => format!("cannot connect to relaying host {name} port {port}"),
+                (_, false) => format!("cannot connect to jump host {name} port {port}"),
             };
             Ok(Box::new(move || {
-                let stream = dial.connect(&host, port);
-                stream.map(ConnectedStream::Tcp).map_err(|e| {
-                    let why = format!("cannot connect to {kind}{name} port {port}: {e}");
-                    ConnectError::unreachable(why)
-                })
+                let stream = dial.connect(&host, port).map(ConnectedStream::Tcp);
+                stream.map_err(|e| ConnectError::unreachable(format!("{cannot}: {e}")))
             }))
         }
         ProxyMethod::Command(command) if config.has(SshOptionFlags::PROXY_USE_FDPASS) => {
@@ -443,6 +442,16 @@ fn opener(
     }
 }
 
+/// Begins the message about a host that cannot be reached. `name` is the host in the operand and
+/// `host` its HostName, which is named only if it differs.
+fn cannot_connect(name: &str, host: &str, port: u16) -> String {
+    let host = escape::name(host.as_bytes()).to_string();
+    match host.eq_ignore_ascii_case(name) {
+        true => format!("{name}: cannot connect to port {port}"),
+        false => format!("{name}: cannot connect to {host} port {port}"),
+    }
+}
+
 /// Starts a ProxyCommand.
 fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), ConnectError> {
     ProxyProcess::start(command).map_err(|e| {
@@ -455,17 +464,19 @@ fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), Co
 fn passed_by(
     name: &str,
     command: &str,
-    patience: Duration,
+    patience: ConnectTimeout,
     tuning: &SocketTuning,
 ) -> Result<ConnectedStream, ConnectError> {
     let (ours, child) = run_proxy(name, command)?;
-    let socket = passed_socket(&ours, Some(patience)).map_err(|error| {
+    let socket = passed_socket(&ours, Some(patience.time())).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::UnexpectedEof => child.why_ended(),
             io::ErrorKind::InvalidData => "the ProxyCommand passed no socket".to_owned(),
-            io::ErrorKind::TimedOut => {
-                "the ProxyCommand passed no socket in time (ConnectTimeout)".to_owned()
-            }
+            io::ErrorKind::TimedOut => format!(
+                "the ProxyCommand passed no socket within {} s{}",
+                patience.time().as_secs_f32(),
+                patience.hint()
+            ),
             _ => error.to_string(),
         };
         child.kill();

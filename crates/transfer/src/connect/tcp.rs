@@ -9,6 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 use sys::SocketTuning;
 
+use crate::config::ConnectTimeout;
+use crate::disk::os_words;
+
 /// The delay before the next address is tried too (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
 
@@ -43,8 +46,8 @@ pub struct TcpDialer {
     pub family: DialFamily,
     /// The BindAddress setting.
     pub bind: Option<IpAddr>,
-    /// The ConnectTimeout setting; `None` uses the kernel's timeout.
-    pub timeout: Option<Duration>,
+    /// Limit of the time until the host answers; `None` uses the kernel's timeout.
+    pub timeout: Option<ConnectTimeout>,
     /// The ConnectionAttempts setting.
     pub attempts: u32,
     /// Socket options, including DSCP.
@@ -59,13 +62,13 @@ pub enum DialError {
     /// No address answered; contains the last error.
     Unreachable(io::Error),
     /// The connect timeout expired.
-    TimedOut(Duration),
+    TimedOut(ConnectTimeout),
 }
 
 impl fmt::Display for DialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoAddress(why) => write!(f, "cannot resolve the name: {why}"),
+            Self::NoAddress(why) => f.write_str(why),
             Self::Unreachable(e) => match e.kind() {
                 io::ErrorKind::ConnectionRefused => {
                     f.write_str("connection refused: no SSH server listens there")
@@ -74,17 +77,28 @@ impl fmt::Display for DialError {
                     "connection timed out: check the address, and if a firewall blocks the port \
                      (-o ConnectTimeout=SECONDS gives up sooner)",
                 ),
-                _ => write!(f, "{e}"),
+                _ => f.write_str(&os_words(e)),
             },
             Self::TimedOut(after) => {
                 write!(
                     f,
-                    "no answer within {} s (ConnectTimeout)",
-                    after.as_secs_f32()
+                    "no answer within {} s{}: check the address, and if a firewall blocks the port",
+                    after.time().as_secs_f32(),
+                    after.hint()
                 )
             }
         }
     }
+}
+
+/// The message about a name that the resolver does not know.
+fn unresolved(error: &io::Error) -> String {
+    let text = error.to_string();
+    let why = text.strip_prefix("failed to lookup address information: ");
+    format!(
+        "cannot resolve the host name: {}; check its spelling",
+        why.unwrap_or(&text)
+    )
 }
 
 impl TcpDialer {
@@ -98,7 +112,7 @@ impl TcpDialer {
 
     /// Connects to the first of these addresses that answers.
     pub fn connect_to(&self, addresses: &[SocketAddr]) -> Result<TcpStream, DialError> {
-        let deadline = self.timeout.map(|t| Instant::now() + t);
+        let deadline = self.timeout.map(|t| Instant::now() + t.time());
         let mut last = DialError::NoAddress(self.family.no_address());
         for attempt in 0..self.attempts.max(1) {
             if attempt > 0 {
@@ -116,7 +130,7 @@ impl TcpDialer {
     fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
         let all = (host, port)
             .to_socket_addrs()
-            .map_err(|e| DialError::NoAddress(e.to_string()))?;
+            .map_err(|e| DialError::NoAddress(unresolved(&e)))?;
         let fits = |a: &SocketAddr| match self.family {
             DialFamily::Any => true,
             DialFamily::V4 => a.is_ipv4(),
@@ -255,7 +269,7 @@ mod tests {
 
     fn dial() -> TcpDialer {
         TcpDialer {
-            timeout: Some(Duration::from_secs(5)),
+            timeout: Some(ConnectTimeout::Fixed(Duration::from_secs(5))),
             ..TcpDialer::default()
         }
     }
@@ -268,6 +282,29 @@ mod tests {
         drop(listener);
         let error = dial().connect("127.0.0.1", port).unwrap_err().to_string();
         assert!(error.contains("connection refused"), "{error}");
+        let unreachable = DialError::Unreachable(rustix::io::Errno::HOSTUNREACH.into());
+        assert_eq!(unreachable.to_string(), "no route to host");
+    }
+
+    /// Bug: "no answer within 20 s (ConnectTimeout)" named a setting that the user did not have.
+    #[test]
+    fn a_limit_that_the_user_did_not_set_is_not_called_connect_timeout() {
+        let late = |limit: fn(Duration) -> ConnectTimeout| {
+            DialError::TimedOut(limit(Duration::from_secs(20))).to_string()
+        };
+        for (limit, begins) in [
+            (
+                late(ConnectTimeout::Set),
+                "no answer within 20 s (ConnectTimeout): ",
+            ),
+            (
+                late(ConnectTimeout::Default),
+                "no answer within 20 s (ConnectTimeout sets another limit): ",
+            ),
+            (late(ConnectTimeout::Fixed), "no answer within 20 s: "),
+        ] {
+            assert!(limit.starts_with(begins), "{limit}");
+        }
     }
 
     #[test]

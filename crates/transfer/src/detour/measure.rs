@@ -84,8 +84,7 @@ fn shown(way: &RouteResult) -> String {
 /// Settings of connections that are only measured.
 fn plainly(target: &DetourTarget) -> (HostConfig, SharedSettings) {
     let mut config = target.config.clone();
-    let longest = config.connect_timeout.unwrap_or(ANSWERS);
-    config.connect_timeout = Some(longest.min(ANSWERS));
+    config.cap_connect_timeout(ANSWERS);
     let settings = SharedSettings {
         far: RemoteServerUse::Stock,
         direct: false,
@@ -136,8 +135,7 @@ fn candidate_links(
         }),
         hop: Arc::new(move |host| {
             let mut config: HostConfig = hop(host)?;
-            let longest = config.connect_timeout.unwrap_or(ANSWERS);
-            config.connect_timeout = Some(longest.min(ANSWERS));
+            config.cap_connect_timeout(ANSWERS);
             config.switches.insert(SshOptionFlags::BATCH_MODE);
             Ok(config)
         }),

@@ -9,7 +9,7 @@ use diagnose::{DscpMeasurement, Evidence};
 use super::budget::{DATA_USED, PATIENCE, TIME_UP};
 use super::path::ProbePath;
 use super::sampling::median;
-use crate::config::HostConfig;
+use crate::config::{ConnectTimeout, HostConfig};
 use crate::connect::{self, SharedSettings};
 use crate::session::Link;
 
@@ -150,7 +150,8 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
                 ..self.settings.clone()
             };
             let mut config = self.config.clone();
-            config.connect_timeout = Some(PATIENCE.min(self.path.budget().left()));
+            let limit = PATIENCE.min(self.path.budget().left());
+            config.connect_timeout = Some(ConnectTimeout::Fixed(limit));
             let done = done.clone();
             let thread = thread::Builder::new().name("connect".to_owned());
             let _ = thread.spawn(move || {

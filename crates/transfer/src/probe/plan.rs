@@ -58,7 +58,7 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
     let budget = ProbeBudget::new(target, options);
     let time = budget.time();
     let patience = (time / 3).clamp(Duration::from_secs(3), Duration::from_secs(15));
-    config.connect_timeout = Some(config.connect_timeout.unwrap_or(patience));
+    config.set_default_connect_timeout(patience);
     (options.progress)("login", 0.0, time.as_secs_f64());
     let begun = Instant::now();
     let FirstProbeConnection {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use shim::ipc::IpcMessageHeader;
 use shim::socks::{GREETING, REST, SocksRequest, WELCOME, rest};
 use sys::SocketTuning;
+use transfer::config::ConnectTimeout;
 use transfer::connect::TcpDialer;
 
 use super::CarryReason;
@@ -25,7 +26,7 @@ pub(super) fn connect(
     tunes: bool,
 ) -> io::Result<(TcpStream, CarryReason)> {
     let dial = TcpDialer {
-        timeout: Some(PATIENCE),
+        timeout: Some(ConnectTimeout::Fixed(PATIENCE)),
         attempts: 1,
         tuning: tuning.clone(),
         ..TcpDialer::default()

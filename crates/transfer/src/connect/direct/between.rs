@@ -13,7 +13,7 @@ use ssh::direct_control::{self, DialRequest, MOST_ADDRESSES, TOKEN};
 use sys::{Keepalive, SocketTuning};
 
 use super::{DirectConfig, DirectConnector};
-use crate::config::RekeyLimit;
+use crate::config::{ConnectTimeout, RekeyLimit};
 use crate::connect::proposing::SecurityProposal;
 use crate::connect::tcp::TcpDialer;
 use crate::session::{
@@ -330,7 +330,7 @@ fn await_first(
 
 fn from_here(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
     let dial = TcpDialer {
-        timeout: Some(BOTH),
+        timeout: Some(ConnectTimeout::Fixed(BOTH)),
         ..TcpDialer::default()
     };
     let shown = addresses

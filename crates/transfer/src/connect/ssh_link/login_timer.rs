@@ -1,5 +1,7 @@
 use std::time::{Duration, Instant};
 
+use crate::config::ConnectTimeout;
+
 /// Longest time up to the host key unless ConnectTimeout is set, which is how long sshd keeps such a
 /// connection (LoginGraceTime).
 const HANDSHAKE: Duration = Duration::from_secs(120);
@@ -13,26 +15,26 @@ const SILENCE: Duration = Duration::from_secs(300);
 /// Time limits up to the end of the login.
 #[derive(Clone, Copy, Debug)]
 pub struct LoginLimits {
-    handshake: Duration,
+    handshake: ConnectTimeout,
     silence: Duration,
 }
 
 impl LoginLimits {
-    /// Limits of a connection. `connect_timeout` is the ConnectTimeout setting, which applies up to
-    /// the host key as in OpenSSH; `by_command` is true for a ProxyCommand.
-    pub fn new(connect_timeout: Option<Duration>, by_command: bool) -> Self {
+    /// Limits of a connection. `connect_timeout` applies up to the host key as in OpenSSH;
+    /// `by_command` is true for a ProxyCommand.
+    pub fn new(connect_timeout: Option<ConnectTimeout>, by_command: bool) -> Self {
         let usual = match by_command {
             true => COMMAND_HANDSHAKE,
             false => HANDSHAKE,
         };
         Self {
-            handshake: connect_timeout.unwrap_or(usual),
-            silence: connect_timeout.map_or(SILENCE, |set| set.max(SILENCE)),
+            handshake: connect_timeout.unwrap_or(ConnectTimeout::Default(usual)),
+            silence: connect_timeout.map_or(SILENCE, |set| set.time().max(SILENCE)),
         }
     }
 
     /// Longest time up to the host key.
-    pub(in crate::connect) fn handshake(&self) -> Duration {
+    pub(in crate::connect) fn handshake(&self) -> ConnectTimeout {
         self.handshake
     }
 }
@@ -100,7 +102,7 @@ impl LoginTimer {
             self.heard = now;
         }
         let (since, limit) = match progress.is_verified {
-            false => (self.began, self.limits.handshake),
+            false => (self.began, self.limits.handshake.time()),
             true => (self.heard, self.limits.silence),
         };
         let left = (since + limit).saturating_duration_since(now);
@@ -114,8 +116,8 @@ impl LoginTimer {
         let seconds = limit.as_secs_f32();
         match self.progress.is_verified {
             false => format!(
-                "the server did not answer within {seconds} s of the connection (ConnectTimeout \
-                 sets another limit)"
+                "the server did not answer within {seconds} s of the connection{}",
+                self.limits.handshake.hint()
             ),
             true => format!("the server has not answered for {seconds} s"),
         }
@@ -148,7 +150,8 @@ mod tests {
             (Some(900 * SECOND), false, 900),
         ] {
             let start = Instant::now();
-            let mut timer = LoginTimer::new(LoginLimits::new(set, by_command), start);
+            let limits = LoginLimits::new(set.map(ConnectTimeout::Set), by_command);
+            let mut timer = LoginTimer::new(limits, start);
             let silent = LoginProgress::default();
             let left = timer.left(start + SECOND, silent);
             assert_eq!(left, Ok((limit - 1) * SECOND));
@@ -167,7 +170,7 @@ mod tests {
     #[test]
     fn a_prompt_does_not_count_and_the_silence_behind_it_does() {
         let start = Instant::now();
-        let limits = LoginLimits::new(Some(5 * SECOND), false);
+        let limits = LoginLimits::new(Some(ConnectTimeout::Set(5 * SECOND)), false);
         let mut timer = LoginTimer::new(limits, start);
         assert_eq!(timer.left(start, progress(0, false)), Ok(5 * SECOND));
         // The user was asked about the host key for an hour, and then for a password.
