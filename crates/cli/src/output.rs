@@ -182,13 +182,7 @@ impl RunReporter {
         self.failures.note(event);
         if let CopyEvent::Warning { path, message } = event {
             match path {
-                // Paths of this machine do not say which copy it is.
-                Some(path) => match host {
-                    Some(host) if !path.0.starts_with(format!("{host}:").as_bytes()) => {
-                        self.show_warning(&format!("{host}: {path}: {message}"));
-                    }
-                    _ => self.show_warning(&format!("{path}: {message}")),
-                },
+                Some(path) => self.show_warning(&format!("{}: {message}", named(path, host))),
                 None => self.show_warning(message),
             }
         }
@@ -408,6 +402,20 @@ impl RunReporter {
     }
 }
 
+/// Names the path of a warning, and the `host` of its copy in a run with several hosts, if the path
+/// does not: that of another host is read for `host`, and one of this machine is written or read
+/// for it.
+fn named(path: &EscapedName, host: Option<&str>) -> String {
+    let Some(host) = host.filter(|host| !path.0.starts_with(format!("{host}:").as_bytes())) else {
+        return path.to_string();
+    };
+    let first = path.0.iter().find(|byte| b":/".contains(byte));
+    match first {
+        Some(b':') => format!("{path} to {host}"),
+        _ => format!("{host}: {path}"),
+    }
+}
+
 /// The line for a copied file, symlink or directory.
 fn done(event: &CopyEvent) -> Option<String> {
     match event {
@@ -421,6 +429,17 @@ fn done(event: &CopyEvent) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bug: "h3: h2: nothing received for 10 s: waiting for the answer to READ of /big".
+    #[test]
+    fn a_warning_about_a_host_that_passes_a_file_on_names_both_hosts_by_their_part() {
+        let named = |path: &str, host| named(&EscapedName(path.into()), host);
+        assert_eq!(named("h2:/srv/big", Some("h3")), "h2:/srv/big to h3");
+        assert_eq!(named("h3:/srv/big", Some("h3")), "h3:/srv/big");
+        assert_eq!(named("logs/big", Some("h3")), "h3: logs/big");
+        assert_eq!(named("./a:b", Some("h3")), "h3: ./a:b");
+        assert_eq!(named("h2:/srv/big", None), "h2:/srv/big");
+    }
 
     #[test]
     fn a_line_of_verbose_names_one_file_and_drives_no_terminal() {

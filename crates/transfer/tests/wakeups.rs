@@ -371,7 +371,7 @@ fn download(
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match session.events().recv_timeout(left) {
-            Ok(SessionEvent::Stalled(line)) => told.push(line),
+            Ok(SessionEvent::Stalled(notice)) => told.push(notice.to_string()),
             Ok(SessionEvent::Lane(event)) if event.is_last() => return Ok((Some(event), told)),
             Ok(SessionEvent::Lost(_)) | Err(_) => return Ok((None, told)),
             Ok(_) => {}
@@ -414,7 +414,7 @@ fn what_a_server_that_answers_in_order_owes_is_told_and_not_repeated() -> io::Re
     assert_eq!(ended, None);
     assert!(
         told.iter()
-            .all(|t| t.contains("waiting for the answer to READ of big")),
+            .all(|t| t.starts_with("big: ") && t.ends_with("waiting for the answer to READ")),
         "{told:?}"
     );
     Ok(())

@@ -11,8 +11,12 @@ pub enum LaneError {
     Misprediction(&'static str),
     /// The server violated the protocol.
     Protocol(sftp::Error),
-    /// The channel was closed.
+    /// The server closed the channel.
     Closed(String),
+    /// The connection of the channel was lost.
+    ConnectionLost(String),
+    /// This end closed the channel: the server did not answer, or is not the expected program.
+    GivenUp(String),
     /// This end closed the channel, since other lanes had to do its work ([`crate::LaneOrder::Close`]).
     Stalled,
     /// The server announces hold-root@longhaul, and refused to hold a directory: a symlink below it
@@ -36,9 +40,11 @@ impl fmt::Display for LaneError {
                 )
             }
             Self::Closed(reason) => write!(f, "the server closed the SFTP channel: {reason}"),
-            Self::Stalled => {
-                f.write_str("an SFTP channel that made no progress, while others did, was closed")
-            }
+            Self::ConnectionLost(reason) => f.write_str(reason),
+            Self::GivenUp(reason) => write!(f, "longhaul closed the SFTP channel: {reason}"),
+            Self::Stalled => f.write_str(
+                "longhaul closed an SFTP channel that made no progress while others did",
+            ),
         }
     }
 }

@@ -29,8 +29,7 @@ pub(super) fn refused(doing: &str, status: &Status) -> JobFailure {
 /// Returns the warning for a file that is written under its final name.
 pub(super) fn in_place(why: &str, status: &Status) -> String {
     format!(
-        "writing in place, because {why} ({status}): an interrupted copy would leave an \
-         incomplete file"
+        "{why} ({status}): writing in place, where an interrupted copy leaves an incomplete file"
     )
 }
 

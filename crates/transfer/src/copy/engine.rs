@@ -757,11 +757,7 @@ impl<'a> CopyEngine<'a> {
                     };
                     self.ports.warn(None, line);
                 }
-                Some(SessionEvent::Stalled(line)) => {
-                    let host = self.ports.side(end).map(|side| side.name().to_owned());
-                    let host = host.unwrap_or_default();
-                    self.ports.warn(None, format!("{host}: {line}"));
-                }
+                Some(SessionEvent::Stalled(notice)) => self.ports.warn_of_stall(end, notice),
                 Some(SessionEvent::AboutToFail(why)) => self.on_losing(end, &why),
                 Some(SessionEvent::Lost(why)) => self.on_lost(end, why),
                 None => self.on_lost(

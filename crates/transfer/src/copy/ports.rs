@@ -19,7 +19,7 @@ use super::wait_conditions::{WaitConditions, wait_for};
 use super::{CopyLocation, CopyOptions, HostId};
 use crate::connect::ConnectError;
 use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters};
-use crate::session::SessionSummary;
+use crate::session::{SessionSummary, StallNotice};
 use crate::walk::local_path;
 
 /// The world as the parts of a copy see it. A part submits jobs and reports through it, and sees
@@ -342,6 +342,18 @@ impl<'a> CopyPorts<'a> {
     /// Reports something that was not copied.
     pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, fault: impl Into<ItemFault>) {
         self.report.fail(id, path, fault.into());
+    }
+
+    /// Reports a stall of the session with this end.
+    pub(super) fn warn_of_stall(&mut self, end: CopySide, notice: StallNotice) {
+        let StallNotice { path, line } = notice;
+        match path {
+            Some(path) => self.warn(Some(self.shown(end, &path.0)), line),
+            None => {
+                let host = self.side(end).map_or("", RemoteSide::name);
+                self.warn(None, format!("{host}: {line}"));
+            }
+        }
     }
 
     pub(super) fn warn(&mut self, path: Option<EscapedName>, message: String) {

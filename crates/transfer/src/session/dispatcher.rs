@@ -516,7 +516,7 @@ impl Dispatcher {
         let (channel, listing) = (on.channel(), on.is_listing());
         if let Some(connection) = self.connections.get_mut(id.connection) {
             connection.link_mut().close_channel(channel);
-            if listing && matches!(error, LaneError::Closed(_)) {
+            if listing && matches!(error, LaneError::Closed(_) | LaneError::GivenUp(_)) {
                 connection.note_one_channel();
             }
         }

@@ -185,9 +185,9 @@ impl LaneOnChannel {
         let mut greeting = None;
         if let LaneFarEnd::Greeting { preamble, .. } = &mut self.far {
             let taken = preamble.take(&mut bytes);
-            let taken = taken.map_err(|what| LaneError::Closed(not_ours(what)))?;
+            let taken = taken.map_err(|what| LaneError::GivenUp(not_ours(what)))?;
             let Some(ours) = taken else { return Ok(None) };
-            check(&ours).map_err(LaneError::Closed)?;
+            check(&ours).map_err(LaneError::GivenUp)?;
             self.far = LaneFarEnd::Greeted;
             greeting = Some(ours);
         }

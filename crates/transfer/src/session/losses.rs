@@ -69,7 +69,10 @@ pub(super) enum EmptyConnectionAction {
 impl LaneLosses {
     /// Takes the end of a lane.
     pub(super) fn lane_ended(&mut self, lane: EndedLane, error: &LaneError) -> LaneEndAction {
-        let closed = matches!(error, LaneError::Closed(_) | LaneError::Stalled);
+        let closed = matches!(
+            error,
+            LaneError::Closed(_) | LaneError::GivenUp(_) | LaneError::Stalled
+        );
         let listing = lane.role == LaneRole::Listing;
         let last = lane.data_lanes <= 1;
         if last {

@@ -64,6 +64,7 @@ pub use link::{
 };
 pub use question::QuestionError;
 pub use remote_commands::{RemoteCommandEvent, RemoteCommandId};
+pub use stalls::StallNotice;
 
 /// Jobs and held items of a copy in flight before its sources are asked for more.
 ///
@@ -176,8 +177,8 @@ pub enum SessionEvent {
     ServerKnown,
     /// Line for the user from the other side, not escaped.
     Message(String),
-    /// The transfer stalls: a line for the user with the reason.
-    Stalled(String),
+    /// The transfer stalls.
+    Stalled(StallNotice),
     /// The session is about to be lost for this reason. Jobs in flight fail next, and
     /// [`SessionEvent::Lost`] follows.
     AboutToFail(String),

@@ -82,8 +82,12 @@ impl PendingQuestion {
                 event.is_last().then(|| Ok(Vec::new()))
             }
             SessionEvent::Lost(why) => Some(Err(QuestionError::Lost(why))),
-            SessionEvent::Message(line) | SessionEvent::Stalled(line) => {
+            SessionEvent::Message(line) => {
                 info!("{}", escape::text(line.as_bytes()));
+                None
+            }
+            SessionEvent::Stalled(notice) => {
+                info!("{notice}");
                 None
             }
             // `Lost` follows.
@@ -122,6 +126,7 @@ mod tests {
     use schedule::LaneEvent;
 
     use super::*;
+    use crate::session::StallNotice;
 
     const ID: RemoteCommandId = RemoteCommandId(7);
 
@@ -169,7 +174,10 @@ mod tests {
             SessionEvent::Reconnected,
             SessionEvent::Restarted(JobId(1)),
             SessionEvent::Message("Welcome".to_owned()),
-            SessionEvent::Stalled("nothing received".to_owned()),
+            SessionEvent::Stalled(StallNotice {
+                path: None,
+                line: "nothing received".to_owned(),
+            }),
             SessionEvent::AboutToFail("soon".to_owned()),
             SessionEvent::Lane(LaneEvent::Done(JobId(1))),
         ];

@@ -633,7 +633,9 @@ impl RemoteServer {
             LaneError::Misprediction(_) if greeted => return false,
             _ if !greeted && self.answered() => return false,
             // This channel may have been one too many. Another one tells if a longhaul is there.
-            LaneError::Closed(_) | LaneError::Stalled if !greeted && awaits_another(to, lane) => {
+            LaneError::Closed(_) | LaneError::GivenUp(_) | LaneError::Stalled
+                if !greeted && awaits_another(to, lane) =>
+            {
                 return false;
             }
             _ => {}
@@ -645,7 +647,9 @@ impl RemoteServer {
             };
             // A lane that ends without output may have been late, or its connection lost.
             let result = match error {
-                LaneError::Closed(_) | LaneError::Stalled => ProbeResult::Unusable,
+                LaneError::Closed(_) | LaneError::GivenUp(_) | LaneError::Stalled => {
+                    ProbeResult::Unusable
+                }
                 _ => ProbeResult::Absent,
             };
             let ended = ProbeFailure {
@@ -688,7 +692,7 @@ impl RemoteServer {
             self.probe = RemoteProbeState::Unknown { insists: true };
         }
         let why = "longhaul at the far end took too long to answer".to_owned();
-        Some((lane, LaneError::Closed(why)))
+        Some((lane, LaneError::GivenUp(why)))
     }
 }
 
@@ -720,7 +724,7 @@ fn close_channel(to: &mut Dispatcher, lane: &LaneOnChannel) {
 /// Error text without the mention of a channel.
 fn in_words(error: &LaneError) -> String {
     match error {
-        LaneError::Closed(why) => why.clone(),
+        LaneError::Closed(why) | LaneError::GivenUp(why) => why.clone(),
         error => error.to_string(),
     }
 }

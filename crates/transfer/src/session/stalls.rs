@@ -7,11 +7,13 @@
 //! all lanes of the session.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
-use schedule::{ConnectionId, LaneId, OldestRequest};
+use schedule::{ConnectionId, LaneId, OldestRequest, RemotePath};
 
 use super::reconnect::DARK;
+use crate::report::EscapedName;
 
 /// Smallest silence before requests are repeated, as a multiple of the lowest request latency.
 const LATENCIES: u32 = 50;
@@ -52,17 +54,35 @@ pub(super) struct LaneWait {
     pub latency: Duration,
 }
 
+/// Report of a stall for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StallNotice {
+    /// Path of the request that is not answered, if it has one.
+    pub path: Option<RemotePath>,
+    /// The request, the time without an answer and the consequence, in one sentence.
+    pub line: String,
+}
+
+impl fmt::Display for StallNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{}: ", EscapedName(path.0.clone()))?;
+        }
+        f.write_str(&self.line)
+    }
+}
+
 /// Step against a stall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StallAction {
-    /// Tell the user this line.
-    Notify(String),
-    /// Tell the user `line`, limit all lanes to `most` requests, and close the lane for the reason
-    /// `why`, so that another lane repeats its requests.
+    /// Tell the user.
+    Notify(StallNotice),
+    /// Tell the user, limit all lanes to `most` requests, and close the lane for the reason `why`,
+    /// so that another lane repeats its requests.
     Repeat {
         lane: LaneId,
         most: u64,
-        line: String,
+        notice: StallNotice,
         why: String,
     },
 }
@@ -208,10 +228,11 @@ impl StallDetector {
         }
         self.told = Some(now);
         let silent = now.saturating_duration_since(since).as_secs();
-        let request = shown(&wait.oldest);
-        Some(StallAction::Notify(format!(
-            "nothing received for {silent} s: waiting for the answer to {request}"
-        )))
+        let request = wait.oldest.request;
+        Some(StallAction::Notify(StallNotice {
+            path: wait.oldest.path.clone(),
+            line: format!("nothing received for {silent} s: waiting for the answer to {request}"),
+        }))
     }
 
     /// Decides to repeat the requests of a lane, with fewer in flight.
@@ -222,24 +243,30 @@ impl StallDetector {
         self.most_requests = Some(most);
         self.repeated += u32::from(most <= FEW);
         self.lanes.remove(&wait.id);
-        let request = shown(&wait.oldest);
+        let request = wait.oldest.request;
+        let all = shown(&wait.oldest);
         StallAction::Repeat {
             lane: wait.id,
             most,
-            line: format!(
-                "no answer to {request} for {silent} s: repeating it on a new channel, with at \
-                 most {most} requests in flight"
+            notice: StallNotice {
+                path: wait.oldest.path.clone(),
+                line: format!(
+                    "no answer to {request} for {silent} s: repeating it on a new channel, with \
+                     at most {most} requests in flight"
+                ),
+            },
+            why: format!(
+                "the server stopped answering requests: no answer to {all} for {silent} s"
             ),
-            why: format!("the server stopped answering requests: no answer to {request}"),
         }
     }
 }
 
-/// Describes the request that a lane waits for, for the user.
+/// Describes the request that a lane waits for, with its path.
 fn shown(waiting: &OldestRequest) -> String {
     match &waiting.path {
         Some(path) => {
-            let path = crate::report::EscapedName(path.0.clone());
+            let path = EscapedName(path.0.clone());
             format!("{} of {path}", waiting.request)
         }
         None => waiting.request.to_owned(),

@@ -45,8 +45,9 @@ impl SessionCore {
         let falls_back = served
             && error != LaneError::Stalled
             && self.remote.lane_ended(&mut self.dispatcher, id, &error);
-        if falls_back {
-            error = LaneError::Closed(error.to_string());
+        let over = matches!(error, LaneError::Closed(_) | LaneError::GivenUp(_));
+        if falls_back && !over {
+            error = LaneError::GivenUp(error.to_string());
         }
         if matches!(error, LaneError::Misprediction(_)) && !other {
             self.dispatcher.stop_predicting();
@@ -120,7 +121,7 @@ impl SessionCore {
         let why = error.to_string();
         tracing::info!("a connection was lost: {why}; continuing on the others");
         self.dispatcher.cut_lanes(now, id);
-        let closed = LaneError::Closed(why.clone());
+        let closed = LaneError::ConnectionLost(why.clone());
         let news = self.dispatcher.remove_lanes_on(now, id, &closed);
         self.note_news(news);
         if let Some((gone, _)) = self.take_connection(now, id, &why) {
@@ -168,7 +169,7 @@ impl SessionCore {
             answered: self.facts.first().is_some(),
             wanted: self.stage == SessionStage::Running && !self.dispatcher.scheduler().is_idle(),
         };
-        let why = LaneError::Closed(error.to_string());
+        let why = LaneError::ConnectionLost(error.to_string());
         match self.reconnect.lost(now, last, error) {
             LossDecision::GiveUp(why) => return self.lose(now, why),
             LossDecision::ConnectAgain(line) => self.events.tell(now, SessionEvent::Message(line)),

@@ -551,16 +551,18 @@ impl SessionCore {
         let moved = |id| connections.get(id).map_or(0, |on| on.moved());
         for step in self.stalls.look(now, &waits, moved) {
             match step {
-                StallAction::Notify(line) => self.events.tell(now, SessionEvent::Stalled(line)),
+                StallAction::Notify(notice) => {
+                    self.events.tell(now, SessionEvent::Stalled(notice));
+                }
                 StallAction::Repeat {
                     lane,
                     most,
-                    line,
+                    notice,
                     why,
                 } => {
                     self.dispatcher.limit_requests(most);
-                    self.events.tell(now, SessionEvent::Stalled(line));
-                    self.lane_ended(now, lane, LaneError::Closed(why));
+                    self.events.tell(now, SessionEvent::Stalled(notice));
+                    self.lane_ended(now, lane, LaneError::GivenUp(why));
                 }
             }
         }

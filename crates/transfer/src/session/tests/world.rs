@@ -584,9 +584,8 @@ impl World {
     /// Lines for the user so far.
     pub(super) fn lines(&self) -> Vec<String> {
         let lines = self.events.iter().filter_map(|event| match event {
-            SessionEvent::Message(line)
-            | SessionEvent::Stalled(line)
-            | SessionEvent::Lost(line) => Some(line.clone()),
+            SessionEvent::Message(line) | SessionEvent::Lost(line) => Some(line.clone()),
+            SessionEvent::Stalled(notice) => Some(notice.to_string()),
             _ => None,
         });
         lines.collect()
