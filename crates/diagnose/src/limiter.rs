@@ -139,6 +139,8 @@ const MOSTLY: f64 = 0.5;
 const DISK_STALLS: f64 = 20.0;
 /// Share of a thread's time from which on it has no processor time left.
 const ALL_OF_A_CORE: f64 = 0.85;
+/// Share of a processor that a process limited by it uses or waits for, at least.
+const SOME_OF_A_CORE: f64 = 0.3;
 /// Share of the largest receive buffer that autotuning offers as window, with a margin.
 const FULL_BUFFER: f64 = 0.35;
 /// Round trip from which on a channel window or a socket buffer can be the limit.
@@ -161,6 +163,13 @@ impl LimiterEvidence {
     /// 1997). On loopback, packets delayed on a busy machine are retransmitted even at 500 MB/s.
     pub fn loss_tells(&self) -> bool {
         self.rate / f64::from(self.connections.max(1)) > self.loss_bound() / 8.0
+    }
+
+    /// Returns true if the process uses or waits for a noticeable part of a processor. Beside
+    /// compilers, a copy that waited for its server used 0.0 cores and was said to be limited by this
+    /// machine's processor.
+    pub fn wants_processor(&self) -> bool {
+        self.cpu.max(self.wanted_cpu) >= SOME_OF_A_CORE
     }
 
     /// Returns the rate in bytes per second that these losses permit one connection in the long run
@@ -237,7 +246,7 @@ pub fn limiter(t: &TransferFacts) -> Limiter {
     if let Some(limit) = t.held_to {
         return limit;
     }
-    if t.processors_full {
+    if t.processors_full && f.wants_processor() {
         return Limiter::LocalCpu;
     }
     // More connections to a lagging server bring nothing either. An upload that waits at the server

@@ -8,11 +8,15 @@ use transfer::report::{CopyOutcome, CopySummary, SessionReport};
 /// Shorter copies are not long enough for a finding.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// If longhaul uses less than this share of a core, other programs keep the processor busy.
+/// A session that was measured for less than this part of the run does not explain its length: one
+/// megabyte for a host that is up does not explain the wait for one that is down.
+const PART: u32 = 4;
+
+/// If longhaul uses less than this share of a core, something else keeps the processor from it.
 const OTHERS: f64 = 0.3;
 
-/// A thread that runs or waits for a processor for this share of the time is at its limit.
-const HELD: f64 = 0.85;
+/// If more than this share of the processors is idle, a thread that waits is held by a quota.
+const FREE: f64 = 0.2;
 
 type LimiterDetailFn = fn(&SessionReport) -> Option<String>;
 
@@ -27,20 +31,7 @@ const DETAILS: &[(Limiter, LimiterDetailFn)] = &[
         Some(format!("data waited for them for {share} of the time"))
     }),
     (Limiter::Server, server),
-    (Limiter::LocalCpu, |r| {
-        let idle = percent(r.evidence.idle?);
-        let cpu = r.evidence.cpu;
-        if r.evidence.wanted_cpu > HELD && cpu < OTHERS {
-            return Some(format!(
-                "longhaul used {cpu:.1} cores and waited for a processor or its cgroup quota \
-                 for the rest of the time"
-            ));
-        }
-        Some(match cpu < OTHERS {
-            true => format!("other programs keep it busy; {idle} is idle"),
-            false => format!("{idle} idle, longhaul used {cpu:.1} cores"),
-        })
-    }),
+    (Limiter::LocalCpu, processor),
     (Limiter::LocalDisk, |_| None),
     (Limiter::SendBuffer, sysctl),
     (Limiter::FarReceiveBuffer, sysctl),
@@ -66,7 +57,8 @@ pub(crate) fn line(summary: &CopySummary) -> Option<String> {
     if summary.elapsed < SHORT || lost {
         return None;
     }
-    let known = |r: &&SessionReport| r.limiter != Limiter::Unknown;
+    let known =
+        |r: &&SessionReport| r.limiter != Limiter::Unknown && r.measured * PART >= summary.elapsed;
     // In a copy between two hosts one waits for the other, which looks like a slow disk from there.
     let rank = |r: &&SessionReport| (r.limiter != Limiter::LocalDisk, r.measured);
     let report = summary.sessions.iter().filter(known).max_by_key(rank)?;
@@ -107,6 +99,31 @@ pub(crate) fn lanes(connections: u32, channels: u32) -> String {
         (0 | 1, channels) => format!("1 connection, {channels} channels"),
         (connections, 0 | 1) => format!("{connections} connections"),
         (connections, channels) => format!("{connections} connections, {channels} channels each"),
+    }
+}
+
+/// Evidence for a busy processor: the use of it, or the time for which longhaul waited for it.
+fn processor(r: &SessionReport) -> Option<String> {
+    let e = &r.evidence;
+    let waited = percent((e.wanted_cpu - e.cpu).clamp(0.0, 1.0));
+    match (e.cpu < OTHERS, e.idle) {
+        (false, Some(idle)) => Some(format!(
+            "{} idle, longhaul used {:.1} cores",
+            percent(idle),
+            e.cpu
+        )),
+        (false, None) => Some(format!("longhaul used {:.1} cores", e.cpu)),
+        (true, Some(idle)) if idle > FREE => Some(format!(
+            "longhaul waited for its cgroup's quota (cpu.max) for {waited} of the time, while {} \
+             of the processors was idle",
+            percent(idle)
+        )),
+        (true, Some(_)) => Some(format!(
+            "other programs keep it busy, and longhaul waited for it for {waited} of the time"
+        )),
+        (true, None) => Some(format!(
+            "longhaul waited for it or for its cgroup's quota for {waited} of the time"
+        )),
     }
 }
 
@@ -278,6 +295,35 @@ mod tests {
         }
     }
 
+    /// Bug: "limited by this machine's processor: longhaul used 0.0 cores".
+    #[test]
+    fn a_processor_that_longhaul_hardly_uses_is_blamed_for_the_wait() {
+        let said = |wanted_cpu, cpu, idle| {
+            let mut busy = report(Limiter::LocalCpu);
+            let figures = (wanted_cpu, cpu, idle);
+            let e = &mut busy.evidence;
+            (e.wanted_cpu, e.cpu, e.idle) = figures;
+            let line = after(vec![busy]).unwrap_or_default();
+            line.split_once("): ")
+                .map(|(_, why)| why.to_owned())
+                .unwrap_or_default()
+        };
+        assert_eq!(
+            said(0.94, 0.02, Some(0.01)),
+            "other programs keep it busy, and longhaul waited for it for 92 % of the time"
+        );
+        assert_eq!(
+            said(0.98, 0.1, Some(0.9)),
+            "longhaul waited for its cgroup's quota (cpu.max) for 88 % of the time, while 90 % of \
+             the processors was idle"
+        );
+        assert_eq!(
+            said(0.9, 0.1, None),
+            "longhaul waited for it or for its cgroup's quota for 80 % of the time"
+        );
+        assert_eq!(said(0.9, 1.0, None), "longhaul used 1.0 cores");
+    }
+
     #[test]
     fn what_was_tried_in_vain_is_named() {
         let mut tried = report(Limiter::Path);
@@ -320,6 +366,17 @@ mod tests {
         assert_eq!(said.as_deref(), Some("limited by the path (all 3 hosts)"));
         let said = all(&[Limiter::Path, Limiter::Loss]);
         assert!(said.is_some_and(|said| said.starts_with("h\\x07: limited by ")));
+    }
+
+    /// Bug: a fan-out that waited 20 s for a host was "limited by this machine's processor", which a
+    /// second of work for the other host had shown.
+    #[test]
+    fn a_session_of_a_moment_does_not_explain_a_long_run() {
+        let mut brief = report(Limiter::LocalCpu);
+        brief.measured = Duration::from_secs(1);
+        assert_eq!(after(vec![brief.clone()]), None);
+        let said = after(vec![brief, report(Limiter::Path)]).unwrap_or_default();
+        assert!(said.starts_with("h\\x07: limited by the path"), "{said}");
     }
 
     #[test]

@@ -367,6 +367,20 @@ fn a_client_held_to_a_tenth_of_a_processor_or_beside_the_server_on_one_is_not_th
     assert_eq!(cpu(0.6, 0.9, 0.02), Limiter::LocalCpu);
     // Other programs keep the machine busy.
     assert_eq!(cpu(0.1, 0.1, 0.0), Limiter::Path);
+    // Bug: on a short path this was called the processor too, although longhaul used 0.0 cores.
+    let near = |wanted: f64| {
+        named(TransferDirection::Up, move |evidence, look| {
+            let passed = Duration::from_millis(LOOK * look);
+            evidence.wanted_cpu = Some(passed.mul_f64(wanted));
+            evidence.cpu = passed.mul_f64(0.02);
+            evidence.idle = Some(0.0);
+            let tcp = evidence.connections[0].tcp.as_mut();
+            let tcp = tcp.expect("a TCP connection");
+            (tcp.rtt, tcp.min_rtt) = (Duration::from_micros(100), Duration::from_micros(100));
+        })
+    };
+    assert_ne!(near(0.03), Limiter::LocalCpu);
+    assert_eq!(near(0.5), Limiter::LocalCpu);
     assert_eq!(cpu(0.3, 0.2, 0.6), Limiter::Path);
 }
 
