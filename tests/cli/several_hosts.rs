@@ -380,13 +380,19 @@ fn a_file_goes_to_every_host_and_one_without_space_does_not_stop_the_others() {
     ];
     let outcome = hosts.cp(&words).run().expect_code(1);
     holds(&hosts.path("h1/big"), &content);
-    outcome.expect_err(&["h2:", "h3: ", "1 of 3 hosts complete"]);
+    // Bug: the host was named twice, and a failed host was called a failed file.
+    outcome.expect_err(&[
+        "h2:",
+        "error: h3: cannot connect to 127.0.0.1 port ",
+        "copied 1 file to 1 host, ",
+        "1 failed; 1 of 3 hosts complete, 1 failed",
+    ]);
     hosts.down(3, false);
     fs::create_dir(hosts.path("h2/none")).expect("our folder");
     let outcome = hosts.cp(&words).run().expect_code(0);
     holds(&hosts.path("h2/none/big"), &content);
     holds(&hosts.path("h3/big"), &content);
-    outcome.expect_err(&["3 of 3 hosts complete"]);
+    outcome.expect_err(&["copied 1 file to 3 hosts, ", "3 of 3 hosts complete"]);
 }
 
 #[test]

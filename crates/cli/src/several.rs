@@ -211,6 +211,7 @@ fn copy_parts(
         MultiHostCopy::Gather { .. } => None,
     };
     let mut summary = combined(results);
+    summary.fans_out = matches!(several, MultiHostCopy::FanOut(_));
     summary.way = way;
     if let Some(gate) = all.gate {
         name_refused_sources(&mut summary, gate);

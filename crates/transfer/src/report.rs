@@ -316,6 +316,9 @@ pub struct CopySummary {
     /// The result of each host, if the run copied from or to several at once.
     #[serde(skip_serializing_if = "Vec::is_empty", skip_deserializing)]
     pub hosts: Vec<HostResult>,
+    /// True if each of `hosts` received a copy of its own, which all counts include.
+    #[serde(skip)]
+    pub fans_out: bool,
     /// The decisions of the run, which are reported separately.
     #[serde(skip)]
     pub decisions: Vec<Decision>,
@@ -333,6 +336,12 @@ pub struct HostResult {
     pub outcome: CopyOutcome,
     /// Files that are complete under their final names.
     pub files: u64,
+    /// Directories completed.
+    #[serde(skip)]
+    pub directories: u64,
+    /// Symlinks created.
+    #[serde(skip)]
+    pub symlinks: u64,
     /// Bytes of file data confirmed by the receiving end.
     pub bytes: u64,
     /// Bytes that arrived for files that were not completed.
@@ -417,6 +426,7 @@ impl Default for CopySummary {
             far_ends: Vec::new(),
             way: None,
             hosts: Vec::new(),
+            fans_out: false,
             decisions: Vec::new(),
         }
     }

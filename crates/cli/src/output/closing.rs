@@ -17,21 +17,17 @@ pub(crate) fn line(summary: &CopySummary) -> String {
     if summary.outcome == CopyOutcome::Interrupted {
         text.push_str("interrupted: ");
     }
-    text.push_str(&format!("copied {}", units::files(summary.files)));
-    if summary.ranges > 0 {
-        let ranges = units::counted(summary.ranges, "range", "ranges");
-        text.push_str(&format!(", {ranges} of split files"));
-    }
-    for (count, one, many) in [
-        (summary.directories, "directory", "directories"),
-        (summary.symlinks, "link", "links"),
-    ] {
-        if count > 0 {
-            text.push_str(&format!(", {}", units::counted(count, one, many)));
-        }
-    }
+    let receivers = receivers(summary);
+    text.push_str(&format!("copied {}", copied(summary, &receivers)));
+    let is_sum = receivers.len() > 1;
     if summary.bytes > 0 || summary.files > 0 {
         text.push_str(&format!(", {}", units::size(summary.bytes)));
+        if is_sum {
+            text.push_str(match summary.unfinished {
+                0 => " in total,",
+                _ => " in total",
+            });
+        }
     }
     if summary.unfinished > 0 {
         text.push_str(&format!(
@@ -59,22 +55,75 @@ pub(crate) fn line(summary: &CopySummary) -> String {
     if summary.excluded > 0 {
         text.push_str(&format!(", {} excluded", summary.excluded));
     }
-    if summary.failed > 0 {
-        text.push_str(&format!(", {} failed", summary.failed));
+    let hosts = &summary.hosts;
+    let lost = hosts.iter().filter(|host| is_lost(&host.outcome)).count();
+    // A failed connection counts as one failed item, and is shown as a failed host.
+    let items = summary.failed.saturating_sub(lost as u64);
+    if items > 0 {
+        text.push_str(&format!(", {items} failed"));
     }
-    if !summary.hosts.is_empty() {
+    if !hosts.is_empty() {
         let complete = |host: &&HostResult| host.outcome == CopyOutcome::Complete;
-        let whole = summary.hosts.iter().filter(complete).count();
-        text.push_str(&format!(
-            "; {whole} of {} hosts complete",
-            summary.hosts.len()
-        ));
+        let whole = hosts.iter().filter(complete).count();
+        text.push_str(&format!("; {whole} of {} hosts complete", hosts.len()));
+        if lost > 0 {
+            text.push_str(&format!(", {lost} failed"));
+        }
     }
     if let Some(far) = far(summary) {
         text.push_str(&format!("; {far}"));
     }
     if let Some(host_way) = &summary.way {
         text.push_str(&format!("; {}: {}", way(host_way), host_way.reason));
+    }
+    text
+}
+
+/// True if the connection to a host failed, or its settings are wrong.
+fn is_lost(outcome: &CopyOutcome) -> bool {
+    matches!(
+        outcome,
+        CopyOutcome::NoConnection(_) | CopyOutcome::Misconfigured(_)
+    )
+}
+
+/// Numbers of files, directories and links.
+type EntryCounts = (u64, u64, u64);
+
+/// What each host of a fan-out received; empty for any other copy, and without hosts that received
+/// nothing.
+fn receivers(summary: &CopySummary) -> Vec<EntryCounts> {
+    let hosts = summary.hosts.iter().filter(|_| summary.fans_out);
+    let counts = hosts.map(|host| (host.files, host.directories, host.symlinks));
+    counts.filter(|counts| *counts != (0, 0, 0)).collect()
+}
+
+/// Counts what was copied: in a fan-out what each host received, if that is the same.
+fn copied(summary: &CopySummary, receivers: &[EntryCounts]) -> String {
+    let all = (summary.files, summary.directories, summary.symlinks);
+    let hosts = units::counted(receivers.len() as u64, "host", "hosts");
+    match receivers {
+        [] => entries(all, summary.ranges),
+        [first, rest @ ..] if rest.iter().all(|other| other == first) => {
+            format!("{} to {hosts}", entries(*first, summary.ranges))
+        }
+        _ => format!("{} in total to {hosts}", entries(all, summary.ranges)),
+    }
+}
+
+fn entries((files, directories, links): EntryCounts, ranges: u64) -> String {
+    let mut text = units::files(files);
+    if ranges > 0 {
+        let ranges = units::counted(ranges, "range", "ranges");
+        text.push_str(&format!(", {ranges} of split files"));
+    }
+    for (count, one, many) in [
+        (directories, "directory", "directories"),
+        (links, "link", "links"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!(", {}", units::counted(count, one, many)));
+        }
     }
     text
 }
@@ -530,6 +579,64 @@ mod tests {
         assert_eq!(
             line(&tree),
             "copied 0 files, 1 directory, 2 links in 0.49 s"
+        );
+    }
+
+    /// Bug: one file that was sent to three hosts was called three files, and a host that could not
+    /// be reached a failed file.
+    #[test]
+    fn a_file_for_three_hosts_is_one_file_and_a_lost_host_is_no_file() {
+        let host = |files: u64, outcome: CopyOutcome| HostResult {
+            host: EscapedName(b"h".to_vec()),
+            from: None,
+            outcome,
+            files,
+            directories: 0,
+            symlinks: 0,
+            bytes: 0,
+            unfinished: 0,
+            failed: 0,
+            elapsed: Duration::ZERO,
+        };
+        let lost = || CopyOutcome::NoConnection("connection refused".to_owned());
+        let with = |fans_out, failed, hosts: Vec<HostResult>| {
+            line(&CopySummary {
+                fans_out,
+                failed,
+                files: hosts.iter().map(|host| host.files).sum(),
+                hosts,
+                ..three()
+            })
+        };
+        let done = || host(1, CopyOutcome::Complete);
+        assert_eq!(
+            with(true, 0, vec![done(), done(), done()]),
+            "copied 1 file to 3 hosts, 1.2 GB in total, in 12.3 s (98 MB/s), written and renamed; \
+             3 of 3 hosts complete"
+        );
+        let one_lost = with(true, 1, vec![done(), host(0, lost()), done()]);
+        assert!(
+            one_lost.starts_with("copied 1 file to 2 hosts, "),
+            "{one_lost}"
+        );
+        let end = "written and renamed; 2 of 3 hosts complete, 1 failed";
+        assert!(one_lost.ends_with(end), "{one_lost}");
+        let less = with(
+            true,
+            2,
+            vec![done(), host(3, CopyOutcome::Partial), host(0, lost())],
+        );
+        assert!(
+            less.starts_with("copied 4 files in total to 2 hosts, "),
+            "{less}"
+        );
+        let end = "renamed, 1 failed; 1 of 3 hosts complete, 1 failed";
+        assert!(less.ends_with(end), "{less}");
+        // Files that come from several hosts are different ones.
+        let gathered = with(false, 0, vec![done(), done()]);
+        assert!(
+            gathered.starts_with("copied 2 files, 1.2 GB in 12.3 s"),
+            "{gathered}"
         );
     }
 

@@ -249,6 +249,8 @@ mod tests {
             host: EscapedName(name.into()),
             from: None,
             files: 0,
+            directories: 0,
+            symlinks: 0,
             bytes: 0,
             unfinished: 0,
             failed: 2,

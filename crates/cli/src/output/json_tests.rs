@@ -173,6 +173,8 @@ fn examples() -> Vec<String> {
             from: Some(name()),
             outcome: CopyOutcome::NoConnection("gone".to_owned()),
             files: 1,
+            directories: 0,
+            symlinks: 0,
             bytes: 2,
             unfinished: 3,
             failed: 1,

@@ -36,6 +36,8 @@ fn add(all: &mut CopySummary, host: &str, from: Option<String>, mut one: CopySum
         host: EscapedName(host.as_bytes().to_vec()),
         from: from.map(|from| EscapedName(from.into_bytes())),
         files: one.files,
+        directories: one.directories,
+        symlinks: one.symlinks,
         bytes: one.bytes,
         unfinished: one.unfinished,
         failed: one.failed,
@@ -61,8 +63,6 @@ fn list_lost_connection(host: &str, one: &mut CopySummary) {
     }
 }
 
-/// Adds a further copy to the summary of the same host.
-pub(super) fn joined(mut all: CopySummary, mut one: CopySummary) -> CopySummary {
 /// Removes the host from the beginning of a message; it may lack the login name of the operand.
 fn without_host<'a>(host: &str, message: &'a str) -> &'a str {
     let address = host.rsplit_once('@').map_or(host, |(_, address)| address);
@@ -71,6 +71,8 @@ fn without_host<'a>(host: &str, message: &'a str) -> &'a str {
     after(host).or_else(|| after(address)).unwrap_or(message)
 }
 
+/// Adds a further copy to the summary of the same host.
+pub(super) fn joined(mut all: CopySummary, mut one: CopySummary) -> CopySummary {
     all.outcome = match (all.outcome, one.outcome.clone()) {
         (CopyOutcome::Complete, outcome) | (outcome, CopyOutcome::Complete) => outcome,
         (CopyOutcome::Interrupted, _) | (_, CopyOutcome::Interrupted) => CopyOutcome::Interrupted,
@@ -114,6 +116,7 @@ fn add_figures(all: &mut CopySummary, one: CopySummary) {
         far_ends: _,
         way: _,
         hosts: _,
+        fans_out: _,
         decisions,
     } = one;
     all.synced = match (all.files, files) {
@@ -226,9 +229,6 @@ mod tests {
         assert_eq!(all.hosts.len(), 2);
     }
 
-    #[test]
-    fn the_outcome_is_no_connection_only_without_any_host() {
-        let of = |each: Vec<CopySummary>| {
     /// Bug: "h3: cannot connect to h3 port 22", and the same with a login name.
     #[test]
     fn a_host_is_named_once_in_its_message() {
@@ -252,6 +252,9 @@ mod tests {
         assert_eq!(without_host("h2", other), other);
     }
 
+    #[test]
+    fn the_outcome_is_no_connection_only_without_any_host() {
+        let of = |each: Vec<CopySummary>| {
             let each = each.into_iter().map(|one| end("h", one));
             combined(each.collect()).outcome
         };

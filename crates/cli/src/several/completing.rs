@@ -217,6 +217,8 @@ mod tests {
             from: None,
             outcome,
             files: 0,
+            directories: 0,
+            symlinks: 0,
             bytes: 0,
             unfinished: 0,
             failed,
