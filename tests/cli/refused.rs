@@ -122,10 +122,13 @@ fn a_wrong_setting_is_an_invalid_command_line() {
         return;
     };
     for (flags, says) in [
-        (["-o", "Nonsense=1"], "-o nonsense: no such option"),
+        (["-o", "Nonsense=1"], "-o Nonsense=1: no such option"),
         (["-c", "foo"], "unknown algorithm foo"),
         (["-o", "ConnectTimeout=x"], "invalid time value"),
-        (["-F", "/nonexistent/config"], "/nonexistent/config"),
+        (
+            ["-F", "/nonexistent/config"],
+            "-F /nonexistent/config: cannot read the configuration file: no such file",
+        ),
     ] {
         for command in ["cp", "sync"] {
             // In a sync, -c is rsync's.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
-use super::{AddressFamily, ConfigError, ConfigQuery, EvaluatedConfig};
+use super::{AddressFamily, ConfigError, ConfigQuery, EvaluatedConfig, given};
 use crate::escape;
 
 /// Runs `ssh -G` to evaluate OpenSSH's configuration; `None` if ssh is not installed or too old for
@@ -35,15 +35,14 @@ pub(super) fn with_ssh(query: &ConfigQuery) -> Result<Option<EvaluatedConfig>, C
     }
     if !asked.status.success() {
         let complaints = complaints(&asked);
-        return Err(ConfigError::new(given_option(&complaints).unwrap_or_else(
-            || {
-                format!(
-                    "{}: ssh -G reports an error in the ssh configuration: {}",
-                    escape::os(&program),
-                    complaints.join("; ")
-                )
-            },
-        )));
+        let own = given_option(&complaints, &query.options).or_else(|| given_file(&complaints));
+        return Err(ConfigError::new(own.unwrap_or_else(|| {
+            format!(
+                "{} -G reports an error in ssh_config or in the flags: {}",
+                escape::os(&program),
+                complaints.join("; ")
+            )
+        })));
     }
     Ok(Some(EvaluatedConfig {
         lines: lines(&asked),
@@ -143,12 +142,37 @@ fn complaints(output: &Output) -> Vec<String> {
         .collect()
 }
 
-/// The sentence for an unknown option that was given with -o.
-fn given_option(complaints: &[String]) -> Option<String> {
+/// The sentence for an unknown option that was given with -o, among these `options`. ssh names it
+/// in lower case.
+fn given_option(complaints: &[String], options: &[String]) -> Option<String> {
     let [complaint] = complaints else { return None };
-    let (place, option) = complaint.split_once("Bad configuration option: ")?;
-    let given = place.starts_with("command-line");
-    given.then(|| format!("-o {option}: no such option of ssh_config"))
+    let (place, keyword) = complaint.split_once("Bad configuration option: ")?;
+    if !place.starts_with("command-line") {
+        return None;
+    }
+    let is_meant = |option: &&String| given::split(option).is_some_and(|(name, _)| name == keyword);
+    let option = options.iter().find(is_meant).map(String::as_str);
+    let option = escape::name(option.unwrap_or(keyword).as_bytes());
+    Some(format!(
+        "-o {option}: no such option; the options are those of ssh_config(5)"
+    ))
+}
+
+/// The sentence for a file given with -F that cannot be read.
+fn given_file(complaints: &[String]) -> Option<String> {
+    let [complaint] = complaints else { return None };
+    let (file, why) = complaint
+        .strip_prefix("Can't open user config file ")?
+        .rsplit_once(": ")?;
+    Some(unreadable_file(file, &why.to_ascii_lowercase()))
+}
+
+/// The sentence for a file given with -F that cannot be read for the reason `why`.
+pub(super) fn unreadable_file(file: &str, why: &str) -> String {
+    format!(
+        "-F {file}: cannot read the configuration file: {why}; name a file in the format of \
+         ssh_config(5), or leave out -F"
+    )
 }
 
 #[cfg(test)]
@@ -157,14 +181,26 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_named_as_it_was_given() {
-        let said = |text: &str| given_option(&[text.to_owned()]);
+        let options = ["Port=22".to_owned(), "NonSense = 1".to_owned()];
+        let said = |text: &str| given_option(&[text.to_owned()], &options);
+        // Bug: ssh's lower case was shown.
         assert_eq!(
             said("command-line: line 0: Bad configuration option: nonsense").as_deref(),
-            Some("-o nonsense: no such option of ssh_config")
+            Some("-o NonSense = 1: no such option; the options are those of ssh_config(5)")
         );
         let in_file = "/home/u/.ssh/config: line 3: Bad configuration option: nonsense";
         assert_eq!(said(in_file), None);
         assert_eq!(said("command-line line 0: Bad port 'x'."), None);
+    }
+
+    /// Bug: the reason came with the words "ssh: ssh -G reports an error in the ssh configuration".
+    #[test]
+    fn a_file_that_cannot_be_read_is_named_with_its_flag() {
+        let complaint = "Can't open user config file /no: such/file: No such file or directory";
+        let said = given_file(&[complaint.to_owned()]).unwrap_or_default();
+        let begin = "-F /no: such/file: cannot read the configuration file: no such file or \
+                     directory; ";
+        assert!(said.starts_with(begin), "{said}");
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::{fs, io};
 
 use ssh2_config::{Algorithms, HostParams, ParseRule, SshConfig};
 
+use super::evaluate::unreadable_file;
 use super::{AddressFamily, ConfigError, ConfigQuery, EvaluatedConfig, LocalUser};
+use crate::disk::os_words;
 use crate::escape;
 
 /// The maximum size of a configuration file in bytes.
@@ -24,10 +26,11 @@ pub(super) fn evaluate(
             Ok(text) => sources.push((Some(path), text)),
             Err(e) if e.kind() == io::ErrorKind::NotFound && query.file.is_none() => {}
             Err(e) => {
-                return Err(ConfigError::new(format!(
-                    "cannot read {}: {e}",
-                    escape::path(&path)
-                )));
+                let (shown, why) = (escape::path(&path), os_words(&e));
+                return Err(ConfigError::new(match query.file {
+                    Some(_) => unreadable_file(&shown.to_string(), &why),
+                    None => format!("{shown}: cannot read the configuration file: {why}"),
+                }));
             }
         }
     }
