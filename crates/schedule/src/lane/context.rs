@@ -235,7 +235,7 @@ impl LaneContext {
 
     /// Returns true if more upload data may be read from the disk.
     pub(super) fn may_read_disk(&mut self) -> bool {
-        let piece = self.server.write();
+        let piece = self.server.write_length();
         self.pipeline.may_read_disk(self.reading, piece)
     }
 
@@ -313,7 +313,9 @@ impl LaneContext {
     /// to `most`.
     pub(super) fn longer(&mut self, offset: u64, len: u64, most: u64) -> u64 {
         // One request may exceed the pace, so it must be short if a pace is set.
-        let long = self.reading.saturating_add(self.server.fast_write().into());
+        let long = self
+            .reading
+            .saturating_add(self.server.fast_write_length().into());
         let fits = self.pipeline.has_pace_for(long);
         let rate = self.pipeline.bytes().rate().filter(|_| fits);
         let piece = self.server.fast_piece(offset, rate).min(most);

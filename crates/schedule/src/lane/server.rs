@@ -99,11 +99,11 @@ const EXTENSIONS: [(Capabilities, &[&str]); 21] = [
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerProfile {
     capabilities: Capabilities,
-    read: u32,
-    write: u32,
-    /// Length of a WRITE on paths so fast that longer ones take no noticeable time: `write`, or
-    /// more.
-    fast_write: u32,
+    read_length: u32,
+    write_length: u32,
+    /// Length of a WRITE on paths so fast that longer ones take no noticeable time: `write_length`,
+    /// or more.
+    fast_write_length: u32,
     open_files: usize,
 }
 
@@ -148,9 +148,9 @@ impl ServerProfile {
         let write = whole_pages(write.min(config.length));
         let mut server = Self {
             capabilities,
-            read: whole_pages(read.min(config.length)),
-            write,
-            fast_write: write,
+            read_length: whole_pages(read.min(config.length)),
+            write_length: write,
+            fast_write_length: write,
             open_files: config.open_files.max(1),
         };
         if let Some(limits) = info.limits {
@@ -168,14 +168,14 @@ impl ServerProfile {
             };
             allowed.min(config.length)
         };
-        self.read = whole_pages(length(limits.read));
-        self.write = whole_pages(length(limits.write));
+        self.read_length = whole_pages(length(limits.read));
+        self.write_length = whole_pages(length(limits.write));
         // Only a longhaul server is known to accept longer WRITEs.
         let fast = match self.can(Capabilities::PUT_FILE) {
             true => u32::try_from(limits.write.min(FAST_LENGTH.into())).unwrap_or(FAST_LENGTH),
             false => 0,
         };
-        self.fast_write = whole_pages(fast.min(config.length)).max(self.write);
+        self.fast_write_length = whole_pages(fast.min(config.length)).max(self.write_length);
         if limits.handles > 0 {
             // Leaves half of the limit to other users of that process.
             let half = usize::try_from(limits.handles / 2).unwrap_or(usize::MAX);
@@ -189,18 +189,18 @@ impl ServerProfile {
     }
 
     /// Returns the length of a READ in bytes.
-    pub(super) fn read(&self) -> u32 {
-        self.read
+    pub(super) fn read_length(&self) -> u32 {
+        self.read_length
     }
 
     /// Returns the length of a WRITE in bytes.
-    pub(super) fn write(&self) -> u32 {
-        self.write
+    pub(super) fn write_length(&self) -> u32 {
+        self.write_length
     }
 
     /// Returns the length in bytes of a WRITE on a fast path.
-    pub(super) fn fast_write(&self) -> u32 {
-        self.fast_write
+    pub(super) fn fast_write_length(&self) -> u32 {
+        self.fast_write_length
     }
 
     /// Returns the number of files that may be open at once.
@@ -213,10 +213,10 @@ impl ServerProfile {
     /// systems.
     pub(super) fn fast_piece(&self, offset: u64, rate: Option<f64>) -> u64 {
         let lasts = (FAST * rate.unwrap_or_default()) as u64;
-        let fast = u64::from(self.fast_write);
-        match fast > u64::from(self.write) && lasts >= fast {
+        let fast = u64::from(self.fast_write_length);
+        match fast > u64::from(self.write_length) && lasts >= fast {
             true => fast - offset % fast,
-            false => self.write.into(),
+            false => self.write_length.into(),
         }
     }
 }
@@ -274,7 +274,10 @@ mod tests {
     fn an_unknown_server_gets_short_requests_and_its_limits_are_kept_to() {
         let mut server = server(false, &["posix-rename@openssh.com"]);
         assert!(!server.can(Capabilities::IN_ORDER | Capabilities::PREDICT));
-        assert_eq!((server.read(), server.write()), (SAFE_LENGTH, SAFE_LENGTH));
+        assert_eq!(
+            (server.read_length(), server.write_length()),
+            (SAFE_LENGTH, SAFE_LENGTH)
+        );
         let pool = PacketPool::new(32 * 1024, 4);
         let config = LaneConfig::new(pool, Box::new(|bytes| bytes.fill(0)));
         let limits = ServerLimits {
@@ -284,9 +287,17 @@ mod tests {
             handles: 9,
         };
         server.apply(&config, limits);
-        assert_eq!(server.read(), 100_000 - 100_000 % PAGE);
-        assert_eq!(server.write(), whole_pages(OPENSSH_LENGTH), "at most");
-        assert_eq!(server.fast_write(), server.write(), "not ours");
+        assert_eq!(server.read_length(), 100_000 - 100_000 % PAGE);
+        assert_eq!(
+            server.write_length(),
+            whole_pages(OPENSSH_LENGTH),
+            "at most"
+        );
+        assert_eq!(
+            server.fast_write_length(),
+            server.write_length(),
+            "not ours"
+        );
         assert_eq!(server.open_files(), 4);
     }
 }

@@ -110,7 +110,7 @@ impl DownloadReadStage {
             return false;
         }
         let offset = data.next;
-        let len = u64::from(core.server().read()).min(limit - offset) as u32;
+        let len = u64::from(core.server().read_length()).min(limit - offset) as u32;
         data.next = offset.saturating_add(len.into());
         self.read(load, core, &handle, offset, len);
         true

@@ -36,7 +36,7 @@ impl DownloadState {
     /// Sends the request.
     pub(super) fn ask_whole(&mut self, core: &mut LaneContext) {
         self.requests.count();
-        let len = (WHOLE as u32).min(core.server().read());
+        let len = (WHOLE as u32).min(core.server().read_length());
         let known = self.attrs.and_then(|a| a.size);
         let pack = known.is_none_or(|size| size >= LEAST_FILE) && core.packs_file();
         let size = self.size();

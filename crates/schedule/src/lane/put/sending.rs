@@ -93,7 +93,7 @@ impl UploadSendStage {
         }
         let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(offset));
         let most = if risky { FIRST as u64 } else { u64::MAX };
-        let len = u64::from(core.server().write()).min(left).min(most);
+        let len = u64::from(core.server().write_length()).min(left).min(most);
         let packs = core.packs(len.min(source.size().saturating_sub(offset)));
         let len = match packs {
             true => len,
@@ -106,7 +106,7 @@ impl UploadSendStage {
 
     /// Requests the missing rest of a piece.
     fn read(&mut self, up: &mut UploadState, core: &mut LaneContext, offset: u64, len: u64) {
-        let short = len <= core.server().write().into();
+        let short = len <= core.server().write_length().into();
         let size = self.source.size();
         let packs = short && core.packs(len.min(size.saturating_sub(offset)));
         self.ask(up, core, offset, len, packs);

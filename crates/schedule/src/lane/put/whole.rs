@@ -50,7 +50,7 @@ impl UploadState {
         let reserve = SftpClient::reserve_for(&request)
             .max(SftpClient::write_reserve(handle))
             .max(SftpClient::write_zstd_reserve(handle));
-        core.block_behind(reserve, WHOLE.min(core.server().write() as usize))
+        core.block_behind(reserve, WHOLE.min(core.server().write_length() as usize))
     }
 
     pub(super) fn put_file(

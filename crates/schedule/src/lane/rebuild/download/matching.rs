@@ -91,7 +91,10 @@ impl DeltaMatchStage {
                 .ask_next_sums(requests, core, handle.as_bytes());
             return true;
         }
-        let Some((at, len)) = self.rebuild.next_literal(core.server().read().into()) else {
+        let Some((at, len)) = self
+            .rebuild
+            .next_literal(core.server().read_length().into())
+        else {
             return false;
         };
         job.requests.count();

@@ -103,7 +103,7 @@ impl DeltaTransferStage {
                 .send(core, RequestTag::Copied { len }, &request);
             return true;
         }
-        let Some((at, len)) = rebuild.next_literal(core.server().write().into()) else {
+        let Some((at, len)) = rebuild.next_literal(core.server().write_length().into()) else {
             // Sums of the basis file come first, since more work depends on them.
             let ready = core.in_order() && rebuild.has_asked_all();
             return ready && self.verify.ask_ready(job, core, rebuild, &self.files);
