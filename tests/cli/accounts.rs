@@ -716,7 +716,7 @@ fn one_account_leaves_room_for_others() {
     assert!(
         outcome.success()
             || words.contains(
-                "too many connections that have not logged in: the limit is the option strangers"
+                "too many connections that have not logged in: the limit is the option unauthenticated"
             ),
         "{words}"
     );

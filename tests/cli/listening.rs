@@ -317,7 +317,7 @@ fn what_is_being_transferred_is_served_to_the_end() {
 }
 
 #[test]
-fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
+fn unauthenticated_connections_are_bounded_and_keep_nobody_out_once_they_are_gone() {
     let scene = listening();
     let mut held = Vec::new();
     let turned_away = loop {
@@ -337,7 +337,7 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
     };
     assert!(
         turned_away.contains(
-            "too many connections that have not logged in: the limit is the option strangers"
+            "too many connections that have not logged in: the limit is the option unauthenticated"
         ),
         "{turned_away}"
     );
@@ -349,7 +349,7 @@ fn strangers_are_bounded_and_keep_nobody_out_once_they_are_gone() {
     let told = outcome.err();
     assert!(
         told.contains(
-            "too many connections that have not logged in: the limit is the option strangers"
+            "too many connections that have not logged in: the limit is the option unauthenticated"
         ),
         "{told}"
     );

@@ -52,7 +52,7 @@ fn check_tells_each_mistake_with_its_line() {
     };
     write_file(&file, b"access = \"read-only\"\n");
     check().expect_code(0);
-    write_file(&file, b"\nstrangers = 0\nidle-time = 0\n");
+    write_file(&file, b"\nunauthenticated = 0\nidle-time = 0\n");
     let outcome = check().expect_code(1);
     let name = file.display();
     outcome.expect_err(&[&format!("{name}:2: "), &format!("{name}:3: ")]);

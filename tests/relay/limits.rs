@@ -15,7 +15,7 @@ fn refused(words: &[&str]) -> String {
 }
 
 #[test]
-fn an_entrance_for_strangers_needs_to_say_for_whom() {
+fn an_entrance_for_other_machines_needs_to_say_for_whom() {
     for at in [":0", "*:0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let error = refused(&[at, "localhost:22"]);
         assert!(error.contains("--allow"), "{at}: {error}");

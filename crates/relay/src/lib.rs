@@ -36,7 +36,8 @@ pub use server::{
     InheritedSockets, ListeningSocket, RelayControl, RelayServer, StartError, streams,
 };
 pub use settings::{
-    ClientProtocol, ClientProtocols, RedirectKind, RelayLimits, RelaySettings, is_for_strangers,
+    ClientProtocol, ClientProtocols, RedirectKind, RelayLimits, RelaySettings,
+    is_reachable_remotely,
 };
 pub use sockopt::clamped;
 pub use uplinks::Uplink;

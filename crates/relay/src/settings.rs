@@ -126,6 +126,6 @@ impl Default for RelayLimits {
 }
 
 /// Reports if a listening address can be reached from other machines: any address except loopback.
-pub fn is_for_strangers(ip: IpAddr) -> bool {
+pub fn is_reachable_remotely(ip: IpAddr) -> bool {
     !ip.to_canonical().is_loopback()
 }

@@ -135,22 +135,23 @@ fn needs_allow(settled: &ParsedRelaySettings<'_>) -> bool {
 
 /// The problem of an entrance that is reachable from other machines.
 fn reachable(place: &RelayEndpoint) -> Option<String> {
-    let strangers = match place {
+    let remote = match place {
         RelayEndpoint::Tcp {
             host: HostSpec::Name(name),
             port,
         } => match (name.as_str(), *port).to_socket_addrs() {
             Ok(mut found) => found
-                .find(|at| relay::is_for_strangers(at.ip()))
+                .find(|at| relay::is_reachable_remotely(at.ip()))
                 .map(|at| at.ip()),
             Err(e) => return Some(format!("cannot resolve {name}: {e}")),
         },
         place => {
             let at = place.addresses().unwrap_or_default().into_iter();
-            at.map(|at| at.ip()).find(|ip| relay::is_for_strangers(*ip))
+            at.map(|at| at.ip())
+                .find(|ip| relay::is_reachable_remotely(*ip))
         }
     };
-    strangers.map(|ip| {
+    remote.map(|ip| {
         format!(
             "would relay for every client that reaches {ip}: name the permitted clients with \
              --allow NETWORK, or give a port alone to listen on this machine only"

@@ -112,10 +112,10 @@ mod tests {
             ("access = \"none\"\n", 1, "unknown variant"),
             ("listen = \":22\nroot = 1", 1, "invalid basic string"),
             ("listen=\":1\"\nlisten=\":2\"\n", 2, "duplicate key"),
-            ("strangers = 0\n", 1, "would admit no one"),
+            ("unauthenticated = 0\n", 1, "would admit no one"),
             ("\nusers = []\n", 2, "would admit no one"),
             (
-                "\nstrangers-per-source = 0\nstrangers = 1\n",
+                "\nunauthenticated-per-source = 0\nunauthenticated = 1\n",
                 2,
                 "would admit no one",
             ),
@@ -197,7 +197,7 @@ mod tests {
         let found = wrongs("lisen = 1\nroot = \"/\"\nacess = 1\n[[key]]\nmode = 1\n");
         let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [1, 3, 5], "{found:?}");
-        assert_eq!(wrongs("strangers = 0\nidle-time = 0\n").len(), 2);
+        assert_eq!(wrongs("unauthenticated = 0\nidle-time = 0\n").len(), 2);
     }
 
     /// Lines of valid files, cut, doubled, and mixed with other characters.

@@ -180,10 +180,10 @@ impl MergedServeSettings {
             to_old_clients,
             limits: ConnectionLimits {
                 connections: options.connections.unwrap_or(usual.connections),
-                strangers: options.strangers.unwrap_or(usual.strangers),
-                strangers_per_source: options
-                    .strangers_per_source
-                    .unwrap_or(usual.strangers_per_source),
+                unauthenticated: options.unauthenticated.unwrap_or(usual.unauthenticated),
+                unauthenticated_per_source: options
+                    .unauthenticated_per_source
+                    .unwrap_or(usual.unauthenticated_per_source),
                 source_block: options
                     .source_block
                     .as_deref()

@@ -108,12 +108,12 @@ options! {
              hmac-sha2-512.";
         connections("connections"): usize = "number",
             "Maximum number of connections at once. The default is 1024. A quarter of them, or as \
-             many as strangers allows if that is less, is reserved for connections that have not \
-             logged in, and for root.";
-        strangers("strangers"): usize = "number",
+             many as unauthenticated allows if that is less, is reserved for connections that have \
+             not logged in, and for root.";
+        unauthenticated("unauthenticated"): usize = "number",
             "Maximum number of connections at once that have not logged in. The default is 100. A \
              further one replaces the oldest connection of the source that has most of them.";
-        strangers_per_source("strangers-per-source"): usize = "number",
+        unauthenticated_per_source("unauthenticated-per-source"): usize = "number",
             "Maximum number of connections from one source that have not logged in. The default is \
              20. A connection that closes before logging in counts for two more seconds.";
         source_block("source-block"): String = "\"BITS:BITS\"",

@@ -130,10 +130,13 @@ const RULES: &[OptionRule] = {
     const NAMES: super::options::OptionNames = Options::NAMES;
     &[
         OptionRule::new(NAMES.connections, OptionCheck::Limit(|o| o.connections)),
-        OptionRule::new(NAMES.strangers, OptionCheck::Limit(|o| o.strangers)),
         OptionRule::new(
-            NAMES.strangers_per_source,
-            OptionCheck::Limit(|o| o.strangers_per_source),
+            NAMES.unauthenticated,
+            OptionCheck::Limit(|o| o.unauthenticated),
+        ),
+        OptionRule::new(
+            NAMES.unauthenticated_per_source,
+            OptionCheck::Limit(|o| o.unauthenticated_per_source),
         ),
         OptionRule::new(
             NAMES.connections_per_user,

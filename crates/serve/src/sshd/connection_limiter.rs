@@ -33,7 +33,7 @@ struct ConnectionLimiterState {
 struct ConnectionCounts {
     all: usize,
     /// Connections that have not logged in yet, by number.
-    strangers: BTreeMap<u64, UnauthenticatedConnection>,
+    unauthenticated: BTreeMap<u64, UnauthenticatedConnection>,
     next: u64,
     by_source: BTreeMap<IpAddr, usize>,
     /// Connections that ended without a login, and when; they still count for their source.
@@ -58,27 +58,30 @@ impl ConnectionCounts {
     /// connections would keep everybody out.
     fn gives_way(&self, source: IpAddr, now: Instant) -> Option<u64> {
         let mut from = BTreeMap::<IpAddr, usize>::new();
-        for stranger in self.strangers.values() {
-            *from.entry(stranger.source).or_default() += 1;
+        for pending in self.unauthenticated.values() {
+            *from.entry(pending.source).or_default() += 1;
         }
         let most = from.values().copied().max()?;
         let others = from.get(&source).copied().unwrap_or(0);
-        let may = |stranger: &UnauthenticatedConnection| match most > others + 1 {
-            true => from.get(&stranger.source) == Some(&most),
-            false => now.saturating_duration_since(stranger.since) >= PATIENCE,
+        let may = |pending: &UnauthenticatedConnection| match most > others + 1 {
+            true => from.get(&pending.source) == Some(&most),
+            false => now.saturating_duration_since(pending.since) >= PATIENCE,
         };
         // Numbers follow the order of arrival.
-        let first = self.strangers.iter().find(|(_, stranger)| may(stranger));
+        let first = self
+            .unauthenticated
+            .iter()
+            .find(|(_, pending)| may(pending));
         first.map(|(number, _)| *number)
     }
 
     /// Removes an unauthenticated connection that ended or has to make room, and remembers its
     /// source.
     fn leave(&mut self, number: u64, now: Instant) -> Option<UnauthenticatedConnection> {
-        let stranger = self.strangers.remove(&number)?;
-        self.left.push_back((now, stranger.source));
+        let pending = self.unauthenticated.remove(&number)?;
+        self.left.push_back((now, pending.source));
         self.forget(now);
-        Some(stranger)
+        Some(pending)
     }
 
     /// Releases a place of a source.
@@ -107,7 +110,7 @@ impl ConnectionCounts {
 pub(super) struct ConnectionPermit {
     limiter: ConnectionLimiter,
     /// Number of the connection until it has logged in.
-    stranger: Option<u64>,
+    pending: Option<u64>,
     /// The account that the connection counts for.
     user: Option<String>,
 }
@@ -131,19 +134,19 @@ impl ConnectionLimiter {
             return Err("too many new connections: the limit is the option connections-per-second");
         }
         const CROWDED: &str =
-            "too many connections that have not logged in: the limit is the option strangers";
-        if from_one >= limits.strangers_per_source {
+            "too many connections that have not logged in: the limit is the option unauthenticated";
+        if from_one >= limits.unauthenticated_per_source {
             return Err(CROWDED);
         }
         let mut gone = None;
-        let logged_in = count.all - count.strangers.len();
+        let logged_in = count.all - count.unauthenticated.len();
         let places = limits
-            .strangers
+            .unauthenticated
             .min(limits.connections.saturating_sub(logged_in));
         if places == 0 {
             return Err("too many connections: the limit is the option connections");
         }
-        if count.strangers.len() >= places {
+        if count.unauthenticated.len() >= places {
             let number = count.gives_way(source, now).ok_or(CROWDED)?;
             gone = count.leave(number, now).and_then(|gone| gone.stream);
         }
@@ -152,15 +155,15 @@ impl ConnectionLimiter {
         *count.by_source.entry(source).or_default() += 1;
         let number = count.next;
         count.next += 1;
-        let stranger = UnauthenticatedConnection {
+        let pending = UnauthenticatedConnection {
             since: now,
             source,
             stream: None,
         };
-        count.strangers.insert(number, stranger);
+        count.unauthenticated.insert(number, pending);
         let place = ConnectionPermit {
             limiter: self.clone(),
-            stranger: Some(number),
+            pending: Some(number),
             user: None,
         };
         Ok((place, gone))
@@ -169,7 +172,7 @@ impl ConnectionLimiter {
     /// Number of connections, and how many of them have not logged in.
     pub(super) fn counted(&self) -> (usize, usize) {
         let count = self.lock();
-        (count.all, count.strangers.len())
+        (count.all, count.unauthenticated.len())
     }
 
     /// Waits until the last connection has ended.
@@ -208,22 +211,22 @@ impl ConnectionPermit {
     /// Sets the socket to shut down if this connection has to make room.
     pub(super) fn is_at(&self, stream: TcpStream) {
         let mut count = self.limiter.lock();
-        let stranger = self
-            .stranger
-            .and_then(|number| count.strangers.get_mut(&number));
-        if let Some(stranger) = stranger {
-            stranger.stream = Some(stream);
+        let pending = self
+            .pending
+            .and_then(|number| count.unauthenticated.get_mut(&number));
+        if let Some(pending) = pending {
+            pending.stream = Some(stream);
         }
     }
 
     /// Marks the connection as logged in.
     pub(super) fn known(&mut self) {
-        let Some(number) = self.stranger.take() else {
+        let Some(number) = self.pending.take() else {
             return;
         };
         let mut count = self.limiter.lock();
-        if let Some(stranger) = count.strangers.remove(&number) {
-            count.free(stranger.source);
+        if let Some(pending) = count.unauthenticated.remove(&number) {
+            count.free(pending.source);
         }
     }
 }
@@ -233,7 +236,7 @@ impl Drop for ConnectionPermit {
         let now = Instant::now();
         let mut count = self.limiter.lock();
         count.all -= 1;
-        if let Some(number) = self.stranger.take() {
+        if let Some(number) = self.pending.take() {
             count.leave(number, now);
         }
         if let Some(user) = self.user.take()
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_from_one_place_keep_nobody_else_out() {
+    fn unauthenticated_connections_of_one_source_keep_nobody_else_out() {
         let (limiter, now, limits) = (
             ConnectionLimiter::default(),
             Instant::now(),
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_bounded_and_so_is_everybody() {
+    fn unauthenticated_connections_are_bounded_and_so_is_everybody() {
         let (limiter, now, limits) = (
             ConnectionLimiter::default(),
             Instant::now(),
@@ -404,16 +407,18 @@ mod tests {
         }
         assert!((10..23).contains(&held.len()), "{}", held.len());
         // Silent connections take the rest, and make room.
-        let strangers: Vec<ConnectionPermit> =
+        let unauthenticated: Vec<ConnectionPermit> =
             (0..60).filter_map(|n| from(100 + n % 30).ok()).collect();
-        assert!(strangers.len() >= 7);
+        assert!(unauthenticated.len() >= 7);
         let (bob, later) = (IpAddr::from([192, 0, 2, 200]), now + PATIENCE);
-        let mut bob = placed(&limiter, bob, later, &limits).expect("a stranger makes room");
+        let mut bob = placed(&limiter, bob, later, &limits)
+            .expect("an unauthenticated connection makes room");
         bob.count_for("bob", LoginAccountKind::Account, &limits)
             .expect("a share");
         bob.known();
         let root = IpAddr::from([192, 0, 2, 201]);
-        let mut root = placed(&limiter, root, later, &limits).expect("a stranger makes room");
+        let mut root = placed(&limiter, root, later, &limits)
+            .expect("an unauthenticated connection makes room");
         root.count_for("root", LoginAccountKind::Root, &limits)
             .expect("a place");
     }

@@ -51,7 +51,7 @@ impl ServerCounters {
 
     /// Formats the counters for Prometheus (text format 0.0.4), with the numbers of current
     /// connections and of those that have not logged in.
-    pub(super) fn text(&self, connected: usize, strangers: usize) -> String {
+    pub(super) fn text(&self, connected: usize, unauthenticated: usize) -> String {
         let mut text = String::new();
         let mut row = |name: &str, kind: &str, help: &str, value: u64| {
             // Writing to a String cannot fail.
@@ -104,10 +104,10 @@ impl ServerCounters {
             connected as u64,
         );
         row(
-            "strangers",
+            "unauthenticated_connections",
             "gauge",
             "Open connections that have not logged in.",
-            strangers as u64,
+            unauthenticated as u64,
         );
         text
     }

@@ -11,10 +11,10 @@ pub struct ConnectionLimits {
     pub connections: usize,
     /// Maximum number of connections that have not logged in (as MaxStartups of sshd, without its
     /// random drops).
-    pub strangers: usize,
+    pub unauthenticated: usize,
     /// Maximum number of connections from one source that have not logged in, so that one source
     /// cannot lock out others. A copy by longhaul logs in with at most eight at a time.
-    pub strangers_per_source: usize,
+    pub unauthenticated_per_source: usize,
     /// Prefix lengths by which addresses count as one source.
     pub source_block: SourcePrefixLengths,
     /// Maximum number of connections of one account; if `None`, a share of all places.
@@ -27,8 +27,8 @@ impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             connections: 1024,
-            strangers: 100,
-            strangers_per_source: 20,
+            unauthenticated: 100,
+            unauthenticated_per_source: 20,
             source_block: SourcePrefixLengths::default(),
             per_user: None,
             per_second: usize::MAX,
@@ -54,7 +54,7 @@ pub(super) enum LoginAccountKind {
 impl ConnectionLimits {
     /// Number of places for connections that have logged in.
     pub(super) fn logged_in(&self) -> usize {
-        self.connections - self.strangers.min(self.connections / 4)
+        self.connections - self.unauthenticated.min(self.connections / 4)
     }
 
     /// Checks that an account with `own` connections may have one more while all accounts have

@@ -273,8 +273,8 @@ impl SshServer {
     pub fn metrics(&self) -> impl Fn() -> String + Send + 'static {
         let (shared, limiter) = (Arc::clone(&self.shared), self.limiter.clone());
         move || {
-            let (connected, strangers) = limiter.counted();
-            shared.figures.text(connected, strangers)
+            let (connected, unauthenticated) = limiter.counted();
+            shared.figures.text(connected, unauthenticated)
         }
     }
 
@@ -385,7 +385,7 @@ impl SshServer {
                 warn!(
                     %peer,
                     "closed: too many connections that have not logged in: the limit is the \
-                     option strangers"
+                     option unauthenticated"
                 );
             }
             // The preauth process sees the end of the connection and exits.

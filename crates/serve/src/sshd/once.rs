@@ -47,11 +47,11 @@ const LOOK: Duration = Duration::from_secs(60);
 /// Largest number of connections that are being opened at the same time.
 const MOST_DIALS: usize = 16;
 
-/// Limits for one copy, which has at most eight logins under way; strangers may find the port too.
+/// Limits for one copy, which has at most eight logins under way. Other clients may find the port too.
 const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 64,
-    strangers: 16,
-    strangers_per_source: 10,
+    unauthenticated: 16,
+    unauthenticated_per_source: 10,
     source_block: sys::SourcePrefixLengths::DEFAULT,
     per_user: None,
     per_second: 64,
