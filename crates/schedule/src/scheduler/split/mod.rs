@@ -423,9 +423,11 @@ impl SplitFile {
     /// Returns the number of confirmed bytes that have not been reported.
     fn news(&mut self) -> u64 {
         let most = self.end.at.unwrap_or(0).max(self.size());
+        // A sync makes bytes of a running part safe; they count once.
         let of_part = |r: &RunningPart| {
-            let len = r.to.min(most).saturating_sub(r.from);
-            r.progress.min(len)
+            let to = r.to.min(most).max(r.from);
+            let safe = self.safe.len_before(to) - self.safe.len_before(r.from);
+            r.progress.min(to - r.from).saturating_sub(safe)
         };
         let running = self.running.values().filter(|r| !r.overtaken);
         let safe = std::iter::once(self.safe.len_before(most));
