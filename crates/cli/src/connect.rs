@@ -154,6 +154,11 @@ impl Hosts {
         self.awaited.store(awaited, Ordering::Relaxed);
     }
 
+    /// Set while a run waits for nothing but lost connections.
+    pub(crate) fn awaited(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.awaited)
+    }
+
     /// Opens sessions for a measurement.
     pub(crate) fn measured(self, measured: MeasurementSessions) -> Self {
         Self {

@@ -270,6 +270,7 @@ impl DirectHostCopy {
                 target: hosts.name(self.target),
             },
             job,
+            awaited: hosts.awaited(),
         };
         Ok(host_to_host::conduct(copy, progress, events, cancel))
     }

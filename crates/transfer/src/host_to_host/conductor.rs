@@ -4,6 +4,8 @@
 use std::io::{Read, Write as _};
 use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,6 +40,9 @@ const MOST_HEARD: usize = 16;
 /// Longest silence of a receiver that has answered. It sends a message every few seconds while it
 /// copies, and its connection to the source takes up to 66 s.
 const SILENT: Duration = Duration::from_secs(100);
+/// Longest silence of a receiver for which the other copies of a run wait, as long as a lost
+/// connection of such a run is given (`session::reconnect`).
+const SILENT_AWAITED: Duration = Duration::from_secs(15);
 /// Longest time until the first connection between the hosts. An honest receiver waits 60 s for the
 /// source and connects for up to 66 s.
 const CONNECTS: Duration = Duration::from_secs(180);
@@ -72,6 +77,8 @@ pub struct HostCopy {
     pub job: ReceiverJob,
     /// Names for messages.
     pub names: ReportedPathTranslator,
+    /// Set while no copy of a run with several hosts moves data.
+    pub awaited: Arc<AtomicBool>,
 }
 
 /// The end of a copy between two hosts.
@@ -102,6 +109,15 @@ enum ConductorInput {
     ReceiverEnded(Vec<u8>),
     /// The receiver has sent something that is no message, for this reason.
     Malformed(String),
+}
+
+/// Longest time without a message of a receiver that has answered. `copies` is true once it is
+/// connected to the source, `awaited` while no copy of the run moves data.
+fn longest_silence(copies: bool, awaited: bool) -> Duration {
+    match copies && awaited {
+        true => SILENT_AWAITED,
+        false => SILENT,
+    }
 }
 
 /// Runs the copy to its end.
@@ -359,11 +375,11 @@ impl HostCopyConductor {
                 self.way.is_none().then(interrupted)
             }
             Some(at) if at.elapsed() > LAST_WORDS => Some(interrupted()),
-            None if self.answered && self.heard.elapsed() > SILENT => {
+            None if self.answered && self.heard.elapsed() > self.longest_silence() => {
                 let host = &self.copy.names.target;
                 let why = format!(
                     "{host}: longhaul there has sent nothing for {} s",
-                    SILENT.as_secs()
+                    self.heard.elapsed().as_secs()
                 );
                 Some(match self.way {
                     None => self.not_possible(why, MissingLonghaul::default()),
@@ -396,6 +412,14 @@ impl HostCopyConductor {
             }),
             Some(_) => None,
         }
+    }
+
+    /// Longest time without a message of the receiver.
+    fn longest_silence(&self) -> Duration {
+        longest_silence(
+            self.way.is_some(),
+            self.copy.awaited.load(Ordering::Relaxed),
+        )
     }
 
     /// Ends a copy whose receiver does what no honest one does. Another attempt would end in the
@@ -665,6 +689,16 @@ fn interrupted() -> HostCopyOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bug: when a host in the middle of a fan-out fell silent, the hosts behind it waited 100 s for
+    /// it, although no host received data any more.
+    #[test]
+    fn a_silent_receiver_is_given_up_sooner_when_all_hosts_wait() {
+        assert_eq!(longest_silence(true, true), SILENT_AWAITED);
+        assert_eq!(longest_silence(true, false), SILENT);
+        // It may be connecting to the source, of which it sends no word.
+        assert_eq!(longest_silence(false, true), SILENT);
+    }
 
     /// An account whose shell is nologin was told to upgrade longhaul.
     #[test]

@@ -259,6 +259,7 @@ impl HostChain<'_> {
             follow: false,
             growing: Some(growing),
             job,
+            awaited: self.run.hosts().awaited(),
         })
     }
 
