@@ -249,7 +249,7 @@ fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<TargetSpec>
     let targets = args.targets.iter().map(target);
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
     match (targets.is_empty(), speaks.names_target()) {
-        (true, false) => Err("no TARGET given, such as host:22".to_owned()),
+        (true, false) => Err("no TARGET given: name one, such as host:22".to_owned()),
         (false, true) => Err(format!(
             "{}: clients choose their target here, within --to: leave TARGET out",
             args.entrance

@@ -380,7 +380,8 @@ impl fmt::Display for OperandError {
             ),
             OperandErrorKind::User => write!(
                 f,
-                "{operand}: the user name starts with '-' or contains shell metacharacters"
+                "{operand}: the user name starts with '-' or contains shell metacharacters; set User \
+                 in ssh_config for such a name"
             ),
             OperandErrorKind::NoUser => write!(f, "{operand}: no user name before the '@'"),
             OperandErrorKind::Port => {

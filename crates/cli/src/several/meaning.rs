@@ -67,8 +67,8 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<Meaning, 
             true => no_fan_out(),
             false => refused(
                 behind.len() - 1,
-                "several targets need sources on this machine; to copy from it, use a command of \
-                 its own",
+                "only local files can be copied to several targets at once; run one command for \
+                 each target",
             ),
         };
     }
@@ -94,7 +94,7 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<Meaning, 
         Some(at) => refused(
             at,
             "to copy to every host, add --fan-out, or quote the braces of a last operand such as \
-             'h{1..3}:/x'; to copy from it, name it before the files of this machine",
+             'h{1..3}:/x'; to copy from it, write it before the local files",
         ),
         None => Ok(Meaning::Sources { may_fan_out: true }),
     }
