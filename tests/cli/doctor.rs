@@ -131,12 +131,13 @@ fn a_host_that_cannot_be_measured_is_one_sentence() {
     );
     let missing = run(&["peer", "/nonexistent/file"]).expect_code(1);
     assert_one_sentence(&missing, "/nonexistent/file");
-    let full = run(&["--time", "3s", "--html", "/dev/full", "peer"]).expect_code(1);
+    let little = |flags: &[&str]| run(&[&LITTLE[..], flags].concat());
+    let full = little(&["--time", "3s", "--html", "/dev/full", "peer"]).expect_code(1);
     assert!(full.err().contains("/dev/full: "), "{full}");
     // The findings are kept: they are still on standard output.
     assert!(full.out().contains("Uploads:"), "{full}");
     // A folder where nothing can be written does not end the measurement.
-    let denied = run(&["--time", "4s", "peer:/proc"]).expect_code(0);
+    let denied = little(&["--time", "4s", "peer:/proc"]).expect_code(0);
     assert!(denied.out().contains("the server's disk: "), "{denied}");
     assert!(!denied.out().contains("no PATH was given"), "{denied}");
 
@@ -154,6 +155,10 @@ fn measured(scene: &Scene, flags: &[&str], operand: &str) -> serde_json::Value {
     let outcome = run.arg(operand).run().expect_code(0);
     serde_json::from_str(&outcome.out()).expect("JSON")
 }
+
+/// Bytes for a measurement whose figures do not matter: both ways are measured, and further
+/// connections do not load the machine until the time is up.
+const LITTLE: [&str; 2] = ["--data", "300M"];
 
 fn rungs<'a>(result: &'a serde_json::Value, way: &str) -> &'a [serde_json::Value] {
     let rungs = result["evidence"][way]["rungs"].as_array();
@@ -292,7 +297,8 @@ fn a_full_disk_is_named_and_the_file_is_removed() {
     let disk = Disk::new(&scene.path("disk"), 4);
     let folder = disk.path("");
     let operand = format!("peer:{}", folder.display());
-    let result = measured(&scene, &["--time", "8s"], &operand);
+    let flags = [&LITTLE[..], &["--time", "8s"]].concat();
+    let result = measured(&scene, &flags, &operand);
     let unseen = result["diagnosis"]["unseen"].to_string();
     assert!(unseen.contains("the server's disk: "), "{result:#}");
     assert!(!unseen.contains("no PATH was given"), "{result:#}");
@@ -339,7 +345,8 @@ fn an_account_without_devices_and_commands_is_measured_with_a_small_file() {
         "{unseen}"
     );
     assert!(unseen.contains("no command could be run there"), "{unseen}");
-    let with = measured(&scene, &["--time", "8s"], "peer:/in");
+    let flags = [&LITTLE[..], &["--time", "8s"]].concat();
+    let with = measured(&scene, &flags, "peer:/in");
     for way in ["up", "down"] {
         assert!(!rungs(&with, way).is_empty(), "{with:#}");
     }
@@ -355,7 +362,8 @@ fn assert_other_server_is_measured(kind: PeerKind) {
     let Some(scene) = Scene::start(kind).filter(|_| !is_scp()) else {
         return;
     };
-    let result = measured(&scene, &["--time", "10s"], "peer");
+    let flags = [&LITTLE[..], &["--time", "10s"]].concat();
+    let result = measured(&scene, &flags, "peer");
     let diagnosis = &result["diagnosis"];
     for way in ["up", "down"] {
         let one = rungs(&result, way).first();
