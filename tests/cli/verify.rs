@@ -186,44 +186,49 @@ fn pretending(what: &str) -> Option<tempfile::TempDir> {
     Some(folder)
 }
 
+/// Takes the time limit of 20 s without output.
+#[test]
+fn a_program_that_falls_silent_is_asked_no_more() {
+    let what = "$SEQ 100000 >&2; exec $SLEEP 40";
+    let why = "xxhsum at the far end stopped answering";
+    assert_asked_no_more(what, why, &[true]);
+}
+
 #[test]
 fn a_program_that_does_not_what_it_should_is_asked_no_more() {
     let wrong = "echo '00000000000000000000000000000000  stdin'";
     for (what, why) in [
-        // The longest one: 20 s without output.
-        (
-            "$SEQ 100000 >&2; exec $SLEEP 40",
-            "xxhsum at the far end stopped answering",
-        ),
         ("exec $SEQ 100000", "gave an unexpected answer"),
         ("echo; echo =; echo", ""),
         ("exit 1", ""),
         (wrong, "reads a different file than the SFTP server shows"),
     ] {
-        let Some(folder) = pretending(what) else {
-            return;
-        };
-        let path = format!("PATH={}", folder.path().display());
-        let Some(scene) = scene(PeerBuilder::openssh().option("SetEnv", path)) else {
-            return;
-        };
-        // A silent program takes its time limit.
-        let ways: &[bool] = match what.contains("SLEEP") {
-            true => &[true],
-            false => &[true, false],
-        };
-        for up in ways {
-            let outcome = cp(&scene, &[]).args(operands(&scene, *up)).run();
-            let outcome = outcome.expect_code(0);
-            assert_same(&scene, "from/large", "to", &outcome);
-            assert!(outcome.err().contains(why), "{what}: {outcome}");
-            assert!(
-                outcome.err().contains("by reading back"),
-                "{what}: {outcome}"
-            );
-            assert!(outcome.err().lines().count() < 8, "{what}: {outcome}");
-            fs::remove_file(scene.path("to")).expect("the copy");
-        }
+        assert_asked_no_more(what, why, &[true, false]);
+    }
+}
+
+/// Copies to (`true`) or from a server whose programs are this script. Asserts the reason for
+/// reading back.
+#[track_caller]
+fn assert_asked_no_more(what: &str, why: &str, ways: &[bool]) {
+    let Some(folder) = pretending(what) else {
+        return;
+    };
+    let path = format!("PATH={}", folder.path().display());
+    let Some(scene) = scene(PeerBuilder::openssh().option("SetEnv", path)) else {
+        return;
+    };
+    for up in ways {
+        let outcome = cp(&scene, &[]).args(operands(&scene, *up)).run();
+        let outcome = outcome.expect_code(0);
+        assert_same(&scene, "from/large", "to", &outcome);
+        assert!(outcome.err().contains(why), "{what}: {outcome}");
+        assert!(
+            outcome.err().contains("by reading back"),
+            "{what}: {outcome}"
+        );
+        assert!(outcome.err().lines().count() < 8, "{what}: {outcome}");
+        fs::remove_file(scene.path("to")).expect("the copy");
     }
 }
 
