@@ -324,10 +324,33 @@ fn range(name: &str, otherwise: Range<u64>) -> Range<u64> {
     }
 }
 
+/// Number of tests that share the seeds, so that they run side by side.
+const PARTS: u64 = 4;
+
 #[test]
-fn copies_survive_faults_at_every_event() {
+fn copies_survive_faults_at_every_event_part_0() {
+    survive(0);
+}
+
+#[test]
+fn copies_survive_faults_at_every_event_part_1() {
+    survive(1);
+}
+
+#[test]
+fn copies_survive_faults_at_every_event_part_2() {
+    survive(2);
+}
+
+#[test]
+fn copies_survive_faults_at_every_event_part_3() {
+    survive(3);
+}
+
+fn survive(part: u64) {
     let seeds = range("LONGHAUL_SEEDS", 0..200);
-    let failed: Vec<u64> = seeds.filter(|seed| !run_seed(*seed)).collect();
+    let ours = seeds.filter(|seed| seed % PARTS == part);
+    let failed: Vec<u64> = ours.filter(|seed| !run_seed(*seed)).collect();
     assert!(
         failed.is_empty(),
         "{} seeds failed: {failed:?}",
