@@ -443,7 +443,7 @@ fn a_hostile_receiver_ends_the_copy_with_one_clear_error() {
         "y".repeat(40_000)
     );
     let sync = br#"{"event":"sync_planned","source":"a","target":"b","files":1,"bytes":1,
-        "deletions":1,"equal":1}"#;
+        "deletions":1,"equal":1,"entries":2,"excluded":0}"#;
     for (kind, body, why) in [
         (
             53,

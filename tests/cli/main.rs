@@ -64,6 +64,7 @@ mod sync_backups;
 mod sync_deletions;
 mod sync_devices;
 mod sync_filters;
+mod sync_hard_links;
 mod sync_harm;
 mod sync_killed;
 mod sync_limits;

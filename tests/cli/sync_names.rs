@@ -1,9 +1,10 @@
 //! `longhaul sync` to file systems that take names for one that differ in case or normalization.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use longhaul_tests::Scene;
+use testkit::process::must;
 use testkit::tree::{Compare, assert_same};
 use testkit::{PeerBuilder, PeerKind};
 
@@ -217,5 +218,44 @@ fn with_unicode_nfc_copies_have_composed_names() {
         }
         assert!(!scene.path("b/later").exists(), "up {up}");
         assert_eq!(fs::read(below("b", nfc)).expect("it is kept"), b"content");
+    }
+}
+
+/// Bug: directories in which an interrupted run had asked about names stayed at the target, and were
+/// copied to the next one.
+#[test]
+fn directories_of_an_interrupted_question_about_names_are_removed_and_never_copied() {
+    let left = [
+        ".names.0123456789.longhaul/one",
+        "dir/.longhaul-names/0/two",
+    ];
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        for up in [true, false] {
+            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
+            let (source, target, copy) = (tree("a"), tree("b"), tree("c"));
+            write_file(&source.join("dir/file"), b"content");
+            must("cp", &["-a".as_ref(), source.as_ref(), target.as_ref()]);
+            for path in left {
+                fs::create_dir_all(target.join(path)).expect("our folder");
+            }
+            let run = |from: &Path, to: &Path, flags: &[&str]| {
+                let remote = |path: &Path| longhaul_tests::remote("peer", path);
+                let (from, to) = match up {
+                    true => (from.as_os_str().to_owned(), remote(to)),
+                    false => (remote(from), to.as_os_str().to_owned()),
+                };
+                let run = sync(&scene, flags).arg(from).arg(to).run();
+                run.expect_code(0)
+            };
+            run(&target, &copy, &[]);
+            assert_same(&source, &copy, Compare::CONTENT);
+            let dry = run(&source, &target, &["-n", "--delete"]);
+            assert!(!dry.out().contains("names"), "{kind:?} up {up}: {dry}");
+            run(&source, &target, &["--delete"]);
+            assert_same(&source, &target, Compare::PRESERVED);
+        }
     }
 }

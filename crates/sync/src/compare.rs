@@ -101,8 +101,10 @@ impl DifferenceReasons {
     pub const LINK: Self = Self(32);
     /// The checksums differ.
     pub const CONTENT: Self = Self(64);
+    /// The names of one file at the source are not those of one file at the target.
+    pub const NAMES: Self = Self(128);
 
-    const WORDS: [(Self, &'static str); 7] = [
+    const WORDS: [(Self, &'static str); 8] = [
         (Self::KIND, "type"),
         (Self::SIZE, "size"),
         (Self::TIME, "time"),
@@ -110,6 +112,7 @@ impl DifferenceReasons {
         (Self::OWNER, "owner"),
         (Self::LINK, "symlink"),
         (Self::CONTENT, "content"),
+        (Self::NAMES, "hard link"),
     ];
 
     /// Returns true if any reason of `other` is set.

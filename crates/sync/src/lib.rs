@@ -21,6 +21,7 @@ mod alike;
 mod compare;
 mod deletion;
 mod filter;
+mod hard_links;
 mod inside;
 mod moves;
 mod names;
@@ -33,6 +34,7 @@ pub use compare::{
 };
 pub use deletion::{DeletionCount, DeletionLimits, DeletionRefusal};
 pub use filter::{Filter, FilterBuilder, FilterRuleError, RuleOrigin, Selection};
+pub use hard_links::{FileIdentity, LinkedEntries};
 pub use inside::source_lookalikes;
 pub use names::{ListedNames, NameError};
 pub use plan::{SyncAction, SyncPlan, SyncStep};

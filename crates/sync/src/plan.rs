@@ -22,6 +22,25 @@ pub enum SyncAction {
     MoveFrom(NodeId),
     /// Another directory of the target has an equal file, of which the entry becomes a hard link.
     Link,
+    /// The entry becomes a hard link to that of another name of its file.
+    HardLink {
+        /// Entry of the source whose target is linked to.
+        first: NodeId,
+        /// What differs at an existing entry of the target.
+        why: DifferenceReasons,
+        /// The target's entry is a file with equal data, which stays if it cannot be linked.
+        has_data: bool,
+    },
+}
+
+impl SyncAction {
+    /// True if the target's entry is of another type than the source's.
+    fn replaces_type(self) -> bool {
+        match self {
+            Self::Replace(why) | Self::HardLink { why, .. } => why.has(DifferenceReasons::KIND),
+            _ => false,
+        }
+    }
 }
 
 /// An entry of the source with its action.
@@ -378,6 +397,43 @@ impl SyncPlan {
         }
     }
 
+    /// Leaves names that have equal data and could not be linked as separate files, which get the
+    /// attributes that differ.
+    pub fn leave_separate(&mut self, sources: &BTreeSet<NodeId>) {
+        let mut same = 0;
+        self.steps.retain_mut(|step| {
+            let SyncAction::HardLink { why, .. } = step.action else {
+                return true;
+            };
+            if !sources.contains(&step.source) {
+                return true;
+            }
+            let why = why.without(DifferenceReasons::NAMES);
+            step.action = SyncAction::SetAttributes(why);
+            same += u64::from(why.is_empty());
+            !why.is_empty()
+        });
+        self.equal += same;
+    }
+
+    /// Sets the action of the step at a position. Returns the one before.
+    pub(crate) fn set_action(&mut self, at: usize, action: SyncAction) -> Option<SyncAction> {
+        let step = self.steps.get_mut(at)?;
+        Some(std::mem::replace(&mut step.action, action))
+    }
+
+    /// Replaces the steps by more of them: the entries that are added did not differ before.
+    pub(crate) fn replace_steps(&mut self, steps: Vec<SyncStep>) {
+        let added = steps.len().saturating_sub(self.steps.len()) as u64;
+        self.equal = self.equal.saturating_sub(added);
+        self.steps = steps;
+    }
+
+    /// Deletes further entries of the target.
+    pub(crate) fn add_deletions(&mut self, entries: &[NodeId]) {
+        self.deletions.extend(entries);
+    }
+
     /// Copies these entries of the source after all, which could not be linked.
     pub fn unlink(&mut self, sources: &BTreeSet<NodeId>) {
         for step in &mut self.steps {
@@ -427,12 +483,9 @@ impl SyncPlan {
         let (source, target) = (&self.source, &self.target);
         let (in_the_way, blocked) = (&mut self.in_the_way, &mut self.blocked);
         self.steps.retain(|step| {
-            let (SyncAction::Replace(why), Some(there)) = (step.action, step.target) else {
+            let Some(there) = step.target.filter(|_| step.action.replaces_type()) else {
                 return true;
             };
-            if !why.has(DifferenceReasons::KIND) {
-                return true;
-            }
             let was_dir = target.tree().entry(there).kind == TreeEntryKind::Directory;
             if was_dir && target.children(there).len() > 0 {
                 blocked.push(there);

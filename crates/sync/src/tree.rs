@@ -75,6 +75,11 @@ impl TreeEntry {
 pub struct NodeId(u32);
 
 impl NodeId {
+    /// The lowest number: the root's.
+    pub const MIN: Self = Self(0);
+    /// The highest number.
+    pub const MAX: Self = Self(u32::MAX);
+
     /// Returns the number of the entry: 0 for the root, at most [`EntryTree::len`].
     pub fn index(self) -> usize {
         self.0 as usize

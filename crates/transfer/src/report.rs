@@ -165,7 +165,8 @@ pub enum CopyEvent {
         change: SyncChange,
         /// The path relative to source and target; it ends with `/` for a directory.
         path: EscapedName,
-        /// The present path of a file that is moved.
+        /// The present path of a file that is moved, or the name to which the path becomes a hard
+        /// link.
         from: Option<EscapedName>,
         /// The attributes that differ, such as `size` and `time`.
         reasons: Vec<&'static str>,
@@ -184,6 +185,10 @@ pub enum CopyEvent {
         deletions: u64,
         /// Entries in which nothing differs.
         equal: u64,
+        /// Entries of the source that take part, without its root.
+        entries: u64,
+        /// Entries of the source that filters leave out, without the contents of directories.
+        excluded: u64,
     },
     /// A message about something that is not a failure.
     Warning {
@@ -208,6 +213,8 @@ pub enum SyncChange {
     Move,
     /// The entry becomes a further name of an equal file in the directory of `--link-dest`.
     Link,
+    /// The entry becomes a hard link to another name of its file. `from` is the path of that name.
+    HardLink,
     /// The entry does not differ; reported only on request.
     Equal,
 }

@@ -152,6 +152,8 @@ fn examples() -> Vec<String> {
             bytes: 5,
             deletions: 2,
             equal: 3,
+            entries: 4,
+            excluded: 0,
         },
         CopyEvent::Warning {
             path: None,

@@ -1,6 +1,6 @@
 //! Lines of `longhaul sync`: the plan, and the totals at the end.
 
-use transfer::report::{CopyEvent, SyncChange};
+use transfer::report::{CopyEvent, EscapedName, SyncChange};
 use transfer::sync::SyncResult;
 
 use crate::output::units;
@@ -15,7 +15,16 @@ pub(crate) fn line(event: &CopyEvent, itemize: bool, quiet: bool) -> Option<Stri
             bytes,
             deletions,
             equal,
+            entries,
+            excluded,
         } if !quiet => {
+            if *entries == 0 {
+                return Some(nothing(
+                    &format!("{source} -> {target}"),
+                    *deletions,
+                    *excluded,
+                ));
+            }
             let mut text = format!("{source} -> {target}: {} to copy", units::files(*files));
             if *files > 0 {
                 text.push_str(&format!(" ({})", units::size(*bytes)));
@@ -39,10 +48,34 @@ pub(crate) fn line(event: &CopyEvent, itemize: bool, quiet: bool) -> Option<Stri
             (SyncChange::Move, Some(from)) => format!("> {from} -> {path}"),
             (SyncChange::Move, None) => format!("> {path}"),
             (SyncChange::Link, _) => format!("+ {path} (linked)"),
+            (SyncChange::HardLink, first) => hard_link(path, first.as_ref(), reasons),
             (SyncChange::Equal, _) => format!("= {path}"),
         }),
         _ => None,
     }
+}
+
+/// Returns the first line of the plan for a source of which no entry takes part.
+fn nothing(ends: &str, deletions: u64, excluded: u64) -> String {
+    let why = match excluded {
+        0 => "the source is empty",
+        _ => "all entries of the source are excluded",
+    };
+    match deletions {
+        0 => format!("{ends}: nothing to copy, {why}"),
+        _ => format!("{ends}: nothing to copy, {why}; {deletions} to delete"),
+    }
+}
+
+/// Returns the line for a name that becomes a hard link to `first`: `+` for a new name, `~` for one
+/// that exists.
+fn hard_link(path: &EscapedName, first: Option<&EscapedName>, reasons: &[&str]) -> String {
+    let first = first.map(|first| format!("hard link to {first}"));
+    let first = first.unwrap_or_else(|| "hard link".to_owned());
+    let others = reasons.iter().filter(|reason| **reason != "hard link");
+    let others: String = others.map(|reason| format!(", {reason}")).collect();
+    let sign = if reasons.is_empty() { '+' } else { '~' };
+    format!("{sign} {path} ({first}{others})")
 }
 
 /// Returns the line with the numbers that only a sync has, if any is not zero. The first line of
@@ -75,8 +108,6 @@ pub(crate) const DRY: &str = "nothing was changed (--dry-run)";
 
 #[cfg(test)]
 mod tests {
-    use transfer::report::EscapedName;
-
     use super::*;
 
     /// "9 unchanged" was shown twice, and a type change without --delete as a deletion.
@@ -106,10 +137,51 @@ mod tests {
             bytes: 0,
             deletions: 0,
             equal,
+            entries: 300,
+            excluded: 0,
         };
         let said = |equal| line(&planned(equal), false, false).unwrap();
         assert_eq!(said(206), "a -> b: 0 files to copy, 206 entries unchanged");
         assert_eq!(said(1), "a -> b: 0 files to copy, 1 entry unchanged");
+    }
+
+    /// Bug: an empty source was "0 files to copy, 0 entries unchanged".
+    #[test]
+    fn a_source_without_entries_is_called_empty() {
+        let said = |deletions, excluded| {
+            let planned = CopyEvent::SyncPlanned {
+                source: EscapedName(b"a/".to_vec()),
+                target: EscapedName(b"b/".to_vec()),
+                files: 0,
+                bytes: 0,
+                deletions,
+                equal: 0,
+                entries: 0,
+                excluded,
+            };
+            line(&planned, false, false).unwrap()
+        };
+        let empty = "a/ -> b/: nothing to copy, the source is empty";
+        assert_eq!(said(0, 0), empty);
+        assert_eq!(said(3, 0), format!("{empty}; 3 to delete"));
+        let excluded = "a/ -> b/: nothing to copy, all entries of the source are excluded";
+        assert_eq!(said(0, 2), excluded);
+    }
+
+    #[test]
+    fn a_hard_link_names_the_other_name() {
+        let said = |reasons| {
+            let event = CopyEvent::Planned {
+                change: SyncChange::HardLink,
+                path: EscapedName(b"b".to_vec()),
+                from: Some(EscapedName(b"a\n".to_vec())),
+                reasons,
+            };
+            line(&event, true, false).unwrap()
+        };
+        assert_eq!(said(vec![]), "+ b (hard link to a\\n)");
+        let both = vec!["size", "hard link"];
+        assert_eq!(said(both), "~ b (hard link to a\\n, size)");
     }
 
     #[test]

@@ -66,6 +66,14 @@ impl HardLinks {
         self.waiting = 0;
     }
 
+    /// Notes that the target has a file of the source at `target`, so that each of its names that is
+    /// found becomes a hard link to that one.
+    pub(super) fn note_first(&mut self, link: &InodeId, target: Vec<u8>) {
+        let names = self.files.entry(key(link)).or_default();
+        names.stands = Some(target);
+        names.found = 1;
+    }
+
     /// Number of items that wait for the first name of their file.
     pub(super) fn waiting(&self) -> usize {
         self.waiting

@@ -29,6 +29,8 @@ pub(super) struct KeptMetadata {
     can: MetadataSupport,
     lost: MetadataLoss,
     withheld: WithheldCounts,
+    /// It is known which names of the source belong to one file, though its server does not tell it.
+    knows_links: bool,
     /// Setting an owner was refused once and is not tried again.
     refuses_owners: bool,
     /// The user was told that `--delta` has no effect.
@@ -121,7 +123,10 @@ impl KeptMetadata {
                 "extended attributes",
             ),
             (wanted.acls && !self.can.tell_xattrs, "access control lists"),
-            (wanted.hard_links && !self.can.tell_links, "hard links"),
+            (
+                wanted.hard_links && !self.can.tell_links && !self.knows_links,
+                "hard links",
+            ),
         ];
         for (_, what) in lacks.iter().filter(|(lacks, _)| *lacks) {
             if !self.lost.untold.contains(what) {
@@ -172,6 +177,11 @@ impl KeptMetadata {
     pub(super) fn loses_times(&self) -> bool {
         let mut parts = self.lost.parts.iter();
         parts.any(|(part, _, why)| *part == Parts::TIMES && why != OUTSIDE)
+    }
+
+    /// Notes that it is known which names of the source belong to one file.
+    pub(super) fn note_source_links_known(&mut self) {
+        self.knows_links = true;
     }
 
     /// Notes that a further name of a file became a separate file.

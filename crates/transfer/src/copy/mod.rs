@@ -64,6 +64,7 @@ pub(crate) use self::planned::{
 };
 pub(crate) use self::root_overlap::RootOverlap;
 pub use self::selection::SourceFilter;
+pub(crate) use self::server_names::NAME_PROBE;
 use self::threads::ThreadedEnvironment;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;

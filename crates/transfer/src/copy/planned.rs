@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
-use sftp::ServerInfo;
+use sftp::{InodeId, ServerInfo};
 
 use super::copy_report::ItemFault;
 use super::engine::CopyEngine;
@@ -344,6 +344,30 @@ impl<'a> PlannedCopy<'a> {
     /// contents.
     pub(crate) fn note_second_name(&mut self, target: Vec<u8>) {
         self.engine.note_backup_name(target);
+    }
+
+    /// Makes `path` a name of the file `of`, in place of a file or symlink. Both are paths of a
+    /// target on this machine.
+    pub(crate) fn make_hard_link(&self, path: &[u8], of: &[u8]) -> Result<(), String> {
+        let (path, of) = (self.local_target(path), self.local_target(of));
+        self.engine.ports().local().make_hard_link(&path, &of)
+    }
+
+    /// Notes that the target has the data of a file with several names at `target`, so that the
+    /// names of the file that are copied become hard links to it.
+    pub(crate) fn note_linked_file(&mut self, link: InodeId, target: Vec<u8>) {
+        self.engine.note_linked_file(&link, target);
+    }
+
+    /// Notes that it is known which names of the source belong to one file, though its server does
+    /// not tell it.
+    pub(crate) fn note_source_links_known(&mut self) {
+        self.engine.note_source_links_known();
+    }
+
+    /// Notes that a name of a file stays a separate file, for this reason.
+    pub(crate) fn note_lost_link(&mut self, why: &str) {
+        self.engine.note_lost_link(why);
     }
 
     /// True if the target refused to set modification times.

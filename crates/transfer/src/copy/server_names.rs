@@ -14,6 +14,9 @@ use super::tree::{DirKey, TargetTree};
 use crate::disk::temp_name;
 use crate::walk::{WalkEntry, join};
 
+/// Name to which the temporary name of a directory belongs in which a server is asked. An
+/// interrupted copy may leave one, and the next sync to the directory removes it.
+pub(crate) const NAME_PROBE: &[u8] = b"names";
 /// Kinds of likeness about which a server is asked.
 const KINDS: usize = 3;
 
@@ -245,7 +248,7 @@ impl AlikeNames {
                 b"" => b".",
                 place => place,
             };
-            let probe = join(place, &temp_name(b"names"));
+            let probe = join(place, &temp_name(NAME_PROBE));
             if make_empty(server, &probe).await.is_err() {
                 continue;
             }

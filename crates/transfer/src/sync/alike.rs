@@ -4,18 +4,70 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sync::{EntryTree, NodeId, SortedTree, SyncPlan, TreeEntryKind, alike_entries, to_nfc};
+use schedule::Attributes;
+use sync::{EntryTree, Filter, NodeId, SortedTree, SyncPlan, TreeEntryKind, alike_entries, to_nfc};
 
 use super::ends::{FileOperation, SyncEnds};
-use crate::copy::PlannedCopySide;
+use super::listing::{self, RootAttributes, RootToList};
+use crate::copy::{NAME_PROBE, PlannedCopySide};
 use crate::escape;
 use crate::walk::join;
 
-/// Directory in which the target's file system is asked. An interrupted run may leave it, and
-/// counts it as no entry.
+/// Directory in which the target's file system is asked. An interrupted run may leave it; the next
+/// one removes it, and counts it as no entry.
 const PROBE: &[u8] = b".longhaul-names";
 /// Pairs about which the target is asked.
 const MOST: usize = 10_000;
+
+/// True for the name of a directory in which a copy or a sync asks about names.
+pub(super) fn is_name_probe(name: &[u8]) -> bool {
+    name == PROBE || sftp::final_name_in(name) == Some(NAME_PROBE)
+}
+
+/// Removes directories in which an interrupted run asked about names, at these paths below the
+/// target's root. Files in them stay, and directories with files.
+pub(super) async fn remove_name_probes(ends: &mut SyncEnds<'_>, paths: &[Vec<u8>]) {
+    let root = ends.root(PlannedCopySide::Target).to_vec();
+    for path in paths {
+        let path = join(&root, path);
+        let attributes = match ends.query(PlannedCopySide::Target, path.clone()) {
+            Some(query) => RootAttributes::Queried(query),
+            None => RootAttributes::Known(Some(directory())),
+        };
+        let probe = RootToList::new(PlannedCopySide::Target, path.clone(), attributes);
+        let listed = listing::list(ends, vec![probe], &Filter::default()).await;
+        let listed = listed.and_then(|mut listed| listed.pop());
+        let below = listed.map_or_else(Vec::new, |listed| directories(listed.tree()));
+        // The deepest come last.
+        for dir in below.iter().rev() {
+            let dir = FileOperation::RemoveDir(join(&path, dir));
+            ends.at_target(vec![dir]).await;
+        }
+        ends.at_target(vec![FileOperation::RemoveDir(path)]).await;
+    }
+}
+
+/// Attributes of a directory, of which nothing else is known.
+fn directory() -> Attributes {
+    Attributes {
+        mode: Some(0o040_755),
+        ..Attributes::default()
+    }
+}
+
+/// Paths of the directories of a tree, each after the one that contains it.
+fn directories(tree: &SortedTree) -> Vec<Vec<u8>> {
+    let mut paths = Vec::new();
+    let mut open = vec![EntryTree::ROOT];
+    while let Some(dir) = open.pop() {
+        let below = tree.children(dir);
+        let below = below.filter(|id| tree.tree().entry(*id).kind == TreeEntryKind::Directory);
+        let before = open.len();
+        open.extend(below);
+        paths.extend(open.iter().skip(before).map(|id| tree.tree().path(*id)));
+    }
+    paths
+}
 
 /// Two names in one directory of the source that the target may treat as equal.
 struct NamePair {

@@ -224,7 +224,11 @@ impl BackupRoot {
     ) {
         let root = ends.root(PlannedCopySide::Target).to_vec();
         let replaced = plan.steps().iter().filter_map(|step| match step.action {
-            SyncAction::Replace(_) | SyncAction::Unsure(_) => step.target,
+            SyncAction::Replace(_)
+            | SyncAction::Unsure(_)
+            | SyncAction::HardLink {
+                has_data: false, ..
+            } => step.target,
             _ => None,
         });
         let tree = plan.target().tree();

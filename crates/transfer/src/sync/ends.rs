@@ -50,6 +50,8 @@ pub(crate) enum FileOperation {
     ReadSymlink(Vec<u8>),
     /// Gives a file a second name, which does not exist.
     Link { of: Vec<u8>, to: Vec<u8> },
+    /// Makes `to` a name of the file `of`, in place of a file or symlink of that name.
+    ReplaceByLink { of: Vec<u8>, to: Vec<u8> },
     /// Computes the BLAKE3 checksum of a range of a file of `size` bytes.
     Sum {
         path: Vec<u8>,
@@ -284,10 +286,12 @@ fn job(op: FileOperation) -> JobKind {
         FileOperation::ReadSymlink(path) => JobKind::ReadSymlink {
             path: RemotePath(path),
         },
-        FileOperation::Link { of, to } => JobKind::MakeHardLink {
-            path: RemotePath(to),
-            of: RemotePath(of),
-        },
+        FileOperation::Link { of, to } | FileOperation::ReplaceByLink { of, to } => {
+            JobKind::MakeHardLink {
+                path: RemotePath(to),
+                of: RemotePath(of),
+            }
+        }
         FileOperation::Sum { path, range, size } => JobKind::Sum {
             path: RemotePath(path),
             span: ByteRange {
@@ -310,6 +314,9 @@ fn local(run: &mut PlannedCopy<'_>, op: &FileOperation) -> FileOperationResult {
     if let FileOperation::Sum { path, range, size } = op {
         let sum = sum_of(run, path, range, *size).map_err(|error| os_words(&error))?;
         return Ok(Some(sum));
+    }
+    if let FileOperation::ReplaceByLink { of, to } = op {
+        return run.make_hard_link(to, of).map(|()| None);
     }
     let directories = run.directories();
     if let FileOperation::Lstat(path) = op {
@@ -363,9 +370,10 @@ fn local(run: &mut PlannedCopy<'_>, op: &FileOperation) -> FileOperationResult {
                 &of.dir, &of.name, &to.dir, &to.name, flags,
             )?)
         }),
-        FileOperation::Lstat(_) | FileOperation::ReadSymlink(_) | FileOperation::Sum { .. } => {
-            Ok(())
-        }
+        FileOperation::Lstat(_)
+        | FileOperation::ReadSymlink(_)
+        | FileOperation::ReplaceByLink { .. }
+        | FileOperation::Sum { .. } => Ok(()),
     };
     done.map(|()| None).map_err(|error| os_words(&error))
 }

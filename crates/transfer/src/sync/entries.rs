@@ -17,7 +17,8 @@ pub(super) struct PlannedWalk {
     plan: Arc<SyncPlan>,
     root: Vec<u8>,
     local: bool,
-    links: BTreeMap<NodeId, InodeId>,
+    /// Identities of files with several names; `None` if each name becomes a file of its own.
+    links: Option<BTreeMap<NodeId, InodeId>>,
     /// Entries to report, and directories that lead to them, by their number.
     wanted: Vec<bool>,
     /// Entries that the target lacks, or has as something else, by their number.
@@ -37,14 +38,19 @@ impl PlannedWalk {
         plan: Arc<SyncPlan>,
         root: Vec<u8>,
         local: bool,
-        links: BTreeMap<NodeId, InodeId>,
+        links: Option<BTreeMap<NodeId, InodeId>>,
     ) -> Self {
         let tree = plan.source().tree();
         let mut wanted = vec![false; tree.len() + 1];
         let mut is_new = vec![false; tree.len() + 1];
         for step in plan.steps() {
             let copied = match step.action {
-                SyncAction::Create | SyncAction::Replace(_) | SyncAction::Unsure(_) => {
+                SyncAction::Create
+                | SyncAction::Replace(_)
+                | SyncAction::Unsure(_)
+                | SyncAction::HardLink {
+                    has_data: false, ..
+                } => {
                     is_new[step.source.index()] = true;
                     true
                 }
@@ -53,10 +59,12 @@ impl PlannedWalk {
                     tree.entry(step.source).kind == TreeEntryKind::Directory
                 }
                 // Only the directories above it change.
-                SyncAction::MoveFrom(_) | SyncAction::Link => true,
+                SyncAction::MoveFrom(_) | SyncAction::Link | SyncAction::HardLink { .. } => true,
             };
             let mut at = match step.action {
-                SyncAction::MoveFrom(_) | SyncAction::Link => tree.parent(step.source),
+                SyncAction::MoveFrom(_)
+                | SyncAction::Link
+                | SyncAction::HardLink { has_data: true, .. } => tree.parent(step.source),
                 _ => step.source,
             };
             while copied && !std::mem::replace(&mut wanted[at.index()], true) {
@@ -108,7 +116,8 @@ impl PlannedWalk {
             identity: None,
             path,
         };
-        found.attributes.link = self.links.get(&id).copied();
+        let links = self.links.as_ref();
+        found.attributes.link = links.and_then(|links| links.get(&id)).copied();
         if self.local {
             // It may have changed since it was listed, and the copy needs all of its attributes.
             let meta = match parent {
@@ -127,6 +136,7 @@ impl PlannedWalk {
                 }
                 Ok(meta) => {
                     found.attributes = crate::disk::attributes(&meta);
+                    found.attributes.link = found.attributes.link.filter(|_| links.is_some());
                     found.identity = meta.is_file().then(|| identity(&meta));
                 }
                 Err(error) => {

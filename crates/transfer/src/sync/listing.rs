@@ -10,7 +10,9 @@ use sftp::InodeId;
 use sync::{EntryTree, Filter, NodeId, Selection, SortedTree, TreeEntry, TreeEntryKind, to_nfc};
 
 use super::UnicodeForm;
+use super::alike::is_name_probe;
 use super::attributes::entry;
+use super::open_directories::OpenDirectories;
 use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootQuery};
 use crate::session::SessionEvent;
 use crate::walk::{
@@ -33,6 +35,7 @@ pub(crate) struct ListedTree {
     problems: Vec<(Vec<u8>, String)>,
     kept: BTreeSet<Vec<u8>>,
     links: BTreeMap<NodeId, InodeId>,
+    probes: Vec<Vec<u8>>,
     filter: Filter,
     excluded: u64,
 }
@@ -69,6 +72,12 @@ impl ListedTree {
     /// stay.
     pub(crate) fn into_tree(self) -> (SortedTree, BTreeSet<Vec<u8>>) {
         (self.tree, self.kept)
+    }
+
+    /// Takes the paths relative to the root of what may be directories in which an interrupted run
+    /// asked about names.
+    pub(crate) fn take_probes(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.probes)
     }
 
     /// Takes the identities of files with several hard links.
@@ -374,7 +383,7 @@ struct ListingTreeBuilder {
     end: PlannedCopySide,
     root: Vec<u8>,
     tree: EntryTree,
-    dirs: BTreeMap<WalkDirectoryId, NodeId>,
+    dirs: OpenDirectories,
     /// Directory of the last entry, and its path. Many directories wait to be listed, whose paths
     /// would take much memory.
     last: Option<(NodeId, Vec<u8>)>,
@@ -382,6 +391,7 @@ struct ListingTreeBuilder {
     problems: Vec<(Vec<u8>, String)>,
     kept: BTreeSet<Vec<u8>>,
     links: BTreeMap<NodeId, InodeId>,
+    probes: Vec<Vec<u8>>,
     full: bool,
     excluded: u64,
     names: UnicodeForm,
@@ -393,12 +403,13 @@ impl ListingTreeBuilder {
             end,
             root,
             tree: EntryTree::with_limit(most_tree_bytes()),
-            dirs: BTreeMap::new(),
+            dirs: OpenDirectories::default(),
             last: None,
             filter,
             problems: Vec::new(),
             kept: BTreeSet::new(),
             links: BTreeMap::new(),
+            probes: Vec::new(),
             full: false,
             excluded: 0,
             names,
@@ -464,12 +475,18 @@ impl ListingTreeBuilder {
             WalkEntry::Directory { id, at, .. } => {
                 let Some(parent) = at.parent else {
                     self.tree.set_root(entry(&at.attributes));
-                    self.dirs.insert(id, EntryTree::ROOT);
+                    self.open(id, EntryTree::ROOT);
                     return None;
                 };
+                // Walks of this machine enter such a directory, and those of servers report it.
+                if is_name_probe(&at.name) {
+                    let what = refused_name(&at.name).unwrap_or_default();
+                    self.problem(&at.path, what.to_owned());
+                    return Some(id);
+                }
                 match self.add(parent, &at.name, &at.attributes) {
                     Some(node) => {
-                        self.dirs.insert(id, node);
+                        self.open(id, node);
                         None
                     }
                     None => Some(id),
@@ -486,7 +503,8 @@ impl ListingTreeBuilder {
                 None
             }
             WalkEntry::Listed(dir) => {
-                self.dirs.remove(&dir);
+                let tree = &self.tree;
+                self.dirs.remove(dir, |id| tree.path(id));
                 None
             }
             WalkEntry::Problem { path, what } => {
@@ -496,13 +514,19 @@ impl ListingTreeBuilder {
         }
     }
 
+    /// Notes that the entries of a directory follow.
+    fn open(&mut self, id: WalkDirectoryId, node: NodeId) {
+        let tree = &self.tree;
+        self.dirs.insert(id, node, |id| tree.path(id));
+    }
+
     fn add(
         &mut self,
         parent: WalkDirectoryId,
         name: &[u8],
         attributes: &Attributes,
     ) -> Option<NodeId> {
-        let dir = *self.dirs.get(&parent)?;
+        let dir = self.dirs.get(parent)?;
         let own = name;
         let formed = self.changed_form(name);
         let name = formed.as_deref().unwrap_or(name);
@@ -559,8 +583,8 @@ impl ListingTreeBuilder {
         if let Some((dir, _)) = self.last.as_ref().filter(|(_, last)| last == path) {
             return Some(*dir);
         }
-        let mut open = self.dirs.values().copied();
-        let dir = open.find(|dir| self.tree.path(*dir) == path)?;
+        let tree = &self.tree;
+        let dir = self.dirs.find(path, |id| tree.path(id))?;
         self.last = Some((dir, path.to_vec()));
         Some(dir)
     }
@@ -621,6 +645,9 @@ impl ListingTreeBuilder {
             .rsplit(|byte| *byte == b'/')
             .next()
             .unwrap_or_default();
+        if is_name_probe(name) && self.end == PlannedCopySide::Target {
+            self.probes.push(below.clone());
+        }
         if schedule::is_temp_name(name) {
             return self.temporary(path);
         }
@@ -652,6 +679,7 @@ impl ListingTreeBuilder {
             problems: self.problems,
             kept: self.kept,
             links: self.links,
+            probes: self.probes,
             filter: self.filter,
             excluded: self.excluded,
         }

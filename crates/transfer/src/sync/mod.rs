@@ -7,8 +7,11 @@ mod backup;
 pub(crate) mod contents;
 pub(crate) mod ends;
 mod entries;
+mod hard_links;
 mod link_dest;
+mod link_survey;
 pub(crate) mod listing;
+mod open_directories;
 mod programs;
 mod remembered;
 mod roots;
@@ -95,7 +98,8 @@ pub struct SyncResult {
     pub replaced: u64,
     /// Files renamed at the target instead of copied.
     pub moved: u64,
-    /// Files linked to those of `--link-dest` instead of copied.
+    /// Files linked to those of `--link-dest` instead of copied, and names with equal data that
+    /// became hard links.
     pub linked: u64,
     /// Bytes of changed files that were sent whole to a host with rsync and without longhaul.
     pub sent_whole: Option<u64>,

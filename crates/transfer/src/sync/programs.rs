@@ -335,7 +335,7 @@ struct ChecksumNameList {
 }
 
 /// Command that runs at an end.
-struct RunningSyncCommand {
+pub(super) struct RunningSyncCommand {
     end: PlannedCopySide,
     id: RemoteCommandId,
     /// Time limit for the program's output.
@@ -343,7 +343,8 @@ struct RunningSyncCommand {
 }
 
 impl RunningSyncCommand {
-    fn start(run: &PlannedCopy<'_>, end: PlannedCopySide, words: Vec<u8>) -> Self {
+    /// Starts a command of the account's shell.
+    pub(super) fn start(run: &PlannedCopy<'_>, end: PlannedCopySide, words: Vec<u8>) -> Self {
         let id = RemoteCommandId(NEXT.fetch_add(1, Ordering::Relaxed));
         run.command(end, id, RemoteCommandStep::Run(words));
         let until = None;
@@ -351,22 +352,25 @@ impl RunningSyncCommand {
     }
 
     /// Waits for output until `longest` from now.
-    fn within(self, run: &PlannedCopy<'_>, longest: Duration) -> Self {
+    pub(super) fn within(self, run: &PlannedCopy<'_>, longest: Duration) -> Self {
         Self {
             until: run.now().checked_add(longest),
             ..self
         }
     }
 
-    fn send(&self, run: &PlannedCopy<'_>, bytes: Vec<u8>) {
+    /// Sends bytes of its input.
+    pub(super) fn send(&self, run: &PlannedCopy<'_>, bytes: Vec<u8>) {
         run.command(self.end, self.id, RemoteCommandStep::Input(bytes));
     }
 
-    fn end_input(&self, run: &PlannedCopy<'_>) {
+    /// Ends its input.
+    pub(super) fn end_input(&self, run: &PlannedCopy<'_>) {
         run.command(self.end, self.id, RemoteCommandStep::EndInput);
     }
 
-    fn stop(&self, run: &PlannedCopy<'_>) {
+    /// Stops it, if it still runs.
+    pub(super) fn stop(&self, run: &PlannedCopy<'_>) {
         run.command(self.end, self.id, RemoteCommandStep::Stop);
     }
 
@@ -375,7 +379,7 @@ impl RunningSyncCommand {
     }
 
     /// Waits for the next bytes of its output; `None` at the end, or if the run ends.
-    async fn output(&self, run: &mut PlannedCopy<'_>) -> Option<Vec<u8>> {
+    pub(super) async fn output(&self, run: &mut PlannedCopy<'_>) -> Option<Vec<u8>> {
         loop {
             if self.is_late(run) || run.stopped() {
                 return None;

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use schedule::Attributes;
 use sync::{
     ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, MetadataRules, NodeId,
-    Selection, SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryKind,
+    Selection, SortedTree, SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryKind,
 };
 
-use super::alike::{NameProbes, are_one_in_nfc, spare_alike};
+use super::alike::{NameProbes, are_one_in_nfc, remove_name_probes, spare_alike};
 use super::attributes::attributes;
 use super::backup::BackupRoot;
 use super::ends::{FileOperation, SyncEnds};
 use super::entries::PlannedWalk;
+use super::hard_links::HardLinkNames;
 use super::link_dest::LinkDest;
 use super::listing::{self, ListedTree, hides_entries};
 use super::remembered::SourceFileSystemCheck;
@@ -88,6 +89,10 @@ struct SyncRun<'a> {
     /// Place of the backup directory, once found.
     backup: Option<BackupRoot>,
     link_dest: Option<LinkDest>,
+    /// Hard links of the source, if the target keeps them.
+    hard_links: Option<HardLinkNames>,
+    /// Paths of what may be directories in which an interrupted run asked about names.
+    probes: Vec<Vec<u8>>,
     /// The target directory exists.
     target_exists: bool,
     deleted: u64,
@@ -118,6 +123,8 @@ impl<'a> SyncRun<'a> {
             roots: SyncRoots::new(options),
             backup: None,
             link_dest,
+            hard_links: None,
+            probes: Vec::new(),
             target_exists: false,
             deleted: 0,
             replaced: 0,
@@ -141,7 +148,8 @@ impl<'a> SyncRun<'a> {
             deleted: self.deleted,
             replaced: self.replaced,
             moved: self.moved,
-            linked: self.link_dest.as_ref().map_or(0, LinkDest::linked),
+            linked: self.link_dest.as_ref().map_or(0, LinkDest::linked)
+                + self.hard_links.as_ref().map_or(0, HardLinkNames::linked),
             sent_whole: self.sent_whole,
             refused: self.refused,
         }
@@ -215,12 +223,13 @@ impl<'a> SyncRun<'a> {
         if self.roots_overlap().await || !self.place_backup().await {
             return;
         }
-        let Some((mut source, target)) = self.list().await else {
+        let Some((mut source, mut target)) = self.list().await else {
             return;
         };
         self.excluded = source.excluded();
         let unlisted = self.report_problems(&source, &target);
-        let links = source.take_links();
+        let links = [source.take_links(), target.take_links()];
+        self.probes = target.take_probes();
         let missing: Vec<Vec<u8>> = source.filter().missing().map(<[u8]>::to_vec).collect();
         for name in missing {
             let path = join(self.ends.root(PlannedCopySide::Source), &name);
@@ -234,13 +243,18 @@ impl<'a> SyncRun<'a> {
         {
             return;
         }
-        let Some(mut plan) = self.plan(source, target).await else {
+        let rules = self.rules(target.tree());
+        let Some(mut plan) = self.plan(source, target, &rules).await else {
             return;
         };
         spare_alike(&mut self.ends, &mut plan).await;
         if let Some(link_dest) = &self.link_dest {
             let comparison = &self.options.comparison;
             link_dest.plan(&mut self.ends, &mut plan, comparison).await;
+        }
+        if self.request.copy.hard_links {
+            let planned = HardLinkNames::plan(&mut self.ends, &mut plan, links, &rules);
+            self.hard_links = planned.await;
         }
         let remote = self.roots.source_file_system(&mut self.ends).await;
         let memory = SourceFileSystemCheck::find(&self.ends, self.request, remote);
@@ -269,7 +283,7 @@ impl<'a> SyncRun<'a> {
         if !memory.has_changed() || (self.options.deletions.is_some() && self.refused.is_none()) {
             memory.keep();
         }
-        self.change(plan, links).await;
+        self.change(plan).await;
     }
 
     /// Reports a source that lies in the target and would be deleted, and returns true.
@@ -345,19 +359,29 @@ impl<'a> SyncRun<'a> {
         hidden
     }
 
+    /// Returns the rules by which entries are compared with those of `target`.
+    fn rules(&self, target: &SortedTree) -> ComparisonRules {
+        let mut rules = self.options.comparison.clone();
+        rules.grain = TimeGranularity::of(target);
+        rules.metadata.ignore_special_bits = !self.ends.keeps_special_bits();
+        rules
+    }
+
     /// Compares the two listings.
-    async fn plan(&mut self, source: ListedTree, target: ListedTree) -> Option<SyncPlan> {
+    async fn plan(
+        &mut self,
+        source: ListedTree,
+        target: ListedTree,
+        rules: &ComparisonRules,
+    ) -> Option<SyncPlan> {
         let (mut ours, kept) = source.into_tree();
         let (mut theirs, _) = target.into_tree();
-        let mut rules = self.options.comparison.clone();
-        rules.grain = TimeGranularity::of(&theirs);
-        rules.metadata.ignore_special_bits = !self.ends.keeps_special_bits();
         let mut settling = self.ends.settling();
         settling.read_symlinks(&mut ours, &mut theirs).await;
-        let mut plan = SyncPlan::keeping(ours, theirs, &rules, kept);
+        let mut plan = SyncPlan::keeping(ours, theirs, rules, kept);
         settling.compare_unsure(&mut plan).await;
         match self.options.deletions.is_some() {
-            true => settling.find_moves(&mut plan, &rules).await,
+            true => settling.find_moves(&mut plan, rules).await,
             false => plan.keep_others(),
         }
         (!self.ends.stopped()).then_some(plan)
@@ -422,6 +446,8 @@ impl<'a> SyncRun<'a> {
             bytes,
             deletions: deleted.len() as u64,
             equal: plan.equal(),
+            entries: plan.source().tree().len() as u64,
+            excluded: self.excluded,
         };
         self.ends.tell(event);
         for step in plan.steps() {
@@ -459,9 +485,13 @@ impl<'a> SyncRun<'a> {
             }
             SyncAction::MoveFrom(_) => (SyncChange::Move, Vec::new()),
             SyncAction::Link => (SyncChange::Link, Vec::new()),
+            SyncAction::HardLink { why, .. } => (SyncChange::HardLink, why.words().collect()),
         };
         let from = match step.action {
             SyncAction::MoveFrom(from) => Some(EscapedName(plan.target().tree().path(from))),
+            SyncAction::HardLink { first, .. } => {
+                Some(EscapedName(plan.source().tree().path(first)))
+            }
             _ => None,
         };
         let mut path = plan.source().tree().path(step.source);
@@ -479,13 +509,17 @@ impl<'a> SyncRun<'a> {
 
     /// Carries out the plan: removes entries that are in the way, renames moved files, copies data,
     /// sets attributes, and deletes last.
-    async fn change(&mut self, mut plan: SyncPlan, links: BTreeMap<NodeId, sftp::InodeId>) {
+    async fn change(&mut self, mut plan: SyncPlan) {
+        remove_name_probes(&mut self.ends, &self.probes).await;
         let kept = self.clear_the_way(&plan).await;
         plan.withhold(&kept);
         let mut plan = self.carry_out_moves(plan).await;
         if let Some(link_dest) = &mut self.link_dest {
             let exists = self.target_exists;
             plan = link_dest.carry_out(&mut self.ends, plan, exists).await;
+        }
+        if let Some(names) = &mut self.hard_links {
+            names.carry_out(&mut self.ends, &mut plan).await;
         }
         if self.ends.stopped() {
             return;
@@ -499,6 +533,7 @@ impl<'a> SyncRun<'a> {
         let plan = Arc::new(plan);
         let local = self.ends.is_local(PlannedCopySide::Source);
         let root = self.ends.root(PlannedCopySide::Source).to_vec();
+        let links = self.hard_links.as_ref().map(|names| names.source().clone());
         let walk = PlannedWalk::new(Arc::clone(&plan), root, local, links);
         if walk.has_any() || self.ends.has_leftovers() {
             self.ends.copy(Box::new(walk)).await;
@@ -655,14 +690,15 @@ impl<'a> SyncRun<'a> {
         kept
     }
 
-    /// Sets the times of directories again from which `deletions` were removed, or in which a backup
-    /// directory was made.
+    /// Sets the times of directories again from which `deletions` or directories of an earlier run
+    /// were removed, or in which a backup directory was made.
     async fn restore_times(&mut self, plan: &SyncPlan, deletions: &[NodeId]) {
         let (ours, theirs) = (plan.source(), plan.target());
         let mut paths: BTreeSet<Vec<u8>> = BTreeSet::new();
         let above = deletions.iter().map(|id| theirs.tree().parent(*id));
         paths.extend(above.map(|id| theirs.tree().path(id)));
         paths.extend(self.backup.iter().flat_map(BackupRoot::changed_dirs));
+        paths.extend(self.probes.iter().map(|probe| parent(probe).to_vec()));
         // The root's own path is the one that the user named, symlinks included.
         let at_root = paths.remove(&[][..]);
         let root = self.ends.root(PlannedCopySide::Target).to_vec();
@@ -721,6 +757,12 @@ fn leaves_out(mut filter: Filter, dir: &[u8]) -> bool {
         !path.is_empty()
             && filter.decide_name(path, TreeEntryKind::Directory) == Selection::Excluded
     })
+}
+
+/// Path of the directory that contains `path`.
+fn parent(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    path.get(..end).unwrap_or_default()
 }
 
 fn directory_name(mut path: Vec<u8>, is_dir: bool) -> EscapedName {

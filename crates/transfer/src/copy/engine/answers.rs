@@ -634,6 +634,21 @@ impl CopyEngine<'_> {
         }
     }
 
+    /// Notes that the target has a file with several names at `target`.
+    pub(in crate::copy) fn note_linked_file(&mut self, link: &InodeId, target: Vec<u8>) {
+        self.hard_links.note_first(link, target);
+    }
+
+    /// Notes that it is known which names of the source belong to one file.
+    pub(in crate::copy) fn note_source_links_known(&mut self) {
+        self.metadata.note_source_links_known();
+    }
+
+    /// Notes that a name of a file stays a separate file, for this reason.
+    pub(in crate::copy) fn note_lost_link(&mut self, why: &str) {
+        self.metadata.note_lost_link(why);
+    }
+
     /// Handles the result of a hard link. If it failed, the file is copied and the loss is noted.
     fn hard_link_over(&mut self, MadeLink { mut item, result }: MadeLink) {
         if let Err(why) = result {
