@@ -67,7 +67,7 @@ impl SyncPlan {
         for names in files.into_values().filter(|names| names.len() > 1) {
             let staying = self.staying_on(steps, &names, &moved);
             let unchanged = staying.iter().find(|(_, step)| step.is_none());
-            let Some((first, _)) = unchanged.or(staying.first()) else {
+            let Some((first, _)) = unchanged.or_else(|| staying.first()) else {
                 continue;
             };
             let identity = source.get(first);

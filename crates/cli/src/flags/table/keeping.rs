@@ -12,7 +12,7 @@ pub(super) const ROWS: &[Flag] = &[
               under its first name, and its other names become hard links to it. Names outside the \
               copy are not considered. Uploads need a server that can make hard links, such as \
               OpenSSH's; downloads need longhaul at the far end, because SFTP does not show which \
-              names belong to one file. If a link cannot be made, the file is copied, and the end \
+              names belong to one file (sync asks find(1) there instead). If a link cannot be made, the file is copied, and the end \
               of the output says so.",
         scp: ScpCompatibility::Ours,
         group: FlagGroup::Copying,
