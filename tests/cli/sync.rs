@@ -29,6 +29,13 @@ pub(crate) fn summary(outcome: &Outcome) -> serde_json::Value {
     events(outcome).pop().expect("there are events")
 }
 
+/// Asserts that a sync with `--json` found nothing to change.
+pub(crate) fn assert_nothing_planned(outcome: &Outcome, seed: u64) {
+    let planned = events(outcome);
+    let planned: Vec<_> = planned.iter().filter(|e| e["event"] == "planned").collect();
+    assert!(planned.is_empty(), "seed {seed}: planned {planned:?}");
+}
+
 pub(crate) fn set_time(path: &Path, seconds: u64) {
     let file = fs::File::open(path).expect("it is there");
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
@@ -163,12 +170,7 @@ fn like_rsync(kind: PeerKind, seeds: std::ops::Range<u64>) {
             .arg(&to)
             .run();
         let again = again.expect_code(0);
-        let planned = events(&again);
-        let planned: Vec<_> = planned.iter().filter(|e| e["event"] == "planned").collect();
-        assert!(
-            planned.is_empty(),
-            "seed {seed}: a second sync would change {planned:?}"
-        );
+        assert_nothing_planned(&again, seed);
         for path in [source, target, expected] {
             fs::remove_dir_all(path).expect("ours");
         }

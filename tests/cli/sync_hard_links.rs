@@ -7,12 +7,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use longhaul_tests::Scene;
-use longhaul_tests::both_ends::events;
 use testkit::process::must;
 use testkit::tree::{Compare, assert_same, differences};
 use testkit::{Outcome, PeerBuilder, PeerKind, Seed};
 
-use crate::sync::{entries, set_time, summary, sync, write_file};
+use crate::sync::{assert_nothing_planned, entries, set_time, summary, sync, write_file};
 
 /// Sets of names below `root` that are one file, with two names or more.
 fn links(root: &Path) -> BTreeSet<BTreeSet<PathBuf>> {
@@ -125,9 +124,7 @@ fn like_rsync(kind: PeerKind, seeds: std::ops::Range<u64>) {
         }
         let run = sync(&scene, &["-H", "--delete", "--json", "-q"]);
         let again = run.arg(&from).arg(&to).run().expect_code(0);
-        let planned = events(&again);
-        let planned: Vec<_> = planned.iter().filter(|e| e["event"] == "planned").collect();
-        assert!(planned.is_empty(), "seed {seed}: again {planned:?}");
+        assert_nothing_planned(&again, seed);
         assert_eq!(summary(&again)["bytes"], 0, "seed {seed}: {again}");
         assert_same(&source, &target, Compare::PRESERVED);
         for path in [source, target, expected] {
