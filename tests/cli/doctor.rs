@@ -158,7 +158,7 @@ fn measured(scene: &Scene, flags: &[&str], operand: &str) -> serde_json::Value {
 
 /// Bytes for a measurement whose figures do not matter: both ways are measured, and further
 /// connections do not load the machine until the time is up.
-const LITTLE: [&str; 2] = ["--data", "300M"];
+const LITTLE: [&str; 2] = ["--data", "1G"];
 
 fn rungs<'a>(result: &'a serde_json::Value, way: &str) -> &'a [serde_json::Value] {
     let rungs = result["evidence"][way]["rungs"].as_array();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_tests::{Scene, longhaul, names_in};
 use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
-use testkit::{Seed, missing};
+use testkit::{Seed, missing, wait};
 
 use crate::hindered::{Disk, OLD, write_script};
 use crate::resumed::is_scp;
@@ -97,7 +97,9 @@ fn is_full(flags: &[&str]) {
     assert_eq!(fs::read(full.disk.path("file")).expect("it"), OLD);
     assert_eq!(names_in(&full.disk.path("")), ["file"]);
     // The file is copied in pieces, each of which is opened separately.
-    let warned = full.warned(&full.at.join(".file."));
+    let warned = || full.warned(&full.at.join(".file."));
+    wait::until(Duration::from_secs(60), || warned() > 0, || scene.peer.log());
+    let warned = warned();
     assert!((1..=15).contains(&warned), "{}", scene.peer.log());
     // Another client can still write to another disk, and read from this one.
     let (from, to) = (scene.path("large"), scene.path("copied"));
@@ -202,8 +204,12 @@ fn a_client_that_goes_on_writing_to_a_full_disk_fills_no_log() {
         assert!(outcome.err().contains("Failure"), "{outcome}");
         to
     };
-    for name in ["one", "two"] {
+    for (sessions, name) in [(1, "one"), (2, "two")] {
         let to = put(name);
-        assert_eq!(full.warned(&to), 1, "{}", scene.peer.log());
+        // What a connection logs is there when its end is.
+        let log = || scene.peer.log();
+        let ended = || log().matches("disconnected").count() == sessions;
+        wait::until(Duration::from_secs(60), ended, log);
+        assert_eq!(full.warned(&to), 1, "{}", log());
     }
 }

@@ -53,7 +53,20 @@ fn complaint(case: &Case, rtt: u32, result: &Value) -> Option<String> {
     let right = right && (case.then.is_empty() || named(case.then) > Some(0));
     let close = expected == 0.0 || (limit / expected - 1.0).abs() <= 0.15;
     let said = verdict.contains(case.says) && !verdict.starts_with("Unsure");
-    (!right || !close || !said).then(|| format!("{} at {rtt} ms: {verdict}", case.name))
+    let carried = ["up", "down"].map(|way| best_rate(&result["evidence"][way]));
+    let carries = case.carries == 0.0
+        || carried
+            .iter()
+            .all(|rate| (rate / case.carries - 1.0).abs() <= 0.1);
+    (!right || !close || !said || !carries)
+        .then(|| format!("{} at {rtt} ms: {verdict}, {carried:?} MB/s", case.name))
+}
+
+/// Returns the highest rate of a direction in MB/s.
+fn best_rate(direction: &Value) -> f64 {
+    let rungs = direction["rungs"].as_array().into_iter().flatten();
+    let rates = rungs.filter_map(|rung| rung["rate"].as_f64());
+    rates.fold(0.0, f64::max) / 1e6
 }
 
 /// Runs cases in turns; a lab in parallel would take the processors that the other one measures.
