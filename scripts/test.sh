@@ -28,18 +28,25 @@ rm -f "$LONGHAUL_SKIPPED" "$log"
 # Every build of CI is the first: records for the next one cost time and 8 GB, and line tables cost time.
 [ -z "${CI-}" ] || export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false
 
+# Everything that has tests. Examples have none: clippy checks that they compile.
+parts=(--locked --workspace --lib --bins --tests)
+
 # The tests of the whole program run the binary of the same profile, which is built with them. By itself
 # (-p longhaul) it would be built again: dependencies have fewer features without the tests.
 build() {
-    cargo test --locked --workspace --no-run
+    cargo test "${parts[@]}" --no-run
 }
 
 # Most of them wait, for paths that are slow on purpose and for real clocks: two at a time on two cores use
 # half a core.
 tests() {
     export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
-    cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log"
-    return "${PIPESTATUS[0]}"
+    local ended=0
+    cargo test "${parts[@]}" --no-fail-fast 2>&1 | tee "$log"
+    ended=${PIPESTATUS[0]}
+    cargo test --locked --workspace --doc --no-fail-fast 2>&1 | tee -a "$log"
+    [ "${PIPESTATUS[0]}" = 0 ] || ended=1
+    return "$ended"
 }
 
 step setup scripts/setup-tests.sh
