@@ -170,11 +170,6 @@ impl InflightLimit {
         enough.min(self.target)
     }
 
-    /// Returns the amount answered so far.
-    pub fn delivered(&self) -> u64 {
-        self.delivered
-    }
-
     /// Returns the amount in flight.
     pub fn in_flight(&self) -> u64 {
         self.in_flight
@@ -391,7 +386,7 @@ mod tests {
         let mut waiting: VecDeque<(u64, RequestStamp)> = VecDeque::new();
         let mut answers: VecDeque<(u64, RequestStamp)> = VecDeque::new();
         let (mut most, mut part) = (0, 0);
-        while depth.delivered() < bytes {
+        while depth.delivered < bytes {
             let now = start + rtt + rtt / PARTS as u32 * part as u32;
             while answers.front().is_some_and(|(at, _)| *at <= part) {
                 depth.on_answered(now, answers.pop_front().unwrap().1);

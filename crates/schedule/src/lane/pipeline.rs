@@ -64,8 +64,6 @@ const SMALL: u64 = 16 << 10;
 const REBUILT: f64 = 300e6;
 /// Number of bytes after which a lane's rate counts as known.
 const MEASURED: u64 = 64 << 20;
-/// Number of bytes after which a download is no longer starting.
-const STARTED: u64 = 32 << 20;
 /// Number of bytes that READs may ask for while the rate of the path is unknown. With 256 and 512
 /// KiB, downloads of 64 MiB took as long.
 const LEAST_READ: u64 = 1 << 20;
@@ -347,14 +345,12 @@ impl RequestPipeline {
         self.note(requests, bytes)
     }
 
-    /// Returns the bytes that READs may ask for. As long as a lane on a long path has moved little,
-    /// its queue in the server is kept short; later a longer one covers the round trips in which
-    /// lost packets hold up the answers.
+    /// Returns the bytes that READs may ask for. Over a long path the queue in the server is kept
+    /// short.
     fn most_read(&self) -> u64 {
-        let long = self.bytes.latency().is_none_or(|latency| latency >= LONG);
-        match long && self.bytes.delivered() < STARTED {
-            true => self.bytes.short_queue(LEAST_READ),
-            false => self.bytes.target(),
+        match self.bytes.latency() {
+            Some(latency) if latency < LONG => self.bytes.target(),
+            _ => self.bytes.short_queue(LEAST_READ),
         }
     }
 
