@@ -169,7 +169,12 @@ impl LimiterEvidence {
     /// compilers, a copy that waited for its server used 0.0 cores and was said to be limited by this
     /// machine's processor.
     pub fn wants_processor(&self) -> bool {
-        self.cpu.max(self.wanted_cpu) >= SOME_OF_A_CORE
+        !self.hardly_uses_processor() || self.wanted_cpu >= SOME_OF_A_CORE
+    }
+
+    /// Returns true if the process uses less of a processor than one that is limited by it.
+    pub fn hardly_uses_processor(&self) -> bool {
+        self.cpu < SOME_OF_A_CORE
     }
 
     /// Returns the rate in bytes per second that these losses permit one connection in the long run

@@ -554,12 +554,21 @@ pub struct JobFailure {
     /// Cause, for the code that decides what follows; the sentence is for people only.
     #[serde(default)]
     pub kind: FailureKind,
-    /// True if the job's temporary was removed, so that nothing of the file can be continued.
+    /// What is known of the job's temporary.
     #[serde(default)]
-    pub temporary_removed: bool,
-    /// True if the connection was lost before the job's temporary could be removed.
-    #[serde(default)]
-    pub temporary_left: bool,
+    pub temporary: FailedTemporary,
+}
+
+/// What is known of the temporary of a failed job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum FailedTemporary {
+    /// Nothing: there was none, or it stays for another attempt.
+    #[default]
+    Unknown,
+    /// It was removed, so that nothing of the file can be continued.
+    Removed,
+    /// The connection was lost before it could be removed.
+    MayBeLeft,
 }
 
 /// Cause of a failed job, as far as the owner of the job treats it in another way than any other.
@@ -588,8 +597,7 @@ impl JobFailure {
             what: what.into(),
             remote,
             kind: FailureKind::Other,
-            temporary_removed: false,
-            temporary_left: false,
+            temporary: FailedTemporary::Unknown,
         }
     }
 
@@ -607,7 +615,12 @@ impl JobFailure {
         let name = sftp::printable(&path.0, 4096);
         self.what
             .push_str(&format!("; {name} may be left at the far end"));
-        self.temporary_left = true;
+        self.note_temporary(FailedTemporary::MayBeLeft);
+    }
+
+    /// Notes what became of the temporary; that it may be left outweighs that it was removed.
+    pub fn note_temporary(&mut self, became: FailedTemporary) {
+        self.temporary = self.temporary.max(became);
     }
 
     /// Returns the failure with this kind.

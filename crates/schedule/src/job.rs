@@ -540,6 +540,13 @@ pub struct ResumeData {
     pub shared: Option<SharedTemp>,
 }
 
+impl ResumeData {
+    /// Returns true if the file was not started over, so that its temporary has no other names.
+    pub(crate) fn is_first_attempt(&self) -> bool {
+        self.again == 0
+    }
+}
+
 /// Work of one process on a temporary that several processes fill. [`ResumeData::left`] lists all
 /// other ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

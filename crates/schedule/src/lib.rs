@@ -29,8 +29,8 @@ pub use concurrency::{
 };
 pub use depth::{InflightBounds, InflightLimit, RequestStamp};
 pub use disk::{
-    DiskReply, DiskRequest, FailureKind, FileMeta, JobFailure, StoredTarget, UNWRITABLE,
-    written_over,
+    DiskReply, DiskRequest, FailedTemporary, FailureKind, FileMeta, JobFailure, StoredTarget,
+    UNWRITABLE, written_over,
 };
 pub use job::{
     Attributes, ByteRange, EntryKind, ExistingTarget, ExtraMetadata, Job, JobId, JobKind,

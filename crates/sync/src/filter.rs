@@ -8,7 +8,7 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::names::ListedNames;
-use crate::tree::{TreeEntry, TreeEntryKind};
+use crate::tree::{TreeEntry, TreeEntryKind, parent_path};
 
 /// Selects entries of a tree. Paths are relative to the root of the copy, without a leading slash.
 ///
@@ -393,7 +393,7 @@ impl Filter {
         if self.nested.is_empty() {
             return false;
         }
-        let mut dir = parent(path);
+        let mut dir = parent_path(path);
         loop {
             if let Some(rules) = self.nested.get(dir) {
                 let start = if dir.is_empty() { 0 } else { dir.len() + 1 };
@@ -407,7 +407,7 @@ impl Filter {
             if dir.is_empty() {
                 return false;
             }
-            dir = parent(dir);
+            dir = parent_path(dir);
         }
     }
 }
@@ -422,11 +422,6 @@ fn add_lines_from(
         origin: RuleOrigin::Line(file.to_owned(), at),
         ..error
     })
-}
-
-fn parent(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    path.get(..end).unwrap_or_default()
 }
 
 fn as_path(bytes: &[u8]) -> &Path {

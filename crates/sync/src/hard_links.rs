@@ -37,12 +37,8 @@ impl SyncPlan {
         if let Some(target) = target {
             self.separate_shared(&steps, source, target, rules);
         }
-        let mut groups: BTreeMap<FileIdentity, Vec<NodeId>> = BTreeMap::new();
-        for (id, identity) in source {
-            groups.entry(*identity).or_default().push(*id);
-        }
         let mut linked = Vec::new();
-        for names in groups.into_values().filter(|names| names.len() > 1) {
+        for names in several_names(source) {
             let names = self.linked_names(&steps, &names, target, rules);
             linked.extend(links_of(names));
         }
@@ -58,13 +54,9 @@ impl SyncPlan {
         target: &LinkedEntries,
         rules: &ComparisonRules,
     ) {
-        let mut files: BTreeMap<FileIdentity, Vec<NodeId>> = BTreeMap::new();
-        for (id, identity) in target {
-            files.entry(*identity).or_default().push(*id);
-        }
         let moved = self.moved_entries();
         let mut freed = Vec::new();
-        for names in files.into_values().filter(|names| names.len() > 1) {
+        for names in several_names(target) {
             let staying = self.staying_on(steps, &names, &moved);
             let unchanged = staying.iter().find(|(_, step)| step.is_none());
             let Some((first, _)) = unchanged.or_else(|| staying.first()) else {
@@ -154,40 +146,27 @@ impl SyncPlan {
                 continue;
             }
             let step = steps.find(*id).and_then(|at| self.steps().get(at)).copied();
-            let name = match step {
-                None => {
-                    let Some(there) = self.equal_at_target(*id, &path, rules) else {
-                        continue;
+            let Some(step) = step.or_else(|| self.equal_step(*id, &path, rules)) else {
+                continue;
+            };
+            let (rank, file) = match step.action {
+                SyncAction::SetAttributes(why) => {
+                    let rank = match why == DifferenceReasons::default() {
+                        true => Rank::Equal,
+                        false => Rank::OtherAttributes,
                     };
-                    let step = SyncStep {
-                        action: SyncAction::SetAttributes(DifferenceReasons::default()),
-                        source: *id,
-                        target: Some(there),
-                    };
-                    LinkedName {
-                        rank: Rank::Equal,
-                        file: identity(there),
-                        step,
-                        order: order_of(self.source(), *id),
-                    }
+                    (rank, step.target.and_then(identity))
                 }
-                Some(step) => {
-                    let (rank, file) = match step.action {
-                        SyncAction::SetAttributes(_) => {
-                            (Rank::OtherAttributes, step.target.and_then(identity))
-                        }
-                        SyncAction::Link => (Rank::Linked, None),
-                        SyncAction::MoveFrom(from) => (Rank::Moved, identity(from)),
-                        SyncAction::Create | SyncAction::Replace(_) => (Rank::Copied, None),
-                        SyncAction::Unsure(_) | SyncAction::HardLink { .. } => continue,
-                    };
-                    LinkedName {
-                        rank,
-                        file,
-                        step,
-                        order: order_of(self.source(), *id),
-                    }
-                }
+                SyncAction::Link => (Rank::Linked, None),
+                SyncAction::MoveFrom(from) => (Rank::Moved, identity(from)),
+                SyncAction::Create | SyncAction::Replace(_) => (Rank::Copied, None),
+                SyncAction::Unsure(_) | SyncAction::HardLink { .. } => continue,
+            };
+            let name = LinkedName {
+                rank,
+                file,
+                step,
+                order: order_of(self.source(), *id),
             };
             linked.push(name);
         }
@@ -195,8 +174,9 @@ impl SyncPlan {
         linked
     }
 
-    /// Returns the target's entry of a file without a step, unless the file is skipped.
-    fn equal_at_target(&self, id: NodeId, path: &[u8], rules: &ComparisonRules) -> Option<NodeId> {
+    /// Returns a step without differences for a file that is equal at the target, unless the file is
+    /// skipped.
+    fn equal_step(&self, id: NodeId, path: &[u8], rules: &ComparisonRules) -> Option<SyncStep> {
         let there = self.target().find(path)?;
         let (ours, theirs) = (
             self.source().tree().entry(id),
@@ -207,7 +187,11 @@ impl SyncPlan {
             .all(|entry| entry.kind == TreeEntryKind::File);
         let is_newer = ComparisonRules::target_is_newer(ours, theirs);
         let is_skipped = rules.skipped.existing || (rules.skipped.newer && is_newer);
-        (both_files && !is_skipped).then_some(there)
+        (both_files && !is_skipped).then(|| SyncStep {
+            action: SyncAction::SetAttributes(DifferenceReasons::default()),
+            source: id,
+            target: Some(there),
+        })
     }
 
     /// Notes the links, and inserts the steps of entries that had none.
@@ -259,6 +243,15 @@ impl SyncPlan {
             .collect();
         self.add_deletions(&deleted);
     }
+}
+
+/// Returns the names of each file that has several among `entries`.
+fn several_names(entries: &LinkedEntries) -> impl Iterator<Item = Vec<NodeId>> {
+    let mut files: BTreeMap<FileIdentity, Vec<NodeId>> = BTreeMap::new();
+    for (id, identity) in entries {
+        files.entry(*identity).or_default().push(*id);
+    }
+    files.into_values().filter(|names| names.len() > 1)
 }
 
 /// Path of an entry in a form whose bytes sort in the order of the steps.

@@ -38,4 +38,6 @@ pub use hard_links::{FileIdentity, LinkedEntries};
 pub use inside::source_lookalikes;
 pub use names::{ListedNames, NameError};
 pub use plan::{SyncAction, SyncPlan, SyncStep};
-pub use tree::{EntryTree, ModifiedTime, NodeId, SortedTree, TreeEntry, TreeEntryKind};
+pub use tree::{
+    EntryTree, ModifiedTime, NodeId, SortedTree, TreeEntry, TreeEntryKind, parent_path,
+};

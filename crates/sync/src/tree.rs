@@ -424,6 +424,12 @@ impl SortedTree {
     }
 }
 
+/// Returns the path of the directory that contains `path`; empty for a path of one name.
+pub fn parent_path(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    path.get(..end).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

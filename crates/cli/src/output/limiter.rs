@@ -12,9 +12,6 @@ const SHORT: Duration = Duration::from_secs(2);
 /// megabyte for a host that is up does not explain the wait for one that is down.
 const PART: u32 = 4;
 
-/// If longhaul uses less than this share of a core, something else keeps the processor from it.
-const OTHERS: f64 = 0.3;
-
 /// If more than this share of the processors is idle, a thread that waits is held by a quota.
 const FREE: f64 = 0.2;
 
@@ -106,20 +103,20 @@ pub(crate) fn lanes(connections: u32, channels: u32) -> String {
 fn processor(r: &SessionReport) -> Option<String> {
     let e = &r.evidence;
     let waited = percent((e.wanted_cpu - e.cpu).clamp(0.0, 1.0));
-    match (e.cpu < OTHERS, e.idle) {
+    match (e.hardly_uses_processor(), e.idle) {
         (false, Some(idle)) => Some(format!(
-            "{} idle, longhaul used {:.1} cores",
-            percent(idle),
-            e.cpu
+            "longhaul used {:.1} of its processors, and {} of all were idle",
+            e.cpu,
+            percent(idle)
         )),
-        (false, None) => Some(format!("longhaul used {:.1} cores", e.cpu)),
+        (false, None) => Some(format!("longhaul used {:.1} of its processors", e.cpu)),
         (true, Some(idle)) if idle > FREE => Some(format!(
             "longhaul waited for its cgroup's quota (cpu.max) for {waited} of the time, while {} \
-             of the processors was idle",
+             of the processors were idle",
             percent(idle)
         )),
         (true, Some(_)) => Some(format!(
-            "other programs keep it busy, and longhaul waited for it for {waited} of the time"
+            "other programs kept it busy, and longhaul waited for it for {waited} of the time"
         )),
         (true, None) => Some(format!(
             "longhaul waited for it or for its cgroup's quota for {waited} of the time"
@@ -242,8 +239,8 @@ mod tests {
             ),
             (
                 Limiter::LocalCpu,
-                "limited by this machine's processor (4 connections, 2 channels each): 2.0 % \
-                 idle, longhaul used 1.9 cores",
+                "limited by this machine's processor (4 connections, 2 channels each): longhaul used \
+                 1.9 of its processors, and 2.0 % of all were idle",
             ),
             (
                 Limiter::LocalDisk,
@@ -310,18 +307,18 @@ mod tests {
         };
         assert_eq!(
             said(0.94, 0.02, Some(0.01)),
-            "other programs keep it busy, and longhaul waited for it for 92 % of the time"
+            "other programs kept it busy, and longhaul waited for it for 92 % of the time"
         );
         assert_eq!(
             said(0.98, 0.1, Some(0.9)),
             "longhaul waited for its cgroup's quota (cpu.max) for 88 % of the time, while 90 % of \
-             the processors was idle"
+             the processors were idle"
         );
         assert_eq!(
             said(0.9, 0.1, None),
             "longhaul waited for it or for its cgroup's quota for 80 % of the time"
         );
-        assert_eq!(said(0.9, 1.0, None), "longhaul used 1.0 cores");
+        assert_eq!(said(0.9, 1.0, None), "longhaul used 1.0 of its processors");
     }
 
     #[test]

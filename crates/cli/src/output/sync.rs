@@ -62,8 +62,8 @@ fn nothing(ends: &str, deletions: u64, excluded: u64) -> String {
         _ => "all entries of the source are excluded",
     };
     match deletions {
-        0 => format!("{ends}: nothing to copy, {why}"),
-        _ => format!("{ends}: nothing to copy, {why}; {deletions} to delete"),
+        0 => format!("{ends}: nothing to copy, because {why}"),
+        _ => format!("{ends}: nothing to copy, because {why}; {deletions} to delete"),
     }
 }
 
@@ -161,10 +161,10 @@ mod tests {
             };
             line(&planned, false, false).unwrap()
         };
-        let empty = "a/ -> b/: nothing to copy, the source is empty";
+        let empty = "a/ -> b/: nothing to copy, because the source is empty";
         assert_eq!(said(0, 0), empty);
         assert_eq!(said(3, 0), format!("{empty}; 3 to delete"));
-        let excluded = "a/ -> b/: nothing to copy, all entries of the source are excluded";
+        let excluded = "a/ -> b/: nothing to copy, because all entries of the source are excluded";
         assert_eq!(said(0, 2), excluded);
     }
 

@@ -39,7 +39,7 @@ const fn tables() -> [[u32; 256]; SLICES] {
 }
 
 /// Returns the checksum of `parts` in concatenation.
-pub(super) fn crc32c(parts: &[&[u8]]) -> u32 {
+pub(crate) fn crc32c(parts: &[&[u8]]) -> u32 {
     let look = |slice: usize, byte: u32| -> u32 {
         let table = TABLES.get(slice).unwrap_or(&TABLES[0]);
         table.get((byte & 0xff) as usize).copied().unwrap_or(0)

@@ -10,6 +10,7 @@ mod format;
 mod record;
 mod state;
 
+pub(crate) use checksum::crc32c;
 pub use format::{
     HEADER, JournalEncoder, JournalReadError, JournalReplay, JournalReplayer, replay,
 };

@@ -2,6 +2,7 @@ use serde::{Deserialize, Serialize};
 use sftp::StatusCode;
 
 use crate::directory_of;
+use crate::journal::crc32c;
 
 /// Operations that an SFTP server refuses for every file, as its answers have shown, and for every
 /// file of some directories.
@@ -32,7 +33,7 @@ pub struct RefusedOperations {
 /// Hashes of the paths of directories that refuse an operation; 0 is no directory. A further
 /// directory that refuses it shows that the server does so everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RefusingDirectories([u64; 2]);
+pub struct RefusingDirectories([u32; 2]);
 
 impl RefusingDirectories {
     /// The directory of the file at `path`.
@@ -63,12 +64,9 @@ impl RefusingDirectories {
     }
 }
 
-/// FNV-1a; 0 stands for no directory.
-fn hash(path: &[u8]) -> u64 {
-    let hash = path.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    hash.max(1)
+/// 0 stands for no directory.
+fn hash(path: &[u8]) -> u32 {
+    crc32c(&[path]).max(1)
 }
 
 impl RefusedOperations {

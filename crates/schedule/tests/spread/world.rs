@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::{
-    Attributes, ByteRange, ConnectionId, Job, JobHint, JobId, JobKind, Lane, LaneConfig, LaneEvent,
-    LaneId, LaneOrder, LaneReport, PutOptions, RemotePath, Scheduler, SchedulerEvent,
-    SchedulerOptions,
+    Attributes, ByteRange, ConnectionId, FailedTemporary, Job, JobHint, JobId, JobKind, Lane,
+    LaneConfig, LaneEvent, LaneId, LaneOrder, LaneReport, PutOptions, RemotePath, Scheduler,
+    SchedulerEvent, SchedulerOptions,
 };
 use sftp::ClientOutput;
 use testkit::sftp_model::{
@@ -609,7 +609,7 @@ impl World {
     pub(crate) fn has_removed(&self, job: JobId) -> bool {
         self.events.iter().any(|(_, e)| match e {
             SchedulerEvent::Lane(LaneEvent::Failed(id, fault)) => {
-                *id == job && fault.temporary_removed
+                *id == job && fault.temporary == FailedTemporary::Removed
             }
             _ => false,
         })

@@ -1,6 +1,6 @@
 //! Report of a copy: events for the user, counters of the progress, and the summary.
 
-use schedule::{FailureKind, JobFailure};
+use schedule::{FailedTemporary, FailureKind, JobFailure};
 
 use crate::report::{
     CopyEvent, CopySummary, Decision, DecisionSubject, EscapedName, FAILURES_KEPT, FarEndServer,
@@ -13,8 +13,7 @@ use crate::session::SessionSummary;
 pub(crate) struct ItemFault {
     what: String,
     kind: FailureKind,
-    temporary_removed: bool,
-    temporary_left: bool,
+    temporary: FailedTemporary,
 }
 
 impl ItemFault {
@@ -25,7 +24,7 @@ impl ItemFault {
 
     /// True if the temporary of the file was removed.
     pub(super) fn is_temporary_removed(&self) -> bool {
-        self.temporary_removed
+        self.temporary == FailedTemporary::Removed
     }
 
     /// Adds a clause to the sentence.
@@ -39,8 +38,7 @@ impl From<String> for ItemFault {
         Self {
             what,
             kind: FailureKind::Other,
-            temporary_removed: false,
-            temporary_left: false,
+            temporary: FailedTemporary::Unknown,
         }
     }
 }
@@ -50,8 +48,7 @@ impl From<JobFailure> for ItemFault {
         Self {
             what: fault.what,
             kind: fault.kind,
-            temporary_removed: fault.temporary_removed,
-            temporary_left: fault.temporary_left,
+            temporary: fault.temporary,
         }
     }
 }
@@ -131,7 +128,7 @@ impl<'a> CopyReport<'a> {
 
     /// Reports something that was not copied, and why.
     pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, fault: ItemFault) {
-        self.summary.left_temporaries += u64::from(fault.temporary_left);
+        self.summary.left_temporaries += u64::from(fault.temporary == FailedTemporary::MayBeLeft);
         if self.is_interrupted {
             return;
         }

@@ -87,13 +87,13 @@ impl RelayFaults {
     fn note(&mut self, side: CopySide, fault: JobFailure) {
         self.lost |= fault.kind == FailureKind::ConnectionLost;
         self.starts_over |= fault.kind == FailureKind::StartOver;
-        let removed = fault.temporary_removed;
+        let temporary = fault.temporary;
         let of_other = |(_, fault): &(_, JobFailure)| fault.kind == FailureKind::OtherHost;
         if self.reported.as_ref().is_none_or(of_other) {
             self.reported = Some((side, fault));
         }
         if let Some((_, reported)) = &mut self.reported {
-            reported.temporary_removed |= removed;
+            reported.note_temporary(temporary);
         }
     }
 

@@ -5,7 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use schedule::Attributes;
-use sync::{EntryTree, Filter, NodeId, SortedTree, SyncPlan, TreeEntryKind, alike_entries, to_nfc};
+use sync::{
+    EntryTree, Filter, NodeId, SortedTree, SyncPlan, TreeEntryKind, alike_entries, parent_path,
+    to_nfc,
+};
 
 use super::ends::{FileOperation, SyncEnds};
 use super::listing::{self, RootAttributes, RootToList};
@@ -233,8 +236,7 @@ impl NameProbes {
             if dir.is_empty() || there.is_some_and(is_dir) {
                 return join(&join(root, dir), PROBE);
             }
-            let end = dir.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-            dir = dir.get(..end).unwrap_or_default();
+            dir = parent_path(dir);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use sync::{NodeId, SyncAction, SyncPlan, TreeEntryKind};
+use sync::{NodeId, SyncAction, SyncPlan, TreeEntryKind, parent_path};
 
 use super::ends::{FileOperation, FileOperationResult, SyncEnds};
 use crate::copy::{PlannedCopySide, RootOverlap};
@@ -127,11 +127,6 @@ impl MovedFiles {
     }
 }
 
-fn parent(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    path.get(..end).unwrap_or_default()
-}
-
 /// Finds the unusable directory that is or contains `dir`.
 fn unusable<'a>(dirs: &'a UnusableDirs, mut dir: &[u8]) -> Option<(&'a Vec<u8>, &'a String)> {
     loop {
@@ -141,7 +136,7 @@ fn unusable<'a>(dirs: &'a UnusableDirs, mut dir: &[u8]) -> Option<(&'a Vec<u8>, 
         if dir.is_empty() {
             return None;
         }
-        dir = parent(dir);
+        dir = parent_path(dir);
     }
 }
 
@@ -150,7 +145,7 @@ const NAME_MAX: usize = 255;
 
 /// Name under which the older backup waits until the newer one has taken its place.
 fn aside(path: &[u8]) -> Vec<u8> {
-    let at = path.len() - parent(path).len();
+    let at = path.len() - parent_path(path).len();
     let name = path.get(path.len() - at..).unwrap_or_default();
     let name = name.strip_prefix(b"/").unwrap_or(name);
     let mut aside = [b".", name, b".older.longhaul"].concat();
@@ -160,9 +155,9 @@ fn aside(path: &[u8]) -> Vec<u8> {
         let tag = sum.as_bytes().first_chunk().copied().unwrap_or_default();
         aside = sftp::tagged_name(name, u64::from_be_bytes(tag));
     }
-    match path.starts_with(b"/") && parent(path).is_empty() {
+    match path.starts_with(b"/") && parent_path(path).is_empty() {
         true => join(b"/", &aside),
-        false => join(parent(path), &aside),
+        false => join(parent_path(path), &aside),
     }
 }
 
@@ -287,7 +282,7 @@ impl BackupRoot {
         let (mut usable, mut failed) = (Vec::new(), BTreeSet::new());
         for (id, path) in files {
             let relative = self.relative(&path);
-            let Some((dir, why)) = unusable(&dirs, parent(&relative)) else {
+            let Some((dir, why)) = unusable(&dirs, parent_path(&relative)) else {
                 usable.push((id, path));
                 continue;
             };
@@ -330,9 +325,9 @@ impl BackupRoot {
         let mut levels: BTreeMap<usize, BTreeSet<Vec<u8>>> = BTreeMap::new();
         for (_, file) in files {
             let relative = self.relative(file);
-            let mut at = parent(&relative);
+            let mut at = parent_path(&relative);
             while !at.is_empty() && levels.entry(depth(at)).or_default().insert(at.to_vec()) {
-                at = parent(at);
+                at = parent_path(at);
             }
         }
         for paths in levels.into_values() {

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use schedule::{
     Attributes, ByteRange, EntryKind, Job, JobFailure, JobId, JobKind, LaneEvent, RemotePath,
 };
+use sync::parent_path;
 
 use super::settle::OperationRunner;
 use crate::copy::{PlannedCopy, PlannedCopySide};
@@ -164,8 +165,7 @@ impl<'a> SyncEnds<'a> {
         for path in paths {
             let mut at = path.as_slice();
             while !at.is_empty() && all.insert(at.to_vec()) {
-                let end = at.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-                at = at.get(..end).unwrap_or_default();
+                at = parent_path(at);
             }
         }
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();

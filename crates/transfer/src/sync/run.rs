@@ -8,6 +8,7 @@ use schedule::Attributes;
 use sync::{
     ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, MetadataRules, NodeId,
     Selection, SortedTree, SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryKind,
+    parent_path,
 };
 
 use super::alike::{NameProbes, are_one_in_nfc, remove_name_probes, spare_alike};
@@ -698,7 +699,7 @@ impl<'a> SyncRun<'a> {
         let above = deletions.iter().map(|id| theirs.tree().parent(*id));
         paths.extend(above.map(|id| theirs.tree().path(id)));
         paths.extend(self.backup.iter().flat_map(BackupRoot::changed_dirs));
-        paths.extend(self.probes.iter().map(|probe| parent(probe).to_vec()));
+        paths.extend(self.probes.iter().map(|probe| parent_path(probe).to_vec()));
         // The root's own path is the one that the user named, symlinks included.
         let at_root = paths.remove(&[][..]);
         let root = self.ends.root(PlannedCopySide::Target).to_vec();
@@ -757,12 +758,6 @@ fn leaves_out(mut filter: Filter, dir: &[u8]) -> bool {
         !path.is_empty()
             && filter.decide_name(path, TreeEntryKind::Directory) == Selection::Excluded
     })
-}
-
-/// Path of the directory that contains `path`.
-fn parent(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    path.get(..end).unwrap_or_default()
 }
 
 fn directory_name(mut path: Vec<u8>, is_dir: bool) -> EscapedName {

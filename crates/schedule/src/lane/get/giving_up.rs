@@ -2,7 +2,7 @@ use sftp::{Reply, StatusCode};
 
 use super::{DownloadState, LaneContext, RemoteFile};
 use crate::lane::messages::refused;
-use crate::{DiskRequest, JobFailure, LaneEvent};
+use crate::{DiskRequest, FailedTemporary, JobFailure, LaneEvent};
 
 /// Stage in which the file is closed, all answers are awaited, and the target is discarded.
 #[derive(Debug)]
@@ -74,8 +74,10 @@ impl DownloadCleanup {
             Some(mut fault) => {
                 // One of another name says nothing about that of an earlier attempt.
                 let keep = load.options.keep.as_ref();
-                let is_first = keep.is_none_or(|keep| keep.again == 0);
-                fault.temporary_removed |= self.discarding && load.part.is_none() && is_first;
+                let is_first = keep.is_none_or(|keep| keep.is_first_attempt());
+                if self.discarding && load.part.is_none() && is_first {
+                    fault.note_temporary(FailedTemporary::Removed);
+                }
                 LaneEvent::Failed(job, fault)
             }
             None => LaneEvent::Abandoned(job),

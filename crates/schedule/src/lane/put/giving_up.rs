@@ -9,7 +9,7 @@ use super::{LaneContext, UploadStage, UploadState};
 use crate::lane::messages::{self, CLOSING, refused};
 use crate::lane::remote_file::RemoteFile;
 use crate::lane::request_tag::RequestTag;
-use crate::{DiskReply, FileMeta, LaneEvent};
+use crate::{DiskReply, FailedTemporary, FileMeta, LaneEvent};
 
 /// Stage in which an attempt ends: handles are closed, all answers are awaited, and the temporary
 /// is removed.
@@ -150,8 +150,10 @@ impl UploadCleanup {
             (None, UploadAttemptAbort::Failed(fault)) => {
                 // One of another name says nothing about that of an earlier attempt.
                 let keep = up.options.keep.as_ref();
-                let is_first = keep.is_none_or(|keep| keep.again == 0);
-                fault.temporary_removed = is_first && messages::status(reply).is_ok();
+                let is_first = keep.is_none_or(|keep| keep.is_first_attempt());
+                if is_first && messages::status(reply).is_ok() {
+                    fault.note_temporary(FailedTemporary::Removed);
+                }
             }
             (None, _) => {}
         }

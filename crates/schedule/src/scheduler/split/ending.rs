@@ -7,8 +7,8 @@ use super::super::state::SchedulerState;
 use super::files::SharedFileFailure;
 use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
 use crate::{
-    DiskRequest, FailureKind, FileState, JobFailure, JobId, JobKind, LaneEvent, RemotePath,
-    SOURCE_SHRANK, SharedTemp,
+    DiskRequest, FailedTemporary, FailureKind, FileState, JobFailure, JobId, JobKind, LaneEvent,
+    RemotePath, SOURCE_SHRANK, SharedTemp,
 };
 
 /// Failure of a job whose file must be copied from its start at both of two hosts.
@@ -118,8 +118,9 @@ impl SplitFiles {
             LaneEvent::Failed(_, fault) => {
                 // The temporary was removed, or the error names it.
                 file.temp = None;
-                let removed = fault.temporary_removed;
-                file.fault.get_or_insert(fault).temporary_removed |= removed;
+                let temporary = fault.temporary;
+                let reported = file.fault.get_or_insert(fault);
+                reported.note_temporary(temporary);
                 file.stage = SplitStage::Cleaning(AfterDiskClose::Fail);
                 self.go_on(board, id);
             }
@@ -271,7 +272,7 @@ impl SplitFiles {
         match event {
             LaneEvent::Done(_) => {
                 if let Some(fault) = &mut file.fault {
-                    fault.temporary_removed = true;
+                    fault.note_temporary(FailedTemporary::Removed);
                 }
             }
             LaneEvent::Failed(_, why) => {
@@ -297,8 +298,11 @@ impl SplitFiles {
             && file.held
         {
             let discards = !file.is_put() && !file.stays(board.is_leaving());
-            if let Some(fault) = &mut file.fault {
-                fault.temporary_removed |= discards && file.has_target;
+            if let Some(fault) = &mut file.fault
+                && discards
+                && file.has_target
+            {
+                fault.note_temporary(FailedTemporary::Removed);
             }
             let request = match file.is_put() {
                 true => DiskRequest::CloseSource { job: id },
