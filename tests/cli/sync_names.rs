@@ -259,3 +259,40 @@ fn directories_of_an_interrupted_question_about_names_are_removed_and_never_copi
         }
     }
 }
+
+/// Bug: a symlink that had the name of such a directory was followed, and the empty directories at
+/// its end were removed.
+#[test]
+fn a_symlink_with_the_name_of_our_directory_at_the_target_is_not_followed() {
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        for up in [true, false] {
+            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
+            let (source, target, outside) = (tree("a"), tree("b"), tree("outside"));
+            write_file(&source.join("dir/file"), b"content");
+            fs::create_dir_all(outside.join("empty/below")).expect("our folder");
+            fs::create_dir_all(target.join("dir")).expect("our folder");
+            for name in [".names.0123456789.longhaul", "dir/.longhaul-names"] {
+                std::os::unix::fs::symlink(&outside, target.join(name)).expect("our symlink");
+            }
+            let excluded = target.join(".names.9876543210.longhaul/one");
+            fs::create_dir_all(&excluded).expect("our folder");
+            let (from, to) = match up {
+                true => (
+                    source.into_os_string(),
+                    longhaul_tests::remote("peer", &target),
+                ),
+                false => (
+                    longhaul_tests::remote("peer", &source),
+                    target.into_os_string(),
+                ),
+            };
+            let flags = ["--exclude", ".names.9*"];
+            sync(&scene, &flags).arg(from).arg(to).run().expect_code(0);
+            assert!(outside.join("empty/below").exists(), "{kind:?} up {up}");
+            assert!(excluded.exists(), "excluded, {kind:?} up {up}");
+        }
+    }
+}

@@ -10,7 +10,7 @@ use sync::{
     to_nfc,
 };
 
-use super::ends::{FileOperation, SyncEnds};
+use super::ends::{DIRECTORY, FileOperation, SyncEnds};
 use super::listing::{self, RootAttributes, RootToList};
 use crate::copy::{NAME_PROBE, PlannedCopySide};
 use crate::escape;
@@ -28,26 +28,35 @@ pub(super) fn is_name_probe(name: &[u8]) -> bool {
 }
 
 /// Removes directories in which an interrupted run asked about names, at these paths below the
-/// target's root. Files in them stay, and directories with files.
+/// target's root. Files in them stay, and directories with files. What is no directory stays too:
+/// anybody who may write there can make a symlink of that name.
 pub(super) async fn remove_name_probes(ends: &mut SyncEnds<'_>, paths: &[Vec<u8>]) {
     let root = ends.root(PlannedCopySide::Target).to_vec();
-    for path in paths {
-        let path = join(&root, path);
-        let attributes = match ends.query(PlannedCopySide::Target, path.clone()) {
-            Some(query) => RootAttributes::Queried(query),
-            None => RootAttributes::Known(Some(directory())),
-        };
+    let paths: Vec<Vec<u8>> = paths.iter().map(|path| join(&root, path)).collect();
+    let looks = paths.iter().cloned().map(FileOperation::Lstat).collect();
+    let kinds = ends.at_target(looks).await;
+    for (path, kind) in paths.into_iter().zip(kinds) {
+        if !matches!(kind, Ok(Some(kind)) if kind == DIRECTORY) {
+            continue;
+        }
+        let attributes = RootAttributes::Known(Some(directory()));
         let probe = RootToList::new(PlannedCopySide::Target, path.clone(), attributes);
         let listed = listing::list(ends, vec![probe], &Filter::default()).await;
         let listed = listed.and_then(|mut listed| listed.pop());
         let below = listed.map_or_else(Vec::new, |listed| directories(listed.tree()));
         // The deepest come last.
-        for dir in below.iter().rev() {
+        for dir in below.iter().rev().filter(|dir| is_in_probe(dir)) {
             let dir = FileOperation::RemoveDir(join(&path, dir));
             ends.at_target(vec![dir]).await;
         }
         ends.at_target(vec![FileOperation::RemoveDir(path)]).await;
     }
+}
+
+/// Returns true for the paths of directories that a run makes in a probe directory: a name, or a
+/// number and a name below it.
+fn is_in_probe(path: &[u8]) -> bool {
+    path.iter().filter(|byte| **byte == b'/').count() <= 1
 }
 
 /// Attributes of a directory, of which nothing else is known.

@@ -26,7 +26,7 @@ const IN_FLIGHT: usize = 2048;
 const FIRST_JOB: u64 = 1 << 41;
 
 /// Result of [`FileOperation::Lstat`] for a directory.
-const DIRECTORY: &[u8] = b"directory";
+pub(super) const DIRECTORY: &[u8] = b"directory";
 
 /// Operation on one name. Paths are those of the end, not relative to its root.
 #[derive(Clone, Debug)]

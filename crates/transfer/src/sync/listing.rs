@@ -645,7 +645,9 @@ impl ListingTreeBuilder {
             .rsplit(|byte| *byte == b'/')
             .next()
             .unwrap_or_default();
-        if is_name_probe(name) && self.end == PlannedCopySide::Target {
+        let is_selected =
+            self.filter.decide_name(&below, TreeEntryKind::Directory) != Selection::Excluded;
+        if is_name_probe(name) && self.end == PlannedCopySide::Target && is_selected {
             self.probes.push(below.clone());
         }
         if schedule::is_temp_name(name) {
