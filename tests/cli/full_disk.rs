@@ -98,7 +98,11 @@ fn is_full(flags: &[&str]) {
     assert_eq!(names_in(&full.disk.path("")), ["file"]);
     // The file is copied in pieces, each of which is opened separately.
     let warned = || full.warned(&full.at.join(".file."));
-    wait::until(Duration::from_secs(60), || warned() > 0, || scene.peer.log());
+    wait::until(
+        Duration::from_secs(60),
+        || warned() > 0,
+        || scene.peer.log(),
+    );
     let warned = warned();
     assert!((1..=15).contains(&warned), "{}", scene.peer.log());
     // Another client can still write to another disk, and read from this one.

@@ -148,6 +148,10 @@ pub trait Link: Send {
     /// available at once.
     fn receive(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError>;
 
+    /// Returns no window for the output of a command while `paused`, so that it stops once the window
+    /// is used up. Links without commands do nothing.
+    fn pause_output(&mut self, _now: Instant, _channel: LinkChannelId, _paused: bool) {}
+
     /// Limits [`Link::receive`] to about `bytes` at a time, for a rate limit.
     fn limit_receive(&mut self, bytes: usize);
 

@@ -28,6 +28,11 @@ impl ListingHold {
         behind || self.asked
     }
 
+    /// Returns true if too many events were queued for the handle at the last look.
+    pub(super) fn is_behind(&self) -> bool {
+        self.again.is_some()
+    }
+
     /// Time at which the event queue is checked again.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.again
@@ -45,9 +50,11 @@ mod tests {
         assert!(!hold.look(now, BACKLOG));
         assert_eq!(hold.poll_timeout(), None);
         assert!(hold.look(now, BACKLOG + 1));
+        assert!(hold.is_behind());
         assert_eq!(hold.poll_timeout(), Some(now + LOOK_AGAIN));
         hold.ask(true);
         assert!(hold.look(now, 0), "the handle asked for it");
+        assert!(!hold.is_behind());
         assert_eq!(hold.poll_timeout(), None, "no event ends this pause");
         hold.ask(false);
         assert!(!hold.look(now, 0));

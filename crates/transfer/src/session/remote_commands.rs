@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use bytes::Bytes;
 use schedule::ConnectionId;
@@ -43,6 +44,7 @@ struct RunningCommand {
     id: RemoteCommandId,
     connection: ConnectionId,
     channel: LinkChannelId,
+    is_paused: bool,
 }
 
 impl RemoteCommands {
@@ -61,7 +63,19 @@ impl RemoteCommands {
             id,
             connection,
             channel,
+            is_paused: false,
         });
+    }
+
+    /// Pauses or resumes the output of all commands that the session's handle started.
+    pub(super) fn pause_output(&mut self, now: Instant, on: &mut Dispatcher, paused: bool) {
+        let changed = |r: &&mut RunningCommand| r.id != CONTROL && r.is_paused != paused;
+        for running in self.running.iter_mut().filter(changed) {
+            running.is_paused = paused;
+            if let Some(on) = on.connections_mut().get_mut(running.connection) {
+                on.link_mut().pause_output(now, running.channel, paused);
+            }
+        }
     }
 
     /// Drops a command without reporting its end.

@@ -27,6 +27,9 @@ pub(super) struct RemoteChannelState {
     at: ChannelProgram,
     errors: Vec<u8>,
     status: Option<u32>,
+    /// Bytes received while the output is paused, whose window is not returned yet; `None` while it
+    /// is not paused.
+    held_window: Option<usize>,
 }
 
 impl RemoteChannelState {
@@ -39,6 +42,30 @@ impl RemoteChannelState {
 
     pub(super) fn program(&self) -> ChannelProgram {
         self.at
+    }
+
+    /// Pauses or resumes the output. Returns the number of bytes whose window is to be returned now.
+    pub(super) fn pause_output(&mut self, paused: bool) -> usize {
+        match (paused, self.held_window) {
+            (true, None) => self.held_window = Some(0),
+            (false, Some(held)) => {
+                self.held_window = None;
+                return held;
+            }
+            _ => {}
+        }
+        0
+    }
+
+    /// Notes received bytes. Returns the number of bytes whose window is to be returned now.
+    pub(super) fn note_received(&mut self, bytes: usize) -> usize {
+        match &mut self.held_window {
+            Some(held) => {
+                *held += bytes;
+                0
+            }
+            None => bytes,
+        }
     }
 
     /// Exit status of the program, once reported.

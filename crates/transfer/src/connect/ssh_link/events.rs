@@ -413,8 +413,10 @@ impl SshLink {
     ) {
         self.restarts.note_data();
         // A lane requests only as much as it has room for, so the window is returned at once.
+        let far = self.channels.get_mut(id);
+        let returned = far.map_or(bytes.len(), |far| far.note_received(bytes.len()));
         let channels = self.conn.channels();
-        channels.consumed(now, id, bytes.len());
+        channels.consumed(now, id, returned);
         let agent = self
             .agents
             .as_mut()

@@ -130,6 +130,14 @@ impl Link for SshLink {
         }
     }
 
+    fn pause_output(&mut self, now: Instant, channel: LinkChannelId, paused: bool) {
+        let channel = SshChannel(channel.0);
+        if let Some(far) = self.channels.get_mut(channel) {
+            let returned = far.pause_output(paused);
+            self.conn.channels().consumed(now, channel, returned);
+        }
+    }
+
     fn close_channel(&mut self, channel: LinkChannelId) {
         let channel = SshChannel(channel.0);
         if self.channels.close(channel) {

@@ -663,8 +663,11 @@ impl SessionCore {
         self.dispatcher.forward(now, &mut self.events, timeline);
     }
 
+    /// Pauses listings and the output of commands while the handle is behind.
     fn hold_listings(&mut self, now: Instant, unread: usize) {
         let hold = self.listings.look(now, unread);
+        let is_behind = self.listings.is_behind();
+        self.commands.pause_output(now, &mut self.dispatcher, is_behind);
         for on in self.dispatcher.lanes_mut().iter_mut() {
             on.lane_mut().hold_lists(now, hold);
         }
