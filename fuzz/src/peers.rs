@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use arbitrary::{Result, Unstructured};
 use bytes::BytesMut;
-use ssh::Role;
+use ssh::EndpointRole;
 use ssh::cipher::{CIPHERS, MACS};
 use ssh::key::PrivateKey;
 use ssh::transport::{AlgorithmProposal, KexGuess, Transport, TransportConfig};
@@ -33,7 +33,7 @@ pub fn proposal(u: &mut Unstructured<'_>) -> Result<AlgorithmProposal> {
 }
 
 /// Returns the settings of either end.
-pub fn config(role: Role, proposal: AlgorithmProposal) -> TransportConfig {
+pub fn config(role: EndpointRole, proposal: AlgorithmProposal) -> TransportConfig {
     TransportConfig {
         software: "longhaul_fuzz".into(),
         proposal,
@@ -41,14 +41,14 @@ pub fn config(role: Role, proposal: AlgorithmProposal) -> TransportConfig {
         rekey_bytes: None,
         rekey_time: None,
         host_keys: match role {
-            Role::Client => Vec::new(),
-            Role::Server => vec![host_key()],
+            EndpointRole::Client => Vec::new(),
+            EndpointRole::Server => vec![host_key()],
         },
     }
 }
 
 /// Creates an end of a connection.
-pub fn transport(role: Role, config: TransportConfig) -> Transport {
+pub fn transport(role: EndpointRole, config: TransportConfig) -> Transport {
     Transport::new(role, config, Box::new(|to| to.fill(7))).expect("sound settings")
 }
 
@@ -65,8 +65,11 @@ pub fn drain(transport: &mut Transport) -> Vec<u8> {
 /// Returns the bytes that a server with these settings sends until it waits for the client's
 /// NEWKEYS, and those that the client sends.
 pub fn first_flights(proposal: AlgorithmProposal) -> (Vec<u8>, Vec<u8>) {
-    let mut client = transport(Role::Client, config(Role::Client, proposal.clone()));
-    let mut server = transport(Role::Server, config(Role::Server, proposal));
+    let mut client = transport(
+        EndpointRole::Client,
+        config(EndpointRole::Client, proposal.clone()),
+    );
+    let mut server = transport(EndpointRole::Server, config(EndpointRole::Server, proposal));
     let (mut up, mut down) = (Vec::new(), Vec::new());
     let (mut to_server, mut to_client) = (BytesMut::new(), BytesMut::new());
     let now = Instant::now();

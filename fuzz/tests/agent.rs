@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
 
 use fuzz::{Corpus, assert_shown_safely, parse};
-use transfer::agent::{Agent, AgentSocket};
+use transfer::agent::{Agent, AgentChoice};
 use wire::Field;
 
 /// Serves an agent that answers every request with `reply`, until its socket is gone.
@@ -52,7 +52,7 @@ fn replies() {
         ("SUCCESS", framed(&[6])),
         ("EXTENSION_FAILURE", framed(&[28])),
     ]);
-    let socket = AgentSocket::Path(path);
+    let socket = AgentChoice::Path(path);
     parse(512, |u| {
         *reply.lock().expect("no panic under the lock") = corpus.mutant(u)?;
         let mut agent = Agent::connect(&socket)

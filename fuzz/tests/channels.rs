@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::Bytes;
 use fuzz::operate;
-use ssh::Role;
+use ssh::EndpointRole;
 use ssh::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig, OutgoingRequest};
 use wire::{PacketPool, PayloadBlock};
 
@@ -103,7 +103,7 @@ impl Pair {
         let mut end = |role| -> Result<End> {
             let largest = *u.choose(&[1, 3, 100, 5000, 40_000, 300_000])?;
             let mut window = u.int_in_range(1..=largest)?;
-            if predicted && role == Role::Server {
+            if predicted && role == EndpointRole::Server {
                 // sshd's window, which a predicting client relies on.
                 window = 2 << 20;
             }
@@ -126,7 +126,7 @@ impl Pair {
                 alive: 0,
             })
         };
-        let ends = [end(Role::Client)?, end(Role::Server)?];
+        let ends = [end(EndpointRole::Client)?, end(EndpointRole::Server)?];
         Ok(Self {
             ends,
             matches: Vec::new(),

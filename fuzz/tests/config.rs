@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use fuzz::{Corpus, assert_shown_safely, parse};
-use transfer::config::{ConfigQuery, HostConfig, LocalUser};
+use transfer::config::{HostConfig, HostConfigQuery, LocalUser};
 
 fn user() -> LocalUser {
     LocalUser {
@@ -58,10 +58,10 @@ fn output_of_ssh() {
     let corpus = Corpus(vec![("output", LINES.into()), ("same", LINES.into())]);
     parse(1024, |u| {
         fs::write(&output, corpus.mutant(u)?).expect("written");
-        let query = ConfigQuery {
+        let query = HostConfigQuery {
             host: "h".into(),
             ssh: Some(program.clone().into()),
-            ..ConfigQuery::default()
+            ..HostConfigQuery::default()
         };
         check(query.resolve(&user()));
         Ok(())
@@ -93,12 +93,12 @@ fn files_read_without_ssh() {
     parse(1024, |u| {
         fs::write(&file, corpus.mutant(u)?).expect("written");
         let chosen = option.mutant(u)?;
-        let query = ConfigQuery {
+        let query = HostConfigQuery {
             host: "h".into(),
             file: Some(file.clone()),
             options: String::from_utf8(chosen).into_iter().collect(),
             ssh: Some("/nowhere/ssh".into()),
-            ..ConfigQuery::default()
+            ..HostConfigQuery::default()
         };
         check(query.resolve(&user()));
         Ok(())

@@ -18,9 +18,9 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use disk::Source;
 use fuzz::operate;
-use schedule::{JobKind, LaneConfig, LaneEvent, PutOptions};
+use schedule::{FileCopyOptions, JobKind, LaneConfig, LaneEvent};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality, Rng};
+use testkit::sftp_model::{Act, InjectedFault, Kind, Rng, SftpServerProfile, VirtualLinkOptions};
 use world::{Mode, World, bytes, config, remote};
 
 const KINDS: [Option<&str>; 10] = [
@@ -79,12 +79,12 @@ fn what_is_rebuilt_is_the_source_or_is_not_there() {
     operate(512, |u| {
         let seed = u.arbitrary()?;
         let mode = *u.choose(&[Mode::Predicting, Mode::Plain])?;
-        let link = LinkOptions {
+        let link = VirtualLinkOptions {
             delay: Duration::from_millis(u.int_in_range(10..=100)?),
             bandwidth: if u.ratio(1, 4)? { 3_000_000 } else { 0 },
             fragment: *u.choose(&[5000, 1 << 20])?,
         };
-        let mut w = World::with(settings(mode, seed), Personality::ours(), link, seed);
+        let mut w = World::with(settings(mode, seed), SftpServerProfile::ours(), link, seed);
         let jitter = Duration::from_millis(u.int_in_range(0..=80)?);
         w.disk.jitter = Some((Rng::new(seed), jitter));
         let old = bytes(u.int_in_range((1 << 20) - 5000..=1 << 21)?, seed);
@@ -115,10 +115,10 @@ fn what_is_rebuilt_is_the_source_or_is_not_there() {
         let id = w.job(JobKind::PutDelta {
             source,
             target: remote("old"),
-            options: PutOptions {
+            options: FileCopyOptions {
                 preserve: u.arbitrary()?,
                 fsync: u.arbitrary()?,
-                ..PutOptions::default()
+                ..FileCopyOptions::default()
             },
             always: u.arbitrary()?,
         });

@@ -17,8 +17,8 @@ use ssh::key::PrivateKey;
 use ssh::msg::*;
 use ssh::transport::{DisabledProtection, Transport, TransportEvent};
 use ssh::{
-    Connection, ConnectionConfig, ConnectionEvent, CryptoHelpers, DataPacketStart, HelperWork,
-    Role, SealedQueue,
+    Connection, ConnectionConfig, ConnectionEvent, CryptoHelpers, DataPacketStart, EndpointRole,
+    HelperWork, SealedQueue,
 };
 use wire::{Field, PacketBuf, PacketPool, RemainingBytes};
 
@@ -105,7 +105,7 @@ impl World {
     fn new(u: &mut Unstructured<'_>) -> Result<Self> {
         let offer = proposal(u)?;
         let connection = ConnectionConfig {
-            transport: config(Role::Server, offer.clone()),
+            transport: config(EndpointRole::Server, offer.clone()),
             channels: ChannelsConfig::default(),
             alive_interval: Some(Duration::from_secs(15)),
             alive_count: 3,
@@ -113,7 +113,7 @@ impl World {
         let pool = PacketPool::new(32 * 1024, 8);
         let server = Connection::server(connection, pool, Box::new(|to| to.fill(9)));
         let mut server = server.expect("sound settings");
-        let mut client = transport(Role::Client, config(Role::Client, offer));
+        let mut client = transport(EndpointRole::Client, config(EndpointRole::Client, offer));
         let mut renounced = || {
             let all = [
                 DisabledProtection::Nothing,

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use fuzz::{Corpus, assert_shown_safely, mutate, parse};
 use testkit::keys::KeyFormat;
 use testkit::{KeyKind, KeyPair};
-use transfer::agent::AgentSocket;
-use transfer::config::{ConfigQuery, IdentityFile, LocalUser};
+use transfer::agent::AgentChoice;
+use transfer::config::{HostConfigQuery, IdentityFile, LocalUser};
 use transfer::identity::Identities;
 use transfer::prompt::NoPrompt;
 
@@ -36,14 +36,14 @@ fn key_files() {
         home: Some(dir.path().into()),
         host: "here".into(),
     };
-    let query = ConfigQuery {
+    let query = HostConfigQuery {
         host: "h".into(),
         ssh: Some("/nowhere/ssh".into()),
         file: Some("/dev/null".into()),
-        ..ConfigQuery::default()
+        ..HostConfigQuery::default()
     };
     let mut config = query.resolve(&user).expect("a configuration");
-    config.agent = AgentSocket::None;
+    config.agent = AgentChoice::None;
     let path = dir.path().join("key");
     config.identity_files = vec![IdentityFile {
         path: path.clone(),

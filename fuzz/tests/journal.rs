@@ -3,7 +3,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::{Corpus, parse};
-use schedule::journal::{JournalEncoder, JournalEntry, JournalRecord, SourceId, replay};
+use schedule::journal::{JournalEncoder, JournalEntry, JournalRecord, SourceFileStamp, replay};
 
 fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<JournalRecord> {
     let known = |u: &mut Unstructured<'_>, next: u64| u.int_in_range(0..=next.max(1));
@@ -20,9 +20,9 @@ fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<JournalRecord> {
             JournalRecord::Begun {
                 id,
                 target: format!("to/{}", u.int_in_range(0..=40)?).into_bytes(),
-                source: SourceId {
+                source: SourceFileStamp {
                     size: u64::arbitrary(u)?,
-                    ..SourceId::default()
+                    ..SourceFileStamp::default()
                 },
                 tag: u64::arbitrary(u)?,
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fuzz::{Corpus, assert_shown_safely, mutate, parse, some_bytes};
-use ssh::kex::{ClientExchange, KEX_METHODS, respond};
+use ssh::kex::{ClientKeyExchange, KEX_METHODS, respond};
 use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PrivateKey, PublicKey};
 use testkit::certificate::Terms;
 
@@ -109,7 +109,7 @@ fn key_exchange_values() {
     let methods: Vec<_> = KEX_METHODS.iter().collect();
     let mut corpus = Vec::new();
     for method in &methods {
-        let (_, init) = ClientExchange::start(method).expect("a client");
+        let (_, init) = ClientKeyExchange::start(method).expect("a client");
         let (reply, _) = respond(method, &init).expect("a server");
         corpus.push((*method, init, reply));
     }
@@ -120,7 +120,7 @@ fn key_exchange_values() {
             true => (some_bytes(u)?, some_bytes(u)?),
             false => (mutate(u, init)?, mutate(u, reply)?),
         };
-        if let Ok((client, _)) = ClientExchange::start(method) {
+        if let Ok((client, _)) = ClientKeyExchange::start(method) {
             let _ = client.finish(&reply);
         }
         let _ = respond(method, &init);

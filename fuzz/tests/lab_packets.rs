@@ -12,7 +12,7 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use build::{ACK, CWR, FIN, Packet, SYN};
 use fuzz::{Corpus, assert_shown_safely, operate, parse, some_bytes};
-use lab::path::{NAMED, OPTIONS, PacketDirection, PathSpec};
+use lab::path::{NAMED, NetworkPathSpec, OPTIONS, PacketDirection};
 use lab::{Emulator, MAX_FRAME};
 
 const IMPAIRMENTS: &[(&str, &str)] = &[
@@ -68,7 +68,7 @@ fn frames_over_paths() {
                 options.push(*option);
             }
         }
-        let Ok(path) = PathSpec::build(None, options) else {
+        let Ok(path) = NetworkPathSpec::build(None, options) else {
             return Ok(());
         };
         let mut emulator = Emulator::new(&path);
@@ -133,7 +133,7 @@ fn super_packets_in_parts() {
             ("reorder", "5%"),
             ("bleach", ""),
         ];
-        let path = PathSpec::build(None, options).expect("a path");
+        let path = NetworkPathSpec::build(None, options).expect("a path");
         let mut emulator = Emulator::new(&path);
         for _ in 0..u.int_in_range(1..=8)? {
             let sent = Packet {
@@ -195,7 +195,7 @@ fn options() {
             options.push((u.choose(OPTIONS)?.name, value));
         }
         let pairs = options.iter().map(|(name, value)| (*name, value.as_str()));
-        match PathSpec::build(None, pairs) {
+        match NetworkPathSpec::build(None, pairs) {
             Ok(path) => {
                 let mut emulator = Emulator::new(&path);
                 let mut frame = emulator.memory();

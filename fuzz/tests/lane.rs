@@ -17,9 +17,11 @@ use std::time::Duration;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::operate;
-use schedule::{Attributes, ExistingTarget, JobId, JobKind, LaneConfig, LaneEvent, PutOptions};
+use schedule::{
+    Attributes, ExistingTargetPolicy, FileCopyOptions, JobId, JobKind, LaneConfig, LaneEvent,
+};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality, Rng};
+use testkit::sftp_model::{Act, InjectedFault, Kind, Rng, SftpServerProfile, VirtualLinkOptions};
 use world::{Mode, World, bytes, config, remote};
 
 const OLD: &[u8] = b"what was there before";
@@ -139,15 +141,15 @@ impl Run {
         let mode = *u.choose(&[Mode::Remembered, Mode::Predicting, Mode::Plain])?;
         let openssh = u.arbitrary()?;
         let server = match openssh {
-            true if u.ratio(1, 2)? => Personality::ours(),
-            true => Personality::openssh(),
-            false => Personality {
+            true if u.ratio(1, 2)? => SftpServerProfile::ours(),
+            true => SftpServerProfile::openssh(),
+            false => SftpServerProfile {
                 shuffles: u.ratio(3, 4)?,
                 no_setstat: u.ratio(1, 8)?,
-                ..Personality::other()
+                ..SftpServerProfile::other()
             },
         };
-        let link = LinkOptions {
+        let link = VirtualLinkOptions {
             delay: Duration::from_millis(u.int_in_range(0..=150)?),
             bandwidth: if u.ratio(1, 3)? { 3_000_000 } else { 0 },
             // Only requests that arrive together can be answered out of order.
@@ -202,15 +204,15 @@ impl Run {
         }
         let data = bytes(len as usize % 400_000, self.seed.wrapping_add(nth as u64));
         let inplace = options.inplace < 32;
-        let put = PutOptions {
+        let put = FileCopyOptions {
             preserve: options.preserve,
             inplace,
             fsync: options.fsync,
-            existing: ExistingTarget {
+            existing: ExistingTargetPolicy {
                 fresh: options.fresh && onto == Onto::Nothing,
                 replace_link: false,
             },
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let job = self.w.put(data.clone(), &name, put);
         self.all.push(job);

@@ -3,16 +3,16 @@
 use std::time::SystemTime;
 
 use fuzz::{Corpus, parse};
-use transfer::memory::{AcceptedKey, HostMemory, MemoryStore};
+use transfer::memory::{AcceptedLoginKey, HostMemory, HostMemoryStore};
 
 #[test]
 fn damaged_files() {
     let dir = tempfile::tempdir().expect("a folder");
-    let memories = MemoryStore::at(dir.path().join("hosts"));
+    let memories = HostMemoryStore::at(dir.path().join("hosts"));
     let now = SystemTime::now();
     let memory = HostMemory {
         banner: "SSH-2.0-OpenSSH_9.2".into(),
-        accepted_key: Some(AcceptedKey {
+        accepted_key: Some(AcceptedLoginKey {
             fingerprint: "SHA256:def".into(),
             algorithm: "ssh-ed25519".into(),
             sufficient: true,

@@ -2,10 +2,10 @@
 
 use fuzz::{Corpus, assert_shown_safely, parse};
 use ssh::direct_control::{
-    DialReply, DialRequest, DirectClientMessage, DirectMessageSplitter, DirectServerMessage,
-    KeysAccepted, ListeningReply, MOST_ADDRESSES, MOST_BLOCKS, MOST_KEYS, MOST_NAMES,
-    MoreKeysRequest, RefusedReply, ServerAddresses, SourceRequest, StartRequest, TOKEN, VERSION,
-    framed, marker, write_keys, write_list,
+    DialReply, DialRequest, DirectClientMessage, DirectListeningReply, DirectMessageSplitter,
+    DirectRefusedReply, DirectServerMessage, DirectStartRequest, KeysAccepted, MOST_ADDRESSES,
+    MOST_BLOCKS, MOST_KEYS, MOST_NAMES, MoreLoginKeysRequest, RestrictSourcesRequest,
+    ServerAddresses, TOKEN, VERSION, framed, marker, write_keys, write_list,
 };
 use ssh::key::PrivateKey;
 
@@ -17,7 +17,7 @@ fn corpus() -> Corpus {
         (
             "BEGIN",
             framed(
-                &StartRequest {
+                &DirectStartRequest {
                     version: VERSION,
                     first_port: 4000,
                     last_port: 4010,
@@ -30,7 +30,7 @@ fn corpus() -> Corpus {
         (
             "MORE",
             framed(
-                &MoreKeysRequest {
+                &MoreLoginKeysRequest {
                     number: 1,
                     keys: &keys,
                 }
@@ -40,7 +40,7 @@ fn corpus() -> Corpus {
         (
             "LISTENING",
             framed(
-                &ListeningReply {
+                &DirectListeningReply {
                     version: VERSION,
                     port: 4000,
                     user: b"user",
@@ -53,7 +53,7 @@ fn corpus() -> Corpus {
         (
             "REFUSED",
             framed(
-                &RefusedReply {
+                &DirectRefusedReply {
                     version: VERSION,
                     why: b"a sentence",
                 }
@@ -64,7 +64,7 @@ fn corpus() -> Corpus {
         (
             "SOURCE",
             framed(
-                &SourceRequest {
+                &RestrictSourcesRequest {
                     version: VERSION,
                     root: b"dir",
                     names: &write_list([&b"a"[..], b"b/c"]),

@@ -5,9 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fuzz::{Corpus, assert_shown_safely, parse, some_bytes};
-use transfer::operand::{Destination, Operand, valid_host, valid_user};
+use transfer::operand::{CopyOperand, SshDestination, valid_host, valid_user};
 
-fn check(destination: &Destination) {
+fn check(destination: &SshDestination) {
     assert!(valid_host(&destination.host), "{destination:?}");
     assert!(
         destination.user.as_deref().is_none_or(valid_user),
@@ -43,22 +43,22 @@ fn operands_and_destinations() {
             true => some_bytes(u)?,
             false => corpus.mutant(u)?,
         };
-        match Operand::parse(OsStr::from_bytes(&bytes)) {
-            Ok(Operand::Local(path)) => assert_eq!(path.as_os_str().as_bytes(), bytes),
-            Ok(Operand::Remote(remote)) => {
+        match CopyOperand::parse(OsStr::from_bytes(&bytes)) {
+            Ok(CopyOperand::Local(path)) => assert_eq!(path.as_os_str().as_bytes(), bytes),
+            Ok(CopyOperand::Remote(remote)) => {
                 check(&remote.destination);
                 assert!(!remote.path.0.is_empty() && !remote.path.0.contains(&0));
             }
             Err(error) => assert_shown_safely(&error.to_string(), false),
         }
         if let Ok(text) = std::str::from_utf8(&bytes) {
-            match Destination::parse(text) {
+            match SshDestination::parse(text) {
                 Ok(destination) => {
                     check(&destination);
                     // Text that is not safe to display is escaped, and names something else then.
                     let shown = destination.to_string();
                     if !shown.contains('\\') {
-                        let again = Destination::parse(&shown);
+                        let again = SshDestination::parse(&shown);
                         assert_eq!(again.as_ref(), Ok(&destination), "{text:?}");
                     }
                 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fuzz::{Corpus, operate, parse};
-use pair::control::{ControlDecoder, RelayControlMessage, StartedRelayConfig, marker};
+use pair::control::{RelayControlDecoder, RelayControlMessage, StartedRelayConfig, marker};
 use pair::{
-    AbortReason, DataFrame, FrameDecoder, MOST_DATA, SessionConfig, StripeFrame, StripeId,
-    StripedConnection,
+    AbortReason, DataFrame, FrameDecoder, MOST_DATA, StripeFrame, StripeId, StripedConnection,
+    StripedConnectionConfig,
 };
 
 fn frames() -> Corpus {
@@ -113,10 +113,10 @@ fn control_messages_of_anybody() {
     let corpus = Corpus(bytes.to_vec());
     parse(2000, |u| {
         let bytes = corpus.mutant(u)?;
-        let mut whole = ControlDecoder::of_half();
+        let mut whole = RelayControlDecoder::of_half();
         whole.push(&bytes);
         while let Ok(Some(said)) = whole.poll() {
-            let mut again = ControlDecoder::of_starter();
+            let mut again = RelayControlDecoder::of_starter();
             again.push(&said.encode());
             assert_eq!(again.poll(), Ok(Some(said)));
         }
@@ -129,7 +129,7 @@ fn control_messages_of_anybody() {
 fn sessions_with_anybody() {
     operate(4000, |u| {
         let most = 128 << 10;
-        let mut session = StripedConnection::new(SessionConfig {
+        let mut session = StripedConnection::new(StripedConnectionConfig {
             most,
             zstd: true,
             answers: u.arbitrary()?,

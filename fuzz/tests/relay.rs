@@ -2,8 +2,8 @@
 
 use fuzz::{Corpus, parse};
 use relay::entry::proxy::{ProxyAddresses, ProxyVersion, header};
-use relay::entry::{HeaderParse, http, proxy, socks};
-use relay::sockopt::SockOpts;
+use relay::entry::{HandshakeParseResult, http, proxy, socks};
+use relay::sockopt::SocketOptionSettings;
 
 fn headers() -> Corpus {
     let ends = |source: &str, destination: &str| {
@@ -27,16 +27,16 @@ fn headers() -> Corpus {
 fn is_settled<T: PartialEq + std::fmt::Debug>(
     bytes: &[u8],
     longest: usize,
-    read: fn(&[u8]) -> HeaderParse<T>,
+    read: fn(&[u8]) -> HandshakeParseResult<T>,
 ) {
     let first = read(bytes);
-    if let HeaderParse::Done(_, len) = &first {
+    if let HandshakeParseResult::Done(_, len) = &first {
         assert!(*len <= bytes.len());
         assert_eq!(read(&[bytes, b"more"].concat()), first);
     }
     let mut long = bytes.to_vec();
     long.resize(longest.max(bytes.len()) + 16, b'x');
-    assert_ne!(read(&long), HeaderParse::Incomplete);
+    assert_ne!(read(&long), HandshakeParseResult::Incomplete);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn socket_options() {
     ]);
     parse(300, |u| {
         let bytes = corpus.mutant(u)?;
-        let mut sockopts = SockOpts::default();
+        let mut sockopts = SocketOptionSettings::default();
         if sockopts.add(&String::from_utf8_lossy(&bytes)).is_ok() {
             sockopts.for_all();
             sockopts.for_connection("a.example.com", "::1".parse().ok(), None);

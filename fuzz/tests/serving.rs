@@ -9,8 +9,8 @@ use bytes::Bytes;
 use fuzz::{mutate, operate};
 use serve::{Access, AnswerChunk, ExportedTree, SftpServer};
 use sftp::{
-    Attrs, Init, MessageSplitter, MetadataFlags, OpenFlags, PutFlags, Request, RequestId, Response,
-    SplitOutput, Told, TreeFlags, frame,
+    Attrs, Init, MessageSplitter, MessageSplitterOutput, MetadataFlags, OpenFlags, PutFlags,
+    Request, RequestId, Response, Told, TreeFlags, frame,
 };
 use wire::RemainingBytes;
 
@@ -262,7 +262,7 @@ fn each_request_has_its_answer_and_the_rest_of_the_world_its_peace() {
             let mut output = Bytes::from(output);
             let mut next = None;
             while let Some(piece) = splitter.next(&mut output).expect("sound lengths") {
-                let SplitOutput::Message(message) = piece else {
+                let MessageSplitterOutput::Message(message) = piece else {
                     continue;
                 };
                 // VERSION has no id.

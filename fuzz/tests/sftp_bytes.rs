@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use fuzz::{assert_shown_safely, mutate, parse, some_bytes};
 use sftp::{
-    Attrs, ClientOptions, ClientOutput, InodeId, MessageSplitter, MetadataFlags, NameEntry, Names,
-    OpenFlags, PutFlags, Reply, Request, RequestId, Response, SftpClient, SplitOutput, StatusCode,
-    StatusText, Told, TreeFlags, Version, frame, printable,
+    Attrs, ClientOutput, InodeId, MessageSplitter, MessageSplitterOutput, MetadataFlags, NameEntry,
+    Names, OpenFlags, PutFlags, Reply, Request, RequestId, Response, SftpClient, SftpClientOptions,
+    StatusCode, StatusText, Told, TreeFlags, Version, frame, printable,
 };
 use wire::{Field, RemainingBytes};
 
@@ -324,18 +324,18 @@ fn split(s: &mut MessageSplitter, stream: &[u8], step: usize, bound: u32) -> (Ve
         let mut input = Bytes::copy_from_slice(chunk);
         loop {
             match s.next(&mut input) {
-                Ok(Some(SplitOutput::Message(m))) => {
+                Ok(Some(MessageSplitterOutput::Message(m))) => {
                     assert!(m.len() <= bound as usize);
                     got.push(without_what_lies_behind(&m));
                 }
-                Ok(Some(SplitOutput::Write { head, data })) => {
+                Ok(Some(MessageSplitterOutput::Write { head, data })) => {
                     let len = data.iter().map(Bytes::len).sum::<usize>();
                     assert!(head.len() + len <= bound as usize);
                     let (head, zeros) = head.split_at(head.len() - 4);
                     assert_eq!(zeros, [0; 4]);
                     got.push([head, &(len as u32).to_be_bytes(), &data.concat()].concat());
                 }
-                Ok(Some(SplitOutput::Data {
+                Ok(Some(MessageSplitterOutput::Data {
                     id,
                     total,
                     at,
@@ -360,7 +360,7 @@ fn split(s: &mut MessageSplitter, stream: &[u8], step: usize, bound: u32) -> (Ve
 #[test]
 fn replies_to_the_client() {
     parse(4096, |u| {
-        let mut client = SftpClient::new(ClientOptions::default());
+        let mut client = SftpClient::new(SftpClientOptions::default());
         let known = requests();
         let mut ids = Vec::new();
         for _ in 0..u.int_in_range(0..=12)? {

@@ -4,8 +4,8 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::{Corpus, parse};
 use shard::{
-    HolderProcess, Lease, PlanHeader, PlanTotals, PlannedAttributes, PlannedRange, ShardFigures,
-    ShardRecord, ShardState, ShardStepCheck, ShardTotals, decode,
+    HolderProcess, Lease, PlanHeader, PlanTotals, PlannedAttributes, PlannedRange, ShardFileRecord,
+    ShardState, ShardStepCheck, ShardTotals, ShardWorkerCounts, decode,
 };
 
 /// Checksum of the tests: of the mutants, only those pass that it is computed for.
@@ -25,16 +25,16 @@ fn attributes(u: &mut Unstructured<'_>) -> Result<PlannedAttributes> {
 
 fn shard(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    ShardRecord::Enter(Vec::new(), attributes(u)?).write(&mut bytes);
+    ShardFileRecord::Enter(Vec::new(), attributes(u)?).write(&mut bytes);
     let mut depth = 1;
     for n in 0..u.int_in_range(0..=30)? {
         let name = format!("name{n}").into_bytes();
         let record = match u.int_in_range(0..=4)? {
-            0 => ShardRecord::File(name, u.int_in_range(0..=1 << 40)?, attributes(u)?),
-            1 => ShardRecord::Symlink(name, attributes(u)?),
+            0 => ShardFileRecord::File(name, u.int_in_range(0..=1 << 40)?, attributes(u)?),
+            1 => ShardFileRecord::Symlink(name, attributes(u)?),
             2 if depth > 1 => {
                 depth -= 1;
-                ShardRecord::Leave
+                ShardFileRecord::Leave
             }
             3 => {
                 let (offset, len) = (u.int_in_range(0..=1 << 40)?, u.int_in_range(1..=1 << 40)?);
@@ -44,19 +44,19 @@ fn shard(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
                     len,
                     shard: Arbitrary::arbitrary(u)?,
                 };
-                ShardRecord::Range(name, range, attributes(u)?)
+                ShardFileRecord::Range(name, range, attributes(u)?)
             }
             _ => {
                 depth += 1;
-                ShardRecord::Enter(name, attributes(u)?)
+                ShardFileRecord::Enter(name, attributes(u)?)
             }
         };
         record.write(&mut bytes);
     }
     for _ in 0..depth {
-        ShardRecord::Leave.write(&mut bytes);
+        ShardFileRecord::Leave.write(&mut bytes);
     }
-    ShardRecord::End.write(&mut bytes);
+    ShardFileRecord::End.write(&mut bytes);
     Ok(bytes)
 }
 
@@ -75,18 +75,18 @@ fn follow(mut bytes: &[u8]) -> Option<u64> {
             return None;
         }
         match record {
-            ShardRecord::Enter(name, _) => path.push(name),
-            ShardRecord::Leave => drop(path.pop()),
-            ShardRecord::File(name, ..)
-            | ShardRecord::Range(name, ..)
-            | ShardRecord::Symlink(name, _) => {
+            ShardFileRecord::Enter(name, _) => path.push(name),
+            ShardFileRecord::Leave => drop(path.pop()),
+            ShardFileRecord::File(name, ..)
+            | ShardFileRecord::Range(name, ..)
+            | ShardFileRecord::Symlink(name, _) => {
                 let all = path.iter().skip(1).chain([&name]);
                 for part in all {
                     assert!(!part.is_empty() && part != b"." && part != b"..");
                     assert!(!part.contains(&b'/') && !part.contains(&0));
                 }
             }
-            ShardRecord::End => {}
+            ShardFileRecord::End => {}
         }
         assert!(path.len() <= 4096);
     }
@@ -193,9 +193,9 @@ fn lease(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
             process: Arbitrary::arbitrary(u)?,
             start: Arbitrary::arbitrary(u)?,
         },
-        figures: ShardFigures {
+        figures: ShardWorkerCounts {
             bytes: Arbitrary::arbitrary(u)?,
-            ..ShardFigures::default()
+            ..ShardWorkerCounts::default()
         },
         reason: Vec::arbitrary(u)?,
     };

@@ -19,10 +19,11 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use fuzz::operate;
 use schedule::{
-    ExistingTarget, JobId, JobKind, LaneEvent, LaneId, PutOptions, SchedulerEvent, SchedulerOptions,
+    ExistingTargetPolicy, FileCopyOptions, JobId, JobKind, LaneEvent, LaneId, SchedulerEvent,
+    SchedulerOptions,
 };
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality, Rng};
+use testkit::sftp_model::{Act, InjectedFault, Kind, Rng, SftpServerProfile, VirtualLinkOptions};
 use world::{World, bytes, remote};
 
 const OLD: &[u8] = b"what was there before";
@@ -161,14 +162,14 @@ impl Run {
     }
 
     fn add_lane(&mut self, rtt: u8, rate: u8, predict: bool) {
-        let link = LinkOptions {
+        let link = VirtualLinkOptions {
             delay: Duration::from_millis(u64::from(rtt) / 2),
             bandwidth: [0, 200_000, 2_000_000, 20_000_000][usize::from(rate) % 4],
-            ..LinkOptions::default()
+            ..VirtualLinkOptions::default()
         };
         let server = match self.openssh {
-            true => Personality::openssh(),
-            false => Personality::other(),
+            true => SftpServerProfile::openssh(),
+            false => SftpServerProfile::other(),
         };
         self.w.lane_of(link, predict, server);
     }
@@ -178,7 +179,7 @@ impl Run {
         self.w.lanes.keys().nth(usize::from(which) % lanes).copied()
     }
 
-    fn put(&mut self, len: u32, over: bool, options: PutOptions) {
+    fn put(&mut self, len: u32, over: bool, options: FileCopyOptions) {
         let name = format!("f{}", self.all.len());
         if over {
             self.w.place(&name, OLD, 0o644);
@@ -248,14 +249,14 @@ impl Run {
                 fsync,
                 preserve,
             } => {
-                let options = PutOptions {
+                let options = FileCopyOptions {
                     fsync,
                     preserve,
-                    existing: ExistingTarget {
+                    existing: ExistingTargetPolicy {
                         fresh: !over && len % 2 == 0,
                         replace_link: false,
                     },
-                    ..PutOptions::default()
+                    ..FileCopyOptions::default()
                 };
                 self.put(len, over, options);
             }
@@ -448,7 +449,7 @@ fn lanes_that_come_and_go_leave_no_wrong_file() {
     let mut done = 0;
     operate(512, |u| {
         let mut run = Run::new(u)?;
-        run.put(u.arbitrary()?, u.arbitrary()?, PutOptions::default());
+        run.put(u.arbitrary()?, u.arbitrary()?, FileCopyOptions::default());
         while !u.is_empty() {
             let op = u.arbitrary()?;
             run.step(op);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use fuzz::peers::{config, drain, first_flights, proposal, transport};
 use fuzz::{Corpus, assert_shown_safely, mutate, parse, some_bytes};
-use ssh::Role;
+use ssh::EndpointRole;
 use ssh::transport::{AlgorithmProposal, Transport};
 use wire::PacketBuf;
 
@@ -42,8 +42,8 @@ fn feed(to: &mut Transport, bytes: &[u8], step: usize) -> Vec<Bytes> {
     got
 }
 
-fn either(u: &mut arbitrary::Unstructured<'_>) -> arbitrary::Result<Role> {
-    Ok(*u.choose(&[Role::Client, Role::Server])?)
+fn either(u: &mut arbitrary::Unstructured<'_>) -> arbitrary::Result<EndpointRole> {
+    Ok(*u.choose(&[EndpointRole::Client, EndpointRole::Server])?)
 }
 
 #[test]
@@ -85,15 +85,15 @@ fn mutated_transcripts() {
         let role = either(u)?;
         let mut to = transport(role, config(role, offer.clone()));
         let bytes = match role {
-            Role::Client => downs.mutant(u)?,
-            Role::Server => ups.mutant(u)?,
+            EndpointRole::Client => downs.mutant(u)?,
+            EndpointRole::Server => ups.mutant(u)?,
         };
         let step = u.int_in_range(1..=4000)?;
         let got = feed(&mut to, &bytes, step);
         assert!(got.is_empty(), "a payload of another connection's keys");
         // A server accepts any public value; a client requires a signature.
         assert!(
-            role == Role::Server || !to.may_send(),
+            role == EndpointRole::Server || !to.may_send(),
             "keys agreed with a recording"
         );
         Ok(())
@@ -105,8 +105,11 @@ fn mutated_transcripts() {
 fn a_live_connection_whose_bytes_are_changed() {
     parse(4096, |u| {
         let offer = proposal(u)?;
-        let mut client = transport(Role::Client, config(Role::Client, offer.clone()));
-        let mut server = transport(Role::Server, config(Role::Server, offer));
+        let mut client = transport(
+            EndpointRole::Client,
+            config(EndpointRole::Client, offer.clone()),
+        );
+        let mut server = transport(EndpointRole::Server, config(EndpointRole::Server, offer));
         let (mut to_server, mut to_client) = (BytesMut::new(), BytesMut::new());
         let (now, spoiled) = (Instant::now(), u.int_in_range(0..=8)?);
         for round in 0..9 {

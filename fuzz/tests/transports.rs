@@ -9,7 +9,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::{Bytes, BytesMut};
 use fuzz::operate;
 use fuzz::peers::{config, drain, proposal, transport};
-use ssh::Role;
+use ssh::EndpointRole;
 use ssh::transport::{KexGuess, Transport, TransportEvent};
 use wire::PacketBuf;
 
@@ -56,12 +56,12 @@ struct End {
 
 impl End {
     fn new(
-        role: Role,
+        role: EndpointRole,
         u: &mut Unstructured<'_>,
         offer: &ssh::transport::AlgorithmProposal,
     ) -> Result<Self> {
         let mut config = config(role, offer.clone());
-        if role == Role::Client {
+        if role == EndpointRole::Client {
             let guesses = [KexGuess::Never, KexGuess::Remembered, KexGuess::ByVersion];
             config.guess = *u.choose(&guesses)?;
         }
@@ -201,8 +201,8 @@ fn data_arrive_whole_and_in_order_around_key_exchanges() {
     operate(2048, |u| {
         let offer = proposal(u)?;
         let ends = [
-            End::new(Role::Client, u, &offer)?,
-            End::new(Role::Server, u, &offer)?,
+            End::new(EndpointRole::Client, u, &offer)?,
+            End::new(EndpointRole::Server, u, &offer)?,
         ];
         let now = Instant::now();
         let mut pair = Pair { ends, now };

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use fuzz::{Corpus, parse, some_bytes};
-use shim::program::{ProgramKind, look};
+use shim::program::{ExecutableFormat, look};
 use shim::rules::{NetworkRule, WrapRules};
 
 #[test]
@@ -51,7 +51,7 @@ fn files_of_programs() {
             true => some_bytes(u)?,
             false => corpus.mutant(u)?,
         };
-        if let ProgramKind::Script { interpreter, .. } = look(&bytes, &own) {
+        if let ExecutableFormat::Script { interpreter, .. } = look(&bytes, &own) {
             assert!(interpreter.starts_with(b"/"));
         }
         Ok(())

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use longhaul_tests::round_trips::Before;
 use longhaul_tests::{Program, Scene};
 use measure::{
-    CopyDirection, RaceResult, RaceTool as Described, RunOutcome, SCHEMA, Scenario as Measured,
-    ScenarioRun, ToolResult, ToolRoundTrips,
+    BenchmarkProgram as Described, CopyDirection, ProgramComparisonResult, RunOutcome, SCHEMA,
+    Scenario as Measured, ScenarioRun, ToolResult, ToolRoundTrips,
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -40,7 +40,7 @@ struct Ground<'a> {
 }
 
 /// Runs the chosen scenarios.
-pub(crate) fn run(settings: &Settings) -> Result<RaceResult, String> {
+pub(crate) fn run(settings: &Settings) -> Result<ProgramComparisonResult, String> {
     let place = tempfile::Builder::new()
         .prefix("longhaul-bench-")
         .tempdir_in(&settings.memory)
@@ -73,7 +73,7 @@ pub(crate) fn run(settings: &Settings) -> Result<RaceResult, String> {
         .flat_map(|scenario| scenario.ways.iter().map(move |way| (scenario, *way)))
         .filter(|(scenario, way)| scenario.chosen(settings, *way))
         .collect();
-    let mut race = RaceResult {
+    let mut race = ProgramComparisonResult {
         schema: SCHEMA,
         date: report::today(),
         preset: preset(settings, all),

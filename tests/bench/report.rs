@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use measure::{MachineProperties, RaceResult, compare, keep, page, table};
+use measure::{MachineProperties, ProgramComparisonResult, compare, keep, page, table};
 use testkit::Run;
 use testkit::missing::checkout;
 
@@ -13,7 +13,7 @@ use crate::settings::Settings;
 const UNFINISHED: &str = "unfinished.json";
 
 /// Prints the table, stores result and page, and compares with the last stored result.
-pub(crate) fn keep(settings: &Settings, race: RaceResult) -> Result<(), String> {
+pub(crate) fn keep(settings: &Settings, race: ProgramComparisonResult) -> Result<(), String> {
     println!("{}", table::table(&race));
     let former = keep::last(&settings.results);
     if let Some(former) = former {
@@ -34,7 +34,7 @@ pub(crate) fn keep(settings: &Settings, race: RaceResult) -> Result<(), String> 
 }
 
 /// Stores the results so far: a race takes hours and may be interrupted.
-pub(crate) fn keep_unfinished(settings: &Settings, race: &RaceResult) {
+pub(crate) fn keep_unfinished(settings: &Settings, race: &ProgramComparisonResult) {
     let written = fs::create_dir_all(&settings.results).and_then(|()| {
         let text = serde_json::to_string(race)?;
         fs::write(settings.results.join(UNFINISHED), text)
@@ -74,7 +74,7 @@ pub(crate) fn write_benchmarks() -> Result<(), String> {
 const BENCHMARKS: &str = "docs/benchmarks.md";
 
 /// Returns the page with the tables of these results.
-fn benchmarks(page: &str, kept: &[keep::StoredRace]) -> Result<String, String> {
+fn benchmarks(page: &str, kept: &[keep::StoredBenchmarkResult]) -> Result<String, String> {
     let tables = measure::benchmarks::markdown(kept);
     let machines = measure::benchmarks::machines(kept);
     measure::benchmarks::replace(page, &format!("{tables}### Machines\n\n{machines}"))

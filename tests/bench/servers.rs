@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use testkit::daemon::{Daemon, ends_with_this_thread};
+use testkit::daemon::{BackgroundProcess, ends_with_this_thread};
 use testkit::missing::is_root;
 use testkit::process::shell_quoted;
 use testkit::{ClientDir, KeyKind, KeyPair, PeerBuilder, PeerServer, port};
@@ -27,10 +27,10 @@ pub(crate) struct Servers {
     /// sshd on loopback, started when first needed.
     stock: Option<(ClientDir, PeerServer)>,
     both_ends: Option<(ClientDir, PeerServer)>,
-    hpn_loopback: Option<(Daemon, u16)>,
+    hpn_loopback: Option<(BackgroundProcess, u16)>,
     hpn: Option<Hpn>,
-    serve_loopback: Option<(Daemon, u16)>,
-    iperf_loopback: Option<(Daemon, u16)>,
+    serve_loopback: Option<(BackgroundProcess, u16)>,
+    iperf_loopback: Option<(BackgroundProcess, u16)>,
     serve: Serve,
 }
 
@@ -362,8 +362,8 @@ impl Servers {
 }
 
 /// Starts a server, and waits for a log line that starts with `says`.
-fn started(name: &str, command: Command, log: &Path, says: &str) -> io::Result<Daemon> {
-    let mut daemon = Daemon::start(name, command, log)?;
+fn started(name: &str, command: Command, log: &Path, says: &str) -> io::Result<BackgroundProcess> {
+    let mut daemon = BackgroundProcess::start(name, command, log)?;
     let deadline = Instant::now() + Duration::from_secs(20);
     match daemon.line_after(says, deadline) {
         Some(_) => Ok(daemon),

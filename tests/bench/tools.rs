@@ -392,14 +392,14 @@ impl Tool {
     }
 
     /// Describes the tool for the report: its version, or what is missing.
-    pub(crate) fn described(&self, folders: &[PathBuf]) -> measure::RaceTool {
+    pub(crate) fn described(&self, folders: &[PathBuf]) -> measure::BenchmarkProgram {
         let absent = self
             .programs
             .iter()
             .find(|program| find(folders, program).is_none());
         let missing = absent.map(|program| format!("{program} is not installed ({})", self.from));
         let version = missing.is_none().then(|| self.said_version(folders));
-        measure::RaceTool {
+        measure::BenchmarkProgram {
             name: self.name.to_owned(),
             version: version.flatten(),
             missing,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use testkit::daemon::Daemon;
+use testkit::daemon::BackgroundProcess;
 use testkit::tree::write_file;
 use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing, wait};
 
@@ -32,7 +32,7 @@ const ACCOUNTS: [(&str, u32, &str, &str); 5] = [
 const STAFF: u32 = 54_100;
 
 pub(crate) struct Machine {
-    pub(crate) daemon: Daemon,
+    pub(crate) daemon: BackgroundProcess,
     pub(crate) port: u16,
     pub(crate) key: KeyPair,
     other: KeyPair,
@@ -100,7 +100,8 @@ impl Machine {
         command.arg(&host.private).arg("--host-key");
         command.arg(&second.private).args(flags);
         let log = folder.path().join("log");
-        let mut daemon = Daemon::start("longhaul", command, &log).expect("unshare is there");
+        let mut daemon =
+            BackgroundProcess::start("longhaul", command, &log).expect("unshare is there");
         let deadline = Instant::now() + Duration::from_secs(20);
         let port = daemon.line_after("listening on ", deadline);
         let port = port.and_then(|at| at.rsplit(':').next()?.parse().ok());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use longhaul_tests::{Scene, Silent, longhaul, names_in};
-use ssh::direct_control::{self, ListeningReply, VERSION};
+use ssh::direct_control::{self, DirectListeningReply, VERSION};
 use ssh::key::PrivateKey;
 use testkit::peer::PeerBuilder;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
@@ -78,7 +78,7 @@ impl Far {
     /// Installs a script that claims to listen at `port` with this public host key.
     fn claims_blob(&self, port: u16, host_key: &[u8]) {
         let user = self.scene.peer.user().as_bytes();
-        let message = ListeningReply {
+        let message = DirectListeningReply {
             version: VERSION,
             port: port.into(),
             user,

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use ssh::direct_control::{
-    DirectMessageSplitter, DirectServerMessage, MoreKeysRequest, StartRequest,
+    DirectMessageSplitter, DirectServerMessage, DirectStartRequest, MoreLoginKeysRequest,
 };
 use testkit::keys::{KeyKind, KeyPair};
 use testkit::process::words;
@@ -76,7 +76,7 @@ impl Once {
 
     fn begin(&mut self, version: u32, keys: &[&[u8]]) {
         let keys = direct_control::write_keys(keys.iter().copied());
-        let begin = StartRequest {
+        let begin = DirectStartRequest {
             version,
             first_port: 0,
             last_port: 0,
@@ -219,7 +219,7 @@ fn each_key_lets_in_once_and_nobody_else_comes_in() {
     // More keys are sent over the same channel. There is no shell, no command and no forwarding.
     let keys = direct_control::write_keys([&other_blob[..]]);
     once.say(
-        &MoreKeysRequest {
+        &MoreLoginKeysRequest {
             number: 5,
             keys: &keys,
         }

@@ -180,7 +180,7 @@ fn small_files_that_find_no_room_leave_no_halves() {
         let files = line?.split("files=").nth(1)?;
         files.split_whitespace().next()?.parse::<usize>().ok()
     };
-    testkit::wait::up_to(Duration::from_secs(10), || counted().is_some());
+    wait::up_to(Duration::from_secs(10), || counted().is_some());
     let (named, more) = (full.warned(&full.at.join("tree")), counted());
     assert_eq!(named, 16, "{}", scene.peer.log());
     assert!(

@@ -18,8 +18,8 @@ use ssh::key::PublicKey;
 use testkit::{KeyKind, KeyPair, PeerBuilder, PeerServer, Run, Seed};
 use transfer::config::{AlgorithmList, StrictHostKeyChecking as Strict, TokenValues};
 use transfer::known_hosts::{
-    self, AcceptedHostKey, HostKeyError, HostKeyVerdict, HostName, KnownHosts, KnownHostsCommand,
-    LookupPurpose, RevokedKeys,
+    self, AcceptedHostKey, HostKeyError, HostKeyLookupPurpose, HostKeyVerdict, HostName,
+    KnownHosts, KnownHostsCommand, RevokedKeys,
 };
 use transfer::prompt::{EchoMode, Prompt, PromptAnswer, PromptError};
 
@@ -445,7 +445,7 @@ fn ours(world: &World, case: &Case, laid: &Laid) -> (Decision, Option<HostKeyVer
     if let Some(command) = laid.known_hosts_command() {
         let command = KnownHostsCommand::parse(&command).expect("a command");
         let command = command.expect("not none");
-        let lookup = LookupPurpose::HostName;
+        let lookup = HostKeyLookupPurpose::HostName;
         match command.run(&TokenValues::default(), lookup, &name, Some(&key)) {
             Ok(lines) => known.add_command_output(&lines),
             Err(_) => return (refused, None),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use longhaul_tests::{Client, longhaul, names_in, remote, scratch};
 use serde_json::Value;
 use ssh::direct_control::{
-    self, ListeningReply, ServerAddresses, SourceRequest, VERSION, write_list,
+    self, DirectListeningReply, RestrictSourcesRequest, ServerAddresses, VERSION, write_list,
 };
 use ssh::key::PrivateKey;
 use testkit::peer::{PeerBuilder, PeerServer};
@@ -351,7 +351,7 @@ fn a_hostile_source_gains_nothing_but_the_other_way() {
     let Some(pair) = Pair::start() else { return };
     let key = PrivateKey::generate_ed25519().expect("a key");
     let answer = |port: u16, addresses: &[&str]| {
-        let listening = ListeningReply {
+        let listening = DirectListeningReply {
             version: VERSION,
             port: port.into(),
             user: pair.a.peer.user().as_bytes(),
@@ -392,7 +392,7 @@ fn a_hostile_source_gains_nothing_but_the_other_way() {
 fn a_hostile_receiver_cannot_ask_the_source_for_other_files() {
     let Some(pair) = Pair::start() else { return };
     let names = write_list([&b"/."[..]]);
-    let request = SourceRequest {
+    let request = RestrictSourcesRequest {
         version: VERSION,
         root: b"/",
         names: &names,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::Client;
 use ssh::key::PrivateKey;
-use testkit::sftp_model::{Fs, Personality, SftpModel};
-use testkit::sshd_model::{SshdConfig, SshdModel};
+use testkit::sftp_model::{Fs, SftpModel, SftpServerProfile};
+use testkit::sshd_model::{SshdModel, SshdModelSettings};
 use testkit::tree::write_file;
 use testkit::{Seed, wait};
 
@@ -19,10 +19,10 @@ const FLIGHT: Duration = Duration::from_millis(30);
 const SIZE: usize = 100_000;
 
 /// Serves one connection; returns the content of the uploaded file.
-fn serve(mut stream: TcpStream, config: SshdConfig) -> Option<Vec<u8>> {
+fn serve(mut stream: TcpStream, config: SshdModelSettings) -> Option<Vec<u8>> {
     let mut model = SshdModel::new(
         config,
-        SftpModel::new(Fs::default(), Personality::openssh()),
+        SftpModel::new(Fs::default(), SftpServerProfile::openssh()),
         7,
     );
     stream.set_nodelay(true).expect("an option");
@@ -58,9 +58,9 @@ fn it_is_tried_again_step_by_step() {
     }
     for (impatient, connections) in [(true, 2), (false, 1)] {
         let key = Arc::new(PrivateKey::from_ed25519_seed(&[1; 32]).expect("a key"));
-        let config = SshdConfig {
+        let config = SshdModelSettings {
             impatient,
-            ..SshdConfig::openssh(key, Vec::new())
+            ..SshdModelSettings::openssh(key, Vec::new())
         };
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();

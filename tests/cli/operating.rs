@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, longhaul};
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::daemon::Daemon;
+use testkit::daemon::BackgroundProcess;
 use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
 use testkit::{KeyKind, Outcome, Run, Seed, missing};
@@ -234,7 +234,7 @@ fn a_log_that_cannot_be_written_ends_nothing() {
     );
     let mut command = std::process::Command::new("sh");
     command.args(["-c", &listening]);
-    let mut server = Daemon::start("without a log", command, &log).expect("it starts");
+    let mut server = BackgroundProcess::start("without a log", command, &log).expect("it starts");
     let until = Instant::now() + Duration::from_secs(20);
     let at = server.line_after("listening on ", until).expect("it does");
     let (_, port) = at.rsplit_once(':').expect("a port");
@@ -346,7 +346,7 @@ fn a_socket_of_systemds_is_served_and_systemd_is_told() {
     write_file(&config, text.as_bytes());
     command.arg(&config);
     let log = folder.path().join("log");
-    let mut server = Daemon::start("longhaul", command, &log).expect("it starts");
+    let mut server = BackgroundProcess::start("longhaul", command, &log).expect("it starts");
     let listens = |log: &Path| {
         fs::read_to_string(log)
             .unwrap_or_default()
@@ -404,7 +404,7 @@ fn a_successor_listens_while_what_is_transferred_goes_on() {
     // The predecessor no longer serves metrics.
     command.arg("--config").arg(file);
     let log = scene.path("log");
-    let mut successor = Daemon::start("successor", command, &log).expect("it starts");
+    let mut successor = BackgroundProcess::start("successor", command, &log).expect("it starts");
     let until = Instant::now() + Duration::from_secs(20);
     assert!(successor.line_after("listening on", until).is_some());
     openssh(&scene, "sftp")

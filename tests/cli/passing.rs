@@ -11,7 +11,8 @@ use bytes::Bytes;
 use longhaul_tests::Scene;
 use longhaul_tests::stranger::Stranger;
 use sftp::{
-    Attrs, Init, MessageSplitter, OpenFlags, Request, RequestId, Response, SplitOutput, StatusCode,
+    Attrs, Init, MessageSplitter, MessageSplitterOutput, OpenFlags, Request, RequestId, Response,
+    StatusCode,
 };
 use ssh::msg::{
     ChannelData, ChannelOpen, ChannelOpenConfirmation, ChannelRequest, ChannelWindowAdjust, Ignore,
@@ -107,7 +108,7 @@ impl Client {
                 let channel = &mut self.channels[data.recipient as usize];
                 let mut data = Bytes::copy_from_slice(data.data);
                 while let Some(piece) = channel.splitter.next(&mut data).expect("sound lengths") {
-                    if let SplitOutput::Message(message) = piece {
+                    if let MessageSplitterOutput::Message(message) = piece {
                         channel.answers.push(message);
                     }
                 }

@@ -610,7 +610,7 @@ fn a_journal_decides_nothing_about_files_outside_the_target() {
             let target = target.into_os_string().into_encoded_bytes();
             // The name that `victims` has.
             let tag = 0;
-            let source = schedule::journal::SourceId::default();
+            let source = schedule::journal::SourceFileStamp::default();
             write(&JournalRecord::Begun {
                 id,
                 target,

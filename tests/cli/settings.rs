@@ -8,19 +8,19 @@ use crate::operating::configured;
 use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::Run;
-use testkit::daemon::Daemon;
+use testkit::daemon::BackgroundProcess;
 use testkit::tree::write_file;
 
 use crate::accounts::Machine;
 
-fn reload(server: &Daemon) {
+fn reload(server: &BackgroundProcess) {
     let pid = Pid::from_raw(server.pid().cast_signed()).expect("it runs");
     kill_process(pid, Signal::HUP).expect("it runs");
 }
 
 /// Waits for a line in the server's log.
 #[track_caller]
-fn says(server: &Daemon, what: &str) {
+fn says(server: &BackgroundProcess, what: &str) {
     testkit::wait::until(
         std::time::Duration::from_secs(20),
         || server.log().contains(what),

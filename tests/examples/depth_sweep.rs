@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sftp::{Attrs, ClientOptions, ClientOutput, Handle, OpenFlags, Reply, Request, SftpClient};
+use sftp::{Attrs, ClientOutput, Handle, OpenFlags, Reply, Request, SftpClient, SftpClientOptions};
 use wire::{PacketPool, PayloadBlock};
 
 const SERVER: &str = "/usr/lib/openssh/sftp-server";
@@ -136,7 +136,7 @@ impl Server {
             child,
             input,
             output,
-            client: SftpClient::new(ClientOptions::default()),
+            client: SftpClient::new(SftpClientOptions::default()),
             buffer: Vec::new(),
         };
         server.send()?;

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use testkit::{ClientDir, PeerBuilder, PeerKind};
 use transfer::cancel::CancelToken;
-use transfer::config::{ConfigQuery, LocalUser};
-use transfer::connect::{self, ConnectError, ConnectStep, SharedSettings};
+use transfer::config::{HostConfigQuery, LocalUser};
+use transfer::connect::{self, ConnectError, ConnectStep, SharedConnectSettings};
 use transfer::copy::{
     self, CopyLocation, CopyOptions, CopyRequest, HostId, SessionConnector, TransferEstimate,
 };
@@ -215,14 +215,14 @@ impl SessionConnector for Host {
         _: &CancelToken,
     ) -> Result<Session, ConnectError> {
         let user = LocalUser::current();
-        let query = ConfigQuery {
+        let query = HostConfigQuery {
             host: self.name.clone(),
             file: Some(self.config.clone()),
             batch: true,
-            ..ConfigQuery::default()
+            ..HostConfigQuery::default()
         };
         let config = query.resolve(&user)?;
-        let around = SharedSettings {
+        let around = SharedConnectSettings {
             renounced: ssh::transport::DisabledProtection::Nothing,
             window_poll: true,
             prompt: Arc::new(Mutex::new(NoPrompt)),
@@ -232,7 +232,7 @@ impl SessionConnector for Host {
             dscp: 0,
             congestion: None,
             direct: false,
-            far: connect::RemoteServerUse::Stock,
+            far: connect::RemoteLonghaulPolicy::Stock,
             absolute: true,
             sends: None,
             beside: None,

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use longhaul_tests::{Program, Scene, names_in};
-use schedule::journal::{JournalEncoder, JournalRecord, SourceId};
+use schedule::journal::{JournalEncoder, JournalRecord, SourceFileStamp};
 use testkit::PeerKind;
 use testkit::tree::write_file;
 
@@ -43,7 +43,7 @@ fn journal_of_version_2(source: &str, target: &Path, victim: &Path) -> Vec<u8> {
         JournalRecord::Begun {
             id: 0,
             target: b"/nonexistent/x".to_vec(),
-            source: SourceId::default(),
+            source: SourceFileStamp::default(),
             tag: 0,
         },
         JournalRecord::Temp { id: 0, path },

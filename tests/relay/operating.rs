@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::longhaul;
 use rustix::process::Signal;
-use testkit::daemon::Daemon;
+use testkit::daemon::BackgroundProcess;
 use testkit::tree::write_file;
 use testkit::{Run, missing, port, wait};
 
@@ -408,7 +408,7 @@ fn sockets_of_systemds_are_served_and_systemd_is_told() {
             .arg(longhaul())
             .args(["relay", "--config"])
             .arg(file.path());
-        Daemon::start("longhaul", command, &folder.path().join(log)).unwrap()
+        BackgroundProcess::start("longhaul", command, &folder.path().join(log)).unwrap()
     };
     let hears = |what: &str| {
         let mut said = [0; 512];

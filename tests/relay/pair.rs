@@ -13,7 +13,7 @@ use longhaul_tests::{longhaul, processes};
 use rustix::process::Signal;
 use schedule::{LearnedConcurrency, TransferDirection};
 use testkit::Seed;
-use transfer::memory::{HostMemory, MemoryStore};
+use transfer::memory::{HostMemory, HostMemoryStore};
 
 use crate::world::{
     Relay, SOON, accept, both_ways, bounded, copy_paced, expect_all, expect_reset, expect_reset_at,
@@ -97,7 +97,7 @@ fn a_pair_begins_with_as_many_legs_as_have_paid_before() {
         rtt_us: 100,
         at: at - 7200,
     });
-    let memories = MemoryStore::at(cache.path().join("longhaul/hosts"));
+    let memories = HostMemoryStore::at(cache.path().join("longhaul/hosts"));
     let port = far.address().port();
     memories
         .store("127.0.0.1", port, "pair:", &memory, now)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use ssh::Role;
+use ssh::EndpointRole;
 use ssh::cipher::{MACS, preferred_order};
 use ssh::key::PrivateKey;
 use ssh::msg::{ServiceRequest, UserauthRequest, UserauthSuccess};
@@ -82,7 +82,7 @@ impl Stranger {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let transport = Transport::new(Role::Client, config, Box::new(|to| to.fill(5)))?;
+        let transport = Transport::new(EndpointRole::Client, config, Box::new(|to| to.fill(5)))?;
         let mut new = Self {
             stream,
             transport,

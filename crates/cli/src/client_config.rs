@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::Spanned;
 use transfer::detour::MOST_CANDIDATES;
-use transfer::operand::Destination;
+use transfer::operand::SshDestination;
 
 use crate::config_file::{self, ConfigFileError};
 
@@ -14,7 +14,7 @@ use crate::config_file::{self, ConfigFileError};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClientConfig {
     /// Candidates of `--via auto`, as written and as hosts.
-    pub(crate) via: Vec<(String, Vec<Destination>)>,
+    pub(crate) via: Vec<(String, Vec<SshDestination>)>,
 }
 
 /// Content of the file as TOML, with the place of each value for error messages.
@@ -27,7 +27,11 @@ struct RawClientConfig {
 impl ClientConfig {
     /// The file's path; `None` without a home directory.
     pub(crate) fn path() -> Option<PathBuf> {
-        Some(transfer::UserDir::Config.path()?.join("config.toml"))
+        Some(
+            transfer::LonghaulDirKind::Config
+                .path()?
+                .join("config.toml"),
+        )
     }
 
     /// Reads the file. A missing one sets nothing.
@@ -53,7 +57,7 @@ fn parse(text: &str) -> Result<ClientConfig, Vec<ConfigFileError>> {
             wrongs.push(ConfigFileError { at, what });
         };
         let name = value.get_ref();
-        match Destination::parse_list(name) {
+        match SshDestination::parse_list(name) {
             _ if nth >= MOST_CANDIDATES => {
                 wrong(format!(
                     "via: more than {MOST_CANDIDATES} hosts: remove some"

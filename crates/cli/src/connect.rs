@@ -21,32 +21,32 @@ use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, ProxyMethod, SshOptionFlags};
 use transfer::connect::{
     self, AttemptSettings, BulkDirection, ConnectError, ConnectStep, ConnectionFacts, DataSampler,
-    PlannedUpload, RemoteServerUse, SharedPrompt, SharedSettings,
+    PlannedUpload, RemoteLonghaulPolicy, SharedConnectSettings, SharedPrompt,
 };
 use transfer::copy::{CopyLocation, CopyRequest, HostId, SessionConnector, TransferEstimate};
 use transfer::escape;
-use transfer::memory::MemoryStore;
+use transfer::memory::HostMemoryStore;
 use transfer::memory::findings::BenchFindings;
-use transfer::operand::Destination;
+use transfer::operand::SshDestination;
 use transfer::prompt::NoPrompt;
 use transfer::report::{
     CopyOutcome, CopySummary, Decision, DecisionOrigin, DecisionSubject, EscapedName,
     SessionReport, ZlibReason,
 };
 use transfer::session::{
-    ConnectionSource, Link, LinkError, ProgramLink, RESUME_FROM, Session, SessionOptions,
+    ConnectionOpener, Link, LinkError, RESUME_FROM, Session, SessionOptions, SftpProgramLink,
     ssh_arguments,
 };
-use transfer::sums::SumLedger;
+use transfer::sums::ChecksumLedger;
 use transfer::{pace, sample};
 
-use self::detour::{DetourQuestion, Detours};
+use self::detour::{DetourRequest, Detours};
 use self::questions::ConsolePrompt;
 use self::waiting::until_cancelled;
 use crate::flags::low::{CopyArgs, TerminalSetting};
 use crate::output::RunReporter;
 use crate::output::json::HostInfo;
-use crate::running::RunningFile;
+use crate::running::RunningTransferFile;
 
 /// Time in which one of several hosts must answer up to its host key, unless ConnectTimeout is set:
 /// TCP gives up after two minutes, for which the hosts behind it would wait.
@@ -57,11 +57,11 @@ const COMPRESS: DecisionOrigin = DecisionOrigin::Flag("--compress");
 
 /// The hosts of a run, and the flags for reaching them.
 pub(crate) struct Hosts {
-    hosts: Vec<Destination>,
+    hosts: Vec<SshDestination>,
     flags: CopyArgs,
     output: Arc<RunReporter>,
     /// Collects checksums, if `--verify` or `--manifest` asks for them.
-    ledger: Option<Arc<SumLedger>>,
+    ledger: Option<Arc<ChecksumLedger>>,
     /// The host that is copied to.
     target: Option<HostId>,
     /// The host that local files are sent to, and the files.
@@ -71,7 +71,7 @@ pub(crate) struct Hosts {
     /// All paths on hosts are absolute.
     absolute: bool,
     /// Set if copies are made by `longhaul bench`.
-    measured: Option<MeasurementSessions>,
+    measured: Option<MeasurementSessionSettings>,
     /// Copies that share the rate limit.
     sharing: u64,
     /// This is the host of one of several copies.
@@ -79,9 +79,9 @@ pub(crate) struct Hosts {
     /// Set while nothing but lost connections of a run is waited for.
     awaited: Arc<AtomicBool>,
     /// Figures for `longhaul doctor --watch`.
-    running: Arc<RunningFile>,
+    running: Arc<RunningTransferFile>,
     /// Login names on the hosts that were connected to.
-    logins: Mutex<BTreeMap<Destination, String>>,
+    logins: Mutex<BTreeMap<SshDestination, String>>,
     /// Passwords and passphrases that the user has entered.
     answers: answers::AnswerCache,
     detours: Detours,
@@ -89,7 +89,7 @@ pub(crate) struct Hosts {
 
 /// How sessions are opened for a measurement.
 #[derive(Clone)]
-pub(crate) struct MeasurementSessions {
+pub(crate) struct MeasurementSessionSettings {
     /// Compression mode of a longhaul at the host.
     pub(crate) pack: CompressionMode,
     /// Use and store host memories. Otherwise every login is like the first one.
@@ -107,8 +107,14 @@ fn limit_connecting(config: &mut HostConfig) {
 }
 
 impl Hosts {
-    pub(crate) fn new(hosts: Vec<Destination>, flags: CopyArgs, output: Arc<RunReporter>) -> Self {
-        let ledger = flags.sums().map(|wants| Arc::new(SumLedger::new(wants)));
+    pub(crate) fn new(
+        hosts: Vec<SshDestination>,
+        flags: CopyArgs,
+        output: Arc<RunReporter>,
+    ) -> Self {
+        let ledger = flags
+            .sums()
+            .map(|wants| Arc::new(ChecksumLedger::new(wants)));
         let detours = Detours::new(flags.via.clone(), Arc::clone(&output));
         Self {
             sent: None,
@@ -131,7 +137,7 @@ impl Hosts {
     }
 
     /// The destinations of all hosts, indexed by [`HostId`].
-    pub(crate) fn destinations(&self) -> &[Destination] {
+    pub(crate) fn destinations(&self) -> &[SshDestination] {
         &self.hosts
     }
 
@@ -160,7 +166,7 @@ impl Hosts {
     }
 
     /// Opens sessions for a measurement.
-    pub(crate) fn measured(self, measured: MeasurementSessions) -> Self {
+    pub(crate) fn measured(self, measured: MeasurementSessionSettings) -> Self {
         Self {
             measured: Some(measured),
             ..self
@@ -231,7 +237,7 @@ impl Hosts {
             }
         }
         // Having sent it, ask for it at each copy.
-        self.flags.far = RemoteServerUse::Exec;
+        self.flags.far = RemoteLonghaulPolicy::Exec;
     }
 
     /// Measures this processor's ciphers after a copy over our own SSH that took long enough to be
@@ -239,7 +245,7 @@ impl Hosts {
     pub(crate) fn learn_processor(&self, summary: &CopySummary) {
         let foreign = self.flags.program.is_some() || self.flags.sftp_server.is_some();
         let whole = summary.outcome == CopyOutcome::Complete && !self.hosts.is_empty();
-        if let Some(memories) = MemoryStore::of_user()
+        if let Some(memories) = HostMemoryStore::of_user()
             && whole
             && !foreign
         {
@@ -261,7 +267,7 @@ impl Hosts {
         findings: BenchFindings,
     ) -> Result<(), String> {
         let user = LocalUser::current();
-        let memories = MemoryStore::of_user();
+        let memories = HostMemoryStore::of_user();
         let destination = self.hosts.get(host.0);
         let config = destination.map(|d| query::query(&self.flags, d).resolve(&user));
         if let (Some(memories), Some(Ok(config))) = (memories, config) {
@@ -273,7 +279,7 @@ impl Hosts {
     /// Stores the checksum of the program that was sent to a host, or removes it with `None`.
     pub(crate) fn remember_longhaul(&self, host: HostId, sum: Option<String>) {
         let user = LocalUser::current();
-        let memories = MemoryStore::of_user();
+        let memories = HostMemoryStore::of_user();
         let destination = self.hosts.get(host.0);
         let config = destination.map(|d| query::query(&self.flags, d).resolve(&user));
         if let (Some(memories), Some(Ok(config))) = (memories, config)
@@ -323,32 +329,36 @@ impl Hosts {
     }
 
     /// Asks for a longhaul at the far end if the flags need more than SFTP offers.
-    fn far_use(&self) -> RemoteServerUse {
+    fn far_use(&self) -> RemoteLonghaulPolicy {
         match self.flags.far {
-            RemoteServerUse::Auto if self.flags.wants_longhaul() => RemoteServerUse::Wanted,
+            RemoteLonghaulPolicy::Auto if self.flags.wants_longhaul() => {
+                RemoteLonghaulPolicy::Wanted
+            }
             far => far,
         }
     }
 
     /// Opens a session over the standard streams of a program: an SFTP server (`-D`) or an ssh
     /// (`-S`).
-    fn over_program(&self, host: &Destination) -> Option<Result<Session, ConnectError>> {
+    fn over_program(&self, host: &SshDestination) -> Option<Result<Session, ConnectError>> {
         if let Some(server) = &self.flags.sftp_server {
-            return Some(self.over_streams(host, ProgramLink::spawn(server.clone(), Vec::new())));
+            return Some(
+                self.over_streams(host, SftpProgramLink::spawn(server.clone(), Vec::new())),
+            );
         }
         let ssh = self.flags.program.clone()?;
         if let Err(error) = query::query(&self.flags, host).check() {
             return Some(Err(error.into()));
         }
         let arguments = program_arguments(host, &[], &self.flags);
-        Some(self.over_streams(host, ProgramLink::spawn(ssh, arguments)))
+        Some(self.over_streams(host, SftpProgramLink::spawn(ssh, arguments)))
     }
 
     /// Opens a session through an ssh that shares its connection at `socket`, since longhaul's
     /// `own` login is refused or would ask, for example for a second factor.
     fn over_master(
         &self,
-        host: &Destination,
+        host: &SshDestination,
         socket: &Path,
         own: &ConnectError,
     ) -> Result<Session, ConnectError> {
@@ -362,12 +372,12 @@ impl Hosts {
         query::query(&self.flags, host).check()?;
         self.over_streams(
             host,
-            ProgramLink::spawn("ssh".into(), self.master_arguments(host)),
+            SftpProgramLink::spawn("ssh".into(), self.master_arguments(host)),
         )
     }
 
     /// Arguments for an ssh that uses an open connection to a host.
-    fn master_arguments(&self, host: &Destination) -> Vec<OsString> {
+    fn master_arguments(&self, host: &SshDestination) -> Vec<OsString> {
         // -v is for this program: ssh's own lines of it would be shown as warnings.
         let flags = CopyArgs {
             verbose: 0,
@@ -381,8 +391,8 @@ impl Hosts {
     /// Begins a session over the standard streams of a program.
     fn over_streams(
         &self,
-        host: &Destination,
-        spawned: Result<ProgramLink, LinkError>,
+        host: &SshDestination,
+        spawned: Result<SftpProgramLink, LinkError>,
     ) -> Result<Session, ConnectError> {
         let link =
             spawned.map_err(|e| ConnectError::this_machine(ConnectStep::Reach, e.into_words()))?;
@@ -394,7 +404,7 @@ impl Hosts {
     }
 
     /// Prepares a sample of the files that are sent to a host, shared by all connections to it.
-    fn look(&self, destination: &Destination, user: &LocalUser) -> Option<Arc<DataSampler>> {
+    fn look(&self, destination: &SshDestination, user: &LocalUser) -> Option<Arc<DataSampler>> {
         // With a rate limit, a saving by zlib has no use.
         let held = self.flags.limit().is_some() || self.flags.background;
         let (host, sources) = self.sent.clone()?;
@@ -422,7 +432,7 @@ impl Hosts {
 
     /// Estimates in which direction so much is copied that slow start matters. Not with a rate
     /// limit, where it never does.
-    fn bulk_direction(&self, destination: &Destination) -> BulkDirection {
+    fn bulk_direction(&self, destination: &SshDestination) -> BulkDirection {
         let held = self.flags.limit().is_some() || self.flags.background;
         let is = |host: &HostId| self.hosts.get(host.0) == Some(destination);
         let much = |sources: &[PathBuf]| {
@@ -439,8 +449,8 @@ impl Hosts {
     /// Resolves a host's configuration, and collects what a connection to it needs.
     fn prepare(
         &self,
-        destination: &Destination,
-    ) -> Result<(HostConfig, SharedSettings), ConnectError> {
+        destination: &SshDestination,
+    ) -> Result<(HostConfig, SharedConnectSettings), ConnectError> {
         let user = LocalUser::current();
         let mut config = query::query(&self.flags, destination).resolve(&user)?;
         for warning in config.warnings.drain(..) {
@@ -457,10 +467,10 @@ impl Hosts {
         let (hop_flags, hop_user) = (self.flags.clone(), user.clone());
         let measured = self.measured.as_ref();
         let remembers = measured.is_none_or(|m| m.remembers);
-        let around = SharedSettings {
+        let around = SharedConnectSettings {
             prompt: self.prompt(destination, &config),
             opened: self.report_opened(destination, &config),
-            memories: MemoryStore::of_user().filter(|_| remembers),
+            memories: HostMemoryStore::of_user().filter(|_| remembers),
             forward_agent: self.flags.forward_agent,
             dscp: self.flags.dscp.value(),
             congestion: self.flags.congestion.clone(),
@@ -496,7 +506,7 @@ impl Hosts {
     }
 
     /// Returns the prompt for a host: none in batch mode.
-    fn prompt(&self, destination: &Destination, config: &HostConfig) -> SharedPrompt {
+    fn prompt(&self, destination: &SshDestination, config: &HostConfig) -> SharedPrompt {
         if config.has(SshOptionFlags::BATCH_MODE) {
             return Arc::new(Mutex::new(NoPrompt));
         }
@@ -511,7 +521,7 @@ impl Hosts {
     /// Returns the function that reports each new connection to a host.
     fn report_opened(
         &self,
-        destination: &Destination,
+        destination: &SshDestination,
         config: &HostConfig,
     ) -> Arc<dyn Fn(ConnectionFacts) + Send + Sync> {
         let (output, host) = (Arc::clone(&self.output), self.shown(destination));
@@ -549,7 +559,7 @@ impl Hosts {
     /// direct way is taken.
     fn over_ssh(
         &self,
-        destination: &Destination,
+        destination: &SshDestination,
         coming: Option<TransferEstimate>,
         cancel: &CancelToken,
     ) -> Result<Session, ConnectError> {
@@ -563,10 +573,10 @@ impl Hosts {
     }
 
     /// Prepares the choice of `--via auto` for a host.
-    fn detour_question(&self, destination: &Destination) -> Result<DetourQuestion, ConnectError> {
+    fn detour_question(&self, destination: &SshDestination) -> Result<DetourRequest, ConnectError> {
         let (config, settings) = self.prepare(destination)?;
         let at = self.hosts.iter().position(|h| h == destination);
-        Ok(DetourQuestion {
+        Ok(DetourRequest {
             config,
             settings,
             up: self.target == at.map(HostId),
@@ -577,7 +587,7 @@ impl Hosts {
 
     /// Goes back to the direct way after the relaying host that `--via auto` has chosen failed;
     /// false if the failed way was the direct one.
-    fn drop_detour(&self, destination: &Destination, error: &ConnectError) -> bool {
+    fn drop_detour(&self, destination: &SshDestination, error: &ConnectError) -> bool {
         if !self.detours.drop_chosen(destination) {
             return false;
         }
@@ -592,7 +602,7 @@ impl Hosts {
 
     fn on_one_way(
         &self,
-        destination: &Destination,
+        destination: &SshDestination,
         coming: Option<TransferEstimate>,
         cancel: &CancelToken,
     ) -> Result<Session, ConnectError> {
@@ -622,15 +632,16 @@ impl Hosts {
         // figure.
         let alone = self.measured.is_some() && self.flags.connections == Some(1);
         let options = SessionOptions {
-            connection_source: (!alone).then(|| Arc::new(again) as Arc<dyn ConnectionSource>),
+            connection_source: (!alone).then(|| Arc::new(again) as Arc<dyn ConnectionOpener>),
             ..self.options()
         };
         self.started(destination, link, options)
     }
 
     /// The host for messages: as in an operand, with the port if that of another one differs in it.
-    fn shown(&self, host: &Destination) -> String {
-        let is_alike = |other: &Destination| other.port != host.port && name(other) == name(host);
+    fn shown(&self, host: &SshDestination) -> String {
+        let is_alike =
+            |other: &SshDestination| other.port != host.port && name(other) == name(host);
         match self.hosts.iter().any(is_alike) {
             true => host.to_string(),
             false => name(host),
@@ -640,7 +651,7 @@ impl Hosts {
     /// Begins a session over a link.
     fn started(
         &self,
-        host: &Destination,
+        host: &SshDestination,
         link: impl Link + 'static,
         mut options: SessionOptions,
     ) -> Result<Session, ConnectError> {
@@ -668,7 +679,7 @@ impl Hosts {
     }
 
     /// The host of this number.
-    fn host(&self, host: HostId) -> Result<&Destination, ConnectError> {
+    fn host(&self, host: HostId) -> Result<&SshDestination, ConnectError> {
         let unknown = || ConnectError::configuration("internal error: unknown host number");
         self.hosts.get(host.0).ok_or_else(unknown)
     }
@@ -692,7 +703,7 @@ impl SessionConnector for Hosts {
         self.over_ssh(destination, coming, cancel)
     }
 
-    fn ledger(&self) -> Option<Arc<SumLedger>> {
+    fn ledger(&self) -> Option<Arc<ChecksumLedger>> {
         self.ledger.clone()
     }
 
@@ -708,7 +719,7 @@ impl SessionConnector for Hosts {
     }
 
     fn identity(&self, host: HostId) -> String {
-        let whole = |host: &Destination| host.to_string();
+        let whole = |host: &SshDestination| host.to_string();
         self.hosts.get(host.0).map_or_else(String::new, whole)
     }
 
@@ -725,7 +736,7 @@ impl SessionConnector for Hosts {
 }
 
 /// Arguments for an ssh program, with options that go before the user's.
-fn program_arguments(host: &Destination, first: &[&str], flags: &CopyArgs) -> Vec<OsString> {
+fn program_arguments(host: &SshDestination, first: &[&str], flags: &CopyArgs) -> Vec<OsString> {
     let mut options: Vec<OsString> = first.iter().map(OsString::from).collect();
     options.extend(program::options(flags));
     let user = host.user.as_deref().map(AsRef::as_ref);
@@ -733,8 +744,8 @@ fn program_arguments(host: &Destination, first: &[&str], flags: &CopyArgs) -> Ve
 }
 
 /// The host as in an operand. The port is left out because a path follows after the colon.
-fn name(host: &Destination) -> String {
-    let without_port = Destination {
+fn name(host: &SshDestination) -> String {
+    let without_port = SshDestination {
         port: None,
         ..host.clone()
     };

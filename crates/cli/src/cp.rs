@@ -14,7 +14,7 @@ use tracing_subscriber::fmt::format;
 use tracing_subscriber::fmt::time::FormatTime;
 use transfer::cancel::CancelToken;
 use transfer::copy::{self, CopyRequest, SessionConnector};
-use transfer::operand::Operand;
+use transfer::operand::CopyOperand;
 use transfer::report::{
     CopyEvent, CopySummary, Decision, DecisionOrigin, DecisionSubject, EscapedName, HostCopyRoute,
     ProgressCounters,
@@ -50,14 +50,14 @@ pub(crate) fn run(mut args: ResolvedCopyArgs) -> Exit {
 }
 
 /// A run whose output, signals and hosts are prepared.
-pub(crate) struct CopyRun<'a> {
+pub(crate) struct PreparedCopy<'a> {
     output: &'a Arc<RunReporter>,
     hosts: &'a Hosts,
     cancel: &'a CancelToken,
     show: ProgressMode,
 }
 
-impl CopyRun<'_> {
+impl PreparedCopy<'_> {
     /// Copies, and shows the progress.
     fn copy(&self, request: CopyRequest) -> CopySummary {
         let start = Instant::now();
@@ -209,7 +209,7 @@ fn with_way(mut summary: CopySummary, way: Option<HostCopyRoute>) -> CopySummary
 pub(crate) fn carry_out(
     args: ResolvedCopyArgs,
     itemize: bool,
-    work: impl FnOnce(CopyRequest, &CopyRun<'_>) -> Exit,
+    work: impl FnOnce(CopyRequest, &PreparedCopy<'_>) -> Exit,
 ) -> Exit {
     let start = Instant::now();
     #[cfg(target_os = "linux")]
@@ -258,7 +258,7 @@ pub(crate) fn carry_out(
     hosts.expect(&args.request);
     hosts.decide();
     hosts.bootstrap(&cancel);
-    let run = CopyRun {
+    let run = PreparedCopy {
         output: &output,
         hosts: &hosts,
         cancel: &cancel,
@@ -298,7 +298,10 @@ fn warn_of_limit(args: &ResolvedCopyArgs, output: &RunReporter) {
 fn local_names<'a>(operands: impl Iterator<Item = &'a EscapedName>) -> Vec<EscapedName> {
     let both = operands.filter(|name| {
         let path = Path::new(OsStr::from_bytes(&name.0));
-        matches!(Operand::parse(path.as_os_str()), Ok(Operand::Remote(_))) && path.exists()
+        matches!(
+            CopyOperand::parse(path.as_os_str()),
+            Ok(CopyOperand::Remote(_))
+        ) && path.exists()
     });
     both.cloned().collect()
 }

@@ -13,9 +13,9 @@ use diagnose::Evidence;
 use measure::doctor::{self, DoctorReport};
 use transfer::cancel::CancelToken;
 use transfer::config::ProxyMethod;
-use transfer::connect::RemoteServerUse;
+use transfer::connect::RemoteLonghaulPolicy;
 use transfer::copy::{CopyLocation, HostId};
-use transfer::probe::{ProbeError, ProbeOptions, ProbeTarget, probe};
+use transfer::probe::{ProbeError, ProbeOptions, ProbeSettings, probe};
 use transfer::report::EscapedName;
 
 use crate::connect::Hosts;
@@ -89,7 +89,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit
         None => None,
     };
     let mut flags = high.flags;
-    flags.far = RemoteServerUse::Stock;
+    flags.far = RemoteLonghaulPolicy::Stock;
     let output = RunReporter::new(Arc::clone(&console), None, args.login.quiet, cancel.clone());
     let hosts = Hosts::new(high.hosts.clone(), flags, Arc::new(output));
     let (config, settings, master) = hosts
@@ -104,7 +104,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit
             drawn.draw(|columns| bar::of_time(what, used, left, columns));
         });
     }
-    let target = ProbeTarget {
+    let target = ProbeSettings {
         config,
         settings,
         cancel: cancel.clone(),
@@ -112,7 +112,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit
         master,
     };
     let jump = first_hop(&target, &options);
-    let target = ProbeTarget {
+    let target = ProbeSettings {
         start: Instant::now(),
         ..target
     };
@@ -181,7 +181,7 @@ fn check_page(file: &Path) -> Result<(), String> {
 
 /// Measures the way to the first jump host, if there is one. If that fails, the login to the host
 /// behind it tells why.
-fn first_hop(target: &ProbeTarget, options: &ProbeOptions) -> Option<(String, Evidence)> {
+fn first_hop(target: &ProbeSettings, options: &ProbeOptions) -> Option<(String, Evidence)> {
     let ProxyMethod::Jump(through) = &target.config.proxy else {
         return None;
     };
@@ -189,7 +189,7 @@ fn first_hop(target: &ProbeTarget, options: &ProbeOptions) -> Option<(String, Ev
     let mut config = (target.settings.hop)(jump).ok()?;
     // Its own jump hosts are not on this way.
     config.proxy = ProxyMethod::Direct;
-    let near = ProbeTarget {
+    let near = ProbeSettings {
         config,
         master: None,
         ..target.clone()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{FileType, fstat};
 use sys::{Keepalive, SocketTuning, distance};
 use transfer::config::ConnectTimeout;
-use transfer::connect::{DialFamily, TcpDialer, pass_socket};
+use transfer::connect::{AllowedAddressFamilies, TcpConnectSettings, pass_socket};
 use transfer::escape;
 
 use crate::exit::Exit;
@@ -32,11 +32,11 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     if args.via.is_some() || args.pair.is_some() {
         return through_a_pair(args);
     }
-    let dial = TcpDialer {
+    let dial = TcpConnectSettings {
         family: match args.family {
-            low::AddressFamilyArg::Any => DialFamily::Any,
-            low::AddressFamilyArg::V4 => DialFamily::V4,
-            low::AddressFamilyArg::V6 => DialFamily::V6,
+            low::AddressFamilyArg::Any => AllowedAddressFamilies::Any,
+            low::AddressFamilyArg::V4 => AllowedAddressFamilies::V4,
+            low::AddressFamilyArg::V6 => AllowedAddressFamilies::V6,
         },
         bind: args.bind,
         timeout: Some(ConnectTimeout::Fixed(args.timeout)),

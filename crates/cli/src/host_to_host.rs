@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use ssh::transport::DisabledProtection;
 use transfer::cancel::CancelToken;
-use transfer::connect::{ConnectError, ConnectStep, RemoteRole};
+use transfer::connect::{ConnectError, ConnectStep, RemoteLonghaulRole};
 use transfer::copy::{CopyLocation, CopyRequest, HostId, SessionConnector as _};
 use transfer::host_to_host::{
-    self, HostCopy, HostCopyOutcome, MissingLonghaul, ReceiverJob, ReportedPathTranslator,
-    SourceFiles, files_of,
+    self, HostCopyOutcome, HostToHostCopy, MissingLonghaul, ReceiverJob, ReportedPathTranslator,
+    SourcesInDirectory, files_of,
 };
 use transfer::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, ProgressCounters};
 
@@ -51,7 +51,7 @@ pub(crate) enum CopyRoute {
 pub(crate) struct DirectHostCopy {
     source: HostId,
     target: HostId,
-    files: SourceFiles,
+    files: SourcesInDirectory,
     path: Vec<u8>,
 }
 
@@ -243,8 +243,8 @@ impl DirectHostCopy {
         cancel: &CancelToken,
     ) -> Result<HostCopyOutcome, ConnectError> {
         let job = self.job(request, hosts)?;
-        let source = hosts.start_role(self.source, RemoteRole::Source, cancel, None)?;
-        let receiver = hosts.start_role(self.target, RemoteRole::Receiver, cancel, None)?;
+        let source = hosts.start_role(self.source, RemoteLonghaulRole::Source, cancel, None)?;
+        let receiver = hosts.start_role(self.target, RemoteLonghaulRole::Receiver, cancel, None)?;
         let [from, to] = [&source, &receiver].map(|role| role.address.map(|at| at.ip()));
         // An address is unknown behind a jump host.
         let may_be_one = from.zip(to).is_none_or(|(from, to)| from == to);
@@ -258,7 +258,7 @@ impl DirectHostCopy {
                 MissingLonghaul::default(),
             ));
         }
-        let copy = HostCopy {
+        let copy = HostToHostCopy {
             source,
             receiver,
             files: self.files.clone(),

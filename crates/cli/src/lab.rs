@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use lab::{FAILED, LabError, LabSpec, PathSpec};
+use lab::{FAILED, LabError, LabSpec, NetworkPathSpec};
 
 use crate::flags::low::{self, LabArgs, ParsedCommandLine, UsageError, lab_usage};
 
@@ -71,7 +71,7 @@ fn lab(args: LabArgs) -> Result<LabSpec, UsageError> {
         .options
         .iter()
         .map(|(name, value)| (*name, value.as_str()));
-    let path = PathSpec::build(args.path.as_deref(), options)
+    let path = NetworkPathSpec::build(args.path.as_deref(), options)
         .map_err(|error| lab_usage(&error.to_string()))?;
     let command = if args.shell {
         let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());

@@ -449,7 +449,7 @@ mod tests {
             source: name("a\n\u{1b}[2J"),
             target: name("h:a b"),
             bytes: 1,
-            state: schedule::FileState::Renamed,
+            state: schedule::FileCopyState::Renamed,
             in_place: false,
             synced: false,
             verified: false,

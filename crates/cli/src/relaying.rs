@@ -19,7 +19,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 use std::time::Duration;
 
-use relay::entry::permit::TargetRule;
+use relay::entry::permit::PermittedTargetRule;
 use relay::{
     ClientProtocol, ClientProtocols, IpNetwork, ListenSpec, RedirectKind, RelayEndpoint,
     RelayLimits, RelaySettings, TargetSpec, Uplink,
@@ -131,7 +131,7 @@ fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
         // Before its route is set up, the relay has no target.
         Some(_) => way.iter().map(|way| way.target.clone()).collect(),
     };
-    let permits: Vec<TargetRule> = parsed("--to", &args.permits)?;
+    let permits: Vec<PermittedTargetRule> = parsed("--to", &args.permits)?;
     let allow: Vec<IpNetwork> = parsed("--allow", &args.allow)?;
     let pairs = speaks.pair || targets.iter().any(TargetSpec::is_pair);
     conflicts::check(&ParsedRelaySettings {

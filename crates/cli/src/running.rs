@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transfer::report::SessionReport;
-use transfer::{PrivateDir, UserDir};
+use transfer::{LonghaulDirKind, PrivateDir};
 
 /// The `kind` of the file.
 const KIND: &str = "longhaul-running";
@@ -27,14 +27,14 @@ const MOST_FILES: usize = 1000;
 
 /// The file of this process. It is created with the first figures and removed at the end.
 #[derive(Debug, Default)]
-pub(crate) struct RunningFile {
-    state: Mutex<RunningFileState>,
+pub(crate) struct RunningTransferFile {
+    state: Mutex<TransferStatusFileState>,
 }
 
 /// Last report of each session by its host, at most [`MOST_HOSTS`], and the folder of the file once
 /// it was opened.
 #[derive(Debug, Default)]
-struct RunningFileState {
+struct TransferStatusFileState {
     folder: Option<PrivateDir>,
     /// The folder cannot be used, which is no reason to disturb the transfer.
     failed: bool,
@@ -44,7 +44,7 @@ struct RunningFileState {
 /// JSON document of the file: the process, whose start time reveals a reused number, and a report
 /// for each session.
 #[derive(Deserialize, Serialize)]
-struct RunningFileContent {
+struct TransferStatusFileContent {
     kind: String,
     pid: u32,
     /// Start of the process, in the kernel's ticks since boot; 0 if unknown.
@@ -52,7 +52,7 @@ struct RunningFileContent {
     sessions: Vec<Value>,
 }
 
-impl RunningFile {
+impl RunningTransferFile {
     /// Replaces the figures of a session.
     pub(crate) fn note(&self, report: &SessionReport) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,11 +71,11 @@ impl RunningFile {
     }
 }
 
-impl RunningFileState {
+impl TransferStatusFileState {
     fn write(&mut self) -> io::Result<()> {
         if self.folder.is_none() {
             let missing = || io::Error::other("this user has no home directory");
-            let path = UserDir::Runtime.path().ok_or_else(missing)?;
+            let path = LonghaulDirKind::Runtime.path().ok_or_else(missing)?;
             let folder = PrivateDir::create(&path)?;
             remove_stale(&folder);
             self.folder = Some(folder);
@@ -84,7 +84,7 @@ impl RunningFileState {
             return Ok(());
         };
         let pid = std::process::id();
-        let content = RunningFileContent {
+        let content = TransferStatusFileContent {
             kind: KIND.to_owned(),
             pid,
             start: started(pid).unwrap_or(0),
@@ -99,7 +99,7 @@ impl RunningFileState {
     }
 }
 
-impl Drop for RunningFile {
+impl Drop for RunningTransferFile {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(folder) = &state.folder {
@@ -158,7 +158,7 @@ pub(crate) fn sessions(pid: u32) -> Result<Vec<Value>, String> {
              moved data for less than two seconds"
         )
     };
-    let folder = UserDir::Runtime.path().ok_or_else(none)?;
+    let folder = LonghaulDirKind::Runtime.path().ok_or_else(none)?;
     let failed = |e: io::Error| match e.kind() {
         io::ErrorKind::NotFound => none(),
         _ => format!("process {pid}: cannot read its figures: {e}"),
@@ -172,7 +172,7 @@ pub(crate) fn sessions(pid: u32) -> Result<Vec<Value>, String> {
 
 /// Reads the file; `None` if it is of an earlier process with this number, or damaged.
 fn read(text: &[u8], pid: u32, start: Option<u64>) -> Option<Vec<Value>> {
-    let content: RunningFileContent = serde_json::from_slice(text).ok()?;
+    let content: TransferStatusFileContent = serde_json::from_slice(text).ok()?;
     let same = content.kind == KIND
         && content.pid == pid
         && (content.start == 0 || start.is_none_or(|start| start == content.start));
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     fn file(pid: u32, start: u64) -> Vec<u8> {
-        let content = RunningFileContent {
+        let content = TransferStatusFileContent {
             kind: KIND.to_owned(),
             pid,
             start,

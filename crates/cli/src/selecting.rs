@@ -9,7 +9,7 @@ use sync::{Filter, FilterBuilder, ListedNames};
 use transfer::copy::{CopyLocation, SourceFilter};
 
 use crate::flags::high::ResolvedCopyArgs;
-use crate::flags::low::{FilterSource, SelectionArgs, UsageError};
+use crate::flags::low::{SelectionArgs, UncompiledFilterRule, UsageError};
 
 /// Longest list or file of rules that is read, in bytes: a million long names.
 const MOST_READ: u64 = 1 << 30;
@@ -42,8 +42,8 @@ pub(crate) fn filter(args: &SelectionArgs) -> Result<Filter, String> {
     let mut builder = FilterBuilder::default();
     for (_, source) in &args.filters {
         match source {
-            FilterSource::Rule(line, origin) => builder.rule(line, origin.clone()),
-            FilterSource::File(file) => builder.lines(&read(file)?, file),
+            UncompiledFilterRule::Rule(line, origin) => builder.rule(line, origin.clone()),
+            UncompiledFilterRule::File(file) => builder.lines(&read(file)?, file),
         }
         .map_err(|error| error.to_string())?;
     }

@@ -17,8 +17,8 @@ use std::process::ExitCode;
 
 use serve::ExportedTree;
 use serve::sshd::{
-    AccountLog, ForkServer, LiveSettings, OnceSettings, ProcessRole, ServerSettings, SshServer,
-    hide_memory, preauth, stopping,
+    AccountLogSender, ForkServer, LiveSettings, ProcessRole, ServerSettings,
+    SingleCopyServerSettings, SshServer, hide_memory, preauth, stopping,
 };
 use ssh::transport::DisabledProtection;
 use tracing::{Level, Metadata, info, warn};
@@ -79,7 +79,7 @@ fn account() -> io::Result<ExitCode> {
     // A signal to the whole process group is meant for the server, which passes it on.
     signals::leave_to_others()?;
     signals::too_long_is_an_error()?;
-    let log = AccountLog::default();
+    let log = AccountLogSender::default();
     tracing_subscriber::fmt()
         .with_max_level(ProcessRole::log_level())
         .with_target(false)
@@ -95,10 +95,10 @@ fn account() -> io::Result<ExitCode> {
 }
 
 /// Sends each log line as a message.
-struct LogWriterFactory(AccountLog);
+struct LogWriterFactory(AccountLogSender);
 
 /// Writer of one log line, with its level as the number of `-v` flags that show it.
-struct LogMessageWriter(AccountLog, u8);
+struct LogMessageWriter(AccountLogSender, u8);
 
 impl<'a> MakeWriter<'a> for LogWriterFactory {
     type Writer = LogMessageWriter;
@@ -145,7 +145,7 @@ fn stdio(export: &ExportedTree, marker: Option<u32>) -> Result<(), String> {
 /// Serves one direct copy. Its threads end with the process, which exits when this returns.
 fn once(args: &ServeArgs) -> Result<(), String> {
     let settled = MergedServeSettings::of(args)?;
-    let once = OnceSettings {
+    let once = SingleCopyServerSettings {
         served: settled.served(),
         ports: args.ports,
         connection: env::var("SSH_CONNECTION").ok(),

@@ -29,7 +29,7 @@ use transfer::report::{
     CopyEvent, CopyOutcome, CopySummary, EscapedName, ItemFailure, ProgressCounters,
 };
 use transfer::session::Session;
-use transfer::sums::SumLedger;
+use transfer::sums::ChecksumLedger;
 
 use self::barrier::{AreOne, CopyPermit, CopySemaphore, PATIENCE, SourceNamesBarrier, clashes};
 use self::chain::{HostChain, SizeSelection, contents};
@@ -41,8 +41,8 @@ pub(crate) use self::progress::HostCopyState;
 pub(crate) use self::progress::HostProgress;
 use self::progress::{HostCopyProgress, MultiHostProgress};
 use crate::connect::Hosts;
-use crate::cp::CopyRun;
-use crate::flags::high::TypedOperands;
+use crate::cp::PreparedCopy;
+use crate::flags::high::CommandLineOperands;
 use crate::output::closing;
 use crate::output::snapshot::RunCounters as _;
 
@@ -108,9 +108,9 @@ impl NotReceived {
 /// Copies to or from all hosts, and combines their results.
 pub(crate) fn copy(
     several: &MultiHostCopy,
-    typed: &TypedOperands,
+    typed: &CommandLineOperands,
     request: &CopyRequest,
-    run: &CopyRun<'_>,
+    run: &PreparedCopy<'_>,
 ) -> CopySummary {
     let start = Instant::now();
     let hosts = run.hosts();
@@ -153,7 +153,7 @@ fn copy_parts(
     several: &MultiHostCopy,
     target: &Path,
     parts: Vec<HostCopyRequest>,
-    run: &CopyRun<'_>,
+    run: &PreparedCopy<'_>,
 ) -> CopySummary {
     let one_target = matches!(several, MultiHostCopy::Gather { by_host: false, .. });
     let are_one = |one: &[u8], other: &[u8]| match several {
@@ -296,7 +296,7 @@ fn raise_descriptors(copies: usize) {
 
 /// State that the copies of all hosts share.
 struct SharedCopyState<'a> {
-    run: &'a CopyRun<'a>,
+    run: &'a PreparedCopy<'a>,
     gate: Option<SourceNamesBarrier<'a>>,
     chain: Option<HostChain<'a>>,
     /// The reason why a host got the data from here that might have got it from another one.
@@ -710,7 +710,7 @@ impl SessionConnector for HostConnector<'_> {
         self.hosts.connect(host, coming, cancel)
     }
 
-    fn ledger(&self) -> Option<Arc<SumLedger>> {
+    fn ledger(&self) -> Option<Arc<ChecksumLedger>> {
         SessionConnector::ledger(&self.hosts)
     }
 

@@ -7,16 +7,16 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use transfer::operand::{Operand, RemoteOperand};
+use transfer::operand::{CopyOperand, RemoteOperand};
 use transfer::report::{CopyOutcome, CopySummary, EscapedName};
 use transfer::shards::{
-    self, ClaimError, ClaimResult, LeaseTerms, PlanError, PlanFolder, PlanOutcome, PlanRequest,
-    PlanStatus, PlanTotals, PlanVerifyResult, ShardCopy, ShardCopyResult, ShardOutcome,
-    ShardStatus, SplitFileStatus, VerifyOptions,
+    self, LeaseClaimResult, LeaseTerms, PlanCreationSettings, PlanError, PlanFolder, PlanOutcome,
+    PlanTotals, PlanVerifyResult, ShardClaimError, ShardCopyResult, ShardCopyTask, ShardOutcome,
+    ShardPlanStatus, ShardStatus, SplitFileStatus, VerifyOptions,
 };
 
 use crate::congestion;
-use crate::cp::{self, CopyRun};
+use crate::cp::{self, PreparedCopy};
 use crate::exit::Exit;
 use crate::flags::high::{Environment, ResolvedCopyArgs};
 use crate::flags::low::{CopyArgs, PlanAction, PlanArgs, UsageError};
@@ -80,17 +80,17 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
         let terms = LeaseTerms { time, on_loss };
         let claimed = plan.claim(shard, &terms, run.cancel(), &mut warn);
         let copy = match claimed {
-            Ok(ClaimResult::Held(lease)) => ShardCopy::Held(lease),
-            Ok(ClaimResult::Done(_)) if plan.needs_seal() => {
-                ShardCopy::Done(Arc::clone(&plan), terms)
+            Ok(LeaseClaimResult::Held(lease)) => ShardCopyTask::Held(lease),
+            Ok(LeaseClaimResult::Done(_)) if plan.needs_seal() => {
+                ShardCopyTask::Done(Arc::clone(&plan), terms)
             }
-            Ok(ClaimResult::Done(_)) => {
+            Ok(LeaseClaimResult::Done(_)) => {
                 run.line(&format!("shard {shard}: already complete: nothing to do"));
                 return Exit::Done;
             }
-            Err(ClaimError::Busy(why)) => return run.refuse(&why, Exit::ShardIncomplete),
-            Err(ClaimError::Io(why)) => return run.refuse(&why, Exit::ShardIncomplete),
-            Err(ClaimError::Interrupted) => {
+            Err(ShardClaimError::Busy(why)) => return run.refuse(&why, Exit::ShardIncomplete),
+            Err(ShardClaimError::Io(why)) => return run.refuse(&why, Exit::ShardIncomplete),
+            Err(ShardClaimError::Interrupted) => {
                 let why = format!("shard {shard}: interrupted before it began: try again");
                 return run.refuse(&why, Exit::ShardIncomplete);
             }
@@ -104,7 +104,7 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
 
 /// Reports the end of a shard.
 fn finish(
-    run: &CopyRun<'_>,
+    run: &PreparedCopy<'_>,
     (shard, config): (u32, Option<&Path>),
     verifies: bool,
     plan: &PlanFolder,
@@ -183,7 +183,7 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
         return Exit::Usage;
     };
     let operand = |word: &OsString| {
-        Operand::parse(word)
+        CopyOperand::parse(word)
             .map(|operand| kept(word, operand))
             .map_err(|error| UsageError(format!("error: {error}\n")))
     };
@@ -199,8 +199,8 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
     if let Some(why) = overlap(&source, &args.copy.destination) {
         return usage(&UsageError(format!("error: {why}\n")));
     }
-    let local_target = match Operand::parse(&args.copy.destination) {
-        Ok(Operand::Local(path)) => Some(path),
+    let local_target = match CopyOperand::parse(&args.copy.destination) {
+        Ok(CopyOperand::Local(path)) => Some(path),
         _ => None,
     };
     let mut copy = args.copy;
@@ -216,7 +216,7 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
         let Some(source) = request.sources.into_iter().next() else {
             return Exit::Usage;
         };
-        let request = PlanRequest {
+        let request = PlanCreationSettings {
             least_range: one_end.then_some(least_range),
             source,
             source_operand,
@@ -239,7 +239,7 @@ fn make(args: PlanArgs, world: &Environment) -> Exit {
 
 /// Reports the end of planning.
 fn planned(
-    run: &CopyRun<'_>,
+    run: &PreparedCopy<'_>,
     outcome: &PlanOutcome,
     summary: &CopySummary,
     (folder, config, shards): (&Path, Option<&Path>, u32),
@@ -310,11 +310,14 @@ fn planned(
 /// Returns why two operands cannot be a plan's, as far as their names tell: both are one directory,
 /// or the target lies in the source.
 fn overlap(source: &OsStr, target: &OsStr) -> Option<&'static str> {
-    let (source, target) = match (Operand::parse(source).ok()?, Operand::parse(target).ok()?) {
-        (Operand::Local(source), Operand::Local(target)) => {
+    let (source, target) = match (
+        CopyOperand::parse(source).ok()?,
+        CopyOperand::parse(target).ok()?,
+    ) {
+        (CopyOperand::Local(source), CopyOperand::Local(target)) => {
             (std::fs::canonicalize(source).ok()?, real_place(&target)?)
         }
-        (Operand::Remote(source), Operand::Remote(target))
+        (CopyOperand::Remote(source), CopyOperand::Remote(target))
             if source.destination == target.destination =>
         {
             let path = |operand: &RemoteOperand| -> PathBuf {
@@ -350,7 +353,7 @@ fn real_place(path: &Path) -> Option<PathBuf> {
 
 /// True if an operand names a host.
 fn is_remote(word: &OsString) -> bool {
-    matches!(Operand::parse(word), Ok(Operand::Remote(_)))
+    matches!(CopyOperand::parse(word), Ok(CopyOperand::Remote(_)))
 }
 
 fn all(totals: PlanTotals) -> String {
@@ -364,13 +367,13 @@ fn all(totals: PlanTotals) -> String {
 
 /// Returns an operand for the plan. A local path is made absolute, since workers start in other
 /// folders.
-fn kept(word: &OsString, operand: Operand) -> Vec<u8> {
+fn kept(word: &OsString, operand: CopyOperand) -> Vec<u8> {
     match operand {
-        Operand::Local(path) => {
+        CopyOperand::Local(path) => {
             let path: PathBuf = std::path::absolute(&path).unwrap_or(path);
             path.as_os_str().as_bytes().to_vec()
         }
-        Operand::Remote(_) => word.as_bytes().to_vec(),
+        CopyOperand::Remote(_) => word.as_bytes().to_vec(),
     }
 }
 
@@ -386,7 +389,7 @@ fn status(folder: &Path, json: bool) -> Exit {
     show(status_text(&status).as_bytes())
 }
 
-fn status_text(status: &PlanStatus) -> String {
+fn status_text(status: &ShardPlanStatus) -> String {
     let counts = &status.shards;
     let mut states = Vec::new();
     for (count, state) in [

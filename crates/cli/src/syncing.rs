@@ -2,7 +2,7 @@
 
 use sync::DeletionLimits;
 use transfer::copy::CopyLocation;
-use transfer::sync::{EntryChoice, SyncOptions, SyncRequest};
+use transfer::sync::{SyncEntrySelection, SyncOptions, SyncRequest};
 
 use crate::cp;
 use crate::exit::Exit;
@@ -49,7 +49,7 @@ impl ResolvedSyncArgs {
         comparison.metadata.owners = args.copy.numeric_ids;
         Ok(Self {
             options: SyncOptions {
-                entries: EntryChoice {
+                entries: SyncEntrySelection {
                     filter,
                     gitignore: args.copy.selection.gitignore,
                     one_file_system: args.one_file_system,

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Cause of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum LimitCause {
     /// Large packets vanish on the way.
     MtuBlackHole,
     /// Something on the way resets or drops established connections.
@@ -106,7 +106,11 @@ pub struct Remedy {
 }
 
 /// Text, and the default remedies, of each cause.
-type CauseRow = (Cause, &'static str, &'static [(RemedyActor, &'static str)]);
+type CauseRow = (
+    LimitCause,
+    &'static str,
+    &'static [(RemedyActor, &'static str)],
+);
 
 use RemedyActor::{Here, Longhaul, Network, OpenSsh, Server};
 
@@ -117,7 +121,7 @@ const MORE: (RemedyActor, &str) = (
 
 const ROWS: &[CauseRow] = &[
     (
-        Cause::MtuBlackHole,
+        LimitCause::MtuBlackHole,
         "large packets vanish on the way (path MTU black hole)",
         &[
             (Here, "sysctl -w net.ipv4.tcp_mtu_probing=1"),
@@ -128,7 +132,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::Middlebox,
+        LimitCause::Middlebox,
         "something on the way breaks established connections",
         &[
             (OpenSsh, "set ServerAliveInterval 15"),
@@ -139,7 +143,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::ChannelWindow,
+        LimitCause::ChannelWindow,
         "the server's SSH channel window",
         &[
             (
@@ -153,12 +157,12 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::FarReceiveBuffer,
+        LimitCause::FarReceiveBuffer,
         "the server's TCP receive buffer",
         &[MORE],
     ),
     (
-        Cause::FixedReceiveBuffer,
+        LimitCause::FixedReceiveBuffer,
         "a TCP receive buffer of fixed size at the server",
         &[
             MORE,
@@ -168,19 +172,23 @@ const ROWS: &[CauseRow] = &[
             ),
         ],
     ),
-    (Cause::SendBuffer, "this machine's TCP send buffer", &[MORE]),
     (
-        Cause::FarSendBuffer,
+        LimitCause::SendBuffer,
+        "this machine's TCP send buffer",
+        &[MORE],
+    ),
+    (
+        LimitCause::FarSendBuffer,
         "the server's TCP send buffer",
         &[MORE],
     ),
     (
-        Cause::ReceiveBuffer,
+        LimitCause::ReceiveBuffer,
         "this machine's TCP receive buffer",
         &[MORE],
     ),
     (
-        Cause::NoWindowScaling,
+        LimitCause::NoWindowScaling,
         "missing TCP window scaling, which leaves 64 KiB per round trip",
         &[
             MORE,
@@ -192,7 +200,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::NoSack,
+        LimitCause::NoSack,
         "packet loss without selective acknowledgements",
         &[
             MORE,
@@ -204,7 +212,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::Loss,
+        LimitCause::Loss,
         "random packet loss",
         &[
             MORE,
@@ -220,7 +228,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::Congestion,
+        LimitCause::Congestion,
         "other traffic on the path",
         &[(
             Network,
@@ -228,7 +236,7 @@ const ROWS: &[CauseRow] = &[
         )],
     ),
     (
-        Cause::Policer,
+        LimitCause::Policer,
         "a policer that drops packets above its rate",
         &[(
             Network,
@@ -236,7 +244,7 @@ const ROWS: &[CauseRow] = &[
         )],
     ),
     (
-        Cause::FlowPolicer,
+        LimitCause::FlowPolicer,
         "a policer for each connection, which drops packets above its rate",
         &[
             MORE,
@@ -247,12 +255,12 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::Shaper,
+        LimitCause::Shaper,
         "a shaper that slows down after a burst",
         &[(Network, "ask for the shaper's rate and burst")],
     ),
     (
-        Cause::MarkedClass,
+        LimitCause::MarkedClass,
         "a DSCP class that the network slows down",
         &[
             (
@@ -267,27 +275,27 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::Reordering,
+        LimitCause::Reordering,
         "packets that overtake each other on the way",
         &[MORE, (Network, "balance load by flow and not by packet")],
     ),
     (
-        Cause::FlowCap,
+        LimitCause::FlowCap,
         "the network limits each connection",
         &[MORE, (Network, "ask for the limit per flow")],
     ),
     (
-        Cause::FarDisk,
+        LimitCause::FarDisk,
         "the server's disk",
         &[(Server, "look at the disk's utilization (iostat -x 1)")],
     ),
     (
-        Cause::LocalDisk,
+        LimitCause::LocalDisk,
         "this machine's disk",
         &[(Here, "look at the disk's utilization (iostat -x 1)")],
     ),
     (
-        Cause::FarCpu,
+        LimitCause::FarCpu,
         "the server's processor",
         &[
             MORE,
@@ -299,7 +307,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::LocalCpu,
+        LimitCause::LocalCpu,
         "this machine's processor",
         &[
             MORE,
@@ -310,7 +318,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::SlowCipher,
+        LimitCause::SlowCipher,
         "the cipher",
         &[
             (Longhaul, "longhaul bench HOST finds the fastest cipher"),
@@ -322,7 +330,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::FarThrottled,
+        LimitCause::FarThrottled,
         "the processor quota of the server",
         &[(
             Server,
@@ -330,7 +338,7 @@ const ROWS: &[CauseRow] = &[
         )],
     ),
     (
-        Cause::Throttled,
+        LimitCause::Throttled,
         "the processor quota of this machine",
         &[(
             Here,
@@ -338,12 +346,12 @@ const ROWS: &[CauseRow] = &[
         )],
     ),
     (
-        Cause::BelowExpectation,
+        LimitCause::BelowExpectation,
         "a path that carries less than expected",
         &[(Network, "ask which link or contract has this rate")],
     ),
     (
-        Cause::SmallFiles,
+        LimitCause::SmallFiles,
         "each small file waits for round trips",
         &[
             (Longhaul, "use longhaul cp, which sends many files at once"),
@@ -351,7 +359,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::SlowAnswers,
+        LimitCause::SlowAnswers,
         "the SFTP server answers slowly",
         &[
             MORE,
@@ -362,12 +370,12 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::OneChannel,
+        LimitCause::OneChannel,
         "the server admits one channel per connection",
         &[(Server, "raise MaxSessions in sshd_config")],
     ),
     (
-        Cause::LoginLimit,
+        LimitCause::LoginLimit,
         "the server refuses parallel logins",
         &[
             (
@@ -381,7 +389,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::SlowLogin,
+        LimitCause::SlowLogin,
         "a slow step of the login",
         &[
             (
@@ -392,7 +400,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::Bufferbloat,
+        LimitCause::Bufferbloat,
         "a queue on the path that delays everything else",
         &[
             (Longhaul, "use longhaul cp --background"),
@@ -400,7 +408,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::ReturnPath,
+        LimitCause::ReturnPath,
         "a return path without room for acknowledgements",
         &[
             (
@@ -414,7 +422,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::NoTimestamps,
+        LimitCause::NoTimestamps,
         "missing TCP timestamps, without which TCP measures round trips less often",
         &[
             (
@@ -425,7 +433,7 @@ const ROWS: &[CauseRow] = &[
         ],
     ),
     (
-        Cause::SmallSegments,
+        LimitCause::SmallSegments,
         "segments that are smaller than Ethernet's, as in a tunnel",
         &[(
             Network,
@@ -434,13 +442,13 @@ const ROWS: &[CauseRow] = &[
     ),
 ];
 
-impl fmt::Display for Cause {
+impl fmt::Display for LimitCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.row().map_or("", |row| row.1))
     }
 }
 
-impl Cause {
+impl LimitCause {
     /// Returns all causes, in the order of the table.
     pub fn all() -> impl Iterator<Item = Self> {
         ROWS.iter().map(|row| row.0)
@@ -503,10 +511,13 @@ mod tests {
 
     #[test]
     fn every_cause_has_a_text_and_a_remedy() {
-        for cause in Cause::all() {
+        for cause in LimitCause::all() {
             assert!(!cause.to_string().is_empty() && !cause.remedies().is_empty());
         }
         // The enum's last variant is a row, so that the table is not shorter than the enum.
-        assert_eq!(Cause::all().count(), Cause::SmallSegments as usize + 1);
+        assert_eq!(
+            LimitCause::all().count(),
+            LimitCause::SmallSegments as usize + 1
+        );
     }
 }

@@ -14,13 +14,13 @@ pub struct Evidence {
     /// Round trips of the idle path.
     pub idle: Option<MinMedianMax>,
     /// Uploads.
-    pub up: ThroughputLadder,
+    pub up: ThroughputScaling,
     /// Downloads.
-    pub down: ThroughputLadder,
+    pub down: ThroughputScaling,
     /// Rates of marked packets, compared with unmarked ones.
     pub marks: DscpMeasurements,
     /// TCP options and sizes of the path.
-    pub tcp: Option<TcpPath>,
+    pub tcp: Option<NegotiatedTcpOptions>,
     /// This machine.
     pub here: MachineFacts,
     /// The server.
@@ -70,17 +70,17 @@ pub struct TimedLoginStep {
 /// Throughput over growing numbers of channels and connections, in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ThroughputLadder {
+pub struct ThroughputScaling {
     /// Measurements in order.
-    pub rungs: Vec<LadderRung>,
+    pub rungs: Vec<ThroughputMeasurement>,
     /// Round trip on an idle connection while the others were loaded.
     pub loaded: Option<f64>,
 }
 
-/// One measurement of a [`ThroughputLadder`].
+/// One measurement of a [`ThroughputScaling`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct LadderRung {
+pub struct ThroughputMeasurement {
     /// TCP connections.
     pub connections: u32,
     /// Channels on each.
@@ -100,7 +100,7 @@ pub struct LadderRung {
     /// The second measurement fell as well.
     pub fell_again: bool,
     /// Load of the same connection below the rate at which it lost packets.
-    pub restrained: Option<RestrainedLoad>,
+    pub restrained: Option<ReducedRateLoad>,
     /// Lowest round trip.
     pub min_rtt: f64,
     /// Smoothed round trip under this load.
@@ -151,7 +151,7 @@ pub struct LadderRung {
 /// there, and losses to a policer stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RestrainedLoad {
+pub struct ReducedRateLoad {
     /// Rate that passed.
     pub rate: f64,
     /// Share of lost segments.
@@ -185,7 +185,7 @@ pub struct DscpMeasurement {
 
 /// TCP options that both ends agreed on, and sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TcpPath {
+pub struct NegotiatedTcpOptions {
     /// Window scaling.
     pub window_scaling: bool,
     /// Selective acknowledgements.
@@ -246,21 +246,22 @@ impl Evidence {
     /// Returns the round trip in seconds that this load would have without a queue: the usual one of
     /// the idle path, or the lowest of the load if that is longer. On a path with jitter the lowest
     /// one is far from the usual one.
-    pub fn unloaded_rtt(&self, rung: &LadderRung) -> f64 {
+    pub fn unloaded_rtt(&self, rung: &ThroughputMeasurement) -> f64 {
         let usual = self.idle.map_or(0.0, |idle| idle.median);
         rung.min_rtt.max(usual)
     }
 }
 
-impl ThroughputLadder {
+impl ThroughputScaling {
     /// Returns the rung with these numbers.
-    pub fn rung(&self, connections: u32, channels: u32) -> Option<&LadderRung> {
-        let fits = |r: &&LadderRung| r.connections == connections && r.channels == channels;
+    pub fn rung(&self, connections: u32, channels: u32) -> Option<&ThroughputMeasurement> {
+        let fits =
+            |r: &&ThroughputMeasurement| r.connections == connections && r.channels == channels;
         self.rungs.iter().find(fits)
     }
 
     /// Returns the fastest rung.
-    pub fn best(&self) -> Option<&LadderRung> {
+    pub fn best(&self) -> Option<&ThroughputMeasurement> {
         let all = self.rungs.iter().filter(|r| r.rate.is_finite());
         all.max_by(|a, b| a.rate.total_cmp(&b.rate))
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cause::{Cause, Remedy, RemedyActor};
+use crate::cause::{LimitCause, Remedy, RemedyActor};
 
 /// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -49,9 +49,9 @@ impl Certainty {
 
 /// One limit and its cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Finding {
+pub struct DiagnosisFinding {
     /// The cause.
-    pub cause: Cause,
+    pub cause: LimitCause,
     /// Direction concerned; `None` for both.
     pub direction: Option<DataDirection>,
     /// Rate in bytes per second that this cause allows one connection; `None` if it costs time
@@ -67,8 +67,8 @@ pub struct Finding {
     pub remedies: Vec<Remedy>,
 }
 
-impl Finding {
-    pub(crate) fn new(cause: Cause, evidence: String) -> Self {
+impl DiagnosisFinding {
+    pub(crate) fn new(cause: LimitCause, evidence: String) -> Self {
         Self {
             cause,
             direction: None,

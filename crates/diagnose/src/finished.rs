@@ -1,10 +1,10 @@
 //! Diagnosis of a finished transfer from the figures that it reported.
 
-use crate::cause::{Cause, RemedyActor};
-use crate::finding::{Certainty, DataDirection, Finding};
+use crate::cause::{LimitCause, RemedyActor};
+use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::limiter::{Limiter, LimiterEvidence};
 use crate::units::{percent, rate, time};
-use crate::verdict::{Diagnosis, sentence};
+use crate::verdict::{PathDiagnosis, sentence};
 
 /// Report of a finished transfer to or from one host.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct FinishedTransfer {
 }
 
 /// Explains a finished transfer. One transfer has no comparison, so nothing is certain.
-pub fn explain(finished: &FinishedTransfer) -> Diagnosis {
+pub fn explain(finished: &FinishedTransfer) -> PathDiagnosis {
     let (direction, f) = (finished.direction, &finished.figures);
     let unseen = ["idle path", "other numbers of connections", "DSCP classes"];
     let unseen = unseen.map(|what| format!("{what}: one transfer does not compare it"));
@@ -26,7 +26,7 @@ pub fn explain(finished: &FinishedTransfer) -> Diagnosis {
     let verdict = match cause(finished.limiter) {
         Some(cause) => {
             let evidence = format!("the copy named {}; {}", finished.limiter, figures(f));
-            let finding = Finding::new(cause, evidence).of(direction);
+            let finding = DiagnosisFinding::new(cause, evidence).of(direction);
             let finding = finding.limits(f.rate, None).certainty(Certainty::Likely);
             let finding = next_changes(finding, finished.limiter);
             let text = sentence(&finding, None);
@@ -43,7 +43,7 @@ pub fn explain(finished: &FinishedTransfer) -> Diagnosis {
             finished.limiter
         ),
     };
-    Diagnosis {
+    PathDiagnosis {
         verdict,
         healthy: false,
         certainty: match findings.is_empty() && finished.limiter != Limiter::UserLimit {
@@ -56,7 +56,7 @@ pub fn explain(finished: &FinishedTransfer) -> Diagnosis {
 }
 
 /// Replaces the advice to use longhaul cp, which made the transfer, by the next change.
-fn next_changes(mut finding: Finding, limiter: Limiter) -> Finding {
+fn next_changes(mut finding: DiagnosisFinding, limiter: Limiter) -> DiagnosisFinding {
     finding.remedies.retain(|remedy| {
         !remedy.text.starts_with("use longhaul cp") && !remedy.text.starts_with("run several scp")
     });
@@ -95,18 +95,18 @@ fn figures(f: &LimiterEvidence) -> String {
     text
 }
 
-fn cause(limiter: Limiter) -> Option<Cause> {
+fn cause(limiter: Limiter) -> Option<LimitCause> {
     Some(match limiter {
-        Limiter::Loss => Cause::Loss,
-        Limiter::ServerWindow => Cause::ChannelWindow,
-        Limiter::Server => Cause::FarCpu,
-        Limiter::LocalCpu => Cause::LocalCpu,
-        Limiter::LocalDisk => Cause::LocalDisk,
-        Limiter::SendBuffer => Cause::SendBuffer,
-        Limiter::FarReceiveBuffer => Cause::FarReceiveBuffer,
-        Limiter::ReceiveBuffer => Cause::ReceiveBuffer,
-        Limiter::FarSendBuffer => Cause::FarSendBuffer,
-        Limiter::OtherTraffic => Cause::Congestion,
+        Limiter::Loss => LimitCause::Loss,
+        Limiter::ServerWindow => LimitCause::ChannelWindow,
+        Limiter::Server => LimitCause::FarCpu,
+        Limiter::LocalCpu => LimitCause::LocalCpu,
+        Limiter::LocalDisk => LimitCause::LocalDisk,
+        Limiter::SendBuffer => LimitCause::SendBuffer,
+        Limiter::FarReceiveBuffer => LimitCause::FarReceiveBuffer,
+        Limiter::ReceiveBuffer => LimitCause::ReceiveBuffer,
+        Limiter::FarSendBuffer => LimitCause::FarSendBuffer,
+        Limiter::OtherTraffic => LimitCause::Congestion,
         Limiter::Unknown
         | Limiter::Path
         | Limiter::UserLimit

@@ -1,6 +1,6 @@
 //! Two hops, to a jump host and behind it, compared by what each carries.
 
-use crate::evidence::{Evidence, ThroughputLadder};
+use crate::evidence::{Evidence, ThroughputScaling};
 use crate::units::{rate, time};
 
 /// Share of the first hop's rate from which on the whole way is as fast as it.
@@ -14,7 +14,7 @@ pub fn compare_hops(jump: &str, first: &Evidence, whole: &Evidence) -> Vec<Strin
         ("uploads", &first.up, &whole.up),
         ("downloads", &first.down, &whole.down),
     ];
-    let best = |ladder: &ThroughputLadder| ladder.best().map(|best| best.rate);
+    let best = |ladder: &ThroughputScaling| ladder.best().map(|best| best.rate);
     for (what, near, all) in pairs {
         let Some((near, all)) = best(near).zip(best(all)) else {
             said.push(format!("{what}: not measured over both hops"));
@@ -43,17 +43,17 @@ pub fn compare_hops(jump: &str, first: &Evidence, whole: &Evidence) -> Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::{LadderRung, MinMedianMax};
+    use crate::evidence::{MinMedianMax, ThroughputMeasurement};
 
     fn way(up: f64, rtt: f64) -> Evidence {
-        let rungs = vec![LadderRung {
+        let rungs = vec![ThroughputMeasurement {
             connections: 1,
             channels: 1,
             rate: up,
-            ..LadderRung::default()
+            ..ThroughputMeasurement::default()
         }];
         Evidence {
-            up: ThroughputLadder {
+            up: ThroughputScaling {
                 rungs,
                 loaded: None,
             },

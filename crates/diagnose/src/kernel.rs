@@ -13,12 +13,12 @@ const WMEM: u64 = 4 << 20;
 
 /// TCP buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TcpBuffer {
+pub(crate) enum TcpBufferKind {
     Receive,
     Send,
 }
 
-impl TcpBuffer {
+impl TcpBufferKind {
     pub(crate) fn sysctl(self) -> &'static str {
         match self {
             Self::Receive => "net.ipv4.tcp_rmem",
@@ -35,16 +35,16 @@ impl TcpBuffer {
 }
 
 /// Maximum of a buffer: measured, or the default of the kernel's version.
-pub(crate) fn maximum(machine: &MachineFacts, buffer: TcpBuffer) -> Option<u64> {
+pub(crate) fn maximum(machine: &MachineFacts, buffer: TcpBufferKind) -> Option<u64> {
     match buffer {
-        TcpBuffer::Receive => machine.tcp_rmem.or_else(|| {
+        TcpBufferKind::Receive => machine.tcp_rmem.or_else(|| {
             let version = machine.kernel?;
             Some(match version >= LARGE_RMEM {
                 true => RMEM.1,
                 false => RMEM.0,
             })
         }),
-        TcpBuffer::Send => machine.tcp_wmem.or_else(|| machine.kernel.map(|_| WMEM)),
+        TcpBufferKind::Send => machine.tcp_wmem.or_else(|| machine.kernel.map(|_| WMEM)),
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn maximum(machine: &MachineFacts, buffer: TcpBuffer) -> Option<u64> 
 /// maximum is large enough.
 pub(crate) fn line(
     machine: &MachineFacts,
-    buffer: TcpBuffer,
+    buffer: TcpBufferKind,
     rate: f64,
     rtt: f64,
 ) -> Option<String> {
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_line_for_tcp_rmem_fits_the_kernels_version() {
         // 100 MB/s over 100 ms need 20 MB, twice what the path holds.
-        let line = |m| line(&m, TcpBuffer::Receive, 1e8, 0.1);
+        let line = |m| line(&m, TcpBufferKind::Receive, 1e8, 0.1);
         let old = line(kernel(6, 12)).unwrap();
         assert_eq!(old, "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\"");
         assert_eq!(line(kernel(6, 16)), None);
@@ -94,7 +94,7 @@ mod tests {
             tcp_wmem: Some(64 << 20),
             ..kernel(6, 1)
         };
-        assert_eq!(line(&large, TcpBuffer::Send, 1e8, 0.1), None);
-        assert!(line(&kernel(6, 18), TcpBuffer::Send, 1e8, 0.1).is_some());
+        assert_eq!(line(&large, TcpBufferKind::Send, 1e8, 0.1), None);
+        assert!(line(&kernel(6, 18), TcpBufferKind::Send, 1e8, 0.1).is_some());
     }
 }

@@ -203,7 +203,7 @@ pub struct TransferFacts {
     /// Facts about lost packets.
     pub losses: LossFacts,
     /// Use of further connections.
-    pub growth: ConnectionGrowth,
+    pub growth: FurtherConnectionEffect,
     /// A connection is still in slow start.
     pub slow_start: bool,
     /// Round trip to the server.
@@ -234,7 +234,7 @@ pub struct LossFacts {
 
 /// Use of further connections for a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ConnectionGrowth {
+pub enum FurtherConnectionEffect {
     /// More connections were not tried, or brought something.
     #[default]
     Open,
@@ -280,7 +280,7 @@ pub fn limiter(t: &TransferFacts) -> Limiter {
     if lags {
         return Limiter::Server;
     }
-    if t.growth == ConnectionGrowth::Sated {
+    if t.growth == FurtherConnectionEffect::Sated {
         return Limiter::Path;
     }
     if t.up && f.sndbuf_limited > BLOCKED {
@@ -314,7 +314,7 @@ pub fn limiter(t: &TransferFacts) -> Limiter {
         };
     }
     match t.growth {
-        ConnectionGrowth::Fixed => Limiter::Lanes,
-        ConnectionGrowth::Open | ConnectionGrowth::Sated => Limiter::Path,
+        FurtherConnectionEffect::Fixed => Limiter::Lanes,
+        FurtherConnectionEffect::Open | FurtherConnectionEffect::Sated => Limiter::Path,
     }
 }

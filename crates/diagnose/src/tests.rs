@@ -53,7 +53,7 @@ impl Model {
                 median: rtt * 1.01,
                 high: rtt * 1.05,
             }),
-            tcp: Some(TcpPath {
+            tcp: Some(NegotiatedTcpOptions {
                 window_scaling: true,
                 sack: true,
                 timestamps: true,
@@ -84,7 +84,7 @@ impl Model {
         }
     }
 
-    fn rung(&self, up: bool, (n, m): (u32, u32), noise: &mut Noise) -> LadderRung {
+    fn rung(&self, up: bool, (n, m): (u32, u32), noise: &mut Noise) -> ThroughputMeasurement {
         let (c, ch) = (f64::from(n), f64::from(n * m));
         let (window, buffer) = match up {
             true => (self.far_window, self.send_buffer),
@@ -107,7 +107,7 @@ impl Model {
             .min_by(|a, b| a.0.total_cmp(&b.0))
             .unwrap();
         let queues = matches!(by, "link" | "flow");
-        let mut rung = LadderRung {
+        let mut rung = ThroughputMeasurement {
             connections: n,
             channels: m,
             rate: rate * noise.factor(),
@@ -123,7 +123,7 @@ impl Model {
                 true => (window as u64, window as u64),
                 false => ((window.min(2e9) / 4.0) as u64, window.min(2e9) as u64),
             }),
-            ..LadderRung::default()
+            ..ThroughputMeasurement::default()
         };
         match by {
             "rwnd" if up => rung.rwnd_limited = 0.9 * noise.factor(),
@@ -152,7 +152,7 @@ impl Model {
         let steps = [(1, 1), (1, 2), (2, 1), (4, 1), (8, 1)];
         let mut ladder = |up| {
             let rungs = steps.map(|step| self.rung(up, step, &mut noise));
-            ThroughputLadder {
+            ThroughputScaling {
                 rungs: rungs.to_vec(),
                 loaded: None,
             }
@@ -166,7 +166,7 @@ impl Model {
 }
 
 /// Fault to set into a model, with the rate that it leaves to one connection.
-type Fault = (Cause, fn(&mut Model) -> Option<f64>);
+type Fault = (LimitCause, fn(&mut Model) -> Option<f64>);
 
 /// Rate that faults leave: far below the link's.
 fn small(m: &Model) -> f64 {
@@ -174,7 +174,7 @@ fn small(m: &Model) -> f64 {
 }
 
 const FAULTS: &[Fault] = &[
-    (Cause::MtuBlackHole, |m| {
+    (LimitCause::MtuBlackHole, |m| {
         m.e.stall = Some(TransferStall {
             seconds: 5.0,
             in_handshake: true,
@@ -182,7 +182,7 @@ const FAULTS: &[Fault] = &[
         });
         Some(0.0)
     }),
-    (Cause::Middlebox, |m| {
+    (LimitCause::Middlebox, |m| {
         m.e.stall = Some(TransferStall {
             seconds: 30.0,
             bytes: 50_000_000,
@@ -191,65 +191,65 @@ const FAULTS: &[Fault] = &[
         });
         Some(0.0)
     }),
-    (Cause::ChannelWindow, |m| {
+    (LimitCause::ChannelWindow, |m| {
         m.channel = small(m) * m.rtt;
         Some(small(m))
     }),
-    (Cause::FarReceiveBuffer, |m| {
+    (LimitCause::FarReceiveBuffer, |m| {
         m.far_window = small(m) * m.rtt;
         Some(small(m))
     }),
-    (Cause::FixedReceiveBuffer, |m| {
+    (LimitCause::FixedReceiveBuffer, |m| {
         // A window that never grew from 64 KiB.
         m.far_window = 65_536.0;
         m.fixed_window = true;
         m.link = 655_360.0 / m.rtt;
         Some(small(m))
     }),
-    (Cause::SendBuffer, |m| {
+    (LimitCause::SendBuffer, |m| {
         m.send_buffer = small(m) * m.rtt;
         Some(small(m))
     }),
-    (Cause::FarSendBuffer, |m| {
+    (LimitCause::FarSendBuffer, |m| {
         m.far_send = small(m) * m.rtt;
         m.e.here.tcp_rmem = Some(1 << 30);
         Some(small(m))
     }),
-    (Cause::ReceiveBuffer, |m| {
+    (LimitCause::ReceiveBuffer, |m| {
         m.our_window = small(m) * m.rtt;
         m.e.here.tcp_rmem = Some((m.our_window * 2.0) as u64);
         Some(small(m))
     }),
-    (Cause::NoWindowScaling, |m| {
+    (LimitCause::NoWindowScaling, |m| {
         m.far_window = 65_535.0;
         m.link = 655_350.0 / m.rtt;
         m.e.tcp.as_mut().unwrap().window_scaling = false;
         Some(small(m))
     }),
-    (Cause::NoSack, |m| {
+    (LimitCause::NoSack, |m| {
         lossy(m);
         m.e.tcp.as_mut().unwrap().sack = false;
         Some(small(m))
     }),
-    (Cause::Loss, |m| {
+    (LimitCause::Loss, |m| {
         lossy(m);
         Some(small(m))
     }),
-    (Cause::Reordering, |m| {
+    (LimitCause::Reordering, |m| {
         lossy(m);
         m.reorders = true;
         Some(small(m))
     }),
-    (Cause::Policer, |m| {
+    (LimitCause::Policer, |m| {
         m.policer = Some(small(m));
         Some(small(m))
     }),
-    (Cause::Shaper, |m| {
+    (LimitCause::Shaper, |m| {
         m.burst = Some(m.link);
         m.link = small(m);
         Some(m.link)
     }),
-    (Cause::MarkedClass, |m| {
+    (LimitCause::MarkedClass, |m| {
         m.e.marks = DscpMeasurements {
             noise: vec![1.02, 0.97, 1.01],
             marks: vec![DscpMeasurement {
@@ -261,68 +261,68 @@ const FAULTS: &[Fault] = &[
         };
         Some(small(m))
     }),
-    (Cause::FlowCap, |m| {
+    (LimitCause::FlowCap, |m| {
         m.flow = Some(small(m));
         Some(small(m))
     }),
-    (Cause::FarDisk, |m| {
+    (LimitCause::FarDisk, |m| {
         m.e.there.disk = Some(small(m));
         Some(small(m))
     }),
-    (Cause::LocalDisk, |m| {
+    (LimitCause::LocalDisk, |m| {
         m.e.here.disk = Some(small(m));
         Some(small(m))
     }),
-    (Cause::FarCpu, |m| {
+    (LimitCause::FarCpu, |m| {
         m.far_cpu = Some(small(m));
         Some(small(m))
     }),
-    (Cause::LocalCpu, |m| {
+    (LimitCause::LocalCpu, |m| {
         m.our_cpu = Some(small(m));
         Some(small(m))
     }),
-    (Cause::SlowCipher, |m| {
+    (LimitCause::SlowCipher, |m| {
         m.our_cpu = Some(small(m));
         m.e.cipher = Some("chacha20-poly1305@openssh.com".to_owned());
         m.e.here.cipher_rate = Some(small(m) * 1.1);
         m.e.here.aes_rate = Some(small(m) * 5.0);
         Some(small(m))
     }),
-    (Cause::FarThrottled, |m| {
+    (LimitCause::FarThrottled, |m| {
         m.far_cpu = Some(small(m));
         m.e.there.throttled = Some(0.8);
         Some(small(m))
     }),
-    (Cause::Throttled, |m| {
+    (LimitCause::Throttled, |m| {
         m.our_cpu = Some(small(m));
         m.e.here.throttled = Some(0.8);
         Some(small(m))
     }),
-    (Cause::BelowExpectation, |m| {
+    (LimitCause::BelowExpectation, |m| {
         m.e.expected = Some(m.link);
         m.link = small(m);
         Some(m.link)
     }),
-    (Cause::SmallFiles, |m| {
+    (LimitCause::SmallFiles, |m| {
         m.e.small_files = Some(SmallFileRate {
             per_second: 0.25 / m.rtt,
             size: 4096,
         });
         None
     }),
-    (Cause::SlowAnswers, |m| {
+    (LimitCause::SlowAnswers, |m| {
         m.e.server_answer = Some(0.08);
         None
     }),
-    (Cause::OneChannel, |m| {
+    (LimitCause::OneChannel, |m| {
         m.e.channels_refused = true;
         None
     }),
-    (Cause::LoginLimit, |m| {
+    (LimitCause::LoginLimit, |m| {
         m.e.logins = Some((8, 3));
         None
     }),
-    (Cause::SlowLogin, |m| {
+    (LimitCause::SlowLogin, |m| {
         m.e.login = vec![TimedLoginStep {
             name: "the SFTP server's start".to_owned(),
             seconds: m.rtt * 3.0 + 0.9,
@@ -330,7 +330,7 @@ const FAULTS: &[Fault] = &[
         }];
         None
     }),
-    (Cause::Bufferbloat, |m| {
+    (LimitCause::Bufferbloat, |m| {
         m.e.up.loaded = Some(m.rtt * 2.1 + 0.4);
         None
     }),
@@ -352,7 +352,7 @@ fn with_bloat(e: &mut Evidence, m: &Model) {
     e.up.loaded = m.e.up.loaded;
 }
 
-fn diagnosed(m: &Model, seed: u64) -> Diagnosis {
+fn diagnosed(m: &Model, seed: u64) -> PathDiagnosis {
     let mut e = m.evidence(seed);
     with_bloat(&mut e, m);
     diagnose(&e)
@@ -389,17 +389,17 @@ fn each_fault_alone_is_named_first_with_its_rate() {
 #[test]
 fn two_faults_are_both_named_and_the_lower_limit_comes_first() {
     // The second fault leaves three times the rate of the first.
-    type Pair = (Cause, Cause, fn(&mut Model));
+    type Pair = (LimitCause, LimitCause, fn(&mut Model));
     let pairs: [Pair; 6] = [
-        (Cause::FarDisk, Cause::FarReceiveBuffer, |m| {
+        (LimitCause::FarDisk, LimitCause::FarReceiveBuffer, |m| {
             m.e.there.disk = Some(small(m));
             m.far_window = 3.0 * small(m) * m.rtt;
         }),
-        (Cause::Loss, Cause::LocalDisk, |m| {
+        (LimitCause::Loss, LimitCause::LocalDisk, |m| {
             lossy(m);
             m.e.here.disk = Some(3.0 * small(m));
         }),
-        (Cause::MarkedClass, Cause::SendBuffer, |m| {
+        (LimitCause::MarkedClass, LimitCause::SendBuffer, |m| {
             m.e.marks.marks = vec![DscpMeasurement {
                 class: "CS1".to_owned(),
                 ratios: vec![0.3; 5],
@@ -408,16 +408,16 @@ fn two_faults_are_both_named_and_the_lower_limit_comes_first() {
             }];
             m.send_buffer = 3.0 * small(m) * m.rtt;
         }),
-        (Cause::FarCpu, Cause::FarDisk, |m| {
+        (LimitCause::FarCpu, LimitCause::FarDisk, |m| {
             m.far_cpu = Some(small(m));
             m.e.there.disk = Some(3.0 * small(m));
         }),
-        (Cause::ChannelWindow, Cause::FarSendBuffer, |m| {
+        (LimitCause::ChannelWindow, LimitCause::FarSendBuffer, |m| {
             m.channel = small(m) * m.rtt;
             m.far_send = 3.0 * small(m) * m.rtt;
             m.e.here.tcp_rmem = Some(1 << 30);
         }),
-        (Cause::Policer, Cause::SlowLogin, |m| {
+        (LimitCause::Policer, LimitCause::SlowLogin, |m| {
             m.policer = Some(small(m));
             m.e.login = vec![TimedLoginStep {
                 name: "authentication".to_owned(),
@@ -432,7 +432,7 @@ fn two_faults_are_both_named_and_the_lower_limit_comes_first() {
                 let mut m = Model::new(rtt, link(rtt));
                 set(&mut m);
                 // The download of a channel window is not seen here: only this end's is known.
-                if *second == Cause::FarSendBuffer {
+                if *second == LimitCause::FarSendBuffer {
                     let up_only = m.channel;
                     let mut down = m.clone();
                     down.channel = 1e12;
@@ -449,7 +449,7 @@ fn two_faults_are_both_named_and_the_lower_limit_comes_first() {
     }
 }
 
-fn check(d: &Diagnosis, first: Cause, second: Cause, rtt: f64) {
+fn check(d: &PathDiagnosis, first: LimitCause, second: LimitCause, rtt: f64) {
     let place = |cause| d.findings.iter().position(|f| f.cause == cause);
     let (a, b) = (place(first), place(second));
     assert_eq!(a, Some(0), "{first:?} at {rtt}: {d:#?}");
@@ -540,7 +540,7 @@ fn no_figure_makes_the_rules_fail() {
     ];
     for a in odd {
         for b in odd {
-            let rung = |n| LadderRung {
+            let rung = |n| ThroughputMeasurement {
                 connections: n,
                 channels: n,
                 rate: a,
@@ -552,9 +552,9 @@ fn no_figure_makes_the_rules_fail() {
                 before_burst: Some(b),
                 burst: u64::MAX,
                 peer_window: Some((0, u64::MAX)),
-                ..LadderRung::default()
+                ..ThroughputMeasurement::default()
             };
-            let ladder = ThroughputLadder {
+            let ladder = ThroughputScaling {
                 rungs: vec![rung(1), rung(2), rung(0), rung(u32::MAX)],
                 loaded: Some(b),
             };
@@ -614,7 +614,7 @@ fn a_dip_on_a_short_path_is_no_shaper() {
                 rung.fell_again = again;
             }
             let d = diagnose(&e);
-            let shaper = d.findings.iter().any(|f| f.cause == Cause::Shaper);
+            let shaper = d.findings.iter().any(|f| f.cause == LimitCause::Shaper);
             assert!(!shaper, "{queues} {again}: {d:#?}");
         }
     }
@@ -625,12 +625,12 @@ fn a_fall_is_a_shaper_only_if_a_second_measurement_confirms_it() {
     let mut m = Model::new(0.05, 1e7);
     m.burst = Some(5e7);
     let confirmed = m.evidence(1);
-    let with = |change: fn(&mut LadderRung)| {
+    let with = |change: fn(&mut ThroughputMeasurement)| {
         let mut e = confirmed.clone();
         change(&mut e.up.rungs[0]);
         change(&mut e.down.rungs[0]);
         let d = diagnose(&e);
-        let found = d.findings.iter().find(|f| f.cause == Cause::Shaper);
+        let found = d.findings.iter().find(|f| f.cause == LimitCause::Shaper);
         found.map(|f| f.certainty)
     };
     assert_eq!(with(|_| {}), Some(Certainty::Sure));
@@ -648,7 +648,7 @@ fn slow_start_that_ends_with_a_random_loss_is_no_shaper() {
         lossy(&mut m);
         m.burst = Some(m.link / 2.0);
         let d = diagnosed(&m, 2);
-        assert_eq!(d.findings[0].cause, Cause::Loss, "{d:#?}");
+        assert_eq!(d.findings[0].cause, LimitCause::Loss, "{d:#?}");
     }
 }
 
@@ -662,7 +662,7 @@ fn a_policer_is_named_although_the_connection_has_found_its_rate() {
             (rung.loss, rung.loss_ever) = (0.0, 0.04);
         }
         let d = diagnose(&e);
-        assert_eq!(d.findings[0].cause, Cause::Policer, "{d:#?}");
+        assert_eq!(d.findings[0].cause, LimitCause::Policer, "{d:#?}");
     }
 }
 
@@ -672,7 +672,7 @@ fn downloads_without_window_scaling_have_no_small_send_buffer() {
     m.our_window = 65_535.0;
     m.e.tcp.as_mut().unwrap().window_scaling = false;
     let d = diagnosed(&m, 1);
-    assert_eq!(d.findings[0].cause, Cause::NoWindowScaling, "{d:#?}");
+    assert_eq!(d.findings[0].cause, LimitCause::NoWindowScaling, "{d:#?}");
     assert_eq!(d.findings[0].direction, Some(DataDirection::Download));
 }
 
@@ -686,7 +686,7 @@ fn late_packets_of_a_download_are_not_called_lost() {
         rung.rtt = 1.5 * m.rtt + 0.01;
     }
     let d = diagnose(&e);
-    assert_eq!(d.findings[0].cause, Cause::Reordering, "{d:#?}");
+    assert_eq!(d.findings[0].cause, LimitCause::Reordering, "{d:#?}");
 }
 
 #[test]
@@ -698,7 +698,7 @@ fn one_slow_connection_on_a_short_path_is_a_process_and_no_router() {
         rung.rtt = rung.min_rtt;
     }
     let d = diagnose(&e);
-    assert_eq!(d.findings[0].cause, Cause::FarCpu, "{d:#?}");
+    assert_eq!(d.findings[0].cause, LimitCause::FarCpu, "{d:#?}");
     assert!(d.findings[0].certainty < Certainty::Sure);
 }
 
@@ -711,9 +711,9 @@ fn a_busy_server_without_aes_is_slow_because_of_the_cipher() {
     e.here.cipher_rate = Some(1e9);
     e.here.aes_rate = Some(4e9);
     let cause = |e: &Evidence| diagnose(e).findings[0].cause;
-    assert_eq!(cause(&e), Cause::FarCpu);
+    assert_eq!(cause(&e), LimitCause::FarCpu);
     e.offers_aes = Some(false);
-    assert_eq!(cause(&e), Cause::SlowCipher);
+    assert_eq!(cause(&e), LimitCause::SlowCipher);
 }
 
 #[test]
@@ -742,7 +742,7 @@ fn a_direction_without_room_for_acknowledgements_is_named() {
     }
     let d = diagnose(&e);
     assert!(
-        d.findings.iter().any(|f| f.cause == Cause::ReturnPath),
+        d.findings.iter().any(|f| f.cause == LimitCause::ReturnPath),
         "{d:#?}"
     );
     // A line with a twentieth of the rate in one direction is sold like that.
@@ -751,7 +751,7 @@ fn a_direction_without_room_for_acknowledgements_is_named() {
     }
     let d = diagnose(&e);
     assert!(
-        d.findings.iter().all(|f| f.cause != Cause::ReturnPath),
+        d.findings.iter().all(|f| f.cause != LimitCause::ReturnPath),
         "{d:#?}"
     );
 }
@@ -766,7 +766,9 @@ fn a_link_that_one_channel_fills_is_not_the_channel_windows_fault() {
     e.up.rungs[1].rate = 0.9 * e.up.rungs[0].rate;
     let d = diagnose(&e);
     assert!(
-        d.findings.iter().all(|f| f.cause != Cause::ChannelWindow),
+        d.findings
+            .iter()
+            .all(|f| f.cause != LimitCause::ChannelWindow),
         "{d:#?}"
     );
 }
@@ -781,5 +783,5 @@ fn a_server_that_holds_a_whole_window_is_the_limit_also_behind_a_queue() {
         rung.window = 2 << 20;
         rung.held = u64::from(rung.channels * rung.connections) * (2 << 20);
     }
-    assert_eq!(diagnose(&e).findings[0].cause, Cause::FarCpu);
+    assert_eq!(diagnose(&e).findings[0].cause, LimitCause::FarCpu);
 }

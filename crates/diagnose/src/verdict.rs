@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::cause::{Cause, Remedy};
-use crate::evidence::{Evidence, ThroughputLadder};
-use crate::finding::{Certainty, DataDirection, Finding};
+use crate::cause::{LimitCause, Remedy};
+use crate::evidence::{Evidence, ThroughputScaling};
+use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::limiter::Limiter;
 use crate::rules::{self, ladder::GROWS, ladder::limiter_of};
 use crate::units::rate;
@@ -22,7 +22,7 @@ const FALLEN: f64 = 0.7;
 
 /// Diagnosis of a path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Diagnosis {
+pub struct PathDiagnosis {
     /// One sentence: the cause, the possible gain, and the change that gets most of it.
     pub verdict: String,
     /// True if nothing is wrong.
@@ -31,12 +31,12 @@ pub struct Diagnosis {
     pub certainty: Certainty,
     /// Limits, the lowest first; then findings that cost only time, then limits that are unsure,
     /// then notes.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DiagnosisFinding>,
     /// Evidence that is missing.
     pub unseen: Vec<String>,
 }
 
-impl Diagnosis {
+impl PathDiagnosis {
     /// Returns the settings of ssh_config for its findings, each once, without those that rest on
     /// doubtful figures.
     pub fn ssh_config(&self) -> Vec<&'static str> {
@@ -54,7 +54,7 @@ impl Diagnosis {
 }
 
 /// Diagnoses a path from the evidence.
-pub fn diagnose(e: &Evidence) -> Diagnosis {
+pub fn diagnose(e: &Evidence) -> PathDiagnosis {
     let findings = rules::apply(e);
     let mut unseen = e.unseen.clone();
     missing(e, &mut unseen);
@@ -77,7 +77,7 @@ pub fn diagnose(e: &Evidence) -> Diagnosis {
         (Certainty::Unsure, None) if !verdict.starts_with("Unsure") => format!("Unsure: {verdict}"),
         _ => verdict,
     };
-    Diagnosis {
+    PathDiagnosis {
         verdict,
         healthy,
         certainty,
@@ -86,10 +86,10 @@ pub fn diagnose(e: &Evidence) -> Diagnosis {
     }
 }
 
-pub(crate) fn sentence(first: &Finding, next: Option<&Finding>) -> String {
+pub(crate) fn sentence(first: &DiagnosisFinding, next: Option<&DiagnosisFinding>) -> String {
     let what = match (first.direction, first.limit) {
         // Only marked packets are slow, which longhaul does not send by itself.
-        (Some(direction), Some(limit)) if first.cause == Cause::MarkedClass => format!(
+        (Some(direction), Some(limit)) if first.cause == LimitCause::MarkedClass => format!(
             "{} by programs that mark their packets, as OpenSSH does, are limited to {} by {}",
             direction.transfers(),
             rate(limit),
@@ -114,7 +114,7 @@ pub(crate) fn sentence(first: &Finding, next: Option<&Finding>) -> String {
             false => String::new(),
         });
     }
-    let another = |next: &&Finding| {
+    let another = |next: &&DiagnosisFinding| {
         let sure = next.certainty > Certainty::Unsure || first.certainty == Certainty::Unsure;
         next.cause != first.cause && !next.cause.is_note() && sure
     };
@@ -145,8 +145,8 @@ fn nothing_found(e: &Evidence) -> (String, Certainty, bool) {
         .filter(|(direction, ladder)| is_full(e, *direction, ladder))
         .collect();
     let count = measured.count();
-    let rates = |list: &[&(DataDirection, &ThroughputLadder)]| {
-        let one = |(direction, ladder): &&(DataDirection, &ThroughputLadder)| {
+    let rates = |list: &[&(DataDirection, &ThroughputScaling)]| {
+        let one = |(direction, ladder): &&(DataDirection, &ThroughputScaling)| {
             let best = ladder.best().map_or(0.0, |best| best.rate);
             format!("{} for {}", rate(best), direction.transfers())
         };
@@ -181,7 +181,7 @@ fn unmeasured(e: &Evidence) -> Option<&str> {
 
 /// True if the path itself holds the ladder back: it queues, or more connections bring nothing, and
 /// the user's expectation, if there is one, is met.
-fn is_full(e: &Evidence, direction: DataDirection, ladder: &ThroughputLadder) -> bool {
+fn is_full(e: &Evidence, direction: DataDirection, ladder: &ThroughputScaling) -> bool {
     let (Some(one), Some(best)) = (ladder.rung(1, 1), ladder.best()) else {
         return false;
     };

@@ -15,8 +15,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use build::Packet;
-use lab::path::{PacketDirection, PathSpec};
-use lab::{Emulator, PathError};
+use lab::path::{NetworkPathSpec, PacketDirection};
+use lab::{Emulator, NetworkPathError};
 
 /// The measured paths: name and options.
 const CASES: &[(&str, &[(&str, &str)])] = &[
@@ -44,17 +44,17 @@ const CASES: &[(&str, &[(&str, &str)])] = &[
 /// Virtual time for which packets are offered.
 const VIRTUAL: Duration = Duration::from_secs(10);
 
-fn main() -> Result<(), PathError> {
+fn main() -> Result<(), NetworkPathError> {
     let bundle = Packet::bundle(0, 44 * 1448).bytes();
     let acknowledgement = Packet::data(0, 0).bytes();
     for (name, options) in CASES {
-        let path = PathSpec::build(None, options.iter().copied())?;
+        let path = NetworkPathSpec::build(None, options.iter().copied())?;
         measure(name, &path, &bundle, &acknowledgement);
     }
     Ok(())
 }
 
-fn measure(name: &str, path: &PathSpec, bundle: &[u8], acknowledgement: &[u8]) {
+fn measure(name: &str, path: &NetworkPathSpec, bundle: &[u8], acknowledgement: &[u8]) {
     let mut emulator = Emulator::new(path);
     let wire = 44.0 * 1500.0 * 8.0 / path.rate[0].bits() as f64;
     let step = Duration::from_secs_f64(wire);

@@ -8,14 +8,14 @@ use crate::path::{Dscp, PacketDirection};
 /// A number of packets as on a wire, counting each segment of a super-packet, and of their IP
 /// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PacketCount {
+pub struct PacketAndByteCount {
     /// Number of packets.
     pub packets: u64,
     /// Bytes, with all headers from IP on.
     pub bytes: u64,
 }
 
-impl PacketCount {
+impl PacketAndByteCount {
     pub(crate) fn add(&mut self, packets: u64, bytes: u64) {
         self.packets += packets;
         self.bytes += bytes;
@@ -31,31 +31,31 @@ impl PacketCount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropCounts {
     /// The queue was full.
-    pub queue: PacketCount,
+    pub queue: PacketAndByteCount,
     /// Random loss behind the queue.
-    pub loss: PacketCount,
+    pub loss: PacketAndByteCount,
     /// Over a policer's rate, by DSCP.
-    pub police: [PacketCount; 64],
+    pub police: [PacketAndByteCount; 64],
     /// Over a shaper's rate, and its queue was full.
-    pub shape: PacketCount,
+    pub shape: PacketAndByteCount,
     /// Longer than a path MTU black hole lets pass.
-    pub black_hole: PacketCount,
+    pub black_hole: PacketAndByteCount,
     /// Belonging to a connection that a middlebox stalled.
-    pub stall: PacketCount,
+    pub stall: PacketAndByteCount,
     /// During a blackout.
-    pub blackout: PacketCount,
+    pub blackout: PacketAndByteCount,
     /// To a blocked port.
-    pub blocked: PacketCount,
+    pub blocked: PacketAndByteCount,
     /// Belonging to a connection that was reset.
-    pub reset: PacketCount,
+    pub reset: PacketAndByteCount,
     /// Too short for a packet.
-    pub malformed: PacketCount,
+    pub malformed: PacketAndByteCount,
 }
 
 impl DropCounts {
     /// All drops together.
-    pub fn total(&self) -> PacketCount {
-        let mut total = PacketCount::default();
+    pub fn total(&self) -> PacketAndByteCount {
+        let mut total = PacketAndByteCount::default();
         for (_, count) in self.causes() {
             total.add(count.packets, count.bytes);
         }
@@ -63,7 +63,7 @@ impl DropCounts {
     }
 
     /// (cause, count) of every cause, without policers that dropped nothing.
-    pub fn causes(&self) -> Vec<(String, PacketCount)> {
+    pub fn causes(&self) -> Vec<(String, PacketAndByteCount)> {
         let mut causes = vec![
             ("queue".to_owned(), self.queue),
             ("loss".to_owned(), self.loss),
@@ -87,16 +87,16 @@ impl DropCounts {
 impl Default for DropCounts {
     fn default() -> Self {
         Self {
-            queue: PacketCount::default(),
-            loss: PacketCount::default(),
-            police: [PacketCount::default(); 64],
-            shape: PacketCount::default(),
-            black_hole: PacketCount::default(),
-            stall: PacketCount::default(),
-            blackout: PacketCount::default(),
-            blocked: PacketCount::default(),
-            reset: PacketCount::default(),
-            malformed: PacketCount::default(),
+            queue: PacketAndByteCount::default(),
+            loss: PacketAndByteCount::default(),
+            police: [PacketAndByteCount::default(); 64],
+            shape: PacketAndByteCount::default(),
+            black_hole: PacketAndByteCount::default(),
+            stall: PacketAndByteCount::default(),
+            blackout: PacketAndByteCount::default(),
+            blocked: PacketAndByteCount::default(),
+            reset: PacketAndByteCount::default(),
+            malformed: PacketAndByteCount::default(),
         }
     }
 }
@@ -106,17 +106,17 @@ impl Default for DropCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectionStatistics {
     /// Packets from the sender.
-    pub offered: PacketCount,
+    pub offered: PacketAndByteCount,
     /// Packets delivered to the receiver, including duplicates.
-    pub delivered: PacketCount,
+    pub delivered: PacketAndByteCount,
     /// Dropped packets.
     pub drops: DropCounts,
     /// Offered packets, by the DSCP of the sender.
-    pub dscp: [PacketCount; 64],
+    pub dscp: [PacketAndByteCount; 64],
     /// Duplicates made.
-    pub duplicated: PacketCount,
+    pub duplicated: PacketAndByteCount,
     /// Packets held back for others to overtake.
-    pub reordered: PacketCount,
+    pub reordered: PacketAndByteCount,
     /// RSTs that the path itself sent in this direction; no other figure includes them.
     pub resets: u64,
     /// Peak of the queue in bytes, including the packet being sent.
@@ -128,12 +128,12 @@ pub struct DirectionStatistics {
 impl Default for DirectionStatistics {
     fn default() -> Self {
         Self {
-            offered: PacketCount::default(),
-            delivered: PacketCount::default(),
+            offered: PacketAndByteCount::default(),
+            delivered: PacketAndByteCount::default(),
             drops: DropCounts::default(),
-            dscp: [PacketCount::default(); 64],
-            duplicated: PacketCount::default(),
-            reordered: PacketCount::default(),
+            dscp: [PacketAndByteCount::default(); 64],
+            duplicated: PacketAndByteCount::default(),
+            reordered: PacketAndByteCount::default(),
             resets: 0,
             queue_peak: 0,
             queue_peak_time: Duration::ZERO,
@@ -143,7 +143,7 @@ impl Default for DirectionStatistics {
 
 impl DirectionStatistics {
     /// (DSCP, count) of offered packets, without classes that had none.
-    pub fn by_dscp(&self) -> impl Iterator<Item = (Dscp, PacketCount)> + '_ {
+    pub fn by_dscp(&self) -> impl Iterator<Item = (Dscp, PacketAndByteCount)> + '_ {
         by_dscp(&self.dscp)
     }
 }
@@ -250,7 +250,7 @@ impl DirectionStatistics {
 fn line(
     f: &mut fmt::Formatter<'_>,
     title: &str,
-    counts: impl Iterator<Item = (String, PacketCount)>,
+    counts: impl Iterator<Item = (String, PacketAndByteCount)>,
 ) -> fmt::Result {
     let mut before = format!("\n      {title} ");
     for (name, count) in counts.filter(|(_, count)| !count.is_empty()) {
@@ -265,7 +265,9 @@ fn line(
     Ok(())
 }
 
-fn by_dscp(counts: &[PacketCount; 64]) -> impl Iterator<Item = (Dscp, PacketCount)> + '_ {
+fn by_dscp(
+    counts: &[PacketAndByteCount; 64],
+) -> impl Iterator<Item = (Dscp, PacketAndByteCount)> + '_ {
     (0..)
         .map(Dscp::new)
         .zip(counts.iter().copied())

@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::path::PathSpec;
+use crate::path::NetworkPathSpec;
 
 /// Exit code if the lab itself failed. The three codes are those of timeout(1) and env(1).
 pub const FAILED: u8 = 125;
@@ -16,7 +16,7 @@ pub const NOT_FOUND: u8 = 127;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabSpec {
     /// The path between near and far.
-    pub path: PathSpec,
+    pub path: NetworkPathSpec,
     /// Run an OpenSSH server on the far side, with these settings of sshd_config(5) before the
     /// lab's.
     pub sshd: Option<Vec<(String, String)>>,

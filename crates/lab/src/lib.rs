@@ -40,7 +40,7 @@ pub use lab::{CANNOT_RUN, FAILED, LabSpec, NOT_FOUND};
 #[cfg(target_os = "linux")]
 pub use outside::{WORLD, run};
 pub use packet::{MAX_FRAME, TunFrame};
-pub use path::{PacketDirection, PathError, PathSpec};
+pub use path::{NetworkPathError, NetworkPathSpec, PacketDirection};
 #[cfg(target_os = "linux")]
 pub use pump::emulate;
 #[cfg(target_os = "linux")]

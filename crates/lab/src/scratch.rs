@@ -77,7 +77,7 @@ impl Drop for ScratchFolder {
 fn remove_dead(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let Some(owner) = name.to_str().and_then(OwnerProcess::of) else {
+        let Some(owner) = name.to_str().and_then(ScratchFolderOwner::of) else {
             continue;
         };
         let ours = fs::symlink_metadata(entry.path())
@@ -89,13 +89,13 @@ fn remove_dead(parent: &Path) {
 }
 
 /// The process that owns a folder, parsed from its name.
-struct OwnerProcess {
+struct ScratchFolderOwner {
     pid: i32,
     started: Option<u64>,
     namespace: u64,
 }
 
-impl OwnerProcess {
+impl ScratchFolderOwner {
     fn of(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(PREFIX)?.split('-');
         let owner = Self {

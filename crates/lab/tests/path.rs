@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use lab::path::{BitRate, Dscp, LimitScope, NAMED, OPTIONS, PathSpec, QueueCapacity, TcpBuffers};
+use lab::path::{
+    BitRate, Dscp, LimitScope, NAMED, NetworkPathSpec, OPTIONS, QueueCapacity, TcpBufferSettings,
+};
 
-fn build(options: &[(&str, &str)]) -> Result<PathSpec, String> {
-    PathSpec::build(None, options.iter().copied()).map_err(|error| error.to_string())
+fn build(options: &[(&str, &str)]) -> Result<NetworkPathSpec, String> {
+    NetworkPathSpec::build(None, options.iter().copied()).map_err(|error| error.to_string())
 }
 
-fn one(name: &str, value: &str) -> Result<PathSpec, String> {
+fn one(name: &str, value: &str) -> Result<NetworkPathSpec, String> {
     build(&[(name, value)])
 }
 
@@ -129,13 +131,13 @@ fn impossible_combinations() {
 
 #[test]
 fn unknown_paths_list_the_known_ones() {
-    let error = PathSpec::build(Some("mars"), [])
+    let error = NetworkPathSpec::build(Some("mars"), [])
         .expect_err("not yet")
         .to_string();
     for path in NAMED {
         assert!(error.contains(path.name), "{error}");
         assert!(
-            PathSpec::build(Some(path.name), []).is_ok(),
+            NetworkPathSpec::build(Some(path.name), []).is_ok(),
             "{}",
             path.name
         );
@@ -149,7 +151,7 @@ fn options_override_the_named_path() {
         ("police", "CS1=5Mbit"),
         ("police", "LE=1Mbit"),
     ];
-    let path = PathSpec::build(Some("policed-uplink"), options).expect("a path");
+    let path = NetworkPathSpec::build(Some("policed-uplink"), options).expect("a path");
     assert_eq!(path.rtt, Duration::from_millis(30));
     assert_eq!(path.rate, [BitRate::from_bits(120_000_000); 2]);
     let policers: Vec<_> = path
@@ -190,6 +192,6 @@ fn settings_of_the_namespaces() {
     assert_eq!(build(&[]).expect("a path").sysctls(), []);
     assert_eq!(
         one("tcp", "tuned").expect("a path").tcp,
-        Some(TcpBuffers::Tuned)
+        Some(TcpBufferSettings::Tuned)
     );
 }

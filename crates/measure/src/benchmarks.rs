@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::keep::StoredRace;
-use crate::result::{CopyDirection, RaceResult, Scenario, ToolResult};
+use crate::keep::StoredBenchmarkResult;
+use crate::result::{CopyDirection, ProgramComparisonResult, Scenario, ToolResult};
 use crate::shown;
 use crate::table::MarkdownTable;
 
@@ -18,7 +18,7 @@ pub const END: &str = "<!-- tables: end -->";
 #[derive(Debug, Clone, Copy)]
 pub struct ScenarioResult<'a> {
     /// Kept result that holds the scenario.
-    pub kept: &'a StoredRace,
+    pub kept: &'a StoredBenchmarkResult,
     /// Scenario within that result.
     pub scenario: &'a Scenario,
 }
@@ -35,7 +35,7 @@ impl ScenarioResult<'_> {
 /// `kept` is ordered from the oldest to the newest. A scenario is shown from the newest result in
 /// which a tool finished. If only one tool finished there, the newest result with at least two is
 /// shown as well, so that the comparison stays.
-pub fn newest(kept: &[StoredRace]) -> BTreeMap<&str, Vec<ScenarioResult<'_>>> {
+pub fn newest(kept: &[StoredBenchmarkResult]) -> BTreeMap<&str, Vec<ScenarioResult<'_>>> {
     let mut chosen: BTreeMap<&str, Vec<ScenarioResult<'_>>> = BTreeMap::new();
     for source in kept.iter().rev().flat_map(sources) {
         let finished = source.finished();
@@ -49,15 +49,15 @@ pub fn newest(kept: &[StoredRace]) -> BTreeMap<&str, Vec<ScenarioResult<'_>>> {
     chosen
 }
 
-fn sources(kept: &StoredRace) -> impl Iterator<Item = ScenarioResult<'_>> {
+fn sources(kept: &StoredBenchmarkResult) -> impl Iterator<Item = ScenarioResult<'_>> {
     let scenarios = kept.race.scenarios.iter();
     scenarios.map(move |scenario| ScenarioResult { kept, scenario })
 }
 
 /// Files among `kept` from which the tables take nothing.
-pub fn unused(kept: &[StoredRace]) -> Vec<&Path> {
+pub fn unused(kept: &[StoredBenchmarkResult]) -> Vec<&Path> {
     let chosen = newest(kept);
-    let used = |candidate: &StoredRace| {
+    let used = |candidate: &StoredBenchmarkResult| {
         let mut sources = chosen.values().flatten();
         sources.any(|source| source.kept.file == candidate.file)
             || newest_round_trips(kept).is_some_and(|file| file.file == candidate.file)
@@ -66,13 +66,13 @@ pub fn unused(kept: &[StoredRace]) -> Vec<&Path> {
     files.map(|candidate| candidate.file.as_path()).collect()
 }
 
-fn newest_round_trips(kept: &[StoredRace]) -> Option<&StoredRace> {
+fn newest_round_trips(kept: &[StoredBenchmarkResult]) -> Option<&StoredBenchmarkResult> {
     let mut newest_first = kept.iter().rev();
     newest_first.find(|candidate| !candidate.race.round_trips.is_empty())
 }
 
 /// All tables as Markdown, with a section for each scenario that has both directions.
-pub fn markdown(kept: &[StoredRace]) -> String {
+pub fn markdown(kept: &[StoredBenchmarkResult]) -> String {
     let chosen = newest(kept);
     let mut sections: BTreeMap<&str, Vec<ScenarioResult<'_>>> = BTreeMap::new();
     for (name, sources) in chosen {
@@ -167,7 +167,7 @@ fn row(source: &ScenarioResult<'_>, entry: &ToolResult) -> Vec<String> {
     ]
 }
 
-fn round_trips(text: &mut String, kept: &StoredRace) {
+fn round_trips(text: &mut String, kept: &StoredBenchmarkResult) {
     let _ = writeln!(
         text,
         "### Round trips\n\nFrom start to exit for one file of 1 KiB, counted as the difference \
@@ -186,17 +186,17 @@ fn round_trips(text: &mut String, kept: &StoredRace) {
 }
 
 /// Date and number of a kept result, as its file is named.
-fn label(kept: &StoredRace) -> String {
+fn label(kept: &StoredBenchmarkResult) -> String {
     let stem = kept.file.file_stem().unwrap_or_default().to_string_lossy();
     stem.into_owned()
 }
 
 /// Machines and commits of the results that are shown, one row for each result.
-pub fn machines(kept: &[StoredRace]) -> String {
+pub fn machines(kept: &[StoredBenchmarkResult]) -> String {
     let unused = unused(kept);
     let mut table = MarkdownTable::new(&["result", "commit", "processor", "kernel", "what ran"]);
     for kept in kept.iter().filter(|kept| !unused.contains(&&*kept.file)) {
-        let RaceResult {
+        let ProgramComparisonResult {
             machine, preset, ..
         } = &kept.race;
         table.row(vec![
@@ -227,7 +227,7 @@ fn has_figure(entry: &ToolResult) -> bool {
 mod tests {
     use super::*;
 
-    fn race(name: &str, tools: &[&str]) -> RaceResult {
+    fn race(name: &str, tools: &[&str]) -> ProgramComparisonResult {
         let sample = serde_json::json!({
             "ending": {"how": "done"}, "seconds": 2.0, "bytes": 8_000_000, "files": 1,
             "client_cpu_seconds": 0.5, "server_cpu_seconds": null, "peak_memory_bytes": 1,
@@ -253,8 +253,8 @@ mod tests {
         .expect("a race")
     }
 
-    fn kept(file: &str, race: RaceResult) -> StoredRace {
-        StoredRace {
+    fn kept(file: &str, race: ProgramComparisonResult) -> StoredBenchmarkResult {
+        StoredBenchmarkResult {
             file: file.into(),
             race,
         }

@@ -1,13 +1,13 @@
 //! Compares two results by ratios.
 
-use crate::result::{RaceResult, Scenario, ScenarioMetric, ToolResult};
+use crate::result::{ProgramComparisonResult, Scenario, ScenarioMetric, ToolResult};
 use crate::shown;
 use crate::stats::ratio;
 use crate::table::MarkdownTable;
 
 /// Change of one tool's median in one scenario between two races.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FigureChange {
+pub struct ScenarioMedianChange {
     /// The scenario.
     pub scenario: String,
     /// The tool.
@@ -29,7 +29,11 @@ pub struct FigureChange {
 }
 
 /// Compares the figures that both results have for the same payload and path.
-pub fn compare(before: &RaceResult, now: &RaceResult, tool: Option<&str>) -> Vec<FigureChange> {
+pub fn compare(
+    before: &ProgramComparisonResult,
+    now: &ProgramComparisonResult,
+    tool: Option<&str>,
+) -> Vec<ScenarioMedianChange> {
     let mut changes = Vec::new();
     for scenario in &now.scenarios {
         let Some(former) = before.scenario(&scenario.name) else {
@@ -53,7 +57,7 @@ pub fn compare(before: &RaceResult, now: &RaceResult, tool: Option<&str>) -> Vec
 fn change(
     (former, old): (&Scenario, &ToolResult),
     (scenario, entry): (&Scenario, &ToolResult),
-) -> Option<FigureChange> {
+) -> Option<ScenarioMedianChange> {
     let measure = scenario.measure;
     let before = old.spread(|sample| sample.figure(measure))?;
     let now = entry.spread(|sample| sample.figure(measure))?;
@@ -65,7 +69,7 @@ fn change(
     let median = |new: Option<crate::RunStatistics>, old: Option<crate::RunStatistics>| {
         ratio(new?.median, old?.median)
     };
-    Some(FigureChange {
+    Some(ScenarioMedianChange {
         scenario: scenario.name.clone(),
         tool: entry.tool.clone(),
         measure,
@@ -79,7 +83,7 @@ fn change(
 }
 
 /// The changes as a table; empty if there are none.
-pub fn shown(changes: &[FigureChange]) -> String {
+pub fn shown(changes: &[ScenarioMedianChange]) -> String {
     if changes.is_empty() {
         return String::new();
     }

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use diagnose::{
-    Diagnosis, Evidence, Finding, LadderRung, ThroughputLadder, compare_hops, diagnose,
+    DiagnosisFinding, Evidence, PathDiagnosis, ThroughputMeasurement, ThroughputScaling,
+    compare_hops, diagnose,
 };
 use serde::Serialize;
 use wire::escape::name;
@@ -34,7 +35,7 @@ pub struct DoctorReport {
     /// Duration of the measurement.
     pub seconds: f64,
     /// Verdict and findings.
-    pub diagnosis: Diagnosis,
+    pub diagnosis: PathDiagnosis,
     /// Evidence behind them; empty for a finished transfer.
     pub evidence: Evidence,
     /// The way to the first jump host, if there is one.
@@ -49,7 +50,7 @@ pub struct OtherHost {
     /// The host.
     pub host: String,
     /// Verdict and findings of the transfer with it.
-    pub diagnosis: Diagnosis,
+    pub diagnosis: PathDiagnosis,
 }
 
 /// Diagnosis of the way to the first jump host, beside that of the whole way to the host.
@@ -58,7 +59,7 @@ pub struct JumpHostReport {
     /// The jump host.
     pub host: String,
     /// Verdict and findings of the way to it.
-    pub diagnosis: Diagnosis,
+    pub diagnosis: PathDiagnosis,
     /// Comparison with the whole way.
     pub compared: Vec<String>,
 }
@@ -74,7 +75,7 @@ impl DoctorReport {
     }
 
     /// Reports on a finished transfer.
-    pub fn of_copy(host: String, seconds: f64, diagnosis: Diagnosis) -> Self {
+    pub fn of_copy(host: String, seconds: f64, diagnosis: PathDiagnosis) -> Self {
         Self {
             kind: KIND,
             schema: SCHEMA,
@@ -186,7 +187,7 @@ pub fn text(report: &DoctorReport) -> String {
     text
 }
 
-fn line(finding: &Finding) -> String {
+fn line(finding: &DiagnosisFinding) -> String {
     let what = match (finding.limit, finding.direction) {
         (Some(limit), Some(direction)) => format!("{} {}", rate(limit), direction.transfers()),
         (Some(limit), None) => rate(limit),
@@ -195,7 +196,7 @@ fn line(finding: &Finding) -> String {
     format!("{what}: {} ({})", finding.cause, finding.certainty.word())
 }
 
-fn ladders(report: &DoctorReport) -> Vec<(&'static str, &ThroughputLadder)> {
+fn ladders(report: &DoctorReport) -> Vec<(&'static str, &ThroughputScaling)> {
     let both = [
         ("Uploads", &report.evidence.up),
         ("Downloads", &report.evidence.down),
@@ -205,7 +206,7 @@ fn ladders(report: &DoctorReport) -> Vec<(&'static str, &ThroughputLadder)> {
         .collect()
 }
 
-fn label(rung: &LadderRung) -> String {
+fn label(rung: &ThroughputMeasurement) -> String {
     let of = |n: u32, what: &str| match n {
         1 => format!("1 {what}"),
         n => format!("{n} {what}s"),
@@ -300,8 +301,8 @@ pub fn page(report: &DoctorReport) -> String {
     html
 }
 
-fn plot(title: &str, ladder: &ThroughputLadder) -> BarPlot {
-    let usable = |r: &&LadderRung| r.rate.is_finite() && r.rate >= 0.0;
+fn plot(title: &str, ladder: &ThroughputScaling) -> BarPlot {
+    let usable = |r: &&ThroughputMeasurement| r.rate.is_finite() && r.rate >= 0.0;
     let rungs = ladder.rungs.iter().filter(usable).take(MOST_RUNGS);
     BarPlot {
         title: format!("{title}: rate by number of connections"),

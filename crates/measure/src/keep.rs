@@ -4,22 +4,22 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::result::{RaceResult, SCHEMA};
+use crate::result::{ProgramComparisonResult, SCHEMA};
 
 /// Result of a race with the file in the results folder that it was read from.
 #[derive(Debug, Clone)]
-pub struct StoredRace {
+pub struct StoredBenchmarkResult {
     /// Path of the file.
     pub file: PathBuf,
     /// The content.
-    pub race: RaceResult,
+    pub race: ProgramComparisonResult,
 }
 
 /// Writes a result under a new name.
 ///
 /// # Errors
 /// The folder or the file cannot be written.
-pub fn save(folder: &Path, race: &RaceResult) -> io::Result<PathBuf> {
+pub fn save(folder: &Path, race: &ProgramComparisonResult) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let file = (1_u32..)
         .map(|number| folder.join(name(&race.date, number)))
@@ -34,7 +34,7 @@ pub fn save(folder: &Path, race: &RaceResult) -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// The file cannot be read, is no result, or has a later schema; the message names the file.
-pub fn load(file: &Path) -> io::Result<StoredRace> {
+pub fn load(file: &Path) -> io::Result<StoredBenchmarkResult> {
     let said = |why: String| io::Error::other(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| said(error.to_string()))?;
     let value: serde_json::Value =
@@ -44,14 +44,14 @@ pub fn load(file: &Path) -> io::Result<StoredRace> {
         return Err(said(format!("not a result of schema {SCHEMA} or earlier")));
     }
     let race = serde_json::from_value(value).map_err(|error| said(error.to_string()))?;
-    Ok(StoredRace {
+    Ok(StoredBenchmarkResult {
         file: file.to_owned(),
         race,
     })
 }
 
 /// The last stored result, by date and number; `None` if none can be read.
-pub fn last(folder: &Path) -> Option<StoredRace> {
+pub fn last(folder: &Path) -> Option<StoredBenchmarkResult> {
     let mut newest_first = files(folder).into_iter().rev();
     newest_first.find_map(|file| load(&file).ok())
 }
@@ -60,7 +60,7 @@ pub fn last(folder: &Path) -> Option<StoredRace> {
 ///
 /// # Errors
 /// A result cannot be read; the message names the file.
-pub fn all(folder: &Path) -> io::Result<Vec<StoredRace>> {
+pub fn all(folder: &Path) -> io::Result<Vec<StoredBenchmarkResult>> {
     files(folder).iter().map(|file| load(file)).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Measurements as data: samples and their spread, stored and compared results, and tables, plots
 //! and pages of them.
 //!
-//! Everything except [`keep`] is pure. The result of a race is a [`RaceResult`], whose members are
+//! Everything except [`keep`] is pure. The result of a race is a [`ProgramComparisonResult`], whose members are
 //! described in docs/results.md; [`page::page`] and [`table::table`] format it, and
 //! [`compare::compare`] compares two.
 
@@ -19,8 +19,8 @@ pub mod stats;
 pub mod table;
 
 pub use result::{
-    CopyDirection, GoalResult, MachineProperties, PayloadSize, ProgressPoint, PublishedReport,
-    RaceResult, RaceTool, RunOutcome, SCHEMA, Scenario, ScenarioMetric, ScenarioRun, ToolResult,
-    ToolRoundTrips,
+    BenchmarkProgram, CopyDirection, GoalResult, MachineProperties, PayloadSize,
+    ProgramComparisonResult, ProgressPoint, PublishedReport, RunOutcome, SCHEMA, Scenario,
+    ScenarioMetric, ScenarioRun, ToolResult, ToolRoundTrips,
 };
 pub use stats::RunStatistics;

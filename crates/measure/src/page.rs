@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::html::escaped;
 use crate::plot::Svg;
-use crate::result::{MachineProperties, RaceResult, Scenario};
+use crate::result::{MachineProperties, ProgramComparisonResult, Scenario};
 use crate::shown;
 use crate::table::shown_case;
 
@@ -33,7 +33,7 @@ pub(crate) const STYLE: &str = "\
     h2,h3{break-after:avoid}nav{display:none}}";
 
 /// The page as HTML.
-pub fn page(race: &RaceResult) -> String {
+pub fn page(race: &ProgramComparisonResult) -> String {
     let mut html = String::new();
     let _ = write!(
         html,
@@ -90,7 +90,7 @@ fn machine(machine: &MachineProperties) -> String {
     )
 }
 
-fn tools(html: &mut String, race: &RaceResult) {
+fn tools(html: &mut String, race: &ProgramComparisonResult) {
     html.push_str("<table><tr><th>Tool</th><th class=\"left\">Version</th></tr>\n");
     for tool in &race.tools {
         let (class, text) = match (&tool.missing, &tool.version) {
@@ -107,7 +107,7 @@ fn tools(html: &mut String, race: &RaceResult) {
     html.push_str("</table>\n");
 }
 
-fn asked(html: &mut String, race: &RaceResult) {
+fn asked(html: &mut String, race: &ProgramComparisonResult) {
     if race
         .scenarios
         .iter()
@@ -165,7 +165,7 @@ fn section(html: &mut String, number: usize, scenario: &Scenario) {
     commands(html, scenario);
 }
 
-fn round_trips(html: &mut String, race: &RaceResult) {
+fn round_trips(html: &mut String, race: &ProgramComparisonResult) {
     if race.round_trips.is_empty() {
         return;
     }
@@ -186,7 +186,7 @@ fn round_trips(html: &mut String, race: &RaceResult) {
     html.push_str("</table>\n");
 }
 
-fn cases(html: &mut String, race: &RaceResult) {
+fn cases(html: &mut String, race: &ProgramComparisonResult) {
     if race.cases.is_empty() {
         return;
     }

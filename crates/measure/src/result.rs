@@ -10,7 +10,7 @@ pub const SCHEMA: u32 = 1;
 
 /// Result of one race by `make bench`: the machine, the tools, and the runs of every scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RaceResult {
+pub struct ProgramComparisonResult {
     /// [`SCHEMA`] of the program that wrote it.
     pub schema: u32,
     /// Date, as 2026-11-21.
@@ -24,7 +24,7 @@ pub struct RaceResult {
     /// The machine it ran on.
     pub machine: MachineProperties,
     /// Every tool of the table, including missing ones.
-    pub tools: Vec<RaceTool>,
+    pub tools: Vec<BenchmarkProgram>,
     /// Every scenario that ran.
     pub scenarios: Vec<Scenario>,
     /// Round trips of copying a tiny file, measured with two lengths of the path.
@@ -52,7 +52,7 @@ pub struct MachineProperties {
 
 /// Program that takes part in a race, or the reason why this machine cannot run it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RaceTool {
+pub struct BenchmarkProgram {
     /// Name in the race.
     pub name: String,
     /// Version, as the tool reports it.
@@ -373,7 +373,7 @@ impl Scenario {
     }
 }
 
-impl RaceResult {
+impl ProgramComparisonResult {
     /// The scenario with this name.
     pub fn scenario(&self, name: &str) -> Option<&Scenario> {
         self.scenarios.iter().find(|scenario| scenario.name == name)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::result::{RaceResult, Scenario};
+use crate::result::{ProgramComparisonResult, Scenario};
 use crate::shown;
 use crate::stats::RunStatistics;
 
@@ -58,7 +58,7 @@ impl MarkdownTable {
 }
 
 /// All tables of a race.
-pub fn table(race: &RaceResult) -> String {
+pub fn table(race: &ProgramComparisonResult) -> String {
     let mut text = String::new();
     for scenario in &race.scenarios {
         let _ = writeln!(text, "{}", scenario_table(scenario));

@@ -1,9 +1,9 @@
 //! Tests with an invented race: stored, compared, and formatted in every way.
 
 use measure::{
-    CopyDirection, GoalResult, MachineProperties, PayloadSize, ProgressPoint, PublishedReport,
-    RaceResult, RaceTool, RunOutcome, SCHEMA, Scenario, ScenarioMetric, ScenarioRun, ToolResult,
-    ToolRoundTrips, compare, keep, page, table,
+    BenchmarkProgram, CopyDirection, GoalResult, MachineProperties, PayloadSize,
+    ProgramComparisonResult, ProgressPoint, PublishedReport, RunOutcome, SCHEMA, Scenario,
+    ScenarioMetric, ScenarioRun, ToolResult, ToolRoundTrips, compare, keep, page, table,
 };
 use serde_json::{Value, json};
 
@@ -85,8 +85,8 @@ fn scenario() -> Scenario {
     }
 }
 
-fn race() -> RaceResult {
-    RaceResult {
+fn race() -> ProgramComparisonResult {
+    ProgramComparisonResult {
         schema: SCHEMA,
         date: "2026-11-21".to_owned(),
         preset: "quick".to_owned(),
@@ -100,12 +100,12 @@ fn race() -> RaceResult {
             ..MachineProperties::default()
         },
         tools: vec![
-            RaceTool {
+            BenchmarkProgram {
                 name: "longhaul".to_owned(),
                 version: Some("0.1.0".to_owned()),
                 missing: None,
             },
-            RaceTool {
+            BenchmarkProgram {
                 name: "hpnscp".to_owned(),
                 version: None,
                 missing: Some("not built".to_owned()),

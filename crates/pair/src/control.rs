@@ -219,7 +219,7 @@ fn text(fields: &mut Bytes) -> Option<String> {
 
 /// Reason why no further message can be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ControlError {
+pub enum ControlMessageError {
     /// No marker was found: the other side printed something else.
     NoMarker,
     /// The started relay speaks another version of the control protocol.
@@ -230,13 +230,13 @@ pub enum ControlError {
 
 /// Decodes messages from a stream. Holds at most one partial message, and what was pushed after it.
 #[derive(Debug)]
-pub struct ControlDecoder {
+pub struct RelayControlDecoder {
     held: BytesMut,
     /// Bytes of noise so far; `None` if the marker has come, or none is expected.
     noise: Option<usize>,
 }
 
-impl ControlDecoder {
+impl RelayControlDecoder {
     /// Creates the decoder of a started relay, whose input has no noise before the messages.
     pub fn of_starter() -> Self {
         Self {
@@ -264,11 +264,11 @@ impl ControlDecoder {
     ///
     /// # Errors
     /// Returns an error if the marker does not come, or if a message is malformed.
-    pub fn poll(&mut self) -> Result<Option<RelayControlMessage>, ControlError> {
+    pub fn poll(&mut self) -> Result<Option<RelayControlMessage>, ControlMessageError> {
         if self.noise.is_some() && !self.find_marker()? {
             return Ok(None);
         }
-        let wrong = ControlError::Invalid(PairError::BadFrame);
+        let wrong = ControlMessageError::Invalid(PairError::BadFrame);
         let Some(mut head) = self.held.get(..5) else {
             return Ok(None);
         };
@@ -287,7 +287,7 @@ impl ControlDecoder {
     }
 
     /// Skips output in front of the marker; true once the marker was found.
-    fn find_marker(&mut self) -> Result<bool, ControlError> {
+    fn find_marker(&mut self) -> Result<bool, ControlMessageError> {
         let mut windows = self.held.windows(MARKER.len());
         let Some(at) = windows.position(|window| window == MARKER) else {
             // The end of the buffer may be the beginning of a marker.
@@ -296,7 +296,7 @@ impl ControlDecoder {
             let before = self.noise.unwrap_or_default() + noise;
             self.noise = Some(before);
             return match before > MOST_NOISE {
-                true => Err(ControlError::NoMarker),
+                true => Err(ControlMessageError::NoMarker),
                 false => Ok(false),
             };
         };
@@ -305,7 +305,7 @@ impl ControlDecoder {
         let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
             // A version number has at most ten digits.
             return match rest.len() > 10 {
-                true => Err(ControlError::NoMarker),
+                true => Err(ControlMessageError::NoMarker),
                 false => Ok(false),
             };
         };
@@ -318,8 +318,8 @@ impl ControlDecoder {
                 self.noise = None;
                 Ok(true)
             }
-            Some(other) => Err(ControlError::Version(other)),
-            None => Err(ControlError::NoMarker),
+            Some(other) => Err(ControlMessageError::Version(other)),
+            None => Err(ControlMessageError::NoMarker),
         }
     }
 }
@@ -362,7 +362,7 @@ mod tests {
         for noise in ["", "Welcome!\n", "longhaul-half\nlonghaul-halfx", "\n\n"] {
             let bytes = [noise.as_bytes(), &marker(), &said].concat();
             for cut in [1, 2, 3, 64, 100_000] {
-                let mut listener = ControlDecoder::of_half();
+                let mut listener = RelayControlDecoder::of_half();
                 let mut found = Vec::new();
                 for part in bytes.chunks(cut) {
                     listener.push(part);
@@ -378,28 +378,31 @@ mod tests {
     #[test]
     fn what_is_no_half_of_ours_is_told_from_one() {
         let poll = |bytes: &[u8]| {
-            let mut listener = ControlDecoder::of_half();
+            let mut listener = RelayControlDecoder::of_half();
             listener.push(bytes);
             listener.poll()
         };
         assert_eq!(poll(b"motd\n"), Ok(None));
-        assert_eq!(poll(&[b'x'; 70_000]), Err(ControlError::NoMarker));
-        assert_eq!(poll(b"longhaul-half 2\n"), Err(ControlError::Version(2)));
+        assert_eq!(poll(&[b'x'; 70_000]), Err(ControlMessageError::NoMarker));
+        assert_eq!(
+            poll(b"longhaul-half 2\n"),
+            Err(ControlMessageError::Version(2))
+        );
         assert_eq!(poll(b"longhaul-half 1"), Ok(None));
         assert_eq!(
             poll(b"longhaul-half xxxxxxxxxxx"),
-            Err(ControlError::NoMarker)
+            Err(ControlMessageError::NoMarker)
         );
         let long = [&marker()[..], &[CARRIED, 0, 1, 0, 0]].concat();
-        assert!(matches!(poll(&long), Err(ControlError::Invalid(_))));
+        assert!(matches!(poll(&long), Err(ControlMessageError::Invalid(_))));
         let empty = [&marker()[..], &[CARRIED, 0, 0, 0, 4, 0, 0, 0, 1]].concat();
-        assert!(matches!(poll(&empty), Err(ControlError::Invalid(_))));
+        assert!(matches!(poll(&empty), Err(ControlMessageError::Invalid(_))));
     }
 
     #[test]
     fn a_text_is_cut_between_letters() {
         let why = "\u{e4}".repeat(LONGEST_TEXT);
-        let mut listener = ControlDecoder::of_starter();
+        let mut listener = RelayControlDecoder::of_starter();
         listener.push(&RelayControlMessage::Failed(why).encode());
         let Ok(Some(RelayControlMessage::Failed(why))) = listener.poll() else {
             panic!("it is whole")

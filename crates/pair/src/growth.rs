@@ -30,12 +30,12 @@ pub struct StripeController {
     last: Option<(Instant, u64)>,
     rate: f64,
     rest: Duration,
-    found: Option<StripeTrial>,
+    found: Option<StripeTrialResult>,
 }
 
 /// Result of a trial: the number of stripes that paid, and the rate of another number.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StripeTrial {
+pub struct StripeTrialResult {
     /// Number of stripes that paid.
     pub legs: usize,
     /// Rate that they carried, in bytes per second.
@@ -98,7 +98,7 @@ impl StripeController {
     }
 
     /// Returns the result of the last trial, if there was one.
-    pub fn found(&self) -> Option<StripeTrial> {
+    pub fn found(&self) -> Option<StripeTrialResult> {
         self.found
     }
 
@@ -164,13 +164,13 @@ impl StripeController {
                 if looks >= SETTLE && rate > was * PAYS && look.legs > before {
                     self.rest = REST;
                     self.state = StripeTrialState::Watching(0);
-                    self.found = Some(StripeTrial {
+                    self.found = Some(StripeTrialResult {
                         legs: look.legs,
                         rate,
                         other: (before, was),
                     });
                 } else if looks >= TRIAL {
-                    self.found = Some(StripeTrial {
+                    self.found = Some(StripeTrialResult {
                         legs: before,
                         rate: was,
                         other: (look.legs, rate),

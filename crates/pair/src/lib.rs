@@ -19,8 +19,8 @@ use std::fmt;
 pub use frame::{
     AbortReason, DataFrame, FIRST_CREDIT, FrameDecoder, MOST_DATA, StripeFrame, TOKEN,
 };
-pub use growth::{StripeController, StripeSample, StripeTrial};
-pub use session::{SessionConfig, StripedConnection};
+pub use growth::{StripeController, StripeSample, StripeTrialResult};
+pub use session::{StripedConnection, StripedConnectionConfig};
 
 /// Number of a stripe within its session; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

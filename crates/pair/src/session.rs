@@ -14,7 +14,7 @@ const TELL_FULL: Duration = Duration::from_millis(100);
 
 /// Settings of a [`StripedConnection`], fixed for its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionConfig {
+pub struct StripedConnectionConfig {
     /// Maximum buffer for each direction in bytes: received and not read, or sent and not
     /// acknowledged.
     pub most: u64,
@@ -31,7 +31,7 @@ pub struct SessionConfig {
 /// time of the next poll without an event.
 #[derive(Debug)]
 pub struct StripedConnection {
-    config: SessionConfig,
+    config: StripedConnectionConfig,
     incoming: StripedReceiver,
     outgoing: StripedSender,
     legs: BTreeMap<StripeId, StripeState>,
@@ -58,7 +58,7 @@ struct StripeState {
 
 impl StripedConnection {
     /// Creates a session without stripes.
-    pub fn new(config: SessionConfig) -> Self {
+    pub fn new(config: StripedConnectionConfig) -> Self {
         Self {
             config,
             incoming: StripedReceiver::new(config.most),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use pair::{FrameDecoder, SessionConfig, StripeFrame, StripeId, StripedConnection};
+use pair::{FrameDecoder, StripeFrame, StripeId, StripedConnection, StripedConnectionConfig};
 use testkit::Seed;
 
 const MOST: u64 = 256 << 10;
@@ -50,7 +50,7 @@ impl Net {
                 false => seed.bytes(size),
             };
             Half {
-                session: StripedConnection::new(SessionConfig {
+                session: StripedConnection::new(StripedConnectionConfig {
                     most: MOST,
                     zstd: true,
                     answers: true,
@@ -216,7 +216,7 @@ fn bytes_are_in_order_and_whole_whatever_becomes_of_legs() {
 
 /// Feeds frames to a session with one stripe.
 fn told(frames: &[StripeFrame]) -> Result<(), pair::PairError> {
-    let mut session = StripedConnection::new(SessionConfig {
+    let mut session = StripedConnection::new(StripedConnectionConfig {
         most: MOST,
         zstd: true,
         answers: false,
@@ -269,7 +269,7 @@ fn what_the_other_half_must_not_do_ends_it() {
 fn a_leg_that_stands_still_holds_nothing_up() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let mut now = Instant::now();
-    let config = SessionConfig {
+    let config = StripedConnectionConfig {
         most: MOST,
         zstd: false,
         answers: false,
@@ -309,7 +309,7 @@ fn a_leg_that_stands_still_holds_nothing_up() {
 fn what_is_missing_goes_on_the_leg_that_was_heard_of_last() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let mut now = Instant::now();
-    let config = SessionConfig {
+    let config = StripedConnectionConfig {
         most: MOST,
         zstd: false,
         answers: false,
@@ -343,7 +343,7 @@ fn what_is_missing_goes_on_the_leg_that_was_heard_of_last() {
 fn a_leg_that_both_have_taken_leave_of_has_brought_all() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let now = Instant::now();
-    let config = SessionConfig {
+    let config = StripedConnectionConfig {
         most: MOST,
         zstd: false,
         answers: false,
@@ -379,7 +379,7 @@ fn a_leg_that_both_have_taken_leave_of_has_brought_all() {
 fn a_last_word_that_cannot_come_any_more_is_presumed_where_all_else_is_done() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let now = Instant::now();
-    let config = SessionConfig {
+    let config = StripedConnectionConfig {
         most: MOST,
         zstd: false,
         answers: true,

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use pair::{FrameDecoder, SessionConfig, StripeId, StripedConnection};
+use pair::{FrameDecoder, StripeId, StripedConnection, StripedConnectionConfig};
 
 /// Length of a step; 119,000 bytes in each are about 1 Gbit/s.
 const STEP: Duration = Duration::from_millis(1);
@@ -57,7 +57,7 @@ impl Pipe {
 fn the_window_grows_until_the_path_is_full() {
     #[allow(clippy::disallowed_methods, reason = "time begins somewhere")]
     let mut now = Instant::now();
-    let config = SessionConfig {
+    let config = StripedConnectionConfig {
         most: 64 << 20,
         zstd: false,
         answers: false,

@@ -33,7 +33,7 @@ pub use address::{AddressError, HostSpec, ListenSpec, RelayEndpoint, TargetSpec}
 pub use network::{IpNetwork, is_allowed};
 pub use rules::{FirewallCommand, ListenerRules};
 pub use server::{
-    InheritedSockets, ListeningSocket, RelayControl, RelayServer, StartError, streams,
+    HandedOverListener, InheritedSockets, RelayControl, RelayServer, RelayStartError, streams,
 };
 pub use settings::{
     ClientProtocol, ClientProtocols, RedirectKind, RelayLimits, RelaySettings,

@@ -42,7 +42,7 @@ const ALPN: &[u8] = b"longhaul-pair/1";
 
 /// Settings of one relay of a pair.
 #[derive(Clone)]
-pub struct PeerConfig {
+pub struct PairRelaySettings {
     server: TlsServerSettings,
     client: TlsClientSettings,
     /// Fingerprint of this relay's own key.
@@ -76,13 +76,13 @@ pub struct KnownPeers {
     learns: Option<PathBuf>,
 }
 
-impl fmt::Debug for PeerConfig {
+impl fmt::Debug for PairRelaySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Facing")
     }
 }
 
-impl PeerConfig {
+impl PairRelaySettings {
     /// Creates the settings for a private key (PEM, PKCS#8).
     ///
     /// # Errors
@@ -403,8 +403,8 @@ mod tests {
     #[test]
     fn fingerprints_in_files() {
         let key = new_key().unwrap();
-        let one = PeerConfig::new(key.as_bytes(), KnownPeers::default()).unwrap();
-        let again = PeerConfig::new(key.as_bytes(), KnownPeers::default()).unwrap();
+        let one = PairRelaySettings::new(key.as_bytes(), KnownPeers::default()).unwrap();
+        let again = PairRelaySettings::new(key.as_bytes(), KnownPeers::default()).unwrap();
         assert_eq!(one.fingerprint(), again.fingerprint());
         assert!(is_fingerprint(one.fingerprint()));
         let mut known = KnownPeers::default();

@@ -33,7 +33,7 @@ pub struct ListenerRules {
 }
 
 /// Names and constants of one address family.
-struct FamilyRules {
+struct AddressFamilyNames {
     /// Name of the family in nft.
     nft: &'static str,
     ip: &'static str,
@@ -41,14 +41,14 @@ struct FamilyRules {
     is: fn(&IpAddr) -> bool,
 }
 
-const FAMILIES: [FamilyRules; 2] = [
-    FamilyRules {
+const FAMILIES: [AddressFamilyNames; 2] = [
+    AddressFamilyNames {
         nft: "ip",
         ip: "-4",
         loopback: "127.0.0.1",
         is: IpAddr::is_ipv4,
     },
-    FamilyRules {
+    AddressFamilyNames {
         nft: "ip6",
         ip: "-6",
         loopback: "::1",
@@ -76,11 +76,11 @@ impl ListenerRules {
         }
         let port = addresses.first().map_or(0, |at| at.port());
         let ips: Vec<IpAddr> = addresses.iter().map(|at| at.ip()).collect();
-        let families: Vec<&FamilyRules> = FAMILIES
+        let families: Vec<&AddressFamilyNames> = FAMILIES
             .iter()
             .filter(|family| ips.iter().any(family.is) && (has_ipv6 || family.nft == "ip"))
             .collect();
-        let table = NftTable { relay, port, ips };
+        let table = NftTableBuilder { relay, port, ips };
         let name = format!("longhaul_{port}");
         let mark = format!("{:#x}", OWN_MARK | u32::from(port));
         let mut add = vec![nft(table.text(&name, &mark, &families))];
@@ -114,14 +114,14 @@ fn nft(input: String) -> FirewallCommand {
 }
 
 /// Composer of the nftables table of a relay.
-struct NftTable<'a> {
+struct NftTableBuilder<'a> {
     relay: &'a RelaySettings,
     port: u16,
     ips: Vec<IpAddr>,
 }
 
-impl NftTable<'_> {
-    fn text(&self, name: &str, mark: &str, families: &[&FamilyRules]) -> String {
+impl NftTableBuilder<'_> {
+    fn text(&self, name: &str, mark: &str, families: &[&AddressFamilyNames]) -> String {
         // `create` fails if the table exists already, so that rules are never added twice.
         let mut text = format!("create table inet {name}\ntable inet {name} {{\n");
         let mut chain = |name: &str, lines: &[String]| {
@@ -182,7 +182,7 @@ impl NftTable<'_> {
     }
 
     /// Rules for the clients that may be diverted (`--allow`).
-    fn clients(&self, families: &[&FamilyRules]) -> Vec<String> {
+    fn clients(&self, families: &[&AddressFamilyNames]) -> Vec<String> {
         if self.relay.allow.is_empty() {
             return vec!["jump targets".to_owned()];
         }
@@ -195,7 +195,7 @@ impl NftTable<'_> {
     }
 
     /// Rules for the targets to which connections are diverted (`--to`).
-    fn targets(&self, mark: &str, families: &[&FamilyRules]) -> Vec<String> {
+    fn targets(&self, mark: &str, families: &[&AddressFamilyNames]) -> Vec<String> {
         let mut lines = Vec::new();
         for permit in &self.relay.permits {
             let (network, port) = permit.addresses();
@@ -216,7 +216,7 @@ impl NftTable<'_> {
         lines
     }
 
-    fn verdict(&self, mark: &str, family: &FamilyRules) -> String {
+    fn verdict(&self, mark: &str, family: &AddressFamilyNames) -> String {
         let port = self.port;
         if self.relay.speaks.diverted == Some(RedirectKind::Redirect) {
             return format!("redirect to :{port}");

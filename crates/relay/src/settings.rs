@@ -6,10 +6,10 @@ use std::time::Duration;
 use sys::{SocketTuning, SourcePrefixLengths};
 
 use crate::address::{ListenSpec, TargetSpec};
-use crate::entry::permit::TargetRule;
+use crate::entry::permit::PermittedTargetRule;
 use crate::network::IpNetwork;
-use crate::peer::PeerConfig;
-use crate::sockopt::SockOpts;
+use crate::peer::PairRelaySettings;
+use crate::sockopt::SocketOptionSettings;
 use crate::tls::{TlsClientSettings, TlsServerSettings};
 use crate::uplinks::Uplink;
 
@@ -27,7 +27,7 @@ pub struct RelaySettings {
     /// Socket options for both legs.
     pub tuning: SocketTuning,
     /// Socket buffer sizes set with `--sockopt`.
-    pub sockopts: SockOpts,
+    pub sockopts: SocketOptionSettings,
     /// Maximum buffer for each direction of a connection, in bytes.
     pub buffer: usize,
     /// Time limit to connect to one target, including the DNS lookup.
@@ -47,11 +47,11 @@ pub struct RelaySettings {
     /// Protocols that clients speak before their payload.
     pub speaks: ClientProtocols,
     /// Targets that clients may name, or to which diverted connections may go.
-    pub permits: Vec<TargetRule>,
+    pub permits: Vec<PermittedTargetRule>,
     /// TLS settings for targets that use TLS.
     pub tls_client: Option<TlsClientSettings>,
     /// Settings of a pair, for listeners and targets that are one end of it.
-    pub facing: Option<PeerConfig>,
+    pub facing: Option<PairRelaySettings>,
     /// Time limit for everything that precedes the payload, including TLS handshakes.
     pub entry_timeout: Duration,
 }

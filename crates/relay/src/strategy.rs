@@ -4,9 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use pair::{StripeController, StripeTrial};
+use pair::{StripeController, StripeTrialResult};
 
-use crate::peer::{PeerConfig, StripeCount};
+use crate::peer::{PairRelaySettings, StripeCount};
 
 /// Result of a pair's trials on a path, stored when a connection ends so that the next one starts
 /// with as many stripes.
@@ -33,7 +33,7 @@ pub trait StripeCountStore: fmt::Debug + Send + Sync {
 /// Returns the controller for the number of stripes that a connection starts with, and an
 /// explanation for the log. `uplinks` is the number of uplinks that lead to the peer relay.
 pub(crate) fn begin(
-    facing: &PeerConfig,
+    facing: &PairRelaySettings,
     target: &str,
     rtt: Duration,
     uplinks: usize,
@@ -83,7 +83,7 @@ pub(crate) fn begin(
 }
 
 /// Describes the findings of a connection for the log.
-pub(crate) fn shown(found: &StripeTrial) -> String {
+pub(crate) fn shown(found: &StripeTrialResult) -> String {
     let (others, carried) = found.other;
     format!(
         "{} carried {}, and {} {}",

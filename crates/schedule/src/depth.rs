@@ -25,7 +25,7 @@ pub struct InflightLimit {
     /// Lowest latency of the session. The value never expires: under a load of twice the product
     /// every later sample includes queueing, and using it would double the queue.
     latency: Option<Duration>,
-    trips: ResponseTimes,
+    trips: RecentAnswerAmounts,
     round: u64,
     round_end: u64,
     /// True for this round or the previous one if the sender reached the target in it, so the path
@@ -66,7 +66,7 @@ const LEVEL: f64 = 1.125;
 /// Amounts answered recently, in slots of a fraction of a round trip. With whole-trip slots a burst
 /// would fall into one trip or the next and look like growth.
 #[derive(Debug, Default)]
-struct ResponseTimes {
+struct RecentAnswerAmounts {
     /// Start time of `parts[0]`.
     since: Option<Instant>,
     /// Amount per slot, latest first.
@@ -75,7 +75,7 @@ struct ResponseTimes {
 
 const PARTS: usize = 8;
 
-impl ResponseTimes {
+impl RecentAnswerAmounts {
     fn note(&mut self, now: Instant, trip: Duration, amount: u64) {
         let since = *self.since.get_or_insert(now);
         let part = (trip / PARTS as u32).max(Duration::from_nanos(1));
@@ -110,7 +110,7 @@ impl InflightLimit {
             answered_sent_at: None,
             rates: VecDeque::new(),
             latency: None,
-            trips: ResponseTimes::default(),
+            trips: RecentAnswerAmounts::default(),
             round: 0,
             round_end: 0,
             blocked: [false; 2],

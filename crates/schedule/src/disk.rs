@@ -7,9 +7,9 @@ use sftp::Parts;
 use sftp::blocks::BlockSumKey;
 use wire::PayloadBlock;
 
-use crate::delta::{BasisIndex, DeltaMatches, MatchedRange};
+use crate::delta::{BasisIndex, BasisRangeComparison, MatchedRange};
 
-use crate::{Attributes, ExtraMetadata, JobId, LaneEvent, LocalPath, RemotePath, ResumeData};
+use crate::{Attributes, ExtraMetadata, JobId, LaneEvent, LocalTargetPath, RemotePath, ResumeData};
 
 /// A local file operation that a lane requests. The disk side answers each with one [`DiskReply`]
 /// for the same job. Operations of one job run in request order, except that reads (and writes) of
@@ -118,7 +118,7 @@ pub enum DiskRequest {
         /// Job that the operation belongs to.
         job: JobId,
         /// Final name of the file.
-        target: LocalPath,
+        target: LocalTargetPath,
         /// Set when the journal has the temporary's name.
         keep: Option<Box<ResumeData>>,
         /// Store blocks of zeros as holes (sparse file).
@@ -167,13 +167,13 @@ pub enum DiskRequest {
     },
     /// Creates the temporary for `target` beside it (O_EXCL, random name, mode 0600), or opens the
     /// target itself when `inplace` is set or the target exists and is not a regular file. A
-    /// symlink in the part of the path that the user named ([`LocalPath`]) is followed first, as
+    /// symlink in the part of the path that the user named ([`LocalTargetPath`]) is followed first, as
     /// open(2) would; a symlink below that part is replaced.
     CreateTarget {
         /// Job that the operation belongs to.
         job: JobId,
         /// Final name of the file.
-        target: LocalPath,
+        target: LocalTargetPath,
         /// Write directly under the final name.
         inplace: bool,
         /// Size in bytes if known, to preallocate the file.
@@ -237,7 +237,7 @@ pub enum DiskRequest {
         /// Job that the operation belongs to.
         job: JobId,
         /// Final name of the file.
-        target: LocalPath,
+        target: LocalTargetPath,
         /// Write directly under the final name.
         inplace: bool,
         /// This run created the directory, so nothing exists at `target`.
@@ -276,7 +276,7 @@ pub enum DiskReply {
         /// Job that the operation belongs to.
         job: JobId,
         /// Attributes of the open file.
-        meta: FileMeta,
+        meta: SourceFileMeta,
         /// First bytes of the file.
         first: PayloadBlock,
         /// Decompressed length in bytes of `first`; `None` if it is not compressed.
@@ -327,7 +327,7 @@ pub enum DiskReply {
         /// Number of source bytes read, in bytes.
         len: u64,
         /// Blocks that match and ranges that differ.
-        compared: DeltaMatches,
+        compared: BasisRangeComparison,
     },
     /// `Search` is done.
     Searched {
@@ -488,7 +488,7 @@ impl DiskReply {
 
 /// Result of fstat(2) on an open source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileMeta {
+pub struct SourceFileMeta {
     /// Size, mode and times.
     pub attributes: Attributes,
     /// True if the source is not a regular file: its size is meaningless, and it is read to the
@@ -553,7 +553,7 @@ pub struct JobFailure {
     pub remote: bool,
     /// Cause, for the code that decides what follows; the sentence is for people only.
     #[serde(default)]
-    pub kind: FailureKind,
+    pub kind: JobFailureKind,
     /// What is known of the job's temporary.
     #[serde(default)]
     pub temporary: FailedTemporary,
@@ -573,7 +573,7 @@ pub enum FailedTemporary {
 
 /// Cause of a failed job, as far as the owner of the job treats it in another way than any other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FailureKind {
+pub enum JobFailureKind {
     /// Any cause without a variant of its own.
     #[default]
     Other,
@@ -596,7 +596,7 @@ impl JobFailure {
         Self {
             what: what.into(),
             remote,
-            kind: FailureKind::Other,
+            kind: JobFailureKind::Other,
             temporary: FailedTemporary::Unknown,
         }
     }
@@ -606,7 +606,7 @@ impl JobFailure {
     pub fn leaves_temporary(&self) -> bool {
         matches!(
             self.kind,
-            FailureKind::ConnectionLost | FailureKind::OtherHost
+            JobFailureKind::ConnectionLost | JobFailureKind::OtherHost
         )
     }
 
@@ -625,7 +625,7 @@ impl JobFailure {
 
     /// Returns the failure with this kind.
     #[must_use]
-    pub fn of_kind(self, kind: FailureKind) -> Self {
+    pub fn of_kind(self, kind: JobFailureKind) -> Self {
         Self { kind, ..self }
     }
 }

@@ -6,9 +6,9 @@ use sftp::xattrs::Xattr;
 use sftp::{InodeId, MetadataFlags, Parts};
 
 use crate::scheduler::ByteRanges;
-use crate::{FileCheckpoint, LocalPath};
+use crate::{FileCheckpoint, LocalTargetPath};
 #[cfg(doc)]
-use crate::{FileState, LaneEvent};
+use crate::{FileCopyState, LaneEvent};
 
 /// Identifies a job for the duration of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub enum JobKind {
         /// Final name of the file.
         target: RemotePath,
         /// Options of the copy.
-        options: PutOptions,
+        options: FileCopyOptions,
     },
     /// Uploads one file by delta: unchanged parts are copied from an older version at the far end.
     /// Ends with [`LaneEvent::Abandoned`], leaving nothing behind, if a `Put` is to be done
@@ -58,7 +58,7 @@ pub enum JobKind {
         /// Final name of the file.
         target: RemotePath,
         /// Options of the copy.
-        options: PutOptions,
+        options: FileCopyOptions,
         /// Use a delta even if the path is faster than the work at both ends.
         always: bool,
     },
@@ -67,11 +67,11 @@ pub enum JobKind {
         /// Remote file to read.
         source: RemotePath,
         /// Final name of the local file.
-        target: LocalPath,
+        target: LocalTargetPath,
         /// Attributes from the listing or STAT; `None` makes the lane ask for them.
         known: Option<Attributes>,
         /// Options of the copy.
-        options: PutOptions,
+        options: FileCopyOptions,
     },
     /// Downloads one file by delta: unchanged parts are taken from the older version at `target`.
     /// Ends with [`LaneEvent::Abandoned`], leaving nothing behind, if a `Get` is to be done
@@ -80,11 +80,11 @@ pub enum JobKind {
         /// Remote file to read.
         source: RemotePath,
         /// Final name of the local file.
-        target: LocalPath,
+        target: LocalTargetPath,
         /// Attributes from the listing or STAT; `None` makes the lane ask for them.
         known: Option<Attributes>,
         /// Options of the copy.
-        options: PutOptions,
+        options: FileCopyOptions,
         /// Use a delta even if the path is faster than the work at both ends.
         always: bool,
     },
@@ -238,7 +238,7 @@ pub enum JobKind {
         /// Set the attributes as well, since no other job opens the file.
         alone: bool,
         /// Options of the copy.
-        options: PutOptions,
+        options: FileCopyOptions,
     },
     /// Further part of an upload: opens the temporary without CREAT or TRUNC and writes a range.
     PutRange {
@@ -265,7 +265,7 @@ pub enum JobKind {
         /// The lane that wrote the file has already set its attributes.
         set: bool,
         /// Options of the copy.
-        options: PutOptions,
+        options: FileCopyOptions,
     },
     /// Checks if the temporary of an earlier run can be resumed, and which file its rename will
     /// replace. `Done` without [`LaneEvent::Temp`] means that it cannot be resumed.
@@ -278,7 +278,7 @@ pub enum JobKind {
         left: PartialFile,
         /// Size of the source in bytes. A longer temporary would keep its end, which no part writes.
         size: Option<u64>,
-        /// See [`ExistingTarget::replace_link`].
+        /// See [`ExistingTargetPolicy::replace_link`].
         replace_link: bool,
     },
     /// Creates the temporary of a file that several processes write, with its final size, or finds
@@ -289,7 +289,7 @@ pub enum JobKind {
         /// Size in bytes.
         size: u64,
     },
-    /// Makes the data of a temporary durable if the server can sync; [`FileState::Synced`] reports
+    /// Makes the data of a temporary durable if the server can sync; [`FileCopyState::Synced`] reports
     /// success. The attributes come as [`LaneEvent::Attributes`].
     SyncTemp {
         /// Path of the temporary.
@@ -336,7 +336,7 @@ impl JobKind {
     }
 
     /// Returns the options with which the job stores a file, if it stores one whole.
-    pub(crate) fn put_options(&self) -> Option<&PutOptions> {
+    pub(crate) fn put_options(&self) -> Option<&FileCopyOptions> {
         match self {
             Self::Put { options, .. } | Self::Get { options, .. } => Some(options),
             _ => None,
@@ -408,7 +408,7 @@ pub struct UploadTemp {
 /// Options for the copy of one file in either direction, from the user's flags and the state of its
 /// target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PutOptions {
+pub struct FileCopyOptions {
     /// Keep modification and access times and permissions (`-p`).
     pub preserve: bool,
     /// Write directly under the final name, without temporary and rename.
@@ -416,7 +416,7 @@ pub struct PutOptions {
     /// Make the data durable before the rename.
     pub fsync: bool,
     /// The entry that may exist at the target.
-    pub existing: ExistingTarget,
+    pub existing: ExistingTargetPolicy,
     /// Directory for the temporary, instead of the target's own.
     #[serde(default)]
     pub temp_dir: Option<TempDir>,
@@ -457,7 +457,7 @@ impl TempDir {
 
 /// Knowledge of an entry that may exist at the target of a file, and its treatment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExistingTarget {
+pub struct ExistingTargetPolicy {
     /// The target cannot exist, since this run created its directory; skips the check of the
     /// target.
     pub fresh: bool,
@@ -467,7 +467,7 @@ pub struct ExistingTarget {
     pub replace_link: bool,
 }
 
-impl ExistingTarget {
+impl ExistingTargetPolicy {
     /// The target cannot exist.
     pub const FRESH: Self = Self {
         fresh: true,
@@ -654,7 +654,7 @@ impl ResumeData {
     }
 }
 
-impl PutOptions {
+impl FileCopyOptions {
     /// Returns the work on a temporary that other processes write as well.
     pub fn shared(&self) -> Option<SharedTemp> {
         self.keep.as_ref()?.shared

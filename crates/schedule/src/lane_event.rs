@@ -11,7 +11,7 @@ use crate::{Attributes, JobFailure, JobId, RefusedOperations, UploadTemp};
 /// `Written` and all states before it prove nothing after a crash; only `Synced` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum FileState {
+pub enum FileCopyState {
     /// The file is known and nothing has been sent.
     Planned,
     /// The temporary exists: its OPEN with CREAT|EXCL was answered OK.
@@ -30,7 +30,7 @@ pub enum FileState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LaneEvent {
     /// The file reached the next state.
-    State(JobId, FileState),
+    State(JobId, FileCopyState),
     /// Number of bytes of file data that the receiving side has confirmed.
     Progress(JobId, u64),
     /// Number of bytes reported by [`LaneEvent::Progress`] that were already at the receiving end.

@@ -20,21 +20,21 @@ mod lane_event;
 mod local_path;
 mod scheduler;
 
-pub use background::{BackgroundAllowance, BackgroundRateControl, BackgroundSample};
+pub use background::{BackgroundAllowance, BackgroundPathSample, BackgroundRateControl};
 pub use concurrency::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, CopyTimeModel,
-    LaneSample, LearnedConcurrency, Limiter, LimiterEvidence, LimiterLog, LoginCost, MOST_AT_START,
-    OpenRefusal, RunMeasurements, TcpSample, TransferDirection, TrialResult, USUAL_RATE,
-    begins_with,
+    LaneOpenFailure, LaneSample, LearnedConcurrency, Limiter, LimiterEvidence, LimiterLog,
+    LoginCost, MOST_AT_START, RunMeasurements, TcpSample, TransferDirection, TrialResult,
+    USUAL_RATE, begins_with,
 };
 pub use depth::{InflightBounds, InflightLimit, RequestStamp};
 pub use disk::{
-    DiskReply, DiskRequest, FailedTemporary, FailureKind, FileMeta, JobFailure, StoredTarget,
-    UNWRITABLE, written_over,
+    DiskReply, DiskRequest, FailedTemporary, JobFailure, JobFailureKind, SourceFileMeta,
+    StoredTarget, UNWRITABLE, written_over,
 };
 pub use job::{
-    Attributes, ByteRange, EntryKind, ExistingTarget, ExtraMetadata, Job, JobId, JobKind,
-    PartialFile, PutOptions, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_SHRANK,
+    Attributes, ByteRange, EntryKind, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job,
+    JobId, JobKind, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_SHRANK,
     SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, TempDir, UploadTemp, Xattrs,
     directory_of,
 };
@@ -43,8 +43,8 @@ pub use lane::{
     OldestRequest, REPEATED_NAMES, RandomFill, RefusedOperations, TOO_MANY_NAMES, UnfinishedWork,
     left_out,
 };
-pub use lane_event::{FileCheckpoint, FileState, LaneEvent, TreeWalkStep};
-pub use local_path::LocalPath;
+pub use lane_event::{FileCheckpoint, FileCopyState, LaneEvent, TreeWalkStep};
+pub use local_path::LocalTargetPath;
 pub use scheduler::{
     ConnectionId, JobHint, LaneId, LaneOrder, LaneReport, Scheduler, SchedulerEvent,
     SchedulerOptions, SchedulerStats,

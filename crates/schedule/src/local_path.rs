@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 /// Symlinks in the named part belong to the user and are followed. Symlinks below it may have been
 /// made by a server, another user or an earlier copy; the disk side follows none of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LocalPath {
+pub struct LocalTargetPath {
     named: PathBuf,
     below: PathBuf,
     dirlinks: bool,
 }
 
-impl LocalPath {
+impl LocalTargetPath {
     /// Creates a path that the user named in full.
     pub fn named(path: impl Into<PathBuf>) -> Self {
         Self {
@@ -67,19 +67,19 @@ impl LocalPath {
     }
 }
 
-impl From<PathBuf> for LocalPath {
+impl From<PathBuf> for LocalTargetPath {
     fn from(path: PathBuf) -> Self {
         Self::named(path)
     }
 }
 
-impl From<&Path> for LocalPath {
+impl From<&Path> for LocalTargetPath {
     fn from(path: &Path) -> Self {
         Self::named(path)
     }
 }
 
-impl From<&str> for LocalPath {
+impl From<&str> for LocalTargetPath {
     fn from(path: &str) -> Self {
         Self::named(path)
     }
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn what_is_below_does_not_lead_elsewhere() {
         let below = |path: &str| {
-            let path = LocalPath::beneath("dst", path, false);
+            let path = LocalTargetPath::beneath("dst", path, false);
             path.below_part().map(Path::to_path_buf)
         };
         assert_eq!(below("a/b"), Some("a/b".into()));
@@ -110,7 +110,7 @@ mod tests {
             let path = [nth(0), nth(1), nth(2), nth(3)].join("/");
             let names = |part| matches!(part, std::path::Component::Normal(_));
             let inside = Path::new(&path).components().all(names);
-            let below = LocalPath::beneath("dst", &*path, false);
+            let below = LocalTargetPath::beneath("dst", &*path, false);
             assert_eq!(below.below_part().is_some(), inside, "{path}");
         }
     }

@@ -31,7 +31,7 @@ impl std::error::Error for ExportError {}
 
 /// Reason why serving a client ended early.
 #[derive(Debug)]
-pub enum StreamError {
+pub enum ServeError {
     /// The client does not speak SFTP.
     Protocol(sftp::Error),
     /// A message of the client cannot be parsed.
@@ -42,7 +42,7 @@ pub enum StreamError {
     Io(io::Error),
 }
 
-impl fmt::Display for StreamError {
+impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Protocol(e) => write!(f, "the client does not speak SFTP: {e}"),
@@ -55,11 +55,11 @@ impl fmt::Display for StreamError {
     }
 }
 
-impl std::error::Error for StreamError {}
+impl std::error::Error for ServeError {}
 
 /// Reason why an access policy cannot be set up, so that the server does not start.
 #[derive(Debug)]
-pub enum ListenError {
+pub enum AccessPolicyError {
     /// The user of this process has no name to log in under.
     Nameless,
     /// No unprivileged account exists for preauth processes.
@@ -68,7 +68,7 @@ pub enum ListenError {
     Empty(io::Error),
 }
 
-impl fmt::Display for ListenError {
+impl fmt::Display for AccessPolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nameless => f.write_str(
@@ -88,12 +88,12 @@ impl fmt::Display for ListenError {
     }
 }
 
-impl std::error::Error for ListenError {}
+impl std::error::Error for AccessPolicyError {}
 
 /// Reason why a connection of the SSH server ended, for the log. Some reasons are also sent to the
 /// client in a DISCONNECT (RFC 4253 section 11.1).
 #[derive(Debug)]
-pub(crate) enum ConnectionError {
+pub(crate) enum ConnectionEndCause {
     /// The client closed the connection.
     Gone,
     /// The server is shutting down, and the connection was idle.
@@ -138,7 +138,7 @@ const KEY_EXCHANGE_FAILED: u32 = 3;
 const BY_APPLICATION: u32 = 11;
 const TOO_MANY_CONNECTIONS: u32 = 12;
 
-impl ConnectionError {
+impl ConnectionEndCause {
     /// Reason code and text for the client; `None` if it is already gone.
     pub(crate) fn farewell(&self) -> Option<(u32, String)> {
         match self {
@@ -168,7 +168,7 @@ impl ConnectionError {
     }
 }
 
-impl fmt::Display for ConnectionError {
+impl fmt::Display for ConnectionEndCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gone => f.write_str("the client closed the connection"),
@@ -228,15 +228,15 @@ fn first_of(list: &str) -> Cow<'_, str> {
     format!("{whole},...").into()
 }
 
-impl std::error::Error for ConnectionError {}
+impl std::error::Error for ConnectionEndCause {}
 
-impl From<ssh::Error> for ConnectionError {
+impl From<ssh::Error> for ConnectionEndCause {
     fn from(e: ssh::Error) -> Self {
         Self::Engine(e)
     }
 }
 
-impl From<io::Error> for ConnectionError {
+impl From<io::Error> for ConnectionEndCause {
     fn from(e: io::Error) -> Self {
         Self::Io(e)
     }
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_client_with_nothing_in_common_is_named_with_what_it_has_and_what_helps() {
         let told = |theirs: &str, old_clients| {
-            let why = ConnectionError::NothingInCommon {
+            let why = ConnectionEndCause::NothingInCommon {
                 client: Some("SSH-2.0-old".to_owned()),
                 what: "cipher",
                 theirs: theirs.to_owned(),
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_client_that_sends_too_many_of_something_reads_of_what() {
-        let told = |why: PeerMisbehaved| ConnectionError::from(ssh::Error::from(why)).farewell();
+        let told = |why: PeerMisbehaved| ConnectionEndCause::from(ssh::Error::from(why)).farewell();
         let tries = "Too many authentication failures".to_owned();
         assert_eq!(told(PeerMisbehaved::TooManyTries), Some((2, tries)));
         for what in [

@@ -16,7 +16,7 @@ use rustix::fs::{self, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use self::changes::DirectoryChanges;
+use self::changes::DirectoryWatch;
 use crate::beneath::{PathRoot, components, split};
 
 /// Time without a complete block after which a request fails. The starter of the copy ends it
@@ -55,13 +55,13 @@ pub(crate) struct GrowingFile {
     /// Path of the complete file beneath the root.
     path: Vec<u8>,
     spec: GrowingFileSpec,
-    state: Mutex<GrowingState>,
+    state: Mutex<GrowingFileState>,
 }
 
 /// Progress of the file, which the requests of several threads share: the file if it was found, and
 /// the time of the last search for it.
 #[derive(Debug)]
-struct GrowingState {
+struct GrowingFileState {
     /// The temporary, or the complete file.
     file: Option<Arc<File>>,
     /// Blocks of the file with the right checksum.
@@ -85,7 +85,7 @@ impl GrowingFile {
             root,
             path,
             spec,
-            state: Mutex::new(GrowingState {
+            state: Mutex::new(GrowingFileState {
                 file: None,
                 checked,
                 searched: None,
@@ -131,7 +131,7 @@ impl GrowingFile {
     ) -> Result<Arc<File>, Errno> {
         let until = Instant::now() + PATIENCE;
         // Before the first check, so that no change is missed.
-        let changes = DirectoryChanges::of(self.directory()?);
+        let changes = DirectoryWatch::of(self.directory()?);
         let concerns = |name: &[u8]| self.may_be_named(name);
         let mut longest = SEARCH;
         loop {
@@ -214,7 +214,7 @@ impl GrowingFile {
     }
 }
 
-impl GrowingState {
+impl GrowingFileState {
     fn check(&mut self, spec: &GrowingFileSpec, file: &File, block: usize, holes: bool) -> bool {
         let Some(checked) = self.checked.get_mut(block) else {
             return false;

@@ -22,7 +22,7 @@ pub use crate::sftp::{
     AnswerChunk, OpenFileLimit, SftpServer, TransferCounters, show_marker, stdio,
 };
 pub use access::Access;
-pub use error::{ExportError, ListenError, StreamError};
+pub use error::{AccessPolicyError, ExportError, ServeError};
 pub use export::ExportedTree;
 pub use growing::GrowingFileSpec;
 pub use scp::{ScpCommand, ScpCommandError, ScpServer};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::{
-    Attrs, Init, MessageSplitter, PutFlags, Request, RequestId, Response, SplitOutput, StatusCode,
-    frame,
+    Attrs, Init, MessageSplitter, MessageSplitterOutput, PutFlags, Request, RequestId, Response,
+    StatusCode, frame,
 };
 use wire::RemainingBytes;
 
@@ -82,7 +82,7 @@ pub(crate) fn served(server: &mut SftpServer<'_>, mut received: Bytes) -> (Vec<B
     }
     let (mut splitter, mut output) = (MessageSplitter::new(1 << 20), Bytes::from(output));
     let mut found = Vec::new();
-    while let Some(SplitOutput::Message(message)) =
+    while let Some(MessageSplitterOutput::Message(message)) =
         splitter.next(&mut output).expect("sound lengths")
     {
         found.push(message);

@@ -16,7 +16,7 @@ const MOST: usize = 4096;
 
 /// Reason why a command needs a shell, or cannot be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommandError {
+pub enum CommandSplitError {
     /// The command has a zero byte.
     ZeroByte,
     /// The command ends behind a backslash.
@@ -32,7 +32,7 @@ pub enum CommandError {
 }
 
 /// Continues a sentence about the command.
-impl fmt::Display for CommandError {
+impl fmt::Display for CommandSplitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ZeroByte => "has a NUL byte",
@@ -45,7 +45,7 @@ impl fmt::Display for CommandError {
     }
 }
 
-impl std::error::Error for CommandError {}
+impl std::error::Error for CommandSplitError {}
 
 /// A word of a client's command after quotes are removed, with the places that are still subject to
 /// expansion.
@@ -76,26 +76,26 @@ impl CommandWord {
 ///
 /// # Errors
 /// A shell would do more than split.
-pub(crate) fn words(command: &[u8]) -> Result<Vec<CommandWord>, CommandError> {
+pub(crate) fn words(command: &[u8]) -> Result<Vec<CommandWord>, CommandSplitError> {
     let mut words: Vec<CommandWord> = Vec::new();
     let mut word: Option<CommandWord> = None;
     let mut bytes = command.iter().copied();
     while let Some(byte) = bytes.next() {
         match byte {
-            0 => return Err(CommandError::ZeroByte),
+            0 => return Err(CommandSplitError::ZeroByte),
             b' ' | b'\t' => words.extend(word.take()),
             b'\\' => match bytes.next() {
-                None | Some(0 | b'\n') => return Err(CommandError::CutWord),
+                None | Some(0 | b'\n') => return Err(CommandSplitError::CutWord),
                 Some(kept) => word.get_or_insert_default().text.push(kept),
             },
             quote @ (b'\'' | b'"') => {
                 quoted(quote, &mut bytes, &mut word.get_or_insert_default().text)?;
             }
             byte if SPECIAL.contains(&byte) => {
-                return Err(CommandError::ShellCharacter);
+                return Err(CommandSplitError::ShellCharacter);
             }
             byte if word.is_none() && SPECIAL_IN_FRONT.contains(&byte) => {
-                return Err(CommandError::ShellWord);
+                return Err(CommandSplitError::ShellWord);
             }
             byte => {
                 let first = word.is_none();
@@ -108,7 +108,7 @@ pub(crate) fn words(command: &[u8]) -> Result<Vec<CommandWord>, CommandError> {
             }
         }
         if words.len() > MOST {
-            return Err(CommandError::TooManyWords);
+            return Err(CommandSplitError::TooManyWords);
         }
     }
     words.extend(word);
@@ -120,19 +120,19 @@ fn quoted(
     quote: u8,
     bytes: &mut impl Iterator<Item = u8>,
     text: &mut Vec<u8>,
-) -> Result<(), CommandError> {
+) -> Result<(), CommandSplitError> {
     loop {
         match bytes.next() {
-            None => return Err(CommandError::OpenQuotes),
-            Some(0) => return Err(CommandError::ZeroByte),
+            None => return Err(CommandSplitError::OpenQuotes),
+            Some(0) => return Err(CommandSplitError::ZeroByte),
             Some(byte) if byte == quote => return Ok(()),
             Some(b'\\') if quote == b'"' => match bytes.next() {
-                None | Some(0 | b'\n') => return Err(CommandError::OpenQuotes),
+                None | Some(0 | b'\n') => return Err(CommandSplitError::OpenQuotes),
                 Some(byte) if KEPT_IN_DOUBLE.contains(&byte) => text.push(byte),
                 Some(byte) => text.extend([b'\\', byte]),
             },
             Some(b'$' | b'`') if quote == b'"' => {
-                return Err(CommandError::ShellCharacter);
+                return Err(CommandSplitError::ShellCharacter);
             }
             Some(byte) => text.push(byte),
         }
@@ -144,10 +144,10 @@ fn quoted(
 ///
 /// # Errors
 /// A shell would do more than split.
-pub fn split_command(command: &[u8]) -> Result<Vec<Vec<u8>>, CommandError> {
+pub fn split_command(command: &[u8]) -> Result<Vec<Vec<u8>>, CommandSplitError> {
     let plain = |word: CommandWord| match (word.wild.is_empty(), word.home) {
-        (false, _) => Err(CommandError::ShellCharacter),
-        (true, true) => Err(CommandError::ShellWord),
+        (false, _) => Err(CommandSplitError::ShellCharacter),
+        (true, true) => Err(CommandSplitError::ShellWord),
         (true, false) => Ok(word.text),
     };
     words(command)?.into_iter().map(plain).collect()

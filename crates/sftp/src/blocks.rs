@@ -13,7 +13,7 @@ pub const MOST_SUMS: usize = 240 << 10;
 /// the longest block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSumKind {
-    /// A [`BlockSum`]: a rolling checksum to find the block at any offset of another file, and a
+    /// A [`BasisBlockChecksums`]: a rolling checksum to find the block at any offset of another file, and a
     /// keyed hash to confirm it.
     Rolling,
     /// The [`StrongSum`] hash alone.
@@ -41,7 +41,7 @@ impl BlockSumKind {
     /// Returns the length of a checksum in bytes.
     pub const fn bytes(self) -> usize {
         match self {
-            Self::Rolling => BlockSum::LEN,
+            Self::Rolling => BasisBlockChecksums::LEN,
             Self::Strong => 16,
             Self::Blake3 => 32,
         }
@@ -66,14 +66,14 @@ pub type StrongSum = [u8; 16];
 /// Checksums of a basis file's block, 20 bytes on the wire. A match of the rolling sum is confirmed
 /// by the strong one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlockSum {
+pub struct BasisBlockChecksums {
     /// The result of [`rolling`].
     pub rolling: u32,
     /// The result of [`strong`].
     pub strong: StrongSum,
 }
 
-impl BlockSum {
+impl BasisBlockChecksums {
     /// Length on the wire in bytes.
     pub const LEN: usize = 20;
 
@@ -279,11 +279,11 @@ mod tests {
         let data = bytes(5000);
         let mut out = Vec::new();
         for block in data.chunks(1024) {
-            BlockSum::of(&key, block).write(&mut out);
+            BasisBlockChecksums::of(&key, block).write(&mut out);
         }
-        let read: Vec<BlockSum> = BlockSum::read_all(&out).collect();
-        assert_eq!(out.len(), 5 * BlockSum::LEN);
-        assert_eq!(read[4], BlockSum::of(&key, &data[4096..]));
+        let read: Vec<BasisBlockChecksums> = BasisBlockChecksums::read_all(&out).collect();
+        assert_eq!(out.len(), 5 * BasisBlockChecksums::LEN);
+        assert_eq!(read[4], BasisBlockChecksums::of(&key, &data[4096..]));
         assert_ne!(
             read[0].strong,
             strong(&[8; 32], &data[..1024]),

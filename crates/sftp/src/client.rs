@@ -6,8 +6,8 @@ use wire::{PayloadBlock, RemainingBytes};
 use crate::message::{Init, ReplyKind, Version};
 use crate::pending::{PendingRequest, fit};
 use crate::{
-    Error, Handle, MessageSplitter, Reply, Request, RequestId, Response, ServerInfo, SplitOutput,
-    printable,
+    Error, Handle, MessageSplitter, MessageSplitterOutput, Reply, Request, RequestId, Response,
+    ServerInfo, printable,
 };
 
 /// Maximum message length in bytes. OpenSSH sends no message above 256 KiB (SFTP_MAX_MSG_LENGTH);
@@ -32,7 +32,7 @@ pub enum SymlinkOrder {
 
 /// Options of a [`SftpClient`] for the server that it talks to.
 #[derive(Clone, Debug, Default)]
-pub struct ClientOptions {
+pub struct SftpClientOptions {
     /// Order in which the server reads the paths of SYMLINK.
     pub symlink_order: SymlinkOrder,
     /// Longest message accepted, in bytes; 0 selects [`MAX_MESSAGE`].
@@ -73,7 +73,7 @@ pub const INIT: [u8; 9] = [0, 0, 0, 5, 1, 0, 0, 0, 3];
 /// VERSION has arrived, if the caller knows the server. After an error the session is over.
 #[derive(Debug)]
 pub struct SftpClient {
-    options: ClientOptions,
+    options: SftpClientOptions,
     next: u32,
     pending: BTreeMap<u32, PendingRequest>,
     splitter: MessageSplitter,
@@ -122,7 +122,7 @@ fn requests(output: &ClientOutput) -> usize {
 
 impl SftpClient {
     /// Creates a session with INIT queued.
-    pub fn new(options: ClientOptions) -> Self {
+    pub fn new(options: SftpClientOptions) -> Self {
         let bound = match options.max_message {
             0 => MAX_MESSAGE,
             bound => bound,
@@ -388,10 +388,10 @@ impl SftpClient {
         }
         while let Some(piece) = self.splitter.next(input)? {
             match piece {
-                SplitOutput::Message(message) => self.message(&message)?,
+                MessageSplitterOutput::Message(message) => self.message(&message)?,
                 // Only a splitter that streams WRITEs returns this.
-                SplitOutput::Write { .. } => {}
-                SplitOutput::Data {
+                MessageSplitterOutput::Write { .. } => {}
+                MessageSplitterOutput::Data {
                     id,
                     total,
                     at,
@@ -424,7 +424,7 @@ impl SftpClient {
             Ok(None) => return Ok(()),
             Err(error) => return Err(not_sftp(&self.head, error)),
         };
-        let SplitOutput::Message(message) = piece else {
+        let MessageSplitterOutput::Message(message) = piece else {
             return Err(Error::OutOfOrder);
         };
         let malformed = |cause| Error::Malformed {

@@ -27,18 +27,18 @@ mod tree;
 pub mod xattrs;
 
 pub use attrs::{Attrs, InodeId};
-pub use client::{ClientOptions, ClientOutput, INIT, MAX_MESSAGE, SftpClient, SymlinkOrder};
+pub use client::{ClientOutput, INIT, MAX_MESSAGE, SftpClient, SftpClientOptions, SymlinkOrder};
 pub use error::Error;
 pub use ids::{OpenFlags, PutFlags, RequestId};
 pub use marker::{
-    MARKER_PROTOCOL, MarkerError, MarkerLine, MarkerSearch, RemoteBinaryAbsence, marker,
+    LonghaulMarkerError, MARKER_PROTOCOL, MarkerLine, MarkerSearch, RemoteBinaryAbsence, marker,
 };
 pub use message::{Init, NameEntry, Names, Request, Response, Version, frame};
 pub use metadata::{HOLE, MOST_SYNCED, MetadataFlags, OWNER_NOT_SET, Parts, Told};
-pub use pieces::SegmentSlices;
+pub use pieces::ReceivedSliceQueue;
 pub use reply::{GetFileReply, Handle, NameRecord, Reply, Status, Statvfs, printable};
 pub use server_info::{OPENSSH_EXTENSIONS, OUR_EXTENSIONS, ServerInfo, ServerLimits};
-pub use splitter::{MessageSplitter, SplitOutput};
+pub use splitter::{MessageSplitter, MessageSplitterOutput};
 pub use status::{StatusCode, StatusText};
 pub use temp_name::{final_name_in, is_temp_name, tagged_name, temp_name};
 pub use tree::{TreeFlags, TreeRecord, pack_steps};

@@ -61,7 +61,7 @@ pub enum RemoteBinaryAbsence {
 
 /// Reason why the peer cannot be a longhaul.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MarkerError {
+pub enum LonghaulMarkerError {
     /// An SFTP server answered without a marker, such as the one of a ForceCommand.
     PlainSftp,
     /// 64 KiB arrived without a marker.
@@ -86,13 +86,13 @@ impl MarkerSearch {
     ///
     /// # Errors
     /// The marker will not come.
-    pub fn take(&mut self, input: &mut Bytes) -> Result<Option<MarkerLine>, MarkerError> {
+    pub fn take(&mut self, input: &mut Bytes) -> Result<Option<MarkerLine>, LonghaulMarkerError> {
         let head = input.len().min(5 - self.head.len());
         self.head.extend_from_slice(&input[..head]);
         // VERSION is shorter than 64 KiB, so its length starts with two zero bytes, which no text
         // does.
         if matches!(self.head[..], [0, 0, _, _, VERSION]) {
-            return Err(MarkerError::PlainSftp);
+            return Err(LonghaulMarkerError::PlainSftp);
         }
         while !input.is_empty() {
             let end = input.iter().position(|b| *b == b'\n');
@@ -111,7 +111,7 @@ impl MarkerSearch {
                 }
             }
             if self.taken > MOST {
-                return Err(MarkerError::TooMuch);
+                return Err(LonghaulMarkerError::TooMuch);
             }
         }
         Ok(None)
@@ -148,7 +148,10 @@ mod tests {
     use super::*;
 
     /// Returns the result for `bytes` that arrive in pieces of `piece`, and the bytes left over.
-    fn found(bytes: &[u8], piece: usize) -> (Result<Option<MarkerLine>, MarkerError>, Vec<u8>) {
+    fn found(
+        bytes: &[u8],
+        piece: usize,
+    ) -> (Result<Option<MarkerLine>, LonghaulMarkerError>, Vec<u8>) {
         let mut preamble = MarkerSearch::default();
         let mut pieces = bytes.chunks(piece);
         while let Some(piece) = pieces.next() {
@@ -197,7 +200,7 @@ mod tests {
     fn an_sftp_server_without_the_marker_is_told_apart() {
         for piece in [1, 5, 100] {
             let (answer, _) = found(b"\0\0\0\x0a\x02\0\0\0\x03", piece);
-            assert_eq!(answer, Err(MarkerError::PlainSftp));
+            assert_eq!(answer, Err(LonghaulMarkerError::PlainSftp));
             // VERSION after other text is not recognized: no client could use such a server.
             let (answer, _) = found(b"motd\n\0\0\0\x0a\x02\0\0\0\x03", piece);
             assert_eq!(answer, Ok(None));
@@ -210,7 +213,7 @@ mod tests {
             let endless = endless.repeat(MOST + 1);
             for piece in [1000, endless.len()] {
                 let (answer, _) = found(&endless, piece);
-                assert_eq!(answer, Err(MarkerError::TooMuch));
+                assert_eq!(answer, Err(LonghaulMarkerError::TooMuch));
             }
         }
     }

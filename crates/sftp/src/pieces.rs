@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use bytes::{Bytes, BytesMut};
 
-/// Size in bytes of a receive segment (`sys::ReceiveSegments`); a slice keeps its whole segment
+/// Size in bytes of a receive segment (`sys::ReceiveBuffers`); a slice keeps its whole segment
 /// allocated.
 const SEGMENT: usize = (1 << 20) + (260 << 10);
 /// Memory that slices may keep beyond twice their own bytes.
@@ -15,7 +15,7 @@ const MORE: usize = 3 * SEGMENT;
 /// allocated. Slices that would keep more are copied. That is the case for a client that sends
 /// little among much other traffic; the data of a client that fills whole segments is never copied.
 #[derive(Debug)]
-pub struct SegmentSlices {
+pub struct ReceivedSliceQueue {
     pieces: VecDeque<Bytes>,
     /// Memory kept by each slice. Entries at the front may belong to slices that were already
     /// taken.
@@ -35,7 +35,7 @@ struct SliceMemory {
     bytes: usize,
 }
 
-impl SegmentSlices {
+impl ReceivedSliceQueue {
     /// Creates an empty queue. Two slices shorter than `small` are joined, and copies are joined up
     /// to `longest` bytes.
     pub fn new(small: usize, longest: usize) -> Self {
@@ -128,7 +128,7 @@ impl SegmentSlices {
     }
 }
 
-impl Deref for SegmentSlices {
+impl Deref for ReceivedSliceQueue {
     type Target = VecDeque<Bytes>;
 
     fn deref(&self) -> &VecDeque<Bytes> {
@@ -173,7 +173,7 @@ mod tests {
         pieces
     }
 
-    fn slices(pieces: &SegmentSlices) -> usize {
+    fn slices(pieces: &ReceivedSliceQueue) -> usize {
         let mut costs = pieces.costs.iter();
         costs
             .by_ref()
@@ -181,8 +181,8 @@ mod tests {
             .count()
     }
 
-    fn filled(small: usize, pieces: &[Bytes]) -> SegmentSlices {
-        let mut all = SegmentSlices::new(small, 64 << 10);
+    fn filled(small: usize, pieces: &[Bytes]) -> ReceivedSliceQueue {
+        let mut all = ReceivedSliceQueue::new(small, 64 << 10);
         pieces.iter().for_each(|piece| all.push(piece.clone()));
         assert!(Vec::from(all.pieces.clone()).concat() == pieces.concat());
         all
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn what_was_taken_out_counts_no_more() {
         let pieces = received(100, 2 << 10, SEGMENT - (2 << 10));
-        let mut all = SegmentSlices::new(1, 64 << 10);
+        let mut all = ReceivedSliceQueue::new(1, 64 << 10);
         for piece in &pieces {
             all.push(piece.clone());
             assert_eq!(slices(&all), 1);

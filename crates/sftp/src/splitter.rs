@@ -1,6 +1,6 @@
 use bytes::{Buf, Bytes};
 
-use crate::{Error, Request, SegmentSlices};
+use crate::{Error, ReceivedSliceQueue, Request};
 
 /// Splits a stream of segments into messages and allocates for one message at a time.
 ///
@@ -12,17 +12,17 @@ use crate::{Error, Request, SegmentSlices};
 #[derive(Debug)]
 pub struct MessageSplitter {
     bound: u32,
-    streaming: StreamingMode,
+    streaming: StreamedMessageKind,
     partial: Vec<u8>,
     /// Data of a WRITE that is still arriving.
-    data: SegmentSlices,
+    data: ReceivedSliceQueue,
     state: SplitterState,
 }
 
 /// Kind of message that is returned in pieces instead of gathered. `Writes` permits a WRITE up to
 /// `longest` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StreamingMode {
+enum StreamedMessageKind {
     Nothing,
     Data,
     Writes { longest: u32 },
@@ -39,7 +39,7 @@ enum SplitterState {
 
 /// Next piece of the byte stream from [`MessageSplitter::next`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SplitOutput {
+pub enum MessageSplitterOutput {
     /// A whole message without its length.
     Message(Bytes),
     /// A WRITE in several pieces, from a splitter that streams WRITEs.
@@ -74,9 +74,9 @@ impl MessageSplitter {
     pub fn new(bound: u32) -> Self {
         Self {
             bound,
-            streaming: StreamingMode::Nothing,
+            streaming: StreamedMessageKind::Nothing,
             partial: Vec::new(),
-            data: SegmentSlices::new(SMALL, usize::MAX),
+            data: ReceivedSliceQueue::new(SMALL, usize::MAX),
             state: SplitterState::Header,
         }
     }
@@ -84,16 +84,16 @@ impl MessageSplitter {
     /// Creates a splitter that passes on the data of DATA as it arrives.
     pub fn streaming_data(bound: u32) -> Self {
         Self {
-            streaming: StreamingMode::Data,
+            streaming: StreamedMessageKind::Data,
             ..Self::new(bound)
         }
     }
 
-    /// Creates a splitter that returns a WRITE in several pieces as [`SplitOutput::Write`]. A WRITE
+    /// Creates a splitter that returns a WRITE in several pieces as [`MessageSplitterOutput::Write`]. A WRITE
     /// may have up to `writes` bytes, since it is not gathered.
     pub fn streaming_writes(bound: u32, writes: u32) -> Self {
         Self {
-            streaming: StreamingMode::Writes {
+            streaming: StreamedMessageKind::Writes {
                 longest: writes.max(bound),
             },
             ..Self::new(bound)
@@ -145,7 +145,7 @@ impl MessageSplitter {
     ///
     /// # Errors
     /// A length exceeds its bound or contradicts its message.
-    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<SplitOutput>, Error> {
+    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<MessageSplitterOutput>, Error> {
         loop {
             match self.state {
                 SplitterState::Header => {
@@ -154,7 +154,7 @@ impl MessageSplitter {
                     }
                     if let SplitterState::Data { id, total: 0, .. } = self.state {
                         self.state = SplitterState::Header;
-                        return Ok(Some(SplitOutput::Data {
+                        return Ok(Some(MessageSplitterOutput::Data {
                             id,
                             total: 0,
                             at: 0,
@@ -182,7 +182,7 @@ impl MessageSplitter {
                             at: next,
                         }
                     };
-                    return Ok(Some(SplitOutput::Data {
+                    return Ok(Some(MessageSplitterOutput::Data {
                         id,
                         total,
                         at,
@@ -204,14 +204,14 @@ impl MessageSplitter {
             let length = be32(&head, 0);
             // The message number in the next byte decides the bound.
             let bound = match self.streaming {
-                StreamingMode::Writes { longest } if have == 4 || head[4] == WRITE => longest,
+                StreamedMessageKind::Writes { longest } if have == 4 || head[4] == WRITE => longest,
                 _ => self.bound,
             };
             if length == 0 || length > bound {
                 return Err(Error::Length { length, bound });
             }
         }
-        let is_data = self.streaming == StreamingMode::Data && head[4] == DATA && have > 4;
+        let is_data = self.streaming == StreamedMessageKind::Data && head[4] == DATA && have > 4;
         if have < 5 || (is_data && have < DATA_HEADER) {
             self.partial.extend_from_slice(input);
             input.clear();
@@ -234,7 +234,7 @@ impl MessageSplitter {
         }
         let end = 4 + length as usize;
         let whole = self.partial.is_empty() && input.len() >= end;
-        let streams = matches!(self.streaming, StreamingMode::Writes { .. });
+        let streams = matches!(self.streaming, StreamedMessageKind::Writes { .. });
         self.state = match streams && head[4] == WRITE && !whole {
             true => SplitterState::Write {
                 end,
@@ -251,7 +251,7 @@ impl MessageSplitter {
         end: usize,
         mut have: usize,
         input: &mut Bytes,
-    ) -> Result<Option<SplitOutput>, Error> {
+    ) -> Result<Option<MessageSplitterOutput>, Error> {
         // The header is gathered; its length depends on that of the handle.
         while have == self.partial.len() && have < end {
             let wanted = match self.write_head() {
@@ -295,7 +295,7 @@ impl MessageSplitter {
             piece.truncate(left);
             left -= piece.len();
         }
-        Ok(Some(SplitOutput::Write { head, data }))
+        Ok(Some(MessageSplitterOutput::Write { head, data }))
     }
 
     /// Returns the bytes of a WRITE in front of its data, the length included.
@@ -304,12 +304,12 @@ impl MessageSplitter {
         Some(13 + (u32::from_be_bytes(*handle) as usize).min(1 << 24) + 8 + 4)
     }
 
-    fn message(&mut self, end: usize, input: &mut Bytes) -> Option<SplitOutput> {
+    fn message(&mut self, end: usize, input: &mut Bytes) -> Option<MessageSplitterOutput> {
         if self.partial.is_empty() && input.len() >= end {
             let mut message = input.split_to(end);
             message.advance(4);
             self.state = SplitterState::Header;
-            return Some(SplitOutput::Message(message));
+            return Some(MessageSplitterOutput::Message(message));
         }
         let take = input.len().min(end - self.partial.len());
         // The length is bounded, so one allocation fits; growing by doubling would copy the data
@@ -322,7 +322,7 @@ impl MessageSplitter {
         let mut message = Bytes::from(std::mem::take(&mut self.partial));
         message.advance(4);
         self.state = SplitterState::Header;
-        Some(SplitOutput::Message(message))
+        Some(MessageSplitterOutput::Message(message))
     }
 }
 
@@ -360,8 +360,8 @@ mod tests {
             let mut input = Bytes::copy_from_slice(chunk);
             while let Some(piece) = splitter.next(&mut input).unwrap() {
                 match piece {
-                    SplitOutput::Message(m) => found.push((0, m.to_vec())),
-                    SplitOutput::Write { head, data } => {
+                    MessageSplitterOutput::Message(m) => found.push((0, m.to_vec())),
+                    MessageSplitterOutput::Write { head, data } => {
                         let (id, request) = Request::decode(&head).unwrap();
                         let Request::Write {
                             handle,
@@ -380,10 +380,12 @@ mod tests {
                         .encode(id, &mut whole);
                         found.push((0, whole[4..].to_vec()));
                     }
-                    SplitOutput::Data {
+                    MessageSplitterOutput::Data {
                         id, at: 0, bytes, ..
                     } => found.push((id, bytes.to_vec())),
-                    SplitOutput::Data { bytes, .. } => found.last_mut().unwrap().1.extend(bytes),
+                    MessageSplitterOutput::Data { bytes, .. } => {
+                        found.last_mut().unwrap().1.extend(bytes)
+                    }
                 }
             }
             assert!(input.is_empty());
@@ -480,14 +482,14 @@ mod tests {
             assert_eq!(splitter.is_at_end(), came == 0);
             let _ = input.split_to(skipped);
             let found = splitter.next(&mut input);
-            let Ok(Some(SplitOutput::Write { head, data: rest })) = found else {
+            let Ok(Some(MessageSplitterOutput::Write { head, data: rest })) = found else {
                 panic!("{found:?}");
             };
             assert_eq!(Request::decode(&head), Ok((RequestId(1), write)));
             assert_eq!(rest.concat(), data[skipped..]);
             assert_eq!(splitter.arriving(), None);
             let next = splitter.next(&mut input);
-            assert!(matches!(next, Ok(Some(SplitOutput::Message(_)))));
+            assert!(matches!(next, Ok(Some(MessageSplitterOutput::Message(_)))));
         }
         // Part of the data has arrived already, or more than the data follows.
         let mut splitter = MessageSplitter::streaming_writes(500, 1000);
@@ -579,7 +581,7 @@ mod tests {
                         found.push(piece);
                     }
                 }
-                let [SplitOutput::Write { data: pieces, .. }] = &found[..] else {
+                let [MessageSplitterOutput::Write { data: pieces, .. }] = &found[..] else {
                     panic!("{found:?}");
                 };
                 assert_eq!(pieces.concat(), data[..said as usize]);
@@ -615,7 +617,7 @@ mod tests {
         let kept = segments.iter().filter(|segment| !segment.is_unique());
         assert!(kept.count() <= 6, "of {}", segments.len());
         let found = splitter.next(&mut Bytes::from_static(&[5]));
-        let Ok(Some(SplitOutput::Write { data, .. })) = found else {
+        let Ok(Some(MessageSplitterOutput::Write { data, .. })) = found else {
             panic!("{found:?}");
         };
         assert!(data.concat() == [5; 1 << 20]);
@@ -640,7 +642,7 @@ mod tests {
                     found = splitter.next(&mut part).expect("a sound message");
                 }
             }
-            let Some(SplitOutput::Write { data, .. }) = found else {
+            let Some(MessageSplitterOutput::Write { data, .. }) = found else {
                 panic!("{found:?}");
             };
             let ends: Vec<_> = data.iter().map(|piece| piece.as_ptr_range().end).collect();

@@ -3,10 +3,10 @@
 use arbtest::arbtest;
 use bytes::Bytes;
 use sftp::{
-    Attrs, ClientOptions, ClientOutput, Error, Handle, OpenFlags, Reply, Request, RequestId,
-    Response, SftpClient, StatusCode, StatusText, SymlinkOrder, frame,
+    Attrs, ClientOutput, Error, Handle, OpenFlags, Reply, Request, RequestId, Response, SftpClient,
+    SftpClientOptions, StatusCode, StatusText, SymlinkOrder, frame,
 };
-use testkit::sftp_model::{Fs, Kind, Personality, SftpModel};
+use testkit::sftp_model::{Fs, Kind, SftpModel, SftpServerProfile};
 use wire::{PacketPool, PayloadBlock, RemainingBytes};
 
 fn sent(client: &mut SftpClient) -> Vec<u8> {
@@ -21,8 +21,8 @@ fn sent(client: &mut SftpClient) -> Vec<u8> {
 }
 
 /// Returns a client that has received VERSION, and the server.
-fn session(server: Personality) -> (SftpClient, SftpModel) {
-    let mut client = SftpClient::new(ClientOptions::default());
+fn session(server: SftpServerProfile) -> (SftpClient, SftpModel) {
+    let mut client = SftpClient::new(SftpClientOptions::default());
     let mut model = SftpModel::new(Fs::default(), server);
     exchange(&mut client, &mut model);
     assert!(client.info().is_some());
@@ -43,7 +43,7 @@ fn reply(client: &mut SftpClient) -> Reply {
 
 #[test]
 fn limits_are_kept_with_the_server() {
-    let (mut client, mut model) = session(Personality::openssh());
+    let (mut client, mut model) = session(SftpServerProfile::openssh());
     assert!(client.info().is_some_and(sftp::ServerInfo::is_openssh_set));
     client.request(&Request::Limits {});
     exchange(&mut client, &mut model);
@@ -53,7 +53,7 @@ fn limits_are_kept_with_the_server() {
 
 #[test]
 fn data_come_in_slices_as_they_arrive() {
-    let (mut client, mut model) = session(Personality::openssh());
+    let (mut client, mut model) = session(SftpServerProfile::openssh());
     let data: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
     model.fs.place("f", Kind::File(data.clone()), 0o644);
     client.request(&Request::Open {
@@ -98,7 +98,7 @@ fn a_block_has_the_bytes_that_a_plain_write_has() {
         let pool = PacketPool::new(32 * 1024, 8);
         let mut block = PayloadBlock::new(&pool, 32 * 1024, SftpClient::write_reserve(4), len);
         block.append(&data);
-        let mut client = SftpClient::new(ClientOptions::default());
+        let mut client = SftpClient::new(SftpClientOptions::default());
         sent(&mut client);
         client.write(&handle, 77, block);
         let queued = client.queued();
@@ -117,7 +117,7 @@ fn a_block_has_the_bytes_that_a_plain_write_has() {
 
 #[test]
 fn small_requests_leave_together() {
-    let mut client = SftpClient::new(ClientOptions::default());
+    let mut client = SftpClient::new(SftpClientOptions::default());
     for _ in 0..10 {
         client.request(&Request::Stat { path: b"x" });
     }
@@ -129,7 +129,7 @@ fn small_requests_leave_together() {
 fn text_before_sftp_is_told_with_advice() {
     let text = b"\x1b[31mWelcome to the cluster!\r\nhave a nice day\r\n";
     for step in [4, 7, text.len()] {
-        let mut client = SftpClient::new(ClientOptions::default());
+        let mut client = SftpClient::new(SftpClientOptions::default());
         let mut error = None;
         for chunk in text.chunks(step) {
             error = client.handle_input(Bytes::copy_from_slice(chunk)).err();
@@ -152,7 +152,7 @@ fn other_versions_and_other_first_messages_are_refused() {
         &[0, 0, 0, 5, 101, 0, 0, 0, 6],
     ];
     for bytes in cases {
-        let mut client = SftpClient::new(ClientOptions::default());
+        let mut client = SftpClient::new(SftpClientOptions::default());
         assert!(client.handle_input(Bytes::from_static(bytes)).is_err());
         // The error persists.
         assert!(client.handle_input(Bytes::new()).is_err());
@@ -160,7 +160,7 @@ fn other_versions_and_other_first_messages_are_refused() {
 }
 
 fn answered(request: &Request<'_>, response: &Response<'_>, id: u32) -> Result<(), Error> {
-    let (mut client, _) = session(Personality::openssh());
+    let (mut client, _) = session(SftpServerProfile::openssh());
     let made = client.request(request);
     let mut bytes = Vec::new();
     response.encode(RequestId(made.0 + id), &mut bytes);
@@ -228,7 +228,7 @@ fn answers_must_fit_their_requests() {
 
 #[test]
 fn a_second_answer_is_an_error() {
-    let (mut client, _) = session(Personality::openssh());
+    let (mut client, _) = session(SftpServerProfile::openssh());
     let id = client.request(&Request::Stat { path: b"x" });
     let mut bytes = Vec::new();
     let attrs = Attrs::default();
@@ -240,7 +240,7 @@ fn a_second_answer_is_an_error() {
 
 #[test]
 fn a_status_without_text_and_a_hostile_one() {
-    let (mut client, _) = session(Personality::openssh());
+    let (mut client, _) = session(SftpServerProfile::openssh());
     let id = client.request(&Request::Remove { path: b"x" });
     let mut bytes = Vec::new();
     frame(&mut bytes, |out| {
@@ -268,7 +268,7 @@ fn a_status_without_text_and_a_hostile_one() {
 #[test]
 fn symlinks_go_in_the_order_the_server_reads() {
     for (order, first) in [(SymlinkOrder::OpenSsh, b"to"), (SymlinkOrder::Draft, b"at")] {
-        let mut client = SftpClient::new(ClientOptions {
+        let mut client = SftpClient::new(SftpClientOptions {
             symlink_order: order,
             max_message: 0,
         });
@@ -284,7 +284,7 @@ fn symlinks_go_in_the_order_the_server_reads() {
 #[test]
 fn random_bytes_do_not_panic() {
     arbtest(|u| {
-        let (mut client, _) = session(Personality::openssh());
+        let (mut client, _) = session(SftpServerProfile::openssh());
         client.request(&Request::Stat { path: b"x" });
         client.request(&Request::Read {
             handle: b"h",

@@ -22,7 +22,7 @@ pub fn cost(size: u64) -> u64 {
 
 /// Range of a file, and the shard that writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileRange {
+pub struct ShardFileRange {
     /// Shard that writes the range.
     pub shard: u32,
     /// Offset of the first byte.
@@ -38,7 +38,7 @@ pub enum EntryShards {
     One(u32),
     /// Several shards write ranges of a file, each at most one of them. The ranges are in order and
     /// cover the file.
-    Ranges(Vec<FileRange>),
+    Ranges(Vec<ShardFileRange>),
 }
 
 /// Shard of each entry of a tree. Large entries go to the shard with the least work, the largest
@@ -73,8 +73,8 @@ impl ShardAssignment {
                 false => small_total += u128::from(cost),
             }
         }
-        let cut = RangeCut::new(total, shards, least_range);
-        let mut pieces: Vec<LargePiece> = Vec::new();
+        let cut = SplitSizes::new(total, shards, least_range);
+        let mut pieces: Vec<ShardPiece> = Vec::new();
         for (cost, Reverse(at)) in large {
             pieces.extend(cut.pieces(at, cost));
         }
@@ -127,7 +127,7 @@ impl ShardAssignment {
 }
 
 /// Part of a large entry that goes to one shard.
-struct LargePiece {
+struct ShardPiece {
     at: u64,
     cost: u64,
     offset: u64,
@@ -135,13 +135,13 @@ struct LargePiece {
     len: Option<u64>,
 }
 
-impl LargePiece {
+impl ShardPiece {
     fn place(&self, shard: u32, placed: &mut BTreeMap<u64, EntryShards>) {
         let Some(len) = self.len else {
             placed.insert(self.at, EntryShards::One(shard));
             return;
         };
-        let range = FileRange {
+        let range = ShardFileRange {
             shard,
             offset: self.offset,
             len,
@@ -154,13 +154,13 @@ impl LargePiece {
 }
 
 /// Sizes of the files that are split and of their ranges.
-struct RangeCut {
+struct SplitSizes {
     shards: u32,
     /// Size up to which files stay whole, and the usual size of a range; `None` splits no file.
     sizes: Option<(u64, u64)>,
 }
 
-impl RangeCut {
+impl SplitSizes {
     fn new(total: u128, shards: u32, least_range: Option<u64>) -> Self {
         let share = u64::try_from(total / u128::from(shards)).unwrap_or(u64::MAX);
         let least = least_range.filter(|_| shards > 1).map(|least| least.max(1));
@@ -172,7 +172,7 @@ impl RangeCut {
 
     /// Returns the pieces of the entry number `at`: ranges of blocks that differ by one block at
     /// most, or the whole entry.
-    fn pieces(&self, at: u64, cost: u64) -> Vec<LargePiece> {
+    fn pieces(&self, at: u64, cost: u64) -> Vec<ShardPiece> {
         let size = cost.saturating_sub(ENTRY);
         let blocks = size.div_ceil(BLOCK);
         let count = self
@@ -183,7 +183,7 @@ impl RangeCut {
             });
         if count < 2 {
             let (offset, len) = (0, None);
-            return vec![LargePiece {
+            return vec![ShardPiece {
                 at,
                 cost,
                 offset,
@@ -197,7 +197,7 @@ impl RangeCut {
         };
         let piece = |number: u64| {
             let (offset, end) = (start(number), start(number + 1));
-            LargePiece {
+            ShardPiece {
                 at,
                 cost: self::cost(end - offset),
                 offset,
@@ -212,7 +212,7 @@ impl RangeCut {
 /// its number.
 fn take_least(
     loads: &mut BinaryHeap<Reverse<(u128, u32)>>,
-    piece: &LargePiece,
+    piece: &ShardPiece,
     placed: Option<&EntryShards>,
 ) -> Option<u32> {
     let has = |shard: u32| match placed {

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::{Lease, ShardFigures, ShardState};
+use crate::{Lease, ShardState, ShardWorkerCounts};
 
 /// Largest fencing number.
 const MOST_FENCES: u64 = 1 << 40;
@@ -27,7 +27,7 @@ pub enum ClaimDecision {
     /// Another worker renews its lease.
     Held,
     /// The shard is complete.
-    Done(ShardFigures),
+    Done(ShardWorkerCounts),
     /// There is no fencing number left.
     Exhausted,
 }

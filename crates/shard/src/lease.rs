@@ -61,7 +61,7 @@ impl HolderProcess {
 
 /// Results of a worker so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShardFigures {
+pub struct ShardWorkerCounts {
     /// Files copied by this worker.
     pub files: u64,
     /// Bytes of file data that this worker moved.
@@ -92,7 +92,7 @@ pub struct Lease {
     /// Process of the worker.
     pub place: HolderProcess,
     /// Results of the worker.
-    pub figures: ShardFigures,
+    pub figures: ShardWorkerCounts,
     /// First failure in words; empty if there is none.
     pub reason: Vec<u8>,
 }
@@ -164,7 +164,7 @@ impl Lease {
                 process: count("process")?,
                 start: count("start")?,
             },
-            figures: ShardFigures {
+            figures: ShardWorkerCounts {
                 files: count("files")?,
                 bytes: count("bytes")?,
                 unchanged: count("unchanged")?,
@@ -196,7 +196,7 @@ pub(crate) mod tests {
                 process: 55,
                 start: 66,
             },
-            figures: ShardFigures {
+            figures: ShardWorkerCounts {
                 files: 1,
                 bytes: 2,
                 unchanged: 3,

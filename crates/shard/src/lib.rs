@@ -4,7 +4,7 @@
 //! - [`ShardAssignment`] gives each entry a shard, so that all shards take about as long.
 //! - [`PlanHeader`] is the text file of a plan: source, target, totals, and the checksum of each
 //!   shard.
-//! - [`ShardRecord`] is one step of a shard's file, and [`ShardStepCheck`] refuses steps that would lead
+//! - [`ShardFileRecord`] is one step of a shard's file, and [`ShardStepCheck`] refuses steps that would lead
 //!   out of the target.
 //! - [`Lease`] is the text file by which a worker holds a shard, numbered by its fencing number.
 //! - [`Claimant`] and [`LeaseHolder`] are the two sides of the lease protocol.
@@ -19,11 +19,11 @@ mod range_check;
 mod record;
 mod text;
 
-pub use balance::{EntryShards, FileRange, ShardAssignment, cost};
+pub use balance::{EntryShards, ShardAssignment, ShardFileRange, cost};
 pub use claim::{ClaimDecision, Claimant, LeaseAction, LeaseHolder};
 pub use header::{MOST_SHARDS, PlanHeader, PlanHeaderError, PlanTotals, ShardTotals};
-pub use lease::{HolderProcess, Lease, ShardFigures, ShardState};
-pub use range_check::RecordFile;
+pub use lease::{HolderProcess, Lease, ShardState, ShardWorkerCounts};
+pub use range_check::PlanRecordFile;
 pub use record::{
-    PlannedAttributes, PlannedRange, ShardDamage, ShardRecord, ShardStepCheck, decode,
+    PlannedAttributes, PlannedRange, ShardFileError, ShardFileRecord, ShardStepCheck, decode,
 };

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::record::{PlannedAttributes, PlannedRange, ShardDamage, ShardRecord};
+use crate::record::{PlannedAttributes, PlannedRange, ShardFileError, ShardFileRecord};
 
 /// File of records of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordFile {
+pub enum PlanRecordFile {
     /// Records of the shard with this number.
     Shard(u32),
     /// Tree of a plan with this number of shards.
@@ -16,8 +16,8 @@ pub enum RecordFile {
 
 /// Checks the ranges of a file of records.
 #[derive(Clone, Debug)]
-pub(crate) struct RangeCheck {
-    file: RecordFile,
+pub(crate) struct ShardRangeChecker {
+    file: PlanRecordFile,
     /// Split file of the tree whose last range has not come yet.
     open: Option<OpenFile>,
 }
@@ -33,8 +33,8 @@ struct OpenFile {
     shards: BTreeSet<u32>,
 }
 
-impl RangeCheck {
-    pub(crate) fn new(file: RecordFile) -> Self {
+impl ShardRangeChecker {
+    pub(crate) fn new(file: PlanRecordFile) -> Self {
         Self { file, open: None }
     }
 
@@ -43,18 +43,18 @@ impl RangeCheck {
     /// # Errors
     /// A range of another shard, or ranges of the tree that leave bytes of a file out, overlap, or
     /// are of one shard.
-    pub(crate) fn step(&mut self, record: &ShardRecord) -> Result<(), ShardDamage> {
+    pub(crate) fn step(&mut self, record: &ShardFileRecord) -> Result<(), ShardFileError> {
         match (self.file, record) {
-            (RecordFile::Shard(shard), ShardRecord::Range(_, range, _)) => {
+            (PlanRecordFile::Shard(shard), ShardFileRecord::Range(_, range, _)) => {
                 match range.shard == shard {
                     true => Ok(()),
-                    false => Err(ShardDamage("a range of another shard")),
+                    false => Err(ShardFileError("a range of another shard")),
                 }
             }
-            (RecordFile::Tree(shards), ShardRecord::Range(name, range, attributes)) => {
+            (PlanRecordFile::Tree(shards), ShardFileRecord::Range(name, range, attributes)) => {
                 self.range(shards, name, range, attributes)
             }
-            _ if self.open.is_some() => Err(ShardDamage("a file without its last range")),
+            _ if self.open.is_some() => Err(ShardFileError("a file without its last range")),
             _ => Ok(()),
         }
     }
@@ -65,7 +65,7 @@ impl RangeCheck {
         name: &[u8],
         range: &PlannedRange,
         attributes: &PlannedAttributes,
-    ) -> Result<(), ShardDamage> {
+    ) -> Result<(), ShardFileError> {
         let file = self.open.get_or_insert_with(|| OpenFile {
             name: name.to_vec(),
             attributes: *attributes,
@@ -75,13 +75,15 @@ impl RangeCheck {
         });
         if (file.name.as_slice(), file.size) != (name, range.size) || file.attributes != *attributes
         {
-            return Err(ShardDamage("a file without its last range"));
+            return Err(ShardFileError("a file without its last range"));
         }
         if range.offset != file.end {
-            return Err(ShardDamage("ranges of a file overlap or leave bytes out"));
+            return Err(ShardFileError(
+                "ranges of a file overlap or leave bytes out",
+            ));
         }
         if range.shard >= shards || !file.shards.insert(range.shard) {
-            return Err(ShardDamage("a range of no shard, or two ranges of one"));
+            return Err(ShardFileError("a range of no shard, or two ranges of one"));
         }
         file.end = range.end();
         if file.end == file.size {
@@ -95,7 +97,7 @@ impl RangeCheck {
 mod tests {
     use super::*;
 
-    fn range(name: &str, size: u64, (offset, end): (u64, u64), shard: u32) -> ShardRecord {
+    fn range(name: &str, size: u64, (offset, end): (u64, u64), shard: u32) -> ShardFileRecord {
         let range = PlannedRange {
             size,
             offset,
@@ -103,11 +105,11 @@ mod tests {
             shard,
         };
         let attributes = PlannedAttributes::default();
-        ShardRecord::Range(name.as_bytes().to_vec(), range, attributes)
+        ShardFileRecord::Range(name.as_bytes().to_vec(), range, attributes)
     }
 
-    fn check(file: RecordFile, records: &[ShardRecord]) -> Result<(), ShardDamage> {
-        let mut check = RangeCheck::new(file);
+    fn check(file: PlanRecordFile, records: &[ShardFileRecord]) -> Result<(), ShardFileError> {
+        let mut check = ShardRangeChecker::new(file);
         records.iter().try_for_each(|record| check.step(record))
     }
 
@@ -117,9 +119,9 @@ mod tests {
             range("a", 10, (0, 4), 2),
             range("a", 10, (4, 10), 0),
             range("b", 3, (0, 3), 1),
-            ShardRecord::Leave,
+            ShardFileRecord::Leave,
         ];
-        assert_eq!(check(RecordFile::Tree(3), &records), Ok(()));
+        assert_eq!(check(PlanRecordFile::Tree(3), &records), Ok(()));
     }
 
     /// A byte that no shard writes would be zero in the named file.
@@ -132,20 +134,23 @@ mod tests {
             range("a", 10, (4, 10), 1),
             range("a", 10, (4, 10), 2),
             range("b", 10, (0, 10), 0),
-            ShardRecord::Leave,
-            ShardRecord::End,
+            ShardFileRecord::Leave,
+            ShardFileRecord::End,
         ] {
             let records = [range("a", 10, (0, 4), 1), bad];
-            assert!(check(RecordFile::Tree(2), &records).is_err(), "{records:?}");
+            assert!(
+                check(PlanRecordFile::Tree(2), &records).is_err(),
+                "{records:?}"
+            );
         }
         let first = [range("a", 10, (1, 10), 0)];
-        assert!(check(RecordFile::Tree(2), &first).is_err());
+        assert!(check(PlanRecordFile::Tree(2), &first).is_err());
     }
 
     #[test]
     fn a_range_of_another_shard_is_refused() {
         let records = [range("a", 10, (4, 6), 3)];
-        assert_eq!(check(RecordFile::Shard(3), &records), Ok(()));
-        assert!(check(RecordFile::Shard(2), &records).is_err());
+        assert_eq!(check(PlanRecordFile::Shard(3), &records), Ok(()));
+        assert!(check(PlanRecordFile::Shard(2), &records).is_err());
     }
 }

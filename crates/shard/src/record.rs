@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::PlanTotals;
-use crate::range_check::{RangeCheck, RecordFile};
+use crate::range_check::{PlanRecordFile, ShardRangeChecker};
 
 /// Longest name of an entry in bytes, as file systems and SFTP servers allow at most.
 const LONGEST_NAME: usize = 1024;
@@ -64,7 +64,7 @@ impl PlannedRange {
 
 /// One step through the tree of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShardRecord {
+pub enum ShardFileRecord {
     /// Enters a directory of the current one. The first step enters the root, whose name is empty.
     Enter(Vec<u8>, PlannedAttributes),
     /// Regular file of this size.
@@ -81,15 +81,15 @@ pub enum ShardRecord {
 
 /// Reason why a shard's file cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShardDamage(pub &'static str);
+pub struct ShardFileError(pub &'static str);
 
-impl fmt::Display for ShardDamage {
+impl fmt::Display for ShardFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
 }
 
-impl ShardRecord {
+impl ShardFileRecord {
     /// Appends the record.
     pub fn write(&self, to: &mut Vec<u8>) {
         match self {
@@ -146,30 +146,30 @@ fn write_named(to: &mut Vec<u8>, kind: u8, name: &[u8], attributes: &PlannedAttr
 ///
 /// # Errors
 /// The bytes are no record.
-pub fn decode(bytes: &[u8]) -> Result<Option<(ShardRecord, usize)>, ShardDamage> {
+pub fn decode(bytes: &[u8]) -> Result<Option<(ShardFileRecord, usize)>, ShardFileError> {
     let mut rest = bytes;
     let record = match take(&mut rest) {
         None => return Ok(None),
-        Some([LEAVE]) => ShardRecord::Leave,
-        Some([END]) => ShardRecord::End,
+        Some([LEAVE]) => ShardFileRecord::Leave,
+        Some([END]) => ShardFileRecord::End,
         Some([kind @ (ENTER | FILE | SYMLINK | RANGE)]) => {
             let Some((name, attributes)) = named(&mut rest)? else {
                 return Ok(None);
             };
             match kind {
-                ENTER => ShardRecord::Enter(name, attributes),
-                SYMLINK => ShardRecord::Symlink(name, attributes),
+                ENTER => ShardFileRecord::Enter(name, attributes),
+                SYMLINK => ShardFileRecord::Symlink(name, attributes),
                 RANGE => match range(&mut rest) {
-                    Some(range) => ShardRecord::Range(name, range, attributes),
+                    Some(range) => ShardFileRecord::Range(name, range, attributes),
                     None => return Ok(None),
                 },
                 _ => match take(&mut rest) {
-                    Some(size) => ShardRecord::File(name, u64::from_be_bytes(size), attributes),
+                    Some(size) => ShardFileRecord::File(name, u64::from_be_bytes(size), attributes),
                     None => return Ok(None),
                 },
             }
         }
-        Some(_) => return Err(ShardDamage("an entry of unknown type")),
+        Some(_) => return Err(ShardFileError("an entry of unknown type")),
     };
     Ok(Some((record, bytes.len() - rest.len())))
 }
@@ -192,12 +192,12 @@ fn range(rest: &mut &[u8]) -> Option<PlannedRange> {
     })
 }
 
-fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, ShardDamage> {
+fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, ShardFileError> {
     let Some(len) = take(rest).map(|len| usize::from(u16::from_be_bytes(len))) else {
         return Ok(None);
     };
     if len > LONGEST_NAME {
-        return Err(ShardDamage("a name is too long"));
+        return Err(ShardFileError("a name is too long"));
     }
     let Some((name, after)) = rest.split_at_checked(len) else {
         return Ok(None);
@@ -207,7 +207,7 @@ fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, Shard
         return Ok(None);
     };
     if has >= 2 * HAS_NANOSECONDS {
-        return Err(ShardDamage("an entry with unknown attributes"));
+        return Err(ShardFileError("an entry with unknown attributes"));
     }
     let mut attributes = PlannedAttributes::default();
     let word = |rest: &mut &[u8]| take(rest).map(u32::from_be_bytes);
@@ -216,7 +216,7 @@ fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, Shard
             return Ok(None);
         };
         if mode > 0o7777 {
-            return Err(ShardDamage("a mode with other bits than permissions"));
+            return Err(ShardFileError("a mode with other bits than permissions"));
         }
         attributes.mode = Some(mode);
     }
@@ -237,7 +237,7 @@ fn named(rest: &mut &[u8]) -> Result<Option<(Vec<u8>, PlannedAttributes)>, Shard
             return Ok(None);
         };
         if nanoseconds >= 1_000_000_000 {
-            return Err(ShardDamage("a time with too many nanoseconds"));
+            return Err(ShardFileError("a time with too many nanoseconds"));
         }
         attributes.nanoseconds = Some(nanoseconds);
     }
@@ -253,14 +253,14 @@ pub struct ShardStepCheck {
     ended: bool,
     totals: PlanTotals,
     directories: u64,
-    ranges: Option<RangeCheck>,
+    ranges: Option<ShardRangeChecker>,
 }
 
 impl ShardStepCheck {
     /// Returns the check of a file of a plan, which also checks that its ranges fit together.
-    pub fn of(file: RecordFile) -> Self {
+    pub fn of(file: PlanRecordFile) -> Self {
         Self {
-            ranges: Some(RangeCheck::new(file)),
+            ranges: Some(ShardRangeChecker::new(file)),
             ..Self::default()
         }
     }
@@ -269,30 +269,30 @@ impl ShardStepCheck {
     ///
     /// # Errors
     /// The step leads out of the tree, or is not possible here.
-    pub fn step(&mut self, record: &ShardRecord) -> Result<(), ShardDamage> {
+    pub fn step(&mut self, record: &ShardFileRecord) -> Result<(), ShardFileError> {
         if self.ended {
-            return Err(ShardDamage("entries after the end of the list"));
+            return Err(ShardFileError("entries after the end of the list"));
         }
         if let Some(ranges) = &mut self.ranges {
             ranges.step(record)?;
         }
         match record {
-            ShardRecord::Enter(name, _) if !self.begun => {
+            ShardFileRecord::Enter(name, _) if !self.begun => {
                 if !name.is_empty() {
-                    return Err(ShardDamage("the top directory has a name"));
+                    return Err(ShardFileError("the top directory has a name"));
                 }
                 self.begun = true;
                 self.open.push(0);
             }
-            ShardRecord::Enter(name, _) => {
+            ShardFileRecord::Enter(name, _) => {
                 let len = self.path_of(name)?;
                 if self.open.len() >= DEEPEST {
-                    return Err(ShardDamage("directories are nested too deeply"));
+                    return Err(ShardFileError("directories are nested too deeply"));
                 }
                 self.open.push(len);
                 self.directories += 1;
             }
-            ShardRecord::File(name, size, _) => {
+            ShardFileRecord::File(name, size, _) => {
                 self.path_of(name)?;
                 self.count(PlanTotals {
                     files: 1,
@@ -300,11 +300,11 @@ impl ShardStepCheck {
                     ..PlanTotals::default()
                 })?;
             }
-            ShardRecord::Range(name, range, _) => {
+            ShardFileRecord::Range(name, range, _) => {
                 self.path_of(name)?;
                 let end = range.offset.checked_add(range.len);
                 if range.len == 0 || end.is_none_or(|end| end > range.size) {
-                    return Err(ShardDamage("a part of a file lies beyond its end"));
+                    return Err(ShardFileError("a part of a file lies beyond its end"));
                 }
                 self.count(PlanTotals {
                     files: range.files(),
@@ -312,20 +312,20 @@ impl ShardStepCheck {
                     ..PlanTotals::default()
                 })?;
             }
-            ShardRecord::Symlink(name, _) => {
+            ShardFileRecord::Symlink(name, _) => {
                 self.path_of(name)?;
                 self.count(PlanTotals {
                     symlinks: 1,
                     ..PlanTotals::default()
                 })?;
             }
-            ShardRecord::Leave => {
+            ShardFileRecord::Leave => {
                 if self.open.pop().is_none() {
-                    return Err(ShardDamage("more directories end than begin"));
+                    return Err(ShardFileError("more directories end than begin"));
                 }
             }
-            ShardRecord::End if self.begun && self.open.is_empty() => self.ended = true,
-            ShardRecord::End => return Err(ShardDamage("the list ends inside a directory")),
+            ShardFileRecord::End if self.begun && self.open.is_empty() => self.ended = true,
+            ShardFileRecord::End => return Err(ShardFileError("the list ends inside a directory")),
         }
         Ok(())
     }
@@ -334,32 +334,34 @@ impl ShardStepCheck {
     ///
     /// # Errors
     /// The last step was not the end.
-    pub fn finish(&self) -> Result<(PlanTotals, u64), ShardDamage> {
+    pub fn finish(&self) -> Result<(PlanTotals, u64), ShardFileError> {
         match self.ended {
             true => Ok((self.totals, self.directories)),
-            false => Err(ShardDamage("the list is cut off")),
+            false => Err(ShardFileError("the list is cut off")),
         }
     }
 
-    fn count(&mut self, more: PlanTotals) -> Result<(), ShardDamage> {
+    fn count(&mut self, more: PlanTotals) -> Result<(), ShardFileError> {
         let totals = self.totals.plus(more);
-        self.totals = totals.ok_or(ShardDamage("the total size is impossibly large"))?;
+        self.totals = totals.ok_or(ShardFileError("the total size is impossibly large"))?;
         Ok(())
     }
 
     /// Returns the length of the path of an entry of the current directory.
-    fn path_of(&self, name: &[u8]) -> Result<usize, ShardDamage> {
+    fn path_of(&self, name: &[u8]) -> Result<usize, ShardFileError> {
         let above = self
             .open
             .last()
-            .ok_or(ShardDamage("an entry outside of every directory"))?;
+            .ok_or(ShardFileError("an entry outside of every directory"))?;
         if matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, b'/' | 0)) {
-            return Err(ShardDamage("a name with a slash or NUL byte, or . or .."));
+            return Err(ShardFileError(
+                "a name with a slash or NUL byte, or . or ..",
+            ));
         }
         let len = above + 1 + name.len();
         match len <= LONGEST_PATH {
             true => Ok(len),
-            false => Err(ShardDamage("a path is too long")),
+            false => Err(ShardFileError("a path is too long")),
         }
     }
 }
@@ -395,36 +397,36 @@ mod tests {
             planned_range(1, u64::MAX),
         ] {
             let all = [
-                ShardRecord::Enter(Vec::new(), some()),
-                ShardRecord::Range(b"r".to_vec(), range, some()),
-                ShardRecord::Leave,
-                ShardRecord::End,
+                ShardFileRecord::Enter(Vec::new(), some()),
+                ShardFileRecord::Range(b"r".to_vec(), range, some()),
+                ShardFileRecord::Leave,
+                ShardFileRecord::End,
             ];
-            let why = ShardDamage("a part of a file lies beyond its end");
+            let why = ShardFileError("a part of a file lies beyond its end");
             assert_eq!(read(&written(&all)), Err(why), "{range:?}");
         }
     }
 
-    fn records() -> Vec<ShardRecord> {
+    fn records() -> Vec<ShardFileRecord> {
         vec![
-            ShardRecord::Enter(Vec::new(), some()),
-            ShardRecord::File(b"a\xff".to_vec(), 12, PlannedAttributes::default()),
-            ShardRecord::Enter(b"d".to_vec(), PlannedAttributes::default()),
-            ShardRecord::Symlink(b"l".to_vec(), some()),
-            ShardRecord::Range(b"r".to_vec(), planned_range(1 << 40, 7), some()),
-            ShardRecord::Leave,
-            ShardRecord::Leave,
-            ShardRecord::End,
+            ShardFileRecord::Enter(Vec::new(), some()),
+            ShardFileRecord::File(b"a\xff".to_vec(), 12, PlannedAttributes::default()),
+            ShardFileRecord::Enter(b"d".to_vec(), PlannedAttributes::default()),
+            ShardFileRecord::Symlink(b"l".to_vec(), some()),
+            ShardFileRecord::Range(b"r".to_vec(), planned_range(1 << 40, 7), some()),
+            ShardFileRecord::Leave,
+            ShardFileRecord::Leave,
+            ShardFileRecord::End,
         ]
     }
 
-    fn written(records: &[ShardRecord]) -> Vec<u8> {
+    fn written(records: &[ShardFileRecord]) -> Vec<u8> {
         let mut bytes = Vec::new();
         records.iter().for_each(|record| record.write(&mut bytes));
         bytes
     }
 
-    fn read(mut bytes: &[u8]) -> Result<Vec<ShardRecord>, ShardDamage> {
+    fn read(mut bytes: &[u8]) -> Result<Vec<ShardFileRecord>, ShardFileError> {
         let mut records = Vec::new();
         let mut check = ShardStepCheck::default();
         while let Some((record, len)) = decode(bytes)? {
@@ -447,7 +449,7 @@ mod tests {
 
     #[test]
     fn no_name_leads_out_of_the_target() {
-        let root = || ShardRecord::Enter(Vec::new(), PlannedAttributes::default());
+        let root = || ShardFileRecord::Enter(Vec::new(), PlannedAttributes::default());
         for name in [
             &b".."[..],
             b".",
@@ -458,16 +460,16 @@ mod tests {
             &[b'x'; 2000],
         ] {
             for entry in [
-                ShardRecord::File(name.to_vec(), 1, PlannedAttributes::default()),
-                ShardRecord::Symlink(name.to_vec(), PlannedAttributes::default()),
-                ShardRecord::Range(name.to_vec(), planned_range(0, 1), some()),
-                ShardRecord::Enter(name.to_vec(), PlannedAttributes::default()),
+                ShardFileRecord::File(name.to_vec(), 1, PlannedAttributes::default()),
+                ShardFileRecord::Symlink(name.to_vec(), PlannedAttributes::default()),
+                ShardFileRecord::Range(name.to_vec(), planned_range(0, 1), some()),
+                ShardFileRecord::Enter(name.to_vec(), PlannedAttributes::default()),
             ] {
                 let mut all = vec![root(), entry.clone()];
-                if matches!(entry, ShardRecord::Enter(..)) {
-                    all.push(ShardRecord::Leave);
+                if matches!(entry, ShardFileRecord::Enter(..)) {
+                    all.push(ShardFileRecord::Leave);
                 }
-                all.extend([ShardRecord::Leave, ShardRecord::End]);
+                all.extend([ShardFileRecord::Leave, ShardFileRecord::End]);
                 assert!(read(&written(&all)).is_err(), "{entry:?}");
             }
         }
@@ -475,63 +477,63 @@ mod tests {
 
     #[test]
     fn steps_that_leave_the_root_are_refused() {
-        let file = || ShardRecord::File(b"f".to_vec(), 1, PlannedAttributes::default());
-        let root = || ShardRecord::Enter(Vec::new(), PlannedAttributes::default());
+        let file = || ShardFileRecord::File(b"f".to_vec(), 1, PlannedAttributes::default());
+        let root = || ShardFileRecord::Enter(Vec::new(), PlannedAttributes::default());
         for (steps, why) in [
             (vec![file()], "an entry outside of every directory"),
             (
-                vec![root(), ShardRecord::Leave, ShardRecord::Leave],
+                vec![root(), ShardFileRecord::Leave, ShardFileRecord::Leave],
                 "more directories end than begin",
             ),
             (
-                vec![root(), ShardRecord::Leave, file()],
+                vec![root(), ShardFileRecord::Leave, file()],
                 "an entry outside of every directory",
             ),
             (
-                vec![root(), ShardRecord::End],
+                vec![root(), ShardFileRecord::End],
                 "the list ends inside a directory",
             ),
             (
                 vec![
                     root(),
-                    ShardRecord::Leave,
-                    ShardRecord::End,
-                    ShardRecord::End,
+                    ShardFileRecord::Leave,
+                    ShardFileRecord::End,
+                    ShardFileRecord::End,
                 ],
                 "entries after the end of the list",
             ),
             (
-                vec![ShardRecord::Enter(
+                vec![ShardFileRecord::Enter(
                     b"x".to_vec(),
                     PlannedAttributes::default(),
                 )],
                 "the top directory has a name",
             ),
         ] {
-            assert_eq!(read(&written(&steps)), Err(ShardDamage(why)));
+            assert_eq!(read(&written(&steps)), Err(ShardFileError(why)));
         }
         let mut deep = vec![root()];
         deep.resize(
             5000,
-            ShardRecord::Enter(b"d".to_vec(), PlannedAttributes::default()),
+            ShardFileRecord::Enter(b"d".to_vec(), PlannedAttributes::default()),
         );
         assert_eq!(
             read(&written(&deep)),
-            Err(ShardDamage("directories are nested too deeply"))
+            Err(ShardFileError("directories are nested too deeply"))
         );
     }
 
     #[test]
     fn sizes_do_not_wrap_around() {
-        let file = |n: u8| ShardRecord::File(vec![n], u64::MAX, PlannedAttributes::default());
+        let file = |n: u8| ShardFileRecord::File(vec![n], u64::MAX, PlannedAttributes::default());
         let all = [
-            ShardRecord::Enter(Vec::new(), some()),
+            ShardFileRecord::Enter(Vec::new(), some()),
             file(b'a'),
             file(b'b'),
         ];
         assert_eq!(
             read(&written(&all)),
-            Err(ShardDamage("the total size is impossibly large"))
+            Err(ShardFileError("the total size is impossibly large"))
         );
     }
 }

@@ -112,12 +112,12 @@ const NEXT: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 const RTLD_NOW_DLOPEN: c_int = 2 | i32::MIN;
 
 /// A hooked function of the C library, found on first use.
-pub(crate) struct NextFunction {
+pub(crate) struct OriginalFunction {
     name: &'static CStr,
     at: AtomicPtr<c_void>,
 }
 
-impl NextFunction {
+impl OriginalFunction {
     pub(crate) const fn new(name: &'static CStr) -> Self {
         Self {
             name,

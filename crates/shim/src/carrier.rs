@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 use core::mem::offset_of;
 
-use crate::ipc::{DONE, IpcKind, IpcMessageHeader, NOWHERE};
+use crate::ipc::{DONE, IpcMessageHeader, IpcRequestKind, NOWHERE};
 use crate::{c, init, real};
 
 /// Size of an abstract socket's name (unix(7)).
@@ -93,7 +93,7 @@ impl Drop for CarrierConnection {
 }
 
 /// Builds a message about a connection that needs only a kind.
-pub(crate) fn header(kind: IpcKind, key: u64, text: &[u8]) -> IpcMessageHeader {
+pub(crate) fn header(kind: IpcRequestKind, key: u64, text: &[u8]) -> IpcMessageHeader {
     IpcMessageHeader {
         kind,
         key,
@@ -112,7 +112,7 @@ impl BorrowedSocket {
     /// is the errno of a failed one.
     pub(crate) fn get(key: u64) -> Result<Option<Self>, c_int> {
         let carrier = CarrierConnection::reach().ok_or(c::ECONNRESET)?;
-        let header = header(IpcKind::LendSocket, key, &[]);
+        let header = header(IpcRequestKind::LendSocket, key, &[]);
         let asked = carrier.tell(&header, &[], &[]);
         let answer = asked.then(|| carrier.answer()).flatten();
         match answer.ok_or(c::ECONNRESET)? {

@@ -4,11 +4,11 @@ use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::carrier::{CarrierConnection, header};
-use crate::ipc::{IpcKind, IpcMessageHeader};
+use crate::ipc::{IpcMessageHeader, IpcRequestKind};
 use crate::rules::{WrapRules, mapped};
 use crate::socket::Fd;
 use crate::socks::{self, SocksRequest};
-use crate::table::{CarriedState, InitialValues, NO_MARK, TrackedState};
+use crate::table::{CarriedState, ConnectionEntryValues, ConnectionTuningState, NO_MARK};
 use crate::watch::{ConnectDecision, TunableSocket as _, is_same, outset, prepare_bulk, unmark};
 use crate::{c, filter, init, real, table};
 
@@ -173,7 +173,7 @@ fn connect_via(
         port: own.map_or(0, |own| own.port()),
         peer,
         via,
-        ..header(IpcKind::ConnectVia, Fd(fd).cookie(), name)
+        ..header(IpcRequestKind::ConnectVia, Fd(fd).cookie(), name)
     };
     if own.is_some() && carrier.tell(&header, name, &[]) {
         drop((carrier, errno));
@@ -258,12 +258,12 @@ fn watched(
         changed |= prepare_bulk(rules, &socket, true);
     }
     let state = match outset {
-        ConnectDecision::Ignore | ConnectDecision::ReportOnly => TrackedState::Untuned,
-        ConnectDecision::DecideAtWrite => TrackedState::New,
-        ConnectDecision::Far => TrackedState::DscpRemoved,
-        ConnectDecision::All => TrackedState::Done,
+        ConnectDecision::Ignore | ConnectDecision::ReportOnly => ConnectionTuningState::Untuned,
+        ConnectDecision::DecideAtWrite => ConnectionTuningState::New,
+        ConnectDecision::Far => ConnectionTuningState::DscpRemoved,
+        ConnectDecision::All => ConnectionTuningState::Done,
     };
-    let beginning = InitialValues {
+    let beginning = ConnectionEntryValues {
         owner: c::process(),
         cookie,
         now_us: c::now_us(),

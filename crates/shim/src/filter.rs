@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carrier::{BorrowedSocket, CarrierConnection, header};
 use crate::epolls::{EpollRegistration, EpollTable, FdinfoParser};
-use crate::ipc::{IpcKind, IpcMessageHeader};
+use crate::ipc::{IpcMessageHeader, IpcRequestKind};
 use crate::report::has_another_number;
 use crate::socket::{Fd, numbered};
 use crate::table::{self, CarriedState, ConnectionEntry};
@@ -58,7 +58,7 @@ fn take(fd: c_int, entry: &ConnectionEntry) {
     let name = init::program().as_bytes();
     let take = IpcMessageHeader {
         peer: entry.peer(),
-        ..header(IpcKind::TakeOver, key, name)
+        ..header(IpcRequestKind::TakeOver, key, name)
     };
     let (waits, closed_by_exec) = (c::waits(fd), c::is_closed_by_exec(fd));
     let carrier = CarrierConnection::reach().filter(|_| key != 0);
@@ -74,7 +74,7 @@ fn take(fd: c_int, entry: &ConnectionEntry) {
                 real::set_option(ours, c::SOL_SOCKET, name, &time);
             }
         }
-        let registered = SavedRegistrations::take_out(fd);
+        let registered = SavedEpollRegistrations::take_out(fd);
         if real::put_onto(ours, fd, closed_by_exec) {
             entry.cookie.store(key, Relaxed);
             entry.set_carried(CarriedState::Filtered);
@@ -85,9 +85,9 @@ fn take(fd: c_int, entry: &ConnectionEntry) {
 }
 
 /// Saved registrations with epoll instances, as many as are kept for a descriptor.
-struct SavedRegistrations([Option<(c_int, EpollRegistration)>; 4]);
+struct SavedEpollRegistrations([Option<(c_int, EpollRegistration)>; 4]);
 
-impl SavedRegistrations {
+impl SavedEpollRegistrations {
     fn take_out(fd: c_int) -> Self {
         let mut kept = Self([None; 4]);
         let places = kept.0.iter_mut();

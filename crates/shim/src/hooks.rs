@@ -5,7 +5,7 @@
 use core::ffi::{c_int, c_ulong, c_void};
 use core::mem::transmute;
 
-use crate::c::{self, NextFunction};
+use crate::c::{self, OriginalFunction};
 use crate::connecting;
 use crate::socket::Fd;
 use crate::waiting::{PollFd, polling, selecting};
@@ -45,7 +45,7 @@ macro_rules! hooks {
 }
 
 macro_rules! slots {
-    ($($slot:ident $name:literal)*) => { $(pub(crate) static $slot: NextFunction = NextFunction::new($name);)* };
+    ($($slot:ident $name:literal)*) => { $(pub(crate) static $slot: OriginalFunction = OriginalFunction::new($name);)* };
 }
 
 slots! {
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn _Exit(code: c_int) -> ! {
     leave(&EXIT2, code)
 }
 
-fn leave(next: &NextFunction, code: c_int) -> ! {
+fn leave(next: &OriginalFunction, code: c_int) -> ! {
     report::end();
     // SAFETY: the C function of this name has this type.
     let next: Option<unsafe extern "C" fn(c_int) -> !> = unsafe { transmute(next.get()) };

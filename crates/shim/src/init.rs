@@ -13,7 +13,7 @@ use core::sync::atomic::{
 };
 
 use crate::c;
-use crate::memory::DistanceMemory;
+use crate::memory::HostDistanceTable;
 use crate::real;
 use crate::rules::WrapRules;
 
@@ -24,7 +24,7 @@ const REPORTING: u32 = 2;
 const CARRYING: u32 = 4;
 
 /// Hosts known to be near or far.
-pub(crate) static MEMORY: DistanceMemory = DistanceMemory::new();
+pub(crate) static MEMORY: HostDistanceTable = HostDistanceTable::new();
 
 /// Longest `LONGHAUL_WRAP`, in bytes.
 const LONGEST: usize = 4096;

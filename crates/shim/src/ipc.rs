@@ -12,7 +12,7 @@ pub const TEXT: usize = 1024;
 
 /// Request of a message, which decides the descriptors that follow it and the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IpcKind {
+pub enum IpcRequestKind {
     /// Carry bytes between the connected socket and the end of a pair that follow. The text is the
     /// program's name. Answered.
     TakeOver,
@@ -30,14 +30,14 @@ pub enum IpcKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpcMessageHeader {
     /// The kind of the message.
-    pub kind: IpcKind,
+    pub kind: IpcRequestKind,
     /// Cookie of the program's socket.
     pub key: u64,
-    /// Local port of the program's socket; only for [`IpcKind::ConnectVia`].
+    /// Local port of the program's socket; only for [`IpcRequestKind::ConnectVia`].
     pub port: u16,
     /// The program's destination.
     pub peer: SocketAddr,
-    /// The proxy; only for [`IpcKind::ConnectVia`].
+    /// The proxy; only for [`IpcRequestKind::ConnectVia`].
     pub via: SocketAddr,
     /// Length of the text that follows, in bytes.
     pub text: usize,
@@ -61,10 +61,10 @@ impl IpcMessageHeader {
             at += part.len();
         };
         let kind = match self.kind {
-            IpcKind::TakeOver => 1,
-            IpcKind::ConnectVia => 2,
-            IpcKind::LendSocket => 3,
-            IpcKind::ReportLine => 4,
+            IpcRequestKind::TakeOver => 1,
+            IpcRequestKind::ConnectVia => 2,
+            IpcRequestKind::LendSocket => 3,
+            IpcRequestKind::ReportLine => 4,
         };
         put(&[kind, 0]);
         put(&self.port.to_be_bytes());
@@ -80,10 +80,10 @@ impl IpcMessageHeader {
     /// Decodes a message; `None` if it is invalid.
     pub fn read(bytes: &[u8; HEAD]) -> Option<Self> {
         let kind = match bytes[0] {
-            1 => IpcKind::TakeOver,
-            2 => IpcKind::ConnectVia,
-            3 => IpcKind::LendSocket,
-            4 => IpcKind::ReportLine,
+            1 => IpcRequestKind::TakeOver,
+            2 => IpcRequestKind::ConnectVia,
+            3 => IpcRequestKind::LendSocket,
+            4 => IpcRequestKind::ReportLine,
             _ => return None,
         };
         let u16_at = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -114,10 +114,14 @@ mod tests {
     #[test]
     fn a_letter_is_read_as_it_was_written() {
         for (kind, peer, via) in [
-            (IpcKind::TakeOver, "192.0.2.1:22", "[::]:0"),
-            (IpcKind::ConnectVia, "[2001:db8::1]:65535", "127.0.0.1:1080"),
-            (IpcKind::LendSocket, "[::]:0", "[::]:0"),
-            (IpcKind::ReportLine, "[::1]:1", "[::2]:2"),
+            (IpcRequestKind::TakeOver, "192.0.2.1:22", "[::]:0"),
+            (
+                IpcRequestKind::ConnectVia,
+                "[2001:db8::1]:65535",
+                "127.0.0.1:1080",
+            ),
+            (IpcRequestKind::LendSocket, "[::]:0", "[::]:0"),
+            (IpcRequestKind::ReportLine, "[::1]:1", "[::2]:2"),
         ] {
             let header = IpcMessageHeader {
                 kind,

@@ -18,9 +18,9 @@ const PLACES: usize = 256;
 
 /// Table of hosts by a hash of their address, without locks. A host whose entry was overwritten is
 /// measured again.
-pub(crate) struct DistanceMemory([AtomicU64; PLACES]);
+pub(crate) struct HostDistanceTable([AtomicU64; PLACES]);
 
-impl DistanceMemory {
+impl HostDistanceTable {
     pub(crate) const fn new() -> Self {
         Self([const { AtomicU64::new(0) }; PLACES])
     }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn each_host_has_what_was_last_known_of_it_or_nothing() {
-        let memory = DistanceMemory::new();
+        let memory = HostDistanceTable::new();
         let host = |n: u32| IpAddr::from([10, (n >> 16) as u8, (n >> 8) as u8, n as u8]);
         for n in 0..10_000 {
             let known = if n % 3 == 0 {

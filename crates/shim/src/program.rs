@@ -5,7 +5,7 @@ pub const HEAD: usize = 64 << 10;
 
 /// Kind of a program file by its first bytes, which decides if a library can be preloaded into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProgramKind<'a> {
+pub enum ExecutableFormat<'a> {
     /// Dynamically linked.
     Dynamic {
         /// Path of the loader.
@@ -39,12 +39,12 @@ const PATH: usize = 4096;
 
 /// Examines the first [`HEAD`] bytes of a file (elf(5), execve(2)). `own` is the beginning of a
 /// program that runs here, for comparison.
-pub fn look<'a>(head: &'a [u8], own: &[u8]) -> ProgramKind<'a> {
+pub fn look<'a>(head: &'a [u8], own: &[u8]) -> ExecutableFormat<'a> {
     if let Some(line) = head.strip_prefix(b"#!") {
         return script(line);
     }
     if !head.starts_with(b"\x7fELF") {
-        return ProgramKind::Unknown;
+        return ExecutableFormat::Unknown;
     }
     // Class, byte order, and machine.
     let kind = |of: &[u8]| {
@@ -54,22 +54,22 @@ pub fn look<'a>(head: &'a [u8], own: &[u8]) -> ProgramKind<'a> {
         ))
     };
     if kind(head).is_none() || kind(head) != kind(own) || head.get(4) != Some(&2) {
-        return ProgramKind::Foreign;
+        return ExecutableFormat::Foreign;
     }
-    elf(head).unwrap_or(ProgramKind::Unknown)
+    elf(head).unwrap_or(ExecutableFormat::Unknown)
 }
 
-fn script(line: &[u8]) -> ProgramKind<'_> {
+fn script(line: &[u8]) -> ExecutableFormat<'_> {
     let end = line.iter().position(|b| *b == b'\n').unwrap_or(line.len());
     let line = line.get(..end).unwrap_or_default().trim_ascii();
     let end = line.iter().position(|b| matches!(b, b' ' | b'\t'));
     let (interpreter, argument) = line.split_at(end.unwrap_or(line.len()));
     match interpreter {
-        [b'/', ..] => ProgramKind::Script {
+        [b'/', ..] => ExecutableFormat::Script {
             interpreter,
             argument: argument.trim_ascii(),
         },
-        _ => ProgramKind::Unknown,
+        _ => ExecutableFormat::Unknown,
     }
 }
 
@@ -84,7 +84,7 @@ fn number<const N: usize>(of: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(wide))
 }
 
-fn elf(head: &[u8]) -> Option<ProgramKind<'_>> {
+fn elf(head: &[u8]) -> Option<ExecutableFormat<'_>> {
     let table = usize::try_from(number::<8>(head, 32)?).ok()?;
     let size = usize::try_from(number::<2>(head, 54)?).ok()?;
     let count = usize::try_from(number::<2>(head, 56)?).ok()?;
@@ -110,8 +110,8 @@ fn elf(head: &[u8]) -> Option<ProgramKind<'_>> {
         }
     }
     Some(match loader {
-        Some(loader) if dynamic => ProgramKind::Dynamic { loader, go },
-        _ => ProgramKind::Static { go },
+        Some(loader) if dynamic => ExecutableFormat::Dynamic { loader, go },
+        _ => ExecutableFormat::Static { go },
     })
 }
 
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_test_is_linked_dynamically() {
         let own = own();
-        let ProgramKind::Dynamic { loader, go } = look(&own, &own) else {
+        let ExecutableFormat::Dynamic { loader, go } = look(&own, &own) else {
             panic!("{:?}", look(&own, &own));
         };
         assert!(loader.starts_with(b"/lib") && !go, "{loader:?}");
@@ -147,12 +147,12 @@ mod tests {
                 kind.copy_from_slice(&0u32.to_ne_bytes());
             }
         }
-        assert_eq!(look(&other, &own), ProgramKind::Static { go: false });
+        assert_eq!(look(&other, &own), ExecutableFormat::Static { go: false });
         other[18] ^= 0x55;
-        assert_eq!(look(&other, &own), ProgramKind::Foreign);
+        assert_eq!(look(&other, &own), ExecutableFormat::Foreign);
         let mut narrow = own.clone();
         narrow[4] = 1;
-        assert_eq!(look(&narrow, &own), ProgramKind::Foreign);
+        assert_eq!(look(&narrow, &own), ExecutableFormat::Foreign);
     }
 
     #[test]
@@ -166,14 +166,14 @@ mod tests {
             ),
             ("#!/bin/sh", "/bin/sh", ""),
         ] {
-            let expected = ProgramKind::Script {
+            let expected = ExecutableFormat::Script {
                 interpreter: interpreter.as_bytes(),
                 argument: argument.as_bytes(),
             };
             assert_eq!(look(text.as_bytes(), &[]), expected);
         }
-        assert_eq!(look(b"#!sh\n", &[]), ProgramKind::Unknown);
-        assert_eq!(look(b"", &[]), ProgramKind::Unknown);
+        assert_eq!(look(b"#!sh\n", &[]), ExecutableFormat::Unknown);
+        assert_eq!(look(b"", &[]), ExecutableFormat::Unknown);
     }
 
     #[test]

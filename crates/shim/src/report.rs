@@ -4,10 +4,10 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carrier::{CarrierConnection, header};
-use crate::ipc::IpcKind;
+use crate::ipc::IpcRequestKind;
 use crate::line::{ConnectionReport, changed};
 use crate::socket::Fd;
-use crate::table::{CarriedState, ConnectionEntry, NO_MARK, TrackedState, entries};
+use crate::table::{CarriedState, ConnectionEntry, ConnectionTuningState, NO_MARK, entries};
 use crate::waits::{LEAST_US, WaitKind};
 use crate::watch::{TunableSocket as _, is_same};
 use crate::{c, init, real, table};
@@ -86,7 +86,7 @@ fn tell(fd: c_int, entry: &ConnectionEntry) {
         CarriedState::Proxied | CarriedState::Filtered
     ) {
         let header = header(
-            IpcKind::ReportLine,
+            IpcRequestKind::ReportLine,
             entry.cookie.load(Relaxed),
             line.bytes(),
         );
@@ -138,7 +138,7 @@ pub(crate) fn add(fd: c_int, what: WaitKind, us: u64) {
     let Some(entry) = table::entry(fd) else {
         return;
     };
-    if entry.state() != TrackedState::Free {
+    if entry.state() != ConnectionTuningState::Free {
         match what {
             WaitKind::Reading => entry.reading.add(us),
             WaitKind::Writing => entry.writing.add(us),

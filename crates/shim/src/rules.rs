@@ -39,7 +39,7 @@ pub struct WrapRules<'a> {
     pub report: Option<&'a str>,
     /// The carrier, if there is one.
     pub carrier: Option<CarrierAddress<'a>>,
-    routes: [Option<RouteRule>; ROUTES],
+    routes: [Option<RedirectRule>; ROUTES],
     filters: [Option<NetworkRule>; FILTERS],
 }
 
@@ -54,7 +54,7 @@ pub struct CarrierAddress<'a> {
 
 /// A rule that sends connections to `to` over `via`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RouteRule {
+pub struct RedirectRule {
     /// The destinations.
     pub to: NetworkRule,
     /// Address of the relay.
@@ -135,7 +135,7 @@ impl<'a> WrapRules<'a> {
                     rules.congestion = Some(name);
                 }
                 ("route", route) => {
-                    let route = RouteRule::parse(route).map_err(|why| wrong(word, why))?;
+                    let route = RedirectRule::parse(route).map_err(|why| wrong(word, why))?;
                     let Some(place) = rules.routes.get_mut(routes) else {
                         return Err(wrong(word, "exceeds the limit of routes"));
                     };
@@ -183,13 +183,13 @@ impl<'a> WrapRules<'a> {
     }
 
     /// The first route that matches this address.
-    pub fn route(&self, to: SocketAddr) -> Option<RouteRule> {
+    pub fn route(&self, to: SocketAddr) -> Option<RedirectRule> {
         let mut routes = self.routes.iter().map_while(|route| *route);
         routes.find(|route| route.to.has(to))
     }
 
     /// All routes.
-    pub fn routes(&self) -> impl Iterator<Item = RouteRule> + use<'_> {
+    pub fn routes(&self) -> impl Iterator<Item = RedirectRule> + use<'_> {
         self.routes.iter().map_while(|route| *route)
     }
 }
@@ -208,7 +208,7 @@ impl<'a> CarrierAddress<'a> {
     }
 }
 
-impl RouteRule {
+impl RedirectRule {
     /// Parses `DEST=VIA`.
     ///
     /// # Errors

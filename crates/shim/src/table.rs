@@ -10,7 +10,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use crate::waits::WaitTimes;
+use crate::waits::SocketWaitHistogram;
 
 /// Number of descriptors that are tracked.
 pub(crate) const SIZE: usize = 4096;
@@ -30,7 +30,7 @@ pub(crate) fn entries() -> impl Iterator<Item = (i32, &'static ConnectionEntry)>
 /// State of a descriptor's connection, which decides the work of the next hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(crate) enum TrackedState {
+pub(crate) enum ConnectionTuningState {
     /// Not tracked.
     Free = 0,
     /// Connected or connecting; nothing was written yet.
@@ -79,8 +79,8 @@ pub(crate) struct ConnectionEntry {
     pub(crate) kept_off: AtomicU32,
     /// The changed properties, as bits of [`crate::line::changed`].
     pub(crate) changed: AtomicU32,
-    pub(crate) reading: WaitTimes,
-    pub(crate) writing: WaitTimes,
+    pub(crate) reading: SocketWaitHistogram,
+    pub(crate) writing: SocketWaitHistogram,
     peer: [AtomicU64; 2],
     port: AtomicU32,
     via: [AtomicU64; 2],
@@ -99,7 +99,7 @@ pub(crate) fn mark(tos: u8) -> u32 {
 impl ConnectionEntry {
     pub(crate) const fn new() -> Self {
         Self {
-            state: AtomicU32::new(TrackedState::Free as u32),
+            state: AtomicU32::new(ConnectionTuningState::Free as u32),
             carried: AtomicU32::new(CarriedState::NotCarried as u32),
             owner: AtomicU32::new(0),
             cookie: AtomicU64::new(0),
@@ -109,8 +109,8 @@ impl ConnectionEntry {
             mark: AtomicU32::new(NO_MARK),
             kept_off: AtomicU32::new(0),
             changed: AtomicU32::new(0),
-            reading: WaitTimes::new(),
-            writing: WaitTimes::new(),
+            reading: SocketWaitHistogram::new(),
+            writing: SocketWaitHistogram::new(),
             peer: [const { AtomicU64::new(0) }; 2],
             port: AtomicU32::new(0),
             via: [const { AtomicU64::new(0) }; 2],
@@ -118,20 +118,20 @@ impl ConnectionEntry {
         }
     }
 
-    pub(crate) fn state(&self) -> TrackedState {
+    pub(crate) fn state(&self) -> ConnectionTuningState {
         match self.state.load(Acquire) {
-            1 => TrackedState::New,
-            2 => TrackedState::Busy,
-            3 => TrackedState::Untuned,
-            4 => TrackedState::DscpRemoved,
-            5 => TrackedState::Done,
-            _ => TrackedState::Free,
+            1 => ConnectionTuningState::New,
+            2 => ConnectionTuningState::Busy,
+            3 => ConnectionTuningState::Untuned,
+            4 => ConnectionTuningState::DscpRemoved,
+            5 => ConnectionTuningState::Done,
+            _ => ConnectionTuningState::Free,
         }
     }
 
     /// Returns true if the entry is not in use; costs one load.
     pub(crate) fn is_free(&self) -> bool {
-        self.state.load(Relaxed) == TrackedState::Free as u32
+        self.state.load(Relaxed) == ConnectionTuningState::Free as u32
     }
 
     /// The carrier's part in the connection.
@@ -159,7 +159,7 @@ impl ConnectionEntry {
     }
 
     /// Changes the state from `from` to `to`. Returns false if the state is another.
-    pub(crate) fn turn(&self, from: TrackedState, to: TrackedState) -> bool {
+    pub(crate) fn turn(&self, from: ConnectionTuningState, to: ConnectionTuningState) -> bool {
         let (from, to) = (from as u32, to as u32);
         let done = self.state.compare_exchange(from, to, AcqRel, Acquire);
         done.is_ok()
@@ -167,12 +167,13 @@ impl ConnectionEntry {
 
     pub(crate) fn free(&self) {
         if !self.is_free() {
-            self.state.store(TrackedState::Free as u32, Release);
+            self.state
+                .store(ConnectionTuningState::Free as u32, Release);
         }
     }
 
     /// Starts a new connection on this descriptor.
-    pub(crate) fn begin(&self, new: &InitialValues, state: TrackedState) {
+    pub(crate) fn begin(&self, new: &ConnectionEntryValues, state: ConnectionTuningState) {
         self.free();
         self.set_carried(CarriedState::NotCarried);
         self.owner.store(new.owner, Relaxed);
@@ -208,10 +209,10 @@ impl ConnectionEntry {
     pub(crate) fn same_as(&self, other: &Self) {
         let state = match other.state() {
             // A thread at work updates the other entry only.
-            TrackedState::Busy => TrackedState::New,
+            ConnectionTuningState::Busy => ConnectionTuningState::New,
             state => state,
         };
-        let beginning = InitialValues {
+        let beginning = ConnectionEntryValues {
             owner: other.owner.load(Relaxed),
             cookie: other.cookie.load(Relaxed),
             now_us: other.begun_us.load(Relaxed),
@@ -229,7 +230,7 @@ impl ConnectionEntry {
 }
 
 /// Values of an entry at the time of connect(); the time is in microseconds of the monotonic clock.
-pub(crate) struct InitialValues {
+pub(crate) struct ConnectionEntryValues {
     pub(crate) owner: u32,
     pub(crate) cookie: u64,
     pub(crate) now_us: u64,

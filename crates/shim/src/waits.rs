@@ -18,7 +18,7 @@ pub(crate) enum WaitKind {
 }
 
 /// Waits of one connection in one direction.
-pub(crate) struct WaitTimes {
+pub(crate) struct SocketWaitHistogram {
     classes: [AtomicU32; CLASSES],
     total_us: AtomicU64,
     longest_us: AtomicU64,
@@ -35,7 +35,7 @@ pub struct WaitSnapshot {
     pub longest_us: u64,
 }
 
-impl WaitTimes {
+impl SocketWaitHistogram {
     pub(crate) const fn new() -> Self {
         Self {
             classes: [const { AtomicU32::new(0) }; CLASSES],
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn each_wait_is_in_the_class_of_its_length() {
-        let waits = WaitTimes::new();
+        let waits = SocketWaitHistogram::new();
         for us in [
             0, 9_999, 10_000, 19_999, 20_000, 499_999, 500_000, 90_000_000,
         ] {

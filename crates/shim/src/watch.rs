@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::distance::{CONGESTION, LOSSES_US, NEAR_US, NOTSENT_LOWAT};
 use crate::line::changed;
-use crate::memory::{DistanceMemory, HostDistance};
+use crate::memory::{HostDistance, HostDistanceTable};
 use crate::rules::{WrapRules, plain};
-use crate::table::{self, ConnectionEntry, NO_MARK, TrackedState};
+use crate::table::{self, ConnectionEntry, ConnectionTuningState, NO_MARK};
 
 /// Bytes from which a transfer counts as bulk. Below, congestion control and buffers stay the
 /// program's.
@@ -46,7 +46,7 @@ pub(crate) enum ConnectDecision {
 /// Decides, before connect(), about a connection to this address.
 pub(crate) fn outset(
     rules: &WrapRules<'_>,
-    memory: &DistanceMemory,
+    memory: &HostDistanceTable,
     to: IpAddr,
 ) -> ConnectDecision {
     let left = match rules.report {
@@ -103,36 +103,38 @@ pub(crate) fn prepare_bulk(rules: &WrapRules<'_>, socket: &impl TunableSocket, f
 /// Called before a write. At the first one, the round trip of the handshake is known and decides.
 pub(crate) fn writing(
     rules: &WrapRules<'_>,
-    memory: &DistanceMemory,
+    memory: &HostDistanceTable,
     entry: &ConnectionEntry,
     socket: &impl TunableSocket,
 ) {
-    if entry.state() != TrackedState::New || !entry.turn(TrackedState::New, TrackedState::Busy) {
+    if entry.state() != ConnectionTuningState::New
+        || !entry.turn(ConnectionTuningState::New, ConnectionTuningState::Busy)
+    {
         return;
     }
     let state = match socket.rtt_us() {
-        _ if !is_same(entry, socket) => TrackedState::Free,
-        None => TrackedState::Free,
+        _ if !is_same(entry, socket) => ConnectionTuningState::Free,
+        None => ConnectionTuningState::Free,
         // Data with the SYN, or an unfinished non-blocking connect().
-        Some(0) => TrackedState::New,
+        Some(0) => ConnectionTuningState::New,
         Some(us) => {
             entry.rtt_us.store(us, Relaxed);
             match us < NEAR_US {
                 true => {
                     memory.set(entry.peer().ip(), HostDistance::Near);
-                    TrackedState::Untuned
+                    ConnectionTuningState::Untuned
                 }
                 false => {
                     memory.set(entry.peer().ip(), HostDistance::Far);
                     let (mark, done) = unmark(rules, socket);
                     entry.mark.store(mark, Relaxed);
                     entry.changed.fetch_or(done, Relaxed);
-                    TrackedState::DscpRemoved
+                    ConnectionTuningState::DscpRemoved
                 }
             }
         }
     };
-    entry.turn(TrackedState::Busy, state);
+    entry.turn(ConnectionTuningState::Busy, state);
 }
 
 /// Called after `bytes` were written: prepares a far connection for bulk data once it has sent
@@ -145,20 +147,23 @@ pub(crate) fn wrote(
 ) {
     let before = entry.sent.fetch_add(bytes, Relaxed);
     if before.saturating_add(bytes) < BULK
-        || !entry.turn(TrackedState::DscpRemoved, TrackedState::Busy)
+        || !entry.turn(
+            ConnectionTuningState::DscpRemoved,
+            ConnectionTuningState::Busy,
+        )
     {
         return;
     }
     let state = match is_same(entry, socket) {
-        false => TrackedState::Free,
+        false => ConnectionTuningState::Free,
         true => {
             let far = socket.rtt_us().is_some_and(|us| us >= LOSSES_US);
             let done = prepare_bulk(rules, socket, far);
             entry.changed.fetch_or(done, Relaxed);
-            TrackedState::Done
+            ConnectionTuningState::Done
         }
     };
-    entry.turn(TrackedState::Busy, state);
+    entry.turn(ConnectionTuningState::Busy, state);
 }
 
 /// Returns true if a TOS byte set by the program must not reach the socket. The program sees
@@ -166,7 +171,7 @@ pub(crate) fn wrote(
 pub(crate) fn keeps_off(entry: &ConnectionEntry, socket: &impl TunableSocket, tos: u8) -> bool {
     let ours = matches!(
         entry.state(),
-        TrackedState::DscpRemoved | TrackedState::Done
+        ConnectionTuningState::DscpRemoved | ConnectionTuningState::Done
     );
     if !ours || !is_same(entry, socket) {
         return false;
@@ -181,7 +186,7 @@ pub(crate) fn keeps_off(entry: &ConnectionEntry, socket: &impl TunableSocket, to
 pub(crate) fn wanted_mark(entry: &ConnectionEntry, socket: &impl TunableSocket) -> Option<u8> {
     let ours = matches!(
         entry.state(),
-        TrackedState::DscpRemoved | TrackedState::Done
+        ConnectionTuningState::DscpRemoved | ConnectionTuningState::Done
     );
     let mark = entry.mark.load(Relaxed);
     let replaced = entry.changed.load(Relaxed) & changed::DSCP != 0 || mark != NO_MARK;

@@ -2,7 +2,7 @@ use core::cell::{Cell, RefCell};
 use std::string::String;
 
 use super::*;
-use crate::table::InitialValues;
+use crate::table::ConnectionEntryValues;
 
 /// Socket in memory that records the options set on it; `permitted` allows congestion controls.
 struct Fake {
@@ -43,7 +43,7 @@ impl TunableSocket for Fake {
 /// A freshly connected socket with a DSCP and this round trip.
 fn connected(rtt: Option<u32>) -> (ConnectionEntry, Fake) {
     let entry = ConnectionEntry::new();
-    let beginning = InitialValues {
+    let beginning = ConnectionEntryValues {
         owner: 1,
         cookie: 7,
         now_us: 0,
@@ -52,7 +52,7 @@ fn connected(rtt: Option<u32>) -> (ConnectionEntry, Fake) {
         peer: "192.0.2.1:22".parse().unwrap(),
         via: None,
     };
-    entry.begin(&beginning, TrackedState::New);
+    entry.begin(&beginning, ConnectionTuningState::New);
     let socket = Fake {
         cookie: Cell::new(7),
         rtt: Cell::new(rtt),
@@ -66,7 +66,7 @@ fn connected(rtt: Option<u32>) -> (ConnectionEntry, Fake) {
 
 #[test]
 fn a_near_host_is_left_alone() {
-    let (rules, memory) = (WrapRules::default(), DistanceMemory::new());
+    let (rules, memory) = (WrapRules::default(), HostDistanceTable::new());
     let (entry, socket) = connected(Some(999));
     writing(&rules, &memory, &entry, &socket);
     wrote(&rules, &entry, &socket, 1 << 30);
@@ -78,7 +78,7 @@ fn a_near_host_is_left_alone() {
 
 #[test]
 fn a_far_one_loses_its_mark_at_the_first_write_and_never_gets_it_back() {
-    let (rules, memory) = (WrapRules::default(), DistanceMemory::new());
+    let (rules, memory) = (WrapRules::default(), HostDistanceTable::new());
     let (entry, socket) = connected(Some(1_000));
     // Until then the program's DSCP passes.
     assert!(!keeps_off(&entry, &socket, 0x20));
@@ -96,7 +96,7 @@ fn a_far_one_loses_its_mark_at_the_first_write_and_never_gets_it_back() {
 #[test]
 fn bulk_begins_at_the_threshold_and_congestion_control_is_for_the_far() {
     for (rtt, permitted, name) in [(3_999, true, ""), (4_000, true, "bbr"), (4_000, false, "")] {
-        let (rules, memory) = (WrapRules::default(), DistanceMemory::new());
+        let (rules, memory) = (WrapRules::default(), HostDistanceTable::new());
         let (entry, socket) = connected(Some(rtt));
         let socket = Fake {
             permitted,
@@ -110,49 +110,52 @@ fn bulk_begins_at_the_threshold_and_congestion_control_is_for_the_far() {
         assert_eq!(socket.congestion.borrow().as_str(), name);
         let done = entry.changed.load(Relaxed);
         assert_eq!(done & changed::CONGESTION != 0, name == "bbr");
-        assert_eq!(entry.state(), TrackedState::Done);
+        assert_eq!(entry.state(), ConnectionTuningState::Done);
     }
 }
 
 #[test]
 fn another_socket_with_the_same_number_is_not_touched() {
-    let (rules, memory) = (WrapRules::default(), DistanceMemory::new());
+    let (rules, memory) = (WrapRules::default(), HostDistanceTable::new());
     for cookie in [8, 0] {
         let (entry, socket) = connected(Some(50_000));
         socket.cookie.set(cookie);
         writing(&rules, &memory, &entry, &socket);
         assert_eq!(socket.tos.get(), 0x20);
-        assert_eq!(entry.state(), TrackedState::Free);
+        assert_eq!(entry.state(), ConnectionTuningState::Free);
 
         let (entry, socket) = connected(Some(50_000));
         writing(&rules, &memory, &entry, &socket);
         socket.cookie.set(cookie);
         assert!(!keeps_off(&entry, &socket, 0x20));
         wrote(&rules, &entry, &socket, BULK);
-        assert_eq!((socket.lowat.get(), entry.state()), (0, TrackedState::Free));
+        assert_eq!(
+            (socket.lowat.get(), entry.state()),
+            (0, ConnectionTuningState::Free)
+        );
     }
 }
 
 #[test]
 fn what_is_no_tcp_is_left_and_what_has_no_round_trip_yet_is_asked_again() {
-    let (rules, memory) = (WrapRules::default(), DistanceMemory::new());
+    let (rules, memory) = (WrapRules::default(), HostDistanceTable::new());
     let (entry, socket) = connected(None);
     writing(&rules, &memory, &entry, &socket);
     assert_eq!(
         (socket.tos.get(), entry.state()),
-        (0x20, TrackedState::Free)
+        (0x20, ConnectionTuningState::Free)
     );
     let (entry, socket) = connected(Some(0));
     writing(&rules, &memory, &entry, &socket);
-    assert_eq!(entry.state(), TrackedState::New);
+    assert_eq!(entry.state(), ConnectionTuningState::New);
     socket.rtt.set(Some(20_000));
     writing(&rules, &memory, &entry, &socket);
-    assert_eq!(entry.state(), TrackedState::DscpRemoved);
+    assert_eq!(entry.state(), ConnectionTuningState::DscpRemoved);
 }
 
 #[test]
 fn the_rules_decide_before_anything_is_known() {
-    let memory = DistanceMemory::new();
+    let memory = HostDistanceTable::new();
     let (here, there) = ("127.8.9.1".parse().unwrap(), "192.0.2.9".parse().unwrap());
     let mapped = "::ffff:127.0.0.1".parse().unwrap();
     for (rules, here_is, there_is) in [
@@ -192,7 +195,10 @@ fn a_mark_that_was_asked_for_is_set_and_one_that_is_right_is_left() {
 /// Regression: under wrap, a program that had set IP_TOS read back 0.
 #[test]
 fn a_program_reads_back_the_mark_that_it_has_set() {
-    let (rules, memory) = (WrapRules::parse("dscp=10").unwrap(), DistanceMemory::new());
+    let (rules, memory) = (
+        WrapRules::parse("dscp=10").unwrap(),
+        HostDistanceTable::new(),
+    );
     let (entry, socket) = connected(Some(20_000));
     assert_eq!(wanted_mark(&entry, &socket), None, "its own is there");
     writing(&rules, &memory, &entry, &socket);

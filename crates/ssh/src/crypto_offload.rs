@@ -34,7 +34,11 @@ impl CryptoHelpers {
         (self.idle)()
     }
 
-    pub(crate) fn help<J: OffloadJob>(&self, batch: &Arc<JobBatch<J>>, order: JobOrder) {
+    pub(crate) fn help<J: OffloadJob>(
+        &self,
+        batch: &Arc<CryptoJobBatch<J>>,
+        order: HelperJobOrder,
+    ) {
         let batch = Arc::clone(batch);
         (self.run)(Box::new(move || batch.help(order)));
     }
@@ -55,7 +59,7 @@ pub(crate) trait OffloadJob: Send + 'static {
 
 /// Order in which a helper takes jobs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum JobOrder {
+pub(crate) enum HelperJobOrder {
     /// First job first: the owner comes later.
     Fifo,
     /// Last job first: the owner starts at the same time with the first.
@@ -63,7 +67,7 @@ pub(crate) enum JobOrder {
 }
 
 /// Jobs in order, shared by the owner and its helpers.
-pub(crate) struct JobBatch<J: OffloadJob> {
+pub(crate) struct CryptoJobBatch<J: OffloadJob> {
     places: Box<[Mutex<BatchSlot<J>>]>,
 }
 
@@ -74,7 +78,7 @@ enum BatchSlot<J: OffloadJob> {
     Taken,
 }
 
-impl<J: OffloadJob> JobBatch<J> {
+impl<J: OffloadJob> CryptoJobBatch<J> {
     pub(crate) fn new(jobs: Vec<J>) -> Self {
         let places = jobs
             .into_iter()
@@ -103,7 +107,7 @@ impl<J: OffloadJob> JobBatch<J> {
         }
     }
 
-    /// Returns true if a helper is running job `at`, so that [`JobBatch::take`] would wait.
+    /// Returns true if a helper is running job `at`, so that [`CryptoJobBatch::take`] would wait.
     pub(crate) fn is_busy(&self, at: usize) -> bool {
         let place = self.places.get(at);
         place.is_some_and(|place| matches!(place.try_lock(), Err(TryLockError::WouldBlock)))
@@ -114,12 +118,12 @@ impl<J: OffloadJob> JobBatch<J> {
         self.places.iter().rev().any(Self::do_one)
     }
 
-    fn help(&self, order: JobOrder) {
+    fn help(&self, order: HelperJobOrder) {
         match order {
-            JobOrder::Fifo => self.places.iter().for_each(|place| {
+            HelperJobOrder::Fifo => self.places.iter().for_each(|place| {
                 Self::do_one(place);
             }),
-            JobOrder::Lifo => self.places.iter().rev().for_each(|place| {
+            HelperJobOrder::Lifo => self.places.iter().rev().for_each(|place| {
                 Self::do_one(place);
             }),
         }
@@ -157,9 +161,9 @@ mod tests {
 
     #[test]
     fn a_batch_comes_out_in_order_whoever_does_it() {
-        for order in [JobOrder::Fifo, JobOrder::Lifo] {
+        for order in [HelperJobOrder::Fifo, HelperJobOrder::Lifo] {
             for helped in 0..3 {
-                let batch = JobBatch::new((20..120).map(Square).collect());
+                let batch = CryptoJobBatch::new((20..120).map(Square).collect());
                 let squares: Vec<_> = std::thread::scope(|scope| {
                     for _ in 0..helped {
                         scope.spawn(|| batch.help(order));
@@ -177,7 +181,7 @@ mod tests {
     /// itself, so a slow cipher used one core.
     #[test]
     fn whoever_would_wait_does_the_last_job_instead() {
-        let batch = JobBatch::new((2..6).map(Square).collect());
+        let batch = CryptoJobBatch::new((2..6).map(Square).collect());
         let held = batch.places[0].lock().unwrap();
         assert!(batch.is_busy(0) && !batch.is_busy(1) && !batch.is_busy(9));
         assert!(batch.do_last() && batch.do_last() && batch.do_last());
@@ -191,9 +195,13 @@ mod tests {
 
     #[test]
     fn help_that_fails_is_noticed_and_no_result_is_made_up() {
-        let batch = JobBatch::new(vec![Square(2), Square(13), Square(3)]);
-        let failed =
-            std::thread::scope(|scope| scope.spawn(|| batch.help(JobOrder::Fifo)).join().is_err());
+        let batch = CryptoJobBatch::new(vec![Square(2), Square(13), Square(3)]);
+        let failed = std::thread::scope(|scope| {
+            scope
+                .spawn(|| batch.help(HelperJobOrder::Fifo))
+                .join()
+                .is_err()
+        });
         let all: Vec<_> = (0..3).map(|at| batch.take(at)).collect();
         assert_eq!((failed, all), (true, vec![Some(4), None, Some(9)]));
     }

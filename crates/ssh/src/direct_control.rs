@@ -40,8 +40,8 @@ pub const TOKEN: usize = 32;
 const LONGEST_SOFTWARE: usize = 40;
 
 message! {
-    /// First message of the client, answered by [`ListeningReply`] or [`RefusedReply`].
-    pub struct StartRequest<'a> = 1 {
+    /// First message of the client, answered by [`DirectListeningReply`] or [`DirectRefusedReply`].
+    pub struct DirectStartRequest<'a> = 1 {
         /// The client's protocol version; if it is not [`VERSION`], the following fields may
         /// differ.
         pub version: u32,
@@ -58,7 +58,7 @@ message! {
 
 message! {
     /// Further keys, sent at any time and answered by [`KeysAccepted`].
-    pub struct MoreKeysRequest<'a> = 2 {
+    pub struct MoreLoginKeysRequest<'a> = 2 {
         /// Number chosen by the client, which the answer repeats.
         pub number: u32,
         /// Keys for one login each, as [`write_keys`] encodes them.
@@ -67,10 +67,10 @@ message! {
 }
 
 message! {
-    /// Restriction to one copy between two hosts, sent before [`StartRequest`]: another host reads
-    /// these files, and nothing else. The server answers [`StartRequest`] with [`ServerAddresses`]
-    /// in front of [`ListeningReply`].
-    pub struct SourceRequest<'a> = 3 {
+    /// Restriction to one copy between two hosts, sent before [`DirectStartRequest`]: another host reads
+    /// these files, and nothing else. The server answers [`DirectStartRequest`] with [`ServerAddresses`]
+    /// in front of [`DirectListeningReply`].
+    pub struct RestrictSourcesRequest<'a> = 3 {
         /// Client's protocol version.
         pub version: u32,
         /// Directory that clients see as `/`, read-only; relative paths begin at the login
@@ -99,7 +99,7 @@ message! {
 
 message! {
     /// Attributes and checksums of the only source, which is still being written, sent between
-    /// [`SourceRequest`] and [`StartRequest`].
+    /// [`RestrictSourcesRequest`] and [`DirectStartRequest`].
     pub struct GrowingSource<'a> = 5 {
         /// Size of the complete file in bytes.
         pub size: u64,
@@ -116,7 +116,7 @@ message! {
 
 message! {
     /// Answer of a server that waits for connections.
-    pub struct ListeningReply<'a> = 17 {
+    pub struct DirectListeningReply<'a> = 17 {
         /// The server's protocol version.
         pub version: u32,
         /// Port of the listener.
@@ -132,7 +132,7 @@ message! {
 
 message! {
     /// Refusal, the last message of a server that accepts no connection.
-    pub struct RefusedReply<'a> = 18 {
+    pub struct DirectRefusedReply<'a> = 18 {
         /// The server's protocol version.
         pub version: u32,
         /// Reason in one sentence.
@@ -141,9 +141,9 @@ message! {
 }
 
 message! {
-    /// Confirmation that the keys of a [`MoreKeysRequest`] are accepted from now on.
+    /// Confirmation that the keys of a [`MoreLoginKeysRequest`] are accepted from now on.
     pub struct KeysAccepted = 19 {
-        /// Number from that [`MoreKeysRequest`].
+        /// Number from that [`MoreLoginKeysRequest`].
         pub number: u32,
     }
 }
@@ -391,7 +391,7 @@ fn parsed<T: FromStr>(bytes: &[u8]) -> Result<Vec<T>, DirectControlError> {
 /// Decoded [`GrowingSource`]: the attributes and block sums by which a host serves a file that it
 /// is still receiving.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GrowingBlocks {
+pub struct GrowingFileBlocks {
     /// Size of the complete file in bytes.
     pub size: u64,
     /// Permissions of the complete file.
@@ -404,7 +404,7 @@ pub struct GrowingBlocks {
     pub hashes: Vec<[u8; HASH]>,
 }
 
-impl GrowingBlocks {
+impl GrowingFileBlocks {
     /// Encodes the message.
     pub fn to_bytes(&self) -> Vec<u8> {
         let message = GrowingSource {
@@ -421,16 +421,16 @@ impl GrowingBlocks {
 /// Message of the client, decoded and checked by the server.
 #[derive(Clone, Debug)]
 pub enum DirectClientMessage {
-    /// A [`StartRequest`].
+    /// A [`DirectStartRequest`].
     Start {
         /// Ports that the server may listen at; `None` for any.
         ports: Option<(u16, u16)>,
-        /// Value of [`StartRequest::bear_losses`].
+        /// Value of [`DirectStartRequest::bear_losses`].
         bear_losses: bool,
         /// Keys for one login each.
         keys: Vec<PublicKey>,
     },
-    /// A [`SourceRequest`].
+    /// A [`RestrictSourcesRequest`].
     Source {
         /// Directory that clients see as `/`.
         root: Vec<u8>,
@@ -440,7 +440,7 @@ pub enum DirectClientMessage {
         follow: bool,
     },
     /// A [`GrowingSource`].
-    Growing(GrowingBlocks),
+    Growing(GrowingFileBlocks),
     /// A [`DialRequest`].
     Dial {
         /// Number to repeat in the answer.
@@ -450,7 +450,7 @@ pub enum DirectClientMessage {
         /// Bytes to send first.
         token: [u8; TOKEN],
     },
-    /// A [`MoreKeysRequest`].
+    /// A [`MoreLoginKeysRequest`].
     MoreKeys {
         /// Number to repeat in the answer.
         number: u32,
@@ -466,23 +466,23 @@ impl DirectClientMessage {
     /// The message is malformed, or its version is not ours.
     pub fn decode(message: &[u8]) -> Result<Self, DirectControlError> {
         match message.first().copied() {
-            Some(StartRequest::NUMBER) => {
+            Some(DirectStartRequest::NUMBER) => {
                 version(message)?;
-                let begin = StartRequest::decode(message)?;
+                let begin = DirectStartRequest::decode(message)?;
                 Ok(Self::Start {
                     ports: ports(begin.first_port, begin.last_port)?,
                     bear_losses: begin.bear_losses,
                     keys: read_keys(begin.keys)?,
                 })
             }
-            Some(MoreKeysRequest::NUMBER) => {
-                let MoreKeysRequest { number, keys } = MoreKeysRequest::decode(message)?;
+            Some(MoreLoginKeysRequest::NUMBER) => {
+                let MoreLoginKeysRequest { number, keys } = MoreLoginKeysRequest::decode(message)?;
                 let keys = read_keys(keys)?;
                 Ok(Self::MoreKeys { number, keys })
             }
-            Some(SourceRequest::NUMBER) => {
+            Some(RestrictSourcesRequest::NUMBER) => {
                 version(message)?;
-                let source = SourceRequest::decode(message)?;
+                let source = RestrictSourcesRequest::decode(message)?;
                 Ok(Self::Source {
                     root: source.root.to_vec(),
                     names: read_list(source.names, MOST_NAMES)?,
@@ -495,7 +495,7 @@ impl DirectClientMessage {
                 if !rest.is_empty() || hashes.len() > MOST_BLOCKS {
                     return Err(DirectControlError::List);
                 }
-                Ok(Self::Growing(GrowingBlocks {
+                Ok(Self::Growing(GrowingFileBlocks {
                     size: growing.size,
                     mode: growing.mode,
                     mtime: growing.mtime,
@@ -522,7 +522,7 @@ impl DirectClientMessage {
 /// Message of the server, decoded and checked by the client.
 #[derive(Clone, Debug)]
 pub enum DirectServerMessage {
-    /// A [`ListeningReply`].
+    /// A [`DirectListeningReply`].
     Listening {
         /// Port of the listener, not 0.
         port: u16,
@@ -533,7 +533,7 @@ pub enum DirectServerMessage {
         /// Software version of the server, printable.
         software: String,
     },
-    /// A [`RefusedReply`] with its reason, not escaped.
+    /// A [`DirectRefusedReply`] with its reason, not escaped.
     Refused(String),
     /// A [`KeysAccepted`] with its number.
     KeysAccepted(u32),
@@ -550,25 +550,26 @@ impl DirectServerMessage {
     /// The message is malformed, or its version is not ours.
     pub fn decode(message: &[u8]) -> Result<Self, DirectControlError> {
         match message.first().copied() {
-            Some(ListeningReply::NUMBER) => {
+            Some(DirectListeningReply::NUMBER) => {
                 version(message)?;
-                let told = ListeningReply::decode(message)?;
+                let told = DirectListeningReply::decode(message)?;
                 let port = u16::try_from(told.port).ok().filter(|port| *port > 0);
                 let user = String::from_utf8(told.user.to_vec());
                 let software = told.software.iter().take(LONGEST_SOFTWARE);
                 let software = software.filter(|b| b.is_ascii_graphic());
                 Ok(Self::Listening {
                     port: port.ok_or(DirectControlError::Port(told.port))?,
-                    user: user
-                        .map_err(|_| DirectControlError::Unexpected(ListeningReply::NUMBER))?,
+                    user: user.map_err(|_| {
+                        DirectControlError::Unexpected(DirectListeningReply::NUMBER)
+                    })?,
                     host_key: PublicKey::from_blob(told.host_key)
                         .map_err(DirectControlError::Key)?,
                     software: software.map(|b| char::from(*b)).collect(),
                 })
             }
-            Some(RefusedReply::NUMBER) => {
+            Some(DirectRefusedReply::NUMBER) => {
                 version(message)?;
-                let RefusedReply { why, .. } = RefusedReply::decode(message)?;
+                let DirectRefusedReply { why, .. } = DirectRefusedReply::decode(message)?;
                 Ok(Self::Refused(String::from_utf8_lossy(why).into_owned()))
             }
             Some(KeysAccepted::NUMBER) => {

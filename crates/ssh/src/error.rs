@@ -4,11 +4,11 @@ use std::fmt;
 
 use wire::WireError;
 
-use crate::cipher::{OpenError, SealError};
+use crate::cipher::{PacketOpenError, PacketSealError};
 use crate::compress::CompressError;
 use crate::kex::KexError;
 use crate::key::KeyError;
-use crate::msg::{MessageName, Phase};
+use crate::msg::{ConnectionPhase, MessageName};
 use crate::text::escape;
 
 /// Reason why a connection cannot continue, by the side at fault.
@@ -35,7 +35,7 @@ pub enum PeerMisbehaved {
     /// No identification line that starts with `SSH-`.
     NoIdentification,
     /// A packet that cannot be opened.
-    BadPacket(OpenError),
+    BadPacket(PacketOpenError),
     /// A packet without payload.
     EmptyPacket,
     /// A malformed message.
@@ -47,7 +47,7 @@ pub enum PeerMisbehaved {
         /// Message number.
         number: u8,
         /// Current phase.
-        phase: Phase,
+        phase: ConnectionPhase,
     },
     /// A client's message from a server, or the reverse.
     WrongSide(u8),
@@ -216,7 +216,7 @@ pub enum Local {
     /// An unknown algorithm name, with its kind.
     UnknownAlgorithm(&'static str, String),
     /// Sealing failed.
-    Seal(SealError),
+    Seal(PacketSealError),
     /// A helper thread failed.
     Helper,
     /// Compression failed.
@@ -338,7 +338,7 @@ mod tests {
             (
                 PeerMisbehaved::OutOfPhase {
                     number: 52,
-                    phase: Phase::Connection,
+                    phase: ConnectionPhase::Connection,
                 }
                 .into(),
                 "the peer sent USERAUTH_SUCCESS after authentication has succeeded",

@@ -24,14 +24,14 @@ pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 /// Role of this end in a connection, which decides the messages that it accepts and the keys of
 /// each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum EndpointRole {
     /// The side that connects and authenticates.
     Client,
     /// The side that accepts connections.
     Server,
 }
 
-impl Role {
+impl EndpointRole {
     /// Returns the peer's role.
     pub fn other(self) -> Self {
         match self {

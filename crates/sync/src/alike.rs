@@ -6,17 +6,17 @@ use std::hash::{DefaultHasher, Hasher};
 
 use unicode_normalization::{UnicodeNormalization, is_nfc};
 
-use crate::tree::{EntryTree, NodeId, SortedTree, TreeEntryKind};
+use crate::tree::{EntryTree, SortedTree, TreeEntryId, TreeEntryKind};
 
 /// Longest name of any usual file system, in bytes.
 const LONGEST_NAME: usize = 255;
 
 /// Returns pairs of entries of one directory that some file system may take for one. The comparison
 /// is coarser than that of any file system, so the target is asked about each pair.
-pub fn alike_entries(tree: &SortedTree) -> Vec<(NodeId, NodeId)> {
+pub fn alike_entries(tree: &SortedTree) -> Vec<(TreeEntryId, TreeEntryId)> {
     let mut pairs = Vec::new();
     let mut open = vec![EntryTree::ROOT];
-    let mut keys: Vec<(u64, NodeId)> = Vec::new();
+    let mut keys: Vec<(u64, TreeEntryId)> = Vec::new();
     while let Some(dir) = open.pop() {
         keys.clear();
         for id in tree.children(dir) {
@@ -73,7 +73,7 @@ pub fn alike_path(path: &[u8]) -> Vec<u8> {
 pub(crate) struct AlikeNames<'a> {
     tree: &'a SortedTree,
     /// Entries by directory and key, of the directories that were asked for.
-    dirs: BTreeMap<NodeId, BTreeMap<String, NodeId>>,
+    dirs: BTreeMap<TreeEntryId, BTreeMap<String, TreeEntryId>>,
 }
 
 impl<'a> AlikeNames<'a> {
@@ -83,7 +83,7 @@ impl<'a> AlikeNames<'a> {
     }
 
     /// Returns the entry whose path may be taken for `path`.
-    pub(crate) fn find(&mut self, path: &[u8]) -> Option<NodeId> {
+    pub(crate) fn find(&mut self, path: &[u8]) -> Option<TreeEntryId> {
         let mut at = EntryTree::ROOT;
         for name in path.split(|byte| *byte == b'/') {
             let tree = self.tree;

@@ -48,7 +48,7 @@ impl FilterLimits {
 
 /// Decision of a [`Filter`] about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Selection {
+pub enum FilterDecision {
     /// The entry takes part in the copy.
     Selected,
     /// The entry and everything below it is left alone at both ends.
@@ -335,12 +335,12 @@ impl Filter {
     }
 
     /// Decides about the entry at `path`. The entry's directory must have been selected before.
-    pub fn decide(&mut self, path: &[u8], entry: &TreeEntry) -> Selection {
+    pub fn decide(&mut self, path: &[u8], entry: &TreeEntry) -> FilterDecision {
         match self.decide_name(path, entry.kind) {
-            Selection::Selected
+            FilterDecision::Selected
                 if entry.kind == TreeEntryKind::File && !self.limits.admit(entry) =>
             {
-                Selection::OutOfLimits
+                FilterDecision::OutOfLimits
             }
             selection => selection,
         }
@@ -348,22 +348,22 @@ impl Filter {
 
     /// Decides about an entry by its path and type alone, as for the target, whose sizes and times
     /// select nothing.
-    pub fn decide_name(&mut self, path: &[u8], kind: TreeEntryKind) -> Selection {
+    pub fn decide_name(&mut self, path: &[u8], kind: TreeEntryKind) -> FilterDecision {
         if path.is_empty() {
-            return Selection::Selected;
+            return FilterDecision::Selected;
         }
         if self.ignores(path, kind == TreeEntryKind::Directory)
             || self.left_out.as_deref() == Some(path)
         {
-            return Selection::Excluded;
+            return FilterDecision::Excluded;
         }
         match self
             .listed
             .as_mut()
             .is_none_or(|listed| listed.select(path))
         {
-            true => Selection::Selected,
-            false => Selection::Excluded,
+            true => FilterDecision::Selected,
+            false => FilterDecision::Excluded,
         }
     }
 
@@ -441,7 +441,7 @@ mod tests {
     }
 
     fn excluded(filter: &mut Filter, path: &str, kind: TreeEntryKind) -> bool {
-        filter.decide(path.as_bytes(), &TreeEntry::new(kind)) == Selection::Excluded
+        filter.decide(path.as_bytes(), &TreeEntry::new(kind)) == FilterDecision::Excluded
     }
 
     #[test]
@@ -512,12 +512,12 @@ mod tests {
             .older_than(200);
         let mut filter = builder.build().unwrap();
         let mut decide = |size, seconds| filter.decide(b"f", &TreeEntry::file(size, seconds));
-        assert_eq!(decide(10, 101), Selection::Selected);
-        assert_eq!(decide(20, 199), Selection::Selected);
+        assert_eq!(decide(10, 101), FilterDecision::Selected);
+        assert_eq!(decide(20, 199), FilterDecision::Selected);
         for (size, seconds) in [(9, 150), (21, 150), (15, 100), (15, 200)] {
             assert_eq!(
                 decide(size, seconds),
-                Selection::OutOfLimits,
+                FilterDecision::OutOfLimits,
                 "{size} {seconds}"
             );
         }
@@ -528,7 +528,13 @@ mod tests {
     fn names_that_are_not_utf8_are_matched_as_bytes() {
         let mut filter = filter(&["*.tmp"]);
         let entry = TreeEntry::new(TreeEntryKind::File);
-        assert_eq!(filter.decide(b"caf\xe9.tmp", &entry), Selection::Excluded);
-        assert_eq!(filter.decide(b"caf\xe9.txt", &entry), Selection::Selected);
+        assert_eq!(
+            filter.decide(b"caf\xe9.tmp", &entry),
+            FilterDecision::Excluded
+        );
+        assert_eq!(
+            filter.decide(b"caf\xe9.txt", &entry),
+            FilterDecision::Selected
+        );
     }
 }

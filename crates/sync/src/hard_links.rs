@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::alike::AlikeNames;
 use crate::compare::{ComparisonResult, ComparisonRules, DifferenceReasons};
 use crate::plan::{SyncAction, SyncPlan, SyncStep};
-use crate::tree::{NodeId, SortedTree, TreeEntryKind};
+use crate::tree::{SortedTree, TreeEntryId, TreeEntryKind};
 
 /// Identity of a file with several names at one end: device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +17,7 @@ pub struct FileIdentity {
 }
 
 /// Entries of one end that are names of files with several names.
-pub type LinkedEntries = BTreeMap<NodeId, FileIdentity>;
+pub type LinkedEntries = BTreeMap<TreeEntryId, FileIdentity>;
 
 impl SyncPlan {
     /// Plans hard links between the names of one file in `source`: one name gets its data as
@@ -78,7 +78,7 @@ impl SyncPlan {
     }
 
     /// Returns the entries of the source to which files of the target are moved, by the latter.
-    fn moved_entries(&self) -> BTreeMap<NodeId, NodeId> {
+    fn moved_entries(&self) -> BTreeMap<TreeEntryId, TreeEntryId> {
         let steps = self.steps().iter();
         let moved = steps.filter_map(|step| match step.action {
             SyncAction::MoveFrom(from) => Some((from, step.source)),
@@ -92,9 +92,9 @@ impl SyncPlan {
     fn staying_on(
         &self,
         steps: &StepIndex,
-        names: &[NodeId],
-        moved: &BTreeMap<NodeId, NodeId>,
-    ) -> Vec<(NodeId, Option<usize>)> {
+        names: &[TreeEntryId],
+        moved: &BTreeMap<TreeEntryId, TreeEntryId>,
+    ) -> Vec<(TreeEntryId, Option<usize>)> {
         let ours = names.iter().filter_map(|there| match moved.get(there) {
             Some(id) => Some(*id),
             None => self.source().find(&self.target().tree().path(*there)),
@@ -116,7 +116,7 @@ impl SyncPlan {
 
     /// Plans a copy instead of the step at a position, which sets attributes or moves. Returns the
     /// entry of the target that is no longer moved.
-    fn separate(&mut self, at: usize) -> Option<NodeId> {
+    fn separate(&mut self, at: usize) -> Option<TreeEntryId> {
         let (action, freed) = match self.steps().get(at)?.action {
             SyncAction::SetAttributes(why) => (
                 SyncAction::Replace(why.with(DifferenceReasons::NAMES)),
@@ -133,11 +133,11 @@ impl SyncPlan {
     fn linked_names(
         &self,
         steps: &StepIndex,
-        names: &[NodeId],
+        names: &[TreeEntryId],
         target: Option<&LinkedEntries>,
         rules: &ComparisonRules,
     ) -> Vec<LinkedName> {
-        let identity = |id: NodeId| target.and_then(|target| target.get(&id)).copied();
+        let identity = |id: TreeEntryId| target.and_then(|target| target.get(&id)).copied();
         let mut linked = Vec::new();
         for id in names {
             let path = self.source().tree().path(*id);
@@ -176,7 +176,12 @@ impl SyncPlan {
 
     /// Returns a step without differences for a file that is equal at the target, unless the file is
     /// skipped.
-    fn equal_step(&self, id: NodeId, path: &[u8], rules: &ComparisonRules) -> Option<SyncStep> {
+    fn equal_step(
+        &self,
+        id: TreeEntryId,
+        path: &[u8],
+        rules: &ComparisonRules,
+    ) -> Option<SyncStep> {
         let there = self.target().find(path)?;
         let (ours, theirs) = (
             self.source().tree().entry(id),
@@ -230,14 +235,14 @@ impl SyncPlan {
 
     /// Deletes entries that would have been moved, unless the target may take one for an entry of
     /// the source.
-    fn delete_freed(&mut self, freed: &[NodeId]) {
+    fn delete_freed(&mut self, freed: &[TreeEntryId]) {
         if freed.is_empty() {
             return;
         }
         let mut names = AlikeNames::of(self.source());
         let tree = self.target().tree();
         let paths = freed.iter().map(|id| (*id, tree.path(*id)));
-        let deleted: Vec<NodeId> = paths
+        let deleted: Vec<TreeEntryId> = paths
             .filter(|(_, path)| names.find(path).is_none())
             .map(|(id, _)| id)
             .collect();
@@ -246,8 +251,8 @@ impl SyncPlan {
 }
 
 /// Returns the names of each file that has several among `entries`.
-fn several_names(entries: &LinkedEntries) -> impl Iterator<Item = Vec<NodeId>> {
-    let mut files: BTreeMap<FileIdentity, Vec<NodeId>> = BTreeMap::new();
+fn several_names(entries: &LinkedEntries) -> impl Iterator<Item = Vec<TreeEntryId>> {
+    let mut files: BTreeMap<FileIdentity, Vec<TreeEntryId>> = BTreeMap::new();
     for (id, identity) in entries {
         files.entry(*identity).or_default().push(*id);
     }
@@ -255,7 +260,7 @@ fn several_names(entries: &LinkedEntries) -> impl Iterator<Item = Vec<NodeId>> {
 }
 
 /// Path of an entry in a form whose bytes sort in the order of the steps.
-fn order_of(tree: &SortedTree, id: NodeId) -> Vec<u8> {
+fn order_of(tree: &SortedTree, id: TreeEntryId) -> Vec<u8> {
     let mut path = tree.tree().path(id);
     for byte in path.iter_mut().filter(|byte| **byte == b'/') {
         *byte = 0;
@@ -280,7 +285,7 @@ impl StepIndex {
         Self(index)
     }
 
-    fn find(&self, id: NodeId) -> Option<usize> {
+    fn find(&self, id: TreeEntryId) -> Option<usize> {
         let at = self.0.get(id.index()).copied();
         at.filter(|at| *at != Self::NONE).map(|at| at as usize)
     }

@@ -207,7 +207,7 @@ fn names_that_cannot_be_linked_stay_as_separate_files() {
     let names = [("a", 0), ("b", 1), ("c", 2)];
     let inodes = [(0, file(1, 0)), (1, file(1, 0)), (2, file(1, 7))];
     let mut plan = plan(&source, &Disk::with(&names, &inodes), true, false);
-    let linked: BTreeSet<NodeId> = plan.steps().iter().map(|step| step.source).collect();
+    let linked: BTreeSet<TreeEntryId> = plan.steps().iter().map(|step| step.source).collect();
     assert_eq!((linked.len(), plan.equal()), (2, 1));
     plan.leave_separate(&linked);
     let actions: Vec<SyncAction> = plan.steps().iter().map(|step| step.action).collect();

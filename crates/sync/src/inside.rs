@@ -1,11 +1,15 @@
 //! Directories of the target that may be the source itself, under a path that tells nothing.
 
-use crate::tree::{EntryTree, NodeId, SortedTree, TreeEntry, TreeEntryKind};
+use crate::tree::{EntryTree, SortedTree, TreeEntry, TreeEntryId, TreeEntryKind};
 
 /// Returns the directories of the target that contain everything that the root of the source
 /// contains, by name, type and size; at most `most`.
-pub fn source_lookalikes(source: &SortedTree, target: &SortedTree, most: usize) -> Vec<NodeId> {
-    let entry = |tree: &SortedTree, id: NodeId| -> TreeEntry { tree.tree().entry(id).clone() };
+pub fn source_lookalikes(
+    source: &SortedTree,
+    target: &SortedTree,
+    most: usize,
+) -> Vec<TreeEntryId> {
+    let entry = |tree: &SortedTree, id: TreeEntryId| -> TreeEntry { tree.tree().entry(id).clone() };
     let wanted: Vec<(&[u8], TreeEntry)> = source
         .children(EntryTree::ROOT)
         .map(|id| (source.tree().name(id), entry(source, id)))

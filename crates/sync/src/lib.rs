@@ -33,11 +33,11 @@ pub use compare::{
     ComparisonResult, ComparisonRules, DifferenceReasons, MetadataRules, SkipRules, TimeGranularity,
 };
 pub use deletion::{DeletionCount, DeletionLimits, DeletionRefusal};
-pub use filter::{Filter, FilterBuilder, FilterRuleError, RuleOrigin, Selection};
+pub use filter::{Filter, FilterBuilder, FilterDecision, FilterRuleError, RuleOrigin};
 pub use hard_links::{FileIdentity, LinkedEntries};
 pub use inside::source_lookalikes;
-pub use names::{ListedNames, NameError};
+pub use names::{ListedNameError, ListedNames};
 pub use plan::{SyncAction, SyncPlan, SyncStep};
 pub use tree::{
-    EntryTree, ModifiedTime, NodeId, SortedTree, TreeEntry, TreeEntryKind, parent_path,
+    EntryTree, ModifiedTime, SortedTree, TreeEntry, TreeEntryId, TreeEntryKind, parent_path,
 };

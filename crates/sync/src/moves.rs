@@ -1,26 +1,26 @@
 use std::collections::BTreeMap;
 
 use crate::compare::{ComparisonRules, TimeGranularity};
-use crate::tree::{EntryTree, NodeId, TreeEntry, TreeEntryKind};
+use crate::tree::{EntryTree, TreeEntry, TreeEntryId, TreeEntryKind};
 
 /// Pairs new files of the source with files of the target that have the same size and modification
 /// time. Among several of one size and time, files of one name are paired first, and the rest only
 /// if a single pair is left, so that no pair is a guess.
 pub(crate) fn pairs(
     source: &EntryTree,
-    created: impl Iterator<Item = NodeId>,
+    created: impl Iterator<Item = TreeEntryId>,
     target: &EntryTree,
-    deleted: impl Iterator<Item = NodeId>,
+    deleted: impl Iterator<Item = TreeEntryId>,
     rules: &ComparisonRules,
-) -> Vec<(NodeId, NodeId)> {
-    let mut groups: BTreeMap<MoveKey, MoveGroup> = BTreeMap::new();
+) -> Vec<(TreeEntryId, TreeEntryId)> {
+    let mut groups: BTreeMap<MoveMatchKey, MoveGroup> = BTreeMap::new();
     for id in deleted {
-        if let Some(key) = MoveKey::of(target.entry(id), rules) {
+        if let Some(key) = MoveMatchKey::of(target.entry(id), rules) {
             groups.entry(key).or_default().deleted.push(id);
         }
     }
     for id in created {
-        let key = MoveKey::of(source.entry(id), rules);
+        let key = MoveMatchKey::of(source.entry(id), rules);
         if let Some(group) = key.and_then(|key| groups.get_mut(&key)) {
             group.created.push(id);
         }
@@ -34,9 +34,9 @@ pub(crate) fn pairs(
 
 /// Size in bytes and modification time, in the unit that both ends share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct MoveKey(u64, i64);
+struct MoveMatchKey(u64, i64);
 
-impl MoveKey {
+impl MoveMatchKey {
     fn of(entry: &TreeEntry, rules: &ComparisonRules) -> Option<Self> {
         if entry.kind != TreeEntryKind::File || entry.size == 0 {
             return None;
@@ -53,13 +53,18 @@ impl MoveKey {
 /// New files of the source and vanished files of the target with one size and modification time.
 #[derive(Debug, Default)]
 struct MoveGroup {
-    created: Vec<NodeId>,
-    deleted: Vec<NodeId>,
+    created: Vec<TreeEntryId>,
+    deleted: Vec<TreeEntryId>,
 }
 
 impl MoveGroup {
-    fn pair(mut self, source: &EntryTree, target: &EntryTree, pairs: &mut Vec<(NodeId, NodeId)>) {
-        let mut by_name: BTreeMap<&[u8], Vec<NodeId>> = BTreeMap::new();
+    fn pair(
+        mut self,
+        source: &EntryTree,
+        target: &EntryTree,
+        pairs: &mut Vec<(TreeEntryId, TreeEntryId)>,
+    ) {
+        let mut by_name: BTreeMap<&[u8], Vec<TreeEntryId>> = BTreeMap::new();
         for id in self.deleted.iter().rev() {
             by_name.entry(target.name(*id)).or_default().push(*id);
         }
@@ -87,7 +92,7 @@ mod tests {
 
     fn tree(files: &[(&str, u64, i64)]) -> crate::SortedTree {
         let mut tree = EntryTree::new();
-        let mut dirs: BTreeMap<Vec<u8>, NodeId> = BTreeMap::new();
+        let mut dirs: BTreeMap<Vec<u8>, TreeEntryId> = BTreeMap::new();
         for (path, size, seconds) in files {
             let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
             let parent = match dir {

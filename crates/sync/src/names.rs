@@ -9,11 +9,11 @@ pub struct ListedNames {
 
 /// A listed name that cannot be below the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameError {
+pub struct ListedNameError {
     line: usize,
 }
 
-impl fmt::Display for NameError {
+impl fmt::Display for ListedNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -30,7 +30,7 @@ impl ListedNames {
     /// # Errors
     ///
     /// A name has a component `..`.
-    pub fn parse(list: &[u8]) -> Result<Self, NameError> {
+    pub fn parse(list: &[u8]) -> Result<Self, ListedNameError> {
         let end = if list.contains(&0) { 0 } else { b'\n' };
         let mut names = Vec::new();
         for (at, line) in list.split(|byte| *byte == end).enumerate() {
@@ -41,7 +41,7 @@ impl ListedNames {
             let parts = line.split(|byte| *byte == b'/');
             let parts: Vec<&[u8]> = parts.filter(|p| !p.is_empty() && *p != b".").collect();
             if parts.contains(&&b".."[..]) {
-                return Err(NameError { line: at + 1 });
+                return Err(ListedNameError { line: at + 1 });
             }
             if !parts.is_empty() {
                 names.push(parts.join(&b'/'));

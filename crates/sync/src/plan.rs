@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::alike::AlikeNames;
 use crate::compare::{ComparisonResult, ComparisonRules, DifferenceReasons};
 use crate::moves;
-use crate::tree::{EntryTree, NodeId, SortedTree, TreeEntryKind};
+use crate::tree::{EntryTree, SortedTree, TreeEntryId, TreeEntryKind};
 
 /// Change that an entry of the source asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub enum SyncAction {
     /// that differ in any case.
     Unsure(DifferenceReasons),
     /// The target has the file under another name, from which it is renamed.
-    MoveFrom(NodeId),
+    MoveFrom(TreeEntryId),
     /// Another directory of the target has an equal file, of which the entry becomes a hard link.
     Link,
     /// The entry becomes a hard link to that of another name of its file.
     HardLink {
         /// Entry of the source whose target is linked to.
-        first: NodeId,
+        first: TreeEntryId,
         /// What differs at an existing entry of the target.
         why: DifferenceReasons,
         /// The target's entry is a file with equal data, which stays if it cannot be linked.
@@ -49,9 +49,9 @@ pub struct SyncStep {
     /// Change at the target.
     pub action: SyncAction,
     /// Entry of the source.
-    pub source: NodeId,
+    pub source: TreeEntryId,
     /// Entry of that name at the target, if there is one.
-    pub target: Option<NodeId>,
+    pub target: Option<TreeEntryId>,
 }
 
 /// All that makes the target equal to the source. Steps are in the order of the source's names, a
@@ -61,10 +61,10 @@ pub struct SyncPlan {
     source: SortedTree,
     target: SortedTree,
     steps: Vec<SyncStep>,
-    deletions: Vec<NodeId>,
+    deletions: Vec<TreeEntryId>,
     /// Target entries of another type than the source's, with what is below them.
-    in_the_way: Vec<NodeId>,
-    blocked: Vec<NodeId>,
+    in_the_way: Vec<TreeEntryId>,
+    blocked: Vec<TreeEntryId>,
     equal: u64,
     kept: BTreeSet<Vec<u8>>,
 }
@@ -123,10 +123,10 @@ impl SyncPlan {
     /// Decides about one entry, and returns the pairs below it.
     fn pair_entry(
         &mut self,
-        source: NodeId,
-        target: Option<NodeId>,
+        source: TreeEntryId,
+        target: Option<TreeEntryId>,
         rules: &ComparisonRules,
-    ) -> Vec<(NodeId, Option<NodeId>)> {
+    ) -> Vec<(TreeEntryId, Option<TreeEntryId>)> {
         let mut beside = target;
         if source != EntryTree::ROOT {
             match self.decide(source, target, rules) {
@@ -152,8 +152,8 @@ impl SyncPlan {
 
     fn decide(
         &mut self,
-        source: NodeId,
-        target: Option<NodeId>,
+        source: TreeEntryId,
+        target: Option<TreeEntryId>,
         rules: &ComparisonRules,
     ) -> Option<SyncStep> {
         let entry = self.source.tree().entry(source);
@@ -215,11 +215,11 @@ impl SyncPlan {
 
     fn pair_children(
         &mut self,
-        source: NodeId,
-        target: Option<NodeId>,
-    ) -> Vec<(NodeId, Option<NodeId>)> {
-        let ours: Vec<NodeId> = self.source.children(source).collect();
-        let theirs: Vec<NodeId> = match target {
+        source: TreeEntryId,
+        target: Option<TreeEntryId>,
+    ) -> Vec<(TreeEntryId, Option<TreeEntryId>)> {
+        let ours: Vec<TreeEntryId> = self.source.children(source).collect();
+        let theirs: Vec<TreeEntryId> = match target {
             Some(dir) => self.target.children(dir).collect(),
             None => Vec::new(),
         };
@@ -258,7 +258,7 @@ impl SyncPlan {
     }
 
     /// Lists what can be removed at and below a target entry, deepest first.
-    fn subtree(&self, top: NodeId, out: &mut Vec<NodeId>) {
+    fn subtree(&self, top: TreeEntryId, out: &mut Vec<TreeEntryId>) {
         let mut open = vec![top];
         let start = out.len();
         while let Some(id) = open.pop() {
@@ -277,13 +277,13 @@ impl SyncPlan {
         }
     }
 
-    fn is_kept(&self, target: NodeId) -> bool {
+    fn is_kept(&self, target: TreeEntryId) -> bool {
         !self.kept.is_empty() && self.kept.contains(&self.target.tree().path(target))
     }
 
     /// Pairs new files with files that would be deleted and have the same size and time. Returns
     /// the pairs (source, target), which become moves by [`SyncPlan::settle_moves`].
-    pub fn find_moves(&self, rules: &ComparisonRules) -> Vec<(NodeId, NodeId)> {
+    pub fn find_moves(&self, rules: &ComparisonRules) -> Vec<(TreeEntryId, TreeEntryId)> {
         let created = self
             .steps
             .iter()
@@ -300,7 +300,7 @@ impl SyncPlan {
     }
 
     /// Notes that these new files are moved at the target instead of copied.
-    pub fn settle_moves(&mut self, moves: &[(NodeId, NodeId)]) {
+    pub fn settle_moves(&mut self, moves: &[(TreeEntryId, TreeEntryId)]) {
         let by_source: BTreeMap<_, _> = moves.iter().copied().collect();
         let mut taken = BTreeSet::new();
         for step in &mut self.steps {
@@ -314,7 +314,7 @@ impl SyncPlan {
 
     /// Notes that these files could not be moved, and are copied. What they would have been moved
     /// from is deleted, unless the target may take it for an entry of the source.
-    pub fn unsettle_moves(&mut self, sources: &BTreeSet<NodeId>) {
+    pub fn unsettle_moves(&mut self, sources: &BTreeSet<TreeEntryId>) {
         let mut names = AlikeNames::of(&self.source);
         for step in &mut self.steps {
             if let SyncAction::MoveFrom(from) = step.action
@@ -330,7 +330,7 @@ impl SyncPlan {
 
     /// Returns the deletions whose paths some file system may take for those of source entries, as
     /// pairs (source, target).
-    pub fn alike_deletions(&self) -> Vec<(NodeId, NodeId)> {
+    pub fn alike_deletions(&self) -> Vec<(TreeEntryId, TreeEntryId)> {
         let mut names = AlikeNames::of(&self.source);
         let tree = self.target.tree();
         let deletions = self.deletions.iter();
@@ -340,7 +340,7 @@ impl SyncPlan {
 
     /// Leaves these target entries as they are: drops the steps of the source entries of their
     /// paths and below.
-    pub fn withhold(&mut self, entries: &BTreeSet<NodeId>) {
+    pub fn withhold(&mut self, entries: &BTreeSet<TreeEntryId>) {
         if entries.is_empty() {
             return;
         }
@@ -362,7 +362,7 @@ impl SyncPlan {
     }
 
     /// Keeps these entries, which would have been deleted.
-    pub fn spare(&mut self, entries: &BTreeSet<NodeId>) {
+    pub fn spare(&mut self, entries: &BTreeSet<TreeEntryId>) {
         self.deletions.retain(|id| !entries.contains(id));
     }
 
@@ -388,7 +388,7 @@ impl SyncPlan {
     }
 
     /// Links new files for which `equal` finds an equal file elsewhere at the target.
-    pub fn link(&mut self, mut equal: impl FnMut(NodeId) -> bool) {
+    pub fn link(&mut self, mut equal: impl FnMut(TreeEntryId) -> bool) {
         for step in &mut self.steps {
             let is_file = self.source.tree().entry(step.source).kind == TreeEntryKind::File;
             if step.action == SyncAction::Create && is_file && equal(step.source) {
@@ -399,7 +399,7 @@ impl SyncPlan {
 
     /// Leaves names that have equal data and could not be linked as separate files, which get the
     /// attributes that differ.
-    pub fn leave_separate(&mut self, sources: &BTreeSet<NodeId>) {
+    pub fn leave_separate(&mut self, sources: &BTreeSet<TreeEntryId>) {
         let mut same = 0;
         self.steps.retain_mut(|step| {
             let SyncAction::HardLink { why, .. } = step.action else {
@@ -430,12 +430,12 @@ impl SyncPlan {
     }
 
     /// Deletes further entries of the target.
-    pub(crate) fn add_deletions(&mut self, entries: &[NodeId]) {
+    pub(crate) fn add_deletions(&mut self, entries: &[TreeEntryId]) {
         self.deletions.extend(entries);
     }
 
     /// Copies these entries of the source after all, which could not be linked.
-    pub fn unlink(&mut self, sources: &BTreeSet<NodeId>) {
+    pub fn unlink(&mut self, sources: &BTreeSet<TreeEntryId>) {
         for step in &mut self.steps {
             if step.action == SyncAction::Link && sources.contains(&step.source) {
                 step.action = SyncAction::Create;
@@ -444,7 +444,7 @@ impl SyncPlan {
     }
 
     /// Returns the entries of the source that exist at the target and have no step.
-    pub fn unchanged(&self) -> Vec<NodeId> {
+    pub fn unchanged(&self) -> Vec<TreeEntryId> {
         let mut stepped = vec![false; self.source.tree().len() + 1];
         for step in &self.steps {
             if let Some(stepped) = stepped.get_mut(step.source.index()) {
@@ -504,19 +504,19 @@ impl SyncPlan {
     }
 
     /// Returns the target entries without a counterpart, deepest first.
-    pub fn deletions(&self) -> &[NodeId] {
+    pub fn deletions(&self) -> &[TreeEntryId] {
         &self.deletions
     }
 
     /// Returns the target entries that must go before an entry of another type takes their name,
     /// deepest first.
-    pub fn in_the_way(&self) -> &[NodeId] {
+    pub fn in_the_way(&self) -> &[TreeEntryId] {
         &self.in_the_way
     }
 
     /// Returns the target directories that cannot be replaced by a file, because they contain
     /// excluded entries.
-    pub fn blocked(&self) -> &[NodeId] {
+    pub fn blocked(&self) -> &[TreeEntryId] {
         &self.blocked
     }
 

@@ -110,7 +110,7 @@ fn an_entry_whose_name_differs_in_case_alone_is_not_deleted() {
 /// Carries out a plan on a map of files, checking what an end would refuse.
 fn carry_out(plan: &SyncPlan, target: &Files) -> Files {
     let mut files = target.clone();
-    let remove = |files: &mut Files, id: NodeId| {
+    let remove = |files: &mut Files, id: TreeEntryId| {
         let path = plan.target().tree().path(id);
         let below = [path.as_slice(), b"/"].concat();
         assert!(
@@ -333,7 +333,7 @@ fn without_deletions_a_directory_with_entries_is_not_replaced_by_a_file() {
     let target = tree(&dirs_and_files(&["full/", "full/f", "hollow/"]));
     let mut plan = SyncPlan::new(source, target, &ComparisonRules::default());
     plan.keep_others();
-    let paths = |ids: &[NodeId]| {
+    let paths = |ids: &[TreeEntryId]| {
         ids.iter()
             .map(|id| plan.target().tree().path(*id))
             .collect::<Vec<_>>()

@@ -72,9 +72,9 @@ impl TreeEntry {
 
 /// Identifies an entry of one [`EntryTree`] by the order in which it was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(u32);
+pub struct TreeEntryId(u32);
 
-impl NodeId {
+impl TreeEntryId {
     /// The lowest number: the root's.
     pub const MIN: Self = Self(0);
     /// The highest number.
@@ -94,7 +94,7 @@ pub struct EntryTree {
     /// Directories with entries that the filter excluded, which must stay.
     protected: Vec<bool>,
     /// Names by which the end knows entries that have another name in this tree.
-    own_names: BTreeMap<NodeId, Box<[u8]>>,
+    own_names: BTreeMap<TreeEntryId, Box<[u8]>>,
     /// Memory that entries and names may take, in bytes.
     most_bytes: usize,
 }
@@ -102,7 +102,7 @@ pub struct EntryTree {
 /// Entry of a tree; `name` is its range in the tree's buffer of names.
 #[derive(Clone, Debug)]
 struct TreeNode {
-    parent: NodeId,
+    parent: TreeEntryId,
     name: Range<u32>,
     entry: TreeEntry,
 }
@@ -115,7 +115,7 @@ impl Default for EntryTree {
 
 impl EntryTree {
     /// The directory that is synced.
-    pub const ROOT: NodeId = NodeId(0);
+    pub const ROOT: TreeEntryId = TreeEntryId(0);
     /// Number of entries and total length of names that a tree holds at most.
     pub const MOST: usize = u32::MAX as usize;
 
@@ -142,13 +142,18 @@ impl EntryTree {
 
     /// Adds an entry of the directory `parent`. Returns `None` if the tree is full
     /// ([`EntryTree::MOST`], [`EntryTree::with_limit`]).
-    pub fn add(&mut self, parent: NodeId, name: &[u8], entry: TreeEntry) -> Option<NodeId> {
+    pub fn add(
+        &mut self,
+        parent: TreeEntryId,
+        name: &[u8],
+        entry: TreeEntry,
+    ) -> Option<TreeEntryId> {
         let nodes = (self.nodes.len() + 1).saturating_mul(size_of::<TreeNode>());
         let names = self.names.len() + name.len();
         if nodes.saturating_add(names) > self.most_bytes {
             return None;
         }
-        let id = NodeId(u32::try_from(self.nodes.len()).ok()?);
+        let id = TreeEntryId(u32::try_from(self.nodes.len()).ok()?);
         let start = u32::try_from(self.names.len()).ok()?;
         let end = u32::try_from(self.names.len() + name.len()).ok()?;
         self.names.extend_from_slice(name);
@@ -162,12 +167,12 @@ impl EntryTree {
     }
 
     /// Notes that the end knows an entry by another name than the one by which it is compared.
-    pub fn set_own_name(&mut self, id: NodeId, name: &[u8]) {
+    pub fn set_own_name(&mut self, id: TreeEntryId, name: &[u8]) {
         self.own_names.insert(id, name.into());
     }
 
     /// Returns the name by which the end knows an entry.
-    pub fn own_name(&self, id: NodeId) -> &[u8] {
+    pub fn own_name(&self, id: TreeEntryId) -> &[u8] {
         match self.own_names.get(&id) {
             Some(name) => name,
             None => self.name(id),
@@ -175,7 +180,7 @@ impl EntryTree {
     }
 
     /// Notes that `dir` contains an excluded entry, so that `dir` cannot be removed.
-    pub fn protect(&mut self, dir: NodeId) {
+    pub fn protect(&mut self, dir: TreeEntryId) {
         let mut at = dir;
         loop {
             match self.protected.get_mut(at.index()) {
@@ -193,7 +198,7 @@ impl EntryTree {
         }
     }
 
-    pub(crate) fn set_link(&mut self, id: NodeId, text: Vec<u8>) {
+    pub(crate) fn set_link(&mut self, id: TreeEntryId, text: Vec<u8>) {
         if let Some(node) = self.nodes.get_mut(id.index()) {
             node.entry.link = Some(text.into_boxed_slice());
         }
@@ -210,11 +215,11 @@ impl EntryTree {
     }
 
     /// Returns the symlinks of the tree.
-    pub fn symlinks(&self) -> impl Iterator<Item = NodeId> {
+    pub fn symlinks(&self) -> impl Iterator<Item = TreeEntryId> {
         let nodes = (0u32..).zip(&self.nodes);
         nodes
             .filter(|(_, node)| node.entry.kind == TreeEntryKind::Symlink)
-            .map(|(at, _)| NodeId(at))
+            .map(|(at, _)| TreeEntryId(at))
     }
 
     /// Returns the modification times of the files.
@@ -225,16 +230,16 @@ impl EntryTree {
     }
 
     /// Returns the path of an entry relative to the root.
-    pub fn path(&self, id: NodeId) -> Vec<u8> {
+    pub fn path(&self, id: TreeEntryId) -> Vec<u8> {
         self.path_by(id, Self::name)
     }
 
     /// Returns the path by which the end knows an entry, relative to the root.
-    pub fn own_path(&self, id: NodeId) -> Vec<u8> {
+    pub fn own_path(&self, id: TreeEntryId) -> Vec<u8> {
         self.path_by(id, Self::own_name)
     }
 
-    fn path_by(&self, id: NodeId, name: fn(&Self, NodeId) -> &[u8]) -> Vec<u8> {
+    fn path_by(&self, id: TreeEntryId, name: fn(&Self, TreeEntryId) -> &[u8]) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = id;
         while at != Self::ROOT {
@@ -246,7 +251,7 @@ impl EntryTree {
     }
 
     /// Returns the attributes of an entry.
-    pub fn entry(&self, id: NodeId) -> &TreeEntry {
+    pub fn entry(&self, id: TreeEntryId) -> &TreeEntry {
         &self.nodes[id.index()].entry
     }
 
@@ -263,7 +268,7 @@ impl EntryTree {
             let Some(children) = order.get_mut(range.clone()) else {
                 continue;
             };
-            let name = |at: u32| self.name(NodeId(at));
+            let name = |at: u32| self.name(TreeEntryId(at));
             children.sort_unstable_by(|a, b| name(*a).cmp(name(*b)).then(a.cmp(b)));
             // One name listed twice is one entry. Two that have become one are told.
             let begin = kept;
@@ -272,9 +277,11 @@ impl EntryTree {
                     continue;
                 };
                 let last = order.get(begin..kept).and_then(|kept| kept.last().copied());
-                match last.filter(|last| self.name(NodeId(*last)) == self.name(NodeId(id))) {
+                match last
+                    .filter(|last| self.name(TreeEntryId(*last)) == self.name(TreeEntryId(id)))
+                {
                     Some(last) => {
-                        let (last, id) = (NodeId(last), NodeId(id));
+                        let (last, id) = (TreeEntryId(last), TreeEntryId(id));
                         if self.own_name(last) != self.own_name(id) {
                             joined.push((last, id));
                         }
@@ -333,12 +340,12 @@ impl EntryTree {
     }
 
     /// Returns the directory of an entry.
-    pub fn parent(&self, id: NodeId) -> NodeId {
+    pub fn parent(&self, id: TreeEntryId) -> TreeEntryId {
         self.nodes.get(id.index()).map_or(Self::ROOT, |n| n.parent)
     }
 
     /// Returns the name of an entry in its directory.
-    pub fn name(&self, id: NodeId) -> &[u8] {
+    pub fn name(&self, id: TreeEntryId) -> &[u8] {
         let name = self.nodes.get(id.index()).map(|node| node.name.clone());
         let name = name.unwrap_or_default();
         self.names
@@ -346,7 +353,7 @@ impl EntryTree {
             .unwrap_or_default()
     }
 
-    pub(crate) fn is_protected(&self, id: NodeId) -> bool {
+    pub(crate) fn is_protected(&self, id: TreeEntryId) -> bool {
         self.protected.get(id.index()).copied().unwrap_or(false)
     }
 }
@@ -361,22 +368,22 @@ pub struct SortedTree {
     tree: EntryTree,
     order: Vec<u32>,
     first: Vec<u32>,
-    joined: Vec<(NodeId, NodeId)>,
+    joined: Vec<(TreeEntryId, TreeEntryId)>,
 }
 
 impl SortedTree {
     /// Returns the entries of `dir`, sorted by name.
-    pub fn children(&self, dir: NodeId) -> impl ExactSizeIterator<Item = NodeId> {
+    pub fn children(&self, dir: TreeEntryId) -> impl ExactSizeIterator<Item = TreeEntryId> {
         let range = at(&self.first, dir.index())..at(&self.first, dir.index() + 1);
         self.order
             .get(range)
             .unwrap_or_default()
             .iter()
-            .map(|at| NodeId(*at))
+            .map(|at| TreeEntryId(*at))
     }
 
     /// Finds the entry at a path relative to the root.
-    pub fn find(&self, path: &[u8]) -> Option<NodeId> {
+    pub fn find(&self, path: &[u8]) -> Option<TreeEntryId> {
         let mut at = EntryTree::ROOT;
         for name in path
             .split(|byte| *byte == b'/')
@@ -388,16 +395,16 @@ impl SortedTree {
     }
 
     /// Finds the entry of `dir` with this name.
-    pub fn child(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+    pub fn child(&self, dir: TreeEntryId, name: &[u8]) -> Option<TreeEntryId> {
         let range = at(&self.first, dir.index())..at(&self.first, dir.index() + 1);
         let children = self.order.get(range)?;
-        let found = children.binary_search_by(|id| self.tree.name(NodeId(*id)).cmp(name));
-        children.get(found.ok()?).map(|id| NodeId(*id))
+        let found = children.binary_search_by(|id| self.tree.name(TreeEntryId(*id)).cmp(name));
+        children.get(found.ok()?).map(|id| TreeEntryId(*id))
     }
 
     /// Returns pairs of entries that the end knows by two names and that have one name here. Only
     /// the first of each pair is in the tree.
-    pub fn joined(&self) -> &[(NodeId, NodeId)] {
+    pub fn joined(&self) -> &[(TreeEntryId, TreeEntryId)] {
         &self.joined
     }
 
@@ -414,7 +421,7 @@ impl SortedTree {
     }
 
     /// Sets the text of a symlink.
-    pub fn set_link(&mut self, id: NodeId, text: Vec<u8>) {
+    pub fn set_link(&mut self, id: TreeEntryId, text: Vec<u8>) {
         self.tree.set_link(id, text);
     }
 

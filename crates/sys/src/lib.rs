@@ -48,7 +48,7 @@ pub use file_id::file_id;
 pub use fork::{ForkSide, forget_children, fork};
 pub use holes::{is_sparse, next_data, next_hole, punch_hole};
 pub use ignored::ignored_signals;
-pub use mapped::{IOV_MAX, MappedWindows, is_in_memory, send_parts, write_parts};
+pub use mapped::{IOV_MAX, MappedFileWindows, is_in_memory, send_parts, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{NamespaceKind, enter_network, unshare};
 pub use own_addresses::own_addresses;
@@ -57,7 +57,7 @@ pub use owner::chown_ids;
 #[cfg(target_os = "linux")]
 pub use priority::{after_others, before_others};
 pub use receive::{append_at, read_spare};
-pub use segments::ReceiveSegments;
+pub use segments::ReceiveBuffers;
 pub use source_block::SourcePrefixLengths;
 #[cfg(target_os = "linux")]
 pub use splice::SplicePipe;
@@ -67,7 +67,7 @@ pub use threads::{ThreadPool, ThreadWork};
 #[cfg(target_os = "linux")]
 pub use tun::open_tun;
 pub use tune::{
-    Keepalive, KeepaliveProbes, SocketBuffers, SocketTuning, close_orderly, connect_with_data,
+    Keepalive, KeepaliveProbes, SocketBufferSizes, SocketTuning, close_orderly, connect_with_data,
     may_control_congestion, may_mark, original_destination, set_congestion_control,
     steer_newcomers,
 };

@@ -26,7 +26,7 @@ use rustix::{
     fs::sendfile,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
 };
-use wire::{ExternalSource, OutputPart, PayloadBlock};
+use wire::{ExternalPayloadSource, OutputPart, PayloadBlock};
 
 use crate::holes::is_sparse;
 use crate::sigbus::{LEN, SigbusGuard};
@@ -143,7 +143,7 @@ impl Drop for MappedRange {
     }
 }
 
-impl ExternalSource for MappedRange {
+impl ExternalPayloadSource for MappedRange {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
         self.file.read_exact_at(to, self.offset + at as u64).is_ok()
     }
@@ -178,14 +178,14 @@ impl ExternalSource for MappedRange {
 
 /// Mapped windows of the files of one sender.
 #[derive(Debug, Default)]
-pub struct MappedWindows {
+pub struct MappedFileWindows {
     /// Windows kept for reuse, most recently mapped first.
     kept: VecDeque<Arc<MappedRange>>,
     /// Windows that are no longer kept but still referenced by packets to be sent.
     others: Vec<Weak<MappedRange>>,
 }
 
-impl MappedWindows {
+impl MappedFileWindows {
     /// Makes `block` borrow the `len` bytes at `offset` of `file` from the page cache. Returns
     /// false if borrowing is not allowed, if the bytes are not all in memory, or if they are so few
     /// that reading them costs less.
@@ -202,7 +202,7 @@ impl MappedWindows {
         let Some((mapped, at)) = self.find(file, offset, len) else {
             return false;
         };
-        let mapped: Arc<dyn ExternalSource> = mapped;
+        let mapped: Arc<dyn ExternalPayloadSource> = mapped;
         block.lie_outside(&mapped, at, len);
         true
     }

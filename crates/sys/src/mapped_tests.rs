@@ -34,7 +34,9 @@ const WAYS: [Way; 2] = [
 fn what_is_mapped_is_written_between_what_is_not() -> io::Result<()> {
     let content: Vec<u8> = (0..=250).cycle().take(30_000).collect();
     let file = file(&content)?;
-    let (mapped, at) = MappedWindows::default().find(&file, 5_000, 20_000).unwrap();
+    let (mapped, at) = MappedFileWindows::default()
+        .find(&file, 5_000, 20_000)
+        .unwrap();
     for write in WAYS {
         let (mut receiver, sender) = UnixStream::pair()?;
         let parts = [
@@ -58,7 +60,7 @@ fn what_is_mapped_is_written_between_what_is_not() -> io::Result<()> {
 fn what_a_socket_does_not_take_at_once_is_sent_later() -> io::Result<()> {
     let content: Vec<u8> = (0..=250).cycle().take(3 << 20).collect();
     let file = file(&content)?;
-    let (mapped, at) = MappedWindows::default()
+    let (mapped, at) = MappedFileWindows::default()
         .find(&file, 0, content.len())
         .unwrap();
     for write in WAYS {
@@ -85,7 +87,7 @@ fn what_a_socket_does_not_take_at_once_is_sent_later() -> io::Result<()> {
 fn windows_are_found_where_the_file_reaches_and_dropped_when_others_are() -> io::Result<()> {
     let content: Vec<u8> = (0..=250).cycle().take(20 << 20).collect();
     let file = file(&content)?;
-    let mut windows = MappedWindows::default();
+    let mut windows = MappedFileWindows::default();
     let mut sent = Vec::new();
     for offset in (0..20 << 20).step_by(1 << 20) {
         let (mapped, at) = windows.find(&file, offset, 1 << 20).unwrap();
@@ -123,7 +125,11 @@ fn holes_stay_holes() -> io::Result<()> {
         file.set_len(1 << 20)?;
         let before = fstat(&file)?.st_blocks;
         let file = Arc::new(file);
-        assert!(MappedWindows::default().find(&file, 0, 1 << 20).is_none());
+        assert!(
+            MappedFileWindows::default()
+                .find(&file, 0, 1 << 20)
+                .is_none()
+        );
         assert_eq!(fstat(&file)?.st_blocks, before);
     }
     Ok(())
@@ -135,7 +141,7 @@ fn a_file_that_became_shorter_is_an_error() -> io::Result<()> {
     for kept in [0, 100, 5_000, 19_999] {
         let content = vec![7; 20_000];
         let file = file(&content)?;
-        let (mapped, at) = MappedWindows::default().find(&file, 0, 20_000).unwrap();
+        let (mapped, at) = MappedFileWindows::default().find(&file, 0, 20_000).unwrap();
         file.set_len(kept)?;
         for write in WAYS {
             let (_receiver, sender) = UnixStream::pair()?;
@@ -180,7 +186,9 @@ fn what_is_lent_is_the_file_and_what_follows_it_in_its_last_page() -> io::Result
     let page = rustix::param::page_size();
     let content: Vec<u8> = (0..=250).cycle().take(3 * page + 100).collect();
     let file = file(&content)?;
-    let (mapped, at) = MappedWindows::default().find(&file, 5, 2 * page).unwrap();
+    let (mapped, at) = MappedFileWindows::default()
+        .find(&file, 5, 2 * page)
+        .unwrap();
     let (there, read) = lent(&mapped, (at, 2 * page, 20), || {});
     assert!(there && read == content[5..2 * page + 25]);
     let (there, read) = lent(&mapped, (at, 3 * page + 95, 20), || {});
@@ -200,7 +208,7 @@ fn a_file_that_is_made_shorter_while_it_is_lent_is_noticed() -> io::Result<()> {
     for kept in [0, 100, 50_000, 299_999] {
         let content = vec![7; 300_000];
         let file = file(&content)?;
-        let mut windows = MappedWindows::default();
+        let mut windows = MappedFileWindows::default();
         let (mapped, at) = windows.find(&file, 0, 300_000).unwrap();
         let (there, read) = lent(&mapped, (at, 300_000, 0), || file.set_len(kept).unwrap());
         assert_eq!((there, read.len()), (false, 300_000), "{kept}");
@@ -256,7 +264,7 @@ fn windows_that_come_and_go_while_their_files_are_cut_lend_the_file_or_nothing()
                 let (file, whole, torn) = (Arc::clone(&file), &lent_whole, &lent_torn);
                 scope.spawn(move || {
                     for turn in (first..).take_while(|_| goes_on()) {
-                        let mut windows = MappedWindows::default();
+                        let mut windows = MappedFileWindows::default();
                         let (from, len) = (turn % 4 * UNIT, (turn % 28 + 1) * UNIT);
                         let Some((mapped, at)) = windows.find(&file, from as u64, len) else {
                             continue;
@@ -291,11 +299,11 @@ fn what_has_no_pages_is_not_mapped() -> io::Result<()> {
     for path in ["/proc/self/status", "/dev/null", "/"] {
         let file = Arc::new(File::open(path)?);
         assert!(
-            MappedWindows::default().find(&file, 0, 1).is_none(),
+            MappedFileWindows::default().find(&file, 0, 1).is_none(),
             "{path}"
         );
         assert!(
-            MappedWindows::default().find(&file, 0, 0).is_none(),
+            MappedFileWindows::default().find(&file, 0, 0).is_none(),
             "{path}"
         );
     }

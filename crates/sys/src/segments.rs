@@ -23,7 +23,7 @@ const KEPT: usize = 64;
 /// Receive memory: data is read into large segments and passed on as slices. A segment is reused
 /// once its last slice is dropped, since fresh memory costs a page fault per 4 KiB received.
 #[derive(Debug, Default)]
-pub struct ReceiveSegments {
+pub struct ReceiveBuffers {
     current: BytesMut,
     /// Data received after the packet that ends `current`, or an empty segment.
     behind: BytesMut,
@@ -34,7 +34,7 @@ pub struct ReceiveSegments {
     limit: Option<usize>,
 }
 
-impl ReceiveSegments {
+impl ReceiveBuffers {
     /// Returns the bytes received and not yet consumed; the caller takes complete packets from the
     /// front.
     pub fn received(&mut self) -> &mut BytesMut {
@@ -46,12 +46,12 @@ impl ReceiveSegments {
         self.limit = bytes;
     }
 
-    /// Returns the limit of [`ReceiveSegments::set_limit`].
+    /// Returns the limit of [`ReceiveBuffers::set_limit`].
     pub fn limit(&self) -> Option<usize> {
         self.limit
     }
 
-    /// Returns true if more was received than [`ReceiveSegments::received`] shows; the next read
+    /// Returns true if more was received than [`ReceiveBuffers::received`] shows; the next read
     /// returns it at once.
     pub fn holds_more(&self) -> bool {
         !self.behind.is_empty()
@@ -63,7 +63,7 @@ impl ReceiveSegments {
         self.read_most(fd, wanted, usize::MAX)
     }
 
-    /// Reads like [`ReceiveSegments::read`], but takes at most `most` bytes from the socket; bytes
+    /// Reads like [`ReceiveBuffers::read`], but takes at most `most` bytes from the socket; bytes
     /// received earlier do not count.
     pub fn read_most(&mut self, fd: impl AsFd, wanted: usize, most: usize) -> io::Result<usize> {
         if self.holds_more() {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn bytes_stay_whole_over_segments_and_memory_is_used_again() -> io::Result<()> {
         let (receiver, mut sender) = io::pipe()?;
-        let mut segments = ReceiveSegments::default();
+        let mut segments = ReceiveBuffers::default();
         let mut addresses = std::collections::BTreeSet::new();
         let pattern: Vec<u8> = (0..=250).cycle().take(251 * 40_000).collect();
         let mut seen = 0;
@@ -202,7 +202,7 @@ mod tests {
             let count = 8 * SEGMENT / size;
             let writer =
                 std::thread::spawn(move || (0..count).try_for_each(|_| sender.write_all(&bytes)));
-            let mut segments = ReceiveSegments::default();
+            let mut segments = ReceiveBuffers::default();
             let (mut seen, mut moved) = (0, 0);
             while seen < count {
                 let begun = segments.received().as_ptr();
@@ -234,7 +234,7 @@ mod tests {
         let count = 8 * SEGMENT / size;
         file.write_all(&vec![7; size * count])?;
         file.seek(SeekFrom::Start(0))?;
-        let mut segments = ReceiveSegments::default();
+        let mut segments = ReceiveBuffers::default();
         let (mut seen, mut moved) = (0, 0);
         while seen < count {
             let begun = segments.received().as_ptr();
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn what_is_left_for_later_stays_in_front() -> io::Result<()> {
         let (receiver, mut sender) = io::pipe()?;
-        let mut segments = ReceiveSegments::default();
+        let mut segments = ReceiveBuffers::default();
         segments.received().reserve(10);
         segments.received().extend_from_slice(b"pack");
         sender.write_all(b"et and more")?;

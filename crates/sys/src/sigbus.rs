@@ -26,7 +26,7 @@ const PLACES: usize = 256;
 pub(crate) const LEN: usize = 6 << 20;
 
 /// Slot for one guarded mapping.
-struct GuardSlot {
+struct MappingGuardSlot {
     /// Start address of the mapping, [`FREE`], or [`TAKEN`] while it is being set.
     start: AtomicUsize,
     truncated: AtomicBool,
@@ -35,8 +35,8 @@ struct GuardSlot {
 const FREE: usize = 0;
 const TAKEN: usize = 1;
 
-static PLACE: [GuardSlot; PLACES] = [const {
-    GuardSlot {
+static PLACE: [MappingGuardSlot; PLACES] = [const {
+    MappingGuardSlot {
         start: AtomicUsize::new(FREE),
         truncated: AtomicBool::new(false),
     }
@@ -64,7 +64,7 @@ impl SigbusGuard {
             return None;
         }
         let (taken, free) = (Ordering::Acquire, Ordering::Relaxed);
-        let take = |place: &GuardSlot| {
+        let take = |place: &MappingGuardSlot| {
             let took = place.start.compare_exchange(FREE, TAKEN, taken, free);
             took.is_ok()
         };

@@ -35,7 +35,7 @@ pub struct SocketTuning {
     /// Congestion control; `None` keeps the system default.
     pub congestion: Option<String>,
     /// SO_SNDBUF and SO_RCVBUF, in bytes of data.
-    pub buffers: SocketBuffers,
+    pub buffers: SocketBufferSizes,
     /// Limit of unsent bytes in the send buffer (TCP_NOTSENT_LOWAT); `None` is 1 MiB.
     pub notsent_lowat: Option<u32>,
     /// Maximum send rate in bytes per second (SO_MAX_PACING_RATE).
@@ -95,7 +95,7 @@ pub struct KeepaliveProbes {
 
 /// Fixed socket buffer sizes in bytes of data; `None` leaves them to the kernel's autotuning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SocketBuffers {
+pub struct SocketBufferSizes {
     /// SO_SNDBUF.
     pub send: Option<usize>,
     /// SO_RCVBUF.
@@ -275,7 +275,7 @@ impl SocketTuning {
     }
 }
 
-impl SocketBuffers {
+impl SocketBufferSizes {
     /// Sets the sizes that are given. Linux doubles the value and uses half of that for data
     /// (socket(7)); values above net.core.wmem_max or rmem_max are silently cut.
     ///
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn buffers_that_were_set_are_there_on_what_is_accepted_too() -> io::Result<()> {
         let tuning = SocketTuning {
-            buffers: SocketBuffers {
+            buffers: SocketBufferSizes {
                 send: Some(100_000),
                 receive: Some(50_000),
             },

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::daemon::Daemon;
+use crate::daemon::BackgroundProcess;
 use crate::keys::KeyPair;
 use crate::process::Run;
 use crate::wait;
@@ -12,7 +12,7 @@ use crate::wait;
 /// Running ssh-agent(1) with a socket in a folder of the test; it ends when dropped.
 #[derive(Debug)]
 pub struct Agent {
-    _daemon: Daemon,
+    _daemon: BackgroundProcess,
     socket: PathBuf,
 }
 
@@ -25,8 +25,8 @@ impl Agent {
         let socket = folder.join("agent.sock");
         let mut command = Command::new("ssh-agent");
         command.arg("-D").arg("-a").arg(&socket);
-        let mut daemon =
-            Daemon::start("ssh-agent", command, &folder.join("agent.log")).expect("ssh-agent");
+        let mut daemon = BackgroundProcess::start("ssh-agent", command, &folder.join("agent.log"))
+            .expect("ssh-agent");
         wait::up_to(Duration::from_secs(10), || {
             socket.exists() || !daemon.alive()
         });

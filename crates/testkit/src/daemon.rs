@@ -19,13 +19,13 @@ pub fn ends_with_this_thread() -> Command {
 
 /// Process that runs until it is dropped.
 #[derive(Debug)]
-pub struct Daemon {
+pub struct BackgroundProcess {
     name: String,
     child: Child,
     log: PathBuf,
 }
 
-impl Daemon {
+impl BackgroundProcess {
     /// Starts `command` with its standard output and error redirected to the file `log`.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ fn children_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-impl Drop for Daemon {
+impl Drop for BackgroundProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = self.log();

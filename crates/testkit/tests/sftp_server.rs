@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::{
-    Attributes, Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions, RemotePath,
+    Attributes, FileCopyOptions, Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent,
+    RemotePath,
 };
 use sftp::{ClientOutput, ServerInfo};
 use testkit::sftp_model::Rng;
@@ -104,7 +105,7 @@ impl Session {
         self.job(JobKind::Put {
             source,
             target: remote(target),
-            options: PutOptions::default(),
+            options: FileCopyOptions::default(),
         })
     }
 
@@ -113,7 +114,7 @@ impl Session {
             source: remote(source),
             target: source.into(),
             known,
-            options: PutOptions::default(),
+            options: FileCopyOptions::default(),
         })
     }
 

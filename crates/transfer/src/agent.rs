@@ -50,7 +50,7 @@ wire::message! {
 }
 wire::message! {
     /// SSH_AGENT_SIGN_RESPONSE.
-    pub struct SignResponse<'a> = 14 {
+    pub struct AgentSignResponse<'a> = 14 {
         /// Algorithm and signature.
         pub signature: &'a [u8],
     }
@@ -58,7 +58,7 @@ wire::message! {
 wire::message! {
     /// SSH_AGENTC_EXTENSION with `session-bind@openssh.com`: binds the agent connection to one SSH
     /// connection, so that keys with destination constraints (ssh-add -h) can be used.
-    pub struct SessionBind<'a> = 27 {
+    pub struct AgentSessionBindRequest<'a> = 27 {
         /// The extension's name.
         pub name: &'a [u8],
         /// The server's host key.
@@ -74,7 +74,7 @@ wire::message! {
 
 /// The choice of an agent (IdentityAgent).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum AgentSocket {
+pub enum AgentChoice {
     /// The agent of SSH_AUTH_SOCK, if set.
     #[default]
     Environment,
@@ -84,7 +84,7 @@ pub enum AgentSocket {
     Path(PathBuf),
 }
 
-impl AgentSocket {
+impl AgentChoice {
     /// Returns the socket's path; `None` without an agent.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
@@ -144,7 +144,7 @@ enum AgentErrorKind {
 
 impl Agent {
     /// Connects to the agent; `None` without an agent.
-    pub fn connect(socket: &AgentSocket) -> Result<Option<Self>, AgentError> {
+    pub fn connect(socket: &AgentChoice) -> Result<Option<Self>, AgentError> {
         let (Some(path), Some(stream)) = (socket.path(), socket.open()?) else {
             return Ok(None);
         };
@@ -207,7 +207,7 @@ impl Agent {
         match reply.first() {
             Some(&FAILURE) => Err(self.error(AgentErrorKind::Refused)),
             _ => {
-                let response = SignResponse::decode(&reply);
+                let response = AgentSignResponse::decode(&reply);
                 let response = response.map_err(|e| self.error(AgentErrorKind::Malformed(e)))?;
                 // An agent without support for RFC 8332 returns a SHA-1 signature.
                 let made = FieldReader::new(response.signature).string();
@@ -229,7 +229,7 @@ impl Agent {
         signature: &[u8],
         forwarding: bool,
     ) -> Result<bool, AgentError> {
-        let request = SessionBind {
+        let request = AgentSessionBindRequest {
             name: b"session-bind@openssh.com",
             host_key,
             session_id,

@@ -14,14 +14,14 @@ use aws_lc_rs::digest::{Context, SHA256};
 use crate::cancel::CancelToken;
 use crate::copy::{self, CopyLocation, CopyOptions, CopyRequest, HostId, SessionConnector};
 use crate::report::{CopyOutcome, ProgressCounters};
-use crate::session::QuestionSession;
+use crate::session::FarEndQuerySession;
 
 /// The prefix of the result line, which distinguishes it from output of startup files.
 const LINE: &str = "longhaul-place ";
 
 /// A binary on the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InstalledBinary {
+pub struct RemoteLonghaulBinary {
     /// The SHA-256 of the binary in hexadecimal.
     pub sum: String,
     /// True if this run sent the binary.
@@ -30,7 +30,7 @@ pub struct InstalledBinary {
 
 /// The far end's report about the place for the binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct RemotePlatform {
+struct RemoteBinaryReport {
     state: String,
     has: String,
     platform: String,
@@ -64,17 +64,17 @@ pub fn place(
     host: HostId,
     connect: &dyn SessionConnector,
     cancel: &CancelToken,
-) -> Result<InstalledBinary, String> {
+) -> Result<RemoteLonghaulBinary, String> {
     let own = env::current_exe().and_then(|path| Ok((sum_of(&path)?, path)));
     let (sum, path) = own.map_err(|e| format!("cannot read the file of this program: {e}"))?;
     let found = look(host, connect, cancel, &sum)?;
     if found.has == "yes" {
-        return Ok(InstalledBinary { sum, sent: false });
+        return Ok(RemoteLonghaulBinary { sum, sent: false });
     }
     send(host, connect, cancel, (path, &sum), found.folder)?;
     match look(host, connect, cancel, &sum)?.has.as_str() {
         // Without sha256sum, the program verifies itself when it is started.
-        "yes" | "unknown" => Ok(InstalledBinary { sum, sent: true }),
+        "yes" | "unknown" => Ok(RemoteLonghaulBinary { sum, sent: true }),
         _ => {
             Err("the checksum of the installed program is wrong: run the command again".to_owned())
         }
@@ -93,7 +93,7 @@ pub fn remove(
     let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; echo; \
                   if [ -e \"$c/bin\" ] || [ -L \"$c/bin\" ]; \
                   then rm -rf \"$c/bin\" && echo longhaul-removed; else echo longhaul-absent; fi";
-    let said = QuestionSession::new(connect.connect(host, None, cancel)?).ask(script)?;
+    let said = FarEndQuerySession::new(connect.connect(host, None, cancel)?).ask(script)?;
     let says = |word: &str| said.lines().any(|line| line == word);
     match (says("longhaul-removed"), says("longhaul-absent")) {
         (true, _) => Ok(true),
@@ -109,8 +109,8 @@ fn look(
     connect: &dyn SessionConnector,
     cancel: &CancelToken,
     sum: &str,
-) -> Result<RemotePlatform, String> {
-    let said = QuestionSession::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
+) -> Result<RemoteBinaryReport, String> {
+    let said = FarEndQuerySession::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
     let found = read(&said).ok_or(
         "the host runs no commands for this account (SFTP only, as in many chroots): longhaul \
          cannot run there, and copies need no --bootstrap",
@@ -180,11 +180,11 @@ fn script(sum: &str) -> String {
     )
 }
 
-fn read(said: &str) -> Option<RemotePlatform> {
+fn read(said: &str) -> Option<RemoteBinaryReport> {
     let mut lines = said.lines();
     let line = lines.find_map(|line| line.strip_prefix(LINE))?;
     let mut words = line.splitn(3, ' ');
-    let found = RemotePlatform {
+    let found = RemoteBinaryReport {
         state: words.next()?.to_owned(),
         has: words.next()?.to_owned(),
         platform: words.next()?.trim().to_owned(),

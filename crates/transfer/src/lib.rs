@@ -30,4 +30,4 @@ pub mod sync;
 pub mod timeline;
 pub mod walk;
 
-pub use private_dir::{PrivateDir, UserDir};
+pub use private_dir::{LonghaulDirKind, PrivateDir};

@@ -27,12 +27,12 @@ use schedule::{LearnedConcurrency, LoginCost, RefusedOperations, TransferDirecti
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use detours::DetourMemory;
+use detours::DetourRecord;
 use findings::BenchFindings;
-use paths::NetworkPathMemory;
+use paths::NetworkPathRecord;
 use processor::ProcessorStore;
 
-use crate::private_dir::{PrivateDir, UserDir};
+use crate::private_dir::{LonghaulDirKind, PrivateDir};
 
 /// Number of tries to lock the folder, and the pause between them; a change takes less than 1 ms.
 /// flock has no timeout, and a stopped process must not stop the copies of all others.
@@ -72,7 +72,7 @@ pub struct HostMemory {
     /// SHA256 fingerprint of the host key that was verified.
     pub host_key: String,
     /// The public key that the server accepted under that host key.
-    pub accepted_key: Option<AcceptedKey>,
+    pub accepted_key: Option<AcceptedLoginKey>,
     /// The SFTP extensions with their versions, in the server's order.
     pub sftp_extensions: Vec<(String, String)>,
     /// The host's address at the last TCP connection, to which the route identifies the network
@@ -85,7 +85,7 @@ pub struct HostMemory {
     pub network: String,
     /// Figures of other network paths, latest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<NetworkPathMemory>,
+    pub others: Vec<NetworkPathRecord>,
     /// The TCP round trip, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_us: Option<u32>,
@@ -94,7 +94,7 @@ pub struct HostMemory {
     pub learned: Vec<LearnedConcurrency>,
     /// The record of a longhaul at the far end.
     #[serde(default)]
-    pub far: Option<RemoteServerMemory>,
+    pub far: Option<RemoteLonghaulRecord>,
     /// The time when direct connections failed, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_failed: Option<u64>,
@@ -107,13 +107,13 @@ pub struct HostMemory {
     pub findings: Option<BenchFindings>,
     /// Operations that the SFTP server was found to refuse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<RefusedOperationsMemory>,
+    pub refused: Option<RefusedOperationsRecord>,
     /// Cost of further logins, if it is unusual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub logins: Option<LoginMemory>,
+    pub logins: Option<LoginCostRecord>,
     /// The choices of `--via auto`, at most one for each direction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub detours: Vec<DetourMemory>,
+    pub detours: Vec<DetourRecord>,
     /// Hashes of paths that look like directories but name files, latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
@@ -122,7 +122,7 @@ pub struct HostMemory {
 /// The record of a longhaul at the far end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RemoteServerMemory {
+pub struct RemoteLonghaulRecord {
     /// The time of the record, in seconds since 1970.
     pub at: u64,
     /// The version of the longhaul that answered, if any.
@@ -141,7 +141,7 @@ pub struct RemoteServerMemory {
 /// Operations that an SFTP server refuses, and when they were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RefusedOperationsMemory {
+pub struct RefusedOperationsRecord {
     /// The time of the record, in seconds since 1970.
     pub at: u64,
     /// The refused operations.
@@ -151,14 +151,14 @@ pub struct RefusedOperationsMemory {
 /// Cost of further logins, and the time at which it was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LoginMemory {
+pub struct LoginCostRecord {
     /// The time of the record, in seconds since 1970.
     pub at: u64,
     /// The cost.
     pub cost: LoginCost,
 }
 
-impl RemoteServerMemory {
+impl RemoteLonghaulRecord {
     /// Returns the age of the record; `None` if its time is in the future.
     pub fn age(&self, now: SystemTime) -> Option<Duration> {
         seconds(now).checked_sub(self.at).map(Duration::from_secs)
@@ -194,8 +194,8 @@ impl HostMemory {
     /// week.
     pub fn refusals(&self, now: SystemTime) -> RefusedOperations {
         let age =
-            |r: &RefusedOperationsMemory| seconds(now).checked_sub(r.at).map(Duration::from_secs);
-        let holds = |r: &RefusedOperationsMemory| age(r).is_some_and(|age| age <= REFUSED_FOR);
+            |r: &RefusedOperationsRecord| seconds(now).checked_sub(r.at).map(Duration::from_secs);
+        let holds = |r: &RefusedOperationsRecord| age(r).is_some_and(|age| age <= REFUSED_FOR);
         let known = self.refused.filter(holds);
         known.map(|known| known.refusals).unwrap_or_default()
     }
@@ -203,7 +203,7 @@ impl HostMemory {
     /// Adds refused operations.
     pub fn note_refusals(&mut self, found: RefusedOperations, now: SystemTime) {
         let refusals = self.refusals(now).and(found);
-        self.refused = Some(RefusedOperationsMemory {
+        self.refused = Some(RefusedOperationsRecord {
             at: seconds(now),
             refusals,
         });
@@ -212,8 +212,8 @@ impl HostMemory {
     /// Returns what further logins are expected to cost. Refusals count for a day, since others may
     /// have logged in at that moment.
     pub fn login_cost(&self, now: SystemTime) -> LoginCost {
-        let age = |l: &LoginMemory| seconds(now).checked_sub(l.at).map(Duration::from_secs);
-        let holds = |l: &LoginMemory| age(l).is_some_and(|age| age <= LOGINS_REFUSED_FOR);
+        let age = |l: &LoginCostRecord| seconds(now).checked_sub(l.at).map(Duration::from_secs);
+        let holds = |l: &LoginCostRecord| age(l).is_some_and(|age| age <= LOGINS_REFUSED_FOR);
         let known = self.logins.filter(holds);
         known.map(|known| known.cost).unwrap_or_default()
     }
@@ -227,7 +227,7 @@ impl HostMemory {
             Some(logins) if !refused && known != LoginCost::default() => logins.at,
             _ => seconds(now),
         };
-        self.logins = Some(LoginMemory {
+        self.logins = Some(LoginCostRecord {
             at,
             cost: LoginCost {
                 start_up_ms: cost.start_up_ms,
@@ -269,7 +269,7 @@ impl HostMemory {
 /// A public key that the server accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AcceptedKey {
+pub struct AcceptedLoginKey {
     /// SHA256 fingerprint of the key or certificate blob.
     pub fingerprint: String,
     /// The signature algorithm.
@@ -292,14 +292,14 @@ struct StoredMemory {
 
 /// The folder with the memory of all hosts.
 #[derive(Clone, Debug)]
-pub struct MemoryStore {
+pub struct HostMemoryStore {
     folder: PathBuf,
 }
 
-impl MemoryStore {
+impl HostMemoryStore {
     /// Returns the folder `hosts` in the user's cache folder; `None` without a cache folder.
     pub fn of_user() -> Option<Self> {
-        Some(Self::at(UserDir::Cache.path()?.join("hosts")))
+        Some(Self::at(LonghaulDirKind::Cache.path()?.join("hosts")))
     }
 
     /// Uses `folder`, which is created when first needed.
@@ -457,7 +457,7 @@ mod tests {
             banner: "SSH-2.0-OpenSSH_9.2".into(),
             kex: "sntrup761x25519-sha512@openssh.com".into(),
             host_key: "SHA256:abc".into(),
-            accepted_key: Some(AcceptedKey {
+            accepted_key: Some(AcceptedLoginKey {
                 fingerprint: "SHA256:def".into(),
                 algorithm: "ssh-ed25519".into(),
                 sufficient: true,
@@ -472,7 +472,7 @@ mod tests {
     #[test]
     fn changes_at_the_same_time_are_all_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let memories = MemoryStore::at(dir.path().join("a/b"));
+        let memories = HostMemoryStore::at(dir.path().join("a/b"));
         let (name, now) = (("h", 22, "u"), SystemTime::now());
         memories.store("h", 22, "u", &memory(), now).unwrap();
         let place = |thread: u8, n: u8| [b'/', thread, n];
@@ -496,7 +496,7 @@ mod tests {
     #[test]
     fn what_is_stored_is_found_again_for_this_host_port_and_user_only() {
         let dir = tempfile::tempdir().unwrap();
-        let memories = MemoryStore::at(dir.path().join("a/b"));
+        let memories = HostMemoryStore::at(dir.path().join("a/b"));
         let now = SystemTime::now();
         assert_eq!(memories.load("h", 22, "u", now), None);
         memories.store("h", 22, "u", &memory(), now).unwrap();
@@ -531,7 +531,7 @@ mod tests {
     #[test]
     fn what_was_learned_is_kept_for_each_direction() {
         let dir = tempfile::tempdir().unwrap();
-        let memories = MemoryStore::at(dir.path().into());
+        let memories = HostMemoryStore::at(dir.path().into());
         let now = SystemTime::now();
         let record = |direction, connections| LearnedConcurrency {
             direction,
@@ -603,11 +603,11 @@ mod tests {
             memory()
         );
         let mut found = memory();
-        found.far = Some(RemoteServerMemory {
+        found.far = Some(RemoteLonghaulRecord {
             at: 5,
             software: Some("0.1.0".into()),
             extensions: vec![("a@longhaul".into(), "1".into())],
-            ..RemoteServerMemory::default()
+            ..RemoteLonghaulRecord::default()
         });
         let text = serde_json::to_string(&found).unwrap();
         assert_eq!(serde_json::from_str::<HostMemory>(&text).unwrap(), found);
@@ -617,7 +617,7 @@ mod tests {
     fn a_memory_that_others_could_have_written_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("hosts");
-        let (memories, now) = (MemoryStore::at(folder.clone()), SystemTime::now());
+        let (memories, now) = (HostMemoryStore::at(folder.clone()), SystemTime::now());
         memories.store("h", 22, "u", &memory(), now).unwrap();
         let file = folder.join(file_of("h", 22, "u"));
         let set = |path: &Path, mode| {
@@ -641,7 +641,7 @@ mod tests {
     #[test]
     fn old_future_damaged_and_foreign_files_are_no_memory() {
         let dir = tempfile::tempdir().unwrap();
-        let memories = MemoryStore::at(dir.path().into());
+        let memories = HostMemoryStore::at(dir.path().into());
         let now = SystemTime::now();
         memories.store("h", 22, "u", &memory(), now).unwrap();
         let day = Duration::from_secs(24 * 3600);

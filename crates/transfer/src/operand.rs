@@ -16,7 +16,7 @@ pub use braces::MOST_HOSTS;
 
 /// A source or a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operand {
+pub enum CopyOperand {
     /// A path on this machine.
     Local(PathBuf),
     /// A path on a host.
@@ -27,7 +27,7 @@ pub enum Operand {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteOperand {
     /// User, host and port.
-    pub destination: Destination,
+    pub destination: SshDestination,
     /// The path as written, percent-decoded in a URI; `.` if empty. A relative path starts at the
     /// home directory. A path that starts with `~` needs expand-path@openssh.com; on a server
     /// without it, `~/` is taken as relative and `~user` is an error.
@@ -36,7 +36,7 @@ pub struct RemoteOperand {
 
 /// `[user@]host[:port]`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Destination {
+pub struct SshDestination {
     /// The user, if given.
     pub user: Option<String>,
     /// The name or address, without brackets.
@@ -77,7 +77,7 @@ enum OperandErrorKind {
     ManyHosts,
 }
 
-impl Operand {
+impl CopyOperand {
     /// Parses one operand.
     ///
     /// A colon makes it remote, unless a `/` precedes the colon (`./a:b`, `/a:b`) or the colon is
@@ -115,7 +115,7 @@ impl Operand {
             Some(at) => (Some(&whole[..at]), &whole[at + 1..]),
             None => (None, whole),
         };
-        let destination = Destination::checked(user, host, None).map_err(fail)?;
+        let destination = SshDestination::checked(user, host, None).map_err(fail)?;
         Ok(Self::Remote(RemoteOperand {
             destination,
             path: or_home(path[1..].to_vec()),
@@ -164,7 +164,7 @@ fn uri(rest: &[u8]) -> Result<RemoteOperand, OperandErrorKind> {
         return Err(OperandErrorKind::NoUser);
     }
     let (host, port) = host_and_port(host)?;
-    let destination = Destination::checked(user.as_deref(), host, port)?;
+    let destination = SshDestination::checked(user.as_deref(), host, port)?;
     let path = percent_decode(path)?;
     Ok(RemoteOperand {
         destination,
@@ -180,7 +180,7 @@ fn or_home(path: Vec<u8>) -> RemotePath {
     }
 }
 
-impl Destination {
+impl SshDestination {
     /// Parses `[user@]host[:port]` or `ssh://[user@]host[:port]`, the form of `-J` and ProxyJump.
     pub fn parse(text: &str) -> Result<Self, OperandError> {
         let bytes = text.as_bytes();
@@ -341,7 +341,7 @@ impl RemoteOperand {
 
 /// Prints the destination as in an operand, escaped; the output parses to an equal value if nothing
 /// was escaped.
-impl fmt::Display for Destination {
+impl fmt::Display for SshDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(user) = &self.user {
             write!(f, "{}@", escape::name(user.as_bytes()))?;
@@ -357,7 +357,7 @@ impl fmt::Display for Destination {
 }
 
 /// Prints the operand for messages, escaped.
-impl fmt::Display for Operand {
+impl fmt::Display for CopyOperand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(path) => escape::path(path).fmt(f),

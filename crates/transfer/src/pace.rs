@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ssh::cipher::{CIPHERS, CipherSpec, KeyMaterial, PacketPosition, SealingKey};
 use tracing::debug;
 
-use crate::memory::MemoryStore;
+use crate::memory::HostMemoryStore;
 use crate::memory::processor::{ProcessorMeasurements, model};
 
 /// The payload of a channel packet in bytes.
@@ -19,7 +19,7 @@ const TURN: Duration = Duration::from_micros(600);
 const WORTH: Duration = Duration::from_secs(1);
 
 /// Measures this processor after a copy that took `elapsed`, unless a recent measurement exists.
-pub fn learn(memories: &MemoryStore, elapsed: Duration) {
+pub fn learn(memories: &HostMemoryStore, elapsed: Duration) {
     let (processors, model, now) = (memories.processors(), model(), SystemTime::now());
     if elapsed < WORTH || processors.load(&model, now).is_some() {
         return;
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_processor_is_measured_once_and_not_for_a_short_copy() {
         let dir = tempfile::tempdir().unwrap();
-        let memories = MemoryStore::at(dir.path().join("hosts"));
+        let memories = HostMemoryStore::at(dir.path().join("hosts"));
         let known = || memories.processors().load(&model(), SystemTime::now());
         learn(&memories, Duration::from_millis(900));
         assert!(known().is_none());

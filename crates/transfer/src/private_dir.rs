@@ -29,7 +29,7 @@ const STICKY: u32 = 0o1000;
 
 /// The user's folders of the XDG Base Directory Specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UserDir {
+pub enum LonghaulDirKind {
     /// `$XDG_STATE_HOME/longhaul`, by default `~/.local/state/longhaul`: journals and keys.
     State,
     /// `$XDG_CACHE_HOME/longhaul`, by default `~/.cache/longhaul`: memory of hosts and processors,
@@ -37,12 +37,12 @@ pub enum UserDir {
     Cache,
     /// `$XDG_CONFIG_HOME/longhaul`, by default `~/.config/longhaul`.
     Config,
-    /// `$XDG_RUNTIME_DIR/longhaul`, by default `run` in the folder of [`UserDir::State`]: figures
+    /// `$XDG_RUNTIME_DIR/longhaul`, by default `run` in the folder of [`LonghaulDirKind::State`]: figures
     /// of running transfers.
     Runtime,
 }
 
-impl UserDir {
+impl LonghaulDirKind {
     /// Returns the folder's path; `None` if neither the XDG variable, nor HOME, nor the password
     /// file has an absolute path.
     pub fn path(self) -> Option<PathBuf> {

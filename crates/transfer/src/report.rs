@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
-use schedule::FileState;
+use schedule::FileCopyState;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -20,7 +20,7 @@ pub use decision::{
     CipherOrderReason, CompressibilitySample, Decision, DecisionOrigin, DecisionSubject,
     DetourReason, KexGuessKind, ZlibReason,
 };
-pub use session::{FarEndServer, ServerMode, SessionReport};
+pub use session::{FarEndServerReport, ServerMode, SessionReport};
 
 use crate::sums::SumAlgorithm;
 
@@ -108,7 +108,7 @@ pub enum CopyEvent {
         /// Bytes copied.
         bytes: u64,
         /// The known state: `renamed`, or `closed` without a temporary.
-        state: FileState,
+        state: FileCopyState,
         /// True if the file was written under its final name, without a temporary: concurrent
         /// readers may have seen an incomplete file.
         in_place: bool,
@@ -304,7 +304,7 @@ pub struct CopySummary {
     #[serde(skip)]
     pub left_temporaries: u64,
     /// The weakest state of all copied files; `None` if there were none.
-    pub state: Option<FileState>,
+    pub state: Option<FileCopyState>,
     /// True if every file was fsynced.
     pub synced: bool,
     /// The results of verification, if requested.
@@ -317,7 +317,7 @@ pub struct CopySummary {
     pub sessions: Vec<SessionReport>,
     /// The SFTP server at each far end.
     #[serde(skip_deserializing)]
-    pub far_ends: Vec<FarEndServer>,
+    pub far_ends: Vec<FarEndServerReport>,
     /// The way of the data between two hosts; `None` if one end is this machine.
     pub way: Option<HostCopyRoute>,
     /// The result of each host, if the run copied from or to several at once.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use schedule::{FileState, JobId};
+use schedule::{FileCopyState, JobId};
 use serde::Serialize;
 
 use crate::session::LinkSample;
@@ -44,10 +44,10 @@ impl Timeline {
     }
 
     /// Records that the file of a job has reached this state.
-    pub fn file(&self, job: JobId, state: FileState) {
+    pub fn file(&self, job: JobId, state: FileCopyState) {
         self.add(
             None,
-            TimelineStep::File(FileStateStep { job: job.0, state }),
+            TimelineStep::File(FileStateChange { job: job.0, state }),
         );
     }
 
@@ -200,7 +200,7 @@ pub enum TimelineStep {
     /// State of the connection while it is used.
     State(ConnectionState),
     /// A file has reached this state.
-    File(FileStateStep),
+    File(FileStateChange),
 }
 
 impl fmt::Display for TimelineStep {
@@ -217,12 +217,12 @@ impl fmt::Display for TimelineStep {
             Self::Closed => "closed",
             Self::State(_) => "state",
             Self::File(file) => match file.state {
-                FileState::Planned => "planned",
-                FileState::Created => "created",
-                FileState::Written => "written",
-                FileState::Closed => "closed",
-                FileState::Synced => "synced",
-                FileState::Renamed => "renamed",
+                FileCopyState::Planned => "planned",
+                FileCopyState::Created => "created",
+                FileCopyState::Written => "written",
+                FileCopyState::Closed => "closed",
+                FileCopyState::Synced => "synced",
+                FileCopyState::Renamed => "renamed",
             },
         })
     }
@@ -230,11 +230,11 @@ impl fmt::Display for TimelineStep {
 
 /// State that a file has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct FileStateStep {
+pub struct FileStateChange {
     /// Number of the job that copies the file, unique within its session.
     pub job: u64,
     /// The state.
-    pub state: FileState,
+    pub state: FileCopyState,
 }
 
 /// Counters and TCP state of a connection at one moment, in bytes.

@@ -15,14 +15,15 @@ use transfer::connect::{ConnectError, ConnectStep};
 use transfer::copy::{self, CopyOptions, CopyRequest, HostId, SessionConnector, TransferEstimate};
 use transfer::report::{CopyOutcome, ProgressCounters};
 use transfer::session::{
-    Link, LinkChannelId, LinkError, LinkEvent, PeerFacts, ProgramLink, Session, SessionOptions,
+    InitialServerFacts, Link, LinkChannelId, LinkError, LinkEvent, Session, SessionOptions,
+    SftpProgramLink,
 };
 use world::{Result, World, differences};
 
 /// A link in which each channel is its own sftp-server; some end after a number of bytes sent.
 struct Channels {
     server: String,
-    links: Vec<Option<ProgramLink>>,
+    links: Vec<Option<SftpProgramLink>>,
     registry: Option<(Registry, usize)>,
     /// The byte counts after which the first channels end.
     ends_after: Vec<usize>,
@@ -32,11 +33,11 @@ struct Channels {
     most: usize,
 }
 
-/// The number of tokens of one ProgramLink.
+/// The number of tokens of one SftpProgramLink.
 const TOKENS: usize = 3;
 
 impl Channels {
-    fn link(&mut self, channel: LinkChannelId) -> Option<&mut ProgramLink> {
+    fn link(&mut self, channel: LinkChannelId) -> Option<&mut SftpProgramLink> {
         self.links.get_mut(channel.0 as usize)?.as_mut()
     }
 }
@@ -49,11 +50,11 @@ impl Link for Channels {
         Ok(())
     }
 
-    fn peer(&self) -> Option<PeerFacts> {
-        Some(PeerFacts {
+    fn peer(&self) -> Option<InitialServerFacts> {
+        Some(InitialServerFacts {
             openssh: true,
             remembered: None,
-            ..PeerFacts::default()
+            ..InitialServerFacts::default()
         })
     }
 
@@ -65,7 +66,7 @@ impl Link for Channels {
         if self.links.iter().flatten().count() >= self.most {
             return None;
         }
-        let mut link = ProgramLink::spawn(self.server.clone().into(), Vec::new()).ok()?;
+        let mut link = SftpProgramLink::spawn(self.server.clone().into(), Vec::new()).ok()?;
         let (registry, first) = self.registry.as_ref()?;
         let number = self.links.len();
         link.register(registry, Token(first + TOKENS * number))

@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mio::{Registry, Token};
-use schedule::{Attributes, EntryKind, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath};
+use schedule::{
+    Attributes, EntryKind, FileCopyOptions, Job, JobId, JobKind, LaneEvent, RemotePath,
+};
 use sftp::ClientOutput;
 use testkit::sftp_model::{
-    Act, Fs, InjectedFault, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
+    Act, Fs, InjectedFault, Kind, Link as Path, Rng, SftpModel, SftpServerProfile,
+    VirtualLinkOptions,
 };
 use transfer::session::{
-    Link, LinkChannelId, LinkError, LinkEvent, PeerFacts, QuestionSession, Session, SessionEvent,
-    SessionOptions,
+    FarEndQuerySession, InitialServerFacts, Link, LinkChannelId, LinkError, LinkEvent, Session,
+    SessionEvent, SessionOptions,
 };
 use wire::PacketPool;
 
@@ -34,7 +37,7 @@ struct Channel {
 /// A connection to a far end in memory.
 struct MemoryLink {
     fs: Fs,
-    server: Personality,
+    server: SftpServerProfile,
     openssh: bool,
     channels: Vec<Channel>,
     most: usize,
@@ -53,7 +56,7 @@ struct MemoryLink {
 const COMMANDS: u32 = 1000;
 
 impl MemoryLink {
-    fn new(fs: Fs, server: Personality, openssh: bool, seed: u64) -> Self {
+    fn new(fs: Fs, server: SftpServerProfile, openssh: bool, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         Self {
             fs,
@@ -76,10 +79,10 @@ impl Link for MemoryLink {
         Ok(())
     }
 
-    fn peer(&self) -> Option<PeerFacts> {
-        Some(PeerFacts {
+    fn peer(&self) -> Option<InitialServerFacts> {
+        Some(InitialServerFacts {
             openssh: self.openssh,
-            ..PeerFacts::default()
+            ..InitialServerFacts::default()
         })
     }
 
@@ -91,7 +94,7 @@ impl Link for MemoryLink {
         if self.channels.iter().filter(|c| !c.closed).count() >= self.most {
             return None;
         }
-        let path = LinkOptions {
+        let path = VirtualLinkOptions {
             delay: Duration::from_micros(self.rng.below(400)),
             bandwidth: 0,
             fragment: [1 << 20, 4096, 90][self.rng.below(3) as usize],
@@ -263,7 +266,7 @@ fn a_listing_too_long_for_one_flight_goes_on_by_itself() -> io::Result<()> {
     for seed in 0..20 {
         let mut fs = Fs::default();
         place(&mut fs, directory("logs", 699));
-        let link = MemoryLink::new(fs, Personality::openssh(), true, seed);
+        let link = MemoryLink::new(fs, SftpServerProfile::openssh(), true, seed);
         let session = Session::start(Box::new(link), SessionOptions::default())?;
         let began = Instant::now();
         let ended = run(&session, vec![list("logs")]);
@@ -294,7 +297,7 @@ fn a_session_with_work_is_always_woken() -> io::Result<()> {
             place(&mut fs, vec![(name.clone(), Kind::File(vec![7; size]))]);
             let source = here.path().join(format!("{seed}-{n}"));
             let path = RemotePath(name.into_bytes());
-            let options = PutOptions::default();
+            let options = FileCopyOptions::default();
             jobs.push(match rng.below(4) {
                 0 => (JobKind::Stat { path, follow: true }, None),
                 1 => {
@@ -328,8 +331,8 @@ fn a_session_with_work_is_always_woken() -> io::Result<()> {
             jobs.swap(at, rng.below(at as u64 + 1) as usize);
         }
         let (server, openssh) = match rng.below(3) {
-            0 => (Personality::other(), false),
-            _ => (Personality::openssh(), true),
+            0 => (SftpServerProfile::other(), false),
+            _ => (SftpServerProfile::openssh(), true),
         };
         let link = MemoryLink::new(fs, server, openssh, seed);
         let session = Session::start(Box::new(link), SessionOptions::default())?;
@@ -344,7 +347,7 @@ fn a_session_with_work_is_always_woken() -> io::Result<()> {
 /// returns the job's last event and the messages to the user.
 fn download(
     channels: usize,
-    server: Personality,
+    server: SftpServerProfile,
     openssh: bool,
 ) -> io::Result<(Option<LaneEvent>, Vec<String>)> {
     let here = tempfile::tempdir()?;
@@ -364,7 +367,7 @@ fn download(
         source: RemotePath(b"big".to_vec()),
         target: here.path().join("big").into(),
         known: None,
-        options: PutOptions::default(),
+        options: FileCopyOptions::default(),
     };
     session.submit(Job { id: JobId(1), kind }, Some(3_000_000));
     let (mut told, until) = (Vec::new(), Instant::now() + Duration::from_secs(20));
@@ -385,7 +388,7 @@ fn download(
 
 #[test]
 fn requests_that_a_server_drops_are_repeated_with_fewer_at_once() -> io::Result<()> {
-    let (ended, told) = download(1, Personality::other(), false)?;
+    let (ended, told) = download(1, SftpServerProfile::other(), false)?;
     assert_eq!(ended, Some(LaneEvent::Done(JobId(1))), "{told:?}");
     let repeated = |t: &&String| t.starts_with("big: no answer to READ for ");
     let repeated = told.iter().find(repeated).expect("a request was repeated");
@@ -395,7 +398,7 @@ fn requests_that_a_server_drops_are_repeated_with_fewer_at_once() -> io::Result<
 
 #[test]
 fn a_server_that_never_answers_is_one_error_after_a_few_tries() -> io::Result<()> {
-    let (ended, told) = download(100, Personality::other(), false)?;
+    let (ended, told) = download(100, SftpServerProfile::other(), false)?;
     let Some(LaneEvent::Failed(_, fault)) = ended else {
         panic!("{ended:?} {told:?}");
     };
@@ -410,7 +413,7 @@ fn a_server_that_never_answers_is_one_error_after_a_few_tries() -> io::Result<()
 
 #[test]
 fn what_a_server_that_answers_in_order_owes_is_told_and_not_repeated() -> io::Result<()> {
-    let (ended, told) = download(1, Personality::openssh(), true)?;
+    let (ended, told) = download(1, SftpServerProfile::openssh(), true)?;
     assert_eq!(ended, None);
     assert!(
         told.iter()
@@ -423,10 +426,10 @@ fn what_a_server_that_answers_in_order_owes_is_told_and_not_repeated() -> io::Re
 /// `longhaul bootstrap` waited for ever for the end of such output.
 #[test]
 fn a_command_that_prints_for_ever_is_an_error() -> io::Result<()> {
-    let mut link = MemoryLink::new(Fs::default(), Personality::openssh(), true, 3);
+    let mut link = MemoryLink::new(Fs::default(), SftpServerProfile::openssh(), true, 3);
     link.commands = true;
     let session = Session::start(Box::new(link), SessionOptions::default())?;
-    let said = QuestionSession::new(session).ask("uname");
+    let said = FarEndQuerySession::new(session).ask("uname");
     let why = said.expect_err("no end of output");
     assert!(
         why.to_string().contains("printed more than 65536 bytes"),

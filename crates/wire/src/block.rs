@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{BorrowPolicy, ExternalSource, PacketBuf};
+use crate::{BorrowPolicy, ExternalPayloadSource, PacketBuf};
 
 /// Payload of one message, stored in the packets that will carry it.
 ///
@@ -133,7 +133,7 @@ impl PayloadBlock {
 
     /// Makes the block borrow the `len` bytes at offset `at` of `lie` as its payload, at most as
     /// many as fit; they are not copied.
-    pub fn lie_outside(&mut self, lie: &Arc<dyn ExternalSource>, mut at: usize, len: usize) {
+    pub fn lie_outside(&mut self, lie: &Arc<dyn ExternalPayloadSource>, mut at: usize, len: usize) {
         let Some(unmade) = self.unmade.take() else {
             return;
         };

@@ -95,7 +95,7 @@ fn outside(len: usize) -> (PayloadBlock, Vec<u8>) {
     assert!(!PayloadBlock::new(&pool, 100, 20, len).may_lie_outside());
     pool.set_borrow_policy(BorrowPolicy::UntilSent);
     let bytes: Vec<u8> = (0..=255).cycle().take(len + 7).collect();
-    let there: Arc<dyn ExternalSource> = Arc::new(bytes.clone());
+    let there: Arc<dyn ExternalPayloadSource> = Arc::new(bytes.clone());
     let mut block = PayloadBlock::new(&pool, 100, 20, len);
     assert!(block.may_lie_outside());
     block.lie_outside(&there, 7, len + 1000);
@@ -158,7 +158,7 @@ fn what_lies_outside_is_split_and_cut_short_without_being_read() {
 fn what_lies_outside_is_taken_in_with_what_follows_it() {
     let pool = PacketPool::new(100, 8);
     pool.set_borrow_policy(BorrowPolicy::UntilSealed);
-    let there: Arc<dyn ExternalSource> = Arc::new((0..100).collect::<Vec<u8>>());
+    let there: Arc<dyn ExternalPayloadSource> = Arc::new((0..100).collect::<Vec<u8>>());
     let mut block = PayloadBlock::new(&pool, 100, 20, 70);
     block.lie_outside(&there, 10, 70);
     block.prepend(b"a header");
@@ -187,7 +187,7 @@ fn what_lies_outside_is_taken_in_with_what_follows_it() {
 fn what_is_not_there_any_more_cannot_be_gathered() {
     let pool = PacketPool::new(100, 8);
     pool.set_borrow_policy(BorrowPolicy::UntilSent);
-    let there: Arc<dyn ExternalSource> = Arc::new(vec![1; 49]);
+    let there: Arc<dyn ExternalPayloadSource> = Arc::new(vec![1; 49]);
     let mut block = PayloadBlock::new(&pool, 100, 20, 50);
     block.lie_outside(&there, 0, 50);
     assert!(block.pop_front().unwrap().gather().is_err());

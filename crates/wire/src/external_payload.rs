@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Source of bytes that a packet borrows, such as a file whose pages the kernel can send directly.
 /// The code that writes packets out recognizes its own sources by their type.
-pub trait ExternalSource: Any + Send + Sync + fmt::Debug {
+pub trait ExternalPayloadSource: Any + Send + Sync + fmt::Debug {
     /// Copies the bytes at offset `at` to `to`; returns false if they are no longer available.
     fn copy(&self, at: usize, to: &mut [u8]) -> bool;
 
@@ -59,7 +59,7 @@ impl BorrowPolicy {
 }
 
 /// A source in ordinary memory.
-impl ExternalSource for Vec<u8> {
+impl ExternalPayloadSource for Vec<u8> {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
         let there = self.get(at..at.saturating_add(to.len()));
         there.inspect(|there| to.copy_from_slice(there)).is_some()
@@ -74,7 +74,7 @@ impl ExternalSource for Vec<u8> {
 /// Borrowed range: `len` bytes at offset `at` of the source `lie`.
 #[derive(Clone, Debug)]
 pub(crate) struct ExternalPayload {
-    pub(crate) lie: Arc<dyn ExternalSource>,
+    pub(crate) lie: Arc<dyn ExternalPayloadSource>,
     pub(crate) at: usize,
     pub(crate) len: usize,
 }
@@ -104,7 +104,7 @@ pub enum OutputPart<'a> {
     /// Bytes borrowed from a source.
     External {
         /// The source.
-        lie: &'a dyn ExternalSource,
+        lie: &'a dyn ExternalPayloadSource,
         /// Offset in the source.
         at: usize,
         /// Number of bytes.

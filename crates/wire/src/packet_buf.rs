@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::PacketPool;
-use crate::external_payload::{ExternalPayload, ExternalSource, OutputPart};
+use crate::external_payload::{ExternalPayload, ExternalPayloadSource, OutputPart};
 
 /// Bytes free in front of a packet's payload: packet_length, padding_length (RFC 4253 section 6)
 /// and the CHANNEL_DATA header (RFC 4254 section 5.2).
@@ -94,7 +94,12 @@ impl PacketBuf {
 
     /// Borrows `len` more payload bytes at offset `at` of `lie`. Nothing can be appended behind
     /// them.
-    pub(crate) fn lie_outside(&mut self, lie: Arc<dyn ExternalSource>, at: usize, len: usize) {
+    pub(crate) fn lie_outside(
+        &mut self,
+        lie: Arc<dyn ExternalPayloadSource>,
+        at: usize,
+        len: usize,
+    ) {
         self.limit = self.end;
         self.outside = Some(ExternalPayload { lie, at, len });
     }

@@ -11,13 +11,14 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bytes::BytesMut;
 use fuzz::peers::{config, drain, host_key, proposal, transport};
 use fuzz::{assert_shown_safely, mutate, operate};
-use ssh::auth::{AuthConfig, AuthEvent, AuthMethod, OfferedIdentity};
+use ssh::auth::{AuthConfig, AuthMethod, ClientAuthEvent, OfferedIdentity};
 use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, OutgoingRequest};
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::msg::*;
 use ssh::transport::{Transport, TransportEvent};
 use ssh::{
-    Connection, ConnectionConfig, ConnectionEvent, EarlyMessages, Error, PeerMisbehaved, Role,
+    Connection, ConnectionConfig, ConnectionEvent, EarlyMessages, EndpointRole, Error,
+    PeerMisbehaved,
 };
 use wire::{FieldReader, PacketBuf, PacketPool};
 use zeroize::Zeroizing;
@@ -114,7 +115,7 @@ impl World {
             max_prompts: 3,
         };
         let connection = ConnectionConfig {
-            transport: config(Role::Client, offer.clone()),
+            transport: config(EndpointRole::Client, offer.clone()),
             channels: ChannelsConfig::default(),
             alive_interval: Some(Duration::from_secs(15)),
             alive_count: 3,
@@ -123,7 +124,7 @@ impl World {
         let client = Connection::client(connection, pool, Box::new(|to| to.fill(9)));
         Ok(Self {
             client: client.expect("sound settings"),
-            server: transport(Role::Server, config(Role::Server, offer)),
+            server: transport(EndpointRole::Server, config(EndpointRole::Server, offer)),
             to_client: BytesMut::new(),
             to_server: BytesMut::new(),
             now: Instant::now(),
@@ -322,17 +323,19 @@ impl World {
         }
     }
 
-    fn auth_event(&mut self, event: AuthEvent) {
+    fn auth_event(&mut self, event: ClientAuthEvent) {
         let Some(auth) = self.client.auth() else {
             return;
         };
         match event {
-            AuthEvent::Sign { data, .. } => {
+            ClientAuthEvent::Sign { data, .. } => {
                 let signature = self.key.sign("ssh-ed25519", &data).expect("signs");
                 auth.sign(Some(&signature));
             }
-            AuthEvent::Password { .. } => auth.password(Some(&Zeroizing::new("secret".into()))),
-            AuthEvent::Prompts {
+            ClientAuthEvent::Password { .. } => {
+                auth.password(Some(&Zeroizing::new("secret".into())))
+            }
+            ClientAuthEvent::Prompts {
                 name,
                 instruction,
                 prompts,
@@ -344,9 +347,9 @@ impl World {
                     .for_each(|p| assert_shown_safely(&p.text, false));
                 auth.answers(Some(&vec![Zeroizing::new("answer".into()); prompts.len()]));
             }
-            AuthEvent::Banner(text) => assert_shown_safely(&text, true),
-            AuthEvent::Success => assert!(self.let_in, "told of a success that was not"),
-            AuthEvent::Failed { .. } => {}
+            ClientAuthEvent::Banner(text) => assert_shown_safely(&text, true),
+            ClientAuthEvent::Success => assert!(self.let_in, "told of a success that was not"),
+            ClientAuthEvent::Failed { .. } => {}
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Emulator, PacketDirection, PathSpec, TunFrame};
+use lab::{Emulator, NetworkPathSpec, PacketDirection, TunFrame};
 use rustix::event::{PollFd, PollFlags, poll};
 use sys::NamespaceKind;
 
@@ -52,7 +52,7 @@ impl World {
             // Neighbouring paths do not lose the same packets.
             let seed = (nth + 1).to_string();
             let options = options.iter().copied().chain([("seed", seed.as_str())]);
-            let path = PathSpec::build(None, options).expect("a path");
+            let path = NetworkPathSpec::build(None, options).expect("a path");
             world.connect(one, other, &path);
         }
         world.keys(names);
@@ -79,7 +79,7 @@ impl World {
         })
     }
 
-    fn connect(&self, one: &str, other: &str, path: &PathSpec) {
+    fn connect(&self, one: &str, other: &str, path: &NetworkPathSpec) {
         let devices = [(one, other), (other, one)].map(|(here, there)| {
             let (own, peer) = (self.number(here) + 1, self.number(there) + 1);
             self.on(here, || {

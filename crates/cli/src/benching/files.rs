@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use measure::bench::{BenchData, StorageKind};
 use rustix::fs::statvfs;
-use transfer::UserDir;
+use transfer::LonghaulDirKind;
 use transfer::bench::data;
 
 use crate::flags::low::BenchArgs;
@@ -160,7 +160,7 @@ impl LocalBenchFiles {
 /// The folder on disk: `--dir`, or `bench` in the user's cache.
 pub(super) fn disk(args: &BenchArgs) -> PathBuf {
     let cache = || {
-        let cache = UserDir::Cache.path();
+        let cache = LonghaulDirKind::Cache.path();
         let cache = cache.unwrap_or_else(|| std::env::temp_dir().join("longhaul"));
         cache.join("bench")
     };

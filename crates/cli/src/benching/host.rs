@@ -15,18 +15,18 @@ use measure::bench::{
 use measure::{CopyDirection, bench};
 use schedule::CompressionMode;
 use transfer::cancel::CancelToken;
-use transfer::connect::{ConnectionFacts, RemoteServerUse};
+use transfer::connect::{ConnectionFacts, RemoteLonghaulPolicy};
 use transfer::copy::{CopyOptions, CopyRequest, HostId, SessionConnector as _};
-use transfer::operand::Destination;
+use transfer::operand::SshDestination;
 use transfer::report::ServerMode;
 
-use self::remote_files::RemoteFiles;
-use self::sizes::FileSizeEstimator;
+use self::remote_files::RemoteBenchFiles;
+use self::sizes::BenchSizeChooser;
 use super::files::{LocalBenchFiles, disk};
 use super::machine;
-use super::once::{CopyResult, CopySetup};
+use super::once::{BenchCopyResult, MeasuredCopySettings};
 use super::watch::BenchProgress;
-use crate::connect::{Hosts, MeasurementSessions};
+use crate::connect::{Hosts, MeasurementSessionSettings};
 use crate::cp::log_to;
 use crate::exit::Exit;
 use crate::flags::high::{Environment, ResolvedCopyArgs};
@@ -85,12 +85,12 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(BenchResult,
 /// figures so far.
 struct HostBench<'a> {
     args: &'a BenchArgs,
-    copies: CopySetup,
+    copies: MeasuredCopySettings,
     hosts: Hosts,
-    far: RemoteFiles,
+    far: RemoteBenchFiles,
     facts: ConnectionFacts,
     files: LocalBenchFiles,
-    sizes: FileSizeEstimator,
+    sizes: BenchSizeChooser,
     bench: BenchResult,
     start: Instant,
 }
@@ -103,7 +103,7 @@ impl<'a> HostBench<'a> {
         console: &Arc<Console>,
         cancel: &CancelToken,
     ) -> Result<Self, EarlyStop> {
-        let host: Destination = high.hosts.first().cloned().ok_or_else(|| {
+        let host: SshDestination = high.hosts.first().cloned().ok_or_else(|| {
             let what = "HOST is a local path: give [user@]host";
             EarlyStop(what.to_owned(), Exit::Usage)
         })?;
@@ -120,10 +120,10 @@ impl<'a> HostBench<'a> {
         let heard: Arc<Mutex<Option<ConnectionFacts>>> = Arc::default();
         let told = Arc::clone(&heard);
         let mut flags = high.flags;
-        flags.far = RemoteServerUse::Stock;
+        flags.far = RemoteLonghaulPolicy::Stock;
         (flags.connections, flags.channels) = (Some(1), Some(1));
         let hosts = Hosts::new(vec![host.clone()], flags, output(args.login.quiet));
-        let hosts = hosts.measured(MeasurementSessions {
+        let hosts = hosts.measured(MeasurementSessionSettings {
             pack: CompressionMode::Never,
             // Keeps a host memory, so that the findings can be stored beside it.
             remembers: true,
@@ -139,7 +139,7 @@ impl<'a> HostBench<'a> {
         let lost = |why| ended(why, Exit::NoConnection);
         let session = hosts.connect(HostId(0), None, cancel);
         let session = session.map_err(|e| ended(e.to_string(), Exit::from(&e)))?;
-        let (far, room) = RemoteFiles::look(session);
+        let (far, room) = RemoteBenchFiles::look(session);
         let facts = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(facts) = facts else {
             let why = far.why().unwrap_or("the login failed").to_owned();
@@ -152,10 +152,10 @@ impl<'a> HostBench<'a> {
                 hosts.name(HostId(0))
             )));
         }
-        let sizes = FileSizeEstimator::new(limit.as_secs_f64(), room);
+        let sizes = BenchSizeChooser::new(limit.as_secs_f64(), room);
         Ok(Self {
             args,
-            copies: CopySetup {
+            copies: MeasuredCopySettings {
                 host,
                 login: args.login.clone(),
                 output: output(true),
@@ -390,7 +390,7 @@ impl<'a> HostBench<'a> {
         })
     }
 
-    fn up(&mut self, setting: &BenchSetting, size: u64) -> Result<CopyResult, String> {
+    fn up(&mut self, setting: &BenchSetting, size: u64) -> Result<BenchCopyResult, String> {
         let source = self.files.source(setting.data, setting.place, size)?;
         let request = CopyRequest {
             sources: vec![transfer::copy::CopyLocation::Local(source)],
@@ -403,7 +403,7 @@ impl<'a> HostBench<'a> {
         Ok(copied)
     }
 
-    fn down(&mut self, setting: &BenchSetting, size: u64) -> Result<CopyResult, String> {
+    fn down(&mut self, setting: &BenchSetting, size: u64) -> Result<BenchCopyResult, String> {
         let there = self.far.size(setting);
         let there = match there.filter(|there| (size / 2..=size * 4).contains(there)) {
             Some(there) => there,
@@ -431,7 +431,7 @@ impl<'a> HostBench<'a> {
         Ok(self.copies.run(setting, request, there))
     }
 
-    fn exit(&self, copied: &CopyResult) -> Exit {
+    fn exit(&self, copied: &BenchCopyResult) -> Exit {
         match copied.is_lost() {
             _ if self.copies.cancel.is_cancelled() => Exit::Interrupted,
             true => Exit::NoConnection,
@@ -445,7 +445,7 @@ impl<'a> HostBench<'a> {
 }
 
 /// The server at the other end: the stock one, or a longhaul by exec or direct.
-fn depth(copied: &CopyResult) -> ServerMode {
+fn depth(copied: &BenchCopyResult) -> ServerMode {
     let far = copied.summary.far_ends.first();
     far.map(|far| far.depth).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use measure::bench::{self, BenchResult};
 use transfer::bench::primitives;
 use transfer::cancel::CancelToken;
-use transfer::memory::MemoryStore;
+use transfer::memory::HostMemoryStore;
 use transfer::memory::processor::{self, ProcessorMeasurements};
 
 use super::machine;
@@ -114,7 +114,7 @@ fn keep(bench: &BenchResult, console: &Console) {
         ciphers,
     };
     if bench.partial.is_none()
-        && let Some(memories) = MemoryStore::of_user()
+        && let Some(memories) = HostMemoryStore::of_user()
         && let Err(error) = memories.processors().store(&processor::model(), &processor)
     {
         console.warning(&format!("cannot save the result for later copies: {error}"));

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use measure::bench::{BenchCompression, BenchSetting, StorageKind};
 use schedule::CompressionMode;
 use transfer::cancel::CancelToken;
-use transfer::connect::{ConnectionFacts, RemoteServerUse};
+use transfer::connect::{ConnectionFacts, RemoteLonghaulPolicy};
 use transfer::copy::{self, CopyOptions, CopyRequest, DeltaUse};
-use transfer::operand::Destination;
+use transfer::operand::SshDestination;
 use transfer::report::{CopyOutcome, CopySummary, ProgressCounters};
 
 use super::machine::own_time;
-use crate::connect::{Hosts, MeasurementSessions};
+use crate::connect::{Hosts, MeasurementSessionSettings};
 use crate::flags::low::{CopyArgs, TerminalSetting};
 use crate::output::RunReporter;
 
@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_millis(1);
 const WARM: f64 = 0.2;
 
 /// Figures of one copy. The steady part begins when 20 % of the bytes have moved.
-pub(super) struct CopyResult {
+pub(super) struct BenchCopyResult {
     pub(super) summary: CopySummary,
     pub(super) facts: Option<ConnectionFacts>,
     /// From connecting to the end, in seconds.
@@ -44,15 +44,15 @@ struct ProgressSample {
 }
 
 /// The settings that all copies of a measurement share.
-pub(super) struct CopySetup {
-    pub(super) host: Destination,
+pub(super) struct MeasuredCopySettings {
+    pub(super) host: SshDestination,
     /// Flags for reaching the host.
     pub(super) login: CopyArgs,
     pub(super) output: Arc<RunReporter>,
     pub(super) cancel: CancelToken,
 }
 
-impl CopySetup {
+impl MeasuredCopySettings {
     /// The flags that a user would give for a setting.
     fn flags(&self, setting: &BenchSetting) -> CopyArgs {
         let mut flags = self.login.clone();
@@ -71,8 +71,8 @@ impl CopySetup {
         flags.connections = Some(setting.connections);
         flags.channels = Some(setting.channels);
         flags.far = match setting.both_ours {
-            true => RemoteServerUse::Exec,
-            false => RemoteServerUse::Stock,
+            true => RemoteLonghaulPolicy::Exec,
+            false => RemoteLonghaulPolicy::Stock,
         };
         // Quiet: the first login has reported cipher warnings already.
         flags.quiet = true;
@@ -85,7 +85,7 @@ impl CopySetup {
         setting: &BenchSetting,
         mut request: CopyRequest,
         size: u64,
-    ) -> CopyResult {
+    ) -> BenchCopyResult {
         request.options = CopyOptions {
             fsync: setting.place == StorageKind::Disk,
             afresh: true,
@@ -95,7 +95,7 @@ impl CopySetup {
         let start = Instant::now();
         let opened: Arc<Mutex<Option<(ConnectionFacts, f64)>>> = Arc::default();
         let told = Arc::clone(&opened);
-        let measured = MeasurementSessions {
+        let measured = MeasurementSessionSettings {
             pack: match setting.compression {
                 BenchCompression::Zstd => CompressionMode::Always,
                 BenchCompression::None | BenchCompression::Zlib => CompressionMode::Never,
@@ -126,7 +126,7 @@ impl CopySetup {
         let opened = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
         let begun = opened.as_ref().map_or(0.0, |(_, at)| *at);
         let (rate, cpu) = steady(&points, size, begun, setting.place == StorageKind::Disk);
-        CopyResult {
+        BenchCopyResult {
             summary,
             facts: opened.map(|(facts, _)| facts),
             seconds: start.elapsed().as_secs_f64(),
@@ -136,7 +136,7 @@ impl CopySetup {
     }
 }
 
-impl CopyResult {
+impl BenchCopyResult {
     /// The reason why the copy does not count, if it failed.
     pub(super) fn trouble(&self) -> Option<String> {
         match &self.summary.outcome {

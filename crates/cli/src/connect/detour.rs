@@ -8,11 +8,11 @@ use std::time::SystemTime;
 
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, ProxyMethod};
-use transfer::connect::{self, ConnectError, SharedSettings};
+use transfer::connect::{self, ConnectError, SharedConnectSettings};
 use transfer::detour::{self, DetourMeasurement, DetourTarget};
-use transfer::memory::detours::{DetourMemory, StoredRouteResult};
+use transfer::memory::detours::{DetourRecord, StoredRouteResult};
 use transfer::memory::paths::network_of;
-use transfer::operand::Destination;
+use transfer::operand::SshDestination;
 use transfer::report::{Decision, DecisionOrigin, DecisionSubject, DetourReason, EscapedName};
 
 use super::name;
@@ -27,20 +27,20 @@ const VIA: DecisionOrigin = DecisionOrigin::Flag("--via");
 const WORTH_MEASURING: u64 = 16 << 20;
 
 /// A candidate with its name in the configuration.
-type DetourCandidate = (String, Vec<Destination>);
+type DetourCandidate = (String, Vec<SshDestination>);
 
 /// The relaying hosts of `--via`, and those that `--via auto` has chosen in this run.
 pub(super) struct Detours {
     via: Option<ViaHosts>,
     output: Arc<RunReporter>,
     /// Choice of `--via auto` for each host; no relaying hosts for the direct way.
-    chosen: Mutex<BTreeMap<Destination, Vec<Destination>>>,
+    chosen: Mutex<BTreeMap<SshDestination, Vec<SshDestination>>>,
 }
 
 /// A host for which `--via auto` chooses, and the copy that is made.
-pub(super) struct DetourQuestion {
+pub(super) struct DetourRequest {
     pub config: HostConfig,
-    pub settings: SharedSettings,
+    pub settings: SharedConnectSettings,
     /// The host is copied to.
     pub up: bool,
     /// The copy yields to other traffic.
@@ -58,12 +58,12 @@ impl Detours {
         }
     }
 
-    fn chosen(&self) -> MutexGuard<'_, BTreeMap<Destination, Vec<Destination>>> {
+    fn chosen(&self) -> MutexGuard<'_, BTreeMap<SshDestination, Vec<SshDestination>>> {
         self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the way to a host by the one through the relaying hosts.
-    pub(super) fn apply(&self, destination: &Destination, config: &mut HostConfig) {
+    pub(super) fn apply(&self, destination: &SshDestination, config: &mut HostConfig) {
         let through = match &self.via {
             None => return,
             Some(ViaHosts::Through(hosts)) => hosts.clone(),
@@ -93,9 +93,9 @@ impl Detours {
     /// The configuration is invalid, or the measurement was cancelled.
     pub(super) fn choose(
         &self,
-        destination: &Destination,
+        destination: &SshDestination,
         cancel: &CancelToken,
-        ask: impl FnOnce() -> Result<DetourQuestion, ConnectError>,
+        ask: impl FnOnce() -> Result<DetourRequest, ConnectError>,
     ) -> Result<(), ConnectError> {
         if self.via != Some(ViaHosts::Auto) || self.chosen().contains_key(destination) {
             return Ok(());
@@ -119,7 +119,7 @@ impl Detours {
 
     /// Goes back to the direct way after the chosen candidate has failed; false if the failed way
     /// was the direct one.
-    pub(super) fn drop_chosen(&self, destination: &Destination) -> bool {
+    pub(super) fn drop_chosen(&self, destination: &SshDestination) -> bool {
         match self.chosen().get_mut(destination) {
             Some(through) if !through.is_empty() => {
                 through.clear();
@@ -130,7 +130,7 @@ impl Detours {
     }
 
     /// Reports that the chosen candidate has failed.
-    pub(super) fn report_failed(&self, destination: &Destination, error: &ConnectError) {
+    pub(super) fn report_failed(&self, destination: &SshDestination, error: &ConnectError) {
         self.output
             .warning(format!("--via auto: {error}; connecting directly"));
         let why = DetourReason::Failed(error.to_string());
@@ -139,7 +139,7 @@ impl Detours {
 
     fn report(
         &self,
-        destination: &Destination,
+        destination: &SshDestination,
         through: Option<String>,
         why: DetourReason,
         origin: DecisionOrigin,
@@ -156,7 +156,7 @@ impl Detours {
         &self,
         candidates: &[DetourCandidate],
         cancel: &CancelToken,
-        ask: impl FnOnce() -> Result<DetourQuestion, ConnectError>,
+        ask: impl FnOnce() -> Result<DetourRequest, ConnectError>,
     ) -> Result<(Option<usize>, DetourReason, DecisionOrigin), ConnectError> {
         let not = |why| {
             Ok((
@@ -174,7 +174,7 @@ impl Detours {
             ));
             return not("no relaying hosts are configured");
         }
-        let DetourQuestion {
+        let DetourRequest {
             config,
             settings,
             up,
@@ -229,8 +229,8 @@ fn is_little(sources: &[PathBuf]) -> bool {
 }
 
 /// The relaying hosts as the user writes them.
-pub(super) fn listed(hosts: &[Destination]) -> String {
-    let names: Vec<String> = hosts.iter().map(Destination::to_string).collect();
+pub(super) fn listed(hosts: &[SshDestination]) -> String {
+    let names: Vec<String> = hosts.iter().map(SshDestination::to_string).collect();
     names.join(",")
 }
 
@@ -239,10 +239,10 @@ fn noted(
     up: bool,
     names: &[String],
     chosen: Option<usize>,
-) -> DetourMemory {
+) -> DetourRecord {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let addresses = measured.facts.as_ref().and_then(|facts| facts.addresses);
-    DetourMemory {
+    DetourRecord {
         at: now.map_or(0, |now| now.as_secs()),
         up,
         address: addresses.map(|(_, peer)| peer),
@@ -260,7 +260,7 @@ fn noted(
     }
 }
 
-fn remembered(memory: &DetourMemory) -> DetourReason {
+fn remembered(memory: &DetourRecord) -> DetourReason {
     let ways = memory.candidates.iter().zip(&memory.ways);
     let ways = ways.map(|(name, way)| (name.clone(), way.result()));
     DetourReason::Measured(memory.direct.result(), ways.collect())

@@ -5,32 +5,35 @@ use std::time::Duration;
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, ProxyMethod, SshOptionFlags};
 use transfer::connect::{
-    self, ConnectError, RemoteCommand, RemoteRole, SecurityProposal, SharedSettings,
+    self, AlgorithmPreferences, ConnectError, RemoteCommand, RemoteLonghaulRole,
+    SharedConnectSettings,
 };
 use transfer::copy::HostId;
 use transfer::escape;
-use transfer::probe::OpenConnection;
+use transfer::probe::ControlMasterConnection;
 use transfer::prompt::NoPrompt;
-use transfer::session::{ConnectionSource, Link, NoMoreConnections, ProgramLink, SessionOptions};
+use transfer::session::{
+    ConnectionOpener, FurtherConnectionError, Link, SessionOptions, SftpProgramLink,
+};
 
 use super::waiting::wait_for;
 use super::{Hosts, limit_connecting};
 use crate::flags::low::CopyArgs;
 
 /// Channels of an open connection of ssh.
-struct MasterChannels {
+struct ControlMasterChannels {
     arguments: Vec<OsString>,
 }
 
-impl ConnectionSource for MasterChannels {
+impl ConnectionOpener for ControlMasterChannels {
     fn is_open(&self) -> bool {
         true
     }
 
-    fn another(&self, _: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
-        match ProgramLink::spawn("ssh".into(), self.arguments.clone()) {
+    fn another(&self, _: bool) -> Result<Box<dyn Link>, FurtherConnectionError> {
+        match SftpProgramLink::spawn("ssh".into(), self.arguments.clone()) {
             Ok(link) => Ok(Box::new(link)),
-            Err(error) => Err(NoMoreConnections::Connection(error.into_words())),
+            Err(error) => Err(FurtherConnectionError::Connection(error.into_words())),
         }
     }
 }
@@ -44,10 +47,17 @@ impl Hosts {
     pub(crate) fn for_probe(
         &self,
         host: HostId,
-    ) -> Result<(HostConfig, SharedSettings, Option<OpenConnection>), ConnectError> {
+    ) -> Result<
+        (
+            HostConfig,
+            SharedConnectSettings,
+            Option<ControlMasterConnection>,
+        ),
+        ConnectError,
+    > {
         let destination = self.host(host)?;
         let (mut config, around) = self.prepare(destination)?;
-        let mut settings = SharedSettings {
+        let mut settings = SharedConnectSettings {
             memories: None,
             direct: false,
             ..around
@@ -57,9 +67,9 @@ impl Hosts {
             config.switches.insert(SshOptionFlags::BATCH_MODE);
             settings.prompt = Arc::new(Mutex::new(NoPrompt));
             settings.attempt.awaits_login = true;
-            OpenConnection {
+            ControlMasterConnection {
                 name: escape::path(&socket).to_string(),
-                channels: Arc::new(MasterChannels {
+                channels: Arc::new(ControlMasterChannels {
                     arguments: self.master_arguments(destination),
                 }),
             }
@@ -72,7 +82,12 @@ impl Hosts {
     /// # Errors
     /// One sentence with the host.
     pub(crate) fn start_half(&self, host: HostId) -> Result<RemoteCommand, ConnectError> {
-        self.start_role(host, RemoteRole::PairHalf, &CancelToken::default(), None)
+        self.start_role(
+            host,
+            RemoteLonghaulRole::PairHalf,
+            &CancelToken::default(),
+            None,
+        )
     }
 
     /// Starts longhaul at a host. Gives up after a cancel, and without a login within `patience`.
@@ -82,7 +97,7 @@ impl Hosts {
     pub(crate) fn start_role(
         &self,
         host: HostId,
-        role: RemoteRole,
+        role: RemoteLonghaulRole,
         cancel: &CancelToken,
         patience: Option<Duration>,
     ) -> Result<RemoteCommand, ConnectError> {
@@ -136,7 +151,7 @@ impl Hosts {
     ///
     /// # Errors
     /// The configuration of the host is invalid.
-    pub(crate) fn algorithms(&self, host: HostId) -> Result<SecurityProposal, ConnectError> {
+    pub(crate) fn algorithms(&self, host: HostId) -> Result<AlgorithmPreferences, ConnectError> {
         let (config, around) = self.prepare(self.host(host)?)?;
         connect::algorithms(&config, &around)
     }

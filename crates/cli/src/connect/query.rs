@@ -1,11 +1,11 @@
-use transfer::config::{AddressFamily, ConfigQuery};
-use transfer::operand::Destination;
+use transfer::config::{AddressFamily, HostConfigQuery};
+use transfer::operand::SshDestination;
 
 use crate::flags::low::{AddressFamilyArg, CopyArgs, TerminalSetting};
 
 /// The query to ssh_config for a host: its operand, and the flags that override the files.
-pub(super) fn query(flags: &CopyArgs, host: &Destination) -> ConfigQuery {
-    ConfigQuery {
+pub(super) fn query(flags: &CopyArgs, host: &SshDestination) -> HostConfigQuery {
+    HostConfigQuery {
         host: host.host.clone(),
         user: host.user.clone(),
         port: host.port,
@@ -28,14 +28,14 @@ pub(super) fn query(flags: &CopyArgs, host: &Destination) -> ConfigQuery {
 }
 
 /// The query to ssh_config for a ProxyJump host: only the file counts, as for `ssh -J`.
-pub(super) fn hop(flags: &CopyArgs, host: &Destination) -> ConfigQuery {
-    ConfigQuery {
+pub(super) fn hop(flags: &CopyArgs, host: &SshDestination) -> HostConfigQuery {
+    HostConfigQuery {
         host: host.host.clone(),
         user: host.user.clone(),
         port: host.port,
         file: flags.config.clone(),
         batch: flags.batch,
         quiet: flags.quiet,
-        ..ConfigQuery::default()
+        ..HostConfigQuery::default()
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn explain(path: &Path) -> Result<DoctorReport, String> {
 /// One sentence with the process.
 pub(super) fn explain_running(pid: u32) -> Result<DoctorReport, String> {
     let sessions = running::sessions(pid)?;
-    let read = |session| serde_json::from_value::<CopySession>(session).ok();
+    let read = |session| serde_json::from_value::<SummarySessionFields>(session).ok();
     let sessions: Vec<_> = sessions.into_iter().filter_map(read).collect();
     of_sessions(sessions).map_err(|why| format!("process {pid}: {why}"))
 }
@@ -91,13 +91,13 @@ struct StoredDoctorResult {
 struct SummaryEvent {
     event: String,
     #[serde(default)]
-    sessions: Vec<CopySession>,
+    sessions: Vec<SummarySessionFields>,
 }
 
 /// Fields of one host's session in the `summary` event or in the file of a running transfer;
 /// `measured` is in seconds.
 #[derive(Deserialize)]
-struct CopySession {
+struct SummarySessionFields {
     host: String,
     direction: SessionDirection,
     connections: u32,
@@ -129,7 +129,7 @@ struct SessionEvidence {
 }
 
 /// Explains the sessions of a transfer, one for each host.
-fn of_sessions(sessions: Vec<CopySession>) -> Result<DoctorReport, String> {
+fn of_sessions(sessions: Vec<SummarySessionFields>) -> Result<DoctorReport, String> {
     let mut reports: Vec<_> = sessions.into_iter().map(of_session).collect();
     // A host with a limit of its own explains the others, which wait for it: the slowest comes
     // first.
@@ -145,7 +145,7 @@ fn of_sessions(sessions: Vec<CopySession>) -> Result<DoctorReport, String> {
 }
 
 /// Explains the transfer with one host; returns its rate as well.
-fn of_session(session: CopySession) -> (f64, DoctorReport) {
+fn of_session(session: SummarySessionFields) -> (f64, DoctorReport) {
     let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
     let f = session.evidence;
     let diagnosis = explained(&FinishedTransfer {

@@ -533,7 +533,7 @@ pub(crate) fn named_paths() -> String {
 }
 
 /// The flags that a named path stands for, as they would be typed.
-pub(crate) fn stands_for(path: &lab::path::NamedPath) -> String {
+pub(crate) fn stands_for(path: &lab::path::NamedNetworkPath) -> String {
     let words: Vec<String> = path
         .options
         .iter()

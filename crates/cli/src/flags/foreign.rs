@@ -1,13 +1,13 @@
 //! Flags and commands of rsync, scp, rclone and cp that longhaul lacks, with the alternative here.
 
 /// Spellings of a flag or command, and the alternative.
-struct ForeignSpelling {
+struct OtherToolSpelling {
     spellings: &'static [&'static str],
     advice: &'static str,
 }
 
-const fn row(spellings: &'static [&'static str], advice: &'static str) -> ForeignSpelling {
-    ForeignSpelling { spellings, advice }
+const fn row(spellings: &'static [&'static str], advice: &'static str) -> OtherToolSpelling {
+    OtherToolSpelling { spellings, advice }
 }
 
 const NO_DELETE: &str = "longhaul cp never removes files at the target that the source does not have: use longhaul sync";
@@ -18,7 +18,7 @@ const SYMLINKS: &str = "-r follows symlinks, -a keeps them";
 const PROCESSES: &str = "use --connections and --channels";
 
 /// Flags of other programs for `longhaul cp`.
-const FLAGS: &[ForeignSpelling] = &[
+const FLAGS: &[OtherToolSpelling] = &[
     row(
         &[
             "-z",
@@ -238,7 +238,7 @@ const FLAGS: &[ForeignSpelling] = &[
 
 /// Flags of other programs for `longhaul sync`, where the advice differs from that for
 /// `longhaul cp`.
-const SYNC_FLAGS: &[ForeignSpelling] = &[
+const SYNC_FLAGS: &[OtherToolSpelling] = &[
     row(
         &["--delete-before"],
         "use --delete, which deletes after everything was copied",
@@ -393,7 +393,7 @@ const SYNC_FLAGS: &[ForeignSpelling] = &[
 ];
 
 /// Commands of other programs.
-const COMMANDS: &[ForeignSpelling] = &[
+const COMMANDS: &[OtherToolSpelling] = &[
     row(
         &[
             "copy", "scp", "sftp", "get", "put", "upload", "download", "push", "pull",
@@ -457,7 +457,7 @@ pub(crate) fn for_command(command: &str) -> Option<&'static str> {
     find(COMMANDS, command)
 }
 
-fn find(rows: &'static [ForeignSpelling], spelling: &str) -> Option<&'static str> {
+fn find(rows: &'static [OtherToolSpelling], spelling: &str) -> Option<&'static str> {
     let row = rows.iter().find(|row| row.spellings.contains(&spelling));
     row.map(|row| row.advice)
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schedule::TempDir;
 use tracing::level_filters::LevelFilter;
 use transfer::copy::{CopyLocation, CopyOptions, CopyRequest, HostId, TargetDirectory};
-use transfer::operand::{Destination, Operand};
+use transfer::operand::{CopyOperand, SshDestination};
 use transfer::report::EscapedName;
 
 use crate::flags::low::{CopyArgs, TerminalSetting, UsageError};
@@ -31,7 +31,7 @@ pub(crate) struct Environment {
 pub(crate) struct ResolvedCopyArgs {
     pub(crate) request: CopyRequest,
     /// Hosts, indexed by [`HostId`].
-    pub(crate) hosts: Vec<Destination>,
+    pub(crate) hosts: Vec<SshDestination>,
     /// The flags for reaching hosts.
     pub(crate) flags: CopyArgs,
     /// The operands as given, for the `start` event.
@@ -40,7 +40,7 @@ pub(crate) struct ResolvedCopyArgs {
     /// Set if the copy is made from or to several hosts at once.
     pub(crate) several: Option<MultiHostCopy>,
     /// The operands after the expansion of braces and files of hosts.
-    pub(crate) typed: TypedOperands,
+    pub(crate) typed: CommandLineOperands,
     pub(crate) show: ProgressMode,
     pub(crate) colors: bool,
     pub(crate) level: LevelFilter,
@@ -48,7 +48,7 @@ pub(crate) struct ResolvedCopyArgs {
 
 /// Operands as they can be typed, in the order of the request's places.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TypedOperands {
+pub(crate) struct CommandLineOperands {
     pub(crate) sources: Vec<OsString>,
     /// The target, or all targets of a fan-out.
     pub(crate) targets: Vec<OsString>,
@@ -96,8 +96,8 @@ impl ResolvedCopyArgs {
         let mut hosts = Vec::new();
         let mut places = Vec::new();
         for operand in args.sources.iter().chain([&args.destination]) {
-            let operand =
-                Operand::parse(operand).map_err(|error| UsageError(format!("error: {error}\n")))?;
+            let operand = CopyOperand::parse(operand)
+                .map_err(|error| UsageError(format!("error: {error}\n")))?;
             places.push(place(operand, args.port, &mut hosts));
         }
         let target = places
@@ -114,7 +114,7 @@ impl ResolvedCopyArgs {
             sources: args.sources.iter().map(name).collect(),
             target: name(&args.destination),
             several: None,
-            typed: TypedOperands {
+            typed: CommandLineOperands {
                 sources: args.sources.clone(),
                 targets: vec![args.destination.clone()],
             },
@@ -132,13 +132,13 @@ impl ResolvedCopyArgs {
 
 /// Resolves an operand. Operands with the same destination share a connection.
 pub(crate) fn place(
-    operand: Operand,
+    operand: CopyOperand,
     port: Option<u16>,
-    hosts: &mut Vec<Destination>,
+    hosts: &mut Vec<SshDestination>,
 ) -> CopyLocation {
     match operand {
-        Operand::Local(path) => CopyLocation::Local(path),
-        Operand::Remote(remote) => {
+        CopyOperand::Local(path) => CopyLocation::Local(path),
+        CopyOperand::Remote(remote) => {
             let mut destination = remote.destination;
             destination.port = destination.port.or(port);
             let known = hosts.iter().position(|host| *host == destination);
@@ -154,7 +154,7 @@ pub(crate) fn place(
     }
 }
 
-fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyOptions {
+fn options(args: &CopyArgs, hosts: &[SshDestination], world: &Environment) -> CopyOptions {
     let by_name = args.archive && !args.numeric_ids && as_root(hosts, world);
     CopyOptions {
         recursive: args.recursive || args.archive,
@@ -189,8 +189,8 @@ fn options(args: &CopyArgs, hosts: &[Destination], world: &Environment) -> CopyO
 }
 
 /// Estimates if the receiving end may set arbitrary owners: root runs here or logs in there.
-fn as_root(hosts: &[Destination], world: &Environment) -> bool {
-    let named = |host: &Destination| host.user.as_deref() == Some("root");
+fn as_root(hosts: &[SshDestination], world: &Environment) -> bool {
+    let named = |host: &SshDestination| host.user.as_deref() == Some("root");
     world.is_root || hosts.iter().any(named)
 }
 

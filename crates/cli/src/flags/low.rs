@@ -19,17 +19,17 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use lab::path::Dscp;
 use ssh::transport::DisabledProtection;
-use transfer::connect::RemoteServerUse;
+use transfer::connect::RemoteLonghaulPolicy;
 use transfer::copy::DeltaUse;
-use transfer::operand::Destination;
+use transfer::operand::SshDestination;
 use transfer::sums::WantedDigest;
 
-pub(crate) use self::benching::{BenchArgs, BenchStorage};
+pub(crate) use self::benching::{BenchArgs, BenchStorageChoice};
 pub(crate) use self::diagnosing::DoctorArgs;
 pub(crate) use self::dialing::{DialArgs, SshConfigArgs};
 pub(crate) use self::planning::{PlanAction, PlanArgs};
 pub(crate) use self::relaying::{RelayAction, RelayArgs, RelayRulesAction, relay_usage};
-pub(crate) use self::selecting::{FilterSource, SelectionArgs};
+pub(crate) use self::selecting::{SelectionArgs, UncompiledFilterRule};
 pub(crate) use self::serving::ServeArgs;
 pub(crate) use self::syncing::{SyncArgs, wrong as sync_usage};
 pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
@@ -138,7 +138,7 @@ pub(crate) struct CopyArgs {
     pub(crate) congestion: Option<String>,
     pub(crate) renounced: DisabledProtection,
     pub(crate) no_window_poll: bool,
-    pub(crate) far: RemoteServerUse,
+    pub(crate) far: RemoteLonghaulPolicy,
     /// Send this program to hosts that have none.
     pub(crate) bootstrap: bool,
     pub(crate) background: bool,
@@ -177,7 +177,7 @@ pub(crate) enum ViaHosts {
     /// The best of the configured ones, or none.
     Auto,
     /// These, in this order.
-    Through(Vec<Destination>),
+    Through(Vec<SshDestination>),
 }
 
 /// The flags of `longhaul lab`, and its command.
@@ -531,7 +531,12 @@ fn contradiction(args: &CopyArgs) -> Option<&'static str> {
              the program encrypts itself",
         );
     }
-    if foreign && matches!(args.far, RemoteServerUse::Exec | RemoteServerUse::Direct) {
+    if foreign
+        && matches!(
+            args.far,
+            RemoteLonghaulPolicy::Exec | RemoteLonghaulPolicy::Direct
+        )
+    {
         return Some(
             "--far-end cannot be combined with -S or -D: no command can be run at the far end",
         );

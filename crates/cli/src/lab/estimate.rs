@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lab::PathSpec;
-use lab::path::TcpBuffers;
+use lab::NetworkPathSpec;
+use lab::path::TcpBufferSettings;
 use schedule::{CopyTimeModel, MOST_AT_START, TransferDirection};
 
 use crate::output::units;
@@ -18,7 +18,7 @@ const WINDOWS: f64 = 20.0 * 1_048_576.0;
 const START_UP: Duration = Duration::from_millis(30);
 
 /// Returns the table of predicted times of a copy of `bytes` over `path`.
-pub(super) fn table(path: &PathSpec, bytes: u64) -> String {
+pub(super) fn table(path: &NetworkPathSpec, bytes: u64) -> String {
     let mut text = format!(
         "A copy of {} with a round trip of {:.1} ms, {} up and {} down, without losses.\n\
          The server starts its SFTP server in {} ms, without start-up files of a shell.\n\n\
@@ -56,14 +56,21 @@ pub(super) fn table(path: &PathSpec, bytes: u64) -> String {
     text
 }
 
-fn model(path: &PathSpec, bytes: u64, direction: TransferDirection, known: bool) -> CopyTimeModel {
+fn model(
+    path: &NetworkPathSpec,
+    bytes: u64,
+    direction: TransferDirection,
+    known: bool,
+) -> CopyTimeModel {
     let rate = match direction {
         TransferDirection::Up => path.rate[0],
         TransferDirection::Down => path.rate[1],
     };
     let buffer = match path.tcp {
-        Some(TcpBuffers::Tuned) => 128.0 * 1_048_576.0,
-        Some(TcpBuffers::Stock | TcpBuffers::StockSince616) | None => 4.0 * 1_048_576.0,
+        Some(TcpBufferSettings::Tuned) => 128.0 * 1_048_576.0,
+        Some(TcpBufferSettings::Stock | TcpBufferSettings::StockSince616) | None => {
+            4.0 * 1_048_576.0
+        }
     };
     CopyTimeModel {
         direction,
@@ -84,7 +91,7 @@ mod tests {
     #[test]
     fn every_way_has_a_line_and_a_known_host_is_not_slower() {
         let options = [("rtt", "114ms"), ("rate", "1Gbit"), ("tcp", "stock")];
-        let path = PathSpec::build(None, options).unwrap();
+        let path = NetworkPathSpec::build(None, options).unwrap();
         let text = table(&path, 64 << 20);
         let seconds = |way: &str, host: &str| -> f64 {
             let begin = format!("{way:<6}{host}");

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 
 use transfer::report::{
-    CopyOutcome, CopySummary, FarEndServer, HostCopyRoute, HostCopyRouteKind, HostResult,
+    CopyOutcome, CopySummary, FarEndServerReport, HostCopyRoute, HostCopyRouteKind, HostResult,
     ServerMode, VerifyResult,
 };
 
 use crate::output::units;
-use schedule::FileState;
+use schedule::FileCopyState;
 
 /// The closing line, without prefix.
 pub(crate) fn line(summary: &CopySummary) -> String {
@@ -198,7 +198,7 @@ pub(crate) fn next_step(summary: &CopySummary, completing: Option<&str>) -> Opti
 
 /// Names the server at the far ends, if it is more than the stock one or less than expected.
 fn far(summary: &CopySummary) -> Option<String> {
-    let mut ends: Vec<&FarEndServer> = Vec::new();
+    let mut ends: Vec<&FarEndServerReport> = Vec::new();
     for end in &summary.far_ends {
         // Both ends of a copy within one host are that host.
         if !ends.contains(&end) {
@@ -300,11 +300,11 @@ fn quoted(word: &OsStr) -> String {
 /// The strongest state that all copied files are known to have reached.
 fn claim(summary: &CopySummary) -> Option<&'static str> {
     match (summary.state?, summary.synced) {
-        (FileState::Renamed, true) => Some("synced and renamed"),
-        (FileState::Renamed, false) => Some("written and renamed"),
-        (_, true) | (FileState::Synced, _) => Some("synced"),
-        (FileState::Closed, false) => Some("written"),
-        (FileState::Planned | FileState::Created | FileState::Written, false) => None,
+        (FileCopyState::Renamed, true) => Some("synced and renamed"),
+        (FileCopyState::Renamed, false) => Some("written and renamed"),
+        (_, true) | (FileCopyState::Synced, _) => Some("synced"),
+        (FileCopyState::Closed, false) => Some("written"),
+        (FileCopyState::Planned | FileCopyState::Created | FileCopyState::Written, false) => None,
     }
 }
 
@@ -394,7 +394,7 @@ mod tests {
         CopySummary {
             files: 3,
             bytes: 1_204_000_000,
-            state: Some(FileState::Renamed),
+            state: Some(FileCopyState::Renamed),
             elapsed: Duration::from_millis(12_300),
             ..CopySummary::default()
         }
@@ -434,7 +434,7 @@ mod tests {
             "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), synced and renamed"
         );
         let inplace = CopySummary {
-            state: Some(FileState::Closed),
+            state: Some(FileCopyState::Closed),
             ..three()
         };
         assert_eq!(
@@ -442,7 +442,7 @@ mod tests {
             "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), written"
         );
         let less = CopySummary {
-            state: Some(FileState::Written),
+            state: Some(FileCopyState::Written),
             ..three()
         };
         assert_eq!(line(&less), "copied 3 files, 1.2 GB in 12.3 s (98 MB/s)");
@@ -460,29 +460,29 @@ mod tests {
 
     #[test]
     fn what_served_is_said_where_it_is_not_the_usual() {
-        let with = |far: FarEndServer| {
+        let with = |far: FarEndServerReport| {
             line(&CopySummary {
                 far_ends: vec![far],
                 ..three()
             })
         };
-        let stock = FarEndServer {
+        let stock = FarEndServerReport {
             reason: Some("longhaul was not found at the far end".to_owned()),
-            ..FarEndServer::default()
+            ..FarEndServerReport::default()
         };
         assert!(with(stock.clone()).ends_with("renamed"));
-        let less = FarEndServer {
+        let less = FarEndServerReport {
             less: true,
             ..stock.clone()
         };
         let said =
             "renamed; by the server's own SFTP server: longhaul was not found at the far end";
         assert!(with(less).ends_with(said));
-        let exec = FarEndServer {
+        let exec = FarEndServerReport {
             host: EscapedName(b"h".to_vec()),
             depth: ServerMode::Exec,
             software: Some("0.1.0".to_owned()),
-            ..FarEndServer::default()
+            ..FarEndServerReport::default()
         };
         assert!(with(exec.clone()).ends_with("renamed; by longhaul 0.1.0 at the far end"));
         let two = CopySummary {
@@ -495,11 +495,11 @@ mod tests {
     /// Bug: a file that three hosts passed on was said to have gone by longhaul at 1 host.
     #[test]
     fn hosts_that_pass_the_data_on_are_not_counted_by_their_servers() {
-        let exec = FarEndServer {
+        let exec = FarEndServerReport {
             host: EscapedName(b"h".to_vec()),
             depth: ServerMode::Exec,
             software: Some("0.1.0".to_owned()),
-            ..FarEndServer::default()
+            ..FarEndServerReport::default()
         };
         let chain = CopySummary {
             far_ends: vec![exec],
@@ -561,7 +561,7 @@ mod tests {
     fn empty_and_small_copies() {
         let empty = CopySummary {
             files: 1,
-            state: Some(FileState::Renamed),
+            state: Some(FileCopyState::Renamed),
             elapsed: Duration::from_millis(490),
             ..CopySummary::default()
         };
@@ -670,11 +670,11 @@ mod tests {
     /// A copy within one host named its server twice, and its host each time.
     #[test]
     fn a_host_that_is_both_ends_is_named_once() {
-        let exec = FarEndServer {
+        let exec = FarEndServerReport {
             host: EscapedName(b"h".to_vec()),
             depth: ServerMode::Exec,
             software: Some("0.1.0".to_owned()),
-            ..FarEndServer::default()
+            ..FarEndServerReport::default()
         };
         let both = CopySummary {
             far_ends: vec![exec.clone(), exec],

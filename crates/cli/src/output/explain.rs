@@ -6,7 +6,8 @@ use transfer::detour::WORTH;
 use transfer::escape;
 use transfer::report::{
     CipherOrderReason, CompressibilitySample, Decision, DecisionOrigin, DecisionSubject,
-    DetourReason, EscapedName, FarEndServer, KexGuessKind, ServerMode, VerifyResult, ZlibReason,
+    DetourReason, EscapedName, FarEndServerReport, KexGuessKind, ServerMode, VerifyResult,
+    ZlibReason,
 };
 
 use crate::output::closing;
@@ -134,7 +135,7 @@ fn zstd(tried: u64, became: u64, moved: u64) -> String {
     }
 }
 
-fn far_end(far: &FarEndServer) -> String {
+fn far_end(far: &FarEndServerReport) -> String {
     let software = far.software.as_deref().unwrap_or_default();
     match far.depth {
         ServerMode::Stock => "the server's own SFTP server".to_owned(),

@@ -14,11 +14,11 @@ const REASONS: usize = 100;
 
 /// Counts the failures of a run by reason.
 #[derive(Debug, Default)]
-pub(crate) struct FailureCounter(Mutex<Vec<ReasonCount>>);
+pub(crate) struct FailureCounter(Mutex<Vec<FailureReasonGroup>>);
 
 /// Failures whose reasons differ in their numbers at most.
 #[derive(Clone, Debug)]
-struct ReasonCount {
+struct FailureReasonGroup {
     /// The reason with N for each number.
     pattern: String,
     /// The reason of the first failure; `None` once another one has other numbers.
@@ -83,7 +83,7 @@ impl FailureCounter {
         let mut left = summary.failed.saturating_sub(lines.len() as u64 + hidden);
         for of in &mut counts {
             let shown = named.iter().find(|n| n.pattern == of.pattern);
-            let shown = shown.map_or(0, |n: &ReasonCount| n.failures.min(NAMED));
+            let shown = shown.map_or(0, |n: &FailureReasonGroup| n.failures.min(NAMED));
             let more = of.failures.saturating_sub(shown).min(left);
             if more > 0 && !all {
                 let reason = of.exact.as_ref().unwrap_or(&of.pattern);
@@ -118,7 +118,7 @@ fn failures_of_several(summary: &CopySummary) -> HashMap<(&[u8], &str), usize> {
 }
 
 /// Counts a reason. Returns its number of failures, or 0 if there are too many reasons.
-fn count(counts: &mut Vec<ReasonCount>, reason: &str) -> u64 {
+fn count(counts: &mut Vec<FailureReasonGroup>, reason: &str) -> u64 {
     let pattern = pattern(reason);
     if let Some(found) = counts.iter_mut().find(|count| count.pattern == pattern) {
         found.failures += 1;
@@ -130,7 +130,7 @@ fn count(counts: &mut Vec<ReasonCount>, reason: &str) -> u64 {
     if counts.len() == REASONS {
         return 0;
     }
-    counts.push(ReasonCount {
+    counts.push(FailureReasonGroup {
         pattern,
         exact: Some(reason.to_owned()),
         failures: 1,

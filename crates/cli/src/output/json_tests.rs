@@ -2,13 +2,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use schedule::{FileState, Limiter, LimiterEvidence, TransferDirection};
+use schedule::{FileCopyState, Limiter, LimiterEvidence, TransferDirection};
 use serde_json::Value;
 use transfer::report::{
-    CopyEvent, CopyOutcome, Decision, DecisionOrigin, DecisionSubject, FarEndServer, HostCopyRoute,
-    HostResult, ItemFailure, SessionReport, SyncChange, VerifyResult,
+    CopyEvent, CopyOutcome, Decision, DecisionOrigin, DecisionSubject, FarEndServerReport,
+    HostCopyRoute, HostResult, ItemFailure, SessionReport, SyncChange, VerifyResult,
 };
-use transfer::timeline::{ConnectionState, FileStateStep, StallCause, TimelineEntry, TimelineStep};
+use transfer::timeline::{
+    ConnectionState, FileStateChange, StallCause, TimelineEntry, TimelineStep,
+};
 
 use super::*;
 use crate::several::HostCopyState;
@@ -115,7 +117,7 @@ fn examples() -> Vec<String> {
             source: name(),
             target: name(),
             bytes: 5,
-            state: FileState::Renamed,
+            state: FileCopyState::Renamed,
             in_place: false,
             synced: false,
             verified: true,
@@ -198,11 +200,11 @@ fn examples() -> Vec<String> {
             evidence: LimiterEvidence::default(),
             tried: None,
         }],
-        far_ends: vec![FarEndServer {
+        far_ends: vec![FarEndServerReport {
             host: name(),
-            ..FarEndServer::default()
+            ..FarEndServerReport::default()
         }],
-        state: Some(FileState::Closed),
+        state: Some(FileCopyState::Closed),
         ..CopySummary::default()
     };
     let run = [
@@ -239,9 +241,9 @@ fn examples() -> Vec<String> {
         RunEvent::Timeline(TimelineEntry {
             at: Duration::from_millis(900),
             connection: None,
-            step: TimelineStep::File(FileStateStep {
+            step: TimelineStep::File(FileStateChange {
                 job: 1,
-                state: FileState::Renamed,
+                state: FileCopyState::Renamed,
             }),
         }),
         RunEvent::progress(ProgressSnapshot::default()),

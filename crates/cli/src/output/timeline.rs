@@ -122,7 +122,7 @@ fn at(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use transfer::timeline::FileStateStep;
+    use transfer::timeline::FileStateChange;
 
     use super::*;
 
@@ -158,9 +158,9 @@ mod tests {
             mark(
                 900,
                 None,
-                TimelineStep::File(FileStateStep {
+                TimelineStep::File(FileStateChange {
                     job: 3,
-                    state: schedule::FileState::Renamed,
+                    state: schedule::FileCopyState::Renamed,
                 }),
             ),
         ];

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::net::ToSocketAddrs as _;
 
-use relay::entry::permit::TargetRule;
+use relay::entry::permit::PermittedTargetRule;
 use relay::{ClientProtocols, HostSpec, RedirectKind, RelayEndpoint};
 
 use crate::flags::low::RelayArgs;
@@ -19,7 +19,7 @@ pub(super) struct ParsedRelaySettings<'a> {
     pub(super) is_routed: bool,
     /// One side is a pair.
     pub(super) has_pair: bool,
-    pub(super) permits: &'a [TargetRule],
+    pub(super) permits: &'a [PermittedTargetRule],
 }
 
 /// A rule that settings may break.
@@ -65,7 +65,7 @@ const CONFLICTS: &[ConflictRule] = &[
     ConflictRule {
         setting: permits,
         problem: |settled| {
-            let by_name = settled.permits.iter().any(TargetRule::is_of_names);
+            let by_name = settled.permits.iter().any(PermittedTargetRule::is_of_names);
             (settled.speaks.diverted.is_some() && by_name).then_some(Cow::Borrowed(
                 "conflicts with redirect and tproxy: redirected connections carry an IP address, \
                  not a host name; use a network such as 10.0.0.0/8",

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use relay::{ListeningSocket, RelayControl};
+use relay::{HandedOverListener, RelayControl};
 use rustix::net::sockopt::socket_peercred;
 use tracing::{info, warn};
 use transfer::connect::{pass_socket, passed_socket};
@@ -30,13 +30,15 @@ const DONE: u8 = b'k';
 static HANDED_OVER: AtomicBool = AtomicBool::new(false);
 
 /// A predecessor that has sent its sockets, and still accepts connections.
-pub(super) struct Predecessor(UnixStream);
+pub(super) struct PredecessorRelay(UnixStream);
 
 /// Receives the sockets of the process that waits at this path, if there is one.
 ///
 /// # Errors
 /// The process belongs to another user, or does not hand its sockets over.
-pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<ListeningSocket>)>, String> {
+pub(super) fn meet(
+    path: &Path,
+) -> Result<Option<(PredecessorRelay, Vec<HandedOverListener>)>, String> {
     let named = |e: io::Error| {
         format!(
             "{}: cannot take over the sockets of the running relay: {e}",
@@ -48,7 +50,7 @@ pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<ListeningSock
         Err(e) if is_nobody(&e) => return Ok(None),
         Err(e) => return Err(named(e)),
     };
-    let mut take = || -> io::Result<Vec<ListeningSocket>> {
+    let mut take = || -> io::Result<Vec<HandedOverListener>> {
         is_own(&stream)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -61,7 +63,7 @@ pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<ListeningSock
         let mut times = vec![[0; 4]; count];
         stream.read_exact(times.as_flattened_mut())?;
         let handed = times.into_iter().map(|time| {
-            Ok(ListeningSocket {
+            Ok(HandedOverListener {
                 socket: passed_socket(&stream, Some(PATIENCE))?,
                 retires_in: match u32::from_be_bytes(time) {
                     0 => None,
@@ -72,7 +74,7 @@ pub(super) fn meet(path: &Path) -> Result<Option<(Predecessor, Vec<ListeningSock
         handed.collect()
     };
     let sockets = take().map_err(named)?;
-    Ok(Some((Predecessor(stream), sockets)))
+    Ok(Some((PredecessorRelay(stream), sockets)))
 }
 
 fn is_nobody(e: &io::Error) -> bool {
@@ -95,7 +97,7 @@ fn is_own(stream: &UnixStream) -> io::Result<()> {
     }
 }
 
-impl Predecessor {
+impl PredecessorRelay {
     /// Tells the predecessor to stop accepting, and waits until it has.
     ///
     /// # Errors
@@ -125,9 +127,9 @@ fn has_ended(path: &Path) -> bool {
 }
 
 /// The thread that waits for a successor.
-pub(super) struct HandoverOffer(thread::JoinHandle<()>);
+pub(super) struct HandoverListener(thread::JoinHandle<()>);
 
-impl HandoverOffer {
+impl HandoverListener {
     /// Returns true if a successor has taken over and owns the path. It has its confirmation when
     /// this returns, before which this process must not end.
     pub(super) fn was_taken(self) -> bool {
@@ -148,7 +150,7 @@ pub(super) fn offer(
     path: &Path,
     handle: RelayControl,
     end: impl FnOnce() + Send + 'static,
-) -> io::Result<HandoverOffer> {
+) -> io::Result<HandoverListener> {
     let listener = sys::listen_unix(path, 4)?;
     let path = path.to_owned();
     let thread = thread::Builder::new().name("handover".to_owned());
@@ -173,7 +175,7 @@ pub(super) fn offer(
         // The successor may have died meanwhile.
         let _ = stream.write_all(&[DONE]);
     })?;
-    Ok(HandoverOffer(thread))
+    Ok(HandoverListener(thread))
 }
 
 fn hand_over(stream: &mut UnixStream, handle: &RelayControl) -> io::Result<()> {

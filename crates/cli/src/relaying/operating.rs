@@ -231,7 +231,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedRelaySettings) -> Result<(), 
 /// Takes the sockets of the running relay that waits at `handover`, or else those of systemd.
 fn inherited(
     handover: Option<&Path>,
-) -> Result<(Option<handover::Predecessor>, InheritedSockets), String> {
+) -> Result<(Option<handover::PredecessorRelay>, InheritedSockets), String> {
     let predecessor = handover.map(handover::meet).transpose()?;
     if let Some((predecessor, sockets)) = predecessor.flatten() {
         let sockets = InheritedSockets::ByPredecessor(sockets);

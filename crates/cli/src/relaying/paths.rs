@@ -7,23 +7,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use relay::strategy::{self, StripeCountStore};
 use schedule::{LearnedConcurrency, TransferDirection};
-use transfer::memory::MemoryStore;
+use transfer::memory::HostMemoryStore;
 
 /// Pseudo login name that no account can have: it separates memories of pairs from those of logins.
 const USER: &str = "pair:";
 
 /// Learned stripe counts, of this process and earlier ones.
 #[derive(Debug)]
-pub(super) struct LearnedStripes {
-    memories: Option<MemoryStore>,
+pub(super) struct LearnedStripeCounts {
+    memories: Option<HostMemoryStore>,
     /// Values loaded or learned since the start.
     known: Mutex<BTreeMap<String, Option<LearnedConcurrency>>>,
 }
 
-impl LearnedStripes {
+impl LearnedStripeCounts {
     pub(super) fn new() -> Self {
         Self {
-            memories: MemoryStore::of_user(),
+            memories: HostMemoryStore::of_user(),
             known: Mutex::default(),
         }
     }
@@ -37,7 +37,7 @@ impl LearnedStripes {
     }
 }
 
-impl StripeCountStore for LearnedStripes {
+impl StripeCountStore for LearnedStripeCounts {
     fn recall(
         &self,
         target: &str,
@@ -109,8 +109,8 @@ mod tests {
     #[test]
     fn what_was_found_holds_for_the_same_path_and_the_next_process() {
         let folder = tempfile::tempdir().unwrap();
-        let remembered = || LearnedStripes {
-            memories: Some(MemoryStore::at(folder.path().to_owned())),
+        let remembered = || LearnedStripeCounts {
+            memories: Some(HostMemoryStore::at(folder.path().to_owned())),
             known: Mutex::default(),
         };
         let rtt = Duration::from_millis(114);
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(first.recall("far:7000", rtt), None);
         first.keep("far:7000", found);
         let recalled =
-            |of: &LearnedStripes, rtt| of.recall("far:7000", rtt).map(|(found, _)| found);
+            |of: &LearnedStripeCounts, rtt| of.recall("far:7000", rtt).map(|(found, _)| found);
         assert_eq!(recalled(&first, rtt), Some(found));
         assert_eq!(recalled(&first, rtt * 3), None);
         assert_eq!(first.recall("far:7001", rtt), None);

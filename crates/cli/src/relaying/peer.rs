@@ -6,17 +6,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use relay::peer::{KnownPeers, PeerConfig, StripeCount, is_fingerprint, new_key};
+use relay::peer::{KnownPeers, PairRelaySettings, StripeCount, is_fingerprint, new_key};
 use zeroize::Zeroizing;
 
-use super::paths::LearnedStripes;
+use super::paths::LearnedStripeCounts;
 use crate::flags::table::PairArgs;
 
 /// Builds the configuration of a pair from the arguments.
 ///
 /// # Errors
 /// A key cannot be read or created, or no peer would be admitted.
-pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
+pub(super) fn settle(args: &PairArgs) -> Result<PairRelaySettings, String> {
     let (file, key) = own_key(args.key.as_deref())?;
     let mut known = KnownPeers::default();
     for text in &args.allow {
@@ -41,7 +41,7 @@ pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
         }
         known.learn(path);
     }
-    let facing = PeerConfig::new(key.as_bytes(), known);
+    let facing = PairRelaySettings::new(key.as_bytes(), known);
     let mut facing = facing.map_err(|why| format!("{}: {why}", file.display()))?;
     if is_empty && !args.accept_new {
         return Err(format!(
@@ -59,14 +59,14 @@ pub(super) fn settle(args: &PairArgs) -> Result<PeerConfig, String> {
     }
     facing.zstd = !args.plain;
     facing.explain = args.explain;
-    facing.paths = Some(Arc::new(LearnedStripes::new()));
+    facing.paths = Some(Arc::new(LearnedStripeCounts::new()));
     Ok(facing)
 }
 
 /// Our key, created if missing.
 fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String> {
     let usual = || {
-        transfer::UserDir::State
+        transfer::LonghaulDirKind::State
             .path()
             .map(|folder| folder.join("pair_key"))
     };
@@ -109,5 +109,9 @@ fn add(known: &mut KnownPeers, text: &str) -> Result<(), String> {
 
 /// The path `$XDG_CONFIG_HOME/longhaul/known_pairs`, or the one below `~/.config`.
 fn known_pairs() -> Option<PathBuf> {
-    Some(transfer::UserDir::Config.path()?.join("known_pairs"))
+    Some(
+        transfer::LonghaulDirKind::Config
+            .path()?
+            .join("known_pairs"),
+    )
 }

@@ -13,22 +13,20 @@ use std::thread;
 use std::time::Duration;
 
 use relay::control::StartedRelayConfig;
-use relay::peer::{KnownPeers, PeerConfig, StripeCount, new_key};
+use relay::peer::{KnownPeers, PairRelaySettings, StripeCount, new_key};
 use relay::{HostSpec, RelayEndpoint, TargetSpec};
 use tracing::{info, warn};
 use transfer::cancel::CancelToken;
 use transfer::copy::HostId;
-use transfer::operand::Destination;
+use transfer::operand::SshDestination;
 use zeroize::Zeroizing;
 
-use self::near::{
-    MonitoredRelay, ReconnectBackoff, RemoteRelay, StripeTunnel, patience, say_alive,
-};
+use self::near::{FollowedRelay, ReconnectBackoff, RemoteRelay, StripeTunnel, patience, say_alive};
 use crate::connect::Hosts;
 use crate::flags::low::{CopyArgs, RelayArgs};
 use crate::output::RunReporter;
 use crate::output::console::Console;
-use transfer::connect::RemoteServerUse;
+use transfer::connect::RemoteLonghaulPolicy;
 
 /// Interval of our keepalive messages, which also keep address translations from expiring.
 const ALIVE: Duration = Duration::from_secs(30);
@@ -38,7 +36,7 @@ const MOST_HOSTS: usize = 8;
 /// A route: the hosts in order of passing, and the target behind the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RelayRoute {
-    hosts: Vec<Destination>,
+    hosts: Vec<SshDestination>,
     target: String,
     /// Words of the target: `proxy` or a version of it, or none.
     words: Vec<String>,
@@ -55,7 +53,7 @@ pub(super) struct RelayRoute {
 #[derive(Clone, Debug)]
 pub(super) struct FirstHop {
     pub(super) target: TargetSpec,
-    pub(super) facing: PeerConfig,
+    pub(super) facing: PairRelaySettings,
 }
 
 /// Running routes of this process, which reloaded relays continue to use.
@@ -103,7 +101,7 @@ impl RelayRoute {
         };
         let mut hosts = Vec::new();
         for host in args.pair.via.iter().flat_map(|via| via.split(',')) {
-            hosts.push(Destination::parse(host).map_err(|e| format!("--via: {e}"))?);
+            hosts.push(SshDestination::parse(host).map_err(|e| format!("--via: {e}"))?);
         }
         let mut target = target.as_str();
         if let Some(rest) = target.strip_prefix("ssh://") {
@@ -112,7 +110,7 @@ impl RelayRoute {
             let (host, inner) = rest
                 .split_once('/')
                 .ok_or_else(|| format!("TARGET: '{target}' {wrong}"))?;
-            hosts.push(Destination::parse(host).map_err(|e| format!("{target}: {e}"))?);
+            hosts.push(SshDestination::parse(host).map_err(|e| format!("{target}: {e}"))?);
             target = inner;
         }
         if hosts.len() > MOST_HOSTS {
@@ -193,7 +191,7 @@ impl RelayRoute {
     /// Starts the relays, and connects each to the next.
     fn set_up(&self, carrier: &Arc<StripeTunnel>, again: bool) -> Result<RelayChain, String> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
-        let own = PeerConfig::new(key.as_bytes(), KnownPeers::default())?;
+        let own = PairRelaySettings::new(key.as_bytes(), KnownPeers::default())?;
         let own = own.fingerprint().to_owned();
         let mut halves = Vec::new();
         for nth in 0..self.hosts.len() {
@@ -261,7 +259,7 @@ impl RelayRoute {
             .ok_or("internal error: no relay was started on a host")?;
         let mut known = KnownPeers::default();
         known.add(&half.key)?;
-        let mut facing = PeerConfig::new(key.as_bytes(), known)?;
+        let mut facing = PairRelaySettings::new(key.as_bytes(), known)?;
         if let Some(most) = self.most {
             facing.most = most;
         }
@@ -337,14 +335,14 @@ impl RelayRoute {
     fn start(&self, nth: usize, again: bool) -> Result<RemoteRelay, String> {
         let (before, from) = self.hosts.split_at(nth);
         let host = from.first().ok_or("internal error: no host given")?;
-        let jump: Vec<String> = before.iter().map(Destination::to_string).collect();
+        let jump: Vec<String> = before.iter().map(SshDestination::to_string).collect();
         let flags = CopyArgs {
             config: self.ssh_config.clone(),
             options: self.ssh_options.clone(),
             jump: (!jump.is_empty()).then(|| jump.join(",")),
             // At a restart no user is present to answer prompts.
             batch: again,
-            far: RemoteServerUse::Stock,
+            far: RemoteLonghaulPolicy::Stock,
             verbose: self.verbose,
             ..CopyArgs::default()
         };
@@ -362,7 +360,7 @@ impl RelayRoute {
 
 /// Connected relays.
 struct RelayChain {
-    halves: Vec<MonitoredRelay>,
+    halves: Vec<FollowedRelay>,
     gone: Receiver<String>,
     way: FirstHop,
 }

@@ -4,12 +4,12 @@ use std::path::{Component, Path};
 
 use serve::Access;
 
-use super::options::{KeyOptions, ServeOptionName};
+use super::options::{ServeOptionName, UncheckedKeyOptions};
 use crate::flags::low::ServeArgs;
 use crate::setting_error::{SettingError, quoted};
 
 /// The reasons why a `[[key]]` contradicts the flags.
-pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<SettingError> {
+pub(super) fn beyond(key: &UncheckedKeyOptions, args: &ServeArgs) -> Vec<SettingError> {
     let owner = key.fingerprint.as_deref().unwrap_or_default();
     let owner = wire::escape::name(owner.as_bytes());
     let mut all = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<SettingError> {
             "key {owner}: its access is not that of {flag}; remove the option, or use the same \
              access"
         );
-        wrong(KeyOptions::NAMES.access, quoted(value), problem);
+        wrong(UncheckedKeyOptions::NAMES.access, quoted(value), problem);
     }
     if let (Some(flag), Some(root)) = (&args.root, &key.root)
         && !is_beneath(root, flag)
@@ -43,7 +43,7 @@ pub(super) fn beyond(key: &KeyOptions, args: &ServeArgs) -> Vec<SettingError> {
             dir = flag.display()
         );
         let value = quoted(root.as_os_str().as_encoded_bytes());
-        wrong(KeyOptions::NAMES.root, value, problem);
+        wrong(UncheckedKeyOptions::NAMES.root, value, problem);
     }
     all
 }
@@ -74,9 +74,9 @@ mod tests {
                 access: flag,
                 ..ServeArgs::default()
             };
-            let key = KeyOptions {
+            let key = UncheckedKeyOptions {
                 access: key,
-                ..KeyOptions::default()
+                ..UncheckedKeyOptions::default()
             };
             assert_eq!(!beyond(&key, &args).is_empty(), wrong, "{key:?} {flag:?}");
         }
@@ -95,9 +95,9 @@ mod tests {
                 root: flag.map(Into::into),
                 ..ServeArgs::default()
             };
-            let key = KeyOptions {
+            let key = UncheckedKeyOptions {
                 root: key.map(Into::into),
-                ..KeyOptions::default()
+                ..UncheckedKeyOptions::default()
             };
             assert_eq!(!beyond(&key, &args).is_empty(), wrong, "{key:?} {flag:?}");
         }

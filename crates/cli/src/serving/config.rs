@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
-use super::options::{KeyOptions, Options};
+use super::options::{Options, UncheckedKeyOptions};
 use super::validate;
 use crate::config_file::{self, ConfigFileError};
 use crate::flags::low::ServeArgs;
@@ -53,7 +53,10 @@ fn unknown(text: &str) -> Vec<ConfigFileError> {
     }
     let top: Table = toml::from_str(text).unwrap_or_default();
     let keys: KeyTables = toml::from_str(text).unwrap_or_default();
-    let tables = keys.key.iter().map(|table| (table, KeyOptions::ROWS));
+    let tables = keys
+        .key
+        .iter()
+        .map(|table| (table, UncheckedKeyOptions::ROWS));
     let tables = [(&top, Options::ROWS)].into_iter().chain(tables);
     tables
         .flat_map(|(table, rows)| table.keys().map(move |name| (name, rows)))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ssh::key::{PrivateKey, PublicKey};
 use transfer::disk::os_words;
-use transfer::{PrivateDir, UserDir, identity};
+use transfer::{LonghaulDirKind, PrivateDir, identity};
 
 /// The files of sshd, in the order of its defaults for HostKeySigner, the preferred first.
 const SSHD: [&str; 3] = [
@@ -59,7 +59,7 @@ pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, Str
             false => without_weak(read),
         });
     }
-    let folder = UserDir::State.path();
+    let folder = LonghaulDirKind::State.path();
     let folder =
         folder.ok_or("cannot find the home directory for a host key: use --host-key FILE")?;
     // A user who can write there could replace the key.

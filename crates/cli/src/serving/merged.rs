@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serve::sshd::{
-    AccessPolicy, AccountRules, AllowedProgram, ConnectionLimits, FullOffer, ServedFiles,
-    ServerSettings,
+    AccessPolicy, AccountRules, AllowedProgram, ConnectionLimits, ServedClientSettings,
+    ServerSettings, SupportedAlgorithms,
 };
 use serve::{Access, ExportedTree};
 use ssh::key::host_key_algorithms;
@@ -112,9 +112,9 @@ impl MergedServeSettings {
         self.served().open().map_err(|e| e.to_string())
     }
 
-    pub(super) fn served(&self) -> ServedFiles {
-        let usual = ServedFiles::default();
-        ServedFiles {
+    pub(super) fn served(&self) -> ServedClientSettings {
+        let usual = ServedClientSettings::default();
+        ServedClientSettings {
             root: self.root.clone(),
             access: self.access,
             idle: self.options.idle_time.map(Duration::from_secs),
@@ -145,7 +145,7 @@ impl MergedServeSettings {
         let served = self.served();
         let mut keys = BTreeMap::new();
         for key in options.key.iter().flatten() {
-            let different = ServedFiles {
+            let different = ServedClientSettings {
                 root: key.root.clone().or_else(|| served.root.clone()),
                 access: key.access.unwrap_or(served.access),
                 ..served.clone()
@@ -167,7 +167,7 @@ impl MergedServeSettings {
             );
         }
         let all_keys = shown.iter().chain(&left_out).map(|key| key.public());
-        let to_old_clients = (!self.old_clients).then(|| FullOffer {
+        let to_old_clients = (!self.old_clients).then(|| SupportedAlgorithms {
             algorithms: options.algorithms(true),
             host_key: host_key_algorithms(all_keys),
         });

@@ -142,14 +142,14 @@ options! {
         metrics("metrics"): String = "\"ADDRESS:PORT\" or \"/path\"",
             "Serve metrics for Prometheus at this loopback address or UNIX socket. The default is \
              none.";
-        key("key"): Vec<KeyOptions> = "[[key]] tables",
+        key("key"): Vec<UncheckedKeyOptions> = "[[key]] tables",
             "Settings that differ for one key, see KEYS.";
     }
 }
 
 options! {
     /// The settings of one key, which override the general ones.
-    KeyOptions, KeyOptionNames {
+    UncheckedKeyOptions, KeyOptionNames {
         fingerprint("fingerprint"): String = "\"SHA256:...\"",
             "The fingerprint of the key, as ssh-keygen -l prints it. Required. The fingerprint of \
              an authority applies to the certificates that it has signed, unless there is an entry \
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_row_says_what_it_is() {
-        for row in Options::ROWS.iter().chain(KeyOptions::ROWS) {
+        for row in Options::ROWS.iter().chain(UncheckedKeyOptions::ROWS) {
             assert!(
                 row.doc.ends_with('.') && !row.takes.is_empty(),
                 "{}",

@@ -11,7 +11,7 @@ use serve::sshd::{AllowedProgram, OfferedAlgorithms, is_fingerprint, unknown_tok
 
 use super::address::is_address;
 use super::bounds;
-use super::options::{KeyOptions, Options, ServeOptionName};
+use super::options::{Options, ServeOptionName, UncheckedKeyOptions};
 use super::paths::is_absolute;
 use crate::config_file::is_nearby;
 use crate::flags::low::ServeArgs;
@@ -263,11 +263,11 @@ pub(super) fn mistakes(options: &Options, args: &ServeArgs) -> Vec<ConfigMistake
 
 /// Mistakes in a `[[key]]`.
 fn wrong_key<'k>(
-    key: &KeyOptions,
-    mut above: impl Iterator<Item = &'k KeyOptions>,
+    key: &UncheckedKeyOptions,
+    mut above: impl Iterator<Item = &'k UncheckedKeyOptions>,
     args: &ServeArgs,
 ) -> Vec<SettingError> {
-    const NAMES: super::options::KeyOptionNames = KeyOptions::NAMES;
+    const NAMES: super::options::KeyOptionNames = UncheckedKeyOptions::NAMES;
     let mut all = Vec::new();
     let mut wrong = |name: ServeOptionName, value: String, problem: &str| {
         all.push(SettingError::option(name.as_str(), value, problem));
@@ -330,7 +330,11 @@ fn missing(options: &Options, args: &ServeArgs) -> Vec<ConfigMistake> {
         let wrong = root.and_then(|root| Some((root, no_root(root)?)));
         all.extend(wrong.map(|(root, problem)| ConfigMistake {
             line: MistakeLine::Key(nth),
-            error: SettingError::option(KeyOptions::NAMES.root.as_str(), shown(root), problem),
+            error: SettingError::option(
+                UncheckedKeyOptions::NAMES.root.as_str(),
+                shown(root),
+                problem,
+            ),
         }));
     }
     all

@@ -16,10 +16,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::select;
-use ssh::direct_control::GrowingBlocks;
+use ssh::direct_control::GrowingFileBlocks;
 use transfer::cancel::CancelToken;
 use transfer::copy::{CopyOptions, CopyRequest, HostId};
-use transfer::host_to_host::{BlockSums, SourceFiles, files_of};
+use transfer::host_to_host::{FileBlockHashes, SourcesInDirectory, files_of};
 use transfer::report::{
     CopyEvent, CopyOutcome, CopySummary, HostCopyRoute, HostCopyRouteKind, ProgressCounters,
 };
@@ -29,7 +29,7 @@ pub(super) use self::large::{SizeSelection, contents};
 use self::order::order;
 use self::passing::ChainCopyOutcome;
 use super::HostCopyRequest;
-use crate::cp::CopyRun;
+use crate::cp::PreparedCopy;
 use crate::host_to_host::needs_this_machine;
 
 /// Most hosts of a chain, which all receive at the same time.
@@ -49,7 +49,7 @@ pub(super) type FileNumber = usize;
 
 /// Hosts that pass files on, in their order.
 pub(super) struct HostChain<'a> {
-    run: &'a CopyRun<'a>,
+    run: &'a PreparedCopy<'a>,
     files: Vec<LargeFile>,
     /// There is more to copy than these files.
     rest: bool,
@@ -73,7 +73,7 @@ struct ChainHost {
 /// that copies it.
 struct ChainFile {
     path: Vec<u8>,
-    files: SourceFiles,
+    files: SourcesInDirectory,
 }
 
 /// State that the threads of all hosts share under a mutex; a change wakes those that wait for a
@@ -86,7 +86,7 @@ struct ChainState {
     started: Vec<FileNumber>,
 }
 
-type Sums = Result<(BlockSums, GrowingBlocks), String>;
+type Sums = Result<(FileBlockHashes, GrowingFileBlocks), String>;
 
 /// Progress of one host in the chain, by which its successors decide from which host to copy.
 #[derive(Clone, Default)]
@@ -113,7 +113,10 @@ impl<'a> HostChain<'a> {
     ///
     /// # Errors
     /// A clause that says why each host gets the file from here.
-    pub(super) fn new(parts: &[HostCopyRequest], run: &'a CopyRun<'a>) -> Result<Self, String> {
+    pub(super) fn new(
+        parts: &[HostCopyRequest],
+        run: &'a PreparedCopy<'a>,
+    ) -> Result<Self, String> {
         let Some(first) = parts.first() else {
             return Err("there is no host".to_owned());
         };
@@ -205,7 +208,7 @@ impl<'a> HostChain<'a> {
         let cancel = self.run.cancel();
         let stopped = || cancel.is_cancelled() || over.is_cancelled();
         for number in 0..self.files.len() {
-            let sums = BlockSums::of(&self.files[number].source, stopped);
+            let sums = FileBlockHashes::of(&self.files[number].source, stopped);
             self.lock().sums[number] = Some(sums.map_err(|e| e.to_string()));
             self.changed.notify_all();
         }

@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use transfer::copy::{CopyLocation, CopyRequest};
-use transfer::operand::Destination;
+use transfer::operand::SshDestination;
 use transfer::report::{CopyOutcome, HostResult};
 
 use super::operands::{MultiHostCopy, folders};
 use crate::flags::flag::FlagValueKind;
-use crate::flags::high::TypedOperands;
+use crate::flags::high::CommandLineOperands;
 use crate::flags::table;
 
 /// Hosts up to which the suggestion names each.
@@ -55,9 +55,9 @@ pub(super) fn step(hosts: &[HostResult], lacks: &[bool], command: &str) -> Strin
 /// `None` if it would not do the same as the whole command, `words`, does for these hosts.
 pub(super) fn words(
     words: &[OsString],
-    typed: &TypedOperands,
+    typed: &CommandLineOperands,
     (several, request): (&MultiHostCopy, &CopyRequest),
-    hosts: &[Destination],
+    hosts: &[SshDestination],
     failed: &[bool],
 ) -> Option<Vec<OsString>> {
     let has_failed = |at: usize| failed.get(at).copied().unwrap_or(false);
@@ -78,7 +78,7 @@ pub(super) fn words(
         }
         MultiHostCopy::Gather { by_host, .. } => {
             let left = |at: usize| has_failed(at).then(|| hosts.get(at).cloned()).flatten();
-            let left: Vec<Destination> = (0..hosts.len()).filter_map(left).collect();
+            let left: Vec<SshDestination> = (0..hosts.len()).filter_map(left).collect();
             if *by_host {
                 let all = folders(hosts).ok()?;
                 let kept = (0..hosts.len()).filter(|at| has_failed(*at));

@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use transfer::operand::{MOST_HOSTS, Operand};
+use transfer::operand::{CopyOperand, MOST_HOSTS};
 
 use super::operands::expand;
 
@@ -18,9 +18,9 @@ const LONGEST_LINE: usize = 8192;
 
 /// The path at each host of `--hosts` whose line names none.
 pub(super) fn of_all_hosts(destination: &OsStr) -> Result<&Path, String> {
-    match Operand::parse(destination).map_err(|error| error.to_string())? {
-        Operand::Local(_) => Ok(Path::new(destination)),
-        Operand::Remote(_) => Err(format!(
+    match CopyOperand::parse(destination).map_err(|error| error.to_string())? {
+        CopyOperand::Local(_) => Ok(Path::new(destination)),
+        CopyOperand::Remote(_) => Err(format!(
             "{}: with --hosts the last operand is the path at each host: write it without a host, \
              . for the home directory",
             transfer::escape::name(destination.as_bytes())
@@ -86,12 +86,13 @@ fn line_targets(written: &[u8], path: &Path) -> Result<Vec<OsString>, String> {
              scp://host:port/path"
         )
     };
-    let is_remote = |target: &OsString| matches!(Operand::parse(target), Ok(Operand::Remote(_)));
+    let is_remote =
+        |target: &OsString| matches!(CopyOperand::parse(target), Ok(CopyOperand::Remote(_)));
     let uri = [b"scp://".as_slice(), b"sftp://"]
         .into_iter()
         .find_map(|scheme| line.strip_prefix(scheme));
     let is_port = |path: &[u8]| !path.is_empty() && path.iter().all(u8::is_ascii_digit);
-    if let Ok(Operand::Remote(remote)) = Operand::parse(OsStr::from_bytes(line))
+    if let Ok(CopyOperand::Remote(remote)) = CopyOperand::parse(OsStr::from_bytes(line))
         && uri.is_none()
         && is_port(&remote.path.0)
     {
@@ -107,7 +108,7 @@ fn line_targets(written: &[u8], path: &Path) -> Result<Vec<OsString>, String> {
         Some(rest) if !rest.contains(&b'/') => [line, b"/", &encoded(path)].concat(),
         Some(_) => line.to_vec(),
         None if line.ends_with(b":") => [line, path.as_os_str().as_bytes()].concat(),
-        None if Operand::expand(OsStr::from_bytes(line))
+        None if CopyOperand::expand(OsStr::from_bytes(line))
             .is_ok_and(|all| all.iter().all(is_remote)) =>
         {
             line.to_vec()

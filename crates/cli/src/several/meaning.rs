@@ -3,13 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-use transfer::operand::Operand;
+use transfer::operand::CopyOperand;
 
 use crate::flags::low::CopyArgs;
 
 /// Meaning of the remote operands of a copy whose last operand names one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum RemoteOperandRoles {
     /// All but the last one are sources, as in scp.
     Sources {
         /// Remote sources follow local ones, and may have been meant as targets.
@@ -31,10 +31,10 @@ pub(super) enum Meaning {
 ///
 /// # Errors
 /// The command line may be meant both ways, and the wrong one would copy other files.
-pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<Meaning, String> {
-    let in_scp = Meaning::Sources { may_fan_out: false };
-    let path = |operand: &OsStr| match Operand::parse(operand) {
-        Ok(Operand::Remote(remote)) => Some(remote.path.0),
+pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<RemoteOperandRoles, String> {
+    let in_scp = RemoteOperandRoles::Sources { may_fan_out: false };
+    let path = |operand: &OsStr| match CopyOperand::parse(operand) {
+        Ok(CopyOperand::Remote(remote)) => Some(remote.path.0),
         _ => None,
     };
     let no_fan_out = || match args.fan_out {
@@ -73,7 +73,7 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<Meaning, 
         };
     }
     if args.fan_out {
-        return Ok(Meaning::TargetsFrom(first));
+        return Ok(RemoteOperandRoles::TargetsFrom(first));
     }
     let recursive = args.recursive || args.archive;
     let all_are_directories = behind
@@ -81,7 +81,7 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<Meaning, 
         .chain([&target])
         .all(|path| is_directory(path));
     if !recursive && all_are_directories {
-        return Ok(Meaning::TargetsFrom(first));
+        return Ok(RemoteOperandRoles::TargetsFrom(first));
     }
     let may_be_target = |path: &Vec<u8>| {
         let like_a_target = match recursive {
@@ -96,7 +96,7 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<Meaning, 
             "to copy to every host, add --fan-out, or quote the braces of a last operand such as \
              'h{1..3}:/x'; to copy from it, write it before the local files",
         ),
-        None => Ok(Meaning::Sources { may_fan_out: true }),
+        None => Ok(RemoteOperandRoles::Sources { may_fan_out: true }),
     }
 }
 

@@ -5,11 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use transfer::copy::{CopyLocation, CopyRequest, HostId, SourceName, TargetDirectory};
-use transfer::operand::{Destination, Operand};
+use transfer::operand::{CopyOperand, SshDestination};
 use transfer::report::EscapedName;
 
 use super::hosts_file;
-use super::meaning::{Meaning, meaning};
+use super::meaning::{RemoteOperandRoles, meaning};
 use crate::flags::high::{Environment, ResolvedCopyArgs, place};
 use crate::flags::low::{CopyArgs, UsageError};
 
@@ -108,12 +108,12 @@ fn operands(args: &CopyArgs) -> Result<ExpandedOperands, String> {
     let (mut may_be_targets, mut among_sources) = (false, false);
     if targets.len() == 1 {
         match meaning(args, &sources)? {
-            Meaning::TargetsFrom(first) => {
+            RemoteOperandRoles::TargetsFrom(first) => {
                 let last = std::mem::replace(&mut targets, sources.split_off(first));
                 targets.extend(last);
                 among_sources = true;
             }
-            Meaning::Sources { may_fan_out } => may_be_targets = may_fan_out,
+            RemoteOperandRoles::Sources { may_fan_out } => may_be_targets = may_fan_out,
         }
     }
     Ok(ExpandedOperands {
@@ -127,7 +127,7 @@ fn operands(args: &CopyArgs) -> Result<ExpandedOperands, String> {
 
 /// Expands the braces of an operand, which must not name a host twice.
 pub(super) fn expand(operand: &OsStr) -> Result<Vec<OsString>, String> {
-    let all = Operand::expand(operand).map_err(|error| error.to_string())?;
+    let all = CopyOperand::expand(operand).map_err(|error| error.to_string())?;
     let mut seen = HashSet::new();
     match all.iter().find(|one| !seen.insert(*one)) {
         Some(twice) => Err(format!(
@@ -170,7 +170,7 @@ fn fan_out(
     let port = high.flags.port;
     let mut targets = vec![high.request.target.clone()];
     for target in rest {
-        let operand = Operand::parse(&target).map_err(|error| wrong(error.to_string()))?;
+        let operand = CopyOperand::parse(&target).map_err(|error| wrong(error.to_string()))?;
         targets.push(place(operand, port, &mut high.hosts));
     }
     let mut seen = HashSet::new();
@@ -179,7 +179,7 @@ fn fan_out(
             continue;
         };
         if !seen.insert(*host) {
-            let name = high.hosts.get(host.0).map(Destination::to_string);
+            let name = high.hosts.get(host.0).map(SshDestination::to_string);
             return Err(wrong(format!(
                 "{}: the host is named twice as a target: name each host once",
                 name.unwrap_or_default()
@@ -218,10 +218,10 @@ fn gather(high: &ResolvedCopyArgs, braces: bool) -> Result<Option<MultiHostCopy>
 
 /// Names of the hosts' directories with `--by-host`: host names, with user and port where these
 /// alone differ.
-pub(super) fn folders(hosts: &[Destination]) -> Result<Vec<OsString>, String> {
+pub(super) fn folders(hosts: &[SshDestination]) -> Result<Vec<OsString>, String> {
     let mut seen = HashSet::new();
     let unique = hosts.iter().all(|host| seen.insert(&host.host));
-    let folder = |host: &Destination| {
+    let folder = |host: &SshDestination| {
         let name = match unique {
             true => host.host.clone(),
             false => host.to_string(),
@@ -243,7 +243,7 @@ pub(super) fn folders(hosts: &[Destination]) -> Result<Vec<OsString>, String> {
 pub(super) fn parts(
     several: &MultiHostCopy,
     request: &CopyRequest,
-    hosts: &[Destination],
+    hosts: &[SshDestination],
 ) -> Result<Vec<(HostId, CopyRequest)>, String> {
     match several {
         MultiHostCopy::FanOut(targets) => {

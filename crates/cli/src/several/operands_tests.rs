@@ -19,7 +19,7 @@ fn copies(words: &str) -> String {
         Ok(high) => high,
         Err(what) => return what,
     };
-    let shown = |place: &CopyLocation, hosts: &[Destination]| match place {
+    let shown = |place: &CopyLocation, hosts: &[SshDestination]| match place {
         CopyLocation::Local(path) => path.display().to_string(),
         CopyLocation::Remote { host, path } => {
             format!("{}:{}", hosts[host.0], String::from_utf8_lossy(path))

@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use shim::ipc::{DONE, HEAD, IpcKind, IpcMessageHeader};
+use shim::ipc::{DONE, HEAD, IpcMessageHeader, IpcRequestKind};
 use socket2::SockRef;
 use sys::SocketTuning;
 use transfer::connect::{pass_socket, passed_socket};
 
 use self::pump::{ConnectionPump, DirectionStats, PumpOutcome};
-use super::events::{self, CarriedConnection, CarriedWaits, CarryReason};
+use super::events::{self, CarriedConnection, CarriedConnectionReason, CarriedWaits};
 
 /// Time limit for a message to arrive, and for a connection after its announcement.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,7 +61,7 @@ struct CarrierState {
     /// Errors of lost connections that the program has not seen yet.
     lost: HashMap<u64, Errno>,
     /// Announced connections, by the program's port.
-    announced_requests: HashMap<u16, CarryRequest>,
+    announced_requests: HashMap<u16, CarryConnectionRequest>,
     /// Number of threads, including those about to start.
     threads: usize,
 }
@@ -77,7 +77,7 @@ struct LiveConnection {
 
 /// The content of a message about a connection, and its sender.
 #[derive(Clone)]
-struct CarryRequest {
+struct CarryConnectionRequest {
     header: IpcMessageHeader,
     program: String,
     pid: u32,
@@ -186,14 +186,14 @@ impl CarrierShared {
         let header = IpcMessageHeader::read(&head).ok_or(io::ErrorKind::InvalidData)?;
         let mut text = vec![0; header.text];
         stream.read_exact(&mut text)?;
-        let request = || CarryRequest {
+        let request = || CarryConnectionRequest {
             header,
             program: String::from_utf8_lossy(&text).into_owned(),
             pid: other.pid.as_raw_nonzero().get().cast_unsigned(),
             since: Instant::now(),
         };
         match header.kind {
-            IpcKind::TakeOver => {
+            IpcRequestKind::TakeOver => {
                 let program = passed_socket(stream, Some(PATIENCE))?;
                 let net = Arc::new(passed_socket(stream, Some(PATIENCE))?);
                 let (request, socket) = (request(), Arc::clone(&net));
@@ -205,14 +205,14 @@ impl CarrierShared {
                 let answer = if taken { DONE } else { refusal(Errno::MFILE) };
                 stream.write_all(&[answer])
             }
-            IpcKind::ConnectVia => {
+            IpcRequestKind::ConnectVia => {
                 self.lock()
                     .announced_requests
                     .insert(header.port, request());
                 self.changed.notify_all();
                 Ok(())
             }
-            IpcKind::LendSocket => {
+            IpcRequestKind::LendSocket => {
                 let state = self.lock();
                 let net = state
                     .live
@@ -226,7 +226,7 @@ impl CarrierShared {
                     (None, None) => stream.write_all(&[DONE]),
                 }
             }
-            IpcKind::ReportLine => {
+            IpcRequestKind::ReportLine => {
                 if let Some(live) = self.lock().live.get_mut(&header.key) {
                     live.line = Some(text);
                 }
@@ -236,12 +236,12 @@ impl CarrierShared {
     }
 
     /// Carries bytes between the program's end of a socket pair and the network socket.
-    fn filter(&self, request: &CarryRequest, program: &OwnedFd, net: &Arc<OwnedFd>) {
+    fn filter(&self, request: &CarryConnectionRequest, program: &OwnedFd, net: &Arc<OwnedFd>) {
         let socket = SockRef::from(net);
         // Until the end is orderly, closing must reset: this process may be killed.
         let linger = socket.linger().ok().flatten();
         let _ = socket.set_linger(Some(Duration::ZERO));
-        if self.carry(request, program, net, CarryReason::Filter) {
+        if self.carry(request, program, net, CarriedConnectionReason::Filter) {
             let _ = socket.set_linger(linger);
         }
     }
@@ -275,7 +275,7 @@ impl CarrierShared {
     }
 
     /// Waits for the message about a connection, which arrives after it.
-    fn announced(&self, program: &TcpStream) -> Option<CarryRequest> {
+    fn announced(&self, program: &TcpStream) -> Option<CarryConnectionRequest> {
         let port = program.peer_addr().ok().as_ref().map(SocketAddr::port)?;
         let until = Instant::now() + PATIENCE;
         let mut state = self.lock();
@@ -292,10 +292,10 @@ impl CarrierShared {
     /// Carries a connection to its end. Returns true if that was orderly.
     fn carry(
         &self,
-        request: &CarryRequest,
+        request: &CarryConnectionRequest,
         program: &impl AsFd,
         net: &Arc<OwnedFd>,
-        how: CarryReason,
+        how: CarriedConnectionReason,
     ) -> bool {
         let key = request.header.key;
         let do_not_wait = |fd: &SockRef<'_>| fd.set_nonblocking(true);
@@ -305,7 +305,7 @@ impl CarrierShared {
         let carried = ready.and_then(|()| {
             pump.run(|error| {
                 // Only needed for a socket pair, which cannot be reset.
-                if how == CarryReason::Filter {
+                if how == CarriedConnectionReason::Filter {
                     self.lock().lost.insert(key, error);
                 }
             })
@@ -321,10 +321,10 @@ impl CarrierShared {
 
     fn report(
         &self,
-        request: &CarryRequest,
+        request: &CarryConnectionRequest,
         line: Option<Vec<u8>>,
         tcp: Option<&sys::TcpInfo>,
-        how: CarryReason,
+        how: CarriedConnectionReason,
         (up, down): (DirectionStats, DirectionStats),
     ) {
         let Some(file) = &self.report else {
@@ -334,7 +334,7 @@ impl CarrierShared {
             program: &request.program,
             pid: request.pid,
             peer: request.header.peer,
-            via: (how == CarryReason::Socks).then_some(request.header.via),
+            via: (how == CarriedConnectionReason::Socks).then_some(request.header.via),
             lasted: request.since.elapsed(),
             bytes: (up.bytes, down.bytes),
         };

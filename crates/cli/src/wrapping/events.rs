@@ -15,7 +15,7 @@ use shim::line::{ConnectionReport, TcpCounters};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct CarriedWaits {
     #[serde(rename = "by")]
-    pub(super) how: CarryReason,
+    pub(super) how: CarriedConnectionReason,
     /// Waiting for the program to write.
     pub(super) program_wrote: WaitMicros,
     /// Waiting for the network to accept the program's bytes.
@@ -29,7 +29,7 @@ pub(super) struct CarriedWaits {
 /// Reason why the carrier has a connection, which the report names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum CarryReason {
+pub(super) enum CarriedConnectionReason {
     /// A filter names the destination.
     Filter,
     /// The connection goes over a SOCKS proxy.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use transfer::disk::os_words;
-use transfer::{PrivateDir, UserDir, escape};
+use transfer::{LonghaulDirKind, PrivateDir, escape};
 
 /// The library, built by build.rs.
 #[cfg(wraps)]
@@ -99,7 +99,7 @@ fn kept() -> Result<PathBuf, String> {
 /// # Errors
 /// The folder cannot be created; a sentence.
 pub(super) fn library_folder() -> Result<PathBuf, String> {
-    let cache = UserDir::Cache.path().ok_or(
+    let cache = LonghaulDirKind::Cache.path().ok_or(
         "no directory for the library: set HOME or XDG_CACHE_HOME, or name a library with \
          LONGHAUL_WRAP_LIB",
     )?;

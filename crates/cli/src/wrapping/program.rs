@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use shim::program::{HEAD, ProgramKind, look};
+use shim::program::{ExecutableFormat, HEAD, look};
 use transfer::escape;
 
 use super::go::is_go;
@@ -77,26 +77,26 @@ fn look_at(path: &Path, depth: u32) -> WrapCheck {
         }
     };
     let why = match look(&head, &own) {
-        ProgramKind::Script { .. } if depth == 0 => "has too many nested interpreters",
-        ProgramKind::Script {
+        ExecutableFormat::Script { .. } if depth == 0 => "has too many nested interpreters",
+        ExecutableFormat::Script {
             interpreter,
             argument,
         } => return script(interpreter, argument, depth),
-        ProgramKind::Foreign => {
+        ExecutableFormat::Foreign => {
             "is built for another processor or for 32 bits and cannot load the library"
         }
-        ProgramKind::Unknown => "is not an ELF program and cannot load a library",
-        ProgramKind::Static { go: true } | ProgramKind::Dynamic { go: true, .. } => {
+        ExecutableFormat::Unknown => "is not an ELF program and cannot load a library",
+        ExecutableFormat::Static { go: true } | ExecutableFormat::Dynamic { go: true, .. } => {
             "is written in Go and bypasses the C library"
         }
-        ProgramKind::Static { .. } | ProgramKind::Dynamic { .. } if is_go(path) => {
+        ExecutableFormat::Static { .. } | ExecutableFormat::Dynamic { .. } if is_go(path) => {
             "is written in Go and bypasses the C library"
         }
-        ProgramKind::Static { go: false } => "is statically linked and cannot load a library",
-        ProgramKind::Dynamic { .. } if gains(path, &file) => {
+        ExecutableFormat::Static { go: false } => "is statically linked and cannot load a library",
+        ExecutableFormat::Dynamic { .. } if gains(path, &file) => {
             "is privileged (setuid, setgid or capabilities), so the loader ignores LD_PRELOAD"
         }
-        ProgramKind::Dynamic { loader, .. } => {
+        ExecutableFormat::Dynamic { loader, .. } => {
             let musl = loader.windows(7).any(|part| part == b"ld-musl");
             let of = if musl { "musl" } else { "glibc" };
             let loader = escape::name(loader);

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use wire::escape;
 
-use super::events::{CarriedWaits, CarryReason};
+use super::events::{CarriedConnectionReason, CarriedWaits};
 use crate::output::units;
 
 /// The fields of a report line that are shown.
@@ -20,7 +20,7 @@ struct WrapReportEntry {
     dscp: Option<u8>,
     kept_off: u32,
     changed: Vec<String>,
-    waits: ReportedWaits,
+    waits: ProgramIoWaits,
     /// Set if longhaul has carried the connection.
     carried: Option<CarriedWaits>,
 }
@@ -37,7 +37,7 @@ struct ReportedTcp {
 
 /// Waits of the program in read and in write calls.
 #[derive(Deserialize)]
-struct ReportedWaits {
+struct ProgramIoWaits {
     reading: ReportedWait,
     writing: ReportedWait,
 }
@@ -123,9 +123,9 @@ impl WrapReportEntry {
 impl CarriedWaits {
     fn shown(&self) -> String {
         let how = match self.how {
-            CarryReason::Filter => "filtered",
-            CarryReason::Socks => "redirected to the proxy",
-            CarryReason::Direct => "refused by the proxy",
+            CarriedConnectionReason::Filter => "filtered",
+            CarriedConnectionReason::Socks => "redirected to the proxy",
+            CarriedConnectionReason::Direct => "refused by the proxy",
         };
         let waited = [
             ("the program to write data", self.program_wrote),

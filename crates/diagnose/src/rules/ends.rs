@@ -1,8 +1,8 @@
 //! Rules about disks, logins, small files and the server's answers.
 
-use crate::cause::Cause;
-use crate::evidence::{DscpMeasurement, Evidence, LadderRung, ThroughputLadder};
-use crate::finding::{Certainty, DataDirection, Finding};
+use crate::cause::LimitCause;
+use crate::evidence::{DscpMeasurement, Evidence, ThroughputMeasurement, ThroughputScaling};
+use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::units::{percent, rate, time};
 
 /// Time of a step of the login in seconds, beyond its round trips ([`usual_round_trips`]), from
@@ -44,7 +44,7 @@ const ROUGHLY: f64 = 0.3;
 const PAIRS: usize = 3;
 
 /// Adds all findings that are not about a ladder.
-pub(crate) fn add(e: &Evidence, found: &mut Vec<Finding>) {
+pub(crate) fn add(e: &Evidence, found: &mut Vec<DiagnosisFinding>) {
     found.extend(stalled(e));
     disks(e, found);
     marked(e, found);
@@ -56,7 +56,7 @@ pub(crate) fn add(e: &Evidence, found: &mut Vec<Finding>) {
     found.extend(tcp_options(e));
 }
 
-fn stalled(e: &Evidence) -> Option<Finding> {
+fn stalled(e: &Evidence) -> Option<DiagnosisFinding> {
     let stall = e.stall?;
     let size = stall.bytes as f64 / 1e6;
     let finding = match stall.in_handshake {
@@ -66,7 +66,7 @@ fn stalled(e: &Evidence) -> Option<Finding> {
                  not in {}",
                 time(stall.seconds)
             );
-            Finding::new(Cause::MtuBlackHole, evidence).certainty(Certainty::Likely)
+            DiagnosisFinding::new(LimitCause::MtuBlackHole, evidence).certainty(Certainty::Likely)
         }
         false => {
             let how = match stall.reset {
@@ -77,28 +77,32 @@ fn stalled(e: &Evidence) -> Option<Finding> {
                 "the connection was {how} after {} and {size:.1} MB",
                 time(stall.seconds)
             );
-            Finding::new(Cause::Middlebox, evidence).certainty(Certainty::Likely)
+            DiagnosisFinding::new(LimitCause::Middlebox, evidence).certainty(Certainty::Likely)
         }
     };
     Some(finding.limits(0.0, None))
 }
 
-fn disks(e: &Evidence, found: &mut Vec<Finding>) {
-    let path = |ladder: &ThroughputLadder| ladder.best().map(|best| best.rate);
+fn disks(e: &Evidence, found: &mut Vec<DiagnosisFinding>) {
+    let path = |ladder: &ThroughputScaling| ladder.best().map(|best| best.rate);
     let Some(best) = path(&e.up) else { return };
     for (cause, disk, whose) in [
-        (Cause::FarDisk, e.there.disk, "files there are written at"),
-        (Cause::LocalDisk, e.here.disk, "files here are read at"),
+        (
+            LimitCause::FarDisk,
+            e.there.disk,
+            "files there are written at",
+        ),
+        (LimitCause::LocalDisk, e.here.disk, "files here are read at"),
     ] {
         if let Some(disk) = disk.filter(|disk| *disk < SLOWER * best) {
             let evidence = format!("{whose} {}, the path carries {}", rate(disk), rate(best));
-            let finding = Finding::new(cause, evidence).limits(disk, Some(best));
+            let finding = DiagnosisFinding::new(cause, evidence).limits(disk, Some(best));
             found.push(finding.of(DataDirection::Upload));
         }
     }
 }
 
-fn marked(e: &Evidence, found: &mut Vec<Finding>) {
+fn marked(e: &Evidence, found: &mut Vec<DiagnosisFinding>) {
     let noise = e.marks.noise.iter().map(|ratio| (ratio - 1.0).abs());
     let noise = noise.fold(0.0, f64::max);
     for mark in &e.marks.marks {
@@ -123,7 +127,8 @@ fn marked(e: &Evidence, found: &mut Vec<Finding>) {
         // Two pairs that agree allow for more noise.
         let agree = beyond && mark.ratios.len() > 1;
         let sure = !few && beyond;
-        let finding = Finding::new(Cause::MarkedClass, evidence).of(DataDirection::Upload);
+        let finding =
+            DiagnosisFinding::new(LimitCause::MarkedClass, evidence).of(DataDirection::Upload);
         let finding = finding.limits(mark.rate, Some(mark.unmarked));
         found.push(
             match (
@@ -148,7 +153,7 @@ fn others_pass(e: &Evidence, slow: &DscpMeasurement, difference: f64) -> bool {
     rounds.peek().is_some() && rounds.all(|ratio| (ratio - 1.0).abs() < difference)
 }
 
-fn small_files(e: &Evidence) -> Option<Finding> {
+fn small_files(e: &Evidence) -> Option<DiagnosisFinding> {
     let (files, idle) = (e.small_files?, e.idle?);
     let best = e.up.best()?.rate;
     let now = files.per_second * files.size as f64;
@@ -162,13 +167,13 @@ fn small_files(e: &Evidence) -> Option<Finding> {
         files.per_second,
         time(idle.median)
     );
-    Some(Finding::new(Cause::SmallFiles, evidence))
+    Some(DiagnosisFinding::new(LimitCause::SmallFiles, evidence))
 }
 
-fn slow_answers(e: &Evidence) -> Option<Finding> {
+fn slow_answers(e: &Evidence) -> Option<DiagnosisFinding> {
     if let Some(answer) = e.server_answer.filter(|answer| *answer > SLOW_ANSWER) {
         let evidence = format!("answers take {} beyond the round trip", time(answer));
-        return Some(Finding::new(Cause::SlowAnswers, evidence));
+        return Some(DiagnosisFinding::new(LimitCause::SlowAnswers, evidence));
     }
     // Creating a file can be slow where looking one up is not.
     let (files, idle) = (e.small_files?, e.idle?);
@@ -178,18 +183,18 @@ fn slow_answers(e: &Evidence) -> Option<Finding> {
         time(beyond.max(0.0))
     );
     let slow = beyond > SLOW_FILE.max(1.5 * idle.median);
-    slow.then(|| Finding::new(Cause::SlowAnswers, evidence))
+    slow.then(|| DiagnosisFinding::new(LimitCause::SlowAnswers, evidence))
 }
 
 /// A direction whose acknowledgements fill the other one.
-pub(crate) fn return_path(e: &Evidence) -> Option<Finding> {
+pub(crate) fn return_path(e: &Evidence) -> Option<DiagnosisFinding> {
     let there = e.up.rung(1, 1).zip(e.down.best());
     let back = e.down.rung(1, 1).zip(e.up.best());
-    let more = |ladder: &ThroughputLadder, one: &LadderRung| {
+    let more = |ladder: &ThroughputScaling, one: &ThroughputMeasurement| {
         let best = ladder.best().map_or(0.0, |best| best.rate);
         best > MORE_WITH_MORE * one.rate
     };
-    let starved = |pair: &(&LadderRung, &LadderRung)| {
+    let starved = |pair: &(&ThroughputMeasurement, &ThroughputMeasurement)| {
         let (one, other) = pair;
         let small = other.rate > 0.0 && other.rate < ACKNOWLEDGEMENTS * one.rate;
         // A full link queues as well, but has the same rate with more connections, and its return
@@ -209,26 +214,26 @@ pub(crate) fn return_path(e: &Evidence) -> Option<Finding> {
         rate(one.rate),
         rate(ACKNOWLEDGEMENTS * one.rate)
     );
-    let finding = Finding::new(Cause::ReturnPath, evidence).of(direction);
+    let finding = DiagnosisFinding::new(LimitCause::ReturnPath, evidence).of(direction);
     Some(finding.limits(one.rate, None).certainty(Certainty::Likely))
 }
 
 /// Properties of the connection that both ends agreed on.
-fn tcp_options(e: &Evidence) -> Vec<Finding> {
+fn tcp_options(e: &Evidence) -> Vec<DiagnosisFinding> {
     let mut found = Vec::new();
     let Some(tcp) = e.tcp else { return found };
     if !tcp.timestamps {
         let evidence = "the handshake has none".to_owned();
-        found.push(Finding::new(Cause::NoTimestamps, evidence));
+        found.push(DiagnosisFinding::new(LimitCause::NoTimestamps, evidence));
     }
     if (1..SMALL_SEGMENT).contains(&tcp.mss) {
         let evidence = format!("{} bytes per segment", tcp.mss);
-        found.push(Finding::new(Cause::SmallSegments, evidence));
+        found.push(DiagnosisFinding::new(LimitCause::SmallSegments, evidence));
     }
     found
 }
 
-fn login(e: &Evidence) -> Option<Finding> {
+fn login(e: &Evidence) -> Option<DiagnosisFinding> {
     let idle = e.idle?.median;
     let slow = |s: &&crate::evidence::TimedLoginStep| {
         s.seconds > usual_round_trips(s.round_trips) * idle + SLOW_STEP
@@ -245,7 +250,7 @@ fn login(e: &Evidence) -> Option<Finding> {
         }
         false => format!("{name} takes {seconds}, and its packets left with the login"),
     };
-    Some(Finding::new(Cause::SlowLogin, evidence))
+    Some(DiagnosisFinding::new(LimitCause::SlowLogin, evidence))
 }
 
 /// Round trips that a step of the login may take if its packets need so many: three, since a lost
@@ -258,20 +263,20 @@ fn usual_round_trips(needed: f64) -> f64 {
     }
 }
 
-fn limits(e: &Evidence) -> Vec<Finding> {
+fn limits(e: &Evidence) -> Vec<DiagnosisFinding> {
     let mut found = Vec::new();
     if e.channels_refused {
         let evidence = "a second channel was refused".to_owned();
-        found.push(Finding::new(Cause::OneChannel, evidence));
+        found.push(DiagnosisFinding::new(LimitCause::OneChannel, evidence));
     }
     if let Some((asked, got)) = e.logins.filter(|(asked, got)| got < asked) {
         let evidence = format!("{got} of {asked} parallel logins were admitted");
-        found.push(Finding::new(Cause::LoginLimit, evidence));
+        found.push(DiagnosisFinding::new(LimitCause::LoginLimit, evidence));
     }
     found
 }
 
-fn bloated(e: &Evidence, found: &mut Vec<Finding>) {
+fn bloated(e: &Evidence, found: &mut Vec<DiagnosisFinding>) {
     let Some(idle) = e.idle else { return };
     for (ladder, direction) in [
         (&e.up, DataDirection::Upload),
@@ -288,7 +293,7 @@ fn bloated(e: &Evidence, found: &mut Vec<Finding>) {
                 time(loaded),
                 percent(loaded / idle.median.max(1e-6) - 1.0)
             );
-            found.push(Finding::new(Cause::Bufferbloat, evidence).of(direction));
+            found.push(DiagnosisFinding::new(LimitCause::Bufferbloat, evidence).of(direction));
         }
     }
 }

@@ -4,12 +4,13 @@ mod policer;
 
 use std::time::Duration;
 
-use crate::cause::{Cause, RemedyActor};
-use crate::evidence::{Evidence, LadderRung, ThroughputLadder};
-use crate::finding::{Certainty, DataDirection, Finding};
-use crate::kernel::{self, TcpBuffer};
+use crate::cause::{LimitCause, RemedyActor};
+use crate::evidence::{Evidence, ThroughputMeasurement, ThroughputScaling};
+use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
+use crate::kernel::{self, TcpBufferKind};
 use crate::limiter::{
-    ConnectionGrowth, Limiter, LimiterEvidence, LossFacts, ServerFacts, TransferFacts, limiter,
+    FurtherConnectionEffect, Limiter, LimiterEvidence, LossFacts, ServerFacts, TransferFacts,
+    limiter,
 };
 use crate::units::{bytes, percent, rate, time};
 
@@ -56,7 +57,7 @@ const FALL: f64 = 0.67;
 const CIPHER: f64 = 1.4;
 
 /// Adds the findings of one direction.
-pub(crate) fn add(e: &Evidence, direction: DataDirection, found: &mut Vec<Finding>) {
+pub(crate) fn add(e: &Evidence, direction: DataDirection, found: &mut Vec<DiagnosisFinding>) {
     let ladder = match direction {
         DataDirection::Upload => &e.up,
         DataDirection::Download => &e.down,
@@ -64,7 +65,7 @@ pub(crate) fn add(e: &Evidence, direction: DataDirection, found: &mut Vec<Findin
     let Some(one) = ladder.rung(1, 1).filter(|r| r.rate > 0.0) else {
         return;
     };
-    let r = LadderEvidence {
+    let r = ScalingEvidence {
         e,
         direction,
         ladder,
@@ -81,7 +82,7 @@ pub(crate) fn add(e: &Evidence, direction: DataDirection, found: &mut Vec<Findin
 pub(crate) fn limiter_of(
     direction: DataDirection,
     e: &Evidence,
-    rung: &LadderRung,
+    rung: &ThroughputMeasurement,
     sated: bool,
 ) -> Limiter {
     let up = direction == DataDirection::Upload;
@@ -123,12 +124,12 @@ pub(crate) fn limiter_of(
             share: 0.0,
         },
         growth: match sated {
-            true => ConnectionGrowth::Sated,
-            false => ConnectionGrowth::Open,
+            true => FurtherConnectionEffect::Sated,
+            false => FurtherConnectionEffect::Open,
         },
         slow_start: rung.slow_start,
         round_trip: seconds(rung.min_rtt),
-        receive_buffer: kernel::maximum(&e.here, TcpBuffer::Receive),
+        receive_buffer: kernel::maximum(&e.here, TcpBufferKind::Receive),
         ..TransferFacts::default()
     })
 }
@@ -137,21 +138,21 @@ pub(crate) fn limiter_of(
 const LOST: f64 = 0.0005;
 
 /// Evidence of one direction, seen from its first rung.
-struct LadderEvidence<'a> {
+struct ScalingEvidence<'a> {
     e: &'a Evidence,
     direction: DataDirection,
-    ladder: &'a ThroughputLadder,
+    ladder: &'a ThroughputScaling,
     /// One connection with one channel.
-    one: &'a LadderRung,
+    one: &'a ThroughputMeasurement,
     /// Highest rate of the ladder.
     best: f64,
     /// Gain from a second connection.
     two: Option<f64>,
 }
 
-impl LadderEvidence<'_> {
+impl ScalingEvidence<'_> {
     /// Cause of the limit of one connection.
-    fn limited(&self) -> Option<Finding> {
+    fn limited(&self) -> Option<DiagnosisFinding> {
         // A full queue holds back one connection as well as two, if it is the path's.
         let flat = self.two.is_some_and(|two| two < FLAT) && self.best < FLAT * self.one.rate;
         match limiter_of(self.direction, self.e, self.one, false) {
@@ -169,15 +170,15 @@ impl LadderEvidence<'_> {
                 Some(self.lossy().certainty(Certainty::Likely))
             }
             Limiter::Path if self.one.is_queueing(self.e) => self.queueing(flat),
-            Limiter::SendBuffer if !flat => Some(self.buffer(Cause::SendBuffer)),
+            Limiter::SendBuffer if !flat => Some(self.buffer(LimitCause::SendBuffer)),
             Limiter::FarReceiveBuffer if !flat => Some(self.receive_buffer()),
             Limiter::FarSendBuffer if self.spared() == Some(true) => self.policed_below(),
             _ if self.scales() && self.is_capped_as_uploads() => Some(self.flow_cap()),
             // The server's TCP is not visible: without a comparison it may as well be the path.
             Limiter::FarSendBuffer if self.scales() && !self.grows() && !self.lost_before() => {
-                Some(self.buffer(Cause::FarSendBuffer))
+                Some(self.buffer(LimitCause::FarSendBuffer))
             }
-            Limiter::ReceiveBuffer if !flat => Some(self.buffer(Cause::ReceiveBuffer)),
+            Limiter::ReceiveBuffer if !flat => Some(self.buffer(LimitCause::ReceiveBuffer)),
             Limiter::ServerWindow if !flat && self.channels_help() => Some(self.channel_window()),
             // A connection that has found a policer's rate loses few packets from then on.
             _ if self.scales() && self.is_policed() && self.has_bucket_for_each() == Some(true) => {
@@ -209,8 +210,8 @@ impl LadderEvidence<'_> {
         Some(self.best)
     }
 
-    fn finding(&self, cause: Cause, evidence: String) -> Finding {
-        Finding::new(cause, evidence).limits(self.one.rate, self.could())
+    fn finding(&self, cause: LimitCause, evidence: String) -> DiagnosisFinding {
+        DiagnosisFinding::new(cause, evidence).limits(self.one.rate, self.could())
     }
 
     fn gain(&self) -> String {
@@ -220,13 +221,13 @@ impl LadderEvidence<'_> {
         }
     }
 
-    fn burst(&self) -> Option<Finding> {
+    fn burst(&self) -> Option<DiagnosisFinding> {
         self.burst_of_one().or_else(|| self.later_burst())
     }
 
     /// A burst that ended in a later measurement, because a window held back the first one.
-    fn later_burst(&self) -> Option<Finding> {
-        let fell = |r: &&LadderRung| {
+    fn later_burst(&self) -> Option<DiagnosisFinding> {
+        let fell = |r: &&ThroughputMeasurement| {
             let before = r.before_burst.unwrap_or_default();
             r.rate < FALL * before && r.burst > 0 && r.is_queueing(self.e)
         };
@@ -245,11 +246,12 @@ impl LadderEvidence<'_> {
             rate(next.rate),
             bytes(fallen.burst as f64)
         );
-        let finding = Finding::new(Cause::Shaper, evidence).limits(next.rate, Some(before));
+        let finding =
+            DiagnosisFinding::new(LimitCause::Shaper, evidence).limits(next.rate, Some(before));
         Some(finding.certainty(Certainty::Likely))
     }
 
-    fn burst_of_one(&self) -> Option<Finding> {
+    fn burst_of_one(&self) -> Option<DiagnosisFinding> {
         let before = self.one.before_burst?;
         let repeated = self.one.repeated?;
         // Random loss ends slow start at a high rate as well, but for each connection. The burst of
@@ -278,11 +280,12 @@ impl LadderEvidence<'_> {
             rate(self.one.rate)
         );
         let could = Some(before);
-        let finding = Finding::new(Cause::Shaper, evidence).limits(self.one.rate, could);
+        let finding =
+            DiagnosisFinding::new(LimitCause::Shaper, evidence).limits(self.one.rate, could);
         Some(finding.certainty(certainty))
     }
 
-    fn local_cpu(&self) -> Finding {
+    fn local_cpu(&self) -> DiagnosisFinding {
         let used = format!("this process used {:.1} processors", self.one.cpu);
         match self.e.here.throttled {
             Some(share) if share > THROTTLED => {
@@ -290,22 +293,22 @@ impl LadderEvidence<'_> {
                     "its cgroup was throttled in {} of the scheduler's periods",
                     percent(share)
                 );
-                self.finding(Cause::Throttled, evidence)
+                self.finding(LimitCause::Throttled, evidence)
             }
             _ => match self.slow_cipher(self.e.here.cipher_rate, self.e.here.aes_rate) {
                 Some(finding) => finding,
-                None => self.finding(Cause::LocalCpu, used),
+                None => self.finding(LimitCause::LocalCpu, used),
             },
         }
     }
 
-    fn far_cpu(&self) -> Finding {
+    fn far_cpu(&self) -> DiagnosisFinding {
         if let Some(share) = self.e.there.throttled.filter(|share| *share > THROTTLED) {
             let evidence = format!(
                 "its cgroup was throttled in {} of the scheduler's periods",
                 percent(share)
             );
-            return self.finding(Cause::FarThrottled, evidence);
+            return self.finding(LimitCause::FarThrottled, evidence);
         }
         let there = (self.e.there.cipher_rate, self.e.there.aes_rate);
         if let Some(finding) = self.slow_cipher(there.0, there.1) {
@@ -330,11 +333,11 @@ impl LadderEvidence<'_> {
                 "; processes there waited for a processor for {share}"
             ));
         }
-        self.finding(Cause::FarCpu, waits)
+        self.finding(LimitCause::FarCpu, waits)
     }
 
     /// A busy server that offers no AES spends its time on a cipher that is slow here too.
-    fn only_slow_ciphers(&self) -> Option<Finding> {
+    fn only_slow_ciphers(&self) -> Option<DiagnosisFinding> {
         let cipher = self.e.cipher.as_deref()?;
         let (now, aes) = (self.e.here.cipher_rate?, self.e.here.aes_rate?);
         let slow = !cipher.starts_with("aes") && aes > SCALES * now;
@@ -348,13 +351,17 @@ impl LadderEvidence<'_> {
             rate(now),
             rate(aes)
         );
-        let finding = Finding::new(Cause::SlowCipher, evidence);
+        let finding = DiagnosisFinding::new(LimitCause::SlowCipher, evidence);
         let finding = finding.limits(self.one.rate, None);
         Some(finding.certainty(Certainty::Likely))
     }
 
     /// The rate is that of the cipher, and AES would be faster.
-    fn slow_cipher(&self, cipher_rate: Option<f64>, aes_rate: Option<f64>) -> Option<Finding> {
+    fn slow_cipher(
+        &self,
+        cipher_rate: Option<f64>,
+        aes_rate: Option<f64>,
+    ) -> Option<DiagnosisFinding> {
         let cipher = self.e.cipher.as_deref()?;
         let (now, aes) = (cipher_rate?, aes_rate?);
         let slow = !cipher.starts_with("aes") && aes > SCALES * now;
@@ -366,7 +373,7 @@ impl LadderEvidence<'_> {
             rate(now),
             rate(aes)
         );
-        let finding = Finding::new(Cause::SlowCipher, evidence);
+        let finding = DiagnosisFinding::new(LimitCause::SlowCipher, evidence);
         Some(finding.limits(self.one.rate, Some(aes)))
     }
 
@@ -377,7 +384,7 @@ impl LadderEvidence<'_> {
         unscaled && per_trip > 0.6 * UNSCALED && per_trip < FIXED * UNSCALED
     }
 
-    fn unscaled(&self) -> Finding {
+    fn unscaled(&self) -> DiagnosisFinding {
         let evidence = format!(
             "the window is at most {} per round trip of {}",
             bytes(UNSCALED),
@@ -385,7 +392,7 @@ impl LadderEvidence<'_> {
         );
         // Slow ends lengthen the round trip, so that less than the window's rate may pass.
         let allowed = UNSCALED / self.one.min_rtt;
-        Finding::new(Cause::NoWindowScaling, evidence).limits(allowed, self.could())
+        DiagnosisFinding::new(LimitCause::NoWindowScaling, evidence).limits(allowed, self.could())
     }
 
     /// Share of packets that arrived late. The sender sees that it repeated them in vain; in a
@@ -403,7 +410,7 @@ impl LadderEvidence<'_> {
         (down && late > LATE * one.loss && up.loss < one.loss / 2.0).then_some(late)
     }
 
-    fn lossy(&self) -> Finding {
+    fn lossy(&self) -> DiagnosisFinding {
         let loss = percent(self.one.loss.max(self.one.loss_ever));
         if let Some(late) = self.late() {
             let evidence = format!(
@@ -411,22 +418,22 @@ impl LadderEvidence<'_> {
                 percent(late),
                 self.gain()
             );
-            return self.finding(Cause::Reordering, evidence);
+            return self.finding(LimitCause::Reordering, evidence);
         }
         let rtt = time(self.one.min_rtt);
         if self.e.tcp.is_some_and(|tcp| !tcp.sack) {
             let evidence = format!("{loss} of the packets are lost at {rtt}, without SACK");
-            return self.finding(Cause::NoSack, evidence);
+            return self.finding(LimitCause::NoSack, evidence);
         }
         let evidence = format!(
             "{loss} of the packets are lost at {rtt} without a queue{}",
             self.gain()
         );
-        self.finding(Cause::Loss, evidence)
+        self.finding(LimitCause::Loss, evidence)
     }
 
     /// One connection fills a queue. If several pass more, the queue belongs to the connection.
-    fn queueing(&self, flat: bool) -> Option<Finding> {
+    fn queueing(&self, flat: bool) -> Option<DiagnosisFinding> {
         if self.scales() && !flat {
             return Some(self.flow_cap());
         }
@@ -461,7 +468,7 @@ impl LadderEvidence<'_> {
         rare && !other && !self.one.is_queueing(self.e) && slow
     }
 
-    fn flow_cap(&self) -> Finding {
+    fn flow_cap(&self) -> DiagnosisFinding {
         let quiet = !self.one.is_queueing(self.e) && self.one.loss < LOST;
         if self.one.min_rtt < SHORT && quiet {
             // Windows and routers are no limit here: each connection has one process at the server.
@@ -471,7 +478,7 @@ impl LadderEvidence<'_> {
                 self.gain(),
                 time(self.one.min_rtt)
             );
-            let finding = self.finding(Cause::FarCpu, evidence);
+            let finding = self.finding(LimitCause::FarCpu, evidence);
             return finding.certainty(Certainty::Likely);
         }
         let late = reordered(self.ladder);
@@ -483,7 +490,7 @@ impl LadderEvidence<'_> {
                 percent(late),
                 self.gain()
             );
-            let finding = self.finding(Cause::Reordering, evidence);
+            let finding = self.finding(LimitCause::Reordering, evidence);
             return finding.certainty(Certainty::Likely);
         }
         if self.lost_before() {
@@ -494,11 +501,11 @@ impl LadderEvidence<'_> {
             rate(self.one.rate),
             self.gain()
         );
-        self.finding(Cause::FlowCap, evidence)
+        self.finding(LimitCause::FlowCap, evidence)
             .certainty(Certainty::Likely)
     }
 
-    fn receive_buffer(&self) -> Finding {
+    fn receive_buffer(&self) -> DiagnosisFinding {
         let per_trip = self.one.rate * self.one.rtt.max(self.one.min_rtt);
         if let Some((low, high)) = self.one.peer_window
             && high as f64 <= FIXED * low as f64
@@ -509,7 +516,7 @@ impl LadderEvidence<'_> {
                 bytes(high as f64),
                 time(self.one.min_rtt)
             );
-            return self.finding(Cause::FixedReceiveBuffer, evidence);
+            return self.finding(LimitCause::FixedReceiveBuffer, evidence);
         }
         let evidence = format!(
             "full for {} of the time, {} per round trip of {}{}",
@@ -518,13 +525,13 @@ impl LadderEvidence<'_> {
             time(self.one.min_rtt),
             self.gain()
         );
-        self.with_sysctl(self.finding(Cause::FarReceiveBuffer, evidence))
+        self.with_sysctl(self.finding(LimitCause::FarReceiveBuffer, evidence))
     }
 
-    fn buffer(&self, cause: Cause) -> Finding {
+    fn buffer(&self, cause: LimitCause) -> DiagnosisFinding {
         let per_trip = self.one.rate * self.one.rtt.max(self.one.min_rtt);
         let full = match cause {
-            Cause::SendBuffer => format!("full for {} of the time, ", {
+            LimitCause::SendBuffer => format!("full for {} of the time, ", {
                 percent(self.one.sndbuf_limited)
             }),
             _ => String::new(),
@@ -543,12 +550,12 @@ impl LadderEvidence<'_> {
             .certainty(certainty)
     }
 
-    fn with_sysctl(&self, finding: Finding) -> Finding {
+    fn with_sysctl(&self, finding: DiagnosisFinding) -> DiagnosisFinding {
         let (machine, by, buffer) = match finding.cause {
-            Cause::SendBuffer => (&self.e.here, RemedyActor::Here, TcpBuffer::Send),
-            Cause::ReceiveBuffer => (&self.e.here, RemedyActor::Here, TcpBuffer::Receive),
-            Cause::FarSendBuffer => (&self.e.there, RemedyActor::Server, TcpBuffer::Send),
-            _ => (&self.e.there, RemedyActor::Server, TcpBuffer::Receive),
+            LimitCause::SendBuffer => (&self.e.here, RemedyActor::Here, TcpBufferKind::Send),
+            LimitCause::ReceiveBuffer => (&self.e.here, RemedyActor::Here, TcpBufferKind::Receive),
+            LimitCause::FarSendBuffer => (&self.e.there, RemedyActor::Server, TcpBufferKind::Send),
+            _ => (&self.e.there, RemedyActor::Server, TcpBufferKind::Receive),
         };
         // Twice the best rate, since the ladder may not have reached the path's.
         let line = kernel::line(machine, buffer, 2.0 * self.best, self.one.min_rtt);
@@ -559,7 +566,7 @@ impl LadderEvidence<'_> {
         finding.remedy_first(by, raised)
     }
 
-    fn channel_window(&self) -> Finding {
+    fn channel_window(&self) -> DiagnosisFinding {
         let window = match self.one.window {
             0 => self.one.rate * self.one.min_rtt,
             known => known as f64,
@@ -574,21 +581,21 @@ impl LadderEvidence<'_> {
             percent(self.one.window_blocked),
             gain.unwrap_or_default()
         );
-        self.finding(Cause::ChannelWindow, evidence)
+        self.finding(LimitCause::ChannelWindow, evidence)
     }
 
-    fn below_expectation(&self) -> Option<Finding> {
+    fn below_expectation(&self) -> Option<DiagnosisFinding> {
         let expected = self.e.expected?;
         if self.best > EXPECTED * expected {
             return None;
         }
         let lost = self.ladder.best().is_some_and(|r| r.loss > LOST);
         // A rate that slow start still raises varies without other traffic.
-        let varies = |r: &LadderRung| r.noise > VARIES && r.growth < GROWS;
+        let varies = |r: &ThroughputMeasurement| r.noise > VARIES && r.growth < GROWS;
         let varies = self.ladder.best().is_some_and(varies);
         let cause = match lost && varies {
-            true => Cause::Congestion,
-            false => Cause::BelowExpectation,
+            true => LimitCause::Congestion,
+            false => LimitCause::BelowExpectation,
         };
         let evidence = format!(
             "the best of {} measurements is {}; {} was expected (--expect)",
@@ -596,29 +603,29 @@ impl LadderEvidence<'_> {
             rate(self.best),
             rate(expected)
         );
-        let finding = Finding::new(cause, evidence).limits(self.best, Some(expected));
+        let finding = DiagnosisFinding::new(cause, evidence).limits(self.best, Some(expected));
         Some(finding.certainty(Certainty::Likely))
     }
 
     /// Lowers the certainty if the rates vary by more than the difference that decided.
-    fn certain(&self, finding: Finding) -> Finding {
+    fn certain(&self, finding: DiagnosisFinding) -> DiagnosisFinding {
         let two = self.ladder.rung(2, 1);
         let noise = two.map_or(0.0, |two| two.noise).hypot(self.one.noise);
         let decided = match finding.cause {
-            Cause::LocalCpu
-            | Cause::SlowCipher
-            | Cause::ChannelWindow
-            | Cause::Shaper
-            | Cause::NoWindowScaling
-            | Cause::FixedReceiveBuffer => return finding,
-            Cause::FlowCap => SCALES,
+            LimitCause::LocalCpu
+            | LimitCause::SlowCipher
+            | LimitCause::ChannelWindow
+            | LimitCause::Shaper
+            | LimitCause::NoWindowScaling
+            | LimitCause::FixedReceiveBuffer => return finding,
+            LimitCause::FlowCap => SCALES,
             _ => FLAT,
         };
         let spared = self.spared() == Some(true);
-        if spared && matches!(finding.cause, Cause::Policer | Cause::FlowPolicer) {
+        if spared && matches!(finding.cause, LimitCause::Policer | LimitCause::FlowPolicer) {
             return finding;
         }
-        if self.grows() && finding.cause == Cause::FlowCap {
+        if self.grows() && finding.cause == LimitCause::FlowCap {
             return finding.certainty(Certainty::Unsure);
         }
         let close = |gain: f64| (gain / decided - 1.0).abs() < noise;
@@ -630,8 +637,8 @@ impl LadderEvidence<'_> {
 }
 
 /// Highest share of reordered segments of a ladder.
-fn reordered(ladder: &ThroughputLadder) -> f64 {
-    let in_vain = |rung: &LadderRung| match rung.spurious > SPURIOUS {
+fn reordered(ladder: &ThroughputScaling) -> f64 {
+    let in_vain = |rung: &ThroughputMeasurement| match rung.spurious > SPURIOUS {
         true => rung.vain,
         false => 0.0,
     };
@@ -654,7 +661,7 @@ const NEAR_CIPHER: f64 = 0.1;
 /// Share of throttled periods from which on the quota is the limit.
 const THROTTLED: f64 = 0.2;
 
-impl LadderRung {
+impl ThroughputMeasurement {
     /// Returns true if the path's queue fills under this load.
     pub(crate) fn is_queueing(&self, e: &Evidence) -> bool {
         let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();

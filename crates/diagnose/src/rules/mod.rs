@@ -4,11 +4,11 @@ mod ends;
 pub(crate) mod ladder;
 
 use crate::evidence::Evidence;
-use crate::finding::{Certainty, DataDirection, Finding};
+use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
 
 /// Applies all rules. The lowest limit comes first, then findings that cost only time, then limits
 /// that are unsure, then notes.
-pub(crate) fn apply(e: &Evidence) -> Vec<Finding> {
+pub(crate) fn apply(e: &Evidence) -> Vec<DiagnosisFinding> {
     let mut found = Vec::new();
     // A connection that breaks repeats packets until its end, which looks like loss.
     if e.stall.is_none() {
@@ -25,9 +25,9 @@ pub(crate) fn apply(e: &Evidence) -> Vec<Finding> {
         found.extend(starved);
     }
     ends::add(e, &mut found);
-    let key = |f: &Finding| f.limit.unwrap_or(f64::INFINITY);
+    let key = |f: &DiagnosisFinding| f.limit.unwrap_or(f64::INFINITY);
     found.sort_by(|a, b| {
-        let doubtful = |f: &Finding| (f.cause.is_note(), f.certainty == Certainty::Unsure);
+        let doubtful = |f: &DiagnosisFinding| (f.cause.is_note(), f.certainty == Certainty::Unsure);
         let doubt = doubtful(a).cmp(&doubtful(b));
         doubt.then(key(a).total_cmp(&key(b)))
     });

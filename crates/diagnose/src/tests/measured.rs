@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn rungs(ladder: &mut ThroughputLadder, rates: &[f64]) {
+fn rungs(ladder: &mut ThroughputScaling, rates: &[f64]) {
     ladder.rungs.retain(|rung| rung.channels == 1);
     ladder.rungs.truncate(rates.len());
     for (rung, rate) in ladder.rungs.iter_mut().zip(rates) {
@@ -23,9 +23,9 @@ fn acknowledgements_that_fill_the_return_path_are_the_limit_of_any_number_of_con
     }
     e.up.loaded = Some(0.192);
     let d = diagnose(&e);
-    assert_eq!(d.findings[0].cause, Cause::ReturnPath, "{d:#?}");
+    assert_eq!(d.findings[0].cause, LimitCause::ReturnPath, "{d:#?}");
     assert!(
-        d.findings.iter().all(|f| f.cause != Cause::Shaper),
+        d.findings.iter().all(|f| f.cause != LimitCause::Shaper),
         "{d:#?}"
     );
 }
@@ -44,7 +44,7 @@ fn packets_that_were_all_sent_again_in_vain_are_late_ones() {
     let up = d.findings.iter();
     let up = up.filter(|f| f.direction == Some(DataDirection::Upload));
     let causes: Vec<_> = up.map(|f| f.cause).collect();
-    assert_eq!(causes, [Cause::Reordering], "{d:#?}");
+    assert_eq!(causes, [LimitCause::Reordering], "{d:#?}");
 }
 
 /// At 600 ms a channel window held back the first connection, so that the burst ended later.
@@ -59,7 +59,7 @@ fn a_burst_that_ends_behind_the_first_measurement_is_a_shaper() {
     (channels.rate, channels.before_burst, channels.burst) = (2.07e6, Some(4.85e6), 18_141_156);
     (two.rate, two.rtt) = (2.38e6, 0.95);
     let d = diagnose(&e);
-    assert_eq!(d.findings[0].cause, Cause::Shaper, "{d:#?}");
+    assert_eq!(d.findings[0].cause, LimitCause::Shaper, "{d:#?}");
     assert_eq!(d.findings[0].limit, Some(2.38e6));
 }
 
@@ -82,7 +82,7 @@ fn a_connection_that_recovers_from_a_rare_loss_is_not_limited_by_the_network() {
         (rung.rtt, rung.loss, rung.loss_ever) = (rung.min_rtt, 0.0, 0.00056);
     }
     let d = diagnose(&e);
-    assert_eq!(d.findings[0].cause, Cause::Loss, "{d:#?}");
+    assert_eq!(d.findings[0].cause, LimitCause::Loss, "{d:#?}");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn one_pair_of_a_class_tells_if_the_other_classes_pass() {
         e.marks.noise = vec![noise];
         e.marks.marks = vec![mark("CS1", 0.27), mark("AF21", other), mark("EF", 1.0)];
         let all = diagnose(&e).findings;
-        let marked = all.iter().find(|f| f.cause == Cause::MarkedClass);
+        let marked = all.iter().find(|f| f.cause == LimitCause::MarkedClass);
         marked.map(|f| f.certainty)
     };
     assert_eq!(certainty(1.0, 1.01), Some(Certainty::Likely));
@@ -136,7 +136,7 @@ fn two_pairs_of_a_class_tell_if_noise_does_not_explain_them() {
         };
         e.marks.marks = vec![mark("CS1", &ratios), mark("EF", &[other])];
         let all = diagnose(&e).findings;
-        let marked = all.iter().find(|f| f.cause == Cause::MarkedClass);
+        let marked = all.iter().find(|f| f.cause == LimitCause::MarkedClass);
         marked.map(|f| f.certainty)
     };
     assert_eq!(certainty(0.8, [0.08, 0.08], 0.8), Some(Certainty::Likely));
@@ -178,9 +178,9 @@ fn slow_start_is_not_the_traffic_of_others() {
     let two = &mut e.down.rungs[1];
     (two.growth, two.noise, two.loss) = (1.72, 0.82, 0.0008);
     let first = |e: &Evidence| diagnose(e).findings[0].cause;
-    assert_eq!(first(&e), Cause::BelowExpectation);
+    assert_eq!(first(&e), LimitCause::BelowExpectation);
     e.down.rungs[1].growth = 0.9;
-    assert_eq!(first(&e), Cause::Congestion);
+    assert_eq!(first(&e), LimitCause::Congestion);
 }
 
 /// Downloads through a shaper for each connection lost eight packets of 18,000 and were called
@@ -196,7 +196,7 @@ fn downloads_at_the_rate_of_capped_uploads_are_capped_as_well() {
         e.down.rungs[1].rtt = 0.72;
         let d = diagnose(&e);
         let all = d.findings.iter().map(|f| f.cause);
-        assert!(all.eq([Cause::FlowCap; 2]), "{d:#?}");
+        assert!(all.eq([LimitCause::FlowCap; 2]), "{d:#?}");
     }
 }
 
@@ -210,7 +210,7 @@ fn a_slow_start_is_seen_on_a_long_path_if_the_request_left_with_the_login() {
         seconds: 1.02,
         round_trips: 0.0,
     }];
-    assert_eq!(diagnose(&e).findings[0].cause, Cause::SlowLogin);
+    assert_eq!(diagnose(&e).findings[0].cause, LimitCause::SlowLogin);
     e.login[0].seconds = 0.8;
     assert!(diagnose(&e).healthy);
     e.login[0].seconds = 1.02;
@@ -230,7 +230,7 @@ fn slow_start_that_goes_on_was_not_ended_by_losses() {
     let d = diagnose(&e);
     let found = &d.findings[0];
     let is = (found.cause, found.certainty);
-    assert_eq!(is, (Cause::FlowCap, Certainty::Unsure), "{d:#?}");
+    assert_eq!(is, (LimitCause::FlowCap, Certainty::Unsure), "{d:#?}");
 }
 
 /// A path of 40 ms with a jitter of 8 ms and lost packets seemed to have a queue, since its lowest
@@ -249,12 +249,12 @@ fn jitter_of_the_idle_path_is_no_queue() {
         (rung.min_rtt, rung.rtt) = (0.027, 0.0405);
         (rung.loss, rung.loss_ever) = (0.0031, 0.0027);
     }
-    assert_eq!(diagnose(&e).findings[0].cause, Cause::Loss);
+    assert_eq!(diagnose(&e).findings[0].cause, LimitCause::Loss);
     // A connection whose round trip grows waits in a queue of its own.
     for rung in &mut e.up.rungs {
         rung.rtt = 0.06;
     }
-    assert_eq!(diagnose(&e).findings[0].cause, Cause::FlowCap);
+    assert_eq!(diagnose(&e).findings[0].cause, LimitCause::FlowCap);
 }
 
 /// Slow start ended with a random loss, by chance two connections were no faster than one, and the
@@ -270,15 +270,15 @@ fn losses_below_the_rate_are_no_shaper_and_no_full_path() {
     }
     let one = &mut e.up.rungs[0];
     (one.before_burst, one.burst, one.repeated) = (Some(4.49e6), 10_158_792, Some(1.61e6));
-    one.restrained = Some(RestrainedLoad {
+    one.restrained = Some(ReducedRateLoad {
         rate: 1.1e6,
         loss: 0.002,
         expected: 0.0022,
     });
     let first = |e: &Evidence| diagnose(e).findings[0].cause;
-    assert_eq!(first(&e), Cause::Loss);
+    assert_eq!(first(&e), LimitCause::Loss);
     e.up.rungs[0].before_burst = None;
-    assert_eq!(first(&e), Cause::Loss);
+    assert_eq!(first(&e), LimitCause::Loss);
 }
 
 /// The second half of a download lost nothing, and the server's send buffer was called the limit.
@@ -291,10 +291,10 @@ fn a_download_that_lost_packets_before_is_not_held_back_by_a_send_buffer() {
         rung.rtt = rung.min_rtt;
     }
     let first = |e: &Evidence| diagnose(e).findings[0].cause;
-    assert_eq!(first(&e), Cause::FarSendBuffer);
+    assert_eq!(first(&e), LimitCause::FarSendBuffer);
     e.down.rungs[0].loss_ever = 0.0007;
-    assert_eq!(first(&e), Cause::Loss);
+    assert_eq!(first(&e), LimitCause::Loss);
     // 34 MB/s are far more than losses allow that go on.
     rungs(&mut e.down, &[3.4e7, 6.8e7]);
-    assert_eq!(first(&e), Cause::FarSendBuffer);
+    assert_eq!(first(&e), LimitCause::FarSendBuffer);
 }

@@ -12,7 +12,7 @@ fn losing(rates: [f64; 4], loss: f64, restrained: Option<f64>) -> Evidence {
             rung.rtt = rung.min_rtt;
         }
     }
-    e.up.rungs[0].restrained = restrained.map(|seen| RestrainedLoad {
+    e.up.rungs[0].restrained = restrained.map(|seen| ReducedRateLoad {
         rate: 0.6 * rates[0],
         loss: seen,
         expected: loss,
@@ -20,7 +20,7 @@ fn losing(rates: [f64; 4], loss: f64, restrained: Option<f64>) -> Evidence {
     e
 }
 
-fn first(e: &Evidence) -> Finding {
+fn first(e: &Evidence) -> DiagnosisFinding {
     diagnose(e).findings.first().expect("a finding").clone()
 }
 
@@ -28,11 +28,14 @@ fn first(e: &Evidence) -> Finding {
 fn a_policer_of_which_one_connection_leaves_a_part_is_no_random_loss() {
     let rates = [1.4e6, 2.1e6, 2.35e6, 2.4e6];
     let found = first(&losing(rates, 0.02, Some(0.0)));
-    assert_eq!((found.cause, found.limit), (Cause::Policer, Some(2.4e6)));
+    assert_eq!(
+        (found.cause, found.limit),
+        (LimitCause::Policer, Some(2.4e6))
+    );
     // Also if one connection has half of its rate.
     let rates = [1.3e6, 2.1e6, 2.35e6, 2.4e6];
     let found = first(&losing(rates, 0.02, Some(0.001)));
-    assert_eq!(found.cause, Cause::Policer);
+    assert_eq!(found.cause, LimitCause::Policer);
 }
 
 #[test]
@@ -40,12 +43,12 @@ fn a_policer_for_each_connection_is_told_from_one_for_all() {
     let rates = [2.2e6, 4.6e6, 9.0e6, 18e6];
     let e = losing(rates, 0.02, Some(0.0));
     let found = first(&e);
-    assert_eq!(found.cause, Cause::FlowPolicer, "{found:#?}");
+    assert_eq!(found.cause, LimitCause::FlowPolicer, "{found:#?}");
     let limit = found.limit.expect("a rate");
     assert!((limit / 2.3e6 - 1.0).abs() < 0.05, "{limit}");
     // Downloads cannot be held back by their receiver, and pass at the same rates here.
     let both = diagnose(&e).findings;
-    let policers = both.iter().filter(|f| f.cause == Cause::FlowPolicer);
+    let policers = both.iter().filter(|f| f.cause == LimitCause::FlowPolicer);
     assert_eq!(policers.count(), 2, "{both:#?}");
 }
 
@@ -54,16 +57,19 @@ fn losses_that_stay_below_the_rate_are_random() {
     let each = [2.2e6, 4.6e6, 9.0e6, 18e6];
     for restrained in [Some(0.018), Some(0.03), None] {
         let found = first(&losing(each, 0.02, restrained));
-        assert_eq!(found.cause, Cause::Loss, "{found:#?}");
+        assert_eq!(found.cause, LimitCause::Loss, "{found:#?}");
     }
     // More connections bring nothing: without the load below the rate it looks like a policer.
     let flat = [2.2e6, 2.3e6, 2.3e6, 2.3e6];
     let found = diagnose(&losing(flat, 0.02, Some(0.02))).findings;
     assert!(
-        found.iter().all(|f| f.cause != Cause::Policer),
+        found.iter().all(|f| f.cause != LimitCause::Policer),
         "{found:#?}"
     );
-    assert_eq!(first(&losing(flat, 0.02, Some(0.0))).cause, Cause::Policer);
+    assert_eq!(
+        first(&losing(flat, 0.02, Some(0.0))).cause,
+        LimitCause::Policer
+    );
 }
 
 #[test]
@@ -74,7 +80,7 @@ fn a_queue_that_overflows_is_no_policer() {
     }
     let found = diagnose(&e).findings;
     assert!(
-        found.iter().all(|f| f.cause != Cause::Policer),
+        found.iter().all(|f| f.cause != LimitCause::Policer),
         "{found:#?}"
     );
 }
@@ -110,7 +116,7 @@ fn a_connection_that_has_found_its_policers_rate_is_policed() {
     let mut e = losing([2.46e6, 4.9e6, 9.6e6, 19e6], 0.0, None);
     let one = &mut e.up.rungs[0];
     one.loss_ever = 0.073;
-    one.restrained = Some(RestrainedLoad {
+    one.restrained = Some(ReducedRateLoad {
         rate: 1.48e6,
         loss: 0.0,
         expected: 0.073,
@@ -120,12 +126,13 @@ fn a_connection_that_has_found_its_policers_rate_is_policed() {
         .iter()
         .find(|f| f.direction == Some(DataDirection::Upload));
     let up = up.expect("a finding");
-    assert_eq!(up.cause, Cause::FlowPolicer, "{found:#?}");
+    assert_eq!(up.cause, LimitCause::FlowPolicer, "{found:#?}");
     // Losses below the rate, or a queue, are no policer's.
     e.up.rungs[0].rtt = 1.3 * e.up.rungs[0].min_rtt;
     let found = diagnose(&e).findings;
-    let policed =
-        |f: &Finding| f.direction == Some(DataDirection::Upload) && f.cause == Cause::FlowPolicer;
+    let policed = |f: &DiagnosisFinding| {
+        f.direction == Some(DataDirection::Upload) && f.cause == LimitCause::FlowPolicer
+    };
     assert!(!found.iter().any(policed), "{found:#?}");
 }
 
@@ -142,12 +149,12 @@ fn two_connections_above_the_highest_rate_of_one_share_no_bucket() {
         e
     };
     let found = first(&two_rungs([1.932e6, 3.355e6], 2.35e6));
-    assert_eq!(found.cause, Cause::FlowPolicer, "{found:#?}");
+    assert_eq!(found.cause, LimitCause::FlowPolicer, "{found:#?}");
     let limit = found.limit.expect("a rate");
     assert!((limit / 2.41e6 - 1.0).abs() < 0.15, "{limit}");
     // One connection that had all of the common bucket now and then.
     let found = first(&two_rungs([1.5e6, 2.4e6], 2.4e6));
-    assert_eq!(found.cause, Cause::Policer, "{found:#?}");
+    assert_eq!(found.cause, LimitCause::Policer, "{found:#?}");
     assert!(found.certainty > Certainty::Unsure, "{found:#?}");
     // Without that figure the kind of the policer is open.
     let found = first(&two_rungs([1.932e6, 3.355e6], 0.0));
@@ -168,7 +175,7 @@ fn the_rate_of_a_policer_is_the_highest_one_if_there_were_few_round_trips() {
             rung.seconds = 4.5;
         }
         let found = first(&e);
-        assert_eq!(found.cause, Cause::Policer, "{found:#?}");
+        assert_eq!(found.cause, LimitCause::Policer, "{found:#?}");
         found.limit.expect("a rate")
     };
     assert_eq!(limit(0.22), 3.69e6);
@@ -186,14 +193,17 @@ fn downloads_that_lose_as_uploads_do_are_not_policed() {
         (rung.rate, rung.loss, rung.loss_ever) = (rate, 0.0054, 0.004);
     }
     let found = diagnose(&e).findings;
-    assert!(found.iter().all(|f| f.cause == Cause::Loss), "{found:#?}");
+    assert!(
+        found.iter().all(|f| f.cause == LimitCause::Loss),
+        "{found:#?}"
+    );
     // A policer drops far more.
     for rung in &mut e.down.rungs {
         (rung.loss, rung.loss_ever) = (0.05, 0.05);
     }
     let found = diagnose(&e).findings;
     assert!(
-        found.iter().any(|f| f.cause == Cause::Policer),
+        found.iter().any(|f| f.cause == LimitCause::Policer),
         "{found:#?}"
     );
 }

@@ -1,10 +1,10 @@
 use crate::figures::DirectionStatistics;
-use crate::path::{Fraction, LossModel, PacketDirection, PathSpec};
+use crate::path::{Fraction, LossModel, NetworkPathSpec, PacketDirection};
 
 /// The uses of randomness. Each has its own stream in each direction, so that another impairment
 /// leaves the choices of the others unchanged.
 #[derive(Clone, Copy)]
-pub(super) enum RandomStream {
+pub(super) enum RandomStreamKind {
     Loss,
     Duplicate,
     Reorder,
@@ -18,7 +18,7 @@ pub(super) struct SplitMix64(u64);
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl SplitMix64 {
-    pub(super) fn new(seed: u64, direction: PacketDirection, purpose: RandomStream) -> Self {
+    pub(super) fn new(seed: u64, direction: PacketDirection, purpose: RandomStreamKind) -> Self {
         let stream = direction as u64 * 16 + purpose as u64 + 1;
         Self(mix(seed ^ mix(stream.wrapping_mul(GOLDEN))))
     }
@@ -42,12 +42,12 @@ fn mix(mut z: u64) -> u64 {
 
 /// A random event of fixed probability.
 #[derive(Debug)]
-struct Probability {
+struct RandomEvent {
     random: SplitMix64,
     below: u64,
 }
 
-impl Probability {
+impl RandomEvent {
     fn new(random: SplitMix64, probability: f64) -> Self {
         Self {
             random,
@@ -67,13 +67,13 @@ fn threshold(probability: f64) -> u64 {
 
 /// The random effects on a segment behind the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SegmentImpairment {
+pub(super) struct SegmentFate {
     pub(super) lost: bool,
     pub(super) duplicated: bool,
     pub(super) held: bool,
 }
 
-impl SegmentImpairment {
+impl SegmentFate {
     /// Counts `segments` with this fate.
     pub(super) fn count(self, figures: &mut DirectionStatistics, segments: u64, bytes: u64) {
         if self.lost {
@@ -92,25 +92,25 @@ impl SegmentImpairment {
 /// The fates of the segments that arrive at a link, in order, independent of free room in its
 /// queue: the nth segment has the same fate in every run with a seed.
 #[derive(Debug)]
-pub(super) struct SegmentImpairments {
-    loss: Probability,
+pub(super) struct SegmentFateGenerator {
+    loss: RandomEvent,
     /// Thresholds of entering and leaving the bad state, for loss in bursts.
     bursts: Option<[u64; 2]>,
     bad: bool,
-    duplicate: Probability,
-    reorder: Probability,
+    duplicate: RandomEvent,
+    reorder: RandomEvent,
 }
 
-impl SegmentImpairments {
-    pub(super) fn new(path: &PathSpec, direction: PacketDirection) -> Self {
+impl SegmentFateGenerator {
+    pub(super) fn new(path: &NetworkPathSpec, direction: PacketDirection) -> Self {
         let random = |purpose| SplitMix64::new(path.seed, direction, purpose);
-        let coin = |purpose, share: Fraction| Probability::new(random(purpose), share.get());
+        let coin = |purpose, share: Fraction| RandomEvent::new(random(purpose), share.get());
         Self {
-            loss: coin(RandomStream::Loss, path.loss.share),
+            loss: coin(RandomStreamKind::Loss, path.loss.share),
             bursts: bursts(path.loss),
             bad: false,
-            duplicate: coin(RandomStream::Duplicate, path.duplicate),
-            reorder: coin(RandomStream::Reorder, path.reorder.share),
+            duplicate: coin(RandomStreamKind::Duplicate, path.duplicate),
+            reorder: coin(RandomStreamKind::Reorder, path.reorder.share),
         }
     }
 
@@ -120,11 +120,11 @@ impl SegmentImpairments {
     }
 
     /// Returns the fate of the next segment.
-    pub(super) fn draw(&mut self) -> SegmentImpairment {
+    pub(super) fn draw(&mut self) -> SegmentFate {
         if self.quiet() {
-            return SegmentImpairment::default();
+            return SegmentFate::default();
         }
-        SegmentImpairment {
+        SegmentFate {
             lost: self.lost(),
             duplicated: self.duplicate.toss(),
             held: self.reorder.toss(),

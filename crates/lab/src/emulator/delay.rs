@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use super::chance::{RandomStream, SplitMix64};
+use super::chance::{RandomStreamKind, SplitMix64};
 use super::nanoseconds;
-use crate::path::{PacketDirection, PathSpec};
+use crate::path::{NetworkPathSpec, PacketDirection};
 
 /// Shortest time between two random values of the delay.
 const STEP: Duration = Duration::from_millis(10);
@@ -22,7 +22,7 @@ pub(super) struct PropagationDelay {
 }
 
 impl PropagationDelay {
-    pub(super) fn new(path: &PathSpec, direction: PacketDirection) -> Self {
+    pub(super) fn new(path: &NetworkPathSpec, direction: PacketDirection) -> Self {
         let rtt = nanoseconds(path.rtt);
         let jitter = nanoseconds(path.jitter);
         Self {
@@ -34,7 +34,7 @@ impl PropagationDelay {
             // Falling by 2 * jitter within 4 * jitter, the delay at most doubles the rate of
             // packets.
             step: jitter.saturating_mul(4).max(nanoseconds(STEP)),
-            random: SplitMix64::new(path.seed, direction, RandomStream::Jitter),
+            random: SplitMix64::new(path.seed, direction, RandomStreamKind::Jitter),
         }
     }
 

@@ -1,20 +1,21 @@
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use super::chance::SegmentImpairments;
+use super::chance::SegmentFateGenerator;
 use super::codel::{FqCodel, QueueDecision};
 use super::delay::PropagationDelay;
 use super::drain::LeakyBucket;
 use super::flight::{FrameInFlight, InFlightQueue};
 use super::limits::{FlowKey, LimitBuckets, flow_of};
 use super::nanoseconds;
-use crate::figures::{DirectionStatistics, PacketCount};
+use crate::figures::{DirectionStatistics, PacketAndByteCount};
 use crate::packet::{
     FramePool, PacketHeaders, SegmentLayout, TunFrame, clear_dscp, copy_segments, keep_segments,
     rewrite_handshake,
 };
 use crate::path::{
-    HandshakeOptions, PacketDirection, PathEvent, PathEventKind, PathSpec, QueueCapacity, RateLimit,
+    NetworkPathEvent, NetworkPathSpec, PacketDirection, PathEventKind, QueueCapacity, RateLimit,
+    TcpHandshakeChanges,
 };
 
 /// Longest piece of a super-packet, as time on the wire. Pieces keep delay and queue fine-grained
@@ -29,12 +30,12 @@ pub(super) struct EmulatedLink {
     policers: Vec<LimitBuckets>,
     shapers: Vec<LimitBuckets>,
     black_hole: Option<u64>,
-    handshake: HandshakeOptions,
+    handshake: TcpHandshakeChanges,
     bleach: bool,
     queue: LeakyBucket,
     codel: Option<FqCodel>,
     piece: u64,
-    fates: SegmentImpairments,
+    fates: SegmentFateGenerator,
     delay: PropagationDelay,
     held: u64,
     flight: InFlightQueue,
@@ -51,7 +52,7 @@ struct SegmentRun {
 }
 
 impl EmulatedLink {
-    pub(super) fn new(path: &PathSpec, direction: PacketDirection) -> Self {
+    pub(super) fn new(path: &NetworkPathSpec, direction: PacketDirection) -> Self {
         let rate = path.rate[direction as usize];
         let slowest = path.shape.iter().map(|limit| limit.rate).min();
         let slowest = slowest.map_or(rate, |shaped| shaped.min(rate));
@@ -70,7 +71,7 @@ impl EmulatedLink {
                 .shared_with(path.cross[direction as usize]),
             codel: (path.queue == QueueCapacity::FqCodel).then(FqCodel::default),
             piece: slowest.bytes_in(PIECE),
-            fates: SegmentImpairments::new(path, direction),
+            fates: SegmentFateGenerator::new(path, direction),
             delay: PropagationDelay::new(path, direction),
             held: nanoseconds(path.reorder.held),
             flight: InFlightQueue::default(),
@@ -131,7 +132,7 @@ impl EmulatedLink {
         now: u64,
         headers: &PacketHeaders,
         figures: &'f mut DirectionStatistics,
-    ) -> Option<&'f mut PacketCount> {
+    ) -> Option<&'f mut PacketAndByteCount> {
         let blocked = |port: u16| self.block.iter().any(|ports| ports.contains(&port));
         if headers.ports.is_some_and(|(_, to)| blocked(to)) {
             return Some(&mut figures.drops.blocked);
@@ -300,7 +301,7 @@ fn push(parts: &mut Vec<SegmentRun>, part: SegmentRun, duplicated: bool, piece: 
     }
 }
 
-fn blackout(event: &PathEvent) -> Option<Range<u64>> {
+fn blackout(event: &NetworkPathEvent) -> Option<Range<u64>> {
     match event.kind {
         PathEventKind::Blackout(length) => {
             Some(nanoseconds(event.at)..nanoseconds(event.at.saturating_add(length)))

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::figures::PathStatistics;
 use crate::packet::{FramePool, PacketHeaders, ResetSegment, SegmentLayout, TunFrame, reset};
-use crate::path::{PacketDirection, PathEventKind, PathSpec};
+use crate::path::{NetworkPathSpec, PacketDirection, PathEventKind};
 use flows::{ConnectionTracker, PacketVerdict};
 use link::EmulatedLink;
 
@@ -45,7 +45,7 @@ pub struct Emulator {
 
 impl Emulator {
     /// Creates an idle path.
-    pub fn new(path: &PathSpec) -> Self {
+    pub fn new(path: &NetworkPathSpec) -> Self {
         let mut resets: Vec<_> = path
             .events
             .iter()

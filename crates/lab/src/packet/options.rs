@@ -1,6 +1,6 @@
 use super::checksum::replace_word;
 use super::{PacketHeaders, TcpHeader, TunFrame, VNET_LEN, VnetHeader};
-use crate::path::HandshakeOptions;
+use crate::path::TcpHandshakeChanges;
 
 /// Kinds of TCP options (RFC 9293 section 3.2, RFC 7323, RFC 2018).
 const END: u8 = 0;
@@ -14,7 +14,7 @@ const TIMESTAMPS: u8 = 8;
 pub(crate) fn rewrite_handshake(
     frame: &mut TunFrame,
     headers: &PacketHeaders,
-    changes: &HandshakeOptions,
+    changes: &TcpHandshakeChanges,
 ) {
     let Some(tcp) = headers.tcp.filter(|tcp| tcp.has(TcpHeader::SYN)) else {
         return;
@@ -41,7 +41,7 @@ pub(crate) fn rewrite_handshake(
     fixed[16..18].copy_from_slice(&checksum.to_be_bytes());
 }
 
-fn change(options: &mut [u8], changes: &HandshakeOptions) {
+fn change(options: &mut [u8], changes: &TcpHandshakeChanges) {
     let mut at = 0;
     while let Some(kind) = options.get(at).copied().filter(|kind| *kind != END) {
         if kind == PADDING {
@@ -101,7 +101,7 @@ mod tests {
         frame
     }
 
-    fn rewritten(frame: &[u8], changes: &HandshakeOptions) -> Vec<u8> {
+    fn rewritten(frame: &[u8], changes: &TcpHandshakeChanges) -> Vec<u8> {
         let mut frame = FramePool::new().filled(frame);
         let headers = PacketHeaders::read(frame.bytes());
         rewrite_handshake(&mut frame, &headers, changes);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn options_are_removed_or_lowered_with_a_correct_checksum() {
-        let all = HandshakeOptions {
+        let all = TcpHandshakeChanges {
             no_window_scaling: true,
             no_sack: true,
             no_timestamps: true,
@@ -128,19 +128,19 @@ mod tests {
                 false => assert_eq!(checksum(pseudo, tcp), 0),
             }
         }
-        let larger = HandshakeOptions {
+        let larger = TcpHandshakeChanges {
             largest_segment: Some(9000),
-            ..HandshakeOptions::default()
+            ..TcpHandshakeChanges::default()
         };
         assert_eq!(rewritten(&syn(false), &larger), syn(false));
     }
 
     #[test]
     fn damaged_options_and_other_packets_pass_unchanged() {
-        let all = HandshakeOptions {
+        let all = TcpHandshakeChanges {
             no_window_scaling: true,
             no_sack: true,
-            ..HandshakeOptions::default()
+            ..TcpHandshakeChanges::default()
         };
         for (at, byte) in [(20, 0), (21, 0), (21, 255), (21, 1), (13, TcpHeader::ACK)] {
             let mut frame = syn(true);

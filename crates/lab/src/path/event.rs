@@ -4,14 +4,14 @@ use super::units::{InvalidValue, time};
 
 /// A single event at a time counted from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathEvent {
+pub struct NetworkPathEvent {
     /// Time of the event.
     pub at: Duration,
     /// Kind of the event.
     pub kind: PathEventKind,
 }
 
-/// Disturbance of the path that a [`PathEvent`] causes at its time.
+/// Disturbance of the path that a [`NetworkPathEvent`] causes at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathEventKind {
     /// Both directions of the link are cut for this time: packets that are offered meanwhile, or
@@ -23,7 +23,7 @@ pub enum PathEventKind {
 }
 
 /// Parses "5s blackout=3s" or "5s reset".
-pub(super) fn parse(text: &str) -> Result<PathEvent, InvalidValue> {
+pub(super) fn parse(text: &str) -> Result<NetworkPathEvent, InvalidValue> {
     let form = || "is neither TIME blackout=TIME nor TIME reset, such as 5s blackout=3s".to_owned();
     let (at, what) = text.trim().split_once([' ', ',']).ok_or_else(form)?;
     let kind = match what.trim().split_once('=') {
@@ -32,5 +32,5 @@ pub(super) fn parse(text: &str) -> Result<PathEvent, InvalidValue> {
         _ => return Err(form()),
     };
     let at = time(at).map_err(|_| form())?;
-    Ok(PathEvent { at, kind })
+    Ok(NetworkPathEvent { at, kind })
 }

@@ -3,7 +3,7 @@ use super::units::InvalidValue;
 /// Changes that the path makes to the TCP options of SYN packets, as broken or transparent
 /// middleboxes do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HandshakeOptions {
+pub struct TcpHandshakeChanges {
     /// Replace the window scale option by padding (RFC 7323).
     pub no_window_scaling: bool,
     /// Replace the SACK-permitted option by padding (RFC 2018).
@@ -14,7 +14,7 @@ pub struct HandshakeOptions {
     pub largest_segment: Option<u16>,
 }
 
-impl HandshakeOptions {
+impl TcpHandshakeChanges {
     /// Parses a list of options to remove, such as `wscale,sack`, and adds it.
     pub(super) fn strip(&mut self, text: &str) -> Result<(), InvalidValue> {
         for name in text.split(',') {

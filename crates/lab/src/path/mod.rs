@@ -15,13 +15,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 pub use dscp::Dscp;
-pub use event::{PathEvent, PathEventKind};
-pub use handshake::HandshakeOptions;
+pub use event::{NetworkPathEvent, PathEventKind};
+pub use handshake::TcpHandshakeChanges;
 pub use limit::{LimitScope, RateLimit};
 pub use middlebox::{Middlebox, MiddleboxAction, MiddleboxLimit};
-pub use named::{NAMED, NamedPath};
-pub use options::{OPTIONS, PathError, PathOptionSpec};
-pub use tcp::TcpBuffers;
+pub use named::{NAMED, NamedNetworkPath};
+pub use options::{NetworkPathError, NetworkPathOption, OPTIONS};
+pub use tcp::TcpBufferSettings;
 pub use units::{BitRate, Fraction, time};
 
 /// Direction of a packet on the path, which has a queue, loss and figures for each.
@@ -46,10 +46,10 @@ impl PacketDirection {
     }
 }
 
-/// The properties of a path. [`PathSpec::build`] creates and checks one; a value made otherwise is
+/// The properties of a path. [`NetworkPathSpec::build`] creates and checks one; a value made otherwise is
 /// not checked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PathSpec {
+pub struct NetworkPathSpec {
     /// Round-trip time of an empty path; half of it each way.
     pub rtt: Duration,
     /// Variation of the one-way delay above and below its mean.
@@ -76,7 +76,7 @@ pub struct PathSpec {
     /// Longest IP packet that passes; longer ones vanish without an ICMP message.
     pub black_hole: Option<u16>,
     /// Changes to TCP's options.
-    pub handshake: HandshakeOptions,
+    pub handshake: TcpHandshakeChanges,
     /// A device that breaks connections.
     pub middlebox: Option<Middlebox>,
     /// Clear the DSCP, after the policers.
@@ -86,14 +86,14 @@ pub struct PathSpec {
     /// TCP and UDP destination ports whose packets are dropped, in both directions.
     pub block: Vec<RangeInclusive<u16>>,
     /// Events with their times.
-    pub events: Vec<PathEvent>,
+    pub events: Vec<NetworkPathEvent>,
     /// Socket buffers of the namespaces; `None` for the machine's own.
-    pub tcp: Option<TcpBuffers>,
+    pub tcp: Option<TcpBufferSettings>,
     /// Congestion control of the namespaces; `None` for the machine's own.
     pub congestion_control: Option<String>,
 }
 
-impl Default for PathSpec {
+impl Default for NetworkPathSpec {
     /// 10 Gbit/s without delay or loss. Every link has a rate, so that the bytes in flight are
     /// bounded.
     fn default() -> Self {
@@ -110,7 +110,7 @@ impl Default for PathSpec {
             police: Vec::new(),
             shape: Vec::new(),
             black_hole: None,
-            handshake: HandshakeOptions::default(),
+            handshake: TcpHandshakeChanges::default(),
             middlebox: None,
             bleach: false,
             seed: 1,
@@ -197,7 +197,7 @@ impl ReorderModel {
     };
 }
 
-impl PathSpec {
+impl NetworkPathSpec {
     /// Maximum bytes in queues and in flight, both directions together.
     pub fn under_way(&self) -> u64 {
         check::under_way(self)

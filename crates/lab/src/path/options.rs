@@ -3,60 +3,60 @@ use std::ops::RangeInclusive;
 
 use super::units::{InvalidValue, positive, rate, rates, share, size, time};
 use super::{
-    BitRate, LossModel, Middlebox, NAMED, PathSpec, QueueCapacity, RateLimit, ReorderModel,
-    TcpBuffers, event,
+    BitRate, LossModel, Middlebox, NAMED, NetworkPathSpec, QueueCapacity, RateLimit, ReorderModel,
+    TcpBufferSettings, event,
 };
 
 /// The reason why a path is invalid: one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathError(pub(super) String);
+pub struct NetworkPathError(pub(super) String);
 
-impl fmt::Display for PathError {
+impl fmt::Display for NetworkPathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for PathError {}
+impl std::error::Error for NetworkPathError {}
 
 /// An option of a path, for the command line and its help.
 #[derive(Clone, Copy)]
-pub struct PathOptionSpec {
+pub struct NetworkPathOption {
     /// Name without dashes.
     pub name: &'static str,
-    /// Placeholder of the value in help; empty for a switch, which [`PathSpec::build`] takes with
+    /// Placeholder of the value in help; empty for a switch, which [`NetworkPathSpec::build`] takes with
     /// an empty value.
     pub value: &'static str,
     /// The option may be repeated, and each use adds to the last.
     pub several: bool,
     /// One line for help.
     pub help: &'static str,
-    set: fn(&mut PathSpec, &str) -> Result<(), InvalidValue>,
+    set: fn(&mut NetworkPathSpec, &str) -> Result<(), InvalidValue>,
 }
 
-impl fmt::Debug for PathOptionSpec {
+impl fmt::Debug for NetworkPathOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("PathOptionSpec").field(&self.name).finish()
     }
 }
 
 /// All options of a path but `path` itself.
-pub const OPTIONS: &[PathOptionSpec] = &[
-    PathOptionSpec {
+pub const OPTIONS: &[NetworkPathOption] = &[
+    NetworkPathOption {
         name: "rtt",
         value: "TIME",
         several: false,
         help: "Set the round-trip time of the empty path, half of it each way [0]",
         set: |path, text| set(&mut path.rtt, time(text)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "jitter",
         value: "TIME",
         several: false,
         help: "Vary the one-way delay by up to this, without reordering [0]",
         set: |path, text| set(&mut path.jitter, time(text)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "rate",
         value: "RATE[/RATE]",
         several: false,
@@ -64,7 +64,7 @@ pub const OPTIONS: &[PathOptionSpec] = &[
              [10Gbit]",
         set: |path, text| set(&mut path.rate, rates(text)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "queue",
         value: "SIZE|TIME|fq-codel",
         several: false,
@@ -72,63 +72,63 @@ pub const OPTIONS: &[PathOptionSpec] = &[
              bandwidth-delay product]",
         set: |path, text| set(&mut path.queue, queue(text)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "loss",
         value: "SHARE[/BURST]",
         several: false,
         help: "Lose packets: 0.1%, or 1%/4 in bursts with a mean length of 4 [0]",
         set: |path, text| set(&mut path.loss, loss(text)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "reorder",
         value: "SHARE[/TIME]",
         several: false,
         help: "Reorder packets: delay this share by 1 ms, or by the given time, as 0.1%/3ms [0]",
         set: |path, text| set(&mut path.reorder, reorder(text)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "duplicate",
         value: "SHARE",
         several: false,
         help: "Duplicate this share of packets, such as 0.1% [0]",
         set: |path, text| set(&mut path.duplicate, share(text)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "mtu",
         value: "BYTES",
         several: false,
         help: "Set the MTU, 576 to 65535; IPv6 needs at least 1280 [1500]",
         set: |path, text| set(&mut path.mtu, number(text, 576..=65_535)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "police",
         value: "SCOPE=RATE[/BURST]",
         several: true,
         help: "Drop what exceeds a rate: CS1=10Mbit, all=50Mbit/1MB, or flow=5Mbit for each connection",
         set: |path, text| limit(&mut path.police, text),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "shape",
         value: "SCOPE=RATE[/BURST]",
         several: true,
         help: "Delay what exceeds a rate, behind the link: all=20Mbit/30MB, CS1=10Mbit, flow=5Mbit",
         set: |path, text| limit(&mut path.shape, text),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "cross",
         value: "RATE[/RATE]",
         several: false,
         help: "Fill a part of the link with traffic of others; 0/9Mbit: the return path only [0]",
         set: |path, text| set(&mut path.cross, cross(text)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "black-hole",
         value: "BYTES",
         several: false,
         help: "Drop longer IP packets without an ICMP message, as a path MTU black hole",
         set: |path, text| set(&mut path.black_hole, number(text, 68..=65_535).map(Some)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "mss",
         value: "BYTES",
         several: false,
@@ -138,42 +138,42 @@ pub const OPTIONS: &[PathOptionSpec] = &[
             set(&mut path.handshake.largest_segment, size)
         },
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "strip",
         value: "LIST",
         several: true,
         help: "Remove TCP options from the handshake: wscale, sack, timestamps",
         set: |path, text| path.handshake.strip(text),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "middlebox",
         value: "ACTION=LIMIT",
         several: false,
         help: "Break each TCP connection: reset=30s, reset=50MB, stall=30s or stall=50MB",
         set: |path, text| set(&mut path.middlebox, Middlebox::parse(text).map(Some)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "bleach",
         value: "",
         several: false,
         help: "Clear the DSCP of every packet, behind the policers",
         set: |path, _| set(&mut path.bleach, Ok(true)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "seed",
         value: "NUMBER",
         several: false,
         help: "Seed the random events: the same seed loses the same packets [1]",
         set: |path, text| set(&mut path.seed, number(text, 0..=u64::MAX)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "block",
         value: "PORTS",
         several: true,
         help: "Drop packets to these TCP and UDP ports, both ways, such as 80,8000-8010",
         set: block,
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "at",
         value: "EVENT",
         several: true,
@@ -184,14 +184,14 @@ pub const OPTIONS: &[PathOptionSpec] = &[
             Ok(())
         },
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "tcp",
         value: "stock|stock-6.16|tuned",
         several: false,
         help: "Set TCP buffers: Linux's defaults, those since 6.16, or tuned [this machine's]",
         set: |path, text| set(&mut path.tcp, tcp(text)),
     },
-    PathOptionSpec {
+    NetworkPathOption {
         name: "cc",
         value: "NAME",
         several: false,
@@ -200,19 +200,19 @@ pub const OPTIONS: &[PathOptionSpec] = &[
     },
 ];
 
-impl PathSpec {
+impl NetworkPathSpec {
     /// Builds a path from a predefined one, if named, and options as (name without dashes, value),
     /// applied in order.
     pub fn build<'a>(
         name: Option<&str>,
         options: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Self, PathError> {
+    ) -> Result<Self, NetworkPathError> {
         let mut path = Self::default();
         if let Some(name) = name {
             let Some(named) = NAMED.iter().find(|path| path.name == name) else {
                 let known: Vec<_> = NAMED.iter().map(|path| path.name).collect();
                 let known = known.join(", ");
-                return Err(PathError(format!(
+                return Err(NetworkPathError(format!(
                     "no path named {name:?}; known are {known}"
                 )));
             };
@@ -227,12 +227,12 @@ impl PathSpec {
         Ok(path)
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), PathError> {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), NetworkPathError> {
         let Some(option) = OPTIONS.iter().find(|option| option.name == name) else {
-            return Err(PathError(format!("unknown path option --{name}")));
+            return Err(NetworkPathError(format!("unknown path option --{name}")));
         };
         (option.set)(self, value.trim())
-            .map_err(|why| PathError(format!("--{name}: {value:?} {why}")))
+            .map_err(|why| NetworkPathError(format!("--{name}: {value:?} {why}")))
     }
 }
 
@@ -300,7 +300,7 @@ fn cross(text: &str) -> Result<[Option<BitRate>; 2], InvalidValue> {
     }
 }
 
-fn block(path: &mut PathSpec, text: &str) -> Result<(), InvalidValue> {
+fn block(path: &mut NetworkPathSpec, text: &str) -> Result<(), InvalidValue> {
     let port = |text: &str| text.trim().parse().ok().filter(|port| *port > 0);
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -313,8 +313,8 @@ fn block(path: &mut PathSpec, text: &str) -> Result<(), InvalidValue> {
     Ok(())
 }
 
-fn tcp(text: &str) -> Result<Option<TcpBuffers>, InvalidValue> {
-    TcpBuffers::NAMES
+fn tcp(text: &str) -> Result<Option<TcpBufferSettings>, InvalidValue> {
+    TcpBufferSettings::NAMES
         .iter()
         .find(|(name, _)| *name == text)
         .map(|(_, buffers)| Some(*buffers))

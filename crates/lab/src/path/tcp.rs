@@ -1,7 +1,7 @@
 /// Socket buffers, as settings of a network namespace. The limits in net.core belong to the whole
 /// machine, and apply only to programs that set their buffers themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TcpBuffers {
+pub enum TcpBufferSettings {
     /// Defaults of Linux: a window of at most 6 MiB, of which data gets about half. The values are
     /// explicit, since newer kernels (6.18: 32 MiB) and distributions differ.
     Stock,
@@ -13,7 +13,7 @@ pub enum TcpBuffers {
     Tuned,
 }
 
-impl TcpBuffers {
+impl TcpBufferSettings {
     /// (name, buffers), for parsing and help.
     pub const NAMES: [(&str, Self); 3] = [
         ("stock", Self::Stock),

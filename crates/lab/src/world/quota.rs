@@ -58,7 +58,7 @@ pub(super) fn limit(root: Pid, share: f64) -> Result<(), LabError> {
 pub(super) fn limit_disk(root: Pid, rate: u64) -> Result<(), LabError> {
     let thread = thread::Builder::new().name("disk".to_owned());
     let limited = thread.spawn(move || {
-        let mut disk = DiskThrottle::default();
+        let mut disk = DiskWriteThrottle::default();
         let mut began = Instant::now();
         loop {
             // The disk's clock.
@@ -97,13 +97,13 @@ fn pause(pids: &[i32], time: Duration) {
 
 /// A disk that has bytes to write, and the processes that wait for it.
 #[derive(Debug, Default)]
-struct DiskThrottle {
+struct DiskWriteThrottle {
     known: BTreeMap<i32, u64>,
     waiting: Vec<i32>,
     owed: f64,
 }
 
-impl DiskThrottle {
+impl DiskWriteThrottle {
     /// Returns the processes that used the disk since the last call, and the time that it needs for
     /// their bytes, `passed` after that call.
     fn owing(&mut self, now: &[(i32, u64)], passed: Duration, rate: u64) -> (Vec<i32>, Duration) {
@@ -202,7 +202,7 @@ mod tests {
     fn a_writer_waits_for_the_disk_and_others_do_not() {
         let io = "rchar: 5\nwchar: 6\nread_bytes: 100\nwrite_bytes: 900\n";
         assert_eq!(disk_bytes(io), 1000);
-        let mut disk = DiskThrottle::default();
+        let mut disk = DiskWriteThrottle::default();
         let second = Duration::from_secs(1);
         assert_eq!(
             disk.owing(&[(7, 0), (8, 0)], second, 1000).0,

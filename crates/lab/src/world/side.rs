@@ -10,7 +10,7 @@ use sys::NamespaceKind;
 
 use super::netlink::RtnetlinkSocket;
 use crate::error::LabError;
-use crate::path::PathSpec;
+use crate::path::NetworkPathSpec;
 
 /// Name of the TUN device in both namespaces.
 const DEVICE: &str = "path";
@@ -53,7 +53,7 @@ pub(super) struct LabNamespace {
 }
 
 /// Returns true if the path carries IPv6: the machine supports it, and the MTU is large enough.
-pub(super) fn has_ipv6(path: &PathSpec) -> bool {
+pub(super) fn has_ipv6(path: &NetworkPathSpec) -> bool {
     path.mtu >= LEAST_MTU_OF_IPV6 && Path::new("/proc/sys/net/ipv6").is_dir()
 }
 
@@ -62,7 +62,7 @@ impl LabNamespace {
     pub(super) fn new(
         me: SideAddresses,
         peer: SideAddresses,
-        path: &PathSpec,
+        path: &NetworkPathSpec,
     ) -> Result<Self, LabError> {
         sys::unshare(NamespaceKind::Network)
             .map_err(|error| LabError::system("cannot create a network namespace", error))?;
@@ -104,7 +104,11 @@ fn dropped(table: &str) -> u64 {
         .sum()
 }
 
-fn configure(me: SideAddresses, peer: SideAddresses, path: &PathSpec) -> Result<(), LabError> {
+fn configure(
+    me: SideAddresses,
+    peer: SideAddresses,
+    path: &NetworkPathSpec,
+) -> Result<(), LabError> {
     let failed = |what: &'static str| {
         move |error: io::Error| {
             LabError::system(
@@ -146,7 +150,7 @@ fn configure(me: SideAddresses, peer: SideAddresses, path: &PathSpec) -> Result<
 }
 
 /// Writes the namespace's settings.
-fn settings(path: &PathSpec) -> Result<(), LabError> {
+fn settings(path: &NetworkPathSpec) -> Result<(), LabError> {
     for (name, value) in path.sysctls() {
         let file = Path::new("/proc/sys").join(name);
         let written = fs::write(&file, value);

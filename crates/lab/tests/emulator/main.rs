@@ -11,7 +11,7 @@ mod timing;
 use std::time::Duration;
 
 use build::Packet;
-use lab::path::PathSpec;
+use lab::path::NetworkPathSpec;
 use lab::{Emulator, PacketDirection};
 
 pub(crate) use lab::PacketDirection::{FarToNear, NearToFar};
@@ -19,8 +19,8 @@ pub(crate) use lab::PacketDirection::{FarToNear, NearToFar};
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-pub(crate) fn path(options: &[(&str, &str)]) -> PathSpec {
-    PathSpec::build(None, options.iter().copied()).expect("a path")
+pub(crate) fn path(options: &[(&str, &str)]) -> NetworkPathSpec {
+    NetworkPathSpec::build(None, options.iter().copied()).expect("a path")
 }
 
 /// A path, with everything that arrived at its ends.

@@ -5,7 +5,7 @@ use crate::result::CopyDirection;
 
 /// The algorithms that both ends have, in a copy's order of preference.
 #[derive(Debug, Clone, Default)]
-pub struct CommonOffer {
+pub struct MutualAlgorithms {
     /// Ciphers, each with true if it needs no separate MAC.
     pub ciphers: Vec<(String, bool)>,
     /// MACs.
@@ -18,7 +18,7 @@ pub struct CommonOffer {
 
 /// Kinds of data and of lanes that the user wants to be measured.
 #[derive(Debug, Clone)]
-pub struct SettingSelection {
+pub struct BenchDataSelection {
     /// Kinds of data; the first is used if a single one suffices.
     pub data: Vec<BenchData>,
     /// (connections, channels); the first is used if lanes are not compared.
@@ -27,7 +27,7 @@ pub struct SettingSelection {
     pub disk: bool,
 }
 
-impl CommonOffer {
+impl MutualAlgorithms {
     /// Compressions that both ends have.
     fn compressions(&self) -> Vec<BenchCompression> {
         let zlib = self.zlib.then_some(BenchCompression::Zlib);
@@ -37,7 +37,7 @@ impl CommonOffer {
 }
 
 /// Copies of `plain` with each cipher, and with the first MAC where the cipher needs one.
-fn each_cipher(offer: &CommonOffer, plain: &BenchSetting) -> Vec<BenchSetting> {
+fn each_cipher(offer: &MutualAlgorithms, plain: &BenchSetting) -> Vec<BenchSetting> {
     let with = |(cipher, alone): &(String, bool)| {
         let mac = match alone {
             true => None,
@@ -71,7 +71,10 @@ fn down(row: &BenchSetting) -> BenchSetting {
 }
 
 /// The settings, and the number of leading ones that run even if time is short: each cipher once.
-pub fn settings(offer: &CommonOffer, wanted: &SettingSelection) -> (Vec<BenchSetting>, usize) {
+pub fn settings(
+    offer: &MutualAlgorithms,
+    wanted: &BenchDataSelection,
+) -> (Vec<BenchSetting>, usize) {
     let mut all = SettingList::default();
     let Some(plain) = base(offer, wanted) else {
         return (Vec::new(), 0);
@@ -153,7 +156,7 @@ pub fn carried(
     named: &mut Vec<UnmeasuredAlgorithm>,
     like: &BenchSetting,
     (ciphers, macs): (&[String], &[String]),
-    offer: &CommonOffer,
+    offer: &MutualAlgorithms,
 ) -> Vec<BenchSetting> {
     let plain = BenchSetting {
         compression: BenchCompression::None,
@@ -194,7 +197,7 @@ pub fn carried(
     settings
 }
 
-fn base(offer: &CommonOffer, wanted: &SettingSelection) -> Option<BenchSetting> {
+fn base(offer: &MutualAlgorithms, wanted: &BenchDataSelection) -> Option<BenchSetting> {
     let (cipher, alone) = offer.ciphers.first()?;
     let (connections, channels) = wanted.lanes.first().copied().unwrap_or((1, 1));
     Some(BenchSetting {
@@ -255,8 +258,8 @@ pub fn named(what: &str, theirs: &str, measured: &[&str]) -> Vec<UnmeasuredAlgor
 mod tests {
     use super::*;
 
-    fn offer() -> CommonOffer {
-        CommonOffer {
+    fn offer() -> MutualAlgorithms {
+        MutualAlgorithms {
             ciphers: vec![
                 ("aes128-gcm@openssh.com".into(), true),
                 ("aes128-ctr".into(), false),
@@ -271,8 +274,8 @@ mod tests {
         }
     }
 
-    fn wanted() -> SettingSelection {
-        SettingSelection {
+    fn wanted() -> BenchDataSelection {
+        BenchDataSelection {
             data: vec![BenchData::Random, BenchData::Text, BenchData::Gzipped],
             lanes: vec![(1, 1), (2, 1)],
             disk: true,
@@ -305,7 +308,7 @@ mod tests {
 
     #[test]
     fn with_longhaul_at_both_ends_there_is_zstd() {
-        let ours = CommonOffer {
+        let ours = MutualAlgorithms {
             zstd: true,
             ..offer()
         };
@@ -317,10 +320,10 @@ mod tests {
 
     #[test]
     fn ends_with_nothing_in_common_give_no_settings() {
-        assert_eq!(settings(&CommonOffer::default(), &wanted()).0, []);
-        let no_mac = CommonOffer {
+        assert_eq!(settings(&MutualAlgorithms::default(), &wanted()).0, []);
+        let no_mac = MutualAlgorithms {
             ciphers: vec![("aes128-ctr".into(), false)],
-            ..CommonOffer::default()
+            ..MutualAlgorithms::default()
         };
         assert_eq!(settings(&no_mac, &wanted()).0, []);
     }

@@ -11,7 +11,7 @@ use crate::address::{RelayEndpoint, TargetSpec};
 
 /// Result of parsing the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeaderParse<T> {
+pub enum HandshakeParseResult<T> {
     /// The message is incomplete.
     Incomplete,
     /// The complete message, and its length in bytes.

@@ -9,13 +9,13 @@ use sys::is_special;
 
 /// Rule `HOST:PORT`: HOST is a name, `*.example.com`, a network or `*`; PORT is a number or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetRule {
+pub struct PermittedTargetRule {
     host: HostPattern,
     /// `None` permits every port.
     port: Option<u16>,
 }
 
-/// Host part of a [`TargetRule`].
+/// Host part of a [`PermittedTargetRule`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostPattern {
     /// Any host except this machine's own addresses.
@@ -38,7 +38,7 @@ pub enum TargetVerdict {
 }
 
 /// Checks a target against the rules.
-pub fn verdict(permits: &[TargetRule], target: &TargetSpec) -> TargetVerdict {
+pub fn verdict(permits: &[PermittedTargetRule], target: &TargetSpec) -> TargetVerdict {
     let RelayEndpoint::Tcp { host, port } = &target.place else {
         return TargetVerdict::Denied;
     };
@@ -57,12 +57,12 @@ pub fn verdict(permits: &[TargetRule], target: &TargetSpec) -> TargetVerdict {
 
 /// Reports if a rule names this address and port explicitly, even if it is one of this machine's
 /// own. An address or a network counts; `*` and a network that contains all addresses do not.
-pub(crate) fn names_address(permits: &[TargetRule], to: SocketAddr) -> bool {
-    let named = |permit: &TargetRule| match &permit.host {
+pub(crate) fn names_address(permits: &[PermittedTargetRule], to: SocketAddr) -> bool {
+    let named = |permit: &PermittedTargetRule| match &permit.host {
         HostPattern::Network(network) => !network.has_all() && network.contains(to.ip()),
         _ => false,
     };
-    let of_port = |permit: &&TargetRule| permit.port.is_none_or(|own| own == to.port());
+    let of_port = |permit: &&PermittedTargetRule| permit.port.is_none_or(|own| own == to.port());
     permits.iter().filter(of_port).any(named)
 }
 
@@ -84,7 +84,7 @@ fn is_own_name(name: &str) -> bool {
     is_first_label(&name, &host) || is_first_label(&host, &name)
 }
 
-impl TargetRule {
+impl PermittedTargetRule {
     /// Returns the network and the port of the rule; `None` matches all of them. A rule with a name
     /// has no network.
     pub(crate) fn addresses(&self) -> (Option<&IpNetwork>, Option<u16>) {
@@ -134,7 +134,7 @@ impl HostPattern {
     }
 }
 
-impl FromStr for TargetRule {
+impl FromStr for PermittedTargetRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -170,7 +170,7 @@ mod tests {
             texts
                 .iter()
                 .map(|t| t.parse().unwrap())
-                .collect::<Vec<TargetRule>>()
+                .collect::<Vec<PermittedTargetRule>>()
         };
         for (list, target, expected) in [
             (
@@ -251,7 +251,7 @@ mod tests {
     fn an_own_address_is_let_in_by_a_rule_that_names_it() {
         let permits = |texts: &[&str]| {
             let parsed = texts.iter().map(|text| text.parse().unwrap());
-            parsed.collect::<Vec<TargetRule>>()
+            parsed.collect::<Vec<PermittedTargetRule>>()
         };
         for (list, to, named) in [
             (&["192.0.2.1:22"][..], "192.0.2.1:22", true),
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn what_is_no_permit() {
         for text in ["", "host", "host:", "a b:22", ":22", "host:x", "-x:22"] {
-            assert!(text.parse::<TargetRule>().is_err(), "{text}");
+            assert!(text.parse::<PermittedTargetRule>().is_err(), "{text}");
         }
     }
 }

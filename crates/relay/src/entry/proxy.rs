@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::HeaderParse;
+use super::HandshakeParseResult;
 
 /// Section 2.2: signature of a binary header, which no text protocol begins with.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -33,7 +33,7 @@ pub enum ProxyVersion {
 }
 
 /// Parses a header of either version; `None` if it has no addresses (LOCAL, UNKNOWN).
-pub fn parse(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
+pub fn parse(bytes: &[u8]) -> HandshakeParseResult<Option<ProxyAddresses>> {
     let begin = bytes.len().min(SIGNATURE.len());
     if bytes.get(..begin) == SIGNATURE.get(..begin) && begin > 1 {
         return parse_binary(bytes);
@@ -42,7 +42,7 @@ pub fn parse(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
     let begin = bytes.len().min(line.len());
     let is_signature = bytes.first() == SIGNATURE.first() && bytes.len() < 2;
     if bytes.get(..begin) != line.get(..begin) && !is_signature {
-        return HeaderParse::Invalid("the client did not send a PROXY header");
+        return HandshakeParseResult::Invalid("the client did not send a PROXY header");
     }
     let within = bytes
         .get(..bytes.len().min(LONGEST_LINE))
@@ -51,14 +51,14 @@ pub fn parse(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
         Some(at) => {
             let line = within.get(..at).unwrap_or_default();
             match parse_line(line) {
-                Some(ends) => HeaderParse::Done(ends, at + 2),
-                None => HeaderParse::Invalid("the PROXY header is malformed"),
+                Some(ends) => HandshakeParseResult::Done(ends, at + 2),
+                None => HandshakeParseResult::Invalid("the PROXY header is malformed"),
             }
         }
         None if bytes.len() >= LONGEST_LINE => {
-            HeaderParse::Invalid("the PROXY header has no line end")
+            HandshakeParseResult::Invalid("the PROXY header has no line end")
         }
-        None => HeaderParse::Incomplete,
+        None => HandshakeParseResult::Incomplete,
     }
 }
 
@@ -91,39 +91,41 @@ fn parse_line(line: &[u8]) -> Option<Option<ProxyAddresses>> {
     words.next().is_none().then_some(Some(ends))
 }
 
-fn parse_binary(bytes: &[u8]) -> HeaderParse<Option<ProxyAddresses>> {
+fn parse_binary(bytes: &[u8]) -> HandshakeParseResult<Option<ProxyAddresses>> {
     let Some((head, rest)) = bytes.split_at_checked(16) else {
-        return HeaderParse::Incomplete;
+        return HandshakeParseResult::Incomplete;
     };
     let [.., version, family, high, low] = head else {
-        return HeaderParse::Incomplete;
+        return HandshakeParseResult::Incomplete;
     };
     let len = usize::from(u16::from_be_bytes([*high, *low]));
     if len + 16 > LONGEST {
-        return HeaderParse::Invalid("the PROXY header is too long");
+        return HandshakeParseResult::Invalid("the PROXY header is too long");
     }
     let is_local = match version {
         0x20 => true,
         0x21 => false,
         _ => {
-            return HeaderParse::Invalid("the PROXY header has an unknown version or command");
+            return HandshakeParseResult::Invalid(
+                "the PROXY header has an unknown version or command",
+            );
         }
     };
     let Some(body) = rest.get(..len) else {
-        return HeaderParse::Incomplete;
+        return HandshakeParseResult::Incomplete;
     };
     if is_local {
-        return HeaderParse::Done(None, 16 + len);
+        return HandshakeParseResult::Done(None, 16 + len);
     }
     let ends = match family {
         0x11 => ends_of::<4>(body),
         0x21 => ends_of::<16>(body),
         // Section 2.2: address families that the receiver does not know are skipped.
-        _ => return HeaderParse::Done(None, 16 + len),
+        _ => return HandshakeParseResult::Done(None, 16 + len),
     };
     match ends {
-        Some(ends) => HeaderParse::Done(Some(ends), 16 + len),
-        None => HeaderParse::Invalid("the PROXY header is too short for its addresses"),
+        Some(ends) => HandshakeParseResult::Done(Some(ends), 16 + len),
+        None => HandshakeParseResult::Invalid("the PROXY header is too short for its addresses"),
     }
 }
 
@@ -249,12 +251,12 @@ mod tests {
                 for cut in 0..len {
                     assert_eq!(
                         parse(&bytes[..cut]),
-                        HeaderParse::Incomplete,
+                        HandshakeParseResult::Incomplete,
                         "{version:?} {cut}"
                     );
                 }
                 for cut in len..bytes.len() {
-                    assert_eq!(parse(&bytes[..cut]), HeaderParse::Done(ends, len));
+                    assert_eq!(parse(&bytes[..cut]), HandshakeParseResult::Done(ends, len));
                 }
             }
             Ok(())
@@ -271,11 +273,11 @@ mod tests {
                 _ => Vec::new(),
             };
             bytes.extend(u.arbitrary::<Vec<u8>>()?);
-            if let HeaderParse::Done(_, len) = parse(&bytes) {
+            if let HandshakeParseResult::Done(_, len) = parse(&bytes) {
                 assert!(len <= bytes.len());
             }
             bytes.resize(LONGEST + 16, b'x');
-            assert_ne!(parse(&bytes), HeaderParse::Incomplete);
+            assert_ne!(parse(&bytes), HandshakeParseResult::Incomplete);
             Ok(())
         })
         .budget_ms(300);
@@ -284,7 +286,7 @@ mod tests {
     #[test]
     fn lines_of_the_specification() {
         let done = |text: &str| match parse(text.as_bytes()) {
-            HeaderParse::Done(ends, _) => ends,
+            HandshakeParseResult::Done(ends, _) => ends,
             other => panic!("{text:?}: {other:?}"),
         };
         let ends = done("PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535\r\n").unwrap();
@@ -305,7 +307,7 @@ mod tests {
             "\r\nPROXY",
         ] {
             assert!(
-                matches!(parse(text.as_bytes()), HeaderParse::Invalid(_)),
+                matches!(parse(text.as_bytes()), HandshakeParseResult::Invalid(_)),
                 "{text:?}"
             );
         }

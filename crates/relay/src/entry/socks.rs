@@ -1,6 +1,6 @@
 //! Server side of SOCKS version 5 (RFC 1928), limited to CONNECT without authentication.
 
-use super::{HeaderParse, named};
+use super::{HandshakeParseResult, named};
 use crate::address::{HostSpec, TargetSpec};
 
 /// Answer to the greeting: version 5, no authentication.
@@ -24,44 +24,46 @@ pub enum SocksReply {
 }
 
 /// Parses the greeting; true if the client offers "no authentication".
-pub fn greeting(bytes: &[u8]) -> HeaderParse<bool> {
+pub fn greeting(bytes: &[u8]) -> HandshakeParseResult<bool> {
     let [version, rest @ ..] = bytes else {
-        return HeaderParse::Incomplete;
+        return HandshakeParseResult::Incomplete;
     };
     if *version != 5 {
-        return HeaderParse::Invalid("the client did not send a SOCKS 5 request");
+        return HandshakeParseResult::Invalid("the client did not send a SOCKS 5 request");
     }
     let [count, methods @ ..] = rest else {
-        return HeaderParse::Incomplete;
+        return HandshakeParseResult::Incomplete;
     };
     match methods.get(..usize::from(*count)) {
-        None => HeaderParse::Incomplete,
-        Some(methods) => HeaderParse::Done(methods.contains(&0), 2 + methods.len()),
+        None => HandshakeParseResult::Incomplete,
+        Some(methods) => HandshakeParseResult::Done(methods.contains(&0), 2 + methods.len()),
     }
 }
 
 /// Parses the request into the target to connect to, or the reply to send.
-pub fn request(bytes: &[u8]) -> HeaderParse<Result<TargetSpec, SocksReply>> {
+pub fn request(bytes: &[u8]) -> HandshakeParseResult<Result<TargetSpec, SocksReply>> {
     let (command, kind, rest) = match bytes {
         [5, command, 0, kind, rest @ ..] => (*command, *kind, rest),
-        [5, _, 0] | [5, _] | [5] | [] => return HeaderParse::Incomplete,
-        _ => return HeaderParse::Invalid("the SOCKS request is malformed"),
+        [5, _, 0] | [5, _] | [5] | [] => return HandshakeParseResult::Incomplete,
+        _ => return HandshakeParseResult::Invalid("the SOCKS request is malformed"),
     };
     let len = match (kind, rest) {
         (1, _) => 4,
         (4, _) => 16,
-        (3, []) => return HeaderParse::Incomplete,
+        (3, []) => return HandshakeParseResult::Incomplete,
         (3, [len, ..]) => 1 + usize::from(*len),
-        _ => return HeaderParse::Invalid("the SOCKS request has an unknown address type"),
+        _ => return HandshakeParseResult::Invalid("the SOCKS request has an unknown address type"),
     };
     let (Some(address), Some(port)) = (rest.get(..len), rest.get(len..len + 2)) else {
-        return HeaderParse::Incomplete;
+        return HandshakeParseResult::Incomplete;
     };
     let whole = 4 + len + 2;
     let host = match (kind, address) {
         (3, [_, name @ ..]) => match std::str::from_utf8(name).ok().and_then(HostSpec::of_client) {
             Some(host) => host,
-            None => return HeaderParse::Invalid("the SOCKS request has an invalid host name"),
+            None => {
+                return HandshakeParseResult::Invalid("the SOCKS request has an invalid host name");
+            }
         },
         (1, _) => {
             <[u8; 4]>::try_from(address).map_or(HostSpec::All, |ip| HostSpec::Address(ip.into()))
@@ -70,11 +72,11 @@ pub fn request(bytes: &[u8]) -> HeaderParse<Result<TargetSpec, SocksReply>> {
     };
     let port = <[u8; 2]>::try_from(port).map_or(0, u16::from_be_bytes);
     if command != 1 {
-        return HeaderParse::Done(Err(SocksReply::NoSuchCommand), whole);
+        return HandshakeParseResult::Done(Err(SocksReply::NoSuchCommand), whole);
     }
     match port {
-        0 => HeaderParse::Invalid("the SOCKS request has port 0"),
-        port => HeaderParse::Done(Ok(named(host, port)), whole),
+        0 => HandshakeParseResult::Invalid("the SOCKS request has port 0"),
+        port => HandshakeParseResult::Done(Ok(named(host, port)), whole),
     }
 }
 
@@ -106,21 +108,27 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert_eq!(
                     request(&bytes[..cut]),
-                    HeaderParse::Incomplete,
+                    HandshakeParseResult::Incomplete,
                     "{shown} {cut}"
                 );
             }
             let more = [&bytes[..], b"SSH"].concat();
-            let HeaderParse::Done(Ok(target), len) = request(&more) else {
+            let HandshakeParseResult::Done(Ok(target), len) = request(&more) else {
                 panic!("{shown}");
             };
             assert_eq!((target.to_string(), len), (shown.to_owned(), bytes.len()));
         }
         for cut in 0..4 {
-            assert_eq!(greeting(&[5, 2, 1, 0][..cut]), HeaderParse::Incomplete);
+            assert_eq!(
+                greeting(&[5, 2, 1, 0][..cut]),
+                HandshakeParseResult::Incomplete
+            );
         }
-        assert_eq!(greeting(&[5, 2, 1, 0, 9]), HeaderParse::Done(true, 4));
-        assert_eq!(greeting(&[5, 1, 2]), HeaderParse::Done(false, 3));
+        assert_eq!(
+            greeting(&[5, 2, 1, 0, 9]),
+            HandshakeParseResult::Done(true, 4)
+        );
+        assert_eq!(greeting(&[5, 1, 2]), HandshakeParseResult::Done(false, 3));
     }
 
     #[test]
@@ -136,7 +144,7 @@ mod tests {
             &connect(1, &[1, 2, 3, 4], 0),
         ] {
             assert!(
-                matches!(request(bytes), HeaderParse::Invalid(_)),
+                matches!(request(bytes), HandshakeParseResult::Invalid(_)),
                 "{bytes:?}"
             );
         }
@@ -144,7 +152,7 @@ mod tests {
         bind[1] = 2;
         assert_eq!(
             request(&bind),
-            HeaderParse::Done(Err(SocksReply::NoSuchCommand), 10)
+            HandshakeParseResult::Done(Err(SocksReply::NoSuchCommand), 10)
         );
     }
 
@@ -153,14 +161,14 @@ mod tests {
         arbtest::arbtest(|u| {
             let mut bytes = vec![5, 1, 0];
             bytes.extend(u.arbitrary::<Vec<u8>>()?);
-            if let HeaderParse::Done(_, len) = request(&bytes) {
+            if let HandshakeParseResult::Done(_, len) = request(&bytes) {
                 assert!(len <= bytes.len());
             }
-            if let HeaderParse::Done(_, len) = greeting(&bytes) {
+            if let HandshakeParseResult::Done(_, len) = greeting(&bytes) {
                 assert!(len <= bytes.len());
             }
             bytes.resize(600, 7);
-            assert_ne!(request(&bytes), HeaderParse::Incomplete);
+            assert_ne!(request(&bytes), HandshakeParseResult::Incomplete);
             Ok(())
         })
         .budget_ms(200);

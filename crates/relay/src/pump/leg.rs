@@ -12,7 +12,7 @@ use rustix::pipe::{SpliceFlags, splice};
 
 use super::pipes::Pipe;
 use super::stripe_set::StripeSet;
-use super::tls::{DecryptedRead, TlsState};
+use super::tls::{TlsReadResult, TlsState};
 use crate::tls::{TlsClientSettings, TlsServerSettings};
 
 /// One end of a relayed connection. Readiness is stored, since edge-triggered epoll reports only
@@ -72,7 +72,7 @@ enum LegTransport {
 
 /// Result of a read or splice that does not block; errors of the socket are returned beside it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum LegRead {
+pub(crate) enum LegReadResult {
     Bytes(usize),
     /// The peer has ended its stream.
     End,
@@ -296,31 +296,31 @@ impl Leg {
         };
         let mut broken = false;
         let done = match tls.has_begun() {
-            true => tls.begin().map(|()| (LegRead::Bytes(0), 0)),
+            true => tls.begin().map(|()| (LegReadResult::Bytes(0), 0)),
             false => tls.receive(into, |free| {
                 let received = self.receive_raw(free);
                 broken = received.is_err();
                 let n = match &received {
-                    Ok(LegRead::Bytes(n)) => *n,
+                    Ok(LegReadResult::Bytes(n)) => *n,
                     _ => 0,
                 };
                 Ok((received?, n))
             }),
         };
         let is_handshaking = tls.is_handshaking();
-        if matches!(done, Ok((LegRead::End, _))) {
+        if matches!(done, Ok((LegReadResult::End, _))) {
             tls.hung_up();
         }
         self.tls = Some(tls);
         match done {
-            Ok((LegRead::Nothing, _)) => Ok(None),
+            Ok((LegReadResult::Nothing, _)) => Ok(None),
             // If no close_notify has come before, the next read reports a truncated stream.
-            Ok((LegRead::End, _)) => match is_handshaking {
+            Ok((LegReadResult::End, _)) => match is_handshaking {
                 true => Err(io::ErrorKind::UnexpectedEof.into()),
                 false => Ok(Some(0)),
             },
             // Handshake messages, tickets and other replies are sent at once.
-            Ok((LegRead::Bytes(_), there)) => self.flush().map(|_| Some(there)),
+            Ok((LegReadResult::Bytes(_), there)) => self.flush().map(|_| Some(there)),
             Err(e) if broken => Err(e),
             Err(e) => Err(self.alert(e)),
         }
@@ -337,7 +337,7 @@ impl Leg {
     }
 
     /// Reads available bytes into the buffer, decrypted if the leg has TLS.
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<LegRead> {
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<LegReadResult> {
         if let LegTransport::Pair(bundle) = &mut self.channel {
             return Ok(bundle.receive(into));
         }
@@ -346,22 +346,22 @@ impl Leg {
                 return self.receive_raw(into);
             };
             match tls.read(into) {
-                Ok(DecryptedRead::Bytes(n)) => return Ok(LegRead::Bytes(n)),
-                Ok(DecryptedRead::End) => return Ok(LegRead::End),
-                Ok(DecryptedRead::Empty) => match self.receive_cipher(into)? {
-                    None => return Ok(LegRead::Nothing),
+                Ok(TlsReadResult::Bytes(n)) => return Ok(LegReadResult::Bytes(n)),
+                Ok(TlsReadResult::End) => return Ok(LegReadResult::End),
+                Ok(TlsReadResult::Empty) => match self.receive_cipher(into)? {
+                    None => return Ok(LegReadResult::Nothing),
                     // A record without payload, such as a session ticket or a key update.
                     Some(0) => {}
-                    Some(n) => return Ok(LegRead::Bytes(n)),
+                    Some(n) => return Ok(LegReadResult::Bytes(n)),
                 },
                 Err(e) => return Err(self.alert(e)),
             }
         }
     }
 
-    fn receive_raw(&mut self, into: &mut [u8]) -> io::Result<LegRead> {
+    fn receive_raw(&mut self, into: &mut [u8]) -> io::Result<LegReadResult> {
         if !self.readable {
-            return Ok(LegRead::Nothing);
+            return Ok(LegReadResult::Nothing);
         }
         let read = retry(|| match &self.channel {
             LegTransport::Socket { fd, .. } => {
@@ -375,11 +375,11 @@ impl Leg {
                 if n < into.len() && self.short_read == ShortReadMeaning::Empty {
                     self.readable = false;
                 }
-                Ok(LegRead::Bytes(n))
+                Ok(LegReadResult::Bytes(n))
             }
             Err(Errno::AGAIN) => {
                 self.readable = false;
-                Ok(LegRead::Nothing)
+                Ok(LegReadResult::Nothing)
             }
             Err(e) => Err(e.into()),
         }
@@ -387,30 +387,30 @@ impl Leg {
 
     /// Result of a read of 0 bytes: end of stream, or the error of a broken connection, which an
     /// earlier call may have consumed.
-    fn end(&self) -> io::Result<LegRead> {
+    fn end(&self) -> io::Result<LegReadResult> {
         match &self.failed {
-            None => Ok(LegRead::End),
+            None => Ok(LegReadResult::End),
             Some(why) => Err(why.kind().into()),
         }
     }
 
     /// Splices at most `most` bytes from the socket into an empty pipe.
-    pub(crate) fn splice_in(&mut self, pipe: &Pipe, most: usize) -> io::Result<LegRead> {
+    pub(crate) fn splice_in(&mut self, pipe: &Pipe, most: usize) -> io::Result<LegReadResult> {
         if !self.readable {
-            return Ok(LegRead::Nothing);
+            return Ok(LegReadResult::Nothing);
         }
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         match retry(|| splice(self.input()?, None, pipe.writer(), None, most, flags)) {
             Ok(0) => self.end(),
-            Ok(n) => Ok(LegRead::Bytes(n)),
+            Ok(n) => Ok(LegReadResult::Bytes(n)),
             // The pipe is empty, so that EAGAIN can only mean that the socket has no data.
             Err(Errno::AGAIN) => {
                 self.readable = false;
-                Ok(LegRead::Nothing)
+                Ok(LegReadResult::Nothing)
             }
             Err(Errno::INVAL) => {
                 self.transfer = TransferMethod::Copy;
-                Ok(LegRead::Bytes(0))
+                Ok(LegReadResult::Bytes(0))
             }
             Err(e) => Err(e.into()),
         }

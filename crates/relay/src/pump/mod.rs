@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 pub(crate) use bucket::TokenBucket;
-pub(crate) use leg::{Leg, LegRead};
+pub(crate) use leg::{Leg, LegReadResult};
 pub(crate) use pages::PageBuffer;
 pub(crate) use pipes::PipePool;
 
@@ -50,7 +50,7 @@ pub(crate) struct WorkerResources {
 #[derive(Debug, Default)]
 pub(crate) struct RelayFlow {
     held: HeldBytes,
-    at: FlowState,
+    at: StreamEndState,
     /// Bytes that were written to the sink.
     bytes: u64,
     ended: Option<Instant>,
@@ -77,7 +77,7 @@ enum HeldBytes {
 
 /// Passing of the end of the stream from source to sink; bytes move in `Open` only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum FlowState {
+enum StreamEndState {
     #[default]
     Open,
     /// The source has ended; held bytes are still to be written.
@@ -141,11 +141,11 @@ impl RelayFlow {
 
     /// Reports if the end of the stream was passed on.
     pub(crate) fn is_finished(&self) -> bool {
-        self.at == FlowState::Finished
+        self.at == StreamEndState::Finished
     }
 
     fn end(&mut self, now: Instant) {
-        self.at = FlowState::Ending;
+        self.at = StreamEndState::Ending;
         self.ended = Some(now);
     }
 
@@ -163,14 +163,14 @@ impl RelayFlow {
                 return Ok(FlowTurnResult::Blocked);
             }
             match self.at {
-                FlowState::Finished => return Ok(FlowTurnResult::Blocked),
-                FlowState::Ending => {
+                StreamEndState::Finished => return Ok(FlowTurnResult::Blocked),
+                StreamEndState::Ending => {
                     if sink.finish().map_err(BrokenLeg::Sink)? {
-                        self.at = FlowState::Finished;
+                        self.at = StreamEndState::Finished;
                     }
                     return Ok(FlowTurnResult::Blocked);
                 }
-                FlowState::Open => {}
+                StreamEndState::Open => {}
             }
             // If the bytes just read cannot be written, the rest is left in the kernel's receive
             // buffer.
@@ -193,7 +193,7 @@ impl RelayFlow {
         }
         sink.push().map_err(BrokenLeg::Sink)?;
         let more = self.paused.is_none() && source.is_readable() && sink.is_writable();
-        Ok(if more && self.at == FlowState::Open {
+        Ok(if more && self.at == StreamEndState::Open {
             FlowTurnResult::More
         } else {
             FlowTurnResult::Blocked
@@ -262,28 +262,28 @@ impl RelayFlow {
             && let Some(pipe) = means.pipes.take()
         {
             let moved = source.splice_in(&pipe, most).map_err(BrokenLeg::Source)?;
-            if let LegRead::Bytes(n @ 1..) = moved {
+            if let LegReadResult::Bytes(n @ 1..) = moved {
                 self.bulk = n >= WORTH_A_PIPE;
                 self.held = HeldBytes::Pipe(pipe, n);
                 return Ok(Some(n));
             }
             means.pipes.give_back(pipe);
-            if moved == LegRead::End {
+            if moved == LegReadResult::End {
                 self.end(means.now);
             }
-            return Ok((moved != LegRead::Nothing).then_some(0));
+            return Ok((moved != LegReadResult::Nothing).then_some(0));
         }
         let most = most.min(means.scratch.len());
         let Some(into) = means.scratch.get_mut(..most) else {
             return Ok(None);
         };
         match source.receive(into).map_err(BrokenLeg::Source)? {
-            LegRead::Nothing => Ok(None),
-            LegRead::End => {
+            LegReadResult::Nothing => Ok(None),
+            LegReadResult::End => {
                 self.end(means.now);
                 Ok(Some(0))
             }
-            LegRead::Bytes(n) => {
+            LegReadResult::Bytes(n) => {
                 self.bulk = n >= WORTH_A_PIPE;
                 let bytes = into.get(..n).unwrap_or_default();
                 let sent = sink.send(bytes, n == most && most < SMALL);

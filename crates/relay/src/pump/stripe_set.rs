@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use mio::Registry;
 use mio::event::Event;
 use pair::{
-    AbortReason, FrameDecoder, SessionConfig, StripeController, StripeFrame, StripeId,
-    StripedConnection, TOKEN,
+    AbortReason, FrameDecoder, StripeController, StripeFrame, StripeId, StripedConnection,
+    StripedConnectionConfig, TOKEN,
 };
 use socket2::SockRef;
 use sys::SocketTuning;
 
-use super::leg::{Leg, LegRead};
+use super::leg::{Leg, LegReadResult};
 use super::{FlowTurnResult, WorkerResources};
-use crate::peer::PeerConfig;
+use crate::peer::PairRelaySettings;
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::strategy::{self, LearnedStripeCount};
 use crate::uplinks::Uplinks;
@@ -71,7 +71,7 @@ struct StripeOpener {
     target: String,
     /// Round-trip time of the first stripe's handshake, before any queue had filled.
     rtt: Duration,
-    facing: PeerConfig,
+    facing: PairRelaySettings,
     growth: StripeController,
     uplinks: Arc<Uplinks>,
     /// Bytes that closed stripes have carried, for each uplink.
@@ -136,13 +136,13 @@ impl<'a> StripeContext<'a> {
 
 impl StripeSet {
     /// Creates the stripe set of the relay that accepts the stripes.
-    pub(crate) fn answering(facing: &PeerConfig, token: [u8; TOKEN], now: Instant) -> Self {
+    pub(crate) fn answering(facing: &PairRelaySettings, token: [u8; TOKEN], now: Instant) -> Self {
         Self::new(facing, token, None, now)
     }
 
     /// Creates the stripe set of the relay that opens the stripes.
     pub(crate) fn asking(
-        facing: &PeerConfig,
+        facing: &PairRelaySettings,
         (target, to): (String, SocketAddr),
         (rtt, uplinks): (Duration, Arc<Uplinks>),
         now: Instant,
@@ -169,13 +169,13 @@ impl StripeSet {
     }
 
     fn new(
-        facing: &PeerConfig,
+        facing: &PairRelaySettings,
         token: [u8; TOKEN],
         asks: Option<StripeOpener>,
         now: Instant,
     ) -> Self {
         Self {
-            session: StripedConnection::new(SessionConfig {
+            session: StripedConnection::new(StripedConnectionConfig {
                 most: facing.most as u64,
                 zstd: facing.zstd,
                 answers: asks.is_none(),
@@ -391,11 +391,11 @@ impl StripeSet {
     }
 
     /// Reads received bytes in order.
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> LegRead {
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> LegReadResult {
         match self.session.read(into, self.now) {
-            0 if self.session.is_ended() => LegRead::End,
-            0 => LegRead::Nothing,
-            n => LegRead::Bytes(n),
+            0 if self.session.is_ended() => LegReadResult::End,
+            0 => LegReadResult::Nothing,
+            n => LegReadResult::Bytes(n),
         }
     }
 
@@ -512,7 +512,7 @@ impl StripeSet {
 }
 
 /// Logs a decision about a connection, at info level if the settings ask for it.
-fn explain(facing: &PeerConfig, target: &str, what: &str) {
+fn explain(facing: &PairRelaySettings, target: &str, what: &str) {
     match facing.explain {
         true => tracing::info!("pair with {target}: {what}"),
         false => tracing::debug!("pair with {target}: {what}"),

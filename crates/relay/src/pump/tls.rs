@@ -14,7 +14,7 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 
-use engine::{RecordPayload, TlsEngine, TlsStep, wrong};
+use engine::{RecordPayload, TlsEngine, TlsReceiveResult, wrong};
 
 use super::pages::{LazyPageBuffer, lend};
 use crate::tls::{TlsClientSettings, TlsServerSettings, has_name};
@@ -69,7 +69,7 @@ enum CloseNotifyState {
 }
 
 /// Result of a read of decrypted bytes.
-pub(super) enum DecryptedRead {
+pub(super) enum TlsReadResult {
     Bytes(usize),
     /// close_notify has been received.
     End,
@@ -130,7 +130,7 @@ impl TlsState {
     }
 
     /// Reads bytes that are already decrypted.
-    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<DecryptedRead> {
+    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<TlsReadResult> {
         let rest = self.plain.get(self.read..).unwrap_or_default();
         if let (Some((to, _)), Some((from, _))) = {
             let n = rest.len().min(into.len());
@@ -144,11 +144,11 @@ impl TlsState {
                 // An idle connection keeps no memory for plaintext.
                 (self.plain, self.read) = (Vec::new(), 0);
             }
-            return Ok(DecryptedRead::Bytes(n));
+            return Ok(TlsReadResult::Bytes(n));
         }
         match self.end {
-            None => Ok(DecryptedRead::Empty),
-            Some(CloseNotifyState::Sent) => Ok(DecryptedRead::End),
+            None => Ok(TlsReadResult::Empty),
+            Some(CloseNotifyState::Sent) => Ok(TlsReadResult::End),
             Some(CloseNotifyState::NotSent) => {
                 let why = "the connection was closed without TLS's end mark (close_notify): the \
                            end of the data may be missing";
@@ -223,9 +223,9 @@ impl TlsState {
             let (gone, step) = self.engine.step(rest, &mut self.sealed, &mut take);
             at += gone;
             match step {
-                Ok(TlsStep::Continue) => {}
-                Ok(TlsStep::Ended) => self.end = Some(CloseNotifyState::Sent),
-                Ok(TlsStep::Blocked) => break,
+                Ok(TlsReceiveResult::Continue) => {}
+                Ok(TlsReceiveResult::Ended) => self.end = Some(CloseNotifyState::Sent),
+                Ok(TlsReceiveResult::Blocked) => break,
                 Err(e) => {
                     // Let the library queue the alert for the peer.
                     let rest = cipher.get_mut(at..).unwrap_or_default();

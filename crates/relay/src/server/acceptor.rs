@@ -16,9 +16,9 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use slab::Slab;
 
 use super::connection_limiter::ConnectionLimiter;
-use super::listener::{InheritedListeners, ListeningSocket, RelayListener, listen};
+use super::listener::{HandedOverListener, InheritedListeners, RelayListener, listen};
 use super::running::{ListenAddresses, RunningRelay};
-use super::{RunningRelays, StartError, WorkerThreads, health};
+use super::{RelayStartError, RunningRelays, WorkerThreads, health};
 use crate::network::is_allowed;
 use crate::settings::RelaySettings;
 use crate::worker::connection::ClientAddress;
@@ -33,13 +33,13 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 /// Request of another thread to the acceptor thread, which carries it out between two accepts.
 /// Results go back through the channel in the order.
 #[derive(Debug)]
-pub(super) enum AcceptorOrder {
+pub(super) enum AcceptorCommand {
     /// Stop accepting. If a successor listens at the same sockets, UNIX socket paths are kept.
     Drain { succeeded: bool },
     /// Replace the running relays with these; all of them or none.
-    Replace(Vec<RelaySettings>, Sender<Result<(), StartError>>),
+    Replace(Vec<RelaySettings>, Sender<Result<(), RelayStartError>>),
     /// Send copies of the listening sockets, for another process to accept at.
-    Share(Sender<io::Result<Vec<ListeningSocket>>>),
+    Share(Sender<io::Result<Vec<HandedOverListener>>>),
 }
 
 /// Queue of orders for the acceptor thread, with the waker that interrupts its poll. Orders given
@@ -47,13 +47,13 @@ pub(super) enum AcceptorOrder {
 #[derive(Debug)]
 pub(super) struct AcceptorHandle {
     /// Pending orders; `None` once the acceptor has stopped.
-    orders: Mutex<Option<Vec<AcceptorOrder>>>,
+    orders: Mutex<Option<Vec<AcceptorCommand>>>,
     waker: Waker,
 }
 
 impl AcceptorHandle {
     /// Queues an order. A stopped acceptor drops it, which the sender sees as a closed channel.
-    pub(super) fn give(&self, order: AcceptorOrder) {
+    pub(super) fn give(&self, order: AcceptorCommand) {
         if let Some(orders) = &mut *self.lock() {
             orders.push(order);
         }
@@ -61,11 +61,11 @@ impl AcceptorHandle {
         let _ = self.waker.wake();
     }
 
-    fn take(&self) -> Vec<AcceptorOrder> {
+    fn take(&self) -> Vec<AcceptorCommand> {
         self.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<AcceptorOrder>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<AcceptorCommand>>> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,12 +81,12 @@ pub(super) struct Acceptor {
     pub(super) listening: ListenAddresses,
     pub(super) running_relays: RunningRelays,
     /// Limits the log of rejected clients to one line per second.
-    errors: ErrorThrottle,
+    errors: RejectionLogThrottle,
 }
 
 /// Logs at most one rejected client per second, and adds to the next line how many were left out.
 #[derive(Default)]
-struct ErrorThrottle {
+struct RejectionLogThrottle {
     last: Option<Instant>,
     unsaid: u64,
 }
@@ -97,7 +97,7 @@ impl Acceptor {
         relays: Vec<RelaySettings>,
         workers: Vec<Arc<WorkerInbox>>,
         inherited: &mut InheritedListeners,
-    ) -> Result<(Self, Arc<AcceptorHandle>, RunningRelays), StartError> {
+    ) -> Result<(Self, Arc<AcceptorHandle>, RunningRelays), RelayStartError> {
         let poll = Poll::new()?;
         let orders = Arc::new(AcceptorHandle {
             orders: Mutex::new(Some(Vec::new())),
@@ -115,7 +115,7 @@ impl Acceptor {
             listeners: Slab::new(),
             listening: ListenAddresses::default(),
             running_relays: RunningRelays::default(),
-            errors: ErrorThrottle::default(),
+            errors: RejectionLogThrottle::default(),
         };
         for relay in relays {
             let running = Arc::new(RunningRelay::new(relay, acceptor.listening.clone()));
@@ -193,10 +193,10 @@ impl Acceptor {
             }
             for order in self.orders.take() {
                 match order {
-                    AcceptorOrder::Drain { succeeded } => return self.close(succeeded),
+                    AcceptorCommand::Drain { succeeded } => return self.close(succeeded),
                     // A send error means that the requester no longer waits.
-                    AcceptorOrder::Replace(relays, told) => drop(told.send(self.replace(relays))),
-                    AcceptorOrder::Share(told) => drop(told.send(self.sockets())),
+                    AcceptorCommand::Replace(relays, told) => drop(told.send(self.replace(relays))),
+                    AcceptorCommand::Share(told) => drop(told.send(self.sockets())),
                 }
             }
             let slots: Vec<usize> = self.listeners.iter().map(|(slot, _)| slot).collect();
@@ -209,12 +209,12 @@ impl Acceptor {
     }
 
     /// Copies the listening sockets, in the kernel's order of those that share an address.
-    pub(super) fn sockets(&self) -> io::Result<Vec<ListeningSocket>> {
+    pub(super) fn sockets(&self) -> io::Result<Vec<HandedOverListener>> {
         let now = Instant::now();
         let mut all: Vec<&RelayListener> = self.listeners.iter().map(|(_, l)| l).collect();
         all.sort_by_key(|listener| listener.nth);
         let copies = all.into_iter().map(|listener| {
-            Ok(ListeningSocket {
+            Ok(HandedOverListener {
                 socket: listener.socket.try_clone()?.into(),
                 retires_in: listener.retires.map(|at| at.saturating_duration_since(now)),
             })
@@ -362,7 +362,7 @@ impl Acceptor {
     }
 }
 
-impl ErrorThrottle {
+impl RejectionLogThrottle {
     fn tell(&mut self, from: Option<SocketAddr>, why: &str) {
         let now = Instant::now();
         if self

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use socket2::{SockRef, Socket};
 use sys::SocketTuning;
 
-use super::StartError;
+use super::RelayStartError;
 use super::connection_limiter::ConnectionLimiter;
 use super::running::RunningRelay;
 use crate::address::{HostSpec, RelayEndpoint};
@@ -40,7 +40,7 @@ pub(super) struct RelayListener {
 
 /// Listening socket that one process hands to another.
 #[derive(Debug)]
-pub struct ListeningSocket {
+pub struct HandedOverListener {
     /// Socket in the listening state.
     pub socket: OwnedFd,
     /// Remaining time until the socket is closed, if another one has replaced it.
@@ -143,10 +143,11 @@ impl RelayListener {
 pub(super) struct InheritedListeners(Vec<UnassignedListener>);
 
 impl InheritedListeners {
-    pub(super) fn new(sockets: Vec<ListeningSocket>) -> Result<Self, StartError> {
+    pub(super) fn new(sockets: Vec<HandedOverListener>) -> Result<Self, RelayStartError> {
         let now = Instant::now();
         let named = sockets.into_iter().map(|handed| {
-            let wrong = |e: io::Error| StartError(format!("cannot use an inherited socket: {e}"));
+            let wrong =
+                |e: io::Error| RelayStartError(format!("cannot use an inherited socket: {e}"));
             match rustix::net::sockopt::socket_acceptconn(&handed.socket) {
                 Ok(true) => Ok(UnassignedListener {
                     at: ListenAddress::of(&handed.socket).map_err(wrong)?,
@@ -192,9 +193,9 @@ pub(super) fn tuning(relay: &RelaySettings) -> SocketTuning {
 pub(super) fn listen(
     running: &RunningRelay,
     inherited: &mut InheritedListeners,
-) -> Result<Vec<UnassignedListener>, StartError> {
+) -> Result<Vec<UnassignedListener>, RelayStartError> {
     let place = &running.relay.entrance.place;
-    let wrong = |e: io::Error| StartError(format!("cannot listen on {place}: {e}"));
+    let wrong = |e: io::Error| RelayStartError(format!("cannot listen on {place}: {e}"));
     sockets(&running.relay, inherited).map_err(wrong)
 }
 

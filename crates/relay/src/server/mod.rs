@@ -21,10 +21,10 @@ use crate::status::StatusMonitor;
 use crate::worker::connection::ClientAddress;
 use crate::worker::inbox::{AcceptedConnection, WorkerInbox, WorkerMessage};
 use crate::worker::resolve::Resolver;
-use acceptor::{Acceptor, AcceptorOrder};
+use acceptor::{Acceptor, AcceptorCommand};
 pub(crate) use health::TargetHealth;
+pub use listener::HandedOverListener;
 use listener::InheritedListeners;
-pub use listener::ListeningSocket;
 use running::ListenAddresses;
 pub(crate) use running::RunningRelay;
 
@@ -55,22 +55,22 @@ pub enum InheritedSockets {
     /// Passed by the process that started this one; each must belong to a relay.
     ByStarter(Vec<OwnedFd>),
     /// Passed by a previous relay process, which may have had relays that no longer exist.
-    ByPredecessor(Vec<ListeningSocket>),
+    ByPredecessor(Vec<HandedOverListener>),
 }
 
 /// Reason why relays cannot start, with the listening address concerned.
 #[derive(Debug)]
-pub struct StartError(String);
+pub struct RelayStartError(String);
 
-impl fmt::Display for StartError {
+impl fmt::Display for RelayStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for StartError {}
+impl std::error::Error for RelayStartError {}
 
-impl From<io::Error> for StartError {
+impl From<io::Error> for RelayStartError {
     fn from(e: io::Error) -> Self {
         Self(format!("cannot start the relay: {e}"))
     }
@@ -87,10 +87,10 @@ impl RelayServer {
         relays: Vec<RelaySettings>,
         workers: usize,
         handed_on: InheritedSockets,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, RelayStartError> {
         let (sockets, all) = match handed_on {
             InheritedSockets::ByStarter(sockets) => {
-                let stay = |socket| ListeningSocket {
+                let stay = |socket| HandedOverListener {
                     socket,
                     retires_in: None,
                 };
@@ -111,7 +111,7 @@ impl RelayServer {
             Acceptor::open(relays, inboxes.clone(), &mut inherited)?;
         if let (Some(at), true) = (inherited.left(), all) {
             let why = format!("closed an inherited socket on {at}: no relay is configured for it");
-            return Err(StartError(why));
+            return Err(RelayStartError(why));
         }
         let listening = acceptor.listening();
         let acceptor = std::thread::Builder::new()
@@ -152,13 +152,14 @@ impl RelayServer {
 impl RelayControl {
     /// Stops accepting connections; existing ones run to their end.
     pub fn drain(&self) {
-        self.orders.give(AcceptorOrder::Drain { succeeded: false });
+        self.orders
+            .give(AcceptorCommand::Drain { succeeded: false });
     }
 
     /// Stops accepting connections, and keeps the paths of UNIX sockets for a successor that
     /// listens at the same sockets.
     pub fn drain_for_successor(&self) {
-        self.orders.give(AcceptorOrder::Drain { succeeded: true });
+        self.orders.give(AcceptorCommand::Drain { succeeded: true });
     }
 
     /// Resets all remaining connections.
@@ -174,9 +175,9 @@ impl RelayControl {
     /// # Errors
     /// Returns an error if an address cannot be listened at, or if the relays are shutting down;
     /// nothing has changed then.
-    pub fn replace(&self, relays: Vec<RelaySettings>) -> Result<(), StartError> {
+    pub fn replace(&self, relays: Vec<RelaySettings>) -> Result<(), RelayStartError> {
         let (told, hears) = mpsc::channel();
-        self.orders.give(AcceptorOrder::Replace(relays, told));
+        self.orders.give(AcceptorCommand::Replace(relays, told));
         hears.recv().unwrap_or_else(|_| Err(closed()))
     }
 
@@ -184,9 +185,9 @@ impl RelayControl {
     ///
     /// # Errors
     /// Returns an error if there are no file descriptors left, or if the relays are shutting down.
-    pub fn sockets(&self) -> Result<Vec<ListeningSocket>, StartError> {
+    pub fn sockets(&self) -> Result<Vec<HandedOverListener>, RelayStartError> {
         let (told, hears) = mpsc::channel();
-        self.orders.give(AcceptorOrder::Share(told));
+        self.orders.give(AcceptorCommand::Share(told));
         Ok(hears.recv().map_err(|_| closed())??)
     }
 
@@ -199,8 +200,8 @@ impl RelayControl {
     }
 }
 
-fn closed() -> StartError {
-    StartError("shutting down: no new connections, finishing existing ones".to_owned())
+fn closed() -> RelayStartError {
+    RelayStartError("shutting down: no new connections, finishing existing ones".to_owned())
 }
 
 /// Returns the running relays.
@@ -213,13 +214,17 @@ pub(crate) fn snapshot(of: &RunningRelays) -> Vec<Arc<RunningRelay>> {
 /// # Errors
 /// Returns an error if the streams cannot be used, if the connection fails, or if a thread cannot
 /// be started.
-pub fn streams(relay: RelaySettings, input: OwnedFd, output: OwnedFd) -> Result<(), StartError> {
+pub fn streams(
+    relay: RelaySettings,
+    input: OwnedFd,
+    output: OwnedFd,
+) -> Result<(), RelayStartError> {
     debug_assert_eq!(relay.entrance.place, RelayEndpoint::Streams);
     let (inbox, thread) = crate::worker::start(&Resolver::default())?;
     let limits = relay.limits;
     let running = Arc::new(RunningRelay::new(relay, ListenAddresses::default()));
     let permit = connection_limiter::ConnectionLimiter::default().enter(None, &limits);
-    let permit = permit.map_err(|why| StartError(why.to_owned()))?;
+    let permit = permit.map_err(|why| RelayStartError(why.to_owned()))?;
     let arrival = AcceptedConnection {
         relay: Arc::clone(&running),
         client: ClientAddress::Streams,
@@ -233,7 +238,7 @@ pub fn streams(relay: RelaySettings, input: OwnedFd, output: OwnedFd) -> Result<
     let _ = thread.join();
     match running.failure() {
         None => Ok(()),
-        Some(why) => Err(StartError(why)),
+        Some(why) => Err(RelayStartError(why)),
     }
 }
 

@@ -31,9 +31,9 @@ impl PairSlot {
 
 /// Registration of a pair that further stripes can join; removed on drop.
 #[derive(Debug)]
-pub(crate) struct RegisteredPair([u8; TOKEN]);
+pub(crate) struct PairRegistration([u8; TOKEN]);
 
-impl RegisteredPair {
+impl PairRegistration {
     /// Registers a pair. Returns `None` if the token is in use.
     pub(crate) fn new(token: [u8; TOKEN], place: PairSlot) -> Option<Self> {
         let mut pairs = lock();
@@ -45,7 +45,7 @@ impl RegisteredPair {
     }
 }
 
-impl Drop for RegisteredPair {
+impl Drop for PairRegistration {
     fn drop(&mut self) {
         lock().remove(&self.0);
     }

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::StartError;
+use super::RelayStartError;
 use super::acceptor::Acceptor;
 use super::listener::{InheritedListeners, ListenAddress, RelayListener, beside, listen, tuning};
 use super::running::RunningRelay;
@@ -33,7 +33,7 @@ struct ListenerChanges {
 
 impl Acceptor {
     /// Replaces the running relays with these.
-    pub(super) fn replace(&mut self, relays: Vec<RelaySettings>) -> Result<(), StartError> {
+    pub(super) fn replace(&mut self, relays: Vec<RelaySettings>) -> Result<(), RelayStartError> {
         let mut changes = Vec::new();
         let mut opened = Vec::new();
         for relay in relays {
@@ -86,9 +86,9 @@ impl Acceptor {
         &mut self,
         relay: RelaySettings,
         opened: &mut Vec<usize>,
-    ) -> Result<ListenerChanges, StartError> {
+    ) -> Result<ListenerChanges, RelayStartError> {
         let place = relay.entrance.place.clone();
-        let wrong = |e: io::Error| StartError(format!("cannot listen on {place}: {e}"));
+        let wrong = |e: io::Error| RelayStartError(format!("cannot listen on {place}: {e}"));
         let there = |(slot, l): (usize, &RelayListener)| {
             (l.running.relay.entrance.place == place && !opened.contains(&slot)).then_some(slot)
         };
@@ -286,7 +286,7 @@ mod tests {
 
     use super::*;
     use crate::settings::{ClientProtocols, RelayLimits};
-    use crate::sockopt::SockOpts;
+    use crate::sockopt::SocketOptionSettings;
 
     fn free() -> SocketAddr {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -297,7 +297,7 @@ mod tests {
     /// socket.
     fn relays(at: SocketAddr, nth: usize) -> Vec<RelaySettings> {
         let brief = Duration::from_secs(1);
-        let mut sockopts = SockOpts::default();
+        let mut sockopts = SocketOptionSettings::default();
         let buffers = format!("buffsize:{}k", 64 + nth);
         sockopts.add(&buffers).expect("buffers");
         vec![RelaySettings {

@@ -31,7 +31,7 @@ pub(crate) struct RunningRelay {
     pub(crate) rates: Arc<[Option<Mutex<TokenBucket>>; 2]>,
     listening: ListenAddresses,
     /// Connections of the relay itself, which a firewall rule may divert back to it.
-    pub(crate) outgoing: OutgoingAddresses,
+    pub(crate) outgoing: OpenedConnectionAddresses,
     /// Counters since the start.
     pub(crate) figures: Arc<RelayCounters>,
     /// Reason why the last failed connection failed.
@@ -55,13 +55,13 @@ impl ListenAddresses {
 
 /// Connections that a relay has opened, by source and destination address.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OutgoingAddresses(Arc<Mutex<BTreeSet<(SocketAddr, SocketAddr)>>>);
+pub(crate) struct OpenedConnectionAddresses(Arc<Mutex<BTreeSet<(SocketAddr, SocketAddr)>>>);
 
 /// Entry of one outgoing connection, removed on drop.
 #[derive(Debug)]
-pub(crate) struct OutgoingConnectionEntry(OutgoingAddresses, (SocketAddr, SocketAddr));
+pub(crate) struct OutgoingConnectionEntry(OpenedConnectionAddresses, (SocketAddr, SocketAddr));
 
-impl OutgoingAddresses {
+impl OpenedConnectionAddresses {
     /// Connects and records the connection under one lock, so that a query for it waits until it is
     /// recorded.
     pub(crate) fn connect(
@@ -114,7 +114,7 @@ impl RunningRelay {
             targets: relay.targets.iter().cloned().map(Arc::new).collect(),
             relay,
             listening,
-            outgoing: OutgoingAddresses::default(),
+            outgoing: OpenedConnectionAddresses::default(),
             figures: Arc::default(),
             failure: Mutex::default(),
         }

@@ -7,7 +7,7 @@ use crate::network::IpNetwork;
 
 /// Selects the connections that a socket option applies to; an empty map selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConnMap {
+pub struct ConnectionSelector {
     proto: PatternList,
     dst: PatternList,
     src: PatternList,
@@ -16,12 +16,12 @@ pub struct ConnMap {
 /// Comma-separated patterns; a pattern with a leading `!` excludes its matches. An empty list
 /// matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct PatternList(Vec<ConnectionPattern>);
+struct PatternList(Vec<ConnMapPattern>);
 
 /// One item of a connMap's host list: connections that it matches are included, or excluded if it
 /// began with `!`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ConnectionPattern {
+struct ConnMapPattern {
     out: bool,
     matches: ConnMapFilter,
 }
@@ -40,7 +40,7 @@ enum ConnMapFilter {
 /// Protocol names that DeleGate and its users write for a plain relay.
 const PROTOCOLS: &[&str] = &["tcprelay", "tcp", "ssh"];
 
-impl ConnMap {
+impl ConnectionSelector {
     /// Parses a connMap.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl PatternList {
         let text = text.trim_start_matches('{').trim_end_matches('}');
         let items = text.split(',').filter(|item| !item.is_empty());
         items
-            .map(ConnectionPattern::parse)
+            .map(ConnMapPattern::parse)
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -114,12 +114,12 @@ impl PatternList {
     fn has(&self, name: &str, ip: Option<IpAddr>) -> bool {
         // A list that begins with an exclusion starts with everything.
         let begin = self.0.first().is_none_or(|item| item.out);
-        let fits = |item: &&ConnectionPattern| item.matches.fit(name, ip);
+        let fits = |item: &&ConnMapPattern| item.matches.fit(name, ip);
         self.0.iter().filter(fits).fold(begin, |_, item| !item.out)
     }
 }
 
-impl ConnectionPattern {
+impl ConnMapPattern {
     fn parse(text: &str) -> Result<Self, String> {
         let (out, text) = match text.strip_prefix('!') {
             Some(text) => (true, text),

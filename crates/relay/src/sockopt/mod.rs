@@ -7,15 +7,15 @@ mod conn_map;
 use std::fs;
 use std::net::IpAddr;
 
-use sys::SocketBuffers;
+use sys::SocketBufferSizes;
 
-pub use conn_map::ConnMap;
+pub use conn_map::ConnectionSelector;
 
 /// All `--sockopt` settings of a relay, merged in the order of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SockOpts {
+pub struct SocketOptionSettings {
     /// Buffer sizes in the order given; a later one overrides an earlier one.
-    sizes: Vec<BuffSize>,
+    sizes: Vec<SocketBufferSetting>,
     /// Set by `keepalive` and `nokeepalive`.
     pub keepalive: Option<bool>,
     /// Set by `share`: other processes may listen at the same port (SO_REUSEPORT).
@@ -24,29 +24,29 @@ pub struct SockOpts {
 
 /// One buffer size: `size[kiosc][:connMap]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct BuffSize {
+struct SocketBufferSetting {
     bytes: usize,
     receive: bool,
     send: bool,
     server: bool,
     client: bool,
-    map: ConnMap,
+    map: ConnectionSelector,
 }
 
 /// Socket buffer sizes that `--sockopt` sets for one connection's two legs; sizes that are not set
 /// stay the kernel's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LegBuffers {
+pub struct LegSocketBufferSizes {
     /// Buffers of the leg to the client.
-    pub client: SocketBuffers,
+    pub client: SocketBufferSizes,
     /// Buffers of the leg to the server.
-    pub server: SocketBuffers,
+    pub server: SocketBufferSizes,
 }
 
 /// Maximum buffer size in bytes: the kernel doubles it in an int.
 const LARGEST: usize = (i32::MAX / 2) as usize;
 
-impl SockOpts {
+impl SocketOptionSettings {
     /// Adds the settings of one `--sockopt` argument.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl SockOpts {
 
     fn add_part(&mut self, part: &str) -> Result<(), String> {
         if part.starts_with(|c: char| c.is_ascii_digit()) {
-            self.sizes.push(BuffSize::parse(part)?);
+            self.sizes.push(SocketBufferSetting::parse(part)?);
             return Ok(());
         }
         let (name, value) = match part.split_once(':') {
@@ -78,7 +78,7 @@ impl SockOpts {
         match name {
             "buffsize" | "bufsize" => {
                 let value = value.ok_or("lacks the size: buffsize:SIZE[kiosc]")?;
-                self.sizes.push(BuffSize::parse(value)?);
+                self.sizes.push(SocketBufferSetting::parse(value)?);
                 Ok(())
             }
             "keepalive" | "nokeepalive" => {
@@ -118,7 +118,7 @@ impl SockOpts {
     }
 
     /// Returns the buffer sizes that apply to all connections, which the listener is given.
-    pub fn for_all(&self) -> LegBuffers {
+    pub fn for_all(&self) -> LegSocketBufferSizes {
         self.chosen(|map| map.is_for_all())
     }
 
@@ -128,21 +128,21 @@ impl SockOpts {
         host: &str,
         to: Option<IpAddr>,
         source: Option<IpAddr>,
-    ) -> LegBuffers {
+    ) -> LegSocketBufferSizes {
         self.chosen(|map| map.fits(host, to, source))
     }
 
     /// Returns the largest sizes set for any connection, to receive and to send, in bytes.
     pub fn largest(&self) -> (Option<usize>, Option<usize>) {
-        let of = |wanted: fn(&BuffSize) -> bool| {
+        let of = |wanted: fn(&SocketBufferSetting) -> bool| {
             let sizes = self.sizes.iter().filter(|size| wanted(size));
             sizes.map(|size| size.bytes).max()
         };
         (of(|size| size.receive), of(|size| size.send))
     }
 
-    fn chosen(&self, fits: impl Fn(&ConnMap) -> bool) -> LegBuffers {
-        let mut legs = LegBuffers::default();
+    fn chosen(&self, fits: impl Fn(&ConnectionSelector) -> bool) -> LegSocketBufferSizes {
+        let mut legs = LegSocketBufferSizes::default();
         for size in self.sizes.iter().filter(|size| fits(&size.map)) {
             for (leg, wanted) in [
                 (&mut legs.client, size.client),
@@ -160,11 +160,11 @@ impl SockOpts {
     }
 }
 
-impl BuffSize {
+impl SocketBufferSetting {
     fn parse(text: &str) -> Result<Self, String> {
         let (size, map) = match text.split_once(':') {
-            Some((size, map)) => (size, ConnMap::parse(map)?),
-            None => (text, ConnMap::default()),
+            Some((size, map)) => (size, ConnectionSelector::parse(map)?),
+            None => (text, ConnectionSelector::default()),
         };
         let end = size.find(|c: char| !c.is_ascii_digit());
         let (digits, letters) = size.split_at(end.unwrap_or(size.len()));
@@ -207,7 +207,7 @@ impl BuffSize {
 }
 
 /// Returns warnings about sizes that the kernel would reduce; empty if there are none.
-pub fn clamped(sockopts: &SockOpts) -> Vec<String> {
+pub fn clamped(sockopts: &SocketOptionSettings) -> Vec<String> {
     let core = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
         text.trim().parse::<usize>().ok()

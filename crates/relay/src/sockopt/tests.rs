@@ -2,8 +2,8 @@ use arbitrary::Unstructured;
 
 use super::*;
 
-fn parsed(texts: &[&str]) -> SockOpts {
-    let mut sockopts = SockOpts::default();
+fn parsed(texts: &[&str]) -> SocketOptionSettings {
+    let mut sockopts = SocketOptionSettings::default();
     for text in texts {
         sockopts
             .add(text)
@@ -12,8 +12,8 @@ fn parsed(texts: &[&str]) -> SockOpts {
     sockopts
 }
 
-fn buffers(receive: Option<usize>, send: Option<usize>) -> SocketBuffers {
-    SocketBuffers { send, receive }
+fn buffers(receive: Option<usize>, send: Option<usize>) -> SocketBufferSizes {
+    SocketBufferSizes { send, receive }
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn sizes_are_for_the_directions_and_legs_that_are_named() {
         ("7", buffers(Some(7), Some(7)), buffers(Some(7), Some(7))),
     ] {
         let found = parsed(&[text]);
-        let expected = LegBuffers { client, server };
+        let expected = LegSocketBufferSizes { client, server };
         assert_eq!(found.for_all(), expected, "{text}");
         assert_eq!(found.for_connection("h", None, None), expected, "{text}");
     }
@@ -123,7 +123,7 @@ fn maps_say_for_which_connections() {
         );
     }
     let for_one = parsed(&["buffsize:1is:*:h"]);
-    assert_eq!(for_one.for_all(), LegBuffers::default());
+    assert_eq!(for_one.for_all(), LegSocketBufferSizes::default());
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn what_is_not_understood_is_refused() {
         ("keepalive:7", "takes none"),
         ("nodelay", "unknown option"),
     ] {
-        let refused = SockOpts::default().add(text).expect_err(text);
+        let refused = SocketOptionSettings::default().add(text).expect_err(text);
         assert!(refused.contains(word), "{text}: {refused}");
     }
 }
@@ -212,7 +212,7 @@ fn strange_texts_do_no_harm() {
         Ok(text)
     }
     arbtest::arbtest(|u| {
-        let mut sockopts = SockOpts::default();
+        let mut sockopts = SocketOptionSettings::default();
         let text = text(u)?;
         if sockopts.add(&text).is_ok() {
             sockopts.for_all();

@@ -19,23 +19,23 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Handle of the monitoring thread, which ends with the last handle.
 #[derive(Clone, Debug)]
-pub struct StatusMonitor(Arc<MonitorState>);
+pub struct StatusMonitor(Arc<StatusMonitorState>);
 
 /// State that the monitoring thread and the handles share; the thread holds a weak reference, and
 /// ends after the last handle.
 #[derive(Debug)]
-struct MonitorState {
+struct StatusMonitorState {
     workers: Vec<Arc<WorkerInbox>>,
     running_relays: RunningRelays,
     since: Instant,
-    seen: Mutex<SeenConnection>,
+    seen: Mutex<RelayRateHistories>,
     /// Closing this channel ends the thread.
     _ends: Sender<()>,
 }
 
 /// Rates of the last minute, of relays by listening address and of connections by serial number.
 #[derive(Debug, Default)]
-struct SeenConnection {
+struct RelayRateHistories {
     relays: RateHistory<String>,
     connections: RateHistory<u64>,
 }
@@ -46,7 +46,7 @@ impl StatusMonitor {
         running_relays: RunningRelays,
     ) -> io::Result<Self> {
         let (ends, ended) = mpsc::channel();
-        let watching = Arc::new(MonitorState {
+        let watching = Arc::new(StatusMonitorState {
             workers,
             running_relays,
             since: Instant::now(),
@@ -95,8 +95,8 @@ impl StatusMonitor {
     }
 }
 
-impl MonitorState {
-    fn lock(&self) -> MutexGuard<'_, SeenConnection> {
+impl StatusMonitorState {
+    fn lock(&self) -> MutexGuard<'_, RelayRateHistories> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +138,7 @@ fn name(running: &RunningRelay) -> String {
     running.relay.entrance.place.to_string()
 }
 
-fn relay_status(running: &RunningRelay, seen: &SeenConnection) -> RelayStatus {
+fn relay_status(running: &RunningRelay, seen: &RelayRateHistories) -> RelayStatus {
     let figures = &running.figures;
     let ends = figures.ends();
     let [accepted, turned_away] = figures.entries();

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use sys::TcpInfo;
 
-use super::dial::{DialContext, DialProgress, DialState, DialTarget};
+use super::dial::{DialTarget, DialTurnResult, TargetDialContext, TargetDialer};
 use super::enter::{self, ClientHandshake, HandshakeProgress};
 use super::inbox::{AcceptedConnection, ConnectionHandle, WorkerInbox};
 use super::resolve::{ResolveResult, Resolver};
@@ -27,7 +27,7 @@ use crate::pump::{BrokenLeg, FlowLimits, FlowTurnResult, Leg, RelayFlow, WorkerR
 use crate::server::RunningRelay;
 use crate::server::connection_limiter::ConnectionPermit;
 use crate::server::figures::ConnectionOutcome;
-use crate::server::pairs::{PairSlot, RegisteredPair};
+use crate::server::pairs::{PairRegistration, PairSlot};
 use crate::server::running::OutgoingConnectionEntry;
 use crate::status::{ByteCounters, ConnectionStatus, LegStatus};
 
@@ -75,7 +75,7 @@ pub(crate) struct RelayedConnection {
     /// The connection is in the run queue.
     pub(crate) queued: bool,
     /// Registration under which further stripes of the client's pair find the connection.
-    registered: Option<RegisteredPair>,
+    registered: Option<PairRegistration>,
     /// Entry of the server connection among the relay's own.
     on_its_way: Option<OutgoingConnectionEntry>,
     /// Permit of the connection limiter, until the connection has ended.
@@ -87,7 +87,7 @@ pub(crate) struct RelayedConnection {
 #[derive(Debug)]
 enum ConnectionStage {
     Enter(Box<ClientHandshake>),
-    Dial(Box<DialProgress>),
+    Dial(Box<TargetDialer>),
     Relay {
         far: Leg,
         target: Arc<TargetSpec>,
@@ -282,25 +282,25 @@ impl RelayedConnection {
                     .map_err(|e| ConnectionEndReason::Reset(LegSide::Client, e))?;
             let way = way(&self.running, self.client.ip(), has_data, around);
             match dial.turn(&way) {
-                DialState::Waiting(until) => {
+                DialTurnResult::Waiting(until) => {
                     self.wake_by(until);
                     return Ok(FlowTurnResult::Blocked);
                 }
-                DialState::ResolveName(name) => {
+                DialTurnResult::ResolveName(name) => {
                     let place = ConnectionHandle::new(around.inbox, around.slot, self.serial);
                     around.resolver.ask(&name, place);
                 }
-                DialState::Forbidden(why) => {
+                DialTurnResult::Forbidden(why) => {
                     let reply = enter::not_allowed(self.running.relay.speaks.asks);
                     self.refuse(&reply);
                     return Err(ConnectionEndReason::Refused(format!("refused: {why}")));
                 }
-                DialState::Failed(why) => {
+                DialTurnResult::Failed(why) => {
                     let reply = enter::unreachable(self.running.relay.speaks.asks);
                     self.refuse(&reply);
                     return Err(ConnectionEndReason::NoTarget(why));
                 }
-                DialState::Connected {
+                DialTurnResult::Connected {
                     socket,
                     goal,
                     to,
@@ -346,7 +346,7 @@ impl RelayedConnection {
                 let goals = goals.unwrap_or_else(|| self.running.goals(now));
                 self.rest = rest;
                 self.stage =
-                    ConnectionStage::Dial(Box::new(DialProgress::new(goals, elsewhere, now)));
+                    ConnectionStage::Dial(Box::new(TargetDialer::new(goals, elsewhere, now)));
                 Ok(true)
             }
             Ok(HandshakeProgress::Stripe {
@@ -356,7 +356,7 @@ impl RelayedConnection {
             }) => {
                 self.enter_pair(token, joins, begun, around)?;
                 let goals = self.running.goals(now);
-                self.stage = ConnectionStage::Dial(Box::new(DialProgress::new(goals, false, now)));
+                self.stage = ConnectionStage::Dial(Box::new(TargetDialer::new(goals, false, now)));
                 Ok(true)
             }
             Ok(HandshakeProgress::Refused(why)) => {
@@ -707,9 +707,9 @@ fn way<'a>(
     source: Option<IpAddr>,
     has_data: bool,
     around: &'a ConnectionContext<'_>,
-) -> DialContext<'a> {
+) -> TargetDialContext<'a> {
     let at = (around.registry, around.slot * TOKENS + ATTEMPT);
-    DialContext::new(running, at, (source, has_data), around.means.now)
+    TargetDialContext::new(running, at, (source, has_data), around.means.now)
 }
 
 /// Reports if the client has sent data already. The kernel reports a reset only once: the caller

@@ -33,7 +33,7 @@ const OWN: &str =
 /// State machine that connects to the first of a connection's targets that answers. At most
 /// [`ATTEMPTS`] connects of one target run at once.
 #[derive(Debug)]
-pub(crate) struct DialProgress {
+pub(crate) struct TargetDialer {
     /// Targets not yet tried.
     goals: VecDeque<DialTarget>,
     /// True if addresses of this machine are refused unless a rule names them.
@@ -72,9 +72,9 @@ struct ConnectAttempt {
     on_its_way: Option<OutgoingConnectionEntry>,
 }
 
-/// Result of [`DialProgress::turn`]: the next step for the connection's worker.
+/// Result of [`TargetDialer::turn`]: the next step for the connection's worker.
 #[derive(Debug)]
-pub(crate) enum DialState {
+pub(crate) enum DialTurnResult {
     /// Nothing to do until an event or this time.
     Waiting(Instant),
     /// The addresses of this name have to be resolved.
@@ -93,7 +93,7 @@ pub(crate) enum DialState {
 }
 
 /// Context of the connection that connecting needs.
-pub(crate) struct DialContext<'a> {
+pub(crate) struct TargetDialContext<'a> {
     running: &'a RunningRelay,
     registry: &'a Registry,
     /// Event token of the first attempt.
@@ -105,7 +105,7 @@ pub(crate) struct DialContext<'a> {
     now: Instant,
 }
 
-impl<'a> DialContext<'a> {
+impl<'a> TargetDialContext<'a> {
     /// Collects what dialling uses: the relay, the event loop with the token of the first attempt,
     /// and the client's address, if it is kept, and whether it has sent data already.
     pub(crate) fn new(
@@ -125,7 +125,7 @@ impl<'a> DialContext<'a> {
     }
 }
 
-impl DialProgress {
+impl TargetDialer {
     /// Starts to connect to the first of these targets that answers.
     pub(crate) fn new(goals: VecDeque<DialTarget>, elsewhere: bool, now: Instant) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl DialProgress {
     }
 
     /// Takes the addresses of a name.
-    pub(crate) fn resolved(&mut self, way: &DialContext<'_>, ips: &[IpAddr]) {
+    pub(crate) fn resolved(&mut self, way: &TargetDialContext<'_>, ips: &[IpAddr]) {
         self.resolving = false;
         let place = self.goal.as_ref().map(|goal| &goal.target.place);
         let port = match place {
@@ -156,13 +156,13 @@ impl DialProgress {
     }
 
     /// Handles a name that could not be resolved.
-    pub(crate) fn unresolved(&mut self, way: &DialContext<'_>, why: &str) {
+    pub(crate) fn unresolved(&mut self, way: &TargetDialContext<'_>, why: &str) {
         self.resolving = false;
         self.fail(way, why);
     }
 
     /// Proceeds as far as possible.
-    pub(crate) fn turn(&mut self, way: &DialContext<'_>) -> DialState {
+    pub(crate) fn turn(&mut self, way: &TargetDialContext<'_>) -> DialTurnResult {
         loop {
             if let Some(connected) = self.look(way) {
                 return connected;
@@ -172,25 +172,25 @@ impl DialProgress {
                 self.fail(way, &format!("no answer within {after} s"));
             }
             if self.resolving {
-                return DialState::Waiting(self.deadline);
+                return DialTurnResult::Waiting(self.deadline);
             }
             if self.is_busy() {
                 let free = self.attempts.iter().position(Option::is_none);
                 let more = free.filter(|_| !self.addresses.is_empty());
                 match more {
                     Some(_) if way.now < self.next => {
-                        return DialState::Waiting(self.next.min(self.deadline));
+                        return DialTurnResult::Waiting(self.next.min(self.deadline));
                     }
                     Some(slot) => self.start(way, slot),
-                    None => return DialState::Waiting(self.deadline),
+                    None => return DialTurnResult::Waiting(self.deadline),
                 }
                 continue;
             }
             let Some(goal) = self.goals.pop_front() else {
                 let why = std::mem::take(&mut self.failures);
                 return match self.forbidden {
-                    true => DialState::Forbidden(why),
-                    false => DialState::Failed(why),
+                    true => DialTurnResult::Forbidden(why),
+                    false => DialTurnResult::Failed(why),
                 };
             };
             self.goal = Some(goal.clone());
@@ -202,11 +202,11 @@ impl DialProgress {
                     ..
                 } => {
                     self.resolving = true;
-                    return DialState::ResolveName(name.clone());
+                    return DialTurnResult::ResolveName(name.clone());
                 }
                 RelayEndpoint::Unix(path) => match connect_unix(path) {
                     Ok(socket) => {
-                        return DialState::Connected {
+                        return DialTurnResult::Connected {
                             socket: socket.into(),
                             goal,
                             to: None,
@@ -229,7 +229,7 @@ impl DialProgress {
     }
 
     /// Checks the running attempts: returns the connected one, and records failed ones.
-    fn look(&mut self, way: &DialContext<'_>) -> Option<DialState> {
+    fn look(&mut self, way: &TargetDialContext<'_>) -> Option<DialTurnResult> {
         for slot in 0..ATTEMPTS {
             let Some(attempt) = self.attempts.get_mut(slot).and_then(Option::take) else {
                 continue;
@@ -257,7 +257,7 @@ impl DialProgress {
                 (None, Ok(_)) => {
                     let (to, uplink) = attempt.to;
                     way.running.uplinks.answered(uplink);
-                    return Some(DialState::Connected {
+                    return Some(DialTurnResult::Connected {
                         socket: attempt.socket.into(),
                         goal: self.goal.take()?,
                         to: Some(to),
@@ -275,7 +275,12 @@ impl DialProgress {
         None
     }
 
-    fn failed(&mut self, way: &DialContext<'_>, (to, uplink): AttemptedAddress, e: &io::Error) {
+    fn failed(
+        &mut self,
+        way: &TargetDialContext<'_>,
+        (to, uplink): AttemptedAddress,
+        e: &io::Error,
+    ) {
         // The next attempt starts without the head start.
         self.next = way.now;
         way.running.uplinks.failed(uplink, way.now);
@@ -293,7 +298,7 @@ impl DialProgress {
     }
 
     /// Gives up the current target.
-    fn fail(&mut self, way: &DialContext<'_>, why: &str) {
+    fn fail(&mut self, way: &TargetDialContext<'_>, why: &str) {
         if let Some(goal) = self.goal.take() {
             self.note(&format!("{}: {why}", goal.target));
             way.running.health.failed(goal.nth, way.now);
@@ -304,7 +309,7 @@ impl DialProgress {
     }
 
     /// Starts an attempt to the next address.
-    fn start(&mut self, way: &DialContext<'_>, slot: usize) {
+    fn start(&mut self, way: &TargetDialContext<'_>, slot: usize) {
         let Some(attempted) = self.addresses.pop_front() else {
             return;
         };
@@ -336,13 +341,13 @@ impl DialProgress {
     }
 
     /// Reports if an address belongs to this machine and no rule names it.
-    fn is_forbidden(&self, way: &DialContext<'_>, to: SocketAddr) -> bool {
+    fn is_forbidden(&self, way: &TargetDialContext<'_>, to: SocketAddr) -> bool {
         self.elsewhere && is_own(to.ip()) && !names_address(&way.running.relay.permits, to)
     }
 
     fn connect(
         &self,
-        way: &DialContext<'_>,
+        way: &TargetDialContext<'_>,
         slot: usize,
         to: AttemptedAddress,
     ) -> io::Result<(Socket, Option<OutgoingConnectionEntry>)> {
@@ -358,7 +363,7 @@ impl DialProgress {
 
 /// Combines each address with each uplink that can reach it, ordered so that neither a dead address
 /// nor a dead uplink is tried twice in a row.
-fn ways(all: &[SocketAddr], way: &DialContext<'_>) -> VecDeque<AttemptedAddress> {
+fn ways(all: &[SocketAddr], way: &TargetDialContext<'_>) -> VecDeque<AttemptedAddress> {
     let uplinks = &way.running.uplinks;
     let turn = uplinks.turn();
     let orders: Vec<_> = all
@@ -380,7 +385,7 @@ fn ways(all: &[SocketAddr], way: &DialContext<'_>) -> VecDeque<AttemptedAddress>
 
 /// Starts to connect to an address of this host, by one of the uplinks.
 pub(crate) fn begin(
-    way: &DialContext<'_>,
+    way: &TargetDialContext<'_>,
     host: &str,
     (to, uplink): (SocketAddr, Option<usize>),
 ) -> io::Result<(Socket, Option<OutgoingConnectionEntry>)> {

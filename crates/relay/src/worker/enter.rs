@@ -12,8 +12,8 @@ use super::dial::DialTarget;
 use crate::address::{HostSpec, TargetSpec};
 use crate::entry::permit::{TargetVerdict, verdict};
 use crate::entry::proxy::ProxyAddresses;
-use crate::entry::{HeaderParse, http, named, proxy, socks};
-use crate::pump::{Leg, LegRead};
+use crate::entry::{HandshakeParseResult, http, named, proxy, socks};
+use crate::pump::{Leg, LegReadResult};
 use crate::server::RunningRelay;
 use crate::settings::{ClientProtocol, ClientProtocols, RedirectKind};
 
@@ -97,13 +97,13 @@ impl ClientHandshake {
     ) -> io::Result<HandshakeProgress> {
         loop {
             match self.step(near, running)? {
-                HandshakeStep::Continue => {}
-                HandshakeStep::NeedInput => {
+                HandshakeItemResult::Continue => {}
+                HandshakeItemResult::NeedInput => {
                     if !self.read(near, scratch)? {
                         return Ok(HandshakeProgress::Waiting);
                     }
                 }
-                HandshakeStep::Done(entered) => return Ok(entered),
+                HandshakeItemResult::Done(entered) => return Ok(entered),
             }
         }
     }
@@ -111,26 +111,26 @@ impl ClientHandshake {
     fn read(&mut self, near: &mut Leg, scratch: &mut [u8]) -> io::Result<bool> {
         let into = scratch.get_mut(..PIECE).unwrap_or_default();
         match near.receive(into)? {
-            LegRead::Bytes(n) => {
+            LegReadResult::Bytes(n) => {
                 self.input
                     .extend_from_slice(into.get(..n).unwrap_or_default());
                 Ok(true)
             }
-            LegRead::Nothing => Ok(false),
-            LegRead::End => Err(io::Error::new(
+            LegReadResult::Nothing => Ok(false),
+            LegReadResult::End => Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
                 "the client closed the connection before its header or request was complete",
             )),
         }
     }
 
-    fn step(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<HandshakeStep> {
+    fn step(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<HandshakeItemResult> {
         let speaks = &running.relay.speaks;
         match self.at {
             HandshakeStage::Proxy => match proxy::parse(&self.input) {
-                HeaderParse::Incomplete => return Ok(HandshakeStep::NeedInput),
-                HeaderParse::Invalid(why) => return Ok(refused(why)),
-                HeaderParse::Done(ends, len) => {
+                HandshakeParseResult::Incomplete => return Ok(HandshakeItemResult::NeedInput),
+                HandshakeParseResult::Invalid(why) => return Ok(refused(why)),
+                HandshakeParseResult::Done(ends, len) => {
                     self.ends = ends;
                     self.input.drain(..len);
                     self.at = HandshakeStage::BeginTls;
@@ -147,15 +147,15 @@ impl ClientHandshake {
             }
             HandshakeStage::Tls => match near.shake()? {
                 true => self.at = after_tls(speaks),
-                false => return Ok(HandshakeStep::Done(HandshakeProgress::Waiting)),
+                false => return Ok(HandshakeItemResult::Done(HandshakeProgress::Waiting)),
             },
             HandshakeStage::Hello => {
                 let mut begun = FrameDecoder::default();
                 begun.push(&self.input);
                 return match begun.poll() {
-                    Ok(None) => Ok(HandshakeStep::NeedInput),
+                    Ok(None) => Ok(HandshakeItemResult::NeedInput),
                     Ok(Some(StripeFrame::Hello { token, joins })) => {
-                        Ok(HandshakeStep::Done(HandshakeProgress::Stripe {
+                        Ok(HandshakeItemResult::Done(HandshakeProgress::Stripe {
                             token,
                             joins,
                             begun,
@@ -168,15 +168,15 @@ impl ClientHandshake {
                 };
             }
             HandshakeStage::Greeting => match socks::greeting(&self.input) {
-                HeaderParse::Incomplete => return Ok(HandshakeStep::NeedInput),
-                HeaderParse::Invalid(why) => return Ok(refused(why)),
-                HeaderParse::Done(false, _) => {
+                HandshakeParseResult::Incomplete => return Ok(HandshakeItemResult::NeedInput),
+                HandshakeParseResult::Invalid(why) => return Ok(refused(why)),
+                HandshakeParseResult::Done(false, _) => {
                     answer(near, socks::NO_METHOD)?;
                     return Ok(refused(
                         "the SOCKS client requires authentication, which is not supported",
                     ));
                 }
-                HeaderParse::Done(true, len) => {
+                HandshakeParseResult::Done(true, len) => {
                     self.input.drain(..len);
                     answer(near, socks::WELCOME)?;
                     self.at = HandshakeStage::Request;
@@ -185,28 +185,32 @@ impl ClientHandshake {
             HandshakeStage::Request => return self.request(near, running),
             HandshakeStage::Diverted => return Ok(diverted(near, running)),
             HandshakeStage::Payload => {
-                return Ok(HandshakeStep::Done(HandshakeProgress::Payload {
+                return Ok(HandshakeItemResult::Done(HandshakeProgress::Payload {
                     goals: None,
                     elsewhere: false,
                     rest: std::mem::take(&mut self.input),
                 }));
             }
         }
-        Ok(HandshakeStep::Continue)
+        Ok(HandshakeItemResult::Continue)
     }
 
-    fn request(&mut self, near: &mut Leg, running: &RunningRelay) -> io::Result<HandshakeStep> {
+    fn request(
+        &mut self,
+        near: &mut Leg,
+        running: &RunningRelay,
+    ) -> io::Result<HandshakeItemResult> {
         let asked = match running.relay.speaks.asks {
-            None => return Ok(HandshakeStep::Continue),
+            None => return Ok(HandshakeItemResult::Continue),
             Some(ClientProtocol::Socks5) => match socks::request(&self.input) {
-                HeaderParse::Incomplete => return Ok(HandshakeStep::NeedInput),
-                HeaderParse::Invalid(why) => return Ok(refused(why)),
-                HeaderParse::Done(asked, len) => (asked.map_err(socks::reply), len),
+                HandshakeParseResult::Incomplete => return Ok(HandshakeItemResult::NeedInput),
+                HandshakeParseResult::Invalid(why) => return Ok(refused(why)),
+                HandshakeParseResult::Done(asked, len) => (asked.map_err(socks::reply), len),
             },
             Some(ClientProtocol::Http) => match http::request(&self.input) {
-                HeaderParse::Incomplete => return Ok(HandshakeStep::NeedInput),
-                HeaderParse::Invalid(why) => return Ok(refused(why)),
-                HeaderParse::Done(asked, len) => (asked.map_err(http::reply), len),
+                HandshakeParseResult::Incomplete => return Ok(HandshakeItemResult::NeedInput),
+                HandshakeParseResult::Invalid(why) => return Ok(refused(why)),
+                HandshakeParseResult::Done(asked, len) => (asked.map_err(http::reply), len),
             },
         };
         let (asked, len) = asked;
@@ -222,7 +226,7 @@ impl ClientHandshake {
             }
         };
         let step = permitted(running, target, std::mem::take(&mut self.input));
-        if let HandshakeStep::Done(HandshakeProgress::Refused(_)) = &step {
+        if let HandshakeItemResult::Done(HandshakeProgress::Refused(_)) = &step {
             answer(near, &not_allowed(running.relay.speaks.asks))?;
         }
         Ok(step)
@@ -230,12 +234,12 @@ impl ClientHandshake {
 }
 
 /// Returns the target that a client has named, if a rule permits it.
-fn permitted(running: &RunningRelay, target: TargetSpec, rest: Vec<u8>) -> HandshakeStep {
+fn permitted(running: &RunningRelay, target: TargetSpec, rest: Vec<u8>) -> HandshakeItemResult {
     let verdict = verdict(&running.relay.permits, &target);
     if verdict == TargetVerdict::Denied {
         return refused(&format!("{target} is not in --to"));
     }
-    HandshakeStep::Done(HandshakeProgress::Payload {
+    HandshakeItemResult::Done(HandshakeProgress::Payload {
         goals: Some([goal(target)].into()),
         elsewhere: verdict == TargetVerdict::AllowedUnlessLocal,
         rest,
@@ -243,7 +247,7 @@ fn permitted(running: &RunningRelay, target: TargetSpec, rest: Vec<u8>) -> Hands
 }
 
 /// Returns the original destination of a diverted connection, if a rule permits it.
-fn diverted(near: &Leg, running: &RunningRelay) -> HandshakeStep {
+fn diverted(near: &Leg, running: &RunningRelay) -> HandshakeItemResult {
     let to = match (running.relay.speaks.diverted, near.tcp()) {
         (Some(RedirectKind::Redirect), Some(tcp)) => sys::original_destination(tcp).ok(),
         (Some(RedirectKind::Tproxy), Some(_)) => near.local(),
@@ -273,14 +277,14 @@ fn diverted(near: &Leg, running: &RunningRelay) -> HandshakeStep {
 }
 
 /// Result of parsing one item of the handshake.
-enum HandshakeStep {
+enum HandshakeItemResult {
     Continue,
     NeedInput,
     Done(HandshakeProgress),
 }
 
-fn refused(why: &str) -> HandshakeStep {
-    HandshakeStep::Done(HandshakeProgress::Refused(format!("refused: {why}")))
+fn refused(why: &str) -> HandshakeItemResult {
+    HandshakeItemResult::Done(HandshakeProgress::Refused(format!("refused: {why}")))
 }
 
 fn goal(target: TargetSpec) -> DialTarget {
@@ -314,7 +318,7 @@ pub(crate) fn connected(asks: Option<ClientProtocol>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
         Some(ClientProtocol::Socks5) => socks::reply(socks::SocksReply::Succeeded),
-        Some(ClientProtocol::Http) => http::reply(http::ConnectStatus::Established),
+        Some(ClientProtocol::Http) => http::reply(http::HttpConnectStatus::Established),
     }
 }
 
@@ -323,7 +327,7 @@ pub(crate) fn unreachable(asks: Option<ClientProtocol>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
         Some(ClientProtocol::Socks5) => socks::reply(socks::SocksReply::Unreachable),
-        Some(ClientProtocol::Http) => http::reply(http::ConnectStatus::BadGateway),
+        Some(ClientProtocol::Http) => http::reply(http::HttpConnectStatus::BadGateway),
     }
 }
 
@@ -332,6 +336,6 @@ pub(crate) fn not_allowed(asks: Option<ClientProtocol>) -> Vec<u8> {
     match asks {
         None => Vec::new(),
         Some(ClientProtocol::Socks5) => socks::reply(socks::SocksReply::NotAllowed),
-        Some(ClientProtocol::Http) => http::reply(http::ConnectStatus::Forbidden),
+        Some(ClientProtocol::Http) => http::reply(http::HttpConnectStatus::Forbidden),
     }
 }

@@ -48,7 +48,7 @@ const ALLOWED: f64 = 2.0;
 
 /// Measurements up to now; counters run from the beginning.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BackgroundSample {
+pub struct BackgroundPathSample {
     /// Time of the sample.
     pub now: Instant,
     /// TCP's smoothed round trip, if data were acknowledged since the last sample.
@@ -89,7 +89,7 @@ pub struct BackgroundRateControl {
     /// Recent queueing delays, latest first.
     recent: VecDeque<Duration>,
     slow_start: bool,
-    last: Option<BackgroundSample>,
+    last: Option<BackgroundPathSample>,
     /// Rate of confirmed bytes over the last round trips, in bytes per second.
     delivered: f64,
     lost_at: Option<Instant>,
@@ -140,7 +140,7 @@ impl BackgroundRateControl {
     }
 
     /// Handles a sample and returns the allowance until the next one.
-    pub fn sample(&mut self, sample: BackgroundSample) -> BackgroundAllowance {
+    pub fn sample(&mut self, sample: BackgroundPathSample) -> BackgroundAllowance {
         let now = sample.now;
         let seen = [
             self.round_trips.queueing(now, sample.round_trip),

@@ -1,6 +1,6 @@
 //! Finds the resource that limits the transfer.
 
-use diagnose::{ConnectionGrowth, LossFacts, ServerFacts, TransferFacts};
+use diagnose::{FurtherConnectionEffect, LossFacts, ServerFacts, TransferFacts};
 
 use super::history::IntervalHistory;
 use super::plan::LONG;
@@ -122,9 +122,9 @@ impl<'a> LimiterInputs<'a> {
                 borne: f.is_borne(),
             },
             growth: match self.alone || self.config.connections.is_some() {
-                _ if self.sated => ConnectionGrowth::Sated,
-                true => ConnectionGrowth::Fixed,
-                false => ConnectionGrowth::Open,
+                _ if self.sated => FurtherConnectionEffect::Sated,
+                true => FurtherConnectionEffect::Fixed,
+                false => FurtherConnectionEffect::Open,
             },
             slow_start: f.is_in_slow_start(),
             round_trip: self.history.trip(),

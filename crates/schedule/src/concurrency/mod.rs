@@ -22,7 +22,7 @@ use self::history::IntervalHistory;
 use self::limiter_inputs::LimiterInputs;
 use self::logins::LoginPacing;
 use self::plan::InitialConcurrency;
-use self::trial::TrialHistory;
+use self::trial::ConcurrencyTrialHistory;
 use crate::{ConnectionId, LaneId};
 
 pub use diagnose::{Limiter, LimiterEvidence};
@@ -111,7 +111,7 @@ pub enum ConcurrencyChange {
 
 /// Reason why a connection or channel was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OpenRefusal {
+pub enum LaneOpenFailure {
     /// The connection was closed or reset before the login: MaxStartups, a penalty, a firewall.
     Connection,
     /// The server refused the login.
@@ -132,7 +132,7 @@ pub struct ConcurrencyController {
     history: IntervalHistory,
     logins: LoginPacing,
     plan: InitialConcurrency,
-    trials: TrialHistory,
+    trials: ConcurrencyTrialHistory,
     next: Option<Instant>,
     /// Number of channels of each connection, and the most that one may have after a refusal.
     channels: BTreeMap<ConnectionId, u32>,
@@ -154,7 +154,7 @@ impl ConcurrencyController {
             history: IntervalHistory::default(),
             logins: LoginPacing::new(config.interactive),
             plan: InitialConcurrency::default(),
-            trials: TrialHistory::default(),
+            trials: ConcurrencyTrialHistory::default(),
             next: None,
             channels: BTreeMap::new(),
             channels_refused: None,
@@ -319,9 +319,9 @@ impl ConcurrencyController {
     }
 
     /// Handles the refusal of a requested connection or channel.
-    pub fn refused(&mut self, now: Instant, refusal: OpenRefusal) {
+    pub fn refused(&mut self, now: Instant, refusal: LaneOpenFailure) {
         match refusal {
-            OpenRefusal::Channel(connection) => {
+            LaneOpenFailure::Channel(connection) => {
                 // Refused channels were counted with the others at the last sample.
                 let counted = self.channels.entry(connection).or_insert(2);
                 *counted = counted.saturating_sub(1).max(1);
@@ -332,8 +332,8 @@ impl ConcurrencyController {
                     trial.refused(connection);
                 }
             }
-            OpenRefusal::Connection => self.logins.connection_refused(now),
-            OpenRefusal::Login => self.logins.login_refused(),
+            LaneOpenFailure::Connection => self.logins.connection_refused(now),
+            LaneOpenFailure::Login => self.logins.login_refused(),
         }
     }
 

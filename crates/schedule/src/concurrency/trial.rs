@@ -206,7 +206,7 @@ const MOST_BACKOFF: Duration = Duration::from_secs(120);
 
 /// Trials of a controller: the present one, and what the earlier ones have shown.
 #[derive(Debug)]
-pub(super) struct TrialHistory {
+pub(super) struct ConcurrencyTrialHistory {
     now: Option<ConcurrencyTrial>,
     /// Result of the last trial.
     result: Option<TrialResult>,
@@ -221,7 +221,7 @@ pub(super) struct TrialHistory {
     bold: bool,
 }
 
-impl Default for TrialHistory {
+impl Default for ConcurrencyTrialHistory {
     fn default() -> Self {
         Self {
             now: None,
@@ -235,7 +235,7 @@ impl Default for TrialHistory {
     }
 }
 
-impl TrialHistory {
+impl ConcurrencyTrialHistory {
     /// Returns the present trial.
     pub(super) fn current(&self) -> Option<&ConcurrencyTrial> {
         self.now.as_ref()
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn channels_are_missed_where_windows_hold_what_is_left() {
         let missed = |rates: &[f64], window_blocked| {
-            let mut trials = TrialHistory::default();
+            let mut trials = ConcurrencyTrialHistory::default();
             trials.was_in_vain(testkit::sftp_model::epoch(), Some(100e6));
             let missed = trials.miss_channels(&IntervalHistory::of(rates, window_blocked));
             assert_eq!(trials.gave_back.is_none(), missed);

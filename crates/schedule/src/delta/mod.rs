@@ -9,7 +9,7 @@ mod search;
 
 use std::collections::VecDeque;
 
-use sftp::blocks::{BlockSum, BlockSumKey, StrongSum, strong};
+use sftp::blocks::{BasisBlockChecksums, BlockSumKey, StrongSum, strong};
 
 pub use self::search::{BasisIndex, MatchedRange};
 
@@ -96,7 +96,7 @@ pub(crate) fn is_hopeless(seen: u64, found: u64, all: u64, size: u64) -> bool {
 
 /// Result of [`compare`]: a range of the new file beside the same range of the basis file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeltaMatches {
+pub struct BasisRangeComparison {
     /// Sums of the blocks in the range.
     pub own: Vec<StrongSum>,
     /// Ranges that differ from the basis file, as first byte and first byte after the range; in
@@ -104,7 +104,7 @@ pub struct DeltaMatches {
     pub differs: Vec<(u64, u64)>,
 }
 
-impl DeltaMatches {
+impl BasisRangeComparison {
     /// Appends the result of the following range.
     pub fn append(&mut self, mut behind: Self) {
         self.own.append(&mut behind.own);
@@ -128,9 +128,9 @@ pub fn compare(
     offset: u64,
     bytes: &[u8],
     basis: &[u8],
-) -> DeltaMatches {
-    let mut found = DeltaMatches::default();
-    let mut theirs = BlockSum::read_all(basis);
+) -> BasisRangeComparison {
+    let mut found = BasisRangeComparison::default();
+    let mut theirs = BasisBlockChecksums::read_all(basis);
     let mut at = offset;
     for bytes in bytes.chunks(block.max(1) as usize) {
         let own = strong(key, bytes);

@@ -1,6 +1,6 @@
 use std::sync::OnceLock;
 
-use sftp::blocks::{BlockSum, BlockSumKey, RollingSum, strong};
+use sftp::blocks::{BasisBlockChecksums, BlockSumKey, RollingSum, strong};
 
 /// Index of a basis file: its block sums.
 #[derive(Debug)]
@@ -8,7 +8,7 @@ pub struct BasisIndex {
     key: BlockSumKey,
     block: usize,
     size: u64,
-    sums: Vec<BlockSum>,
+    sums: Vec<BasisBlockChecksums>,
     index: OnceLock<RollingSumIndex>,
 }
 
@@ -48,7 +48,7 @@ const MISSES: usize = 64;
 impl BasisIndex {
     /// Creates the index of a basis file of `size` bytes, from the `sums` of its blocks of `block`
     /// bytes in order; the last block may be shorter.
-    pub fn new(key: BlockSumKey, block: u32, size: u64, sums: Vec<BlockSum>) -> Self {
+    pub fn new(key: BlockSumKey, block: u32, size: u64, sums: Vec<BasisBlockChecksums>) -> Self {
         Self {
             key,
             block: block.max(1) as usize,
@@ -86,7 +86,7 @@ impl BasisIndex {
     }
 
     /// Returns the block sums without a shorter last block.
-    fn whole_blocks(&self) -> &[BlockSum] {
+    fn whole_blocks(&self) -> &[BasisBlockChecksums] {
         let whole = self.size / self.block as u64;
         let whole = usize::try_from(whole).unwrap_or(usize::MAX);
         self.sums.get(..whole).unwrap_or(&self.sums)
@@ -211,7 +211,7 @@ impl RollingSumIndex {
     /// Filter bits per block.
     const BITS: u32 = 4;
 
-    fn new(blocks: &[BlockSum]) -> Self {
+    fn new(blocks: &[BasisBlockChecksums]) -> Self {
         let bits = (usize::BITS - blocks.len().leading_zeros()).clamp(6, 24);
         let mut index = Self {
             filter: vec![0; 1 << (bits + Self::BITS - 6)],

@@ -14,7 +14,7 @@ struct Rebuilt {
 fn sums(basis: &[u8], block: u32) -> Vec<u8> {
     let mut out = Vec::new();
     for bytes in basis.chunks(block as usize) {
-        BlockSum::of(&KEY, bytes).write(&mut out);
+        BasisBlockChecksums::of(&KEY, bytes).write(&mut out);
     }
     out
 }
@@ -24,9 +24,11 @@ fn rebuild(basis: &[u8], source: &[u8], block: u32, segment: usize) -> Rebuilt {
     let mut differs: Vec<(u64, u64)> = Vec::new();
     for (n, bytes) in source.chunks(segment).enumerate() {
         let offset = n * segment;
-        let from = (offset / block as usize * BlockSum::LEN).min(known.len());
+        let from = (offset / block as usize * BasisBlockChecksums::LEN).min(known.len());
         let here = &known[from..];
-        let here = &here[..here.len().min(segment / block as usize * BlockSum::LEN)];
+        let here = &here[..here
+            .len()
+            .min(segment / block as usize * BasisBlockChecksums::LEN)];
         differs.extend(compare(&KEY, block, offset as u64, bytes, here).differs);
     }
     let mut bytes = vec![0xee; source.len()];
@@ -38,7 +40,7 @@ fn rebuild(basis: &[u8], source: &[u8], block: u32, segment: usize) -> Rebuilt {
         }
         same = to as usize;
     }
-    let all = BlockSum::read_all(&known).collect();
+    let all = BasisBlockChecksums::read_all(&known).collect();
     let basis_of = BasisIndex::new(KEY, block, basis.len() as u64, all);
     for (from, to) in differs {
         let (from, to) = (from as usize, to as usize);
@@ -155,16 +157,16 @@ fn little_is_sent_for_a_little_change() {
 fn sums_that_lie_cost_a_bounded_search() {
     let source = random(1 << 16, 3);
     // Sums that claim every rolling sum of the source without having any of its blocks.
-    let claimed = (0..source.len() - 64).map(|at| BlockSum {
+    let claimed = (0..source.len() - 64).map(|at| BasisBlockChecksums {
         rolling: sftp::blocks::rolling(&source[at..at + 64]),
         strong: [0; 16],
     });
-    let claimed: Vec<BlockSum> = claimed.collect();
+    let claimed: Vec<BasisBlockChecksums> = claimed.collect();
     let size = claimed.len() as u64 * 64;
     let basis = BasisIndex::new(KEY, 64, size, claimed);
     assert_eq!(basis.search(0, &source, source.len(), true), []);
     // Fewer sums than the size says, and more.
-    let few = vec![BlockSum::of(&KEY, &source[..64])];
+    let few = vec![BasisBlockChecksums::of(&KEY, &source[..64])];
     let basis = BasisIndex::new(KEY, 64, u64::MAX, few.clone());
     let found = basis.search(5, &source, source.len(), true);
     assert_eq!(

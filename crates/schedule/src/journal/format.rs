@@ -158,9 +158,9 @@ impl JournalReplayer {
         }
         while !self.torn {
             let payload = match framed(rest) {
-                RecordFrame::Whole(payload) => payload,
-                RecordFrame::Incomplete => break,
-                RecordFrame::Damaged => {
+                FirstRecord::Whole(payload) => payload,
+                FirstRecord::Incomplete => break,
+                FirstRecord::Damaged => {
                     self.torn = true;
                     break;
                 }
@@ -213,7 +213,7 @@ impl JournalReplayer {
             if !window.starts_with(&len) || window.get(FRAME) != Some(&SYNCED) {
                 return false;
             }
-            let RecordFrame::Whole(payload) = framed(window) else {
+            let FirstRecord::Whole(payload) = framed(window) else {
                 return false;
             };
             let said = JournalRecord::decode(payload, &mut Vec::new());
@@ -239,7 +239,7 @@ fn check_header(head: &[u8]) -> Result<(), JournalReadError> {
 }
 
 /// First record of some bytes.
-enum RecordFrame<'a> {
+enum FirstRecord<'a> {
     /// The payload; its checksum is right.
     Whole(&'a [u8]),
     /// More bytes are needed.
@@ -247,22 +247,22 @@ enum RecordFrame<'a> {
     Damaged,
 }
 
-fn framed(bytes: &[u8]) -> RecordFrame<'_> {
+fn framed(bytes: &[u8]) -> FirstRecord<'_> {
     let Some((len, rest)) = bytes.split_first_chunk::<4>() else {
-        return RecordFrame::Incomplete;
+        return FirstRecord::Incomplete;
     };
     let size = u32::from_be_bytes(*len) as usize;
     if size == 0 || size > LONGEST {
-        return RecordFrame::Damaged;
+        return FirstRecord::Damaged;
     }
     let Some((sum, rest)) = rest.split_first_chunk::<4>() else {
-        return RecordFrame::Incomplete;
+        return FirstRecord::Incomplete;
     };
     let Some(payload) = rest.get(..size) else {
-        return RecordFrame::Incomplete;
+        return FirstRecord::Incomplete;
     };
     match crc32c(&[len, payload]) == u32::from_be_bytes(*sum) {
-        true => RecordFrame::Whole(payload),
-        false => RecordFrame::Damaged,
+        true => FirstRecord::Whole(payload),
+        false => FirstRecord::Damaged,
     }
 }

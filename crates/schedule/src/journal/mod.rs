@@ -14,5 +14,5 @@ pub(crate) use checksum::crc32c;
 pub use format::{
     HEADER, JournalEncoder, JournalReadError, JournalReplay, JournalReplayer, replay,
 };
-pub use record::{JournalRecord, LONGEST, MOST_RANGES, SourceId};
+pub use record::{JournalRecord, LONGEST, MOST_RANGES, SourceFileStamp};
 pub use state::{CompletedFile, ExistingFile, JournalEntry, JournalState};

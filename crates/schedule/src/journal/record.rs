@@ -10,7 +10,7 @@ pub const MOST_RANGES: usize = 1024;
 /// Identity of a source file at the start of its copy. If any field differs later, the file has
 /// changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceId {
+pub struct SourceFileStamp {
     /// Size in bytes.
     pub size: u64,
     /// Modification time in nanoseconds since 1970; whole seconds at the far end.
@@ -55,7 +55,7 @@ pub enum JournalRecord {
         /// Final name of the file.
         target: Vec<u8>,
         /// Identity of the source.
-        source: SourceId,
+        source: SourceFileStamp,
         /// Number from which the temporary's name is made ([`crate::tagged_name`]).
         tag: u64,
     },
@@ -282,7 +282,7 @@ impl JournalRecord {
                 Self::Begun {
                     id,
                     target: last.clone(),
-                    source: SourceId {
+                    source: SourceFileStamp {
                         size: r.u64()?,
                         mtime: r.u64()?,
                         inode: r.u64()?,

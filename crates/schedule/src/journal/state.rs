@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, VecDeque};
 
-use super::record::{JournalRecord, SourceId};
+use super::record::{JournalRecord, SourceFileStamp};
 use crate::scheduler::ByteRanges;
 use crate::{Attributes, PartialFile, ResumeData};
 
@@ -35,7 +35,7 @@ pub struct JournalEntry {
     /// Final name of the file.
     pub target: Vec<u8>,
     /// Identity of the source.
-    pub source: SourceId,
+    pub source: SourceFileStamp,
     /// Tag of the temporary's name.
     pub tag: u64,
     /// Path of the temporary, if recorded.
@@ -442,7 +442,7 @@ impl JournalState {
         }
     }
 
-    fn begun(&mut self, id: u64, target: Vec<u8>, source: SourceId, tag: u64) {
+    fn begun(&mut self, id: u64, target: Vec<u8>, source: SourceFileStamp, tag: u64) {
         let old = self.targets.get(&target).copied();
         if let Some(old) = old
             && self.entries.get(&old).is_some_and(|e| e.done.is_some())

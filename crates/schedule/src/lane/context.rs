@@ -8,11 +8,11 @@ use wire::PayloadBlock;
 
 use super::RefusedOperations;
 use super::config::LaneConfig;
-use super::packing::LaneCompression;
+use super::packing::LaneCompressibility;
 use super::pipeline::RequestPipeline;
 use super::queues::{LaneQueueKind, LaneQueues};
-use super::request_tag::RequestTag;
-use super::server::{Capabilities, ServerProfile};
+use super::request_tag::RequestPurpose;
+use super::server::{ServerCapabilities, ServerProfile};
 use crate::{DiskRequest, JobId, LaneEvent, RemotePath};
 
 /// Requests in flight, queues towards disk and driver, order of the jobs, and what is known of the
@@ -23,7 +23,7 @@ pub(super) struct LaneContext {
     server: ServerProfile,
     pipeline: RequestPipeline,
     turns: LaneQueues,
-    packing: LaneCompression,
+    packing: LaneCompressibility,
     disk: VecDeque<DiskRequest>,
     events: VecDeque<LaneEvent>,
     /// Bytes that the disk side is reading for upload.
@@ -53,7 +53,7 @@ impl LaneContext {
             server: ServerProfile::default(),
             pipeline: RequestPipeline::new(&config, now),
             turns: LaneQueues::default(),
-            packing: LaneCompression::new(config.pack, config.slow),
+            packing: LaneCompressibility::new(config.pack, config.slow),
             disk: VecDeque::new(),
             events: VecDeque::new(),
             reading: 0,
@@ -84,18 +84,18 @@ impl LaneContext {
     }
 
     /// Returns true if the server has this capability.
-    pub(super) fn can(&self, capability: Capabilities) -> bool {
+    pub(super) fn can(&self, capability: ServerCapabilities) -> bool {
         self.server.can(capability)
     }
 
     /// Returns true if the server executes requests in order.
     pub(super) fn in_order(&self) -> bool {
-        self.can(Capabilities::IN_ORDER)
+        self.can(ServerCapabilities::IN_ORDER)
     }
 
     /// Returns true if handles are predicted.
     pub(super) fn predicts(&self) -> bool {
-        self.can(Capabilities::PREDICT)
+        self.can(ServerCapabilities::PREDICT)
     }
 
     pub(super) fn pipeline(&self) -> &RequestPipeline {
@@ -114,11 +114,11 @@ impl LaneContext {
         &mut self.turns
     }
 
-    pub(super) fn packing(&self) -> &LaneCompression {
+    pub(super) fn packing(&self) -> &LaneCompressibility {
         &self.packing
     }
 
-    pub(super) fn packing_mut(&mut self) -> &mut LaneCompression {
+    pub(super) fn packing_mut(&mut self) -> &mut LaneCompressibility {
         &mut self.packing
     }
 
@@ -130,15 +130,16 @@ impl LaneContext {
     /// Adopts the capabilities in VERSION and requests those that it leaves open.
     pub(super) fn set_up(&mut self, info: &ServerInfo) {
         self.server = ServerProfile::new(&self.config, info);
-        if self.can(Capabilities::LIMITS) && info.limits.is_none() {
+        if self.can(ServerCapabilities::LIMITS) && info.limits.is_none() {
             let request = Request::Limits {};
-            self.pipeline.request(None, RequestTag::Limits, &request, 0);
+            self.pipeline
+                .request(None, RequestPurpose::Limits, &request, 0);
         }
         let told = self.config.told;
-        if self.can(Capabilities::ATTRIBUTES) && !told.is_empty() {
+        if self.can(ServerCapabilities::ATTRIBUTES) && !told.is_empty() {
             let request = Request::Attributes { told };
             self.pipeline
-                .request(None, RequestTag::ExtraAttributes, &request, 0);
+                .request(None, RequestPurpose::ExtraAttributes, &request, 0);
         }
         for RemotePath(path) in std::mem::take(&mut self.config.roots) {
             self.request_root(&path);
@@ -147,9 +148,9 @@ impl LaneContext {
 
     /// Has the server follow no symlink below `root` from now on, if it can.
     pub(super) fn request_root(&mut self, root: &[u8]) {
-        if self.can(Capabilities::HOLD_ROOT) {
+        if self.can(ServerCapabilities::HOLD_ROOT) {
             let request = Request::HoldRoot { path: root };
-            let tag = RequestTag::HoldRoot;
+            let tag = RequestPurpose::HoldRoot;
             self.pipeline.request(None, tag, &request, 0);
         }
     }
@@ -165,7 +166,7 @@ impl LaneContext {
     }
 
     /// Sends a request for `job`.
-    pub(super) fn send(&mut self, job: JobId, what: RequestTag, request: &Request<'_>) {
+    pub(super) fn send(&mut self, job: JobId, what: RequestPurpose, request: &Request<'_>) {
         self.pipeline.request(Some(job), what, request, 0);
     }
 
@@ -199,8 +200,8 @@ impl LaneContext {
             },
         };
         let what = match pack {
-            true => RequestTag::ReadPacked { offset, len },
-            false => RequestTag::Read { offset, len },
+            true => RequestPurpose::ReadPacked { offset, len },
+            false => RequestPurpose::Read { offset, len },
         };
         self.pipeline.request(Some(job), what, &request, expected);
     }
@@ -218,13 +219,13 @@ impl LaneContext {
             true => Request::GetFileZstd { path, len },
             false => Request::GetFile { path, len },
         };
-        let what = RequestTag::GetFile { pack };
+        let what = RequestPurpose::GetFile { pack };
         self.pipeline.request(Some(job), what, &request, expected);
     }
 
     /// Sends a SYMLINK in the server's argument order.
     pub(super) fn send_symlink(&mut self, job: JobId, step: u8, link: &[u8], points_to: &[u8]) {
-        let what = RequestTag::Step(step);
+        let what = RequestPurpose::Step(step);
         self.pipeline.symlink(job, what, link, points_to);
     }
 
@@ -293,7 +294,7 @@ impl LaneContext {
 
     /// Returns true if the next block of `len` bytes is to be compressed.
     pub(super) fn packs(&mut self, len: u64) -> bool {
-        let (can, long) = (self.can(Capabilities::ZSTD), self.pipeline.is_long());
+        let (can, long) = (self.can(ServerCapabilities::ZSTD), self.pipeline.is_long());
         self.packing.packs(len, can, long)
     }
 
@@ -306,7 +307,7 @@ impl LaneContext {
 
     /// Returns true if a small file is to be compressed.
     pub(super) fn packs_file(&mut self) -> bool {
-        self.can(Capabilities::ZSTD_FILES) && self.packs(0)
+        self.can(ServerCapabilities::ZSTD_FILES) && self.packs(0)
     }
 
     /// Returns the length of an uncompressed WRITE at `offset`, where `len` bytes were planned: up

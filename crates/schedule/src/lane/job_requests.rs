@@ -1,7 +1,7 @@
 use sftp::Request;
 
 use super::context::LaneContext;
-use super::request_tag::RequestTag;
+use super::request_tag::RequestPurpose;
 use crate::{DiskRequest, JobId};
 
 /// Requests of one job that have no answer yet, at the server and at the disk side.
@@ -26,7 +26,12 @@ impl JobRequests {
     }
 
     /// Sends a request to the server.
-    pub(super) fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {
+    pub(super) fn send(
+        &mut self,
+        core: &mut LaneContext,
+        what: RequestPurpose,
+        request: &Request<'_>,
+    ) {
         self.server += 1;
         core.send(self.job, what, request);
     }

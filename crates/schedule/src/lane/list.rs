@@ -1,9 +1,9 @@
 use sftp::{Handle, NameRecord, Reply, Request, StatusCode};
 
 use super::context::LaneContext;
-use super::listing_bounds::{ListingBounds, is_safe};
+use super::listing_bounds::{ListingNameGuard, is_safe};
 use super::messages::{refused, remote};
-use super::request_tag::RequestTag;
+use super::request_tag::RequestPurpose;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{JobFailure, JobId, LaneEvent};
 
@@ -14,7 +14,7 @@ use crate::{JobFailure, JobId, LaneEvent};
 /// left to a lane that does not predict, which reports the first entries again; to hold them back
 /// until the end had come would cost a round trip and a half in the middle of slow start.
 #[derive(Debug)]
-pub(super) struct ListDirectory {
+pub(super) struct ListDirectoryJob {
     id: JobId,
     path: Vec<u8>,
     handle: Option<Handle>,
@@ -24,7 +24,7 @@ pub(super) struct ListDirectory {
     pending: usize,
     /// All requests were sent in one flight.
     one_flight: bool,
-    bounds: ListingBounds,
+    bounds: ListingNameGuard,
     fault: Option<JobFailure>,
 }
 
@@ -35,7 +35,7 @@ const AHEAD: usize = 8;
 /// trip, and the flight of a small one is below a kilobyte.
 pub(super) const FLIGHT: usize = 8;
 
-impl ListDirectory {
+impl ListDirectoryJob {
     pub(super) fn new(id: JobId, path: Vec<u8>) -> Self {
         Self {
             id,
@@ -46,7 +46,7 @@ impl ListDirectory {
             at_end: false,
             pending: 0,
             one_flight: false,
-            bounds: ListingBounds::default(),
+            bounds: ListingNameGuard::default(),
             fault: None,
         }
     }
@@ -58,7 +58,11 @@ impl ListDirectory {
         self.opening = true;
         let predicted = core.opens(self.id);
         let path = std::mem::take(&mut self.path);
-        self.send(core, RequestTag::Open, &Request::Opendir { path: &path });
+        self.send(
+            core,
+            RequestPurpose::Open,
+            &Request::Opendir { path: &path },
+        );
         self.path = path;
         if let Some(handle) = predicted {
             self.fly(core, handle);
@@ -71,16 +75,20 @@ impl ListDirectory {
         self.one_flight = true;
         for _ in 0..FLIGHT {
             let handle = handle.as_bytes();
-            self.send(core, RequestTag::Readdir, &Request::Readdir { handle });
+            self.send(core, RequestPurpose::Readdir, &Request::Readdir { handle });
         }
         self.closing = true;
         let bytes = handle.as_bytes();
-        self.send(core, RequestTag::Close, &Request::Close { handle: bytes });
+        self.send(
+            core,
+            RequestPurpose::Close,
+            &Request::Close { handle: bytes },
+        );
         core.closes(self.id);
         self.handle = Some(handle);
     }
 
-    fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {
+    fn send(&mut self, core: &mut LaneContext, what: RequestPurpose, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, what, request);
     }
@@ -88,27 +96,27 @@ impl ListDirectory {
     pub(super) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: Reply,
     ) -> Result<JobProgress, Misprediction> {
         self.pending -= 1;
         match (what, reply) {
-            (RequestTag::Open, Reply::Handle(handle)) => {
+            (RequestPurpose::Open, Reply::Handle(handle)) => {
                 self.opening = false;
                 if self.one_flight && self.handle.as_ref() != Some(&handle) {
                     return Err(Misprediction::Handle);
                 }
                 self.handle = Some(handle);
             }
-            (RequestTag::Open, Reply::Status(status)) => {
+            (RequestPurpose::Open, Reply::Status(status)) => {
                 self.opening = false;
                 if !self.one_flight {
                     core.closes(self.id);
                 }
                 self.fail(refused("cannot list the directory", &status));
             }
-            (RequestTag::Readdir, Reply::Names(names)) => self.on_names(core, names),
-            (RequestTag::Readdir, Reply::Status(status)) => {
+            (RequestPurpose::Readdir, Reply::Names(names)) => self.on_names(core, names),
+            (RequestPurpose::Readdir, Reply::Status(status)) => {
                 self.at_end = true;
                 // After a refused OPENDIR or a first error, later errors have the same cause.
                 if self.fault.is_none() && status.code != StatusCode::EOF {
@@ -155,11 +163,11 @@ impl ListDirectory {
             let handle = handle.as_bytes();
             let ends = self.at_end || self.fault.is_some();
             while !ends && self.pending < AHEAD && !core.lists_held() {
-                self.send(core, RequestTag::Readdir, &Request::Readdir { handle });
+                self.send(core, RequestPurpose::Readdir, &Request::Readdir { handle });
             }
             if ends {
                 self.closing = true;
-                self.send(core, RequestTag::Close, &Request::Close { handle });
+                self.send(core, RequestPurpose::Close, &Request::Close { handle });
                 core.closes(self.id);
             }
         }

@@ -2,10 +2,10 @@ use sftp::{Reply, Request, StatusCode, TreeFlags};
 
 use super::config::CompressionMode;
 use super::context::LaneContext;
-use super::listing_bounds::{ListingBounds, is_safe};
+use super::listing_bounds::{ListingNameGuard, is_safe};
 use super::messages::{left_out, refused, remote};
-use super::request_tag::RequestTag;
-use super::server::Capabilities;
+use super::request_tag::RequestPurpose;
+use super::server::ServerCapabilities;
 use super::task::{JobProgress, attributes};
 use crate::{JobFailure, JobId, LaneEvent, TreeWalkStep};
 
@@ -25,7 +25,7 @@ pub(super) struct ListTree {
     /// Number of open directories that are omitted: one with an impossible name, and those below
     /// it.
     dropped: usize,
-    bounds: ListingBounds,
+    bounds: ListingNameGuard,
     /// Numbers of the open directories, the topmost first.
     open: Vec<u64>,
     /// Number of directories entered so far.
@@ -70,7 +70,7 @@ impl ListTree {
             answered: 0,
             depth: 1,
             dropped: 0,
-            bounds: ListingBounds::default(),
+            bounds: ListingNameGuard::default(),
             open: vec![0],
             entered: 0,
             empty: 0,
@@ -97,7 +97,7 @@ impl ListTree {
     }
 
     pub(super) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
-        if !core.can(Capabilities::LIST_TREE) {
+        if !core.can(ServerCapabilities::LIST_TREE) {
             core.event(LaneEvent::Failed(self.id, remote(NO_TREES)));
             return JobProgress::Finished;
         }
@@ -117,7 +117,7 @@ impl ListTree {
         let tree = self.number;
         core.send(
             self.id,
-            RequestTag::Tree,
+            RequestPurpose::Tree,
             &Request::ListTree { tree, flags, path },
         );
     }

@@ -38,7 +38,7 @@ const TOO_LARGE_TREE: &str =
 /// Counts the names of one listing, and stops it if there are too many, if they repeat, or if too
 /// many are impossible.
 #[derive(Debug, Default)]
-pub(super) struct ListingBounds {
+pub(super) struct ListingNameGuard {
     names: u64,
     impossible: u32,
     /// Sampled hashes: those that end in at least `zeros` zero bits.
@@ -48,7 +48,7 @@ pub(super) struct ListingBounds {
     repeated: u64,
 }
 
-impl ListingBounds {
+impl ListingNameGuard {
     /// Counts a name of a directory.
     ///
     /// # Errors
@@ -123,23 +123,23 @@ pub(super) fn is_safe(name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn names(bounds: &mut ListingBounds, of: std::ops::Range<u64>) -> Result<(), &'static str> {
+    fn names(bounds: &mut ListingNameGuard, of: std::ops::Range<u64>) -> Result<(), &'static str> {
         of.into_iter()
             .try_for_each(|n| bounds.note(format!("name{n}").as_bytes()))
     }
 
     #[test]
     fn two_million_names_are_a_folder() {
-        let mut bounds = ListingBounds::default();
+        let mut bounds = ListingNameGuard::default();
         assert_eq!(names(&mut bounds, 0..2_000_000), Ok(()));
         assert!(bounds.sample.len() <= SAMPLE);
     }
 
     #[test]
     fn names_without_end_are_an_error() {
-        let mut bounds = ListingBounds {
+        let mut bounds = ListingNameGuard {
             names: MOST_NAMES - 10,
-            ..ListingBounds::default()
+            ..ListingNameGuard::default()
         };
         assert_eq!(names(&mut bounds, 0..10), Ok(()));
         assert_eq!(names(&mut bounds, 10..11), Err(TOO_MANY_NAMES));
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_changes_may_repeat_some_names() {
-        let mut bounds = ListingBounds::default();
+        let mut bounds = ListingNameGuard::default();
         for n in 0..20 {
             assert_eq!(names(&mut bounds, n * 900..n * 900 + 1800), Ok(()));
         }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_listing_that_repeats_itself_is_an_error() {
         for cycle in [1, 7, 5000, 36_000, 400_000] {
-            let mut bounds = ListingBounds::default();
+            let mut bounds = ListingNameGuard::default();
             assert_eq!(names(&mut bounds, 0..cycle), Ok(()));
             let mut more = 0;
             let ended = loop {
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn equal_names_of_different_directories_are_different() {
-        let mut bounds = ListingBounds::default();
+        let mut bounds = ListingNameGuard::default();
         for directory in 0..100_000 {
             assert_eq!(bounds.note_in(directory, b"index.html"), Ok(()));
         }

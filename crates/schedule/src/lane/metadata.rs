@@ -5,7 +5,7 @@ use sftp::{Attrs, MetadataFlags, Parts, Reply, Request};
 use super::context::LaneContext;
 use super::job_requests::JobRequests;
 use super::messages;
-use super::request_tag::RequestTag;
+use super::request_tag::RequestPurpose;
 use crate::{JobId, LaneEvent, Xattrs};
 
 /// Metadata that one set-metadata@longhaul sets.
@@ -18,7 +18,7 @@ pub(super) const NOT_OURS: &str = "SFTP cannot carry them unless longhaul is at 
 pub(super) fn set_all(
     requests: &mut JobRequests,
     core: &mut LaneContext,
-    what: RequestTag,
+    what: RequestPurpose,
     (of, flags): (&[u8], MetadataFlags),
     attrs: Attrs,
     xattrs: &Xattrs,
@@ -43,12 +43,12 @@ pub(super) fn cannot_set(core: &mut LaneContext, job: JobId, xattrs: Option<&Xat
 }
 
 /// Handles the answer to setting an owner, or all metadata.
-pub(super) fn on_set(core: &mut LaneContext, job: JobId, what: RequestTag, reply: &Reply) {
+pub(super) fn on_set(core: &mut LaneContext, job: JobId, what: RequestPurpose, reply: &Reply) {
     let (parts, why) = match (reply, what) {
         (Reply::Set { not_kept, why }, _) if !not_kept.is_empty() => (*not_kept, why.clone()),
         (reply, what) => match (messages::status(reply), what) {
             (Ok(()), _) => return,
-            (Err(status), RequestTag::Metadata) => (EVERYTHING, status.to_string()),
+            (Err(status), RequestPurpose::Metadata) => (EVERYTHING, status.to_string()),
             (Err(status), _) => (Parts::OWNER, status.to_string()),
         },
     };

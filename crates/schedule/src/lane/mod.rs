@@ -39,8 +39,8 @@ pub use refusals::RefusedOperations;
 
 use self::context::LaneContext;
 use self::queues::LaneQueueKind;
-use self::request_tag::RequestTag;
-use self::server::Capabilities;
+use self::request_tag::RequestPurpose;
+use self::server::ServerCapabilities;
 use self::task::{JobProgress, Misprediction, RunningJob};
 use crate::job::place_of_listing;
 use crate::{DiskReply, DiskRequest, Job, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
@@ -329,7 +329,7 @@ impl Lane {
     /// Returns true if the server is known to allow several handles on one file, as OpenSSH's and
     /// longhaul's do.
     pub fn shares_files(&self) -> bool {
-        self.ready && self.core.can(Capabilities::SHARES_FILES)
+        self.ready && self.core.can(ServerCapabilities::SHARES_FILES)
     }
 
     /// Returns true if the server's VERSION is known or not needed.
@@ -450,10 +450,10 @@ impl Lane {
             let Some((job, what)) = self.core.pipeline_mut().answered(id, last) else {
                 continue;
             };
-            if let (RequestTag::Limits, Reply::Limits(limits)) = (what, &reply) {
+            if let (RequestPurpose::Limits, Reply::Limits(limits)) = (what, &reply) {
                 self.core.apply_limits(*limits);
             }
-            if let (RequestTag::HoldRoot, Reply::Status(status)) = (what, &reply)
+            if let (RequestPurpose::HoldRoot, Reply::Status(status)) = (what, &reply)
                 && !status.is_ok()
             {
                 return Err(LaneError::RootRefused(status.to_string()));

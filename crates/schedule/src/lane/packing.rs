@@ -15,7 +15,7 @@ const TELLING: u64 = 4 << 10;
 
 /// Compressibility of the data on a lane.
 #[derive(Debug)]
-pub(super) struct LaneCompression {
+pub(super) struct LaneCompressibility {
     mode: CompressionMode,
     /// The last block that was tried did not become smaller.
     in_vain: bool,
@@ -28,7 +28,7 @@ pub(super) struct LaneCompression {
     became: u64,
 }
 
-impl LaneCompression {
+impl LaneCompressibility {
     pub(super) fn new(mode: CompressionMode, believed: bool) -> Self {
         Self {
             mode,

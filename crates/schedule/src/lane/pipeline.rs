@@ -8,7 +8,7 @@ use wire::PayloadBlock;
 
 use super::OldestRequest;
 use super::config::LaneConfig;
-use super::request_tag::RequestTag;
+use super::request_tag::RequestPurpose;
 use crate::depth::RequestStamp;
 use crate::{InflightLimit, JobId};
 
@@ -38,7 +38,7 @@ pub(super) struct RequestPipeline {
 #[derive(Debug)]
 struct SentRequest {
     job: Option<JobId>,
-    what: RequestTag,
+    what: RequestPurpose,
     at: Instant,
     /// Number of requests in flight when this one was sent.
     ahead: u64,
@@ -72,7 +72,7 @@ const READ_AHEAD: u64 = 1 << 20;
 
 impl RequestPipeline {
     pub(super) fn new(config: &LaneConfig, now: Instant) -> Self {
-        let options = sftp::ClientOptions {
+        let options = sftp::SftpClientOptions {
             symlink_order: config.symlink_order,
             max_message: 0,
         };
@@ -125,7 +125,7 @@ impl RequestPipeline {
     pub(super) fn request(
         &mut self,
         job: Option<JobId>,
-        what: RequestTag,
+        what: RequestPurpose,
         request: &Request<'_>,
         data: u64,
     ) {
@@ -137,7 +137,7 @@ impl RequestPipeline {
     pub(super) fn request_with(
         &mut self,
         job: JobId,
-        what: RequestTag,
+        what: RequestPurpose,
         request: &Request<'_>,
         block: PayloadBlock,
     ) {
@@ -163,17 +163,23 @@ impl RequestPipeline {
             }
             None => (self.client.write(handle, offset, block), data),
         };
-        let what = RequestTag::Write { offset, len };
+        let what = RequestPurpose::Write { offset, len };
         self.sent(id, Some(job), what, data);
     }
 
     /// Sends a SYMLINK in the server's argument order.
-    pub(super) fn symlink(&mut self, job: JobId, what: RequestTag, link: &[u8], points_to: &[u8]) {
+    pub(super) fn symlink(
+        &mut self,
+        job: JobId,
+        what: RequestPurpose,
+        link: &[u8],
+        points_to: &[u8],
+    ) {
         let id = self.client.symlink(link, points_to);
         self.sent(id, Some(job), what, 0);
     }
 
-    fn sent(&mut self, id: RequestId, job: Option<JobId>, what: RequestTag, data: u64) {
+    fn sent(&mut self, id: RequestId, job: Option<JobId>, what: RequestPurpose, data: u64) {
         self.paced += data + OVERHEAD;
         self.pace = self.pace.map(|left| left.saturating_sub(data + OVERHEAD));
         let sent = SentRequest {
@@ -192,7 +198,7 @@ impl RequestPipeline {
         &mut self,
         id: RequestId,
         last: bool,
-    ) -> Option<(Option<JobId>, RequestTag)> {
+    ) -> Option<(Option<JobId>, RequestPurpose)> {
         self.answered_at = self.now;
         if !last {
             return self.sent.get(&id).map(|s| (s.job, s.what));
@@ -228,7 +234,7 @@ impl RequestPipeline {
             return 0;
         }
         let of_job =
-            |s: &SentRequest| s.job == Some(job) && matches!(s.what, RequestTag::Write { .. });
+            |s: &SentRequest| s.job == Some(job) && matches!(s.what, RequestPurpose::Write { .. });
         let writes = self.sent.iter().filter(|(_, s)| of_job(s));
         let ids: Vec<RequestId> = writes.map(|(id, _)| *id).collect();
         let mut withdrawn = 0;

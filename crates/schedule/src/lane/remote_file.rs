@@ -2,7 +2,7 @@ use sftp::{Attrs, Handle, OpenFlags, Reply, Request, Status, StatusCode};
 
 use super::context::LaneContext;
 use super::job_requests::JobRequests;
-use super::request_tag::RequestTag;
+use super::request_tag::RequestPurpose;
 use super::task::Misprediction;
 
 /// A file that a job has open at the server, from its OPEN to the answer to its CLOSE.
@@ -52,7 +52,7 @@ impl RemoteFile {
     ) -> Self {
         let handle = core.opens(requests.job());
         let open = Request::Open { path, flags, attrs };
-        requests.send(core, RequestTag::Open, &open);
+        requests.send(core, RequestPurpose::Open, &open);
         Self {
             handle,
             open: OpenState::Sent,
@@ -99,7 +99,7 @@ impl RemoteFile {
         if let (Some(handle), CloseState::NotSent) = (&self.handle, self.close) {
             self.close = CloseState::Sent;
             let handle = handle.as_bytes();
-            requests.send(core, RequestTag::Close, &Request::Close { handle });
+            requests.send(core, RequestPurpose::Close, &Request::Close { handle });
             core.closes(requests.job());
         }
     }

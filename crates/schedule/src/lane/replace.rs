@@ -4,8 +4,8 @@ use sftp::{Reply, Request, Status, StatusCode, temp_name};
 
 use super::context::LaneContext;
 use super::messages::{self, refused};
-use super::request_tag::RequestTag;
-use super::server::Capabilities;
+use super::request_tag::RequestPurpose;
+use super::server::ServerCapabilities;
 use crate::{JobFailure, JobId};
 
 /// The renames that put a temporary in place of an existing file.
@@ -14,7 +14,7 @@ use crate::{JobFailure, JobId};
 /// the old file is moved aside, the new one renamed, and only then the old one removed. If the
 /// second rename fails, the old file is put back.
 #[derive(Debug)]
-pub(super) struct ReplaceFile {
+pub(super) struct FileReplacement {
     from: Vec<u8>,
     to: Vec<u8>,
     /// A file or symlink exists at `to`, as far as known. A directory is never moved aside.
@@ -44,7 +44,7 @@ enum ReplaceStage {
     Probe,
 }
 
-/// State of a [`ReplaceFile`] after an answer.
+/// State of a [`FileReplacement`] after an answer.
 #[derive(Debug)]
 pub(super) enum ReplaceProgress {
     /// Another request was sent.
@@ -93,7 +93,7 @@ impl ReplaceProgress {
     }
 }
 
-impl ReplaceFile {
+impl FileReplacement {
     /// Sends the first request.
     pub(super) fn begin(
         core: &mut LaneContext,
@@ -109,10 +109,10 @@ impl ReplaceFile {
             stage: ReplaceStage::Atomic,
             refusal: None,
         };
-        match core.can(Capabilities::POSIX_RENAME) {
+        match core.can(ServerCapabilities::POSIX_RENAME) {
             true => {
                 let request = Request::PosixRename { from, to };
-                core.send(job, RequestTag::Replace, &request);
+                core.send(job, RequestPurpose::Replace, &request);
             }
             false => replace.rename(core, job, ReplaceStage::Plain),
         }
@@ -160,7 +160,7 @@ impl ReplaceFile {
             | ReplaceStage::Named
             | ReplaceStage::RemoveOld => (&self.from, &self.to),
         };
-        core.send(job, RequestTag::Replace, &Request::Rename { from, to });
+        core.send(job, RequestPurpose::Replace, &Request::Rename { from, to });
     }
 
     /// Handles the answer to the request in flight.
@@ -191,7 +191,7 @@ impl ReplaceFile {
             (ReplaceStage::Named, Ok(())) => {
                 self.stage = ReplaceStage::RemoveOld;
                 let path = &self.aside;
-                core.send(job, RequestTag::Replace, &Request::Remove { path });
+                core.send(job, RequestPurpose::Replace, &Request::Remove { path });
                 return ReplaceProgress::InProgress;
             }
             (ReplaceStage::Named, Err(status)) => {

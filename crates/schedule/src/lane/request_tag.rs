@@ -3,7 +3,7 @@
 /// Purpose of a request. The lane keeps it until the answer arrives, and the job decides by it how
 /// to handle the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RequestTag {
+pub(super) enum RequestPurpose {
     Limits,
     /// Request for additional attributes in later ATTRS.
     ExtraAttributes,
@@ -54,7 +54,7 @@ pub(super) enum RequestTag {
     Mode,
     Sync,
     Close,
-    /// Step of [`super::replace::ReplaceFile`].
+    /// Step of [`super::replace::FileReplacement`].
     Replace,
     /// fsync-set@longhaul of the directory that contains the renamed file.
     SyncName,
@@ -76,7 +76,7 @@ pub(super) enum RequestTag {
     Step(u8),
 }
 
-impl RequestTag {
+impl RequestPurpose {
     /// Returns the request's name in the SFTP draft.
     pub(super) fn name(self) -> &'static str {
         match self {

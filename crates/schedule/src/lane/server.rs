@@ -8,7 +8,7 @@ use super::config::LaneConfig;
 bitflags! {
     /// Abilities of the server, from its VERSION or the expected one.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(super) struct Capabilities: u32 {
+    pub(super) struct ServerCapabilities: u32 {
         /// posix-rename@openssh.com.
         const POSIX_RENAME = 1;
         /// fsync@openssh.com.
@@ -61,44 +61,50 @@ bitflags! {
 }
 
 /// Extensions that a capability needs, all of them.
-const EXTENSIONS: [(Capabilities, &[&str]); 21] = [
-    (Capabilities::POSIX_RENAME, &["posix-rename@openssh.com"]),
-    (Capabilities::FSYNC, &["fsync@openssh.com"]),
-    (Capabilities::LSETSTAT, &["lsetstat@openssh.com"]),
-    (Capabilities::LIMITS, &["limits@openssh.com"]),
-    (Capabilities::EXPAND_PATH, &["expand-path@openssh.com"]),
-    (Capabilities::PUT_FILE, &["put-file@longhaul"]),
-    (Capabilities::LIST_TREE, &["list-tree@longhaul"]),
-    (Capabilities::GET_FILE, &["get-file@longhaul"]),
-    (Capabilities::SUMS, &["hash@longhaul", "copy-data"]),
+const EXTENSIONS: [(ServerCapabilities, &[&str]); 21] = [
     (
-        Capabilities::ZSTD,
+        ServerCapabilities::POSIX_RENAME,
+        &["posix-rename@openssh.com"],
+    ),
+    (ServerCapabilities::FSYNC, &["fsync@openssh.com"]),
+    (ServerCapabilities::LSETSTAT, &["lsetstat@openssh.com"]),
+    (ServerCapabilities::LIMITS, &["limits@openssh.com"]),
+    (
+        ServerCapabilities::EXPAND_PATH,
+        &["expand-path@openssh.com"],
+    ),
+    (ServerCapabilities::PUT_FILE, &["put-file@longhaul"]),
+    (ServerCapabilities::LIST_TREE, &["list-tree@longhaul"]),
+    (ServerCapabilities::GET_FILE, &["get-file@longhaul"]),
+    (ServerCapabilities::SUMS, &["hash@longhaul", "copy-data"]),
+    (
+        ServerCapabilities::ZSTD,
         &["write-zstd@longhaul", "read-zstd@longhaul"],
     ),
     (
-        Capabilities::ZSTD_FILES,
+        ServerCapabilities::ZSTD_FILES,
         &["put-file-zstd@longhaul", "get-file-zstd@longhaul"],
     ),
-    (Capabilities::HARDLINK, &["hardlink@openssh.com"]),
+    (ServerCapabilities::HARDLINK, &["hardlink@openssh.com"]),
     (
-        Capabilities::NAMES_BY_ID,
+        ServerCapabilities::NAMES_BY_ID,
         &["users-groups-by-id@openssh.com"],
     ),
-    (Capabilities::IDS_BY_NAME, &["ids-by-name@longhaul"]),
-    (Capabilities::ATTRIBUTES, &["attributes@longhaul"]),
-    (Capabilities::XATTRS, &["get-xattrs@longhaul"]),
-    (Capabilities::METADATA, &["set-metadata@longhaul"]),
-    (Capabilities::FSYNC_SET, &["fsync-set@longhaul"]),
-    (Capabilities::SPARSE, &["read-sparse@longhaul"]),
-    (Capabilities::HOLD_ROOT, &["hold-root@longhaul"]),
-    (Capabilities::STATVFS, &["statvfs@openssh.com"]),
+    (ServerCapabilities::IDS_BY_NAME, &["ids-by-name@longhaul"]),
+    (ServerCapabilities::ATTRIBUTES, &["attributes@longhaul"]),
+    (ServerCapabilities::XATTRS, &["get-xattrs@longhaul"]),
+    (ServerCapabilities::METADATA, &["set-metadata@longhaul"]),
+    (ServerCapabilities::FSYNC_SET, &["fsync-set@longhaul"]),
+    (ServerCapabilities::SPARSE, &["read-sparse@longhaul"]),
+    (ServerCapabilities::HOLD_ROOT, &["hold-root@longhaul"]),
+    (ServerCapabilities::STATVFS, &["statvfs@openssh.com"]),
 ];
 
 /// Capabilities of the server, its maximum READ and WRITE in bytes and its limit of open files; the
 /// expected ones until it has answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerProfile {
-    capabilities: Capabilities,
+    capabilities: ServerCapabilities,
     read_length: u32,
     write_length: u32,
     /// Length of a WRITE on paths so fast that longer ones take no noticeable time: `write_length`,
@@ -129,16 +135,16 @@ impl ServerProfile {
     /// Returns the server that `info` describes.
     pub(super) fn new(config: &LaneConfig, info: &ServerInfo) -> Self {
         let openssh = config.answers_in_order(info);
-        let mut capabilities = Capabilities::empty();
+        let mut capabilities = ServerCapabilities::empty();
         for (capability, extensions) in EXTENSIONS {
             let all = extensions.iter().all(|name| info.has(name));
             capabilities.set(capability, all);
         }
         let shares = openssh || config.openssh && info.is_restricted_openssh();
-        capabilities.set(Capabilities::PREDICT, config.predict && openssh);
-        capabilities.set(Capabilities::IN_ORDER, openssh);
-        capabilities.set(Capabilities::SHARES_FILES, shares);
-        let limits = capabilities.contains(Capabilities::LIMITS);
+        capabilities.set(ServerCapabilities::PREDICT, config.predict && openssh);
+        capabilities.set(ServerCapabilities::IN_ORDER, openssh);
+        capabilities.set(ServerCapabilities::SHARES_FILES, shares);
+        let limits = capabilities.contains(ServerCapabilities::LIMITS);
         let read = match (openssh, limits) {
             (true, true) => OPENSSH_LENGTH,
             (true, false) => OPENSSH_OLD_READ,
@@ -171,7 +177,7 @@ impl ServerProfile {
         self.read_length = whole_pages(length(limits.read));
         self.write_length = whole_pages(length(limits.write));
         // Only a longhaul server is known to accept longer WRITEs.
-        let fast = match self.can(Capabilities::PUT_FILE) {
+        let fast = match self.can(ServerCapabilities::PUT_FILE) {
             true => u32::try_from(limits.write.min(FAST_LENGTH.into())).unwrap_or(FAST_LENGTH),
             false => 0,
         };
@@ -184,7 +190,7 @@ impl ServerProfile {
     }
 
     /// Returns true if the server has all of these capabilities.
-    pub(super) fn can(&self, capabilities: Capabilities) -> bool {
+    pub(super) fn can(&self, capabilities: ServerCapabilities) -> bool {
         self.capabilities.contains(capabilities)
     }
 
@@ -255,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_capability_needs_each_of_its_extensions() {
-        let mut seen = Capabilities::empty();
+        let mut seen = ServerCapabilities::empty();
         for (capability, extensions) in EXTENSIONS {
             assert!(!seen.intersects(capability), "{capability:?} twice");
             seen |= capability;
@@ -266,14 +272,16 @@ mod tests {
                 assert!(!server(false, &some).can(capability), "{capability:?}");
             }
         }
-        let inferred = Capabilities::PREDICT | Capabilities::IN_ORDER | Capabilities::SHARES_FILES;
-        assert_eq!(seen | inferred, Capabilities::all());
+        let inferred = ServerCapabilities::PREDICT
+            | ServerCapabilities::IN_ORDER
+            | ServerCapabilities::SHARES_FILES;
+        assert_eq!(seen | inferred, ServerCapabilities::all());
     }
 
     #[test]
     fn an_unknown_server_gets_short_requests_and_its_limits_are_kept_to() {
         let mut server = server(false, &["posix-rename@openssh.com"]);
-        assert!(!server.can(Capabilities::IN_ORDER | Capabilities::PREDICT));
+        assert!(!server.can(ServerCapabilities::IN_ORDER | ServerCapabilities::PREDICT));
         assert_eq!(
             (server.read_length(), server.write_length()),
             (SAFE_LENGTH, SAFE_LENGTH)

@@ -2,7 +2,7 @@ use sftp::{Attrs, Reply};
 
 use super::context::LaneContext;
 use super::get::DownloadJob;
-use super::list::ListDirectory;
+use super::list::ListDirectoryJob;
 use super::list_tree::ListTree;
 use super::ops::{
     ChecksumJob, CreateShared, MakeDir, MakeHardLink, MakeSymlink, QueryJob, ResumeTempCheck,
@@ -10,9 +10,10 @@ use super::ops::{
 };
 use super::put::{OwnerPreservation, UploadJob, UploadPart, WrittenFileInfo};
 use super::rebuild::{DeltaDownload, DeltaUpload};
-use super::request_tag::RequestTag;
+use super::request_tag::RequestPurpose;
 use crate::{
-    Attributes, DiskReply, DiskRequest, ExistingTarget, Job, JobFailure, JobId, JobKind, PutOptions,
+    Attributes, DiskReply, DiskRequest, ExistingTargetPolicy, FileCopyOptions, Job, JobFailure,
+    JobId, JobKind,
 };
 
 /// A job that a lane has started and not finished.
@@ -29,7 +30,7 @@ enum JobMachine {
     PutDelta(Box<DeltaUpload>),
     Get(Box<DownloadJob>),
     GetDelta(Box<DeltaDownload>),
-    List(ListDirectory),
+    List(ListDirectoryJob),
     Tree(ListTree),
     HardLink(MakeHardLink),
     Symlink(MakeSymlink),
@@ -76,7 +77,7 @@ impl JobMachine {
             JobKind::Get { .. } | JobKind::GetRange { .. } | JobKind::GetDelta { .. } => {
                 Self::download(id, kind)
             }
-            JobKind::List { path } => Self::List(ListDirectory::new(id, path.0)),
+            JobKind::List { path } => Self::List(ListDirectoryJob::new(id, path.0)),
             JobKind::ListTree {
                 path,
                 count,
@@ -171,10 +172,10 @@ impl JobMachine {
     /// Creates the upload of a file, or of a part of one.
     fn upload(id: JobId, kind: JobKind) -> Self {
         // No other file can have the name of a temporary that exists.
-        let fresh = |fsync| PutOptions {
-            existing: ExistingTarget::FRESH,
+        let fresh = |fsync| FileCopyOptions {
+            existing: ExistingTargetPolicy::FRESH,
             fsync,
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let (part, path, options) = match kind {
             JobKind::Put {
@@ -318,7 +319,7 @@ impl RunningJob {
     pub(super) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: Reply,
     ) -> Result<JobProgress, Misprediction> {
         Ok(match &mut self.machine {

@@ -76,7 +76,7 @@ impl Assignments {
 /// Receiver of an event, by the role of its job on the lane: a job of the scheduler's owner, or the
 /// file for which the scheduler has made a job of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EventOwner {
+pub(super) enum EventReceiver {
     /// A whole upload.
     Upload(JobId),
     /// Another whole job, for which a path is the answer to a question.
@@ -90,7 +90,7 @@ pub(super) enum EventOwner {
     Removed(JobId),
 }
 
-impl EventOwner {
+impl EventReceiver {
     /// Returns the owner of the events of `job`.
     pub(super) fn of(role: &AssignedRole, job: JobId) -> Self {
         match role {

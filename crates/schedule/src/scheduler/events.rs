@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::assignments::{AssignedRole, EventOwner};
+use super::assignments::{AssignedRole, EventReceiver};
 use super::lanes::{ChannelCloseState, LaneState};
 use super::queues::QueuedJob;
 use super::{LaneId, Scheduler};
@@ -24,7 +24,7 @@ impl Scheduler {
         };
         let (board, files) = (&mut self.board, &mut self.files);
         match owner {
-            EventOwner::Upload(_) | EventOwner::Other => match (&event, over) {
+            EventReceiver::Upload(_) | EventReceiver::Other => match (&event, over) {
                 // A delta is not possible or does not pay.
                 (LaneEvent::Abandoned(_), Some(AssignedRole::Whole(queued)))
                     if rebuilds(queued.kind()) =>
@@ -38,13 +38,13 @@ impl Scheduler {
                 }
                 _ => board.tell(event),
             },
-            EventOwner::Part(file) => files.on_part(board, file, id, event),
-            EventOwner::Finish(file) => files.on_finish(board, file, event),
-            EventOwner::Check(file) => files.on_checked(board, file, &event),
-            EventOwner::Clean(file) => files.on_cleaned(board, file, event),
-            EventOwner::Adopt(file) => files.on_adopt(board, file, event),
-            EventOwner::Sync(file) => files.on_sync(board, file, event),
-            EventOwner::Removed(of) => {
+            EventReceiver::Part(file) => files.on_part(board, file, id, event),
+            EventReceiver::Finish(file) => files.on_finish(board, file, event),
+            EventReceiver::Check(file) => files.on_checked(board, file, &event),
+            EventReceiver::Clean(file) => files.on_cleaned(board, file, event),
+            EventReceiver::Adopt(file) => files.on_adopt(board, file, event),
+            EventReceiver::Sync(file) => files.on_sync(board, file, event),
+            EventReceiver::Removed(of) => {
                 if event.is_last() {
                     board.removed(of);
                 }

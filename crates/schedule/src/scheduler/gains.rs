@@ -9,7 +9,7 @@ const JOB: u64 = 16 << 10;
 
 /// Bytes that receivers confirmed for the first time, and [`JOB`] for the end of each job.
 #[derive(Debug, Default)]
-pub(super) struct GainedBytes {
+pub(super) struct ConfirmedBytes {
     total: u64,
     /// Unfinished jobs that have made progress.
     jobs: BTreeMap<JobId, JobProgress>,
@@ -24,7 +24,7 @@ struct JobProgress {
     most: u64,
 }
 
-impl GainedBytes {
+impl ConfirmedBytes {
     /// Bytes gained so far.
     pub(super) fn total(&self) -> u64 {
         self.total
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_moved_again_are_no_gain() {
-        let mut gains = GainedBytes::default();
+        let mut gains = ConfirmedBytes::default();
         let job = JobId(1);
         for _ in 0..5 {
             gains.take(&LaneEvent::Progress(job, 300));

@@ -12,13 +12,13 @@ const MOST_AT_ALL: u32 = 8;
 
 /// Number of lost lanes that a job was on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct JobLosses {
+pub(super) struct JobLaneLosses {
     all: u32,
     /// Losses before which jobs had been done since the loss before.
     fruitful: u32,
 }
 
-impl JobLosses {
+impl JobLaneLosses {
     /// Losses of a job that was on one lost lane, or on none.
     pub(super) fn one(is_any: bool) -> Self {
         let mut losses = Self::default();
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_job_is_blamed_only_if_others_were_done() {
         let after = |fruitful: &[bool]| {
-            let mut losses = JobLosses::default();
+            let mut losses = JobLaneLosses::default();
             fruitful.iter().for_each(|fruitful| losses.note(*fruitful));
             losses.are_its_fault()
         };

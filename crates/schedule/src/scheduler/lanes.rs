@@ -15,7 +15,7 @@ pub(super) struct LaneState {
     listing: bool,
     /// Bytes of large files that the lane may take in one piece if all lanes get equal shares.
     share: u64,
-    usage: LaneUse,
+    usage: LaneAvailability,
     /// True once the lane has reported an event, so the server did not refuse it.
     spoke: bool,
     end: ChannelCloseState,
@@ -36,17 +36,17 @@ pub(super) struct LaneState {
 
 /// Use of a lane for further jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LaneUse {
+enum LaneAvailability {
     Open,
     /// The lane gets no further jobs.
     Retiring,
     /// The owner was asked to close the lane.
-    Closing(CloseReason),
+    Closing(LaneCloseReason),
 }
 
 /// Reason for closing a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CloseReason {
+pub(super) enum LaneCloseReason {
     /// Other lanes have completed all of its parts, and it takes too long to end them.
     Needless,
     /// The lane has reported nothing for too long.
@@ -87,7 +87,7 @@ impl LaneState {
             report,
             listing,
             share: u64::MAX,
-            usage: LaneUse::Open,
+            usage: LaneAvailability::Open,
             spoke: false,
             end: ChannelCloseState::Unknown,
             jobs: BTreeMap::new(),
@@ -116,25 +116,25 @@ impl LaneState {
 
     /// Gives the lane no further jobs.
     pub(super) fn retire(&mut self) {
-        if self.usage == LaneUse::Open {
-            self.usage = LaneUse::Retiring;
+        if self.usage == LaneAvailability::Open {
+            self.usage = LaneAvailability::Retiring;
         }
     }
 
     /// Records that the owner is asked to close the lane.
-    pub(super) fn close(&mut self, reason: CloseReason) {
-        self.usage = LaneUse::Closing(reason);
+    pub(super) fn close(&mut self, reason: LaneCloseReason) {
+        self.usage = LaneAvailability::Closing(reason);
     }
 
     /// Returns true if the owner was asked to close the lane.
     pub(super) fn is_closing(&self) -> bool {
-        matches!(self.usage, LaneUse::Closing(_))
+        matches!(self.usage, LaneAvailability::Closing(_))
     }
 
     /// Returns true if the loss of the lane may be the fault of a job that it had: it has reported
     /// something, and was not closed because others had completed its parts.
     pub(super) fn counts_as_loss(&self) -> bool {
-        self.spoke && self.usage != LaneUse::Closing(CloseReason::Needless)
+        self.spoke && self.usage != LaneAvailability::Closing(LaneCloseReason::Needless)
     }
 
     /// Returns true once the lane has reported an event.
@@ -266,7 +266,7 @@ impl LaneState {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.usage == LaneUse::Open
+        self.usage == LaneAvailability::Open
     }
 
     /// Returns true if the lane may be given a range.

@@ -26,7 +26,7 @@ pub use self::report::{
 pub(crate) use self::split::ByteRanges;
 
 use self::lanes::{ChannelCloseState, LaneState};
-use self::queues::{QueueName, QueuedJob};
+use self::queues::{JobQueueKind, QueuedJob};
 use self::split::SplitFiles;
 use self::state::SchedulerState;
 use crate::{DiskReply, DiskRequest, Job, JobFailure, JobId, LaneEvent, RemotePath};
@@ -127,16 +127,16 @@ impl Scheduler {
             return false;
         }
         let many = self.board.stats().jobs >= MANY;
-        self.waits(QueueName::LongLists) || self.waits(QueueName::Lists) && many
+        self.waits(JobQueueKind::LongLists) || self.waits(JobQueueKind::Lists) && many
     }
 
     /// Returns true if listings wait that none of the present lanes can do.
     pub fn lists_are_stuck(&self) -> bool {
-        self.waits(QueueName::LongLists) && !self.board.lanes().any(takes_long_lists)
+        self.waits(JobQueueKind::LongLists) && !self.board.lanes().any(takes_long_lists)
     }
 
     /// Returns true if a job of this queue waits for a lane.
-    fn waits(&self, queue: QueueName) -> bool {
+    fn waits(&self, queue: JobQueueKind) -> bool {
         !self.board.queues().of(queue).is_empty()
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::JobHint;
 use super::assignments::AssignedRole;
-use super::job_losses::JobLosses;
+use super::job_losses::JobLaneLosses;
 use crate::job::place_of_listing;
 use crate::{Job, JobId, JobKind, RefusedOperations, ResumeData, SharedTemp};
 
@@ -13,7 +13,7 @@ use crate::{Job, JobId, JobKind, RefusedOperations, ResumeData, SharedTemp};
 pub(super) struct QueuedJob {
     job: Job,
     hint: JobHint,
-    losses: JobLosses,
+    losses: JobLaneLosses,
     whole: bool,
 }
 
@@ -23,13 +23,13 @@ impl QueuedJob {
         Self {
             job,
             hint,
-            losses: JobLosses::default(),
+            losses: JobLaneLosses::default(),
             whole: false,
         }
     }
 
     /// Sets the number of lanes that were lost with the job.
-    pub(super) fn with_losses(self, losses: JobLosses) -> Self {
+    pub(super) fn with_losses(self, losses: JobLaneLosses) -> Self {
         Self { losses, ..self }
     }
 
@@ -75,11 +75,11 @@ impl QueuedJob {
     }
 
     /// Returns the number of lanes that were lost with the job.
-    pub(super) fn losses(&self) -> JobLosses {
+    pub(super) fn losses(&self) -> JobLaneLosses {
         self.losses
     }
 
-    /// Counts the loss of a lane, as [`JobLosses::note`] does.
+    /// Counts the loss of a lane, as [`JobLaneLosses::note`] does.
     pub(super) fn note_loss(&mut self, fruitful: bool) {
         self.losses.note(fruitful);
     }
@@ -119,7 +119,7 @@ pub(super) struct JobQueues {
 
 /// Name of a queue of pushed jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QueueName {
+pub(super) enum JobQueueKind {
     Makes,
     Waiting,
     Large,
@@ -127,33 +127,33 @@ pub(super) enum QueueName {
     LongLists,
 }
 
-const ALL: [QueueName; 5] = [
-    QueueName::Makes,
-    QueueName::Waiting,
-    QueueName::Large,
-    QueueName::Lists,
-    QueueName::LongLists,
+const ALL: [JobQueueKind; 5] = [
+    JobQueueKind::Makes,
+    JobQueueKind::Waiting,
+    JobQueueKind::Large,
+    JobQueueKind::Lists,
+    JobQueueKind::LongLists,
 ];
 
 impl JobQueues {
-    fn queue(&mut self, name: QueueName) -> &mut VecDeque<QueuedJob> {
+    fn queue(&mut self, name: JobQueueKind) -> &mut VecDeque<QueuedJob> {
         match name {
-            QueueName::Makes => &mut self.makes,
-            QueueName::Waiting => &mut self.waiting,
-            QueueName::Large => &mut self.large,
-            QueueName::Lists => &mut self.lists,
-            QueueName::LongLists => &mut self.long_lists,
+            JobQueueKind::Makes => &mut self.makes,
+            JobQueueKind::Waiting => &mut self.waiting,
+            JobQueueKind::Large => &mut self.large,
+            JobQueueKind::Lists => &mut self.lists,
+            JobQueueKind::LongLists => &mut self.long_lists,
         }
     }
 
     /// Returns the jobs of a queue.
-    pub(super) fn of(&self, name: QueueName) -> &VecDeque<QueuedJob> {
+    pub(super) fn of(&self, name: JobQueueKind) -> &VecDeque<QueuedJob> {
         match name {
-            QueueName::Makes => &self.makes,
-            QueueName::Waiting => &self.waiting,
-            QueueName::Large => &self.large,
-            QueueName::Lists => &self.lists,
-            QueueName::LongLists => &self.long_lists,
+            JobQueueKind::Makes => &self.makes,
+            JobQueueKind::Waiting => &self.waiting,
+            JobQueueKind::Large => &self.large,
+            JobQueueKind::Lists => &self.lists,
+            JobQueueKind::LongLists => &self.long_lists,
         }
     }
 
@@ -161,11 +161,11 @@ impl JobQueues {
     /// before (`again`) or not.
     pub(super) fn push(&mut self, queued: QueuedJob, split: bool, again: bool) {
         let name = match queued.job.kind {
-            JobKind::MakeDir { .. } => QueueName::Makes,
-            JobKind::List { .. } if queued.whole => QueueName::LongLists,
-            JobKind::List { .. } => QueueName::Lists,
-            _ if split => QueueName::Large,
-            _ => QueueName::Waiting,
+            JobKind::MakeDir { .. } => JobQueueKind::Makes,
+            JobKind::List { .. } if queued.whole => JobQueueKind::LongLists,
+            JobKind::List { .. } => JobQueueKind::Lists,
+            _ if split => JobQueueKind::Large,
+            _ => JobQueueKind::Waiting,
         };
         let queue = self.queue(name);
         let at = match queued.job.kind {
@@ -184,12 +184,12 @@ impl JobQueues {
     }
 
     /// Takes the first job of a queue.
-    pub(super) fn pop(&mut self, name: QueueName) -> Option<QueuedJob> {
+    pub(super) fn pop(&mut self, name: JobQueueKind) -> Option<QueuedJob> {
         self.queue(name).pop_front()
     }
 
     /// Takes the job at `at` of a queue.
-    pub(super) fn take(&mut self, name: QueueName, at: usize) -> Option<QueuedJob> {
+    pub(super) fn take(&mut self, name: JobQueueKind, at: usize) -> Option<QueuedJob> {
         self.queue(name).remove(at)
     }
 
@@ -275,10 +275,13 @@ impl JobQueues {
 
     /// Resets the loss counters of all jobs but long listings.
     pub(super) fn forgive(&mut self) {
-        for name in ALL.into_iter().filter(|name| *name != QueueName::LongLists) {
+        for name in ALL
+            .into_iter()
+            .filter(|name| *name != JobQueueKind::LongLists)
+        {
             self.queue(name)
                 .iter_mut()
-                .for_each(|q| q.losses = JobLosses::default());
+                .for_each(|q| q.losses = JobLaneLosses::default());
         }
     }
 
@@ -292,7 +295,7 @@ impl JobQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PutOptions, RemotePath};
+    use crate::{FileCopyOptions, RemotePath};
 
     fn queued(id: u64, kind: JobKind) -> QueuedJob {
         QueuedJob {
@@ -301,7 +304,7 @@ mod tests {
                 kind,
             },
             hint: JobHint::default(),
-            losses: JobLosses::one(true),
+            losses: JobLaneLosses::one(true),
             whole: false,
         }
     }
@@ -316,7 +319,7 @@ mod tests {
         queued(id, JobKind::Stat { path, follow })
     }
 
-    fn order(queues: &mut JobQueues, name: QueueName) -> Vec<u64> {
+    fn order(queues: &mut JobQueues, name: JobQueueKind) -> Vec<u64> {
         std::iter::from_fn(|| queues.pop(name))
             .map(|queued| queued.job.id.0)
             .collect()
@@ -331,7 +334,7 @@ mod tests {
         queues.push(stat(4), false, false);
         queues.push(remove(5), false, true);
         assert_eq!(queues.len(), 5);
-        assert_eq!(order(&mut queues, QueueName::Waiting), [5, 3, 4, 1, 2]);
+        assert_eq!(order(&mut queues, JobQueueKind::Waiting), [5, 3, 4, 1, 2]);
     }
 
     /// Bug: at a server that had refused a rename, every shard of a split file wrote the whole file
@@ -341,12 +344,12 @@ mod tests {
         let put = |shared| JobKind::Put {
             source: std::path::PathBuf::new(),
             target: RemotePath(Vec::new()),
-            options: PutOptions {
+            options: FileCopyOptions {
                 keep: Some(Box::new(ResumeData {
                     shared,
                     ..ResumeData::default()
                 })),
-                ..PutOptions::default()
+                ..FileCopyOptions::default()
             },
         };
         let mut queues = JobQueues::default();
@@ -360,7 +363,7 @@ mod tests {
         });
         let whole: Vec<u64> = whole.iter().map(|queued| queued.id().0).collect();
         assert_eq!(whole, [1, 3], "one process at a time names a split file");
-        assert_eq!(order(&mut queues, QueueName::Large), [2]);
+        assert_eq!(order(&mut queues, JobQueueKind::Large), [2]);
     }
 
     #[test]
@@ -383,10 +386,10 @@ mod tests {
         queues.push(remove(4), true, false);
         assert!(!queues.are_quiet());
         queues.forgive();
-        let losses = queues.of(QueueName::LongLists).front().map(|q| q.losses);
+        let losses = queues.of(JobQueueKind::LongLists).front().map(|q| q.losses);
         assert_eq!(
             losses,
-            Some(JobLosses::one(true)),
+            Some(JobLaneLosses::one(true)),
             "a long listing is not forgiven"
         );
         let each = ALL.map(|name| order(&mut queues, name));

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::assignments::AssignedRole;
-use super::lanes::{CloseReason, LaneState};
+use super::lanes::{LaneCloseReason, LaneState};
 use super::split::{SplitFile, SplitFiles};
 use super::state::SchedulerState;
 use super::{LaneId, LaneOrder};
@@ -139,7 +139,7 @@ fn reason_to_close(
     board: &mut SchedulerState,
     files: &SplitFiles,
     id: LaneId,
-) -> Option<CloseReason> {
+) -> Option<LaneCloseReason> {
     let now = board.now();
     let view = StragglerContext { board, files };
     let lane = view.board.lanes().get(id)?;
@@ -169,9 +169,9 @@ fn reason_to_close(
     let open = !lane.is_closing() && !lane.is_idle() && others;
     let silent = now.saturating_duration_since(lane.heard());
     match open {
-        true if is_relayed => Some(CloseReason::Silent),
-        true if loses > may_lose => Some(CloseReason::Needless),
-        true if silent > may_be_silent => Some(CloseReason::Silent),
+        true if is_relayed => Some(LaneCloseReason::Silent),
+        true if loses > may_lose => Some(LaneCloseReason::Needless),
+        true if silent > may_be_silent => Some(LaneCloseReason::Silent),
         _ => None,
     }
 }

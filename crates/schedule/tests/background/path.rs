@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use schedule::{BackgroundAllowance, BackgroundRateControl, BackgroundSample};
+use schedule::{BackgroundAllowance, BackgroundPathSample, BackgroundRateControl};
 
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 const PACKET: f64 = 1448.0;
@@ -66,7 +66,7 @@ impl World {
     pub(crate) fn new(path: Path) -> Self {
         let now = testkit::sftp_model::epoch();
         let mut background = BackgroundRateControl::new();
-        let allowance = background.sample(BackgroundSample {
+        let allowance = background.sample(BackgroundPathSample {
             now,
             round_trip: Some(path.rtt),
             answer: None,
@@ -210,7 +210,7 @@ impl World {
     }
 
     fn look(&mut self) {
-        self.allowance = self.background.sample(BackgroundSample {
+        self.allowance = self.background.sample(BackgroundPathSample {
             now: self.now,
             round_trip: self.smoothed.filter(|_| self.fresh),
             answer: self.answer.take(),

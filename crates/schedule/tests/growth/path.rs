@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    LaneId, LaneSample, LearnedConcurrency, Limiter, OpenRefusal, RunMeasurements, TcpSample,
+    LaneId, LaneOpenFailure, LaneSample, LearnedConcurrency, Limiter, RunMeasurements, TcpSample,
     TransferDirection,
 };
 use testkit::sftp_model::Rng;
@@ -157,7 +157,7 @@ impl Run {
         if waiting >= self.path.max_startups {
             self.refused += 1;
             let now = self.instant();
-            self.growth.refused(now, OpenRefusal::Connection);
+            self.growth.refused(now, LaneOpenFailure::Connection);
             return;
         }
         self.next += 1;
@@ -329,7 +329,7 @@ impl Run {
                 };
                 if flow.channels >= most {
                     self.refused += 1;
-                    self.growth.refused(now, OpenRefusal::Channel(id));
+                    self.growth.refused(now, LaneOpenFailure::Channel(id));
                 } else {
                     flow.channels += 1;
                     flow.next_channel += 1;

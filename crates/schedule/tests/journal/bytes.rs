@@ -2,7 +2,7 @@
 
 use schedule::journal::{
     ExistingFile, HEADER, JournalEncoder, JournalReadError, JournalRecord, JournalReplayer,
-    JournalState, SourceId, replay,
+    JournalState, SourceFileStamp, replay,
 };
 use schedule::tagged_name;
 
@@ -20,7 +20,7 @@ fn begun(id: u64, target: &str) -> JournalRecord {
     JournalRecord::Begun {
         id,
         target: target.into(),
-        source: SourceId {
+        source: SourceFileStamp {
             size: 100,
             mtime: 7,
             inode: 1,

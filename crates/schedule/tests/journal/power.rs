@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use schedule::journal::{
-    ExistingFile, JournalEncoder, JournalRecord, JournalState, SourceId, replay,
+    ExistingFile, JournalEncoder, JournalRecord, JournalState, SourceFileStamp, replay,
 };
 use schedule::tagged_name;
 use testkit::sftp_model::Rng;
@@ -141,10 +141,10 @@ impl World {
         let mut next = state.next_id();
         let sources = self.sources.clone();
         for (target, (len, version)) in sources {
-            let source = SourceId {
+            let source = SourceFileStamp {
                 size: len,
                 mtime: version * SECOND,
-                ..SourceId::default()
+                ..SourceFileStamp::default()
             };
             self.file(
                 rng,
@@ -168,7 +168,7 @@ impl World {
         left: &mut u64,
         state: &mut JournalState,
         next: &mut u64,
-        (target, source, version): (Vec<u8>, SourceId, u64),
+        (target, source, version): (Vec<u8>, SourceFileStamp, u64),
     ) -> Result<(), Lost> {
         let known = state.file(&target).map(|(id, entry)| (id, entry.clone()));
         let mut going_on = None;

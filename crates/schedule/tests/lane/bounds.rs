@@ -1,7 +1,7 @@
 //! Servers that answer forever: the data accepted and held from them are bounded.
 
-use schedule::{Attributes, JobKind, LaneEvent, PutOptions, REPEATED_NAMES, TOO_MANY_NAMES};
-use testkit::sftp_model::{Kind, LinkOptions, Personality};
+use schedule::{Attributes, FileCopyOptions, JobKind, LaneEvent, REPEATED_NAMES, TOO_MANY_NAMES};
+use testkit::sftp_model::{Kind, SftpServerProfile, VirtualLinkOptions};
 
 use crate::world::{MODES, Mode, World, bytes, config, link, remote};
 
@@ -14,15 +14,20 @@ fn known(size: u64) -> Option<Attributes> {
 }
 
 /// A path on which answers arrive unfragmented, so that ten million names are quick.
-fn quick() -> LinkOptions {
-    LinkOptions {
+fn quick() -> VirtualLinkOptions {
+    VirtualLinkOptions {
         fragment: 1 << 30,
         ..link()
     }
 }
 
 fn listing(cycle: u64) -> World {
-    let mut w = World::with(config(Mode::Plain, 1), Personality::openssh(), quick(), 1);
+    let mut w = World::with(
+        config(Mode::Plain, 1),
+        SftpServerProfile::openssh(),
+        quick(),
+        1,
+    );
     w.model.fs.place("d", Kind::Dir, 0o755);
     w.model.endless_names = Some(cycle);
     w
@@ -84,8 +89,8 @@ fn a_file_that_never_ends_is_copied_up_to_its_size_and_a_margin() {
         let mut config = config(mode, 1);
         config.growth = 1 << 20;
         let server = match mode {
-            Mode::Ours => Personality::ours(),
-            _ => Personality::openssh(),
+            Mode::Ours => SftpServerProfile::ours(),
+            _ => SftpServerProfile::openssh(),
         };
         let mut w = World::with(config, server, link(), 1);
         w.model.endless_data = true;
@@ -114,7 +119,7 @@ fn a_file_that_never_ends_is_copied_up_to_its_size_and_a_margin() {
 fn a_file_whose_size_is_not_stated_fails_beyond_a_limit() {
     let mut config = config(Mode::Plain, 1);
     config.unstated = 4 << 20;
-    let mut w = World::with(config, Personality::openssh(), link(), 1);
+    let mut w = World::with(config, SftpServerProfile::openssh(), link(), 1);
     w.model.endless_data = true;
     w.place("f", b"", 0o644);
     let job = w.get("f", known(0));
@@ -131,12 +136,12 @@ fn a_file_of_holes_that_never_ends_is_bounded() {
         for stated in [0, 10] {
             let mut config = config(Mode::Ours, 1);
             (config.growth, config.unstated) = (1 << 20, 1 << 20);
-            let mut w = World::with(config, Personality::ours(), link(), 1);
+            let mut w = World::with(config, SftpServerProfile::ours(), link(), 1);
             w.model.endless_holes = Some(hole);
             w.place("f", &vec![0; stated], 0o644);
-            let options = PutOptions {
+            let options = FileCopyOptions {
                 sparse: true,
-                ..PutOptions::default()
+                ..FileCopyOptions::default()
             };
             // A file that is larger than one answer is not requested as a whole.
             let job = w.get_with("f", known(1 << 20), options);
@@ -169,13 +174,13 @@ fn no_more_requests_than_permitted_are_in_flight() {
             w.place("down", &bytes(2_000_000, 1), 0o644);
             w.model.fs.place("d", Kind::Dir, 0o755);
             let mut jobs = vec![
-                w.put(bytes(2_000_000, 2), "up", PutOptions::default()),
+                w.put(bytes(2_000_000, 2), "up", FileCopyOptions::default()),
                 w.get("down", known(2_000_000)),
                 w.job(JobKind::List { path: remote("d") }),
             ];
             for n in 0..30 {
                 let name = format!("d/{n}");
-                jobs.push(w.put(bytes(3000, n), &name, PutOptions::default()));
+                jobs.push(w.put(bytes(3000, n), &name, FileCopyOptions::default()));
             }
             w.run();
             assert!(jobs.iter().all(|job| w.done(*job)), "{mode:?} {most}");
@@ -192,7 +197,7 @@ fn a_limit_that_is_set_later_counts_for_queued_requests() {
         let mut w = World::new(mode);
         w.room = 0;
         let jobs: Vec<_> = (0..50)
-            .map(|n| w.put(bytes(3000, n), &n.to_string(), PutOptions::default()))
+            .map(|n| w.put(bytes(3000, n), &n.to_string(), FileCopyOptions::default()))
             .collect();
         w.run_for(crate::world::RTT);
         w.lane.limit_requests(5);

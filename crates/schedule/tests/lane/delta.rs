@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use schedule::{FileState, JobId, JobKind, LaneEvent, PutOptions};
-use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality};
+use schedule::{FileCopyOptions, FileCopyState, JobId, JobKind, LaneEvent};
+use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile, VirtualLinkOptions};
 
 use crate::disk::Source;
 use crate::world::{Mode, RTT, World, bytes, config, link, remote};
@@ -13,10 +13,10 @@ const SIZE: usize = 3 << 20;
 fn world(mode: Mode) -> World {
     let mut config = config(mode, 1);
     config.remembered = None;
-    World::with(config, Personality::ours(), link(), 1)
+    World::with(config, SftpServerProfile::ours(), link(), 1)
 }
 
-fn put(w: &mut World, data: &[u8], options: PutOptions) -> JobId {
+fn put(w: &mut World, data: &[u8], options: FileCopyOptions) -> JobId {
     let source = std::path::PathBuf::from("/src/delta");
     let data = Source::new(data.to_vec());
     w.disk.sources.insert(source.clone(), data);
@@ -56,10 +56,10 @@ fn only_what_changed_is_sent_and_the_file_is_the_source() {
         let new = changed(&old);
         let mut w = world(mode);
         w.place("old", &old, 0o640);
-        let preserve = PutOptions {
+        let preserve = FileCopyOptions {
             preserve: true,
             fsync: true,
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let id = put(&mut w, &new, preserve);
         w.run();
@@ -89,15 +89,15 @@ fn between_near_machines_a_file_is_sent_whole() {
     for (rtt, reused) in [(100, true), (11, true), (9, false), (1, false)] {
         let old = bytes(SIZE, 5);
         let new = changed(&old);
-        let link = LinkOptions {
+        let link = VirtualLinkOptions {
             delay: Duration::from_millis(rtt) / 2,
             ..link()
         };
         let mut config = config(Mode::Predicting, 1);
         config.remembered = None;
-        let mut w = World::with(config, Personality::ours(), link, 1);
+        let mut w = World::with(config, SftpServerProfile::ours(), link, 1);
         w.place("old", &old, 0o640);
-        let id = put(&mut w, &new, PutOptions::default());
+        let id = put(&mut w, &new, FileCopyOptions::default());
         w.run();
         let done = (w.done(id), w.model.copied > 0, abandoned(&w, id));
         assert_eq!(done, (reused, reused, !reused), "{rtt} ms: {:?}", w.events);
@@ -110,8 +110,8 @@ fn the_mode_of_what_is_there_stays() {
     let old = bytes(SIZE, 5);
     let mut w = world(Mode::Predicting);
     w.place("old", &old, 0o600);
-    let id = put(&mut w, &old, PutOptions::default());
-    let other = w.put(bytes(10, 1), "other", PutOptions::default());
+    let id = put(&mut w, &old, FileCopyOptions::default());
+    let other = w.put(bytes(10, 1), "other", FileCopyOptions::default());
     w.run();
     assert!(w.done(id) && w.done(other));
     assert_eq!(w.model.copied, SIZE as u64);
@@ -127,9 +127,9 @@ fn sums_leave_with_the_open_and_the_mode_with_the_close() {
         let old = bytes(SIZE, 5);
         let mut w = world(mode);
         w.place("old", &old, 0o600);
-        let id = put(&mut w, &old, PutOptions::default());
+        let id = put(&mut w, &old, FileCopyOptions::default());
         w.run();
-        let named = w.reached(id, FileState::Renamed);
+        let named = w.reached(id, FileCopyState::Renamed);
         assert_eq!(named, Some(trips * RTT), "{mode:?}: {:?}", w.events);
         assert_eq!(w.model.fs.at("old").map(|n| n.mode), Some(0o600));
         nothing_is_left(&w);
@@ -149,7 +149,7 @@ fn a_mode_that_cannot_be_set_is_told() {
             act: Act::Status(sftp::StatusCode::FAILURE),
         });
     }
-    let id = put(&mut w, &old, PutOptions::default());
+    let id = put(&mut w, &old, FileCopyOptions::default());
     w.run();
     assert!(w.done(id), "{:?}", w.events);
     let told = |(_, event): &(_, LaneEvent)| matches!(event, LaneEvent::NotKept(..));
@@ -179,7 +179,7 @@ fn what_cannot_be_rebuilt_is_left_to_a_plain_upload() {
         let mut w = world(Mode::Predicting);
         prepare(&mut w);
         let before = w.model.fs.data("old").map(<[u8]>::to_vec);
-        let id = put(&mut w, &bytes(SIZE, 5), PutOptions::default());
+        let id = put(&mut w, &bytes(SIZE, 5), FileCopyOptions::default());
         w.run();
         assert!(abandoned(&w, id), "{what}: {:?}", w.events);
         assert!(
@@ -189,9 +189,14 @@ fn what_cannot_be_rebuilt_is_left_to_a_plain_upload() {
         nothing_is_left(&w);
     }
     // A stock server is not asked for sums.
-    let mut w = World::with(config(Mode::Plain, 1), Personality::openssh(), link(), 1);
+    let mut w = World::with(
+        config(Mode::Plain, 1),
+        SftpServerProfile::openssh(),
+        link(),
+        1,
+    );
     w.place("old", &bytes(SIZE, 5), 0o644);
-    let id = put(&mut w, &bytes(SIZE, 5), PutOptions::default());
+    let id = put(&mut w, &bytes(SIZE, 5), FileCopyOptions::default());
     w.run();
     assert!(abandoned(&w, id));
     assert!(!w.model.log().contains(&"LSTAT"));
@@ -203,7 +208,7 @@ fn a_server_that_lies_about_sums_is_found_out_before_the_name() {
     let mut w = world(Mode::Plain);
     w.place("old", &old, 0o644);
     w.model.lies_about_sums = true;
-    let id = put(&mut w, &changed(&old), PutOptions::default());
+    let id = put(&mut w, &changed(&old), FileCopyOptions::default());
     w.run();
     assert!(abandoned(&w, id), "{:?}", w.events);
     assert!(w.model.fs.data("old") == Some(old.as_slice()));
@@ -217,7 +222,7 @@ fn an_older_form_that_changes_meanwhile_is_found_out() {
     let first_copy = {
         let mut w = world(Mode::Plain);
         w.place("old", &old, 0o644);
-        put(&mut w, &new, PutOptions::default());
+        put(&mut w, &new, FileCopyOptions::default());
         w.run();
         let log = w.model.log();
         log.iter().position(|name| *name == "copy-data").unwrap()
@@ -231,7 +236,7 @@ fn an_older_form_that_changes_meanwhile_is_found_out() {
             data[600_000] ^= 1;
         }
     });
-    let id = put(&mut w, &new, PutOptions::default());
+    let id = put(&mut w, &new, FileCopyOptions::default());
     w.run();
     assert!(abandoned(&w, id), "{:?}", w.events);
     nothing_is_left(&w);
@@ -257,7 +262,7 @@ fn whatever_fails_nothing_is_left_and_the_old_file_stands() {
                 nth,
                 act: Act::Status(sftp::StatusCode::FAILURE),
             });
-            let id = put(&mut w, &new, PutOptions::default());
+            let id = put(&mut w, &new, FileCopyOptions::default());
             w.run();
             let over = w.done(id) || abandoned(&w, id) || w.failed(id).is_some();
             assert!(over, "{request} {nth}: {:?}", w.events);
@@ -278,7 +283,7 @@ fn cancelled_at_any_moment_it_leaves_nothing() {
     for step in 0..14 {
         let mut w = world(Mode::Predicting);
         w.place("old", &old, 0o644);
-        let id = put(&mut w, &changed(&old), PutOptions::default());
+        let id = put(&mut w, &changed(&old), FileCopyOptions::default());
         w.run_for(Duration::from_millis(60 * step));
         w.lane.cancel(w.now, "interrupted");
         w.run();

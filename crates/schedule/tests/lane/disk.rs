@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::delta::compare;
-use schedule::{Attributes, DiskReply, DiskRequest, FileMeta, JobFailure, JobId, StoredTarget};
+use schedule::{
+    Attributes, DiskReply, DiskRequest, JobFailure, JobId, SourceFileMeta, StoredTarget,
+};
 use sftp::packed::{BlockCompressor, BlockDecompressor};
 use testkit::sftp_model::Rng;
 
@@ -56,7 +58,7 @@ struct Order {
 #[derive(Clone, Default)]
 pub(crate) struct Source {
     pub(crate) data: Vec<u8>,
-    pub(crate) meta: FileMeta,
+    pub(crate) meta: SourceFileMeta,
 }
 
 /// Local file that a download writes, until it has its final name.
@@ -88,7 +90,7 @@ impl Source {
         let stream = false;
         Self {
             data,
-            meta: FileMeta { attributes, stream },
+            meta: SourceFileMeta { attributes, stream },
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Durable names on a longhaul server.
 
-use schedule::{FileState, JobKind, LaneEvent, PutOptions, RemotePath, directory_of};
+use schedule::{FileCopyOptions, FileCopyState, JobKind, LaneEvent, RemotePath, directory_of};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, InjectedFault};
 
@@ -9,10 +9,10 @@ use crate::world::{Mode, World, bytes, remote};
 const SYNC: &str = "fsync-set@longhaul";
 const RENAME: &str = "posix-rename@openssh.com";
 
-fn fsync() -> PutOptions {
-    PutOptions {
+fn fsync() -> FileCopyOptions {
+    FileCopyOptions {
         fsync: true,
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     }
 }
 
@@ -25,7 +25,7 @@ fn the_name_of_a_large_file_is_synced_in_the_flight_of_its_rename() {
     let mut took = Vec::new();
     for (mode, options, synced) in [
         (Mode::Ours, fsync(), 1),
-        (Mode::Ours, PutOptions::default(), 0),
+        (Mode::Ours, FileCopyOptions::default(), 0),
         (Mode::Remembered, fsync(), 0),
     ] {
         let mut w = World::new(mode);
@@ -41,7 +41,8 @@ fn the_name_of_a_large_file_is_synced_in_the_flight_of_its_rename() {
         assert_eq!(count(&w, SYNC), synced, "{mode:?}");
         took.push(w.now - w.start);
         if synced == 1 {
-            let both = [FileState::Synced, FileState::Renamed].map(|state| w.reached(job, state));
+            let both =
+                [FileCopyState::Synced, FileCopyState::Renamed].map(|state| w.reached(job, state));
             assert_eq!(both, [Some(w.now - w.start); 2]);
         }
     }

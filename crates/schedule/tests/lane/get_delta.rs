@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use schedule::{Attributes, FileState, JobId, JobKind, LaneEvent, PutOptions};
-use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality};
+use schedule::{Attributes, FileCopyOptions, FileCopyState, JobId, JobKind, LaneEvent};
+use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile, VirtualLinkOptions};
 
 use crate::world::{Mode, RTT, World, bytes, config, link, remote};
 
@@ -13,7 +13,7 @@ const SIZE: usize = 3 << 20;
 fn world(mode: Mode) -> World {
     let mut config = config(mode, 1);
     config.remembered = None;
-    World::with(config, Personality::ours(), link(), 1)
+    World::with(config, SftpServerProfile::ours(), link(), 1)
 }
 
 fn target() -> PathBuf {
@@ -30,7 +30,7 @@ fn get(w: &mut World) -> JobId {
         source: remote("new"),
         target: target().into(),
         known: None,
-        options: PutOptions::default(),
+        options: FileCopyOptions::default(),
         always: false,
     })
 }
@@ -65,13 +65,13 @@ fn abandoned(w: &World, id: JobId) -> bool {
 fn between_near_machines_a_file_is_read_whole() {
     for (rtt, rebuilt) in [(100, true), (11, true), (9, false), (1, false)] {
         let old = bytes(SIZE, 5);
-        let link = LinkOptions {
+        let link = VirtualLinkOptions {
             delay: Duration::from_millis(rtt) / 2,
             ..link()
         };
         let mut config = config(Mode::Predicting, 1);
         config.remembered = None;
-        let mut w = World::with(config, Personality::ours(), link, 1);
+        let mut w = World::with(config, SftpServerProfile::ours(), link, 1);
         older(&mut w, &old);
         w.place("new", &changed(&old), 0o640);
         let id = get(&mut w);
@@ -161,7 +161,7 @@ fn sums_leave_with_the_open() {
         w.place("new", &changed(&old), 0o644);
         let id = get(&mut w);
         w.run();
-        let named = w.reached(id, FileState::Renamed).expect("it is there");
+        let named = w.reached(id, FileCopyState::Renamed).expect("it is there");
         assert!(named <= trips * RTT, "{mode:?}: {named:?}");
         nothing_is_left(&w);
     }
@@ -193,7 +193,12 @@ fn what_cannot_be_rebuilt_is_left_to_a_plain_download() {
         nothing_is_left(&w);
     }
     // A stock server is not asked for sums.
-    let mut w = World::with(config(Mode::Plain, 1), Personality::openssh(), link(), 1);
+    let mut w = World::with(
+        config(Mode::Plain, 1),
+        SftpServerProfile::openssh(),
+        link(),
+        1,
+    );
     older(&mut w, &old);
     w.place("new", &old, 0o644);
     let id = get(&mut w);

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use schedule::{Attributes, FileState, LaneEvent};
+use schedule::{Attributes, FileCopyState, LaneEvent};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile, VirtualLinkOptions};
 
 use crate::world::{MODES, Mode, World, bytes, config, link};
 
@@ -48,7 +48,7 @@ fn sizes_around_every_boundary_arrive_whole() {
 fn short_reads_are_asked_for_again() {
     for mode in MODES {
         for fragment in [1, 40_000] {
-            let mut server = Personality::openssh();
+            let mut server = SftpServerProfile::openssh();
             server.read = 10_000;
             // Its extensions imply 255 KiB, and limits are not requested before.
             server.extensions.truncate(6);
@@ -56,7 +56,7 @@ fn short_reads_are_asked_for_again() {
             let mut info = crate::world::info();
             info.extensions.truncate(6);
             config.remembered = (mode == Mode::Remembered).then_some(info);
-            let mut w = World::with(config, server, LinkOptions { fragment, ..link() }, 3);
+            let mut w = World::with(config, server, VirtualLinkOptions { fragment, ..link() }, 3);
             w.place("a", &bytes(200_001, 5), 0o644);
             w.get("a", known(200_001));
             w.run();
@@ -69,7 +69,7 @@ fn short_reads_are_asked_for_again() {
 fn other_servers_work_too() {
     let mut config = config(Mode::Predicting, 1);
     config.openssh = false;
-    let mut w = World::with(config, Personality::other(), link(), 1);
+    let mut w = World::with(config, SftpServerProfile::other(), link(), 1);
     for i in 0..20 {
         let name = format!("f{i}");
         w.place(&name, &bytes(100_000, i), 0o644);
@@ -143,8 +143,8 @@ fn a_file_that_nothing_can_be_made_beside_is_told_to_be_written_in_place() {
             let job = w.get("a", known(len as u64));
             w.run();
             assert!(w.done(job), "{mode:?}");
-            assert!(w.reached(job, FileState::Closed).is_some());
-            assert_eq!(w.reached(job, FileState::Renamed), None, "{mode:?}");
+            assert!(w.reached(job, FileCopyState::Closed).is_some());
+            assert_eq!(w.reached(job, FileCopyState::Renamed), None, "{mode:?}");
             assert!(w.at(&LaneEvent::InPlace(job)).is_some(), "{mode:?}");
             assert_eq!(w.warnings(), [schedule::UNWRITABLE]);
         }
@@ -173,7 +173,7 @@ fn what_is_no_file_is_never_opened() {
 #[test]
 fn a_slow_disk_holds_reads_back() {
     for mode in MODES {
-        let fast = LinkOptions {
+        let fast = VirtualLinkOptions {
             delay: Duration::from_millis(1),
             bandwidth: 1_000_000_000,
             ..link()
@@ -181,7 +181,7 @@ fn a_slow_disk_holds_reads_back() {
         let mut config = config(mode, 1);
         config.unwritten = 1 << 20;
         let most = config.bytes.max + config.unwritten + (1 << 18);
-        let mut w = World::with(config, Personality::openssh(), fast, 1);
+        let mut w = World::with(config, SftpServerProfile::openssh(), fast, 1);
         w.disk.latency = Duration::from_millis(500);
         w.place("a", &bytes(60_000_000, 5), 0o644);
         w.get("a", None);
@@ -273,9 +273,9 @@ fn a_file_that_vanishes_while_it_is_read_short_is_an_error() {
 #[test]
 fn the_size_counts_however_late_it_comes() {
     for seed in 0..20 {
-        let server = Personality {
+        let server = SftpServerProfile {
             shuffles: true,
-            ..Personality::other()
+            ..SftpServerProfile::other()
         };
         let mut config = config(Mode::Plain, 1);
         config.openssh = false;

@@ -1,16 +1,16 @@
 //! Holes that stay holes, and hard links.
 
-use schedule::{CompressionMode, JobKind, PutOptions};
-use testkit::sftp_model::Personality;
+use schedule::{CompressionMode, FileCopyOptions, JobKind};
+use testkit::sftp_model::SftpServerProfile;
 
 use crate::world::{MODES, Mode, World, bytes, config, link, remote};
 
 const MIB: usize = 1 << 20;
 
-fn sparse() -> PutOptions {
-    PutOptions {
+fn sparse() -> FileCopyOptions {
+    FileCopyOptions {
         sparse: true,
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     }
 }
 
@@ -65,7 +65,7 @@ fn holes_of_a_server_of_ours_are_not_received() {
         let mut config = config(Mode::Predicting, 1);
         config.remembered = None;
         config.pack = pack;
-        let mut w = World::with(config, Personality::ours(), link(), 1);
+        let mut w = World::with(config, SftpServerProfile::ours(), link(), 1);
         let mut jobs = Vec::new();
         for (at, data) in files().into_iter().enumerate() {
             let name = format!("f{at}");

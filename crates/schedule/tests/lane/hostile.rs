@@ -3,9 +3,11 @@
 
 use std::path::PathBuf;
 
-use schedule::{Attributes, ByteRange, CompressionMode, JobId, JobKind, LaneEvent, PutOptions};
+use schedule::{
+    Attributes, ByteRange, CompressionMode, FileCopyOptions, JobId, JobKind, LaneEvent,
+};
 use sftp::{Attrs, MetadataFlags};
-use testkit::sftp_model::{Act, InjectedFault, Kind, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile};
 use wire::Field as _;
 
 use crate::world::{Mode, World, bytes, config, link, remote};
@@ -60,7 +62,7 @@ fn bodies() -> Vec<Vec<u8>> {
 fn world() -> World {
     let mut config = config(Mode::Predicting, 1);
     config.pack = CompressionMode::Always;
-    let mut w = World::with(config, Personality::ours(), link(), 1);
+    let mut w = World::with(config, SftpServerProfile::ours(), link(), 1);
     w.place("small", &bytes(5000, 1), 0o644);
     w.place("zeros", &[0; 5000], 0o644);
     w.place("big", &with_zeros(), 0o644);
@@ -98,16 +100,16 @@ fn known(size: usize) -> Option<Attributes> {
     })
 }
 
-fn sparse() -> PutOptions {
-    PutOptions {
+fn sparse() -> FileCopyOptions {
+    FileCopyOptions {
         sparse: true,
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     }
 }
 
 /// Queues jobs that use every extension.
 fn all_jobs(w: &mut World) -> Vec<JobId> {
-    let options = PutOptions::default;
+    let options = FileCopyOptions::default;
     let always = true;
     let source = PathBuf::from("/src/delta");
     let data = changed(&bytes(SIZE, 5));

@@ -1,8 +1,8 @@
 //! Every request of a run fails once: no temporary stays, no wrong file appears, no job hangs.
 
-use schedule::{Job, JobKind, LaneEvent, PutOptions};
+use schedule::{FileCopyOptions, Job, JobKind, LaneEvent};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, InjectedFault, Kind, LinkOptions, Personality};
+use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile, VirtualLinkOptions};
 
 use crate::world::{Mode, World, bytes, config, link, remote};
 
@@ -15,25 +15,25 @@ fn scenario(w: &mut World) -> Vec<(schedule::JobId, &'static str, Vec<u8>)> {
         .fs
         .place("link", Kind::Symlink(b"real".to_vec()), 0o777);
     w.place("down", &bytes(600_000, 4), 0o644);
-    let fsync = PutOptions {
+    let fsync = FileCopyOptions {
         fsync: true,
         preserve: true,
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     };
     let puts = [
         (w.put(bytes(100, 1), "new", fsync), "new", bytes(100, 1)),
         (
-            w.put(bytes(900_000, 2), "old", PutOptions::default()),
+            w.put(bytes(900_000, 2), "old", FileCopyOptions::default()),
             "old",
             bytes(900_000, 2),
         ),
         (
-            w.put(bytes(50, 3), "link", PutOptions::default()),
+            w.put(bytes(50, 3), "link", FileCopyOptions::default()),
             "link",
             bytes(50, 3),
         ),
         (
-            w.put(bytes(0, 3), "empty", PutOptions::default()),
+            w.put(bytes(0, 3), "empty", FileCopyOptions::default()),
             "empty",
             Vec::new(),
         ),
@@ -47,7 +47,7 @@ fn scenario(w: &mut World) -> Vec<(schedule::JobId, &'static str, Vec<u8>)> {
     puts.into()
 }
 
-fn fail_each(server: &Personality, mode: Mode, code: StatusCode) {
+fn fail_each(server: &SftpServerProfile, mode: Mode, code: StatusCode) {
     let openssh = !server.extensions.is_empty();
     let world = || {
         let mut config = config(mode, 1);
@@ -107,14 +107,14 @@ fn fail_each(server: &Personality, mode: Mode, code: StatusCode) {
 #[test]
 fn with_prediction() {
     for code in [StatusCode::FAILURE, StatusCode::PERMISSION_DENIED] {
-        fail_each(&Personality::openssh(), Mode::Remembered, code);
+        fail_each(&SftpServerProfile::openssh(), Mode::Remembered, code);
     }
 }
 
 #[test]
 fn without_prediction() {
     for code in [StatusCode::FAILURE, StatusCode::PERMISSION_DENIED] {
-        fail_each(&Personality::openssh(), Mode::Plain, code);
+        fail_each(&SftpServerProfile::openssh(), Mode::Plain, code);
     }
 }
 
@@ -133,7 +133,7 @@ fn the_old_file_is_moved_aside_and_put_back_where_a_rename_fails() {
     ] {
         let mut config = config(Mode::Plain, 1);
         config.openssh = false;
-        let mut w = World::with(config, Personality::other(), link(), 1);
+        let mut w = World::with(config, SftpServerProfile::other(), link(), 1);
         w.place("old", OLD, 0o644);
         for nth in failing {
             w.model.inject(InjectedFault {
@@ -142,7 +142,7 @@ fn the_old_file_is_moved_aside_and_put_back_where_a_rename_fails() {
                 act: Act::Status(StatusCode::FAILURE),
             });
         }
-        let job = w.put(bytes(100, 1), "old", PutOptions::default());
+        let job = w.put(bytes(100, 1), "old", FileCopyOptions::default());
         w.run();
         assert_eq!(w.done(job), stands, "{failing:?} {:?}", w.events);
         let left = w.temporaries();
@@ -168,14 +168,14 @@ fn the_old_file_is_moved_aside_and_put_back_where_a_rename_fails() {
 fn an_old_file_that_stays_behind_is_named() {
     let mut config = config(Mode::Plain, 1);
     config.openssh = false;
-    let mut w = World::with(config, Personality::other(), link(), 1);
+    let mut w = World::with(config, SftpServerProfile::other(), link(), 1);
     w.place("old", OLD, 0o644);
     w.model.inject(InjectedFault {
         kind: Some("REMOVE"),
         nth: 0,
         act: Act::Status(StatusCode::FAILURE),
     });
-    let job = w.put(bytes(100, 1), "old", PutOptions::default());
+    let job = w.put(bytes(100, 1), "old", FileCopyOptions::default());
     w.run();
     assert!(w.done(job), "{:?}", w.events);
     let left = w.temporaries();
@@ -193,7 +193,7 @@ fn a_temporary_that_cannot_be_removed_is_named() {
             act: Act::Status(StatusCode::FAILURE),
         });
     }
-    let job = w.put(bytes(100, 1), "a", PutOptions::default());
+    let job = w.put(bytes(100, 1), "a", FileCopyOptions::default());
     w.run();
     let told = w.failed(job).unwrap();
     assert!(
@@ -236,7 +236,11 @@ fn jobs_of_a_dead_channel_come_back() {
         let mut w = World::new(mode);
         let mut jobs: Vec<Job> = Vec::new();
         for i in 0..30 {
-            w.put(bytes(100_000, i), &format!("f{i}"), PutOptions::default());
+            w.put(
+                bytes(100_000, i),
+                &format!("f{i}"),
+                FileCopyOptions::default(),
+            );
         }
         jobs.extend(w.jobs.iter().cloned());
         w.run_for(crate::world::RTT * 3 / 2);
@@ -260,13 +264,13 @@ fn jobs_of_a_dead_channel_come_back() {
 fn a_server_that_answers_out_of_order() {
     for seed in 0..20 {
         for failing in [None, Some("WRITE"), Some("FSETSTAT"), Some("CLOSE")] {
-            let server = Personality {
+            let server = SftpServerProfile {
                 shuffles: true,
-                ..Personality::other()
+                ..SftpServerProfile::other()
             };
             let mut config = config(Mode::Plain, seed);
             config.openssh = false;
-            let wide = LinkOptions {
+            let wide = VirtualLinkOptions {
                 fragment: 1 << 20,
                 ..link()
             };
@@ -280,9 +284,9 @@ fn a_server_that_answers_out_of_order() {
             }
             w.place("down", &bytes(300_000, 4), 0o644);
             let down = w.get("down", None);
-            let preserve = PutOptions {
+            let preserve = FileCopyOptions {
                 preserve: true,
-                ..PutOptions::default()
+                ..FileCopyOptions::default()
             };
             let puts: Vec<_> = (0..6)
                 .map(|i| w.put(bytes(80_000, i), &format!("f{i}"), preserve.clone()))
@@ -312,10 +316,10 @@ fn a_server_that_answers_out_of_order() {
 fn where_the_old_file_is_comes_before_the_rename() {
     let mut config = config(Mode::Plain, 1);
     config.openssh = false;
-    let mut w = World::with(config, Personality::other(), link(), 1);
+    let mut w = World::with(config, SftpServerProfile::other(), link(), 1);
     w.place("old", OLD, 0o644);
-    let replaced = w.put(bytes(100, 1), "old", PutOptions::default());
-    let fresh = w.put(bytes(100, 2), "fresh", PutOptions::default());
+    let replaced = w.put(bytes(100, 1), "old", FileCopyOptions::default());
+    let fresh = w.put(bytes(100, 2), "fresh", FileCopyOptions::default());
     w.run();
     assert!(w.done(replaced) && w.done(fresh));
     let told: Vec<_> = w

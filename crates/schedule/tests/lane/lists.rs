@@ -1,5 +1,5 @@
-use schedule::{Attributes, EntryKind, JobId, JobKind, LaneError, LaneEvent, PutOptions};
-use testkit::sftp_model::{Act, InjectedFault, Kind, Personality};
+use schedule::{Attributes, EntryKind, FileCopyOptions, JobId, JobKind, LaneError, LaneEvent};
+use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile};
 
 use crate::world::{Mode, RTT, World, bytes, config, link, remote};
 use sftp::StatusCode;
@@ -116,7 +116,7 @@ fn listings_among_files_hold_no_handle() {
         }
         let mut lists = Vec::new();
         for i in 0..60 {
-            w.put(bytes(3000, i), &format!("p{i}"), PutOptions::default());
+            w.put(bytes(3000, i), &format!("p{i}"), FileCopyOptions::default());
             w.get(&format!("d/f{i:03}"), None);
             lists.push(w.job(JobKind::List { path: remote("d") }));
             lists.push(w.job(JobKind::List {
@@ -231,7 +231,7 @@ fn a_listing_that_waits_for_version_keeps_no_question() {
 
 #[test]
 fn directories_links_and_attributes() {
-    for server in [Personality::openssh(), Personality::other()] {
+    for server in [SftpServerProfile::openssh(), SftpServerProfile::other()] {
         let mut config = config(Mode::Plain, 1);
         let openssh = !server.draft_symlink;
         config.openssh = openssh;
@@ -350,7 +350,7 @@ fn a_symlink_that_leads_nowhere_is_named() {
 /// A server without lsetstat@openssh.com set the mode of a directory through a symlink.
 #[test]
 fn attributes_are_not_set_through_a_symlink() {
-    for server in [Personality::openssh(), Personality::other()] {
+    for server in [SftpServerProfile::openssh(), SftpServerProfile::other()] {
         let mut config = config(Mode::Plain, 1);
         config.openssh = !server.draft_symlink;
         let mut w = World::with(config, server, link(), 1);

@@ -1,7 +1,7 @@
 //! Compression of file data in transit.
 
-use schedule::{CompressionMode, PutOptions};
-use testkit::sftp_model::Personality;
+use schedule::{CompressionMode, FileCopyOptions};
+use testkit::sftp_model::SftpServerProfile;
 
 use crate::world::{Mode, World, bytes, config, link};
 
@@ -9,7 +9,7 @@ fn world(pack: CompressionMode) -> World {
     let mut config = config(Mode::Predicting, 1);
     config.remembered = None;
     config.pack = pack;
-    World::with(config, Personality::ours(), link(), 1)
+    World::with(config, SftpServerProfile::ours(), link(), 1)
 }
 
 fn text(len: usize) -> Vec<u8> {
@@ -22,7 +22,7 @@ fn what_becomes_smaller_goes_packed_both_ways() {
     for pack in [CompressionMode::Auto, CompressionMode::Always] {
         let data = text(3_000_001);
         let mut w = world(pack);
-        let put = w.put(data.clone(), "up", PutOptions::default());
+        let put = w.put(data.clone(), "up", FileCopyOptions::default());
         w.place("down", &data, 0o644);
         let get = w.get("down", None);
         w.run();
@@ -41,7 +41,7 @@ fn what_a_file_begins_with_goes_packed_too() {
     let data = text(200_000);
     let mut w = world(CompressionMode::Always);
     let puts: Vec<_> = (0..20)
-        .map(|n| w.put(data.clone(), &format!("up{n}"), PutOptions::default()))
+        .map(|n| w.put(data.clone(), &format!("up{n}"), FileCopyOptions::default()))
         .collect();
     w.run();
     for (n, put) in puts.into_iter().enumerate() {
@@ -57,7 +57,7 @@ fn what_a_file_begins_with_goes_packed_too() {
 fn what_does_not_become_smaller_goes_as_it_is() {
     let data = bytes(30_000_000, 4);
     let mut w = world(CompressionMode::Always);
-    w.put(data.clone(), "up", PutOptions::default());
+    w.put(data.clone(), "up", FileCopyOptions::default());
     w.place("down", &data, 0o644);
     w.get("down", None);
     w.run();
@@ -78,13 +78,13 @@ fn what_does_not_become_smaller_goes_as_it_is() {
 fn none_is_packed_for_others_and_where_it_is_not_wanted() {
     let data = text(1_000_000);
     for (pack, server) in [
-        (CompressionMode::Never, Personality::ours()),
-        (CompressionMode::Always, Personality::openssh()),
+        (CompressionMode::Never, SftpServerProfile::ours()),
+        (CompressionMode::Always, SftpServerProfile::openssh()),
     ] {
         let mut config = config(Mode::Plain, 1);
         config.pack = pack;
         let mut w = World::with(config, server, link(), 1);
-        w.put(data.clone(), "up", PutOptions::default());
+        w.put(data.clone(), "up", FileCopyOptions::default());
         w.run();
         assert!(w.model.fs.data("up") == Some(data.as_slice()));
         assert_eq!(w.model.packed, 0);
@@ -113,9 +113,9 @@ fn small_files_go_packed_both_ways() {
     w.place("down", &data, 0o644);
     w.place("short", b"short", 0o644);
     let mut jobs: Vec<_> = (0..20)
-        .map(|n| w.put(data.clone(), &format!("up{n}"), PutOptions::default()))
+        .map(|n| w.put(data.clone(), &format!("up{n}"), FileCopyOptions::default()))
         .collect();
-    jobs.push(w.put(b"short".to_vec(), "put-short", PutOptions::default()));
+    jobs.push(w.put(b"short".to_vec(), "put-short", FileCopyOptions::default()));
     // The server's abilities are known by now.
     w.run();
     jobs.extend(["down", "short"].map(|name| w.get(name, None)));
@@ -137,7 +137,11 @@ fn small_files_go_packed_both_ways() {
 fn small_files_that_do_not_become_smaller_are_tried_now_and_then() {
     let mut w = world(CompressionMode::Always);
     for n in 0..200 {
-        w.put(bytes(8000, n), &format!("up{n}"), PutOptions::default());
+        w.put(
+            bytes(8000, n),
+            &format!("up{n}"),
+            FileCopyOptions::default(),
+        );
         w.place(&format!("down{n}"), &bytes(8000, n), 0o644);
     }
     w.run();
@@ -160,7 +164,7 @@ fn a_small_file_that_is_not_what_it_claims_fails_and_leaves_nothing() {
     let mut w = world(CompressionMode::Always);
     w.model.lies_about_lengths = true;
     w.place("down", &text(20_000), 0o644);
-    w.put(text(20_000), "up", PutOptions::default());
+    w.put(text(20_000), "up", FileCopyOptions::default());
     w.run();
     let get = w.get("down", None);
     w.run();

@@ -1,14 +1,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use schedule::{CompressionMode, FileState, JobKind, LaneEvent, PutOptions};
-use testkit::sftp_model::{Kind, LinkOptions, Personality};
+use schedule::{CompressionMode, FileCopyOptions, FileCopyState, JobKind, LaneEvent};
+use testkit::sftp_model::{Kind, SftpServerProfile, VirtualLinkOptions};
 
 use crate::disk::Source;
 use crate::world::{MODES, Mode, RTT, World, bytes, config, link, remote};
 
 fn plain_put(w: &mut World, data: &[u8], target: &str) -> schedule::JobId {
-    w.put(data.to_vec(), target, PutOptions::default())
+    w.put(data.to_vec(), target, FileCopyOptions::default())
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn sizes_around_every_boundary_arrive_whole() {
 
 #[test]
 fn fragments_of_one_byte_and_a_server_that_is_not_openssh() {
-    let slow = LinkOptions {
+    let slow = VirtualLinkOptions {
         fragment: 1,
         ..link()
     };
-    for server in [Personality::openssh(), Personality::other()] {
+    for server in [SftpServerProfile::openssh(), SftpServerProfile::other()] {
         for seed in 0..3 {
             let mut config = config(Mode::Plain, seed);
             config.openssh = false;
@@ -71,9 +71,9 @@ fn a_new_file_has_the_mode_scp_gives_and_preserve_keeps_mode_and_times() {
     for mode in MODES {
         let mut w = World::new(mode);
         plain_put(&mut w, b"x", "a");
-        let preserve = PutOptions {
+        let preserve = FileCopyOptions {
             preserve: true,
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         w.put(b"x".to_vec(), "b", preserve);
         w.run();
@@ -126,9 +126,9 @@ fn a_file_that_is_replaced_stays_its_owners_where_that_is_permitted() {
                 }
                 w.model.fs.at_mut("a").unwrap().owner = (7, 8);
                 w.model.fs.only_group = only;
-                let options = PutOptions {
+                let options = FileCopyOptions {
                     preserve,
-                    ..PutOptions::default()
+                    ..FileCopyOptions::default()
                 };
                 let put = |w: &mut World, name| w.put(b"new".to_vec(), name, options.clone());
                 let (job, mine) = (put(&mut w, "a"), put(&mut w, "mine"));
@@ -152,13 +152,13 @@ fn who_replaces_his_own_files_waits_for_no_owner() {
         let mut w = World::new(Mode::Remembered);
         w.place("a", b"old", 0o644);
         w.model.fs.at_mut("a").unwrap().owner = owner;
-        let preserve = PutOptions {
+        let preserve = FileCopyOptions {
             preserve: true,
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let job = w.put(b"new".to_vec(), "a", preserve);
         w.run();
-        w.reached(job, FileState::Renamed).unwrap()
+        w.reached(job, FileCopyState::Renamed).unwrap()
     };
     let own = replaced_at((1000, 1000));
     assert_eq!(replaced_at((7, 8)), own + RTT);
@@ -213,9 +213,9 @@ fn directories_devices_and_read_only_files() {
 fn a_device_keeps_its_mode_and_times() {
     for mode in MODES {
         let mut w = World::new(mode);
-        let preserve = PutOptions {
+        let preserve = FileCopyOptions {
             preserve: true,
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let job = w.put(b"gone".to_vec(), "/dev/null", preserve);
         let before = w.model.fs.at("/dev/null").expect("a device").mode;
@@ -269,9 +269,9 @@ fn in_place_keeps_the_inode_and_cuts_it() {
     for mode in MODES {
         let mut w = World::new(mode);
         w.place("a", b"old and longer than the new", 0o600);
-        let inplace = PutOptions {
+        let inplace = FileCopyOptions {
             inplace: true,
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let job = w.put(b"new".to_vec(), "a", inplace);
         w.run();
@@ -295,7 +295,7 @@ fn sources_that_shrink_or_grow_are_sent_to_their_end() {
             let job = w.job(JobKind::Put {
                 source: path,
                 target: remote("a"),
-                options: PutOptions::default(),
+                options: FileCopyOptions::default(),
             });
             w.run();
             assert!(w.done(job));
@@ -314,7 +314,7 @@ fn a_source_that_cannot_be_read_fails_alone() {
         let missing = w.job(JobKind::Put {
             source: PathBuf::from("/src/none"),
             target: remote("m"),
-            options: PutOptions::default(),
+            options: FileCopyOptions::default(),
         });
         let bad = plain_put(&mut w, &bytes(5_000_000, 1), "bad");
         let good = plain_put(&mut w, &bytes(500_000, 1), "good");
@@ -329,14 +329,14 @@ fn a_source_that_cannot_be_read_fails_alone() {
 
 #[test]
 fn a_server_that_cannot_set_modes_gets_a_warning() {
-    let server = Personality {
+    let server = SftpServerProfile {
         no_setstat: true,
-        ..Personality::openssh()
+        ..SftpServerProfile::openssh()
     };
     let mut w = World::with(config(Mode::Plain, 1), server, link(), 1);
-    let preserve = PutOptions {
+    let preserve = FileCopyOptions {
         preserve: true,
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     };
     let job = w.put(b"x".to_vec(), "a", preserve);
     w.run();
@@ -349,11 +349,11 @@ fn a_server_that_cannot_set_modes_gets_a_warning() {
 #[test]
 fn a_cancelled_lane_cleans_up() {
     for mode in MODES {
-        let slow = LinkOptions {
+        let slow = VirtualLinkOptions {
             bandwidth: 1_000_000,
             ..link()
         };
-        let mut w = World::with(config(mode, 1), Personality::openssh(), slow, 1);
+        let mut w = World::with(config(mode, 1), SftpServerProfile::openssh(), slow, 1);
         let jobs = [
             plain_put(&mut w, &bytes(3_000_000, 1), "a"),
             plain_put(&mut w, &bytes(10, 1), "b"),
@@ -389,8 +389,8 @@ fn what_waits_behind_a_refused_open_is_not_sent() {
 #[test]
 fn writes_are_longer_where_the_path_is_fast_and_the_server_takes_them() {
     let data = bytes(40_000_001, 5);
-    let longest = |server: Personality, rate: u64| {
-        let link = LinkOptions {
+    let longest = |server: SftpServerProfile, rate: u64| {
+        let link = VirtualLinkOptions {
             delay: Duration::from_micros(50),
             bandwidth: rate,
             ..link()
@@ -398,20 +398,26 @@ fn writes_are_longer_where_the_path_is_fast_and_the_server_takes_them() {
         let mut config = config(Mode::Predicting, 1);
         config.remembered = None;
         let mut w = World::with(config, server, link, 1);
-        let put = w.put(data.clone(), "up", PutOptions::default());
+        let put = w.put(data.clone(), "up", FileCopyOptions::default());
         w.run();
         assert!(w.done(put), "{:?}", w.events);
         assert!(w.model.fs.data("up") == Some(data.as_slice()));
         w.model.writes.iter().copied().max()
     };
-    assert_eq!(longest(Personality::ours(), 2_000_000_000), Some(1 << 20));
-    assert_eq!(longest(Personality::ours(), 500_000_000), Some(252 << 10));
     assert_eq!(
-        longest(Personality::openssh(), 2_000_000_000),
+        longest(SftpServerProfile::ours(), 2_000_000_000),
+        Some(1 << 20)
+    );
+    assert_eq!(
+        longest(SftpServerProfile::ours(), 500_000_000),
+        Some(252 << 10)
+    );
+    assert_eq!(
+        longest(SftpServerProfile::openssh(), 2_000_000_000),
         Some(252 << 10)
     );
     // asyncssh offers 4 MiB.
-    let mut other = Personality::openssh();
+    let mut other = SftpServerProfile::openssh();
     other.write = 4 << 20;
     assert_eq!(longest(other, 2_000_000_000), Some(252 << 10));
 }
@@ -421,15 +427,15 @@ fn writes_are_longer_where_the_path_is_fast_and_the_server_takes_them() {
 fn a_pace_is_not_exceeded_by_a_long_write() {
     let data = bytes(40_000_001, 5);
     let longest = |pace: u64| {
-        let link = LinkOptions {
+        let link = VirtualLinkOptions {
             delay: Duration::from_micros(50),
             bandwidth: 4_000_000_000,
             ..link()
         };
         let mut config = config(Mode::Predicting, 1);
         config.remembered = None;
-        let mut w = World::with(config, Personality::ours(), link, 1);
-        let put = w.put(data.clone(), "up", PutOptions::default());
+        let mut w = World::with(config, SftpServerProfile::ours(), link, 1);
+        let put = w.put(data.clone(), "up", FileCopyOptions::default());
         w.lane.set_pace(w.now, pace);
         w.pace = Some(pace);
         w.run();
@@ -455,17 +461,17 @@ fn long_writes_leave_nothing_out() {
         CompressionMode::Auto,
         CompressionMode::Always,
     ] {
-        let link = LinkOptions {
+        let link = VirtualLinkOptions {
             delay: Duration::from_micros(50),
             ..link()
         };
         let mut config = config(Mode::Predicting, 1);
         config.remembered = None;
         config.pack = pack;
-        let mut w = World::with(config, Personality::ours(), link, 1);
-        let sparse = PutOptions {
+        let mut w = World::with(config, SftpServerProfile::ours(), link, 1);
+        let sparse = FileCopyOptions {
             sparse: true,
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let put = w.put(data.clone(), "up", sparse);
         w.run();

@@ -1,9 +1,11 @@
 //! Servers that refuse any set of requests: the final name holds the old content or all of the new
 //! one in every case, unless a message says that the file is written in place.
 
-use schedule::{LaneEvent, PutOptions};
+use schedule::{FileCopyOptions, LaneEvent};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, InjectedFault, Kind, Personality, Restrictions, Rng};
+use testkit::sftp_model::{
+    Act, InjectedFault, Kind, ModelServerRestrictions, Rng, SftpServerProfile,
+};
 
 use crate::world::{Mode, World, bytes, config, link};
 
@@ -28,12 +30,12 @@ const CODES: [StatusCode; 5] = [
     StatusCode::NO_SUCH_FILE,
 ];
 
-fn restricted(rng: &mut Rng) -> Restrictions {
+fn restricted(rng: &mut Rng) -> ModelServerRestrictions {
     let mut one_in = |n| rng.below(n) == 0;
-    let mut restrictions = Restrictions {
+    let mut restrictions = ModelServerRestrictions {
         in_order: one_in(3),
         locks: one_in(3),
-        ..Restrictions::default()
+        ..ModelServerRestrictions::default()
     };
     let (exclusive, suffix) = (one_in(4), one_in(4));
     let code = |rng: &mut Rng| CODES[rng.below(CODES.len() as u64) as usize];
@@ -53,12 +55,12 @@ fn restricted(rng: &mut Rng) -> Restrictions {
     restrictions
 }
 
-fn world(restrictions: &Restrictions, openssh: bool, seed: u64) -> World {
+fn world(restrictions: &ModelServerRestrictions, openssh: bool, seed: u64) -> World {
     let base = match openssh {
-        true => Personality::openssh(),
-        false => Personality::other(),
+        true => SftpServerProfile::openssh(),
+        false => SftpServerProfile::other(),
     };
-    let server = Personality {
+    let server = SftpServerProfile {
         restrictions: restrictions.clone(),
         ..base
     };
@@ -98,10 +100,10 @@ fn no_old_file_disappears_and_none_is_cut_in_secret() {
             .enumerate()
         {
             let data = bytes([100, 400_000, 0, 70_000][n], seed + 1);
-            let options = PutOptions {
+            let options = FileCopyOptions {
                 preserve: rng.below(3) == 0,
                 fsync: rng.below(4) == 0,
-                ..PutOptions::default()
+                ..FileCopyOptions::default()
             };
             puts.push((w.put(data.clone(), name, options), name, data));
         }
@@ -158,7 +160,7 @@ fn no_old_file_disappears_and_none_is_cut_in_secret() {
 /// owner could read before.
 #[test]
 fn a_file_that_is_replaced_grants_no_more_where_permissions_cannot_be_set() {
-    let mut restrictions = Restrictions::default();
+    let mut restrictions = ModelServerRestrictions::default();
     for name in ["SETSTAT", "FSETSTAT"] {
         let code = StatusCode::OP_UNSUPPORTED;
         restrictions.refused.insert(name, code);
@@ -169,7 +171,7 @@ fn a_file_that_is_replaced_grants_no_more_where_permissions_cannot_be_set() {
         for name in names {
             w.place(name, OLD, 0o600);
         }
-        let puts = names.map(|name| w.put(bytes(50_000, 1), name, PutOptions::default()));
+        let puts = names.map(|name| w.put(bytes(50_000, 1), name, FileCopyOptions::default()));
         w.run();
         for (job, name) in puts.into_iter().zip(names) {
             assert!(w.done(job), "{:?}", w.failed(job));
@@ -187,7 +189,7 @@ fn the_server_decides_whether_a_read_only_file_may_be_written() {
     // A file that its group may write.
     w.place("shared", OLD, 0o464);
     w.model.fs.ignores_modes = true;
-    let job = w.put(bytes(50_000, 1), "shared", PutOptions::default());
+    let job = w.put(bytes(50_000, 1), "shared", FileCopyOptions::default());
     w.run();
     assert!(w.done(job), "{:?}", w.failed(job));
     assert!(w.model.fs.data("shared") == Some(bytes(50_000, 1).as_slice()));
@@ -198,7 +200,7 @@ fn the_server_decides_whether_a_read_only_file_may_be_written() {
 /// One directory that permits no renames made every later file of the server go in place.
 #[test]
 fn renames_are_tried_in_other_directories_until_several_have_refused() {
-    let mut restrictions = Restrictions::default();
+    let mut restrictions = ModelServerRestrictions::default();
     for name in ["RENAME", "posix-rename@openssh.com"] {
         restrictions.refused.insert(name, StatusCode::FAILURE);
     }
@@ -221,7 +223,7 @@ fn renames_are_tried_in_other_directories_until_several_have_refused() {
         {
             let before = w.events.len();
             let data = bytes(50_000, n as u64);
-            let job = w.put(data.clone(), path, PutOptions::default());
+            let job = w.put(data.clone(), path, FileCopyOptions::default());
             w.run();
             assert!(w.done(job), "{path}: {:?}", w.failed(job));
             assert!(w.model.fs.data(path) == Some(data.as_slice()), "{path}");

@@ -1,23 +1,23 @@
-use schedule::{Attributes, ExistingTarget, FileState, LaneEvent, PutOptions};
-use testkit::sftp_model::{LinkOptions, Personality};
+use schedule::{Attributes, ExistingTargetPolicy, FileCopyOptions, FileCopyState, LaneEvent};
+use testkit::sftp_model::{SftpServerProfile, VirtualLinkOptions};
 
 use crate::world::{Mode, RTT, World, bytes, config, link};
 
-fn fresh() -> PutOptions {
-    PutOptions {
-        existing: ExistingTarget::FRESH,
-        ..PutOptions::default()
+fn fresh() -> FileCopyOptions {
+    FileCopyOptions {
+        existing: ExistingTargetPolicy::FRESH,
+        ..FileCopyOptions::default()
     }
 }
 
 #[test]
 fn a_small_file_to_a_remembered_server_is_confirmed_after_one_round_trip() {
-    for options in [fresh(), PutOptions::default()] {
+    for options in [fresh(), FileCopyOptions::default()] {
         let mut w = World::new(Mode::Remembered);
         let job = w.put(bytes(1024, 1), "a", options);
         w.run();
-        assert_eq!(w.reached(job, FileState::Closed), Some(RTT));
-        assert_eq!(w.reached(job, FileState::Renamed), Some(2 * RTT));
+        assert_eq!(w.reached(job, FileCopyState::Closed), Some(RTT));
+        assert_eq!(w.reached(job, FileCopyState::Renamed), Some(2 * RTT));
         assert_eq!(w.model.fs.data("a"), Some(bytes(1024, 1).as_slice()));
     }
 }
@@ -27,7 +27,7 @@ fn an_unknown_openssh_costs_one_more() {
     let mut w = World::new(Mode::Predicting);
     let job = w.put(bytes(1024, 1), "a", fresh());
     w.run();
-    assert_eq!(w.reached(job, FileState::Renamed), Some(3 * RTT));
+    assert_eq!(w.reached(job, FileCopyState::Renamed), Some(3 * RTT));
 }
 
 #[test]
@@ -35,23 +35,23 @@ fn without_prediction_the_handle_is_waited_for() {
     let mut w = World::new(Mode::Plain);
     let job = w.put(bytes(1024, 1), "a", fresh());
     w.run();
-    assert_eq!(w.reached(job, FileState::Renamed), Some(4 * RTT));
+    assert_eq!(w.reached(job, FileCopyState::Renamed), Some(4 * RTT));
 }
 
 #[test]
 fn overwriting_costs_one_round_trip_for_the_old_mode_where_handles_are_predicted() {
     let mut w = World::new(Mode::Remembered);
     w.place("a", b"old", 0o640);
-    let job = w.put(bytes(1024, 1), "a", PutOptions::default());
+    let job = w.put(bytes(1024, 1), "a", FileCopyOptions::default());
     w.run();
-    assert_eq!(w.reached(job, FileState::Renamed), Some(3 * RTT));
+    assert_eq!(w.reached(job, FileCopyState::Renamed), Some(3 * RTT));
     assert_eq!(w.model.fs.at("a").map(|n| n.mode), Some(0o640));
 
     let mut w = World::new(Mode::Plain);
     w.place("a", b"old", 0o640);
-    let job = w.put(bytes(1024, 1), "a", PutOptions::default());
+    let job = w.put(bytes(1024, 1), "a", FileCopyOptions::default());
     w.run();
-    assert_eq!(w.reached(job, FileState::Renamed), Some(4 * RTT));
+    assert_eq!(w.reached(job, FileCopyState::Renamed), Some(4 * RTT));
     assert_eq!(w.model.fs.at("a").map(|n| n.mode), Some(0o640));
 }
 
@@ -60,7 +60,7 @@ fn two_thousand_small_files_take_few_round_trips() {
     for (mode, most) in [(Mode::Remembered, 7), (Mode::Predicting, 8)] {
         let mut w = World::new(mode);
         for i in 0..2000 {
-            w.put(bytes(4096, i), &format!("f{i}"), PutOptions::default());
+            w.put(bytes(4096, i), &format!("f{i}"), FileCopyOptions::default());
         }
         w.run();
         assert!(
@@ -100,14 +100,14 @@ fn two_thousand_small_files_come_down_in_few_round_trips() {
 /// 100 MB/s and 100 ms: a bandwidth-delay product of 10 MB, which a depth of 2 MiB would not fill.
 #[test]
 fn a_long_path_is_filled_both_ways() {
-    let long = LinkOptions {
+    let long = VirtualLinkOptions {
         bandwidth: 100_000_000,
         ..link()
     };
     let data = bytes(200 << 20, 9);
     let seconds = data.len() as f64 / 1e8;
     for mode in [Mode::Plain, Mode::Remembered] {
-        let mut w = World::with(config(mode, 1), Personality::openssh(), long, 1);
+        let mut w = World::with(config(mode, 1), SftpServerProfile::openssh(), long, 1);
         let job = w.put(data.clone(), "big", fresh());
         w.run();
         assert!(w.done(job));
@@ -115,7 +115,7 @@ fn a_long_path_is_filled_both_ways() {
         assert!(took < seconds + 1.0, "up {mode:?} {took}");
         assert!(w.model.fs.data("big") == Some(data.as_slice()));
 
-        let mut w = World::with(config(mode, 1), Personality::openssh(), long, 1);
+        let mut w = World::with(config(mode, 1), SftpServerProfile::openssh(), long, 1);
         w.place("big", &data, 0o644);
         w.get("big", None);
         w.run();
@@ -128,13 +128,13 @@ fn a_long_path_is_filled_both_ways() {
 #[test]
 fn states_come_in_order() {
     let mut w = World::new(Mode::Remembered);
-    let options = PutOptions {
+    let options = FileCopyOptions {
         fsync: true,
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     };
     let job = w.put(bytes(100, 1), "a", options);
     w.run();
-    let states: Vec<FileState> = w
+    let states: Vec<FileCopyState> = w
         .events
         .iter()
         .filter_map(|(_, e)| match e {
@@ -143,11 +143,11 @@ fn states_come_in_order() {
         })
         .collect();
     let all = [
-        FileState::Created,
-        FileState::Written,
-        FileState::Closed,
-        FileState::Synced,
-        FileState::Renamed,
+        FileCopyState::Created,
+        FileCopyState::Written,
+        FileCopyState::Closed,
+        FileCopyState::Synced,
+        FileCopyState::Renamed,
     ];
     assert_eq!(states, all);
 }

@@ -5,9 +5,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use schedule::{Attributes, JobId, JobKind, LaneEvent, PutOptions, RemotePath};
+use schedule::{Attributes, FileCopyOptions, JobId, JobKind, LaneEvent, RemotePath};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, Fs, InjectedFault, Kind, Personality, Rng};
+use testkit::sftp_model::{Act, Fs, InjectedFault, Kind, Rng, SftpServerProfile};
 
 use crate::disk::Source;
 use crate::world::{Mode, World, bytes, config, link, remote};
@@ -48,25 +48,25 @@ const ANY: &[Server] = &[
     Server::Ours,
 ];
 
-fn up(w: &mut World, name: &'static str, len: usize, options: PutOptions) -> (JobId, Expect) {
+fn up(w: &mut World, name: &'static str, len: usize, options: FileCopyOptions) -> (JobId, Expect) {
     let data = bytes(len, 3);
     let before = w.model.fs.data(name).map(<[u8]>::to_vec);
     let job = w.put(data.clone(), name, options);
     (job, Expect::Up(name, before, data))
 }
 
-fn down(w: &mut World, len: usize, options: PutOptions) -> (JobId, Expect) {
+fn down(w: &mut World, len: usize, options: FileCopyOptions) -> (JobId, Expect) {
     let data = bytes(len, 4);
     w.place("down", &data, 0o644);
     let job = w.get_with("down", None, options);
     (job, Expect::Down("down", None, data))
 }
 
-fn kept() -> PutOptions {
-    PutOptions {
+fn kept() -> FileCopyOptions {
+    FileCopyOptions {
         preserve: true,
         fsync: true,
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     }
 }
 
@@ -88,7 +88,7 @@ fn delta_up(w: &mut World) -> (JobId, Expect) {
     let job = w.job(JobKind::PutDelta {
         source,
         target: remote("old"),
-        options: PutOptions::default(),
+        options: FileCopyOptions::default(),
         always: true,
     });
     (job, Expect::Up("old", Some(old), new))
@@ -105,7 +105,7 @@ fn delta_down(w: &mut World) -> (JobId, Expect) {
         source: remote("down"),
         target: target.into(),
         known: None,
-        options: PutOptions::default(),
+        options: FileCopyOptions::default(),
         always: true,
     });
     (job, Expect::Down("down", Some(old), new))
@@ -122,7 +122,7 @@ const SCENARIOS: &[Scenario] = &[
         servers: ANY,
         begin: |w| {
             w.place("old", OLD, 0o600);
-            up(w, "old", 400_000, PutOptions::default())
+            up(w, "old", 400_000, FileCopyOptions::default())
         },
     },
     Scenario {
@@ -131,7 +131,7 @@ const SCENARIOS: &[Scenario] = &[
         begin: |w| {
             w.place("old", OLD, 0o464);
             w.model.fs.ignores_modes = true;
-            up(w, "old", 50_000, PutOptions::default())
+            up(w, "old", 50_000, FileCopyOptions::default())
         },
     },
     Scenario {
@@ -141,14 +141,14 @@ const SCENARIOS: &[Scenario] = &[
             w.place("real", OLD, 0o644);
             let link = Kind::Symlink(b"real".to_vec());
             w.model.fs.place("link", link, 0o777);
-            up(w, "link", 40_000, PutOptions::default())
+            up(w, "link", 40_000, FileCopyOptions::default())
         },
     },
     Scenario {
         name: "a file in place",
         servers: ANY,
         begin: |w| {
-            let inplace = PutOptions {
+            let inplace = FileCopyOptions {
                 inplace: true,
                 ..kept()
             };
@@ -170,9 +170,9 @@ const SCENARIOS: &[Scenario] = &[
         name: "a download with holes",
         servers: &[Server::Ours],
         begin: |w| {
-            let sparse = PutOptions {
+            let sparse = FileCopyOptions {
                 sparse: true,
-                ..PutOptions::default()
+                ..FileCopyOptions::default()
             };
             let mut data = bytes(600_000, 4);
             data[100_000..400_000].fill(0);
@@ -264,10 +264,10 @@ const SCENARIOS: &[Scenario] = &[
 
 fn world(server: Server) -> World {
     let (mode, personality) = match server {
-        Server::Predicted => (Mode::Remembered, Personality::openssh()),
-        Server::Plain => (Mode::Plain, Personality::openssh()),
-        Server::Other => (Mode::Plain, Personality::other()),
-        Server::Ours => (Mode::Ours, Personality::ours()),
+        Server::Predicted => (Mode::Remembered, SftpServerProfile::openssh()),
+        Server::Plain => (Mode::Plain, SftpServerProfile::openssh()),
+        Server::Other => (Mode::Plain, SftpServerProfile::other()),
+        Server::Ours => (Mode::Ours, SftpServerProfile::ours()),
     };
     let mut config = config(mode, 1);
     config.openssh = !matches!(server, Server::Other);

@@ -1,7 +1,7 @@
 //! Checksums of ranges of remote files.
 
 use schedule::{ByteRange, JobId, JobKind, LaneEvent};
-use testkit::sftp_model::{Act, InjectedFault, Personality};
+use testkit::sftp_model::{Act, InjectedFault, SftpServerProfile};
 
 use crate::world::{Mode, World, bytes, config, link, remote};
 
@@ -10,7 +10,7 @@ const SIZE: u64 = 100_000;
 fn world(mode: Mode) -> World {
     let mut config = config(mode, 1);
     config.remembered = None;
-    let mut w = World::with(config, Personality::ours(), link(), 1);
+    let mut w = World::with(config, SftpServerProfile::ours(), link(), 1);
     w.place("file", &bytes(SIZE as usize, 5), 0o644);
     w
 }
@@ -70,7 +70,12 @@ fn what_is_no_sum_of_the_range_fails() {
         assert!(w.failed(id).is_some(), "{body}: {:?}", w.events);
         assert_eq!(w.model.open_handles().0, 0);
     }
-    let mut w = World::with(config(Mode::Plain, 1), Personality::openssh(), link(), 1);
+    let mut w = World::with(
+        config(Mode::Plain, 1),
+        SftpServerProfile::openssh(),
+        link(),
+        1,
+    );
     let id = sum(&mut w, "file", 10, None);
     w.run();
     assert!(w.failed(id).is_some());

@@ -1,6 +1,6 @@
-use schedule::{LaneError, PutOptions, RemotePath};
+use schedule::{FileCopyOptions, LaneError, RemotePath};
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, HandleStyle, InjectedFault, Personality};
+use testkit::sftp_model::{Act, HandleStyle, InjectedFault, SftpServerProfile};
 
 use crate::world::{Mode, World, bytes, config, link};
 
@@ -25,7 +25,11 @@ fn plainly(w: &mut World) {
 
 fn twenty(w: &mut World) {
     for i in 0..20 {
-        w.put(bytes(50_000, i), &format!("f{i}"), PutOptions::default());
+        w.put(
+            bytes(50_000, i),
+            &format!("f{i}"),
+            FileCopyOptions::default(),
+        );
     }
 }
 
@@ -48,7 +52,7 @@ fn another_handle_ends_the_lane_and_the_files_are_done_again() {
 
 #[test]
 fn a_server_that_changed_its_extensions_is_done_again() {
-    let mut server = Personality::openssh();
+    let mut server = SftpServerProfile::openssh();
     server.extensions.pop();
     let mut w = World::with(config(Mode::Remembered, 1), server, link(), 1);
     twenty(&mut w);
@@ -59,9 +63,9 @@ fn a_server_that_changed_its_extensions_is_done_again() {
 /// A proxy with OpenSSH's banner and extensions in front of another server.
 #[test]
 fn random_handles_behind_openssh_extensions_are_noticed() {
-    let server = Personality {
+    let server = SftpServerProfile {
         handles: HandleStyle::Random(4),
-        ..Personality::openssh()
+        ..SftpServerProfile::openssh()
     };
     let mut w = World::with(config(Mode::Remembered, 1), server, link(), 1);
     twenty(&mut w);
@@ -75,7 +79,7 @@ fn a_remembered_set_that_is_not_openssh_is_not_relied_on() {
     if let Some(info) = &mut config.remembered {
         info.extensions.swap(0, 1);
     }
-    let mut w = World::with(config, Personality::openssh(), link(), 1);
+    let mut w = World::with(config, SftpServerProfile::openssh(), link(), 1);
     twenty(&mut w);
     w.run();
     assert_eq!(w.error, None);
@@ -92,7 +96,7 @@ fn broken_answers_end_the_lane_with_the_reason() {
         for nth in 0..12 {
             for mode in [Mode::Remembered, Mode::Plain] {
                 let mut w = World::new(mode);
-                w.put(bytes(100, 1), "a", PutOptions::default());
+                w.put(bytes(100, 1), "a", FileCopyOptions::default());
                 w.place("b", &bytes(5000, 1), 0o644);
                 w.get("b", None);
                 w.model.inject(InjectedFault {
@@ -119,7 +123,7 @@ fn a_server_that_holds_no_root_ends_the_lane() {
         act: Act::Status(StatusCode::FAILURE),
     });
     w.lane.hold_root(w.now, &RemotePath(b"dir".to_vec()));
-    w.put(bytes(4096, 1), "dir/f", PutOptions::default());
+    w.put(bytes(4096, 1), "dir/f", FileCopyOptions::default());
     w.run();
     let refused = matches!(w.error, Some(LaneError::RootRefused(_)));
     assert!(refused, "{:?}", w.error);

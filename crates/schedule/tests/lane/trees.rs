@@ -170,7 +170,7 @@ fn a_listing_that_is_held_waits() {
     let job = list(&mut w, "t");
     // Another job keeps the lane busy meanwhile.
     let large = bytes(60 << 20, 7);
-    w.put(large, "large", schedule::PutOptions::default());
+    w.put(large, "large", schedule::FileCopyOptions::default());
     w.run_for(6 * RTT);
     let held = told(&w, job).len();
     assert!((1..100).contains(&held), "{held} of one answer");

@@ -1,7 +1,7 @@
 //! Small files in one request each, on a longhaul server.
 
-use schedule::{Attributes, FileState, JobId, LaneError, PutOptions, ResumeData};
-use testkit::sftp_model::{Act, InjectedFault, Kind, Personality};
+use schedule::{Attributes, FileCopyOptions, FileCopyState, JobId, LaneError, ResumeData};
+use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile};
 
 use crate::world::{Mode, RTT, World, bytes, config, info_of, link};
 use sftp::StatusCode;
@@ -10,8 +10,8 @@ fn remembered() -> World {
     let mut config = config(Mode::Ours, 1);
     // The server may run behind any SSH server.
     config.openssh = false;
-    config.remembered = Some(info_of(&Personality::ours()));
-    World::with(config, Personality::ours(), link(), 1)
+    config.remembered = Some(info_of(&SftpServerProfile::ours()));
+    World::with(config, SftpServerProfile::ours(), link(), 1)
 }
 
 fn count(w: &World, name: &str) -> usize {
@@ -33,9 +33,9 @@ fn a_small_file_stands_after_one_round_trip() {
         if old {
             w.place("a", b"old", 0o640);
         }
-        let job = w.put(bytes(1024, 1), "a", PutOptions::default());
+        let job = w.put(bytes(1024, 1), "a", FileCopyOptions::default());
         w.run();
-        assert_eq!(w.reached(job, FileState::Renamed), Some(RTT));
+        assert_eq!(w.reached(job, FileCopyState::Renamed), Some(RTT));
         assert_eq!(w.model.fs.data("a"), Some(bytes(1024, 1).as_slice()));
         let mode = if old { 0o640 } else { 0o644 };
         assert_eq!(w.model.fs.at("a").map(|n| n.mode), Some(mode));
@@ -47,7 +47,7 @@ fn a_small_file_stands_after_one_round_trip() {
 fn two_thousand_are_two_thousand_requests_each_way() {
     let mut w = World::new(Mode::Ours);
     for i in 0..2000 {
-        w.put(bytes(4096, i), &format!("f{i}"), PutOptions::default());
+        w.put(bytes(4096, i), &format!("f{i}"), FileCopyOptions::default());
     }
     w.run();
     assert!(w.now - w.start <= 5 * RTT, "{:?}", w.now - w.start);
@@ -86,7 +86,10 @@ fn what_nothing_is_known_of_comes_without_being_asked_about() {
     let others = [w.get("/dev/null", None), w.get("d", None)];
     w.run();
     assert!(w.done(a) && w.done(large));
-    assert!(w.reached(a, FileState::Renamed).is_some_and(|at| at == RTT));
+    assert!(
+        w.reached(a, FileCopyState::Renamed)
+            .is_some_and(|at| at == RTT)
+    );
     assert!(w.got("large") == Some(bytes(1_000_000, 2).as_slice()));
     assert_eq!(count(&w, "STAT"), 0);
     assert_eq!(w.failed(others[0]), Some("not a regular file"));
@@ -100,10 +103,10 @@ fn what_nothing_is_known_of_comes_without_being_asked_about() {
 #[test]
 fn a_small_file_does_not_wait_for_a_large_one() {
     let mut w = remembered();
-    let large = w.put(bytes(40 << 20, 1), "large", PutOptions::default());
-    let small = w.put(bytes(4096, 2), "small", PutOptions::default());
+    let large = w.put(bytes(40 << 20, 1), "large", FileCopyOptions::default());
+    let small = w.put(bytes(4096, 2), "small", FileCopyOptions::default());
     w.run();
-    let at = |job| w.reached(job, FileState::Renamed);
+    let at = |job| w.reached(job, FileCopyState::Renamed);
     assert!(at(small) < at(large), "{:?} {:?}", at(small), at(large));
     assert_eq!(count(&w, "put-file@longhaul"), 1);
 }
@@ -112,8 +115,8 @@ fn a_small_file_does_not_wait_for_a_large_one() {
 fn a_refusal_is_told_in_the_servers_words() {
     let mut w = remembered();
     w.model.fs.capacity = 1000;
-    let job = w.put(bytes(4096, 1), "a", PutOptions::default());
-    let none = w.put(bytes(10, 1), "none/a", PutOptions::default());
+    let job = w.put(bytes(4096, 1), "a", FileCopyOptions::default());
+    let none = w.put(bytes(10, 1), "none/a", FileCopyOptions::default());
     let get = w.get("b", known(10));
     w.run();
     for (job, words) in [
@@ -140,7 +143,7 @@ fn a_server_that_cannot_is_asked_plainly() {
         });
     }
     w.place("b", &bytes(100, 2), 0o644);
-    let put = w.put(bytes(4096, 1), "a", PutOptions::default());
+    let put = w.put(bytes(4096, 1), "a", FileCopyOptions::default());
     let get = w.get("b", known(100));
     w.run();
     assert!(w.done(put) && w.done(get));
@@ -200,9 +203,9 @@ fn a_temporary_has_the_name_that_was_written_down() {
         let name = String::from_utf8(name.clone()).unwrap();
         w.place(&name, b"left", 0o600);
     }
-    let options = PutOptions {
+    let options = FileCopyOptions {
         keep: Some(Box::new(keep)),
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     };
     let job = w.put(bytes(10, 1), "a", options);
     w.run();
@@ -214,7 +217,7 @@ fn a_temporary_has_the_name_that_was_written_down() {
 fn a_cancel_waits_for_what_may_stand() {
     let mut w = remembered();
     let jobs: Vec<JobId> = (0..50)
-        .map(|i| w.put(bytes(4096, i), &format!("f{i}"), PutOptions::default()))
+        .map(|i| w.put(bytes(4096, i), &format!("f{i}"), FileCopyOptions::default()))
         .collect();
     w.run_for(RTT / 4);
     w.lane.cancel(w.now, "interrupted");
@@ -232,12 +235,12 @@ fn a_cancel_waits_for_what_may_stand() {
 fn a_lost_channel_is_done_again() {
     let mut w = remembered();
     for i in 0..50 {
-        w.put(bytes(4096, i), &format!("f{i}"), PutOptions::default());
+        w.put(bytes(4096, i), &format!("f{i}"), FileCopyOptions::default());
     }
     w.run_for(RTT / 4);
     let again = {
         let mut config = config(Mode::Ours, 2);
-        config.remembered = Some(info_of(&Personality::ours()));
+        config.remembered = Some(info_of(&SftpServerProfile::ours()));
         config
     };
     w.reconnect(again);

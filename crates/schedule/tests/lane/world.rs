@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::{
-    Attributes, FileState, Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions,
-    RemotePath,
+    Attributes, FileCopyOptions, FileCopyState, Job, JobId, JobKind, Lane, LaneConfig, LaneError,
+    LaneEvent, RemotePath,
 };
 use sftp::{ClientOutput, ServerInfo};
-use testkit::sftp_model::{Fs, Kind, Link, LinkOptions, Personality, Rng, SftpModel, Witness};
+use testkit::sftp_model::{
+    Fs, Kind, Link, Rng, SftpModel, SftpServerProfile, VirtualLinkOptions, Witness,
+};
 use wire::PacketPool;
 
 use crate::disk::{Disk, Source};
@@ -33,7 +35,7 @@ pub(crate) struct World {
     pub(crate) room: usize,
     /// Number of bytes that the lane may send each time that nothing is in flight.
     pub(crate) pace: Option<u64>,
-    link: LinkOptions,
+    link: VirtualLinkOptions,
     seed: u64,
     up: Link,
     down: Link,
@@ -59,10 +61,10 @@ pub(crate) enum Mode {
 pub(crate) const MODES: [Mode; 4] = [Mode::Remembered, Mode::Predicting, Mode::Plain, Mode::Ours];
 
 pub(crate) fn info() -> ServerInfo {
-    info_of(&Personality::openssh())
+    info_of(&SftpServerProfile::openssh())
 }
 
-pub(crate) fn info_of(server: &Personality) -> ServerInfo {
+pub(crate) fn info_of(server: &SftpServerProfile) -> ServerInfo {
     ServerInfo {
         version: 3,
         extensions: server.extensions.clone(),
@@ -83,16 +85,16 @@ pub(crate) fn config(mode: Mode, seed: u64) -> LaneConfig {
 impl World {
     pub(crate) fn new(mode: Mode) -> Self {
         let server = match mode {
-            Mode::Ours => Personality::ours(),
-            _ => Personality::openssh(),
+            Mode::Ours => SftpServerProfile::ours(),
+            _ => SftpServerProfile::openssh(),
         };
         Self::with(config(mode, 1), server, link(), 1)
     }
 
     pub(crate) fn with(
         config: LaneConfig,
-        server: Personality,
-        link: LinkOptions,
+        server: SftpServerProfile,
+        link: VirtualLinkOptions,
         seed: u64,
     ) -> Self {
         let now = testkit::sftp_model::epoch();
@@ -158,7 +160,7 @@ impl World {
         id
     }
 
-    pub(crate) fn put(&mut self, data: Vec<u8>, target: &str, options: PutOptions) -> JobId {
+    pub(crate) fn put(&mut self, data: Vec<u8>, target: &str, options: FileCopyOptions) -> JobId {
         let source = PathBuf::from(format!("/src/{}", self.next_job));
         self.disk.sources.insert(source.clone(), Source::new(data));
         self.job(JobKind::Put {
@@ -169,14 +171,14 @@ impl World {
     }
 
     pub(crate) fn get(&mut self, source: &str, known: Option<Attributes>) -> JobId {
-        self.get_with(source, known, PutOptions::default())
+        self.get_with(source, known, FileCopyOptions::default())
     }
 
     pub(crate) fn get_with(
         &mut self,
         source: &str,
         known: Option<Attributes>,
-        options: PutOptions,
+        options: FileCopyOptions,
     ) -> JobId {
         self.job(JobKind::Get {
             source: remote(source),
@@ -311,7 +313,7 @@ impl World {
         found.map(|(at, _)| *at)
     }
 
-    pub(crate) fn reached(&self, job: JobId, state: FileState) -> Option<Duration> {
+    pub(crate) fn reached(&self, job: JobId, state: FileCopyState) -> Option<Duration> {
         self.at(&LaneEvent::State(job, state))
     }
 
@@ -346,10 +348,10 @@ impl World {
     }
 }
 
-pub(crate) fn link() -> LinkOptions {
-    LinkOptions {
+pub(crate) fn link() -> VirtualLinkOptions {
+    VirtualLinkOptions {
         delay: RTT / 2,
-        ..LinkOptions::default()
+        ..VirtualLinkOptions::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schedule::{FileState, JobKind, LaneEvent, PutOptions, SchedulerEvent};
+use schedule::{FileCopyOptions, FileCopyState, JobKind, LaneEvent, SchedulerEvent};
 
 use crate::world::{World, bytes, link, remote, small};
 
@@ -12,13 +12,13 @@ const MB: usize = 1 << 20;
 fn one_file_goes_up_over_four_lanes() {
     let mut w = World::with_lanes(4);
     let data = bytes(7 * MB + 12_345, 1);
-    let job = w.put(data.clone(), "big", PutOptions::default());
+    let job = w.put(data.clone(), "big", FileCopyOptions::default());
     w.run();
     assert!(w.done(job), "{:?}", w.failed(job));
     assert!(w.fs.data("big") == Some(&data));
     assert_eq!(w.lanes_with_parts().len(), 4);
     assert_eq!(w.progress(job), data.len() as u64);
-    let states: Vec<FileState> = w
+    let states: Vec<FileCopyState> = w
         .events
         .iter()
         .filter_map(|(_, e)| match e {
@@ -26,7 +26,7 @@ fn one_file_goes_up_over_four_lanes() {
             _ => None,
         })
         .collect();
-    use FileState::{Closed, Created, Renamed, Written};
+    use FileCopyState::{Closed, Created, Renamed, Written};
     assert_eq!(states, [Created, Written, Closed, Renamed]);
     w.assert_clean();
 }
@@ -49,7 +49,7 @@ fn one_file_comes_down_over_four_lanes() {
 fn four_lanes_are_nearly_four_times_as_fast() {
     let time = |lanes| {
         let mut w = World::with_lanes(lanes);
-        let job = w.put(bytes(24 * MB, 3), "big", PutOptions::default());
+        let job = w.put(bytes(24 * MB, 3), "big", FileCopyOptions::default());
         w.run();
         w.at(&LaneEvent::Done(job)).unwrap().as_secs_f64()
     };
@@ -77,7 +77,7 @@ fn files_of_all_sizes_at_once() {
         let data = bytes(len, n as u64);
         let name = format!("f{n}");
         jobs.push((
-            w.put(data.clone(), &name, PutOptions::default()),
+            w.put(data.clone(), &name, FileCopyOptions::default()),
             name,
             data,
         ));
@@ -109,7 +109,7 @@ fn what_stood_there_decides_as_with_one_lane() {
         0o777,
     );
     w.fs.place("dir", testkit::sftp_model::Kind::Dir, 0o755);
-    let mut put = |name: &str| w.put(data.clone(), name, PutOptions::default());
+    let mut put = |name: &str| w.put(data.clone(), name, FileCopyOptions::default());
     let (old, protected, link) = (put("old"), put("protected"), put("link"));
     let (dangling, dir) = (put("dangling"), put("dir"));
     w.run();
@@ -130,10 +130,10 @@ fn what_stood_there_decides_as_with_one_lane() {
 fn times_and_modes_are_kept_and_data_made_durable() {
     let mut w = World::with_lanes(3);
     let data = bytes(MB, 5);
-    let options = PutOptions {
+    let options = FileCopyOptions {
         preserve: true,
         fsync: true,
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     };
     let job = w.put(data.clone(), "kept", options);
     w.run();
@@ -141,7 +141,10 @@ fn times_and_modes_are_kept_and_data_made_durable() {
     let node = w.fs.at("kept").unwrap();
     assert_eq!(node.mode & 0o777, 0o664);
     assert_eq!(node.times, (1111, 2222));
-    assert!(w.at(&LaneEvent::State(job, FileState::Synced)).is_some());
+    assert!(
+        w.at(&LaneEvent::State(job, FileCopyState::Synced))
+            .is_some()
+    );
 }
 
 #[test]
@@ -162,7 +165,7 @@ fn a_directory_comes_before_what_is_in_it() {
         };
         jobs.push(w.job(kind, None));
         let name = format!("{path}/file{depth}");
-        jobs.push(w.put(bytes(100, depth), &name, PutOptions::default()));
+        jobs.push(w.put(bytes(100, depth), &name, FileCopyOptions::default()));
         path.push_str("/d");
     }
     w.run();
@@ -196,7 +199,7 @@ fn two_sources_that_make_one_directory_do_not_wait_for_each_other() {
                 w.run_for(Duration::ZERO);
             }
             let name = format!("to/out/in/{source}");
-            jobs.push(w.put(bytes(100, source), &name, PutOptions::default()));
+            jobs.push(w.put(bytes(100, source), &name, FileCopyOptions::default()));
         }
         w.run();
         for job in jobs {
@@ -225,9 +228,9 @@ fn cancelling_leaves_nothing() {
         let mut w = World::with_lanes(3);
         w.place("down", &bytes(4 * MB, 8), 0o644);
         let jobs = [
-            w.put(bytes(6 * MB, 7), "up", PutOptions::default()),
+            w.put(bytes(6 * MB, 7), "up", FileCopyOptions::default()),
             w.get("down"),
-            w.put(bytes(100, 7), "small", PutOptions::default()),
+            w.put(bytes(100, 7), "small", FileCopyOptions::default()),
         ];
         w.run_for(Duration::from_millis(ms));
         w.spread.cancel(w.now, "interrupted");
@@ -253,7 +256,7 @@ fn a_file_that_is_rebuilt_and_nothing_else_is_known() {
     let rebuild = |name: &str| JobKind::PutDelta {
         source: name.into(),
         target: remote(name),
-        options: PutOptions::default(),
+        options: FileCopyOptions::default(),
         always: true,
     };
     w.job(rebuild("one"), Some(5 << 20));
@@ -267,7 +270,7 @@ fn a_file_that_is_rebuilt_and_nothing_else_is_known() {
     w.job(rebuild("two"), Some(5 << 20));
     assert!(!w.spread.only_rebuilds_one());
     let mut w = World::new(small(), 1);
-    w.put(bytes(MB, 1), "sent", PutOptions::default());
+    w.put(bytes(MB, 1), "sent", FileCopyOptions::default());
     assert!(!w.spread.only_rebuilds_one());
 }
 
@@ -285,7 +288,7 @@ fn a_directory_is_made_before_its_turn_and_not_by_a_lane_that_has_just_come() {
         let mut jobs = vec![w.job(kind, None)];
         jobs.extend((0..files).map(|n| {
             let target = format!("{name}/{n}");
-            w.put(bytes(4096, n), &target, PutOptions::default())
+            w.put(bytes(4096, n), &target, FileCopyOptions::default())
         }));
         jobs
     };

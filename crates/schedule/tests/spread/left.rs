@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use schedule::{
-    JobId, JobKind, LaneEvent, PartialFile, PutOptions, ResumeData, SchedulerEvent, SharedTemp,
+    FileCopyOptions, JobId, JobKind, LaneEvent, PartialFile, ResumeData, SchedulerEvent, SharedTemp,
 };
 use testkit::sftp_model::Kind;
 
@@ -42,10 +42,10 @@ fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
     for ms in (150..2000).step_by(30) {
         let mut w = World::with_lanes(3);
         let data = bytes(6 * MB, ms);
-        let options = PutOptions {
+        let options = FileCopyOptions {
             fsync: true,
             keep: Some(Box::new(ResumeData::default())),
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let job = w.put(data.clone(), "up", options);
         w.run_for(Duration::from_millis(ms));
@@ -125,9 +125,9 @@ fn what_is_left_of_another_state_of_the_source_is_not_gone_on_with() {
         if there {
             w.fs.place(&temp, Kind::File(old.clone()), 0o600);
         }
-        let options = PutOptions {
+        let options = FileCopyOptions {
             keep: Some(Box::new(keep)),
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let job = w.put(data.clone(), "up", options);
         w.run();
@@ -171,9 +171,9 @@ fn put_shared(w: &mut World, data: &[u8], there: Option<Vec<u8>>, work: SharedTe
     if let Some(there) = there {
         w.fs.place(&temp, Kind::File(there), 0o600);
     }
-    let options = PutOptions {
+    let options = FileCopyOptions {
         keep: Some(Box::new(keep)),
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     };
     let job = w.put(data.to_vec(), "up", options);
     w.run();

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use schedule::{
-    Attributes, ConnectionId, Job, JobHint, JobId, JobKind, LaneEvent, LaneId, LaneReport,
-    PutOptions, ResumeData, Scheduler, SchedulerEvent, SchedulerOptions,
+    Attributes, ConnectionId, FileCopyOptions, Job, JobHint, JobId, JobKind, LaneEvent, LaneId,
+    LaneReport, ResumeData, Scheduler, SchedulerEvent, SchedulerOptions,
 };
 use sftp::StatusCode;
-use testkit::sftp_model::{Act, InjectedFault, Personality};
+use testkit::sftp_model::{Act, InjectedFault, SftpServerProfile};
 
 use crate::world::{World, bytes};
 
@@ -20,10 +20,10 @@ fn lose_at(ms: u64, which: usize, zombies: bool, seed: u64) {
     let (up, down) = (bytes(3 * MB, seed), bytes(3 * MB, seed + 1));
     w.place("down", &down, 0o644);
     w.place("up", b"old", 0o644);
-    let put = w.put(up.clone(), "up", PutOptions::default());
+    let put = w.put(up.clone(), "up", FileCopyOptions::default());
     let get = w.get("down");
     let small: Vec<_> = (0..20)
-        .map(|n| w.put(bytes(5000, n), &format!("s{n}"), PutOptions::default()))
+        .map(|n| w.put(bytes(5000, n), &format!("s{n}"), FileCopyOptions::default()))
         .collect();
     w.run_for(Duration::from_millis(ms));
     let lane = w.lanes.keys().nth(which).copied();
@@ -74,9 +74,9 @@ fn a_lane_may_die_that_opens_the_temporary() {
             w.lane(crate::world::link(100, 300_000), true);
         }
         let data = bytes(4 * MB, ms);
-        let options = PutOptions {
+        let options = FileCopyOptions {
             keep: Some(Box::new(ResumeData::default())),
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let put = w.put(data.clone(), "up", options);
         w.run_for(Duration::from_millis(ms));
@@ -100,7 +100,7 @@ fn a_lane_may_die_that_opens_the_temporary() {
 fn lanes_may_die_one_after_the_other_until_the_last() {
     let mut w = World::with_lanes(5);
     let data = bytes(6 * MB, 5);
-    let job = w.put(data.clone(), "up", PutOptions::default());
+    let job = w.put(data.clone(), "up", FileCopyOptions::default());
     for _ in 0..4 {
         w.run_for(Duration::from_millis(230));
         let first = w.lanes.keys().next().copied().unwrap_or_default();
@@ -115,7 +115,7 @@ fn lanes_may_die_one_after_the_other_until_the_last() {
 fn lanes_may_come_while_a_file_is_under_way() {
     let mut w = World::with_lanes(1);
     let data = bytes(8 * MB, 6);
-    let job = w.put(data.clone(), "up", PutOptions::default());
+    let job = w.put(data.clone(), "up", FileCopyOptions::default());
     w.run_for(Duration::from_millis(350));
     for _ in 0..3 {
         w.lane(crate::world::link(100, 10_000_000), true);
@@ -128,7 +128,7 @@ fn lanes_may_come_while_a_file_is_under_way() {
 #[test]
 fn without_any_lane_everything_fails_once() {
     let mut w = World::with_lanes(2);
-    let put = w.put(bytes(9 * MB, 5), "up", PutOptions::default());
+    let put = w.put(bytes(9 * MB, 5), "up", FileCopyOptions::default());
     w.place("down", &bytes(9 * MB, 6), 0o644);
     let get = w.get("down");
     w.run_for(Duration::from_millis(420));
@@ -149,7 +149,7 @@ fn a_refused_write_fails_the_file_once_and_leaves_nothing() {
             let mut w = World::with_lanes(3);
             w.place("up", b"old", 0o644);
             let data = bytes(3 * MB, 5);
-            let job = w.put(data.clone(), "up", PutOptions::default());
+            let job = w.put(data.clone(), "up", FileCopyOptions::default());
             for lane in w.lanes.keys().copied().collect::<Vec<_>>() {
                 let act = Act::Status(StatusCode::PERMISSION_DENIED);
                 let kind = Some(kind);
@@ -174,9 +174,9 @@ fn a_refused_write_fails_the_file_once_and_leaves_nothing() {
 fn lanes_that_are_refused_do_not_fail_what_waited_on_them() {
     let mut w = World::with_lanes(1);
     let data = bytes(9 * MB, 6);
-    let job = w.put(data.clone(), "up", PutOptions::default());
+    let job = w.put(data.clone(), "up", FileCopyOptions::default());
     let small: Vec<_> = (0..20)
-        .map(|n| w.put(bytes(5000, n), &format!("s{n}"), PutOptions::default()))
+        .map(|n| w.put(bytes(5000, n), &format!("s{n}"), FileCopyOptions::default()))
         .collect();
     for _ in 0..60 {
         let refused = w.lane(crate::world::link(100, 10_000_000), true);
@@ -200,12 +200,12 @@ fn the_old_file_was_moved_aside_and_the_lane_lost() {
             let mut w = World::new(crate::world::small(), ms);
             for _ in 0..3 {
                 let link = crate::world::link(100, 10_000_000);
-                w.lane_of(link, false, Personality::other());
+                w.lane_of(link, false, SftpServerProfile::other());
             }
             w.zombies = zombies;
             w.place("up", b"old", 0o644);
             let data = bytes(MB, ms);
-            let job = w.put(data.clone(), "up", PutOptions::default());
+            let job = w.put(data.clone(), "up", FileCopyOptions::default());
             w.run_for(Duration::from_millis(ms));
             let finish = |kind: &JobKind| matches!(kind, JobKind::FinishTemp { .. });
             let namer = w.given.iter().rev().find(|(_, job)| finish(&job.kind));
@@ -232,7 +232,13 @@ fn the_old_file_was_moved_aside_and_the_lane_lost() {
 fn what_a_lost_lane_had_is_not_begun_again_after_a_cancel() {
     let mut w = World::with_lanes(2);
     let puts: Vec<_> = (0..50)
-        .map(|n| w.put(bytes(200_000, n), &format!("f{n}"), PutOptions::default()))
+        .map(|n| {
+            w.put(
+                bytes(200_000, n),
+                &format!("f{n}"),
+                FileCopyOptions::default(),
+            )
+        })
         .collect();
     w.run_for(Duration::from_millis(260));
     w.spread.cancel(w.now, "interrupted");
@@ -312,7 +318,7 @@ fn lanes_on_which_others_are_done_are_lost_because_of_what_is_not() {
 #[test]
 fn renames_that_are_never_answered_end_in_a_failure() {
     let mut w = World::with_lanes(16);
-    let job = w.put(bytes(3 * MB, 1), "up", PutOptions::default());
+    let job = w.put(bytes(3 * MB, 1), "up", FileCopyOptions::default());
     let renames = |w: &World| {
         let given = w.given.iter();
         let finish = given.filter(|(_, job)| matches!(job.kind, JobKind::FinishTemp { .. }));
@@ -345,7 +351,7 @@ fn cut_after_two_megabytes(len: usize, is_put: bool) -> usize {
     let data = bytes(len, 3);
     w.place("down", &data, 0o644);
     let job = match is_put {
-        true => w.put(data.clone(), "up", PutOptions::default()),
+        true => w.put(data.clone(), "up", FileCopyOptions::default()),
         false => w.get("down"),
     };
     let (mut lost, mut moved, mut at_start) = (0, 0, 0);

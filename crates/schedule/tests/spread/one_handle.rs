@@ -1,32 +1,32 @@
 //! Servers that are not known to support several handles on one file.
 
 use schedule::LaneEvent;
-use schedule::{JobKind, PartialFile, PutOptions, ResumeData, SchedulerEvent};
+use schedule::{FileCopyOptions, JobKind, PartialFile, ResumeData, SchedulerEvent};
 use sftp::StatusCode;
 use std::time::Duration;
-use testkit::sftp_model::{Personality, Restrictions};
+use testkit::sftp_model::{ModelServerRestrictions, SftpServerProfile};
 
 use crate::world::{World, bytes, link, small};
 
 const MB: usize = 1 << 20;
 
-fn world(restrictions: Restrictions, lanes: usize) -> World {
+fn world(restrictions: ModelServerRestrictions, lanes: usize) -> World {
     let mut w = World::new(small(), 1);
     for _ in 0..lanes {
-        let server = Personality {
+        let server = SftpServerProfile {
             restrictions: restrictions.clone(),
-            ..Personality::other()
+            ..SftpServerProfile::other()
         };
         w.lane_of(link(100, 10_000_000), false, server);
     }
     w
 }
 
-fn in_order() -> Restrictions {
-    Restrictions {
+fn in_order() -> ModelServerRestrictions {
+    ModelServerRestrictions {
         in_order: true,
         locks: true,
-        ..Restrictions::default()
+        ..ModelServerRestrictions::default()
     }
 }
 
@@ -36,10 +36,10 @@ fn a_file_is_open_once_and_written_in_order() {
     for preserve in [false, true] {
         let mut w = world(in_order(), 3);
         w.place("down", &bytes(5 * MB, 2), 0o644);
-        let options = PutOptions {
+        let options = FileCopyOptions {
             preserve,
             fsync: preserve,
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let data = bytes(6 * MB, 1);
         let up = w.put(data.clone(), "up", options);
@@ -65,7 +65,7 @@ fn a_lane_that_is_lost_gives_its_file_to_another() {
         let mut w = world(in_order(), 2);
         w.place("down", &bytes(5 * MB, 2), 0o644);
         let data = bytes(5 * MB, 1);
-        let up = w.put(data.clone(), "up", PutOptions::default());
+        let up = w.put(data.clone(), "up", FileCopyOptions::default());
         let down = w.get("down");
         w.run_for(Duration::from_millis(ms));
         let first = *w.lanes.keys().next().expect("a lane");
@@ -87,7 +87,7 @@ fn a_large_file_is_written_in_place_where_nothing_is_renamed() {
     let mut w = world(restrictions, 2);
     w.place("old", b"old", 0o640);
     let data = bytes(3 * MB, 1);
-    let jobs = ["old", "new"].map(|name| w.put(data.clone(), name, PutOptions::default()));
+    let jobs = ["old", "new"].map(|name| w.put(data.clone(), name, FileCopyOptions::default()));
     w.run();
     for (job, name) in jobs.into_iter().zip(["old", "new"]) {
         assert!(w.done(job), "{:?}", w.failed(job));
@@ -108,7 +108,7 @@ fn a_temporary_that_is_gone_says_nothing_about_the_server() {
         .insert("RENAME", StatusCode::NO_SUCH_FILE);
     let mut w = world(restrictions, 2);
     let data = bytes(MB, 1);
-    let job = w.put(data.clone(), "new", PutOptions::default());
+    let job = w.put(data.clone(), "new", FileCopyOptions::default());
     w.run();
     assert!(w.done(job), "{:?}", w.failed(job));
     assert!(w.fs.data("new") == Some(&data));
@@ -126,10 +126,10 @@ fn a_temporary_that_is_gone_says_nothing_about_the_server() {
 #[test]
 fn an_upload_of_an_earlier_run_is_continued_or_else_sent_from_the_start() {
     for in_order in [false, true] {
-        let restrictions = Restrictions {
+        let restrictions = ModelServerRestrictions {
             in_order,
             locks: true,
-            ..Restrictions::default()
+            ..ModelServerRestrictions::default()
         };
         let mut w = world(restrictions, 1);
         let data = bytes(3 * MB, 5);
@@ -146,9 +146,9 @@ fn an_upload_of_an_earlier_run_is_continued_or_else_sent_from_the_start() {
         // Other bytes than the source's, to see which of them stay.
         let old = bytes(MB, 6);
         w.place(&temp, &old, 0o600);
-        let options = PutOptions {
+        let options = FileCopyOptions {
             keep: Some(Box::new(keep)),
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let up = w.put(data.clone(), "up", options);
         w.run();

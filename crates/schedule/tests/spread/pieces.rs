@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use schedule::{
-    Attributes, ConnectionId, DiskReply, DiskRequest, Job, JobHint, JobId, JobKind, LaneEvent,
-    LaneId, LaneOrder, LaneReport, PutOptions, ResumeData, Scheduler, SchedulerEvent,
+    Attributes, ConnectionId, DiskReply, DiskRequest, FileCopyOptions, Job, JobHint, JobId,
+    JobKind, LaneEvent, LaneId, LaneOrder, LaneReport, ResumeData, Scheduler, SchedulerEvent,
     SchedulerOptions,
 };
 
@@ -28,7 +28,7 @@ fn a_download(
     now: Instant,
     options: SchedulerOptions,
     size: u64,
-    put: PutOptions,
+    put: FileCopyOptions,
 ) -> (Scheduler, LaneId) {
     let mut spread = Scheduler::new(options, now);
     let lane = LaneId {
@@ -72,7 +72,7 @@ fn a_download(
 #[test]
 fn the_next_piece_is_there_while_the_former_still_moves() {
     let now = testkit::sftp_model::epoch();
-    let (mut spread, lane) = a_download(now, small(), 16 * MB, PutOptions::default());
+    let (mut spread, lane) = a_download(now, small(), 16 * MB, FileCopyOptions::default());
     let first = pushed(&mut spread);
     let piece = *first.last().expect("a piece for the only lane");
     assert!(first.len() < 8, "{} pieces at once", first.len());
@@ -96,9 +96,9 @@ struct Moved {
 fn two_gib_at(rate: u64) -> Moved {
     const SIZE: u64 = 2 << 30;
     let mut now = testkit::sftp_model::epoch();
-    let kept = PutOptions {
+    let kept = FileCopyOptions {
         keep: Some(Box::new(ResumeData::default())),
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     };
     let (mut spread, lane) = a_download(now, SchedulerOptions::default(), SIZE, kept);
     let (mut moved, mut left) = (Moved::default(), SIZE);
@@ -202,7 +202,7 @@ fn whole_files_do_not_pile_up_on_one_lane() {
             let kind = JobKind::Put {
                 source: PathBuf::from("/src/file"),
                 target: remote(&format!("file {id}")),
-                options: PutOptions::default(),
+                options: FileCopyOptions::default(),
             };
             let hint = JobHint {
                 size: Some(size),

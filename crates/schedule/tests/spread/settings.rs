@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use schedule::{Attributes, JobId, JobKind, LaneId, PutOptions};
-use testkit::sftp_model::Personality;
+use schedule::{Attributes, FileCopyOptions, JobId, JobKind, LaneId};
+use testkit::sftp_model::SftpServerProfile;
 
 use crate::world::{World, bytes, link, remote, small};
 
@@ -48,7 +48,7 @@ fn the_directory_above_comes_after_the_one_below() {
             w.put(
                 bytes(3000, n as u64),
                 &format!("f{n}"),
-                PutOptions::default(),
+                FileCopyOptions::default(),
             );
             jobs.push(set(&mut w, dir, 0o600));
             w.run_for(Duration::from_millis(10));
@@ -76,7 +76,7 @@ fn the_directory_above_comes_after_the_one_below() {
 fn servers_that_keep_no_order_share_them() {
     let mut w = World::new(small(), 3);
     for _ in 0..3 {
-        w.lane_of(link(100, 10_000_000), false, Personality::other());
+        w.lane_of(link(100, 10_000_000), false, SftpServerProfile::other());
     }
     for n in 0..30 {
         w.place(&format!("f{n}"), b"data", 0o644);

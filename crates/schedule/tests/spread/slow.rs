@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schedule::{JobHint, JobId, LaneEvent, PutOptions, ResumeData};
+use schedule::{FileCopyOptions, JobHint, JobId, LaneEvent, ResumeData};
 
 use crate::world::{World, bytes, link, small};
 
@@ -23,7 +23,7 @@ fn the_end_does_not_wait_for_a_slow_lane() {
     let time = |factor| {
         let mut w = uneven(factor);
         let data = bytes(20 * MB, 1);
-        let job = w.put(data.clone(), "up", PutOptions::default());
+        let job = w.put(data.clone(), "up", FileCopyOptions::default());
         w.run();
         assert!(w.fs.data("up") == Some(&data));
         assert_eq!(w.progress(job), data.len() as u64);
@@ -45,7 +45,7 @@ fn a_lane_that_is_a_little_slower_keeps_its_work() {
     for factor in [3, 4, 7, 8] {
         let mut w = uneven(factor);
         let data = bytes(8 * MB, 1);
-        let job = w.put(data.clone(), "up", PutOptions::default());
+        let job = w.put(data.clone(), "up", FileCopyOptions::default());
         w.run();
         assert!(w.fs.data("up") == Some(&data));
         assert_eq!(w.progress(job), data.len() as u64);
@@ -59,7 +59,7 @@ fn a_lane_that_stops_is_overtaken_and_then_closed() {
     for ms in [100, 300, 500, 700] {
         let mut w = uneven(1);
         let data = bytes(20 * MB, 2);
-        let job = w.put(data.clone(), "up", PutOptions::default());
+        let job = w.put(data.clone(), "up", FileCopyOptions::default());
         w.run_for(Duration::from_millis(ms));
         let lane = w.lanes.keys().nth(2).copied().unwrap_or_default();
         if let Some(at) = w.lanes.get_mut(&lane) {
@@ -85,7 +85,7 @@ fn whichever_lane_stops_and_whenever_nobody_waits_for_minutes() {
     for (nth, ms) in (0..4).flat_map(|nth| (25..1200).step_by(75).map(move |ms| (nth, ms))) {
         let mut w = uneven(1);
         let data = bytes(20 * MB, 2);
-        let job = w.put(data.clone(), "up", PutOptions::default());
+        let job = w.put(data.clone(), "up", FileCopyOptions::default());
         w.run_for(Duration::from_millis(ms));
         let lane = w.lanes.keys().nth(nth).copied().unwrap_or_default();
         if let Some(at) = w.lanes.get_mut(&lane) {
@@ -108,7 +108,7 @@ fn a_slow_lane_is_not_kept_for_something_small_behind_what_others_have_done() {
     w.lane(link(60, 10_000), true);
     w.place("small", b"a few bytes", 0o644);
     let data = bytes(20 * MB, 1);
-    let job = w.put(data.clone(), "up", PutOptions::default());
+    let job = w.put(data.clone(), "up", FileCopyOptions::default());
     w.run_for(Duration::from_secs(2));
     let small = w.get("small");
     w.run_for(Duration::from_millis(200));
@@ -133,7 +133,7 @@ fn nothing_is_written_once_the_name_was_asked_for() {
         let mut w = uneven(factor);
         w.zombies = true;
         let data = bytes(20 * MB, 2);
-        let job = w.put(data.clone(), "up", PutOptions::default());
+        let job = w.put(data.clone(), "up", FileCopyOptions::default());
         w.run();
         assert!(w.done(job), "{:?}", w.failed(job));
         assert!(w.fs.data("up") == Some(&data));
@@ -156,10 +156,10 @@ fn nothing_is_left_of_small_files_on_a_lane_that_was_closed() {
             w.lane(link(60, 2_000_000), true);
         }
         let data = bytes(4 * MB, 1);
-        let large = w.put(data.clone(), "up", PutOptions::default());
+        let large = w.put(data.clone(), "up", FileCopyOptions::default());
         w.run_for(Duration::from_millis(ms));
         let small =
-            (0..200).map(|n| w.put(bytes(3000, n), &format!("f{n}"), PutOptions::default()));
+            (0..200).map(|n| w.put(bytes(3000, n), &format!("f{n}"), FileCopyOptions::default()));
         let small: Vec<_> = small.collect();
         w.run();
         assert!(w.done(large) && small.iter().all(|job| w.done(*job)));
@@ -179,7 +179,7 @@ fn a_lane_whose_bytes_arrive_in_any_case_is_let_finish() {
         w.spread.set_cuts(cuts);
         w.zombies = true;
         let data = bytes(20 * MB, 2);
-        let job = w.put(data.clone(), "up", PutOptions::default());
+        let job = w.put(data.clone(), "up", FileCopyOptions::default());
         w.run();
         assert!(w.done(job) && w.fs.data("up") == Some(&data));
         assert_eq!(w.late, 0);
@@ -194,7 +194,7 @@ fn a_lane_whose_bytes_arrive_in_any_case_is_let_finish() {
 fn a_name_waits_for_a_lost_lane_no_longer_than_it_must() {
     let mut w = uneven(1);
     let data = bytes(20 * MB, 2);
-    let job = w.put(data.clone(), "up", PutOptions::default());
+    let job = w.put(data.clone(), "up", FileCopyOptions::default());
     w.run_for(Duration::from_millis(550));
     let lane = w.lanes.keys().nth(2).copied().unwrap_or_default();
     if let Some(at) = w.lanes.get_mut(&lane) {
@@ -207,7 +207,7 @@ fn a_name_waits_for_a_lost_lane_no_longer_than_it_must() {
 
     let mut w = uneven(1);
     let data = bytes(20 * MB, 2);
-    let job = w.put(data, "up", PutOptions::default());
+    let job = w.put(data, "up", FileCopyOptions::default());
     w.run();
     let whole = w.at(&LaneEvent::Done(job)).unwrap();
     assert!(
@@ -241,7 +241,7 @@ fn a_download_overtakes_as_well() {
 fn small_files_on_a_lane_that_stopped_are_done_elsewhere() {
     let mut w = uneven(1);
     let jobs: Vec<_> = (0..400)
-        .map(|n| w.put(bytes(3000, n), &format!("f{n}"), PutOptions::default()))
+        .map(|n| w.put(bytes(3000, n), &format!("f{n}"), FileCopyOptions::default()))
         .collect();
     w.run_for(Duration::from_millis(130));
     let lane = w.lanes.keys().next().copied().unwrap_or_default();
@@ -257,7 +257,7 @@ fn small_files_on_a_lane_that_stopped_are_done_elsewhere() {
 fn a_lane_that_is_alone_is_left_alone() {
     let mut w = World::new(small(), 9);
     let lane = w.lane(link(60, 0), true);
-    let job = w.put(bytes(MB, 1), "up", PutOptions::default());
+    let job = w.put(bytes(MB, 1), "up", FileCopyOptions::default());
     w.run_for(Duration::from_millis(200));
     if let Some(at) = w.lanes.get_mut(&lane) {
         at.stalled = true;
@@ -281,7 +281,7 @@ fn a_file_is_not_blamed_for_lanes_that_were_closed_as_needless() {
         w.lane(link(60, rate), true);
     }
     let data = bytes(20 * MB, 2);
-    let job = w.put(data.clone(), "up", PutOptions::default());
+    let job = w.put(data.clone(), "up", FileCopyOptions::default());
     w.run();
     assert!(w.done(job), "{:?}", w.failed(job));
     assert!(w.fs.data("up") == Some(&data));
@@ -292,9 +292,9 @@ fn a_file_is_not_blamed_for_lanes_that_were_closed_as_needless() {
 
 /// Submits the upload to `up` of a file between two hosts.
 fn put_relayed(w: &mut World, data: Vec<u8>) -> JobId {
-    let options = PutOptions {
+    let options = FileCopyOptions {
         keep: Some(Box::new(ResumeData::default())),
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     };
     let hint = JobHint {
         size: Some(data.len() as u64),

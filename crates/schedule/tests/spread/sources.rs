@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use schedule::{LaneEvent, PutOptions, SchedulerEvent};
+use schedule::{FileCopyOptions, LaneEvent, SchedulerEvent};
 use testkit::sftp_model::{Act, InjectedFault, Kind};
 
 use crate::world::{World, bytes};
@@ -22,7 +22,7 @@ fn a_source_that_shrinks_is_cut_where_it_ended() {
         for len in [0, 100_000, MB, 3 * MB + 77] {
             let mut w = World::with_lanes(3);
             let data = bytes(6 * MB, 1);
-            let job = w.put(data.clone(), "up", PutOptions::default());
+            let job = w.put(data.clone(), "up", FileCopyOptions::default());
             w.run_for(Duration::from_millis(ms));
             let source = w.disk.sources.get_mut(&PathBuf::from("/src/up"));
             source.expect("the source").data.truncate(len);
@@ -41,7 +41,7 @@ fn a_source_that_shrinks_is_cut_where_it_ended() {
 fn a_source_that_grows_is_sent_with_what_was_added() {
     let mut w = World::with_lanes(3);
     let data = bytes(6 * MB, 1);
-    let job = w.put(data.clone(), "up", PutOptions::default());
+    let job = w.put(data.clone(), "up", FileCopyOptions::default());
     // The end has not been read yet.
     w.run_for(Duration::from_millis(180));
     let more = [data, bytes(2 * MB, 9)].concat();
@@ -59,7 +59,7 @@ fn a_disk_that_breaks_fails_the_file_once() {
     let mut w = World::with_lanes(3);
     w.place("up", b"old", 0o644);
     w.disk.bad_from = Some(4 * MB as u64);
-    let job = w.put(bytes(6 * MB, 1), "up", PutOptions::default());
+    let job = w.put(bytes(6 * MB, 1), "up", FileCopyOptions::default());
     w.run();
     assert_eq!(w.failed(job), Some("input/output error"));
     assert!(w.fs.data("up") == Some(b"old"));
@@ -81,9 +81,9 @@ fn a_full_disk_here_fails_the_download_once() {
 /// The journal went on listing the bytes of a file whose temporary was removed.
 #[test]
 fn a_failed_file_tells_if_its_temporary_was_removed() {
-    let keep = PutOptions {
+    let keep = FileCopyOptions {
         keep: Some(Box::default()),
-        ..PutOptions::default()
+        ..FileCopyOptions::default()
     };
     let mut w = World::with_lanes(3);
     w.fs.capacity = 2 * MB as u64;
@@ -105,7 +105,7 @@ fn a_source_that_is_not_there_fails() {
     let mut w = World::with_lanes(2);
     w.place("down", &bytes(MB, 2), 0o644);
     let get = w.get("down");
-    let put = w.put(bytes(MB, 2), "up", PutOptions::default());
+    let put = w.put(bytes(MB, 2), "up", FileCopyOptions::default());
     w.disk.sources.clear();
     w.fs = testkit::sftp_model::Fs::default();
     w.run();

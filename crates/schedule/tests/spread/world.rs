@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schedule::{
-    Attributes, ByteRange, ConnectionId, FailedTemporary, Job, JobHint, JobId, JobKind, Lane,
-    LaneConfig, LaneEvent, LaneId, LaneOrder, LaneReport, PutOptions, RemotePath, Scheduler,
+    Attributes, ByteRange, ConnectionId, FailedTemporary, FileCopyOptions, Job, JobHint, JobId,
+    JobKind, Lane, LaneConfig, LaneEvent, LaneId, LaneOrder, LaneReport, RemotePath, Scheduler,
     SchedulerEvent, SchedulerOptions,
 };
 use sftp::ClientOutput;
 use testkit::sftp_model::{
-    Fs, HandleStyle, InjectedFault, Kind, Link, LinkOptions, Personality, Rng, SftpModel, Witness,
+    Fs, HandleStyle, InjectedFault, Kind, Link, Rng, SftpModel, SftpServerProfile,
+    VirtualLinkOptions, Witness,
 };
 use wire::PacketPool;
 
@@ -83,11 +84,11 @@ pub(crate) struct World {
 /// Time for the end of a channel to be reported.
 const CLOSES: Duration = Duration::from_millis(50);
 
-pub(crate) fn link(ms: u64, bandwidth: u64) -> LinkOptions {
-    LinkOptions {
+pub(crate) fn link(ms: u64, bandwidth: u64) -> VirtualLinkOptions {
+    VirtualLinkOptions {
         delay: Duration::from_millis(ms) / 2,
         bandwidth,
-        ..LinkOptions::default()
+        ..VirtualLinkOptions::default()
     }
 }
 
@@ -161,15 +162,15 @@ impl World {
         w
     }
 
-    pub(crate) fn lane(&mut self, link: LinkOptions, predict: bool) -> LaneId {
-        self.lane_of(link, predict, Personality::openssh())
+    pub(crate) fn lane(&mut self, link: VirtualLinkOptions, predict: bool) -> LaneId {
+        self.lane_of(link, predict, SftpServerProfile::openssh())
     }
 
     pub(crate) fn lane_of(
         &mut self,
-        link: LinkOptions,
+        link: VirtualLinkOptions,
         predict: bool,
-        server: Personality,
+        server: SftpServerProfile,
     ) -> LaneId {
         self.next_lane += 1;
         let id = LaneId {
@@ -207,7 +208,7 @@ impl World {
         id
     }
 
-    pub(crate) fn put(&mut self, data: Vec<u8>, target: &str, options: PutOptions) -> JobId {
+    pub(crate) fn put(&mut self, data: Vec<u8>, target: &str, options: FileCopyOptions) -> JobId {
         let hint = JobHint {
             size: Some(data.len() as u64),
             relayed: false,
@@ -219,7 +220,7 @@ impl World {
         &mut self,
         data: Vec<u8>,
         target: &str,
-        options: PutOptions,
+        options: FileCopyOptions,
         hint: JobHint,
     ) -> JobId {
         let source = PathBuf::from(format!("/src/{target}"));
@@ -251,7 +252,7 @@ impl World {
             source: remote(source),
             target: PathBuf::from(format!("/dst/{source}")).into(),
             known: Some(known),
-            options: PutOptions::default(),
+            options: FileCopyOptions::default(),
         };
         self.job(kind, Some(size))
     }

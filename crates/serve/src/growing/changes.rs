@@ -13,12 +13,12 @@ const EVENTS: usize = 4 << 10;
 
 /// Reports of the system about changes in a directory, beginning with the creation of this object.
 #[derive(Debug)]
-pub(super) struct DirectoryChanges {
+pub(super) struct DirectoryWatch {
     /// An inotify instance; `None` where the system has none left.
     reports: Option<OwnedFd>,
 }
 
-impl DirectoryChanges {
+impl DirectoryWatch {
     /// Begins to watch a directory.
     pub(super) fn of(directory: impl AsFd) -> Self {
         Self {
@@ -113,7 +113,7 @@ mod tests {
     fn a_write_by_another_process_ends_the_wait() {
         let folder = tempfile::tempdir().unwrap();
         let mut ours = File::create(folder.path().join("ours")).unwrap();
-        let changes = DirectoryChanges::of(File::open(folder.path()).unwrap());
+        let changes = DirectoryWatch::of(File::open(folder.path()).unwrap());
         let concerns = |name: &[u8]| name == b"ours" || name == b"new";
         fs::write(folder.path().join("other"), b"x").unwrap();
         assert!(!changes.wait(&concerns, Duration::from_millis(20)));

@@ -26,11 +26,11 @@ pub(super) struct WordExpansion {
     words: std::vec::IntoIter<CommandWord>,
     walk: Option<PatternWalk>,
     paths: Vec<Vec<u8>>,
-    left: ExpansionBudget,
+    left: PatternExpansionLimits,
 }
 
 /// Remaining limits.
-struct ExpansionBudget {
+struct PatternExpansionLimits {
     room: usize,
     names: usize,
     listings: usize,
@@ -65,7 +65,7 @@ impl WordExpansion {
             words: words.into_iter(),
             walk: None,
             paths: Vec::new(),
-            left: ExpansionBudget {
+            left: PatternExpansionLimits {
                 room: ROOM,
                 names: NAMES,
                 listings: LISTINGS,
@@ -104,7 +104,7 @@ impl WordExpansion {
     }
 }
 
-impl ExpansionBudget {
+impl PatternExpansionLimits {
     /// Takes `n` from a limit.
     ///
     /// # Errors
@@ -174,7 +174,7 @@ impl PatternWalk {
     /// Carries out a step; returns the matches once they are complete.
     fn step(
         &mut self,
-        left: &mut ExpansionBudget,
+        left: &mut PatternExpansionLimits,
         files: &mut ScpFileOps<'_>,
     ) -> Result<Option<Vec<Vec<u8>>>, FileError> {
         if let Some((path, handle)) = self.open.take() {
@@ -201,7 +201,7 @@ impl PatternWalk {
                 .then_some(path),
             PatternPart::Directory => files.is_dir(&path).then(|| joined(&path, b"")),
             PatternPart::Pattern(_) => {
-                ExpansionBudget::take(&mut left.listings, 1)?;
+                PatternExpansionLimits::take(&mut left.listings, 1)?;
                 let asked = if path.is_empty() { b"." } else { &path[..] };
                 match files.handle(Request::Opendir { path: asked }) {
                     Ok(handle) => self.open = Some((path, handle)),
@@ -224,7 +224,7 @@ impl PatternWalk {
         &mut self,
         path: Vec<u8>,
         handle: Vec<u8>,
-        left: &mut ExpansionBudget,
+        left: &mut PatternExpansionLimits,
         files: &mut ScpFileOps<'_>,
     ) -> Result<(), FileError> {
         let names = files.names(Request::Readdir { handle: &handle })?;
@@ -233,7 +233,7 @@ impl PatternWalk {
             let _ = files.done(Request::Close { handle: &handle });
             return Ok(());
         }
-        ExpansionBudget::take(&mut left.names, names.len())?;
+        PatternExpansionLimits::take(&mut left.names, names.len())?;
         for name in names {
             let Some(PatternPart::Pattern(pattern)) = self.parts.last() else {
                 break;
@@ -246,8 +246,8 @@ impl PatternWalk {
         Ok(())
     }
 
-    fn keep(&mut self, path: Vec<u8>, left: &mut ExpansionBudget) -> Result<(), FileError> {
-        ExpansionBudget::take(&mut left.room, path.len() + OVERHEAD)?;
+    fn keep(&mut self, path: Vec<u8>, left: &mut PatternExpansionLimits) -> Result<(), FileError> {
+        PatternExpansionLimits::take(&mut left.room, path.len() + OVERHEAD)?;
         self.further.push(path);
         Ok(())
     }

@@ -22,7 +22,7 @@ use crate::ExportedTree;
 use crate::TransferCounters;
 use crate::sftp::AnswerChunk;
 use crate::sftp::OpenFileLimit;
-use crate::words::{self, CommandError, CommandWord};
+use crate::words::{self, CommandSplitError, CommandWord};
 use expand::WordExpansion;
 use files::ScpFileOps;
 use sink::ScpSink;
@@ -109,7 +109,7 @@ fn is_flags(word: &[u8]) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScpCommandError {
     /// The command needs a shell.
-    Shell(CommandError),
+    Shell(CommandSplitError),
     /// The server's scp has no such flag.
     Flag(u8),
     /// The command does not start the far end of a copy.
@@ -147,11 +147,11 @@ pub struct ScpServer<'e> {
     files: ScpFileOps<'e>,
     takes: bool,
     how: ScpFlags,
-    side: ScpRole,
+    side: ScpCommandStage,
 }
 
 /// Stage of the command: its paths are expanded, then `Sink` receives or `Source` sends files.
-enum ScpRole {
+enum ScpCommandStage {
     /// The paths are being expanded.
     Starting(Box<WordExpansion>),
     /// The expansion failed, or the client has sent everything.
@@ -161,7 +161,7 @@ enum ScpRole {
 }
 
 /// Answer of the client.
-enum ClientReply {
+enum ScpClientReply {
     /// The client is ready to continue.
     Ready,
     /// The client had an error, which it has reported to its user.
@@ -185,7 +185,7 @@ impl<'e> ScpServer<'e> {
             files: ScpFileOps::new(pool, slot, export, handles.into()),
             takes,
             how,
-            side: ScpRole::Starting(Box::new(WordExpansion::new(paths))),
+            side: ScpCommandStage::Starting(Box::new(WordExpansion::new(paths))),
         }
     }
 
@@ -195,10 +195,10 @@ impl<'e> ScpServer<'e> {
         while self.files.waiting() < GATHERED && !self.is_over() && Instant::now() < until {
             let before = received.len();
             let more = match &mut self.side {
-                ScpRole::Starting(_) => self.start(),
-                ScpRole::Sink(sink) => sink.turn(received, &mut self.files),
-                ScpRole::Source(source) => source.turn(received, &mut self.files),
-                ScpRole::Finished => false,
+                ScpCommandStage::Starting(_) => self.start(),
+                ScpCommandStage::Sink(sink) => sink.turn(received, &mut self.files),
+                ScpCommandStage::Source(source) => source.turn(received, &mut self.files),
+                ScpCommandStage::Finished => false,
             };
             if !more && received.len() == before {
                 break;
@@ -213,7 +213,7 @@ impl<'e> ScpServer<'e> {
     /// Closes all handles and removes the temporary at the end, because the client may keep the
     /// channel open.
     fn let_go(&mut self) {
-        if let ScpRole::Sink(sink) = &mut self.side {
+        if let ScpCommandStage::Sink(sink) = &mut self.side {
             sink.abandon(&mut self.files);
         }
         self.files.close_all();
@@ -221,20 +221,20 @@ impl<'e> ScpServer<'e> {
 
     /// Continues the expansion of the paths.
     fn start(&mut self) -> bool {
-        let ScpRole::Starting(expansion) = &mut self.side else {
+        let ScpCommandStage::Starting(expansion) = &mut self.side else {
             return false;
         };
         match expansion.step(&mut self.files) {
             Ok(None) => {}
             Ok(Some(paths)) => {
                 self.side = match self.takes {
-                    true => ScpRole::Sink(ScpSink::new(self.how, paths, &mut self.files)),
-                    false => ScpRole::Source(ScpSource::new(self.how, paths)),
+                    true => ScpCommandStage::Sink(ScpSink::new(self.how, paths, &mut self.files)),
+                    false => ScpCommandStage::Source(ScpSource::new(self.how, paths)),
                 }
             }
             Err((path, refused)) => {
                 self.files.complain(&path, refused);
-                self.side = ScpRole::Finished;
+                self.side = ScpCommandStage::Finished;
             }
         }
         true
@@ -243,9 +243,9 @@ impl<'e> ScpServer<'e> {
     /// True if there is work or output that needs no new input.
     pub fn has_more(&self) -> bool {
         let goes_on = match &self.side {
-            ScpRole::Starting(_) => true,
-            ScpRole::Source(source) => source.has_more(),
-            ScpRole::Sink(_) | ScpRole::Finished => false,
+            ScpCommandStage::Starting(_) => true,
+            ScpCommandStage::Source(source) => source.has_more(),
+            ScpCommandStage::Sink(_) | ScpCommandStage::Finished => false,
         };
         goes_on || self.files.waiting() > 0 || self.is_over()
     }
@@ -268,10 +268,10 @@ impl<'e> ScpServer<'e> {
 
     fn is_over(&self) -> bool {
         match &self.side {
-            ScpRole::Starting(_) => false,
-            ScpRole::Finished => true,
-            ScpRole::Sink(sink) => sink.is_over(),
-            ScpRole::Source(source) => source.is_over(),
+            ScpCommandStage::Starting(_) => false,
+            ScpCommandStage::Finished => true,
+            ScpCommandStage::Sink(sink) => sink.is_over(),
+            ScpCommandStage::Source(source) => source.is_over(),
         }
     }
 
@@ -284,16 +284,16 @@ impl<'e> ScpServer<'e> {
     /// has arrived counts as complete: libssh2 sends nothing after it.
     pub fn end(&mut self) -> u32 {
         let between = match &mut self.side {
-            ScpRole::Sink(sink) => sink.end(&mut self.files),
-            ScpRole::Source(source) => source.is_over(),
-            ScpRole::Starting(_) => false,
-            ScpRole::Finished => true,
+            ScpCommandStage::Sink(sink) => sink.end(&mut self.files),
+            ScpCommandStage::Source(source) => source.is_over(),
+            ScpCommandStage::Starting(_) => false,
+            ScpCommandStage::Finished => true,
         };
         if !between {
             self.files.fail();
         }
         self.let_go();
-        self.side = ScpRole::Finished;
+        self.side = ScpCommandStage::Finished;
         self.files.status()
     }
 

@@ -22,7 +22,7 @@ pub(super) struct ScpSink {
     /// Times for the next file or directory.
     times: Option<(u32, u32)>,
     line: Vec<u8>,
-    state: SinkState,
+    state: ScpSinkState,
 }
 
 /// Directory between the client's `D` and `E` lines.
@@ -33,7 +33,7 @@ struct EnteredDirectory {
 }
 
 /// Input that the sink expects next; the bytes of a file are counted by its `C` line.
-enum SinkState {
+enum ScpSinkState {
     /// Waits for a line.
     Line,
     /// Receives the remaining bytes of a file.
@@ -56,14 +56,14 @@ impl ScpSink {
             entered: Vec::new(),
             times: None,
             line: Vec::new(),
-            state: SinkState::Line,
+            state: ScpSinkState::Line,
         };
         if ambiguous {
             new.give_up("ambiguous target", files);
         } else if how.into_directory && !into {
             let target = new.target.clone();
             files.complain(&target, "Not a directory");
-            new.state = SinkState::Finished;
+            new.state = ScpSinkState::Finished;
         } else {
             files.acknowledge();
         }
@@ -71,19 +71,19 @@ impl ScpSink {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.state, SinkState::Finished)
+        matches!(self.state, ScpSinkState::Finished)
     }
 
     /// Ends the session after EOF; returns true if nothing is lost.
     pub(super) fn end(&mut self, files: &mut ScpFileOps<'_>) -> bool {
-        match std::mem::replace(&mut self.state, SinkState::Finished) {
-            SinkState::Finished => true,
-            SinkState::Line => self.line.is_empty() && self.entered.is_empty(),
-            SinkState::Verdict(file) | SinkState::Data(file, 0) => {
+        match std::mem::replace(&mut self.state, ScpSinkState::Finished) {
+            ScpSinkState::Finished => true,
+            ScpSinkState::Line => self.line.is_empty() && self.entered.is_empty(),
+            ScpSinkState::Verdict(file) | ScpSinkState::Data(file, 0) => {
                 Self::finish(file, files);
                 self.entered.is_empty()
             }
-            SinkState::Data(file, _) => {
+            ScpSinkState::Data(file, _) => {
                 file.abandon(files);
                 false
             }
@@ -99,8 +99,8 @@ impl ScpSink {
 
     /// Handles some of the received bytes; false if more are needed.
     pub(super) fn turn(&mut self, received: &mut Bytes, files: &mut ScpFileOps<'_>) -> bool {
-        match std::mem::replace(&mut self.state, SinkState::Line) {
-            SinkState::Line => {
+        match std::mem::replace(&mut self.state, ScpSinkState::Line) {
+            ScpSinkState::Line => {
                 match take_line(received, &mut self.line) {
                     Ok(false) => return false,
                     Ok(true) => {
@@ -111,21 +111,21 @@ impl ScpSink {
                 }
                 true
             }
-            SinkState::Data(mut file, left) => {
+            ScpSinkState::Data(mut file, left) => {
                 let most = usize::try_from(left).unwrap_or(usize::MAX);
                 let data = received.split_to(received.len().min(most));
                 let left = left - data.len() as u64;
                 let came = !data.is_empty();
                 file.write(data, files);
                 self.state = match left {
-                    0 => SinkState::Verdict(file),
-                    left => SinkState::Data(file, left),
+                    0 => ScpSinkState::Verdict(file),
+                    left => ScpSinkState::Data(file, left),
                 };
                 came || left == 0
             }
-            SinkState::Verdict(file) => {
+            ScpSinkState::Verdict(file) => {
                 let Some(verdict) = received.first().copied() else {
-                    self.state = SinkState::Verdict(file);
+                    self.state = ScpSinkState::Verdict(file);
                     return false;
                 };
                 if verdict == 0 {
@@ -138,12 +138,12 @@ impl ScpSink {
                 match verdict {
                     // The message of a warning is one line.
                     1 => files.acknowledge(),
-                    _ => self.state = SinkState::Finished,
+                    _ => self.state = ScpSinkState::Finished,
                 }
                 true
             }
-            SinkState::Finished => {
-                self.state = SinkState::Finished;
+            ScpSinkState::Finished => {
+                self.state = ScpSinkState::Finished;
                 false
             }
         }
@@ -152,7 +152,7 @@ impl ScpSink {
     /// Ends the session after an invalid line.
     fn give_up(&mut self, why: &str, files: &mut ScpFileOps<'_>) {
         files.complain(b"protocol error", why);
-        self.state = SinkState::Finished;
+        self.state = ScpSinkState::Finished;
     }
 
     fn heard(&mut self, line: &[u8], files: &mut ScpFileOps<'_>) {
@@ -163,7 +163,7 @@ impl ScpSink {
             // A fatal error of the client.
             2 => {
                 files.fail();
-                self.state = SinkState::Finished;
+                self.state = ScpSinkState::Finished;
             }
             b'T' => match times(rest) {
                 Ok(times) => {
@@ -229,7 +229,7 @@ impl ScpSink {
     fn leave(&mut self, files: &mut ScpFileOps<'_>) {
         let Some(EnteredDirectory { path, attrs }) = self.entered.pop() else {
             files.acknowledge();
-            self.state = SinkState::Finished;
+            self.state = ScpSinkState::Finished;
             return;
         };
         if !attrs.is_empty() {
@@ -245,7 +245,7 @@ impl ScpSink {
         match IncomingFile::begin(path, mode, self.how.times, files) {
             Ok(mut file) => {
                 file.set_times(times);
-                self.state = SinkState::Data(file, size);
+                self.state = ScpSinkState::Data(file, size);
                 files.acknowledge();
             }
             Err((path, refused)) => files.complain(&path, refused),
@@ -254,8 +254,8 @@ impl ScpSink {
 
     /// Removes an incomplete file.
     pub(super) fn abandon(&mut self, files: &mut ScpFileOps<'_>) {
-        if let SinkState::Data(file, _) | SinkState::Verdict(file) =
-            std::mem::replace(&mut self.state, SinkState::Finished)
+        if let ScpSinkState::Data(file, _) | ScpSinkState::Verdict(file) =
+            std::mem::replace(&mut self.state, ScpSinkState::Finished)
         {
             file.abandon(files);
         }

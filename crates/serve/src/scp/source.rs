@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sftp::{Attrs, OpenFlags, Request};
 
 use super::files::{FileError, ScpFileOps, UnsuitableReason};
-use super::{ClientReply, ScpFlags, joined, take_line};
+use super::{ScpClientReply, ScpFlags, joined, take_line};
 use crate::sftp::LONGEST_DATA;
 
 /// Longest path in a tree that is sent.
@@ -19,15 +19,15 @@ const MOST_WAITING: usize = 32 << 20;
 pub(super) struct ScpSource {
     how: ScpFlags,
     /// Remaining steps, the next one last.
-    steps: Vec<SourceStep>,
+    steps: Vec<ScpSourceStep>,
     /// Bytes of the names in `steps`.
     waiting: usize,
     line: Vec<u8>,
-    state: SourceState,
+    state: ScpSourceState,
 }
 
 /// Entry to send: a path, or a directory with the names in it that are left.
-enum SourceStep {
+enum ScpSourceStep {
     Path(Vec<u8>),
     Directory {
         path: Vec<u8>,
@@ -37,7 +37,7 @@ enum SourceStep {
 }
 
 /// Next action of the source; scp's protocol lets the client acknowledge each line and each file.
-enum SourceState {
+enum ScpSourceState {
     /// Takes the next step.
     Next,
     /// Waits for the client's answer.
@@ -51,13 +51,13 @@ enum NextAction {
     /// Take the next step.
     Next,
     /// Send the line of an entry whose times were sent.
-    Entry(SourceItem),
+    Entry(ScpSourceItem),
     /// Send the contents of an entry.
-    Content(SourceItem),
+    Content(ScpSourceItem),
 }
 
 /// An open file or directory to be sent.
-struct SourceItem {
+struct ScpSourceItem {
     path: Vec<u8>,
     handle: Vec<u8>,
     attrs: Attrs,
@@ -66,7 +66,7 @@ struct SourceItem {
 /// File whose bytes are being sent. After an error the announced length is filled with zeros, and
 /// the error follows.
 struct OutgoingFile {
-    item: SourceItem,
+    item: ScpSourceItem,
     at: u64,
     size: u64,
     trouble: Option<String>,
@@ -79,7 +79,7 @@ impl ScpSource {
             while path.len() > 1 && path.ends_with(b"/") {
                 path.pop();
             }
-            SourceStep::Path(path)
+            ScpSourceStep::Path(path)
         });
         let steps = steps.collect();
         Self {
@@ -87,85 +87,85 @@ impl ScpSource {
             steps,
             waiting: 0,
             line: Vec::new(),
-            state: SourceState::AwaitReply(NextAction::Next),
+            state: ScpSourceState::AwaitReply(NextAction::Next),
         }
     }
 
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.state, SourceState::Finished)
+        matches!(self.state, ScpSourceState::Finished)
     }
 
     /// True if there is work that does not need the client's answer.
     pub(super) fn has_more(&self) -> bool {
-        matches!(self.state, SourceState::Next | SourceState::Data(_))
+        matches!(self.state, ScpSourceState::Next | ScpSourceState::Data(_))
     }
 
     /// Takes one step; false if the client must answer first.
     pub(super) fn turn(&mut self, received: &mut Bytes, files: &mut ScpFileOps<'_>) -> bool {
-        self.state = match std::mem::replace(&mut self.state, SourceState::Next) {
-            SourceState::Next => self.step(files),
-            SourceState::Data(outgoing) => outgoing.give(files),
-            SourceState::AwaitReply(then) => match self.hear(received) {
+        self.state = match std::mem::replace(&mut self.state, ScpSourceState::Next) {
+            ScpSourceState::Next => self.step(files),
+            ScpSourceState::Data(outgoing) => outgoing.give(files),
+            ScpSourceState::AwaitReply(then) => match self.hear(received) {
                 None => {
-                    self.state = SourceState::AwaitReply(then);
+                    self.state = ScpSourceState::AwaitReply(then);
                     return false;
                 }
-                Some(ClientReply::Ready) => self.go_on(then, files),
-                Some(ClientReply::Failed) => {
+                Some(ScpClientReply::Ready) => self.go_on(then, files),
+                Some(ScpClientReply::Failed) => {
                     files.fail();
                     match then {
                         NextAction::Next => {}
                         NextAction::Entry(item) | NextAction::Content(item) => item.close(files),
                     }
-                    SourceState::Next
+                    ScpSourceState::Next
                 }
-                Some(ClientReply::Closed) => {
+                Some(ScpClientReply::Closed) => {
                     files.fail();
-                    SourceState::Finished
+                    ScpSourceState::Finished
                 }
             },
-            SourceState::Finished => SourceState::Finished,
+            ScpSourceState::Finished => ScpSourceState::Finished,
         };
         true
     }
 
     /// Reads the client's answer: a byte, or an error line.
-    fn hear(&mut self, received: &mut Bytes) -> Option<ClientReply> {
+    fn hear(&mut self, received: &mut Bytes) -> Option<ScpClientReply> {
         if self.line.is_empty() {
             match received.first()? {
                 0 => {
                     let _ = received.split_to(1);
-                    return Some(ClientReply::Ready);
+                    return Some(ScpClientReply::Ready);
                 }
                 1 => {}
-                _ => return Some(ClientReply::Closed),
+                _ => return Some(ScpClientReply::Closed),
             }
         }
         match take_line(received, &mut self.line) {
             Ok(false) => None,
             Ok(true) => {
                 self.line.clear();
-                Some(ClientReply::Failed)
+                Some(ScpClientReply::Failed)
             }
-            Err(()) => Some(ClientReply::Closed),
+            Err(()) => Some(ScpClientReply::Closed),
         }
     }
 
-    fn go_on(&mut self, then: NextAction, files: &mut ScpFileOps<'_>) -> SourceState {
+    fn go_on(&mut self, then: NextAction, files: &mut ScpFileOps<'_>) -> ScpSourceState {
         match then {
-            NextAction::Next => SourceState::Next,
+            NextAction::Next => ScpSourceState::Next,
             NextAction::Entry(item) => item.announce(files),
             NextAction::Content(item) if item.attrs.is_dir() => {
-                let SourceItem { path, handle, .. } = item;
+                let ScpSourceItem { path, handle, .. } = item;
                 let names = VecDeque::new();
-                self.steps.push(SourceStep::Directory {
+                self.steps.push(ScpSourceStep::Directory {
                     path,
                     handle,
                     names,
                 });
-                SourceState::Next
+                ScpSourceState::Next
             }
-            NextAction::Content(item) => SourceState::Data(OutgoingFile {
+            NextAction::Content(item) => ScpSourceState::Data(OutgoingFile {
                 size: item.size(),
                 item,
                 at: 0,
@@ -174,11 +174,11 @@ impl ScpSource {
         }
     }
 
-    fn step(&mut self, files: &mut ScpFileOps<'_>) -> SourceState {
+    fn step(&mut self, files: &mut ScpFileOps<'_>) -> ScpSourceState {
         let path = match self.steps.pop() {
-            None => return SourceState::Finished,
-            Some(SourceStep::Path(path)) => path,
-            Some(SourceStep::Directory {
+            None => return ScpSourceState::Finished,
+            Some(ScpSourceStep::Path(path)) => path,
+            Some(ScpSourceStep::Directory {
                 path,
                 handle,
                 mut names,
@@ -195,19 +195,19 @@ impl ScpSource {
                         // The handle was only read.
                         let _ = files.done(Request::Close { handle: &handle });
                         files.out().bytes().extend_from_slice(b"E\n");
-                        return SourceState::AwaitReply(NextAction::Next);
+                        return ScpSourceState::AwaitReply(NextAction::Next);
                     }
                 }
                 let name = names.pop_front().unwrap_or_default();
                 self.waiting -= name.len();
                 let next = joined(&path, &name);
-                self.steps.push(SourceStep::Directory {
+                self.steps.push(ScpSourceStep::Directory {
                     path,
                     handle,
                     names,
                 });
                 if name == b"." || name == b".." {
-                    return SourceState::Next;
+                    return ScpSourceState::Next;
                 }
                 next
             }
@@ -216,13 +216,13 @@ impl ScpSource {
             Ok(state) => state,
             Err(refused) => {
                 files.complain(&path, refused);
-                SourceState::Next
+                ScpSourceState::Next
             }
         }
     }
 
     /// Opens an entry and sends its times, if requested, or its line.
-    fn begin(&self, path: &[u8], files: &mut ScpFileOps<'_>) -> Result<SourceState, FileError> {
+    fn begin(&self, path: &[u8], files: &mut ScpFileOps<'_>) -> Result<ScpSourceState, FileError> {
         if path.len() > LONGEST_PATH {
             return Err(UnsuitableReason::LongPath.into());
         }
@@ -253,7 +253,7 @@ impl ScpSource {
             return Err(UnsuitableReason::NotRegular.into());
         };
         let path = path.to_vec();
-        let item = SourceItem {
+        let item = ScpSourceItem {
             path,
             handle,
             attrs,
@@ -261,13 +261,13 @@ impl ScpSource {
         if let (true, Some((accessed, modified))) = (self.how.times, item.attrs.times) {
             let line = format!("T{modified} 0 {accessed} 0\n");
             files.out().bytes().extend_from_slice(line.as_bytes());
-            return Ok(SourceState::AwaitReply(NextAction::Entry(item)));
+            return Ok(ScpSourceState::AwaitReply(NextAction::Entry(item)));
         }
         Ok(item.announce(files))
     }
 }
 
-impl SourceItem {
+impl ScpSourceItem {
     fn size(&self) -> u64 {
         match self.attrs.is_dir() {
             true => 0,
@@ -276,7 +276,7 @@ impl SourceItem {
     }
 
     /// Sends the line of an entry: type, mode, size and name.
-    fn announce(self, files: &mut ScpFileOps<'_>) -> SourceState {
+    fn announce(self, files: &mut ScpFileOps<'_>) -> ScpSourceState {
         let kind = if self.attrs.is_dir() { 'D' } else { 'C' };
         let mode = self.attrs.permissions.unwrap_or_default() & 0o7777;
         let line = format!("{kind}{mode:04o} {} ", self.size());
@@ -288,7 +288,7 @@ impl SourceItem {
             .find(|name| !name.is_empty());
         out.extend_from_slice(name.unwrap_or(b"."));
         out.push(b'\n');
-        SourceState::AwaitReply(NextAction::Content(self))
+        ScpSourceState::AwaitReply(NextAction::Content(self))
     }
 
     fn close(self, files: &mut ScpFileOps<'_>) {
@@ -301,7 +301,7 @@ impl SourceItem {
 
 impl OutgoingFile {
     /// Sends the next piece of a file or, at its end, the status.
-    fn give(mut self, files: &mut ScpFileOps<'_>) -> SourceState {
+    fn give(mut self, files: &mut ScpFileOps<'_>) -> ScpSourceState {
         let left = self.size - self.at;
         if left == 0 {
             match &self.trouble {
@@ -309,7 +309,7 @@ impl OutgoingFile {
                 Some(why) => files.complain(&self.item.path, why),
             }
             self.item.close(files);
-            return SourceState::AwaitReply(NextAction::Next);
+            return ScpSourceState::AwaitReply(NextAction::Next);
         }
         let most = LONGEST_DATA as usize;
         let len = usize::try_from(left).map_or(most, |left| left.min(most));
@@ -337,6 +337,6 @@ impl OutgoingFile {
         block.truncate(sent);
         files.out().push(block);
         self.at += sent as u64;
-        SourceState::Data(self)
+        ScpSourceState::Data(self)
     }
 }

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use sftp::RequestId;
 use wire::{PacketPool, PayloadBlock};
 
-use super::blocking_pool::BlockingTicket;
+use super::blocking_pool::BlockingRequestId;
 
 /// Bytes before the data of a READ's answer: length, number, ID and length of the data.
 pub(crate) const DATA_HEADER: usize = 4 + 1 + 4 + 4;
@@ -34,7 +34,7 @@ enum UnbufferedAnswer {
     Block(PayloadBlock),
     Bytes(Vec<u8>),
     /// Placeholder for an answer that comes later, with its estimated length.
-    Awaited(BlockingTicket, RequestId, usize),
+    Awaited(BlockingRequestId, RequestId, usize),
 }
 
 impl UnbufferedAnswer {
@@ -80,7 +80,7 @@ impl AnswerQueue {
 
     /// Reserves the next place for the answer to request `id`, which comes later and has about
     /// `len` bytes.
-    pub(crate) fn await_one(&mut self, ticket: BlockingTicket, id: RequestId, len: usize) {
+    pub(crate) fn await_one(&mut self, ticket: BlockingRequestId, id: RequestId, len: usize) {
         self.push_apart(UnbufferedAnswer::Awaited(ticket, id, len));
     }
 
@@ -93,7 +93,7 @@ impl AnswerQueue {
     /// or the bytes in the vector.
     pub(crate) fn settle(
         &mut self,
-        ticket: BlockingTicket,
+        ticket: BlockingRequestId,
         make: impl FnOnce(RequestId, &mut Vec<u8>) -> Option<PayloadBlock>,
     ) {
         let mut all = self.apart.iter_mut().map(|(_, apart)| apart);

@@ -39,19 +39,19 @@ pub(crate) const LAST: Duration = Duration::from_secs(10);
 
 /// Number of a request in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockingTicket(u64);
+pub(crate) struct BlockingRequestId(u64);
 
 /// Result of a request that a thread of the pool has carried out, on its way back to the session.
 #[derive(Debug)]
 pub(crate) struct FinishedRequest {
-    ticket: BlockingTicket,
+    ticket: BlockingRequestId,
     outcome: BlockingOutcome,
     /// Time that the request took.
     lasted: Duration,
 }
 
 impl FinishedRequest {
-    pub(super) fn into_parts(self) -> (BlockingTicket, BlockingOutcome) {
+    pub(super) fn into_parts(self) -> (BlockingRequestId, BlockingOutcome) {
         (self.ticket, self.outcome)
     }
 }
@@ -71,7 +71,7 @@ pub(crate) enum BlockingOutcome {
 
 /// Requests of one session that are in the pool.
 #[derive(Debug)]
-pub(crate) struct BlockingPool {
+pub(crate) struct PooledRequests {
     sender: Sender<FinishedRequest>,
     arrived: Receiver<FinishedRequest>,
     /// Written for each finished request; without it the session waits for them.
@@ -104,7 +104,7 @@ impl LongRequestDeadline {
 }
 
 /// Ends long requests when the session is dropped.
-impl Drop for BlockingPool {
+impl Drop for PooledRequests {
     fn drop(&mut self) {
         let _ = self.until.0.set(Instant::now());
     }
@@ -118,7 +118,7 @@ pub(crate) enum ReadAttempt {
     WouldBlock,
 }
 
-impl BlockingPool {
+impl PooledRequests {
     /// Creates the pool; with `told`, a descriptor signals completions, otherwise the caller waits
     /// for them.
     pub(crate) fn new(told: bool) -> Self {
@@ -206,7 +206,7 @@ impl BlockingPool {
     pub(crate) fn begin(
         &mut self,
         work: impl FnOnce() -> BlockingOutcome + Send + 'static,
-    ) -> BlockingTicket {
+    ) -> BlockingRequestId {
         self.give(threads(), work)
     }
 
@@ -216,7 +216,7 @@ impl BlockingPool {
     pub(crate) fn begin_waiting(
         &mut self,
         work: impl FnOnce() -> BlockingOutcome + Send + 'static,
-    ) -> BlockingTicket {
+    ) -> BlockingRequestId {
         self.give(waiting_threads(), work)
     }
 
@@ -225,7 +225,7 @@ impl BlockingPool {
     pub(crate) fn begin_long(
         &mut self,
         work: impl FnOnce() -> BlockingOutcome + Send + 'static,
-    ) -> BlockingTicket {
+    ) -> BlockingRequestId {
         self.alone = true;
         self.give(long_threads(), work)
     }
@@ -234,11 +234,11 @@ impl BlockingPool {
         &mut self,
         threads: &ThreadPool,
         work: impl FnOnce() -> BlockingOutcome + Send + 'static,
-    ) -> BlockingTicket {
-        let ticket = BlockingTicket(self.next);
+    ) -> BlockingRequestId {
+        let ticket = BlockingRequestId(self.next);
         self.next += 1;
         self.under_way += 1;
-        let promise = PendingAnswer {
+        let promise = AnswerSendGuard {
             ticket,
             sender: self.sender.clone(),
             waker: self.waker.clone(),
@@ -307,8 +307,8 @@ pub(super) fn changes_nothing(request: &Request<'_>) -> bool {
 }
 
 /// Sends the result of a request when dropped, even if the work panicked.
-struct PendingAnswer {
-    ticket: BlockingTicket,
+struct AnswerSendGuard {
+    ticket: BlockingRequestId,
     sender: Sender<FinishedRequest>,
     waker: Option<Arc<OwnedFd>>,
     here: Arc<AtomicUsize>,
@@ -316,7 +316,7 @@ struct PendingAnswer {
     begun: Instant,
 }
 
-impl Drop for PendingAnswer {
+impl Drop for AnswerSendGuard {
     fn drop(&mut self) {
         let arrived = FinishedRequest {
             ticket: self.ticket,

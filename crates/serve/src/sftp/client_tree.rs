@@ -8,7 +8,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::{Errno, Result};
 use sftp::Request;
 
-use super::deferred_close::{DeferredClose, DeferredFile};
+use super::deferred_close::{BackgroundFileCloser, DeferredFile};
 use super::drop_box::DropBoxFiles;
 use super::handles::{DescriptorPermit, HandleTable};
 use super::request_error::{Exhausted, Forbidden, RequestError};
@@ -24,7 +24,7 @@ pub(super) struct ClientTree<'e> {
     /// Descriptors of the held roots, in the client's budget.
     root_permits: Vec<DescriptorPermit>,
     own: DropBoxFiles,
-    deferred: DeferredClose,
+    deferred: BackgroundFileCloser,
 }
 
 impl<'e> ClientTree<'e> {
@@ -34,7 +34,7 @@ impl<'e> ClientTree<'e> {
             paths: ClientPathResolver::new(export.root()),
             root_permits: Vec::new(),
             own: DropBoxFiles::default(),
-            deferred: DeferredClose::default(),
+            deferred: BackgroundFileCloser::default(),
         }
     }
 
@@ -162,7 +162,7 @@ impl<'e> ClientTree<'e> {
     }
 
     /// Holds the file with this name beyond its removal if it is large
-    /// ([`DeferredClose::hold`]).
+    /// ([`BackgroundFileCloser::hold`]).
     pub(super) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> DeferredFile {
         self.deferred.hold(dir, name)
     }

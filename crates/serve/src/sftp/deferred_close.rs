@@ -15,7 +15,7 @@ const MOST: usize = 4;
 
 /// Creates and counts the threads that close large files.
 #[derive(Debug, Default)]
-pub(crate) struct DeferredClose {
+pub(crate) struct BackgroundFileCloser {
     /// Reference count of running threads.
     threads: Arc<()>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct DeferredClose {
 #[derive(Debug)]
 pub(crate) struct DeferredFile(Option<(OwnedFd, Arc<()>)>);
 
-impl DeferredClose {
+impl BackgroundFileCloser {
     /// Holds the file with this name if it is large and about to lose its last name. It is opened
     /// with O_PATH, which needs no right to read it.
     pub(crate) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> DeferredFile {
@@ -72,7 +72,7 @@ mod tests {
         fs::write(at("two"), &data).expect("ours");
         fs::hard_link(at("two"), at("names")).expect("ours");
         std::os::unix::fs::symlink("large", at("link")).expect("ours");
-        let leaving = DeferredClose::default();
+        let leaving = BackgroundFileCloser::default();
         let hold = |name: &str| leaving.hold(dir.as_fd(), name.as_bytes());
         for name in ["small", "two", "names", "link", "none", "."] {
             assert!(hold(name).0.is_none(), "{name}");

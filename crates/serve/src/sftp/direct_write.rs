@@ -17,12 +17,12 @@ const BETWEEN: u8 = 6;
 /// Predicts from the last requests that more WRITEs with at least 128 KiB of data follow: until six
 /// requests of another kind, or one smaller WRITE.
 #[derive(Debug, Default)]
-pub(super) struct LargeWriteTracker {
+pub(super) struct LargeWritePredictor {
     /// Number of requests after which large WRITEs are no longer expected.
     left: u8,
 }
 
-impl LargeWriteTracker {
+impl LargeWritePredictor {
     /// True if one of the last requests was a WRITE with much data.
     pub(super) fn are_expected(&self) -> bool {
         self.left > 0

@@ -17,7 +17,7 @@ use super::durable::on_threads;
 use super::reply::ReplyBuilder;
 use super::request_error::{PutFileStep, RequestError, reason};
 use super::session::RequestResult;
-use super::temporary::{CachedParentDir, CompleteFile};
+use super::temporary::{CachedParentDir, FinishedTemporaryFile};
 use super::transfer_log::TransferLog;
 
 /// Maximum number of files of a group. Twice as many took 0.24 s instead of 0.26 s for 2,000 files,
@@ -29,7 +29,7 @@ const MOST_BYTES: u64 = 4 << 20;
 /// Files that were received completely and wait for the group's fsync(2) and rename, with the sum
 /// of their bytes. It is full at a limit of files, bytes or descriptors.
 #[derive(Debug, Default)]
-pub(super) struct GroupSync {
+pub(super) struct FsyncGroup {
     files: Vec<TempFileAwaitingRename>,
     bytes: u64,
 }
@@ -39,7 +39,7 @@ pub(super) struct GroupSync {
 struct TempFileAwaitingRename {
     id: RequestId,
     path: Vec<u8>,
-    written: CompleteFile,
+    written: FinishedTemporaryFile,
     /// Result of fsync and rename.
     done: RequestResult,
 }
@@ -60,7 +60,7 @@ pub(super) fn may_be_held(request: &Request<'_>) -> bool {
     }
 }
 
-impl GroupSync {
+impl FsyncGroup {
     pub(super) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -86,7 +86,7 @@ impl GroupSync {
     }
 
     /// Adds a file, and has the disk start writing it while others arrive.
-    pub(super) fn hold(&mut self, id: RequestId, path: &[u8], written: CompleteFile) {
+    pub(super) fn hold(&mut self, id: RequestId, path: &[u8], written: FinishedTemporaryFile) {
         written.start_writeback();
         self.bytes += written.len();
         self.files.push(TempFileAwaitingRename {
@@ -148,7 +148,10 @@ fn sync_names(files: &[TempFileAwaitingRename]) -> Vec<RenamedDir> {
 
 /// Checks that the name of a file is durable. If the directory may not be synced, returns a note
 /// for the client.
-fn is_named(written: &CompleteFile, named: &[RenamedDir]) -> Result<Option<String>, RequestError> {
+fn is_named(
+    written: &FinishedTemporaryFile,
+    named: &[RenamedDir],
+) -> Result<Option<String>, RequestError> {
     let mut named = named.iter();
     let found = named.find(|named| named.parent.is(written.parent()));
     match found.map_or(Ok(()), |named| named.synced) {

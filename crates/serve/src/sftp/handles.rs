@@ -204,7 +204,7 @@ impl Drop for DescriptorPermit {
 
 /// A free handle, reserved before the file is opened.
 #[derive(Debug)]
-pub(crate) struct HandleSlot {
+pub(crate) struct ReservedHandle {
     at: usize,
     taken: DescriptorPermit,
 }
@@ -270,26 +270,26 @@ impl HandleTable {
     ///
     /// # Errors
     /// All handles or descriptors are in use.
-    pub(crate) fn reserve(&self) -> Result<HandleSlot, RequestError> {
+    pub(crate) fn reserve(&self) -> Result<ReservedHandle, RequestError> {
         let free = self.open.iter().position(Option::is_none);
         let at = free.unwrap_or(self.open.len());
         let taken = (at < self.most).then(|| self.take()).flatten();
         let taken = taken.ok_or(Exhausted::OpenFiles)?;
-        Ok(HandleSlot { at, taken })
+        Ok(ReservedHandle { at, taken })
     }
 
     /// Fills a reserved handle. No other handle may have been inserted since the reservation.
-    pub(super) fn insert(&mut self, room: HandleSlot, file: OpenFile) -> [u8; 4] {
+    pub(super) fn insert(&mut self, room: ReservedHandle, file: OpenFile) -> [u8; 4] {
         self.fill(room, OpenHandle::File(file))
     }
 
     /// Fills a reserved handle with a directory.
-    pub(super) fn insert_dir(&mut self, room: HandleSlot, dir: OpenDir) -> [u8; 4] {
+    pub(super) fn insert_dir(&mut self, room: ReservedHandle, dir: OpenDir) -> [u8; 4] {
         self.fill(room, OpenHandle::Dir(dir))
     }
 
-    fn fill(&mut self, room: HandleSlot, open: OpenHandle) -> [u8; 4] {
-        let HandleSlot { at, taken } = room;
+    fn fill(&mut self, room: ReservedHandle, open: OpenHandle) -> [u8; 4] {
+        let ReservedHandle { at, taken } = room;
         let open = (open, taken);
         match self.open.get_mut(at) {
             Some(place) => *place = Some(open),

@@ -7,7 +7,7 @@ use std::thread::{self, available_parallelism};
 
 use rustix::io::{Errno, retry_on_intr};
 use sftp::blocks::{
-    BlockSum, BlockSumKey, BlockSumKind, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, strong,
+    BasisBlockChecksums, BlockSumKey, BlockSumKind, LEAST_BLOCK, MOST_HASHED, MOST_SUMS, strong,
 };
 use wire::RemainingBytes;
 
@@ -71,7 +71,7 @@ pub(super) fn hash(
 ) -> RequestResult {
     let made = match asked.check()? {
         (BlockSumKind::Rolling, Some(key)) => side_by_side(file, asked, between, |block, made| {
-            BlockSum::of(key, block).write(made)
+            BasisBlockChecksums::of(key, block).write(made)
         })?,
         (BlockSumKind::Strong, Some(key)) => side_by_side(file, asked, between, |block, made| {
             made.extend_from_slice(&strong(key, block));

@@ -14,20 +14,20 @@ const NAMED: u64 = 16;
 
 /// Number of files of a session with disk errors.
 #[derive(Debug, Default)]
-pub(super) struct IoErrorLog {
+pub(super) struct DiskErrorLog {
     files: u64,
     /// The last logged file; a client that fails in one way tries another.
     last: Vec<u8>,
 }
 
 /// The file that a request is about.
-pub(super) enum ErrorSubject<'r> {
+pub(super) enum RequestFile<'r> {
     Path(&'r [u8]),
     Handle(&'r [u8]),
 }
 
 /// Subject of a request that can meet a disk error, and true if it reads.
-pub(super) fn subject<'r>(request: &Request<'r>) -> Option<(ErrorSubject<'r>, bool)> {
+pub(super) fn subject<'r>(request: &Request<'r>) -> Option<(RequestFile<'r>, bool)> {
     use Request as R;
     let reads = matches!(
         request,
@@ -61,7 +61,7 @@ pub(super) fn subject<'r>(request: &Request<'r>) -> Option<(ErrorSubject<'r>, bo
         | R::PosixRename { to: path, .. }
         | R::Hardlink { to: path, .. }
         // OpenSSH's order: the name of the link is the second path.
-        | R::Symlink { second: path, .. } => ErrorSubject::Path(path),
+        | R::Symlink { second: path, .. } => RequestFile::Path(path),
         R::Read { handle, .. }
         | R::ReadZstd { handle, .. }
         | R::ReadSparse { handle, .. }
@@ -70,13 +70,13 @@ pub(super) fn subject<'r>(request: &Request<'r>) -> Option<(ErrorSubject<'r>, bo
         | R::WriteZstd { handle, .. }
         | R::Fsetstat { handle, .. }
         | R::Fsync { handle }
-        | R::CopyData { to: handle, .. } => ErrorSubject::Handle(handle),
+        | R::CopyData { to: handle, .. } => RequestFile::Handle(handle),
         _ => return None,
     };
     Some((subject, reads))
 }
 
-impl IoErrorLog {
+impl DiskErrorLog {
     pub(super) fn add(&mut self, path: &[u8], errno: Errno, reads: bool) {
         if self.last == path {
             return;
@@ -94,7 +94,7 @@ impl IoErrorLog {
     }
 }
 
-impl Drop for IoErrorLog {
+impl Drop for DiskErrorLog {
     fn drop(&mut self) {
         if let Some(files) = self.files.checked_sub(NAMED).filter(|n| *n > 0) {
             warn!(files, "more files failed; only the first ones are named");

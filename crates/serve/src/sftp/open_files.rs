@@ -8,19 +8,19 @@ use std::sync::Arc;
 use rustix::fs::{self, FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use sftp::{Attrs, OpenFlags, Request};
-use sys::MappedWindows;
+use sys::MappedFileWindows;
 use wire::PayloadBlock;
 
 use crate::growing::GrowingFile;
 
 use super::answers::AnswerQueue;
-use super::blocking_pool::{BlockingOutcome, BlockingPool, ReadAttempt, changes_nothing};
+use super::blocking_pool::{BlockingOutcome, PooledRequests, ReadAttempt, changes_nothing};
 use super::client_tree::ClientTree;
 use super::copied::{FilePosition, check_copy, copy, is_long};
 use super::direct_write::{DirectWriteProgress, WriteTarget};
 use super::file_io::{open_flags, read_at, write_at};
 use super::handles::{HandleTable, OpenFile, OpenFileLimit};
-use super::reply::{PoolResult, ReplyBuilder, settle};
+use super::reply::{BlockingPoolResult, ReplyBuilder, settle};
 use super::request_error::RequestError;
 use super::session::{LONGEST_DATA, RequestResult};
 use super::temporary::close;
@@ -35,9 +35,9 @@ const STATUS: usize = 32;
 pub(super) struct OpenFiles {
     handles: HandleTable,
     /// Mappings of files whose contents are sent directly from the page cache.
-    windows: MappedWindows,
+    windows: MappedFileWindows,
     /// Pool for requests that block on the disk, if other work can go on meanwhile.
-    pool: Option<BlockingPool>,
+    pool: Option<PooledRequests>,
     /// Bytes of the current WRITE that have already gone to its file.
     placed: DirectWriteProgress,
     /// True if the client has disconnected, so that no further answers are sent.
@@ -48,7 +48,7 @@ impl OpenFiles {
     pub(super) fn new(handles: OpenFileLimit) -> Self {
         Self {
             handles: HandleTable::new(handles),
-            windows: MappedWindows::default(),
+            windows: MappedFileWindows::default(),
             pool: None,
             placed: DirectWriteProgress::default(),
             is_left: false,
@@ -69,7 +69,7 @@ impl OpenFiles {
         self.is_left = !told;
         match &mut self.pool {
             Some(pool) if !told => pool.wait(),
-            pool => *pool = Some(BlockingPool::new(told)),
+            pool => *pool = Some(PooledRequests::new(told)),
         }
     }
 
@@ -80,7 +80,7 @@ impl OpenFiles {
 
     /// True if a request in the pool has finished and its result is not yet received.
     pub(super) fn has_news(&self) -> bool {
-        self.pool.as_ref().is_some_and(BlockingPool::has_news)
+        self.pool.as_ref().is_some_and(PooledRequests::has_news)
     }
 
     /// True if requests of this client are in the pool.
@@ -114,16 +114,19 @@ impl OpenFiles {
         if let Some(pool) = &mut self.pool {
             pool.hear();
         }
-        while let Some(arrived) = self.pool.as_mut().and_then(BlockingPool::next) {
+        while let Some(arrived) = self.pool.as_mut().and_then(PooledRequests::next) {
             let (handle, failed, reads) = match settle(out, arrived) {
-                Some(PoolResult::Read(handle, Ok(read))) => {
+                Some(BlockingPoolResult::Read(handle, Ok(read))) => {
                     self.count_sent(&handle, read, log);
                     continue;
                 }
-                Some(PoolResult::Read(handle, Err(e))) => (handle, e, true),
-                Some(PoolResult::Synced(handle, Err(e))) => (handle, e, false),
-                Some(PoolResult::Copied(handle, Some(e))) => (handle, e, false),
-                Some(PoolResult::Synced(_, Ok(())) | PoolResult::Copied(_, None)) | None => {
+                Some(BlockingPoolResult::Read(handle, Err(e))) => (handle, e, true),
+                Some(BlockingPoolResult::Synced(handle, Err(e))) => (handle, e, false),
+                Some(BlockingPoolResult::Copied(handle, Some(e))) => (handle, e, false),
+                Some(
+                    BlockingPoolResult::Synced(_, Ok(())) | BlockingPoolResult::Copied(_, None),
+                )
+                | None => {
                     continue;
                 }
             };
@@ -421,7 +424,7 @@ impl OpenFiles {
         let until = self
             .pool
             .as_ref()
-            .map(BlockingPool::until)
+            .map(PooledRequests::until)
             .unwrap_or_default();
         match &mut self.pool {
             Some(pool) if pool.is_told() && is_long(len) => {
@@ -445,7 +448,7 @@ impl OpenFiles {
     /// Deadline of requests in the pool.
     #[cfg(test)]
     pub(super) fn deadline(&self) -> Option<super::blocking_pool::LongRequestDeadline> {
-        self.pool.as_ref().map(BlockingPool::until)
+        self.pool.as_ref().map(PooledRequests::until)
     }
 }
 

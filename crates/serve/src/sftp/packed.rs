@@ -62,21 +62,21 @@ impl SessionCompression {
     pub(super) fn pack_read(
         &mut self,
         read: impl FnOnce(&mut Vec<u8>) -> Result<bool, RequestError>,
-    ) -> Result<ReadData<'_>, RequestError> {
+    ) -> Result<ReadReplyData<'_>, RequestError> {
         let mut raw = std::mem::take(&mut self.raw);
         raw.clear();
         let packs = read(&mut raw)?;
         let smaller = packs && self.pack(&raw)?.is_some();
         self.raw = raw;
         Ok(match smaller {
-            true => ReadData::Packed(self.raw.len() as u32, &self.packed),
-            false => ReadData::Plain(&self.raw),
+            true => ReadReplyData::Packed(self.raw.len() as u32, &self.packed),
+            false => ReadReplyData::Plain(&self.raw),
         })
     }
 }
 
 /// Data of a file for an answer.
-pub(super) enum ReadData<'a> {
+pub(super) enum ReadReplyData<'a> {
     /// Compressed data, and the length of what they decompress to.
     Packed(u32, &'a [u8]),
     Plain(&'a [u8]),
@@ -128,8 +128,8 @@ pub(super) fn read_zstd(
     })?;
     files.count_sent(handle, read, log);
     match data {
-        ReadData::Packed(len, packed) => reply.extended(&(len, RemainingBytes(packed))),
-        ReadData::Plain(raw) => reply.data(|out| {
+        ReadReplyData::Packed(len, packed) => reply.extended(&(len, RemainingBytes(packed))),
+        ReadReplyData::Plain(raw) => reply.data(|out| {
             out.extend_from_slice(raw);
             Ok::<_, RequestError>(())
         })?,

@@ -5,7 +5,7 @@ use wire::{Field, PayloadBlock, RemainingBytes};
 
 use super::answers::{AnswerQueue, DATA_HEADER};
 use super::attributes::attributes;
-use super::blocking_pool::{BlockingOutcome, BlockingTicket, FinishedRequest};
+use super::blocking_pool::{BlockingOutcome, BlockingRequestId, FinishedRequest};
 use super::request_error::RequestError;
 
 /// The answer to one request. If nothing is added, it becomes a STATUS of success.
@@ -46,7 +46,7 @@ impl<'o> ReplyBuilder<'o> {
     }
 
     /// Reserves the answer's place for a result of the blocking pool, of about `len` bytes.
-    pub(super) fn awaits(&mut self, ticket: BlockingTicket, len: usize) {
+    pub(super) fn awaits(&mut self, ticket: BlockingRequestId, len: usize) {
         self.out.await_one(ticket, self.id, len);
     }
 
@@ -127,7 +127,7 @@ impl<'o> ReplyBuilder<'o> {
 }
 
 /// Result of a request on the blocking pool, with its file handle.
-pub(super) enum PoolResult {
+pub(super) enum BlockingPoolResult {
     Read(Vec<u8>, Result<usize, Errno>),
     Synced(Vec<u8>, Result<(), Errno>),
     /// Result of copy-data, with a disk error if there was one.
@@ -135,13 +135,16 @@ pub(super) enum PoolResult {
 }
 
 /// Fills in the answer of a finished pool request and returns its result.
-pub(super) fn settle(out: &mut AnswerQueue, arrived: FinishedRequest) -> Option<PoolResult> {
+pub(super) fn settle(
+    out: &mut AnswerQueue,
+    arrived: FinishedRequest,
+) -> Option<BlockingPoolResult> {
     let mut settled = None;
     let (ticket, outcome) = arrived.into_parts();
     out.settle(ticket, |id, bytes| {
         let done = match outcome {
             BlockingOutcome::Read(handle, mut block, read) => {
-                settled = Some(PoolResult::Read(handle, read));
+                settled = Some(BlockingPoolResult::Read(handle, read));
                 match read {
                     Ok(0) => Err(RequestError::EndOfFile),
                     Ok(read) => {
@@ -152,12 +155,12 @@ pub(super) fn settle(out: &mut AnswerQueue, arrived: FinishedRequest) -> Option<
                 }
             }
             BlockingOutcome::Synced(handle, done) => {
-                settled = Some(PoolResult::Synced(handle, done));
+                settled = Some(BlockingPoolResult::Synced(handle, done));
                 done.map_err(RequestError::from)
             }
             BlockingOutcome::Copied(handle, done) => {
                 let disk = done.as_ref().err().and_then(RequestError::of_disk);
-                settled = Some(PoolResult::Copied(handle, disk));
+                settled = Some(BlockingPoolResult::Copied(handle, disk));
                 done
             }
             BlockingOutcome::Lost => Err(Errno::IO.into()),

@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::io::Errno;
 use sftp::{
-    Init, MARKER_PROTOCOL, MessageSplitter, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request,
-    SplitOutput, Version, frame,
+    Init, MARKER_PROTOCOL, MessageSplitter, MessageSplitterOutput, OPENSSH_EXTENSIONS,
+    OUR_EXTENSIONS, Request, Version, frame,
 };
 use wire::{Field, PacketPool, RemainingBytes};
 
 use super::answers::{AnswerChunk, AnswerQueue, DATA_HEADER};
-use super::direct_write::{LargeWriteTracker, WriteTarget};
+use super::direct_write::{LargeWritePredictor, WriteTarget};
 use super::handles::OpenFileLimit;
 use super::incoming::IncomingStream;
 use super::session::{LONGEST, LONGEST_DATA, LONGEST_WRITE, SftpSession};
 use super::transfer_log::TransferCounters;
 use crate::ExportedTree;
-use crate::error::StreamError;
+use crate::error::ServeError;
 
 /// Bytes of unsent answers, or of answers that wait for a channel's window, at which requests wait.
 /// Two of the longest answers fit, so that data are encrypted soon after they are read.
@@ -39,7 +39,7 @@ pub struct SftpServer<'e> {
     answers: AnswerQueue,
     /// A request that waits for earlier ones, with the part of a WRITE that is not in the message.
     held: Option<(Bytes, Vec<Bytes>)>,
-    large: LargeWriteTracker,
+    large: LargeWritePredictor,
     /// Reads the clock.
     clock: fn() -> Instant,
 }
@@ -66,7 +66,7 @@ impl<'e> SftpServer<'e> {
             greeted: false,
             answers: AnswerQueue::new(pool, slot),
             held: None,
-            large: LargeWriteTracker::default(),
+            large: LargeWritePredictor::default(),
             clock: Instant::now,
         }
     }
@@ -123,7 +123,7 @@ impl<'e> SftpServer<'e> {
     ///
     /// # Errors
     /// The client does not speak SFTP. Answers to earlier requests are still valid.
-    pub fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
+    pub fn handle(&mut self, received: &mut Bytes) -> Result<(), ServeError> {
         self.session.begin_turn(&mut self.answers);
         if let Some((message, data)) = self.held.take() {
             self.answer(message, data)?;
@@ -136,17 +136,17 @@ impl<'e> SftpServer<'e> {
         };
         while self.held.is_none() && !waits(&self.answers) {
             let piece = self.splitter.next(received);
-            match piece.map_err(StreamError::Protocol)? {
-                Some(SplitOutput::Message(message)) if self.greeted => {
+            match piece.map_err(ServeError::Protocol)? {
+                Some(MessageSplitterOutput::Message(message)) if self.greeted => {
                     self.answer(message, Vec::new())?
                 }
-                Some(SplitOutput::Message(message)) => self.greet(&message)?,
-                Some(SplitOutput::Write { head, data }) if self.greeted => {
+                Some(MessageSplitterOutput::Message(message)) => self.greet(&message)?,
+                Some(MessageSplitterOutput::Write { head, data }) if self.greeted => {
                     self.answer(head, data)?
                 }
-                Some(SplitOutput::Write { .. }) => return Err(StreamError::NoInit),
+                Some(MessageSplitterOutput::Write { .. }) => return Err(ServeError::NoInit),
                 // Data pieces come only from splitters that stream data.
-                Some(SplitOutput::Data { .. }) => {}
+                Some(MessageSplitterOutput::Data { .. }) => {}
                 None => break,
             }
         }
@@ -242,8 +242,8 @@ impl<'e> SftpServer<'e> {
         self.session.files().deadline()
     }
 
-    fn greet(&mut self, message: &Bytes) -> Result<(), StreamError> {
-        Init::decode(message).map_err(|_| StreamError::NoInit)?;
+    fn greet(&mut self, message: &Bytes) -> Result<(), ServeError> {
+        Init::decode(message).map_err(|_| ServeError::NoInit)?;
         self.greeted = true;
         let mut pairs = Vec::new();
         for (name, data) in OPENSSH_EXTENSIONS.iter().chain(&OUR_EXTENSIONS) {
@@ -258,8 +258,8 @@ impl<'e> SftpServer<'e> {
         Ok(())
     }
 
-    fn answer(&mut self, message: Bytes, data: Vec<Bytes>) -> Result<(), StreamError> {
-        let (id, request) = Request::decode(&message).map_err(StreamError::Message)?;
+    fn answer(&mut self, message: Bytes, data: Vec<Bytes>) -> Result<(), ServeError> {
+        let (id, request) = Request::decode(&message).map_err(ServeError::Message)?;
         let placed = self.session.files().placed();
         self.large.note(&request, &data, placed);
         if self.session.files().lets(&request) {

@@ -26,7 +26,7 @@ use super::request_error::{RequestError, Unsupported};
 use super::set::set_open;
 use super::transfer_log::{TransferCounters, TransferLog};
 use super::tree::TreeWalks;
-use super::whole_file::{WholeFileContext, WholeFiles};
+use super::whole_file::{SmallFileContext, SmallFileRequests};
 use super::{durable, paths};
 use crate::ExportedTree;
 use crate::growing::GrowingFile;
@@ -50,7 +50,7 @@ pub(super) type RequestResult = Result<(), RequestError>;
 pub(crate) struct SftpSession<'e> {
     tree: ClientTree<'e>,
     files: OpenFiles,
-    whole_files: WholeFiles,
+    whole_files: SmallFileRequests,
     listings: ListingFormatter,
     walks: TreeWalks,
     zstd: SessionCompression,
@@ -66,7 +66,7 @@ impl<'e> SftpSession<'e> {
         Self {
             tree: ClientTree::new(export),
             files: OpenFiles::new(handles),
-            whole_files: WholeFiles::default(),
+            whole_files: SmallFileRequests::default(),
             listings: ListingFormatter::new(),
             walks: TreeWalks::default(),
             zstd: SessionCompression::default(),
@@ -293,7 +293,7 @@ impl<'e> SftpSession<'e> {
         reply: &mut ReplyBuilder<'_>,
     ) -> RequestResult {
         let (tree, zstd, log) = (&mut self.tree, &mut self.zstd, &mut self.log);
-        let context = WholeFileContext::new(tree, zstd, log, self.told);
+        let context = SmallFileContext::new(tree, zstd, log, self.told);
         self.whole_files.answer(request, context, reply)
     }
 

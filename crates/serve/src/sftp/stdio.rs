@@ -10,7 +10,7 @@ use super::answers::AnswerChunk;
 use super::incoming::IncomingStream;
 use super::server::SftpServer;
 use crate::ExportedTree;
-use crate::error::StreamError;
+use crate::error::ServeError;
 
 /// Bytes of answers below which they wait for further ones.
 const FEW: usize = 16 * 1024;
@@ -27,7 +27,7 @@ pub fn stdio(
     input: impl AsFd,
     output: impl Write,
     export: &ExportedTree,
-) -> Result<(), StreamError> {
+) -> Result<(), ServeError> {
     let incoming = IncomingStream::new(input.as_fd());
     run(SftpServer::new(export), &incoming, output)
 }
@@ -36,7 +36,7 @@ fn run<'e>(
     mut server: SftpServer<'e>,
     incoming: &'e IncomingStream<'e>,
     mut output: impl Write,
-) -> Result<(), StreamError> {
+) -> Result<(), ServeError> {
     server.read_ahead(incoming);
     server.several_at_once(false);
     // Time since which answers wait or are being made. An answer that took long, as the first part
@@ -44,7 +44,7 @@ fn run<'e>(
     // ones.
     let mut since = None;
     loop {
-        let mut received = incoming.next().map_err(StreamError::Io)?;
+        let mut received = incoming.next().map_err(ServeError::Io)?;
         if received.is_empty() {
             // Remaining answers belong to complete requests.
             server.handle(&mut received)?;
@@ -99,7 +99,7 @@ fn comes(server: &SftpServer<'_>, incoming: &IncomingStream<'_>, patience: Durat
 }
 
 /// Sends the available answers; false if there are none.
-fn send(server: &mut SftpServer<'_>, output: &mut impl Write) -> Result<bool, StreamError> {
+fn send(server: &mut SftpServer<'_>, output: &mut impl Write) -> Result<bool, ServeError> {
     server.hear();
     let mut any = false;
     let written = server.take_answers(|answer| {
@@ -114,7 +114,7 @@ fn send(server: &mut SftpServer<'_>, output: &mut impl Write) -> Result<bool, St
     });
     written
         .and_then(|()| output.flush())
-        .map_err(StreamError::Io)?;
+        .map_err(ServeError::Io)?;
     Ok(any)
 }
 

@@ -66,7 +66,7 @@ const NAMES: u64 = 3;
 
 /// A file that is complete except for its final name.
 #[derive(Debug)]
-pub(super) struct CompleteFile {
+pub(super) struct FinishedTemporaryFile {
     /// The open file; `None` once it is closed.
     file: Option<File>,
     temporary: TemporaryFile,
@@ -77,7 +77,7 @@ pub(super) struct CompleteFile {
     len: u64,
 }
 
-impl CompleteFile {
+impl FinishedTemporaryFile {
     /// Creates the record of a `file` of `len` bytes, which was written under its temporary name.
     pub(super) fn new(
         (file, temporary): (File, TemporaryFile),

@@ -8,7 +8,7 @@ use tracing::{debug, info};
 use wire::escape::field;
 
 use super::handles::HandleTable;
-use super::io_error_log::{ErrorSubject, IoErrorLog, subject};
+use super::io_error_log::{DiskErrorLog, RequestFile, subject};
 use super::request_error::RequestError;
 
 /// Maximum number of names that are remembered for a rename; clients that rename a file usually do
@@ -32,8 +32,8 @@ pub(super) struct TransferLog {
     least: u64,
     counters: TransferCounters,
     /// Logged files whose names may still change by a rename.
-    named: LoggedNames,
-    disk_errors: IoErrorLog,
+    named: LoggedUploadNames,
+    disk_errors: DiskErrorLog,
 }
 
 impl TransferLog {
@@ -42,8 +42,8 @@ impl TransferLog {
         Self {
             least,
             counters: TransferCounters::default(),
-            named: LoggedNames::default(),
-            disk_errors: IoErrorLog::default(),
+            named: LoggedUploadNames::default(),
+            disk_errors: DiskErrorLog::default(),
         }
     }
 
@@ -121,8 +121,8 @@ impl TransferLog {
             return;
         };
         match subject {
-            ErrorSubject::Path(path) => self.disk_errors.add(path, errno, reads),
-            ErrorSubject::Handle(handle) => self.of_handle(handles, handle, errno, reads),
+            RequestFile::Path(path) => self.disk_errors.add(path, errno, reads),
+            RequestFile::Handle(handle) => self.of_handle(handles, handle, errno, reads),
         }
     }
 
@@ -158,9 +158,9 @@ impl TransferLog {
 
 /// Names of uploaded files that have a log line, the latest last.
 #[derive(Debug, Default)]
-struct LoggedNames(VecDeque<Vec<u8>>);
+struct LoggedUploadNames(VecDeque<Vec<u8>>);
 
-impl LoggedNames {
+impl LoggedUploadNames {
     fn add(&mut self, path: Vec<u8>) {
         if self.0.len() == REMEMBERED {
             self.0.pop_front();

@@ -14,13 +14,13 @@ use super::answers::AnswerQueue;
 use super::attributes::attributes;
 use super::client_tree::ClientTree;
 use super::file_io::write_at;
-use super::group_sync::GroupSync;
-use super::packed::{ReadData, SessionCompression};
+use super::group_sync::FsyncGroup;
+use super::packed::{ReadReplyData, SessionCompression};
 use super::reply::ReplyBuilder;
 use super::request_error::{Exhausted, PutFileStep, RequestError, Unsuitable, Unsupported, reason};
 use super::session::{LONGEST_DATA, RequestResult};
 use super::set::set_open;
-use super::temporary::{CachedParentDir, CompleteFile, PERMISSIONS, TemporaryFile};
+use super::temporary::{CachedParentDir, FinishedTemporaryFile, PERMISSIONS, TemporaryFile};
 use super::transfer_log::TransferLog;
 use crate::beneath::split;
 
@@ -46,21 +46,21 @@ struct ReplacedFileAttributes {
 /// Small files in one request: the directory of the last one, and those that will be made durable
 /// as a group.
 #[derive(Default)]
-pub(super) struct WholeFiles {
+pub(super) struct SmallFileRequests {
     /// Directory of the previous small file.
     parent: Option<Arc<CachedParentDir>>,
-    group: GroupSync,
+    group: FsyncGroup,
 }
 
 /// Parts of a session that a small file uses.
-pub(super) struct WholeFileContext<'s, 'e> {
+pub(super) struct SmallFileContext<'s, 'e> {
     tree: &'s mut ClientTree<'e>,
     zstd: &'s mut SessionCompression,
     log: &'s mut TransferLog,
     told: Told,
 }
 
-impl<'s, 'e> WholeFileContext<'s, 'e> {
+impl<'s, 'e> SmallFileContext<'s, 'e> {
     pub(super) fn new(
         tree: &'s mut ClientTree<'e>,
         zstd: &'s mut SessionCompression,
@@ -76,7 +76,7 @@ impl<'s, 'e> WholeFileContext<'s, 'e> {
     }
 }
 
-impl WholeFiles {
+impl SmallFileRequests {
     /// Forgets the directory of the last file, because it may be moved or removed.
     pub(super) fn forget_directory(&mut self) {
         self.parent = None;
@@ -106,10 +106,10 @@ impl WholeFiles {
     pub(super) fn answer(
         &mut self,
         request: Request<'_>,
-        context: WholeFileContext<'_, '_>,
+        context: SmallFileContext<'_, '_>,
         reply: &mut ReplyBuilder<'_>,
     ) -> RequestResult {
-        let WholeFileContext {
+        let SmallFileContext {
             tree,
             zstd,
             log,
@@ -241,8 +241,8 @@ impl WholeFiles {
                     Ok(whole)
                 })?;
                 match packed {
-                    ReadData::Packed(len, packed) => reply.packed_file(&attrs, len, packed),
-                    ReadData::Plain(raw) => reply.file(&attrs, |out| {
+                    ReadReplyData::Packed(len, packed) => reply.packed_file(&attrs, len, packed),
+                    ReadReplyData::Plain(raw) => reply.file(&attrs, |out| {
                         out.extend_from_slice(raw);
                         Ok::<_, RequestError>(whole)
                     })?,
@@ -289,7 +289,7 @@ fn write_beside(
     parent: &Arc<CachedParentDir>,
     name: &[u8],
     put: &PutFileRequest<'_>,
-) -> Result<CompleteFile, RequestError> {
+) -> Result<FinishedTemporaryFile, RequestError> {
     let replaced = replaced(tree, parent.fd(), name, put.flags)?;
     let created = TemporaryFile::create(parent, name, put.tag, put.mode);
     let (file, temporary) = created.map_err(|e| match (e, replaced) {
@@ -302,7 +302,7 @@ fn write_beside(
     write_at(&file, &mut data, Some(0)).map_err(|e| PutFileStep::Write.failed(e))?;
     let warning = set(&file, put, replaced);
     let len = put.data.len() as u64;
-    Ok(CompleteFile::new(
+    Ok(FinishedTemporaryFile::new(
         (file, temporary),
         replaced.is_some(),
         warning,

@@ -14,13 +14,13 @@ use tracing::warn;
 
 use super::connection::{self, LoggedInConnection};
 use super::engine::OfferedAlgorithms;
-use super::keys::{AuthorizedKeysFile, KeyLookup};
+use super::keys::{AuthorizedKeyLookup, AuthorizedKeysFile};
 use super::losses::LossDetector;
 use super::message::{
-    BeginSession, EndedWithoutLogin, KeyAnswer, KeyCheckRequest, LogMessage, SessionEnded,
+    BeginSession, EndedWithoutLogin, KeyCheckReply, KeyCheckRequest, LogMessage, SessionEnded,
 };
-use super::message_socket::{MessageBuffer, MessageSocket, nonsense};
-use super::{ServedFiles, StopSignal, confine, engine};
+use super::message_socket::{MessageBuffer, MonitorMessageSocket, nonsense};
+use super::{ServedClientSettings, StopSignal, confine, engine};
 use crate::TransferCounters;
 
 /// Longest reason that goes to the log, in bytes.
@@ -50,9 +50,9 @@ pub(super) struct AccountProcessConfig {
 
 /// Sends the log lines of an account process to the monitor, which writes them.
 #[derive(Clone, Debug, Default)]
-pub struct AccountLog(Arc<OnceLock<Arc<MessageSocket>>>);
+pub struct AccountLogSender(Arc<OnceLock<Arc<MonitorMessageSocket>>>);
 
-impl AccountLog {
+impl AccountLogSender {
     /// Logs a line; level 0 is a warning, 1 is always logged, 2 and 3 need more `-v`.
     pub fn tell(&self, level: u8, text: &[u8]) {
         let text = text.get(..4096).unwrap_or(text);
@@ -66,7 +66,7 @@ impl AccountLog {
 /// An account process that has not read anything yet.
 #[derive(Debug)]
 pub struct AccountProcess {
-    link: Arc<MessageSocket>,
+    link: Arc<MonitorMessageSocket>,
     client: OwnedFd,
     stopping: StopSignal,
     /// Process ID of the fork server that forked this process.
@@ -76,7 +76,7 @@ pub struct AccountProcess {
 impl AccountProcess {
     /// Creates the process that the fork server `template` has forked for a client.
     pub(super) fn new(
-        link: MessageSocket,
+        link: MonitorMessageSocket,
         client: OwnedFd,
         stopping: StopSignal,
         template: Pid,
@@ -91,7 +91,7 @@ impl AccountProcess {
 
     /// Becomes the account, answers questions about its keys, and serves the client that logs in.
     /// Log lines go to `log`, which drops everything until this call sets its link.
-    pub fn run(self, log: &AccountLog) -> ExitCode {
+    pub fn run(self, log: &AccountLogSender) -> ExitCode {
         // The link is set only once.
         let _ = log.0.set(Arc::clone(&self.link));
         let link = Arc::clone(&self.link);
@@ -120,7 +120,7 @@ fn run(process: AccountProcess) -> io::Result<()> {
 /// Answers key questions for the account until a client logs in; `None` once the monitor closes the
 /// link.
 fn wait_for_login(
-    link: &MessageSocket,
+    link: &MonitorMessageSocket,
     task: &AccountProcessConfig,
 ) -> io::Result<Option<MessageBuffer>> {
     let keys = AuthorizedKeysFile::new(task.authorized_keys.clone(), task.authorities.clone());
@@ -166,12 +166,12 @@ fn become_account(task: &AccountProcessConfig, template: Pid) -> io::Result<()> 
 }
 
 fn answer(
-    link: &MessageSocket,
+    link: &MonitorMessageSocket,
     keys: &AuthorizedKeysFile,
     task: &AccountProcessConfig,
     check: &KeyCheckRequest<'_>,
 ) -> io::Result<()> {
-    let asked = keys.answer(&KeyLookup::new(&task.name, task.from, check));
+    let asked = keys.answer(&AuthorizedKeyLookup::new(&task.name, task.from, check));
     let (entrant, why) = match asked {
         Ok(entrant) if !task.nobody => (Some(entrant), String::new()),
         Ok(_) => (None, String::new()),
@@ -179,7 +179,7 @@ fn answer(
     };
     let json = entrant.as_ref().map(serde_json::to_vec).transpose();
     let allowed = entrant.is_some();
-    let answer = KeyAnswer {
+    let answer = KeyCheckReply {
         allowed,
         // The reason may contain a name as long as a line or a certificate.
         why: why.as_bytes().get(..MAX_WHY).unwrap_or(why.as_bytes()),
@@ -195,7 +195,8 @@ fn serve(
 ) -> io::Result<()> {
     let begin = BeginSession::decode(&message).map_err(nonsense)?;
     let (link, stream) = (&process.link, TcpStream::from(process.client));
-    let served: ServedFiles = serde_json::from_slice(begin.served).map_err(io::Error::other)?;
+    let served: ServedClientSettings =
+        serde_json::from_slice(begin.served).map_err(io::Error::other)?;
     let host_keys = engine::monitors_keys(&task.host_keys, link).map_err(io::Error::other)?;
     let over = |moved: TransferCounters| {
         let over = SessionEnded {

@@ -17,15 +17,15 @@ use rustix::fs::{Mode, chmod};
 use super::ServerSettings;
 use super::account::AccountProcessConfig;
 use super::confine::EMPTY;
-use super::keys::{AuthorizedKeysFile, KeyLookup, LoginKey};
+use super::keys::{AuthorizedKeyLookup, AuthorizedKeysFile, LoginKey};
 use super::limits::LoginAccountKind;
-use super::message::{KeyAnswer, KeyCheckRequest};
-use super::message_socket::{MessageSocket, nonsense, readable};
+use super::message::{KeyCheckReply, KeyCheckRequest};
+use super::message_socket::{MonitorMessageSocket, nonsense, readable};
 use super::once_keys::OneLoginKeys;
-use super::process::ForkedAccount;
+use super::process::ForkedAccountProcess;
 use super::refusal::{AccountRefusal, KeyRefusal};
 use super::rules::{Account, AccountRules};
-use crate::error::ListenError;
+use crate::error::AccessPolicyError;
 
 /// Decides which accounts and keys a server admits.
 #[derive(Debug)]
@@ -74,17 +74,17 @@ impl AccessPolicy {
         authorized_keys: Option<PathBuf>,
         authorities: Option<PathBuf>,
         rules: AccountRules,
-    ) -> Result<Self, ListenError> {
+    ) -> Result<Self, AccessPolicyError> {
         let authorized_keys = authorized_keys.unwrap_or_else(|| USUAL.into());
         let whom = match is_root_of_all() {
             true => AdmittedAccounts::All {
                 rules,
-                preauth: preauth_user().ok_or(ListenError::NoPreauthUser)?,
+                preauth: preauth_user().ok_or(AccessPolicyError::NoPreauthUser)?,
             },
             false => AdmittedAccounts::SingleAccount(this_user()?),
         };
         if let AdmittedAccounts::All { .. } = whom {
-            make_empty().map_err(ListenError::Empty)?;
+            make_empty().map_err(AccessPolicyError::Empty)?;
         }
         Ok(Self {
             authorized_keys,
@@ -109,9 +109,9 @@ impl AccessPolicy {
     ///
     /// # Errors
     /// The user has no name, or root finds no account for preauth processes.
-    pub(super) fn once(keys: Arc<OneLoginKeys>) -> Result<Self, ListenError> {
+    pub(super) fn once(keys: Arc<OneLoginKeys>) -> Result<Self, AccessPolicyError> {
         let preauth = match is_root_of_all() {
-            true => Some(preauth_user().ok_or(ListenError::NoPreauthUser)?),
+            true => Some(preauth_user().ok_or(AccessPolicyError::NoPreauthUser)?),
             false => None,
         };
         Ok(Self {
@@ -195,7 +195,7 @@ impl AccessPolicy {
         client: &TcpStream,
         peer: SocketAddr,
         settings: &ServerSettings,
-        template: Option<&MessageSocket>,
+        template: Option<&MonitorMessageSocket>,
     ) -> io::Result<KeyAuthorizer> {
         let (rules, preauth) = match &self.whom {
             AdmittedAccounts::SingleAccount(account) => {
@@ -236,7 +236,7 @@ impl AccessPolicy {
             Some(_) => Vec::new(),
         };
         let lacking = || io::Error::other("internal error: the fork server is not running");
-        let process = ForkedAccount::of(template.ok_or_else(lacking)?, client)?;
+        let process = ForkedAccountProcess::of(template.ok_or_else(lacking)?, client)?;
         process.link().send_task(&AccountProcessConfig {
             name: account.name.clone(),
             uid: account.uid,
@@ -305,9 +305,9 @@ pub fn unknown_token(pattern: &Path) -> Option<String> {
     None
 }
 
-fn this_user() -> Result<Account, ListenError> {
+fn this_user() -> Result<Account, AccessPolicyError> {
     let found = User::from_uid(Uid::effective()).ok().flatten();
-    let user = found.ok_or(ListenError::Nameless)?;
+    let user = found.ok_or(AccessPolicyError::Nameless)?;
     Ok(Account {
         name: user.name,
         uid: user.uid.as_raw(),
@@ -401,7 +401,7 @@ enum AuthorizedKeys {
 /// of the answer does not reveal it.
 #[derive(Debug)]
 pub(super) struct ProcessKeyAuthorizer {
-    process: ForkedAccount,
+    process: ForkedAccountProcess,
     account: Account,
     /// Reason for refusing every key.
     wrong: Option<Arc<AccountRefusal>>,
@@ -434,7 +434,7 @@ impl KeyAuthorizer {
     }
 
     /// Returns the account process, if each login has one.
-    pub(super) fn into_process(self) -> Option<ForkedAccount> {
+    pub(super) fn into_process(self) -> Option<ForkedAccountProcess> {
         match self {
             Self::Local(_) => None,
             Self::Process(judge) => Some(judge.process),
@@ -452,7 +452,7 @@ impl KeyAuthorizer {
         match self {
             Self::Local(here) => {
                 let wrong = || KeyRefusal::OtherAccount(here.account.name.clone());
-                let question = KeyLookup::new(&here.account.name, here.from, check);
+                let question = AuthorizedKeyLookup::new(&here.account.name, here.from, check);
                 let answer = match &here.keys {
                     AuthorizedKeys::Listed(keys) => keys.answer(&question),
                     // A one-login key is not used up by a client that names another user.
@@ -471,7 +471,7 @@ impl KeyAuthorizer {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, late));
                 }
                 let message = link.receive()?;
-                let answer = KeyAnswer::decode(&message).map_err(nonsense)?;
+                let answer = KeyCheckReply::decode(&message).map_err(nonsense)?;
                 if let Some(wrong) = &account.wrong {
                     return Ok(Err(KeyRefusal::Account(Arc::clone(wrong))));
                 }

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use ssh::key::{CertificateError, PublicKey, SecurityKeyTouch};
+use ssh::key::{CertificateError, PublicKey, SecurityKeyFlags};
 
-use super::options::KeyOptions;
+use super::options::UncheckedKeyOptions;
 use super::patterns;
-use super::refusal::{CertificateRefusal, KeyRefusal, LineRefusal, MissingTouch};
+use super::refusal::{CertificateRefusal, KeyRefusal, LineRefusal, UnmetSecurityKeyRequirement};
 
 /// Address and time of a login attempt, against which the options of a key are checked.
 #[derive(Clone, Copy, Debug)]
@@ -112,13 +112,18 @@ impl MatchedAuthorizedKey {
     ///
     /// # Errors
     /// The flags do not suffice.
-    pub(super) fn check_touch(&self, touch: Option<SecurityKeyTouch>) -> Result<(), MissingTouch> {
+    pub(super) fn check_touch(
+        &self,
+        touch: Option<SecurityKeyFlags>,
+    ) -> Result<(), UnmetSecurityKeyRequirement> {
         match touch {
-            Some(touch) if !touch.present && !self.no_touch_required => Err(MissingTouch::Presence),
-            Some(touch) if !touch.verified && self.verify_required => {
-                Err(MissingTouch::Verification)
+            Some(touch) if !touch.present && !self.no_touch_required => {
+                Err(UnmetSecurityKeyRequirement::Presence)
             }
-            None if self.verify_required => Err(MissingTouch::SecurityKey),
+            Some(touch) if !touch.verified && self.verify_required => {
+                Err(UnmetSecurityKeyRequirement::Verification)
+            }
+            None if self.verify_required => Err(UnmetSecurityKeyRequirement::SecurityKey),
             _ => Ok(()),
         }
     }
@@ -170,7 +175,7 @@ fn enter(
     if lines.authorities && !options.is_empty() {
         return Err(LineRefusal::OptionsOfAuthority);
     }
-    let options = KeyOptions::read(options, at)?;
+    let options = UncheckedKeyOptions::read(options, at)?;
     match (
         options.is_authority() || lines.authorities,
         shown.is_certificate(),
@@ -189,7 +194,7 @@ fn enter(
 }
 
 fn certified(
-    options: &KeyOptions,
+    options: &UncheckedKeyOptions,
     authority: &PublicKey,
     shown: OfferedKey<'_>,
     user: &str,

@@ -412,7 +412,7 @@ fn a_list_of_authorities_has_nothing_else() {
 
 #[test]
 fn a_security_key_is_touched_unless_line_and_certificate_say_otherwise() {
-    let touch = |present, verified| Some(SecurityKeyTouch { present, verified });
+    let touch = |present, verified| Some(SecurityKeyFlags { present, verified });
     let (nobody, somebody, owner) = (touch(false, false), touch(true, false), touch(true, true));
     let signed = Signed::new();
     let plain = |options: &str| {

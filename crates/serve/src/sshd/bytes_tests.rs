@@ -11,11 +11,11 @@ use ssh::key::PrivateKey;
 
 use super::authorized::{AuthContext, KeyFileLines, OfferedKey, lets_in};
 use super::message::{
-    BeginSession, ConnectionHandover, EndedWithoutLogin, HostKeySignRequest, KeyAnswer,
+    BeginSession, ConnectionHandover, EndedWithoutLogin, HostKeySignRequest, KeyCheckReply,
     KeyCheckRequest, KeyQuery, KeyVerdict, LogMessage, ProcessConfig, SessionEnded,
     SignatureCheckRequest, SignatureReply,
 };
-use super::options::KeyOptions;
+use super::options::UncheckedKeyOptions;
 use super::{expiry, patterns};
 
 fn run(property: impl FnMut(&mut Unstructured<'_>) -> Result<()>) {
@@ -84,7 +84,7 @@ fn circumstances(u: &mut Unstructured<'_>) -> Result<AuthContext> {
 fn options_of_a_key_in_any_form() {
     run(|u| {
         let (text, at) = (text(u, &OPTIONS)?, circumstances(u)?);
-        if KeyOptions::read(&text, at).is_ok() {
+        if UncheckedKeyOptions::read(&text, at).is_ok() {
             // A rejected option appears at most between quotes.
             assert!(text.contains('"') || !text.contains("command"), "{text}");
         }
@@ -177,7 +177,7 @@ fn messages_between_processes_in_any_form() {
         if u.ratio(1, 4)? {
             bytes.truncate(u.int_in_range(0..=bytes.len())?);
         }
-        each!(&bytes, HostKeySignRequest KeyQuery SignatureCheckRequest ConnectionHandover EndedWithoutLogin LogMessage KeyAnswer SessionEnded);
+        each!(&bytes, HostKeySignRequest KeyQuery SignatureCheckRequest ConnectionHandover EndedWithoutLogin LogMessage KeyCheckReply SessionEnded);
         each!(&bytes, SignatureReply KeyVerdict KeyCheckRequest BeginSession ProcessConfig);
         Ok(())
     });

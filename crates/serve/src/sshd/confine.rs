@@ -91,7 +91,7 @@ fn no_more(what: Resource) -> io::Result<()> {
 }
 
 /// Restrictions that a preauth process applies once it has a client.
-pub(super) struct PendingConfinement {
+pub(super) struct PendingSandbox {
     filter: filters::FilterProgram,
     lacking: Vec<&'static str>,
 }
@@ -100,13 +100,13 @@ pub(super) struct PendingConfinement {
 ///
 /// # Errors
 /// The kernel refuses a feature that it has.
-pub(super) fn prepare_preauth() -> io::Result<PendingConfinement> {
+pub(super) fn prepare_preauth() -> io::Result<PendingSandbox> {
     let mut lacking = Vec::new();
     if !filters::landlock()? {
         lacking.push("Landlock");
     }
     let filter = filters::preauth()?;
-    Ok(PendingConfinement { filter, lacking })
+    Ok(PendingSandbox { filter, lacking })
 }
 
 /// Leaves a preauth process nothing but its open descriptors. Returns the names of the features
@@ -114,8 +114,8 @@ pub(super) fn prepare_preauth() -> io::Result<PendingConfinement> {
 ///
 /// # Errors
 /// The kernel refuses a feature that it has.
-pub(super) fn confine_preauth(left: PendingConfinement) -> io::Result<Vec<&'static str>> {
-    let PendingConfinement {
+pub(super) fn confine_preauth(left: PendingSandbox) -> io::Result<Vec<&'static str>> {
+    let PendingSandbox {
         filter,
         mut lacking,
     } = left;

@@ -15,18 +15,18 @@ use ssh::channel::{ChannelEvent, ChannelId, LARGE_DATA};
 use ssh::key::HostKeySigner;
 use ssh::transport::{Identification, TransportEvent};
 use ssh::{ConnectionEvent, CryptoHelpers, SealedQueue};
-use sys::{HelperThreads, ReceiveSegments};
+use sys::{HelperThreads, ReceiveBuffers};
 use tracing::{debug, warn};
 use wire::PacketPool;
 use zeroize::Zeroizing;
 
 use super::disconnect::hear_out;
 use super::engine::OfferedAlgorithms;
-use super::losses::{LastReportedCounters, LossDetector};
+use super::losses::{LastLossCounters, LossDetector};
 use super::orphaned_sessions::OrphanedSessions;
 use super::session::SessionChannel;
-use super::{ServedFiles, StopSignal, engine};
-use crate::error::ConnectionError;
+use super::{ServedClientSettings, StopSignal, engine};
+use crate::error::ConnectionEndCause;
 use crate::sftp::OpenFileLimit;
 use crate::{ExportedTree, TransferCounters};
 use zero_copy_write::ZeroCopyWrite;
@@ -85,12 +85,12 @@ impl<'h> LoggedInConnection<'h> {
 /// # Errors
 /// The reason for an abnormal end, which is also sent to the client if possible.
 pub(super) fn serve(
-    (served, losses): (&ServedFiles, &LossDetector),
+    (served, losses): (&ServedClientSettings, &LossDetector),
     stream: TcpStream,
     handed: LoggedInConnection<'_>,
     over: &dyn Fn(TransferCounters),
     stopping: &StopSignal,
-) -> Result<(), ConnectionError> {
+) -> Result<(), ConnectionEndCause> {
     let LoggedInConnection {
         host_keys,
         algorithms,
@@ -114,7 +114,7 @@ pub(super) fn serve(
                 .run(stopping)
         }
         Err(e) => {
-            let (why, mut last) = (ConnectionError::Export(e), SealedQueue::default());
+            let (why, mut last) = (ConnectionEndCause::Export(e), SealedQueue::default());
             if let Some((reason, words)) = why.farewell() {
                 conn.disconnect(reason, &words)?;
             }
@@ -131,11 +131,11 @@ pub(super) fn serve(
 /// One connection and the sessions on its channels.
 pub(super) struct ServedConnection<'s> {
     export: &'s ExportedTree,
-    served: &'s ServedFiles,
+    served: &'s ServedClientSettings,
     over: &'s dyn Fn(TransferCounters),
     stream: TcpStream,
     conn: ssh::Connection,
-    segments: ReceiveSegments,
+    segments: ReceiveBuffers,
     sending: SealedQueue,
     passing: ZeroCopyWrite,
     sessions: BTreeMap<ChannelId, SessionChannel<'s>>,
@@ -146,7 +146,7 @@ pub(super) struct ServedConnection<'s> {
     rtt_asked: Option<Instant>,
     losses: &'s LossDetector,
     /// Counters last reported to `losses`; `None` once the socket uses a loss-tolerant algorithm.
-    lost: Option<LastReportedCounters>,
+    lost: Option<LastLossCounters>,
     /// Last time at which a request or transfer was active.
     busy: Instant,
     /// The buffer memory was given back since `busy`.
@@ -160,7 +160,7 @@ pub(super) struct ServedConnection<'s> {
 
 impl<'s> ServedConnection<'s> {
     fn new(
-        (served, export, losses): (&'s ServedFiles, &'s ExportedTree, &'s LossDetector),
+        (served, export, losses): (&'s ServedClientSettings, &'s ExportedTree, &'s LossDetector),
         stream: TcpStream,
         conn: ssh::Connection,
         unread: Vec<u8>,
@@ -168,7 +168,7 @@ impl<'s> ServedConnection<'s> {
     ) -> Self {
         let mut sending = SealedQueue::default();
         sending.set_helper(helper());
-        let mut segments = ReceiveSegments::default();
+        let mut segments = ReceiveBuffers::default();
         segments.received().extend_from_slice(&unread);
         let mut new = Self {
             export,
@@ -185,7 +185,7 @@ impl<'s> ServedConnection<'s> {
             told_clear: false,
             rtt_asked: None,
             losses,
-            lost: served.bear_losses.then(LastReportedCounters::default),
+            lost: served.bear_losses.then(LastLossCounters::default),
             busy: Instant::now(),
             trimmed: false,
             moved: Instant::now(),
@@ -201,9 +201,9 @@ impl<'s> ServedConnection<'s> {
     ///
     /// # Errors
     /// The reason for an abnormal end, which is also sent to the client if possible.
-    fn run(mut self, stopping: &StopSignal) -> Result<(), ConnectionError> {
+    fn run(mut self, stopping: &StopSignal) -> Result<(), ConnectionEndCause> {
         let done = self.serve(stopping);
-        let farewell = done.as_ref().err().map(ConnectionError::farewell);
+        let farewell = done.as_ref().err().map(ConnectionEndCause::farewell);
         if farewell == Some(None) {
             // The client has left.
             self.sessions.values_mut().for_each(|s| s.finish(false));
@@ -219,13 +219,13 @@ impl<'s> ServedConnection<'s> {
             }
         }
         match done {
-            Err(ConnectionError::Stopped) => Ok(()),
+            Err(ConnectionEndCause::Stopped) => Ok(()),
             Err(e) if e.is_leave() => Ok(()),
             done => done,
         }
     }
 
-    fn serve(&mut self, stopping: &StopSignal) -> Result<(), ConnectionError> {
+    fn serve(&mut self, stopping: &StopSignal) -> Result<(), ConnectionEndCause> {
         let mut draining = false;
         // Handle the bytes that arrived behind the login.
         self.handle(Instant::now())?;
@@ -267,7 +267,7 @@ impl<'s> ServedConnection<'s> {
     }
 
     /// Ends the connection after a timeout.
-    fn check_time(&mut self, now: Instant, draining: bool) -> Result<(), ConnectionError> {
+    fn check_time(&mut self, now: Instant, draining: bool) -> Result<(), ConnectionEndCause> {
         let channels = self.conn.channels();
         let busy = |s: &SessionChannel<'_>| s.is_busy(channels);
         if self.sessions.values().any(busy) || !self.departed.is_empty() {
@@ -279,13 +279,13 @@ impl<'s> ServedConnection<'s> {
             self.moved = now;
         }
         if draining && now >= self.drained() {
-            return Err(ConnectionError::Stopped);
+            return Err(ConnectionEndCause::Stopped);
         }
         if now >= self.moved + self.served.slow {
-            return Err(ConnectionError::Slow);
+            return Err(ConnectionEndCause::Slow);
         }
         match self.served.idle.is_some_and(|idle| now >= self.busy + idle) {
-            true => Err(ConnectionError::Idle),
+            true => Err(ConnectionEndCause::Idle),
             false => Ok(()),
         }
     }
@@ -298,7 +298,7 @@ impl<'s> ServedConnection<'s> {
         stopping: &StopSignal,
         draining: bool,
         more: bool,
-    ) -> Result<bool, ConnectionError> {
+    ) -> Result<bool, ConnectionEndCause> {
         let mut until = self.conn.poll_timeout();
         let mut earlier = |at: Instant| until = Some(until.map_or(at, |u: Instant| u.min(at)));
         if draining {
@@ -344,7 +344,7 @@ impl<'s> ServedConnection<'s> {
     }
 
     /// Reads and handles received bytes, at most [`TURN`]; true if there may be more.
-    fn read(&mut self, now: Instant) -> Result<bool, ConnectionError> {
+    fn read(&mut self, now: Instant) -> Result<bool, ConnectionEndCause> {
         let mut total = 0;
         while self.readable && total < TURN && !self.is_behind() {
             if let Some(n) = self.pass_by(now)? {
@@ -352,7 +352,7 @@ impl<'s> ServedConnection<'s> {
                 continue;
             }
             match self.segments.read(&self.stream, self.conn.wanted()) {
-                Ok(0) => return Err(ConnectionError::Gone),
+                Ok(0) => return Err(ConnectionEndCause::Gone),
                 Ok(n) => total += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.readable = false,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -371,7 +371,7 @@ impl<'s> ServedConnection<'s> {
         self.sessions.values().any(|s| s.is_behind(channels))
     }
 
-    pub(super) fn handle(&mut self, now: Instant) -> Result<(), ConnectionError> {
+    pub(super) fn handle(&mut self, now: Instant) -> Result<(), ConnectionEndCause> {
         let handled = self.conn.handle_input(now, self.segments.received());
         while let Some(event) = self.conn.poll_event() {
             match event {
@@ -423,7 +423,7 @@ impl<'s> ServedConnection<'s> {
         }
     }
 
-    fn handle_channel(&mut self, event: ChannelEvent) -> Result<(), ConnectionError> {
+    fn handle_channel(&mut self, event: ChannelEvent) -> Result<(), ConnectionEndCause> {
         let channels = self.conn.channels();
         match event {
             ChannelEvent::SessionOpened(id) if self.sessions.len() >= MOST_SESSIONS => {
@@ -477,7 +477,7 @@ impl<'s> ServedConnection<'s> {
 
     /// Writes until the socket is full, at most [`TURN`]; true if it may take more of the remaining
     /// bytes.
-    fn write(&mut self) -> Result<bool, ConnectionError> {
+    fn write(&mut self) -> Result<bool, ConnectionEndCause> {
         let mut total = 0;
         while self.writable && total < TURN {
             self.sending.fill(&mut self.conn, BATCH)?;

@@ -14,7 +14,7 @@ pub(super) struct DialedConnections {
 
 /// Gives connections that this machine has opened to the accepting thread, and wakes its poll(2).
 #[derive(Debug)]
-pub(super) struct DialedSender {
+pub(super) struct DialedConnectionSender {
     streams: Sender<(TcpStream, SocketAddr)>,
     wake: PipeWriter,
 }
@@ -23,7 +23,7 @@ pub(super) struct DialedSender {
 ///
 /// # Errors
 /// No descriptors are left.
-pub(super) fn channel() -> io::Result<(DialedConnections, DialedSender)> {
+pub(super) fn channel() -> io::Result<(DialedConnections, DialedConnectionSender)> {
     let (read, write) = io::pipe()?;
     rustix::io::ioctl_fionbio(&read, true)?;
     let (sender, streams) = queue();
@@ -31,14 +31,14 @@ pub(super) fn channel() -> io::Result<(DialedConnections, DialedSender)> {
         streams,
         wake: read,
     };
-    let sender = DialedSender {
+    let sender = DialedConnectionSender {
         streams: sender,
         wake: write,
     };
     Ok((waiting, sender))
 }
 
-impl DialedSender {
+impl DialedConnectionSender {
     /// Hands a connection over.
     ///
     /// # Errors

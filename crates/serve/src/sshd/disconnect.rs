@@ -42,12 +42,12 @@ const MOST_READING: usize = 8;
 /// A socket that is closed with unread input is reset, and the client would see a reset in place of
 /// the reason, because its identification is already on the way.
 #[derive(Debug, Default)]
-pub(super) struct RefusedClients {
+pub(super) struct LingeringRefusedClients {
     /// Clients to which DISCONNECT was sent, in order.
     reading: VecDeque<(Instant, TcpStream)>,
 }
 
-impl RefusedClients {
+impl LingeringRefusedClients {
     /// Sends a client the reason for the refusal: an identification and a DISCONNECT, which clients
     /// display (OpenSSH: `Received disconnect from ...: too many connections`). OpenSSH shows lines
     /// before the identification (RFC 4253 section 4.2) only with -v.
@@ -109,7 +109,7 @@ mod tests {
     fn a_flood_is_not_answered() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let (mut refused, now) = (RefusedClients::default(), Instant::now());
+        let (mut refused, now) = (LingeringRefusedClients::default(), Instant::now());
         let mut turn_away = |at_time| {
             let _client = TcpStream::connect(at).unwrap();
             refused.tell(listener.accept().unwrap().0, "too many", at_time);

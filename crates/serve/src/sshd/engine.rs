@@ -13,7 +13,7 @@ use ssh::transport::{AlgorithmProposal, KexGuess, RandomFill, TransportConfig};
 use wire::PacketPool;
 
 use super::message::{HostKeyProofRequest, HostKeySignRequest, SignatureReply};
-use super::message_socket::MessageSocket;
+use super::message_socket::MonitorMessageSocket;
 
 /// Silence after which the server sends the client a keepalive request.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(60);
@@ -82,14 +82,14 @@ impl OfferedAlgorithms {
 /// Everything that the server could offer with other settings, to tell a refused client's
 /// administrator which setting would help.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FullOffer {
+pub struct SupportedAlgorithms {
     /// Key exchange methods, ciphers and MACs.
     pub algorithms: OfferedAlgorithms,
     /// Algorithms that the host keys sign with.
     pub host_key: Vec<String>,
 }
 
-impl FullOffer {
+impl SupportedAlgorithms {
     pub(super) fn proposal(&self) -> AlgorithmProposal {
         self.algorithms.proposal(self.host_key.clone())
     }
@@ -130,13 +130,13 @@ pub(super) fn random() -> RandomFill {
 pub(super) struct MonitorHostKey {
     public: PublicKey,
     /// The link to the monitor; the lock allows one question at a time.
-    link: Arc<Mutex<Arc<MessageSocket>>>,
+    link: Arc<Mutex<Arc<MonitorMessageSocket>>>,
 }
 
 /// Host keys with these blobs, which the monitor signs with.
 pub(super) fn monitors_keys(
     blobs: &[Vec<u8>],
-    link: &Arc<MessageSocket>,
+    link: &Arc<MonitorMessageSocket>,
 ) -> Result<Vec<Arc<dyn HostKeySigner>>, KeyError> {
     let link = Arc::new(Mutex::new(Arc::clone(link)));
     let keys = blobs.iter().map(|blob| {

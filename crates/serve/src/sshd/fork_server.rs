@@ -11,14 +11,14 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sys::ForkSide;
 
 use super::account::AccountProcess;
-use super::message_socket::MessageSocket;
+use super::message_socket::MonitorMessageSocket;
 use super::{StopSignal, confine};
 
 /// The fork server, before its first fork.
 #[derive(Debug)]
 pub struct ForkServer {
     /// Link to the monitor.
-    link: MessageSocket,
+    link: MonitorMessageSocket,
     stopping: StopSignal,
 }
 
@@ -32,7 +32,7 @@ impl ForkServer {
     /// A descriptor is missing, or rights cannot be dropped.
     pub fn inherited() -> io::Result<Self> {
         let stopping = io::stdin().as_fd().try_clone_to_owned()?;
-        let link = MessageSocket::inherited()?;
+        let link = MonitorMessageSocket::inherited()?;
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
         dup2_stdin(&nothing)?;
         dup2_stdout(&nothing)?;
@@ -53,7 +53,7 @@ impl ForkServer {
     /// The monitor sends an invalid message.
     pub fn run(self) -> io::Result<Option<AccountProcess>> {
         while let Some([client, theirs]) = self.link.take()? {
-            let theirs = MessageSocket::from(theirs);
+            let theirs = MonitorMessageSocket::from(theirs);
             match sys::fork() {
                 Ok(ForkSide::Child(template)) => {
                     let process = AccountProcess::new(theirs, client, self.stopping, template);
@@ -70,7 +70,7 @@ impl ForkServer {
 
 /// Sends the monitor a pidfd of the child. The process ID is still valid, because the child waits
 /// for the monitor's task.
-fn tell(link: &MessageSocket, child: Pid) -> io::Result<()> {
+fn tell(link: &MonitorMessageSocket, child: Pid) -> io::Result<()> {
     let process: OwnedFd = pidfd_open(child, PidfdFlags::empty())?;
     link.hand(&[process.as_fd()])
 }

@@ -11,11 +11,11 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use ssh::auth::{KeyProof, ProofContext};
-use ssh::key::{PublicKey, SecurityKeyTouch};
+use ssh::key::{PublicKey, SecurityKeyFlags};
 
 use super::authorized::{self, AuthContext, KeyFileLines, MatchedAuthorizedKey, OfferedKey};
 use super::message::KeyCheckRequest;
-use super::refusal::{KeyFileError, KeyFileProblem, KeyRefusal};
+use super::refusal::{KeyFileProblem, KeyListError, KeyRefusal};
 
 /// Largest list of keys in bytes.
 const MAX_FILE: u64 = 4 << 20;
@@ -74,13 +74,13 @@ impl LoginKey {
 
 /// A key offered for an account, to be checked against authorized_keys.
 #[derive(Debug)]
-pub(super) struct KeyLookup<'q> {
+pub(super) struct AuthorizedKeyLookup<'q> {
     user: &'q str,
     from: IpAddr,
     check: &'q KeyCheckRequest<'q>,
 }
 
-impl<'q> KeyLookup<'q> {
+impl<'q> AuthorizedKeyLookup<'q> {
     /// Asks about the key in `check` for the account of `user`, for a client at `from`.
     pub(super) fn new(user: &'q str, from: IpAddr, check: &'q KeyCheckRequest<'q>) -> Self {
         Self { user, from, check }
@@ -91,7 +91,7 @@ impl<'q> KeyLookup<'q> {
     }
 
     /// Checks the client's signature with `key`; returns the flags of a security key.
-    pub(super) fn proof(&self, key: &PublicKey) -> Result<Option<SecurityKeyTouch>, KeyRefusal> {
+    pub(super) fn proof(&self, key: &PublicKey) -> Result<Option<SecurityKeyFlags>, KeyRefusal> {
         let check = self.check;
         let mut names = key.algorithms().into_iter();
         let algorithm = names.find(|name| name.as_bytes() == check.algorithm);
@@ -119,8 +119,11 @@ impl AuthorizedKeysFile {
     ///
     /// # Errors
     /// The reason for the refusal.
-    pub(super) fn answer(&self, question: &KeyLookup<'_>) -> Result<LoginKey, KeyRefusal> {
-        let KeyLookup { user, from, check } = *question;
+    pub(super) fn answer(
+        &self,
+        question: &AuthorizedKeyLookup<'_>,
+    ) -> Result<LoginKey, KeyRefusal> {
+        let AuthorizedKeyLookup { user, from, check } = *question;
         let signed_len = check.signed_len as usize;
         let shown = OfferedKey::new(check.blob, check.authority, signed_len);
         let admitted = self.lets_in(shown, user, from)?;
@@ -160,7 +163,7 @@ pub fn is_fingerprint(text: &str) -> bool {
 }
 
 /// Reads a file that no other user can write to.
-fn read(path: &Path) -> Result<String, KeyFileError> {
+fn read(path: &Path) -> Result<String, KeyListError> {
     let failed = |e: io::Error| KeyFileProblem::Io(e).of(path);
     let file = File::open(path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;

@@ -19,12 +19,12 @@ const SHORT: Duration = Duration::from_millis(5);
 /// All connections of a client share one detector: during slow start each alone has sent too little
 /// for a verdict, and a later connection need not lose a packet of its own first.
 #[derive(Debug, Default)]
-pub(super) struct LossDetector(Mutex<LossCounts>);
+pub(super) struct LossDetector(Mutex<PacketLossCounts>);
 
 /// Packets sent and retransmitted by all connections of a client since the last judgement; `told`
 /// is final.
 #[derive(Debug, Default)]
-struct LossCounts {
+struct PacketLossCounts {
     since: Option<Instant>,
     sent: u32,
     again: u32,
@@ -33,7 +33,7 @@ struct LossCounts {
 
 /// Counters that one connection reported last, to compute the difference.
 #[derive(Debug, Default)]
-pub(super) struct LastReportedCounters {
+pub(super) struct LastLossCounters {
     sent: u32,
     again: u32,
 }
@@ -41,12 +41,7 @@ pub(super) struct LastReportedCounters {
 impl LossDetector {
     /// Adds the counters of one connection; returns true once losses not caused by congestion were
     /// detected, and from then on.
-    pub(super) fn tell(
-        &self,
-        now: Instant,
-        before: &mut LastReportedCounters,
-        tcp: &TcpInfo,
-    ) -> bool {
+    pub(super) fn tell(&self, now: Instant, before: &mut LastLossCounters, tcp: &TcpInfo) -> bool {
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if counted.told {
             return true;
@@ -54,7 +49,7 @@ impl LossDetector {
         let since = *counted.since.get_or_insert(now);
         counted.sent += tcp.data_segs_out.saturating_sub(before.sent);
         counted.again += tcp.total_retrans.saturating_sub(before.again);
-        *before = LastReportedCounters {
+        *before = LastLossCounters {
             sent: tcp.data_segs_out,
             again: tcp.total_retrans,
         };
@@ -64,10 +59,10 @@ impl LossDetector {
         let queue = tcp.rtt.saturating_sub(tcp.min_rtt);
         let queues = queue > (tcp.min_rtt / 4).max(SHORT);
         let lossy = f64::from(counted.again) > f64::from(counted.sent) * SHARE;
-        *counted = LossCounts {
+        *counted = PacketLossCounts {
             since: Some(now),
             told: lossy && !queues && tcp.min_rtt >= SHORT,
-            ..LossCounts::default()
+            ..PacketLossCounts::default()
         };
         counted.told
     }
@@ -91,7 +86,7 @@ mod tests {
         let (now, losses, mut told) = (
             Instant::now(),
             LossDetector::default(),
-            LastReportedCounters::default(),
+            LastLossCounters::default(),
         );
         assert!(!losses.tell(now, &mut told, &tcp(10, 0, rtt, min_rtt)));
         losses.tell(now + SPAN, &mut told, &tcp(10 + sent, again, rtt, min_rtt))
@@ -112,7 +107,7 @@ mod tests {
     #[test]
     fn what_one_connection_lost_is_known_to_the_next() {
         let (now, losses) = (Instant::now(), LossDetector::default());
-        let mut told = [const { LastReportedCounters { sent: 0, again: 0 } }; 4];
+        let mut told = [const { LastLossCounters { sent: 0, again: 0 } }; 4];
         for told in &mut told {
             assert!(!losses.tell(now, told, &tcp(10, 0, 100, 100)));
         }
@@ -126,7 +121,7 @@ mod tests {
         assert!(losses.tell(now + SPAN, &mut told[0], &tcp(200, 3, 101, 100)));
         assert!(losses.tell(
             now + SPAN,
-            &mut LastReportedCounters::default(),
+            &mut LastLossCounters::default(),
             &tcp(0, 0, 0, 0)
         ));
     }

@@ -78,7 +78,7 @@ message! {
 
 message! {
     /// An account process's answer to [`KeyCheckRequest`].
-    pub(super) struct KeyAnswer<'a> = 7 {
+    pub(super) struct KeyCheckReply<'a> = 7 {
         pub(super) allowed: bool,
         /// Reason for the log.
         pub(super) why: &'a [u8],
@@ -144,7 +144,7 @@ message! {
 message! {
     /// Tells an account process that the client is logged in.
     pub(super) struct BeginSession<'a> = 20 {
-        /// The `ServedFiles` of this login as JSON.
+        /// The `ServedClientSettings` of this login as JSON.
         pub(super) served: &'a [u8],
         pub(super) state: &'a [u8],
         pub(super) unread: &'a [u8],

@@ -30,12 +30,12 @@ const MOST_HANDED: usize = 2;
 
 /// One end of the socket. Messages are sent and received whole, and their length is bounded.
 #[derive(Debug)]
-pub(super) struct MessageSocket(OwnedFd);
+pub(super) struct MonitorMessageSocket(OwnedFd);
 
 /// A message, beginning with its number. It may contain keys and is wiped when dropped.
 pub(super) type MessageBuffer = Zeroizing<Vec<u8>>;
 
-impl MessageSocket {
+impl MonitorMessageSocket {
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -101,7 +101,7 @@ impl MessageSocket {
         Ok(())
     }
 
-    /// Receives descriptors that the other end passed with [`MessageSocket::hand`]; `None` once
+    /// Receives descriptors that the other end passed with [`MonitorMessageSocket::hand`]; `None` once
     /// that end is closed.
     ///
     /// # Errors
@@ -151,14 +151,14 @@ impl MessageSocket {
     }
 }
 
-/// Makes a link from the other end of [`MessageSocket::pair`].
-impl From<OwnedFd> for MessageSocket {
+/// Makes a link from the other end of [`MonitorMessageSocket::pair`].
+impl From<OwnedFd> for MonitorMessageSocket {
     fn from(end: OwnedFd) -> Self {
         Self(end)
     }
 }
 
-impl AsFd for MessageSocket {
+impl AsFd for MonitorMessageSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn descriptors_come_as_they_were_handed_on_or_not_at_all() {
-        let (here, there) = MessageSocket::pair().unwrap();
-        let there = MessageSocket::from(there);
+        let (here, there) = MonitorMessageSocket::pair().unwrap();
+        let there = MonitorMessageSocket::from(there);
         let (file, other) = (std::fs::File::open("/").unwrap(), io::stderr());
         here.hand(&[file.as_fd(), other.as_fd()]).unwrap();
         let [file, _] = there.take::<2>().unwrap().unwrap();
@@ -218,8 +218,8 @@ mod tests {
 
     #[test]
     fn messages_keep_their_bounds() {
-        let (here, there) = MessageSocket::pair().unwrap();
-        let there = MessageSocket::from(there);
+        let (here, there) = MonitorMessageSocket::pair().unwrap();
+        let there = MonitorMessageSocket::from(there);
         here.send(b"one").unwrap();
         here.send(b"two").unwrap();
         assert_eq!(**there.receive().unwrap(), *b"one");

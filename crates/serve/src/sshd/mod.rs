@@ -61,34 +61,34 @@ use ssh::key::PrivateKey;
 use sys::SocketTuning;
 use tracing::{field, info, info_span, warn};
 
-use crate::error::ConnectionError;
+use crate::error::ConnectionEndCause;
 use connection_limiter::{ConnectionLimiter, ConnectionPermit};
-use dialed::{DialedConnections, DialedSender};
-use disconnect::RefusedClients;
+use dialed::{DialedConnectionSender, DialedConnections};
+use disconnect::LingeringRefusedClients;
 use figures::ServerCounters;
 use keys::LoginKey;
 use losses::LossDetector;
-use monitor::ConnectionMonitor;
+use monitor::MonitoredConnection;
 use preauth::PreauthProcessConfig;
 use rules::Account;
 use spare_processes::{ConnectionProcesses, SpareProcesses};
 
-pub use account::{AccountLog, AccountProcess};
+pub use account::{AccountLogSender, AccountProcess};
 pub use accounts::{AccessPolicy, unknown_token};
 pub use confine::hide_memory;
-pub use engine::{FullOffer, OfferedAlgorithms};
+pub use engine::{OfferedAlgorithms, SupportedAlgorithms};
 pub use fork_server::ForkServer;
 pub use host_key::{generate, generate_pair, keep_new};
 pub use keys::is_fingerprint;
 pub use limits::ConnectionLimits;
-pub use once::{OnceEndReason, OnceSettings, SshConnectionError, own_addresses};
+pub use once::{OneLoginServerEnd, SingleCopyServerSettings, SshConnectionError, own_addresses};
 pub use preauth::main as preauth;
 pub use process::ProcessRole;
-pub use program::{AllowedProgram, ProgramError, ProgramOwner};
+pub use program::{AllowedProgram, ProgramAccount, ProgramError};
 pub use rules::AccountRules;
-pub use served::ServedFiles;
+pub use served::ServedClientSettings;
 
-pub use crate::words::{CommandError, split_command};
+pub use crate::words::{CommandSplitError, split_command};
 
 /// Time after which accepting is tried again when the process has no descriptor left.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -101,16 +101,16 @@ const QUEUE: i32 = 4096;
 #[derive(Debug)]
 pub struct ServerSettings {
     /// Files and programs that logged-in clients are served.
-    pub served: ServedFiles,
+    pub served: ServedClientSettings,
     /// Accounts and keys that may log in.
     pub entrance: AccessPolicy,
     /// Settings that replace `served` for a key, by its fingerprint.
-    pub keys: BTreeMap<String, ServedFiles>,
+    pub keys: BTreeMap<String, ServedClientSettings>,
     /// Algorithms offered to clients.
     pub algorithms: OfferedAlgorithms,
     /// Algorithms that `--old-clients` would have offered, if the flag is not set. A client without
     /// a common algorithm is told whether the flag would admit it.
-    pub to_old_clients: Option<FullOffer>,
+    pub to_old_clients: Option<SupportedAlgorithms>,
     /// Limits on the number of connections.
     pub limits: ConnectionLimits,
     /// Time from accept(2) to the end of the login (LoginGraceTime of sshd is 120 s).
@@ -123,7 +123,7 @@ pub struct ServerSettings {
 impl ServerSettings {
     /// Files for a login: the settings for its key, else for the authority of its certificate, else
     /// the general ones.
-    fn served(&self, entrant: &LoginKey, account: &Account) -> ServedFiles {
+    fn served(&self, entrant: &LoginKey, account: &Account) -> ServedClientSettings {
         let of = |fingerprint: &str| self.keys.get(fingerprint);
         let authority = || of(entrant.certificate()?.0);
         let served = of(entrant.key()).or_else(authority);
@@ -258,7 +258,7 @@ impl SshServer {
     ///
     /// # Errors
     /// No descriptors are left.
-    fn serve_dialed(&mut self) -> io::Result<DialedSender> {
+    fn serve_dialed(&mut self) -> io::Result<DialedConnectionSender> {
         let (streams, sender) = dialed::channel()?;
         self.dialed = Some(streams);
         Ok(sender)
@@ -296,7 +296,7 @@ impl SshServer {
     /// The listening socket fails.
     pub fn run(self, stopping: &StopSignal) -> io::Result<()> {
         let mut ready = SpareProcesses::new(stopping, &self.settings.get());
-        let mut refused = RefusedClients::default();
+        let mut refused = LingeringRefusedClients::default();
         loop {
             let mut fds = vec![PollFd::new(&*stopping.0, PollFlags::IN)];
             let listeners = self.listeners.iter();
@@ -362,7 +362,7 @@ impl SshServer {
         &self,
         stream: TcpStream,
         peer: SocketAddr,
-        (ready, refused): (&mut SpareProcesses, &mut RefusedClients),
+        (ready, refused): (&mut SpareProcesses, &mut LingeringRefusedClients),
         stopping: &StopSignal,
     ) {
         let (settings, now) = (self.settings.get(), Instant::now());
@@ -437,8 +437,10 @@ fn serve(
         warn!("the connection broke: {e}");
         return;
     }
-    match ConnectionMonitor::new(settings, shared, (stream, peer), place).run(taken, stopping) {
-        Ok(()) | Err(ConnectionError::Gone | ConnectionError::Stopped) => info!("disconnected"),
+    match MonitoredConnection::new(settings, shared, (stream, peer), place).run(taken, stopping) {
+        Ok(()) | Err(ConnectionEndCause::Gone | ConnectionEndCause::Stopped) => {
+            info!("disconnected")
+        }
         Err(why) => warn!("the connection ended with an error: {why}"),
     }
 }

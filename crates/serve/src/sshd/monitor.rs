@@ -21,14 +21,14 @@ use super::message::{
     KeyCheckRequest, KeyQuery, KeyVerdict, LogMessage, SessionEnded, SignatureCheckRequest,
     SignatureReply,
 };
-use super::message_socket::{MessageBuffer, MessageSocket, nonsense, readable};
+use super::message_socket::{MessageBuffer, MonitorMessageSocket, nonsense, readable};
 use super::refusal::KeyRefusal;
 use super::signing::{prove_with, sign_with};
 use super::spare_processes::ConnectionProcesses;
 use super::untrusted_log::{ConnectionAlgorithms, escaped, fingerprint, tell};
-use super::{ServedFiles, ServerSettings, ServerShared, StopSignal};
+use super::{ServedClientSettings, ServerSettings, ServerShared, StopSignal};
 use crate::TransferCounters;
-use crate::error::ConnectionError;
+use crate::error::ConnectionEndCause;
 
 /// Extra time before the monitor enforces the login time; the preauth process tells the client in
 /// time by itself.
@@ -45,13 +45,13 @@ const MOST_LINES: u32 = 64;
 const BEAT: Duration = Duration::from_millis(20);
 
 /// State of one connection in the monitor.
-pub(super) struct ConnectionMonitor<'s> {
+pub(super) struct MonitoredConnection<'s> {
     settings: &'s ServerSettings,
     peer: SocketAddr,
     client: TcpStream,
     shared: &'s ServerShared,
     place: ConnectionPermit,
-    template: Option<Arc<MessageSocket>>,
+    template: Option<Arc<MonitorMessageSocket>>,
     exchange: Option<FirstKeyExchange>,
     signatures: u32,
     questions: u32,
@@ -68,7 +68,7 @@ struct FirstKeyExchange {
     host_key: Arc<PrivateKey>,
 }
 
-impl<'s> ConnectionMonitor<'s> {
+impl<'s> MonitoredConnection<'s> {
     pub(super) fn new(
         settings: &'s ServerSettings,
         shared: &'s ServerShared,
@@ -99,7 +99,7 @@ impl<'s> ConnectionMonitor<'s> {
         mut self,
         ready: ConnectionProcesses,
         stopping: &StopSignal,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<(), ConnectionEndCause> {
         let until = Instant::now() + self.settings.login_time + SLACK;
         let (preauth, template) = ready.into_parts();
         self.template = template;
@@ -129,24 +129,24 @@ impl<'s> ConnectionMonitor<'s> {
     /// Answers the preauth process until the client is logged in.
     fn log_in(
         &mut self,
-        link: &MessageSocket,
+        link: &MonitorMessageSocket,
         until: Instant,
         stopping: &StopSignal,
-    ) -> Result<MessageBuffer, ConnectionError> {
+    ) -> Result<MessageBuffer, ConnectionEndCause> {
         loop {
             let [said, stop] = readable([link.as_fd(), stopping.0.as_fd()], Some(until))?;
             if stop {
-                return Err(ConnectionError::Stopped);
+                return Err(ConnectionEndCause::Stopped);
             }
             if Instant::now() >= until {
-                return Err(ConnectionError::LoginTime);
+                return Err(ConnectionEndCause::LoginTime);
             }
             if !said {
                 continue;
             }
             let message = link.receive()?;
             let Some(number) = message.first().copied() else {
-                return Err(ConnectionError::Preauth);
+                return Err(ConnectionEndCause::Preauth);
             };
             match number {
                 HostKeySignRequest::NUMBER => {
@@ -171,8 +171,8 @@ impl<'s> ConnectionMonitor<'s> {
                 EndedWithoutLogin::NUMBER => {
                     let why = EndedWithoutLogin::decode(&message).map_err(nonsense)?.why;
                     return match why {
-                        b"" => Err(ConnectionError::Gone),
-                        why => Err(ConnectionError::Ended(escaped(why))),
+                        b"" => Err(ConnectionEndCause::Gone),
+                        why => Err(ConnectionEndCause::Ended(escaped(why))),
                     };
                 }
                 number => return Err(nonsense(unexpected(number)).into()),
@@ -271,11 +271,11 @@ impl<'s> ConnectionMonitor<'s> {
     /// Serves a logged-in client, in an account process or in this thread.
     fn serve(
         self,
-        served: &ServedFiles,
+        served: &ServedClientSettings,
         judge: KeyAuthorizer,
         message: MessageBuffer,
         stopping: &StopSignal,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<(), ConnectionEndCause> {
         let logged_in = ConnectionHandover::decode(&message).map_err(nonsense)?;
         let Self {
             settings,
@@ -323,10 +323,10 @@ impl<'s> ConnectionMonitor<'s> {
 /// Answers the account process until it ends.
 fn follow(
     settings: &ServerSettings,
-    link: &MessageSocket,
+    link: &MonitorMessageSocket,
     session_id: Option<&[u8]>,
     over: &dyn Fn(TransferCounters),
-) -> Result<(), ConnectionError> {
+) -> Result<(), ConnectionEndCause> {
     let mut ended = false;
     loop {
         let message = link.receive()?;
@@ -362,7 +362,7 @@ fn follow(
     }
     match ended {
         true => Ok(()),
-        false => Err(ConnectionError::Process),
+        false => Err(ConnectionEndCause::Process),
     }
 }
 

@@ -39,7 +39,7 @@ impl Scene {
         std::fs::write(&file, line).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         let settings = ServerSettings {
-            served: ServedFiles::default(),
+            served: ServedClientSettings::default(),
             entrance: AccessPolicy::this(file.clone()),
             keys: BTreeMap::new(),
             algorithms: OfferedAlgorithms::default(),
@@ -134,15 +134,15 @@ impl Scene {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let peer = client.local_addr().unwrap();
-        let (ours, theirs) = MessageSocket::pair().unwrap();
+        let (ours, theirs) = MonitorMessageSocket::pair().unwrap();
         let (_running, stopping) = stopping().unwrap();
         let shared = ServerShared::default();
         let place =
             ConnectionLimiter::default().enter(peer.ip(), Instant::now(), &self.settings.limits);
         let (place, _) = place.unwrap();
-        let mut monitor = ConnectionMonitor::new(&self.settings, &shared, (client, peer), place);
+        let mut monitor = MonitoredConnection::new(&self.settings, &shared, (client, peer), place);
         let preauth = thread::spawn(move || {
-            let theirs = MessageSocket::from(theirs);
+            let theirs = MonitorMessageSocket::from(theirs);
             for (message, answer) in said {
                 // The monitor may have closed the link, which the test examines.
                 if theirs.send(&message).is_err() {

@@ -16,21 +16,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::direct_control::{
-    self, DialReply, DirectClientMessage, DirectControlError, DirectMessageSplitter, GrowingBlocks,
-    KeysAccepted, ListeningReply, MOST_ADDRESSES, RefusedReply, ServerAddresses, TOKEN, VERSION,
+    self, DialReply, DirectClientMessage, DirectControlError, DirectListeningReply,
+    DirectMessageSplitter, DirectRefusedReply, GrowingFileBlocks, KeysAccepted, MOST_ADDRESSES,
+    ServerAddresses, TOKEN, VERSION,
 };
 use ssh::key::PrivateKey;
 use tracing::info;
 
 use super::accounts::AccessPolicy;
 use super::connection_limiter::ConnectionLimiter;
-use super::dialed::DialedSender;
+use super::dialed::DialedConnectionSender;
 use super::engine::OfferedAlgorithms;
 use super::message_socket::readable;
 use super::once_keys::OneLoginKeys;
 use super::once_source::{self, ServedSources};
 use super::{
-    ConnectionLimits, ServedFiles, ServerSettings, SshServer, confine, hide_memory, stopping,
+    ConnectionLimits, ServedClientSettings, ServerSettings, SshServer, confine, hide_memory,
+    stopping,
 };
 use crate::{Access, GrowingFileSpec};
 
@@ -59,9 +61,9 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 
 /// Settings of a server for one copy: the files, the port range and the address.
 #[derive(Debug)]
-pub struct OnceSettings {
+pub struct SingleCopyServerSettings {
     /// Files that logged-in clients are served.
-    pub served: ServedFiles,
+    pub served: ServedClientSettings,
     /// Port range in which to listen; any port if `None`.
     pub ports: Option<(u16, u16)>,
     /// SSH_CONNECTION as set by sshd.
@@ -70,7 +72,7 @@ pub struct OnceSettings {
 
 /// Reason why the server did not start or has ended. The reason was sent to the client if possible.
 #[derive(Debug)]
-pub enum OnceEndReason {
+pub enum OneLoginServerEnd {
     /// The client's request is invalid.
     Client(DirectControlError),
     /// The client sent no request in time.
@@ -89,7 +91,7 @@ pub enum OnceEndReason {
     Source(String),
 }
 
-impl fmt::Display for OnceEndReason {
+impl fmt::Display for OneLoginServerEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Client(e) => write!(f, "serve --once: malformed message from the client: {e}"),
@@ -110,15 +112,15 @@ impl fmt::Display for OnceEndReason {
     }
 }
 
-impl std::error::Error for OnceEndReason {}
+impl std::error::Error for OneLoginServerEnd {}
 
-impl OnceSettings {
+impl SingleCopyServerSettings {
     /// Serves until `input` ends or `output` is closed. The caller must exit then, because the
     /// threads of connections keep running.
     ///
     /// # Errors
     /// The reason why the server did not start or ended early.
-    pub fn serve(self, input: File, output: File) -> Result<(), OnceEndReason> {
+    pub fn serve(self, input: File, output: File) -> Result<(), OneLoginServerEnd> {
         let mut control = ControlChannel {
             input,
             output,
@@ -130,7 +132,7 @@ impl OnceSettings {
         match self.serve_over(&mut control) {
             Err(why) => {
                 let words = why.to_string();
-                let refused = RefusedReply {
+                let refused = DirectRefusedReply {
                     version: VERSION,
                     why: words.as_bytes(),
                 };
@@ -142,8 +144,8 @@ impl OnceSettings {
         }
     }
 
-    fn serve_over(mut self, control: &mut ControlChannel) -> Result<(), OnceEndReason> {
-        let local = |e: io::Error| OnceEndReason::Local(e.to_string());
+    fn serve_over(mut self, control: &mut ControlChannel) -> Result<(), OneLoginServerEnd> {
+        let local = |e: io::Error| OneLoginServerEnd::Local(e.to_string());
         hide_memory().map_err(local)?;
         confine::leave_no_core().map_err(local)?;
         let until = Instant::now() + BEGIN;
@@ -160,15 +162,15 @@ impl OnceSettings {
             keys,
         } = asked
         else {
-            return Err(OnceEndReason::Client(DirectControlError::Unexpected(
-                direct_control::MoreKeysRequest::NUMBER,
+            return Err(OneLoginServerEnd::Client(DirectControlError::Unexpected(
+                direct_control::MoreLoginKeysRequest::NUMBER,
             )));
         };
         self.served.bear_losses = bear_losses;
         // Report a root that cannot be opened now, and not to each connection.
         let opened = self.served.open();
-        drop(opened.map_err(|e| OnceEndReason::Local(e.to_string()))?);
-        let address = address(self.connection.as_deref()).map_err(OnceEndReason::Address)?;
+        drop(opened.map_err(|e| OneLoginServerEnd::Local(e.to_string()))?);
+        let address = address(self.connection.as_deref()).map_err(OneLoginServerEnd::Address)?;
         let ports = both(self.ports, ports)?;
         let listener = match source {
             true => listen_anywhere(ports)?,
@@ -177,7 +179,7 @@ impl OnceSettings {
         let port = listener.local_addr().map_err(local)?.port();
         let once = Arc::new(OneLoginKeys::default());
         once.add(Instant::now(), keys)
-            .map_err(OnceEndReason::Keys)?;
+            .map_err(OneLoginServerEnd::Keys)?;
         let settings = settings(self.served, &once)?;
         let user = settings.entrance.name().unwrap_or_default().to_owned();
         let host_key = settings.host_key_blobs().concat();
@@ -190,7 +192,7 @@ impl OnceSettings {
         }
         let limiter = server.limiter.clone();
         let ended = accept(server).map_err(local)?;
-        let listening = ListeningReply {
+        let listening = DirectListeningReply {
             version: VERSION,
             port: port.into(),
             user: user.as_bytes(),
@@ -205,7 +207,7 @@ impl OnceSettings {
     }
 }
 
-impl OnceSettings {
+impl SingleCopyServerSettings {
     /// Takes the request to serve sources only, if `asked` is one. Returns the request behind it,
     /// and true if there was one.
     fn take_source(
@@ -213,7 +215,7 @@ impl OnceSettings {
         control: &mut ControlChannel,
         asked: DirectClientMessage,
         until: Instant,
-    ) -> Result<(Option<DirectClientMessage>, bool), OnceEndReason> {
+    ) -> Result<(Option<DirectClientMessage>, bool), OneLoginServerEnd> {
         let DirectClientMessage::Source {
             root,
             names,
@@ -223,7 +225,7 @@ impl OnceSettings {
             return Ok((Some(asked), false));
         };
         let sources = once_source::check(&root, &names, follow);
-        self.confine(sources.map_err(OnceEndReason::Source)?)?;
+        self.confine(sources.map_err(OneLoginServerEnd::Source)?)?;
         match control.first(until)? {
             Some(DirectClientMessage::Growing(asked)) => {
                 self.grow(asked)?;
@@ -235,10 +237,10 @@ impl OnceSettings {
 
     /// Limits the served files to the sources, read-only, in addition to the limits set by this
     /// machine's options.
-    fn confine(&mut self, sources: ServedSources) -> Result<(), OnceEndReason> {
+    fn confine(&mut self, sources: ServedSources) -> Result<(), OneLoginServerEnd> {
         if self.served.root.is_some() || self.served.access == Access::WriteOnly {
             let why = "longhaul serves only a part of the files here (--root or --write-only)";
-            return Err(OnceEndReason::Source(why.to_owned()));
+            return Err(OneLoginServerEnd::Source(why.to_owned()));
         }
         self.served.root = Some(sources.root);
         self.served.only = Some(sources.paths);
@@ -247,9 +249,9 @@ impl OnceSettings {
     }
 }
 
-impl OnceSettings {
+impl SingleCopyServerSettings {
     /// Serves the only source before it is complete.
-    fn grow(&mut self, asked: GrowingBlocks) -> Result<(), OnceEndReason> {
+    fn grow(&mut self, asked: GrowingFileBlocks) -> Result<(), OneLoginServerEnd> {
         let spec = GrowingFileSpec {
             size: asked.size,
             mode: asked.mode,
@@ -264,7 +266,7 @@ impl OnceSettings {
             .is_some_and(|only| only.len() == 1);
         if !one || !spec.is_valid() {
             let why = "the client sent invalid checksums of the growing file".to_owned();
-            return Err(OnceEndReason::Source(why));
+            return Err(OneLoginServerEnd::Source(why));
         }
         self.served.growing = Some(spec);
         Ok(())
@@ -286,10 +288,10 @@ fn accept(server: SshServer) -> io::Result<OwnedFd> {
 }
 
 fn settings(
-    mut served: ServedFiles,
+    mut served: ServedClientSettings,
     keys: &Arc<OneLoginKeys>,
-) -> Result<ServerSettings, OnceEndReason> {
-    let local = |e: &dyn fmt::Display| OnceEndReason::Local(e.to_string());
+) -> Result<ServerSettings, OneLoginServerEnd> {
+    let local = |e: &dyn fmt::Display| OneLoginServerEnd::Local(e.to_string());
     // The root is a literal path here, so `%` is escaped.
     let plain = |root: PathBuf| {
         let bytes = root.into_os_string().into_encoded_bytes();
@@ -322,7 +324,7 @@ struct ControlChannel {
     output: File,
     frames: DirectMessageSplitter,
     /// Takes the connections that the client asks for.
-    dialed: Option<DialedSender>,
+    dialed: Option<DialedConnectionSender>,
     /// Number of connections that are being opened.
     dialing: Arc<AtomicUsize>,
     /// The marker has been written.
@@ -330,7 +332,7 @@ struct ControlChannel {
 }
 
 /// Result of waiting for the client's next message on the control channel.
-enum ControlInput {
+enum ControlReadOutcome {
     Message(DirectClientMessage),
     /// The deadline passed before a whole message arrived.
     TimedOut,
@@ -352,52 +354,57 @@ impl ControlChannel {
         &mut self,
         beside: Option<&OwnedFd>,
         deadline: Option<Instant>,
-    ) -> Result<ControlInput, OnceEndReason> {
+    ) -> Result<ControlReadOutcome, OneLoginServerEnd> {
         if let Some(asked) = self.received()? {
-            return Ok(ControlInput::Message(asked));
+            return Ok(ControlReadOutcome::Message(asked));
         }
         let input = self.input.as_fd();
         let other = beside.map_or(input, |fd| fd.as_fd());
         let waited = readable([input, other], deadline);
-        let [said, ended] = waited.map_err(|e| OnceEndReason::Local(e.to_string()))?;
+        let [said, ended] = waited.map_err(|e| OneLoginServerEnd::Local(e.to_string()))?;
         if beside.is_some() && ended {
             let why = "the listener for direct connections stopped after an error".to_owned();
-            return Err(OnceEndReason::Local(why));
+            return Err(OneLoginServerEnd::Local(why));
         }
         if !said {
-            return Ok(ControlInput::TimedOut);
+            return Ok(ControlReadOutcome::TimedOut);
         }
         let mut bytes = [0; 4096];
         let read = match self.input.read(&mut bytes) {
-            Ok(0) => return Ok(ControlInput::Closed),
+            Ok(0) => return Ok(ControlReadOutcome::Closed),
             Ok(n) => bytes.get(..n).unwrap_or_default(),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(ControlInput::TimedOut),
-            Err(_) => return Ok(ControlInput::Closed),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                return Ok(ControlReadOutcome::TimedOut);
+            }
+            Err(_) => return Ok(ControlReadOutcome::Closed),
         };
-        self.frames.push(read).map_err(OnceEndReason::Client)?;
+        self.frames.push(read).map_err(OneLoginServerEnd::Client)?;
         Ok(self
             .received()?
-            .map_or(ControlInput::TimedOut, ControlInput::Message))
+            .map_or(ControlReadOutcome::TimedOut, ControlReadOutcome::Message))
     }
 
     /// Receives the next message that must come before `until`; `None` if the channel has ended.
-    fn first(&mut self, until: Instant) -> Result<Option<DirectClientMessage>, OnceEndReason> {
+    fn first(&mut self, until: Instant) -> Result<Option<DirectClientMessage>, OneLoginServerEnd> {
         loop {
             match self.next(None, Some(until))? {
-                ControlInput::Message(asked) => return Ok(Some(asked)),
-                ControlInput::TimedOut if Instant::now() >= until => {
-                    return Err(OnceEndReason::ClientTimeout);
+                ControlReadOutcome::Message(asked) => return Ok(Some(asked)),
+                ControlReadOutcome::TimedOut if Instant::now() >= until => {
+                    return Err(OneLoginServerEnd::ClientTimeout);
                 }
-                ControlInput::TimedOut => {}
-                ControlInput::Closed => return Ok(None),
+                ControlReadOutcome::TimedOut => {}
+                ControlReadOutcome::Closed => return Ok(None),
             }
         }
     }
 
-    fn received(&mut self) -> Result<Option<DirectClientMessage>, OnceEndReason> {
-        let message = self.frames.next_message().map_err(OnceEndReason::Client)?;
+    fn received(&mut self) -> Result<Option<DirectClientMessage>, OneLoginServerEnd> {
+        let message = self
+            .frames
+            .next_message()
+            .map_err(OneLoginServerEnd::Client)?;
         let asked = message.map(|message| DirectClientMessage::decode(&message));
-        asked.transpose().map_err(OnceEndReason::Client)
+        asked.transpose().map_err(OneLoginServerEnd::Client)
     }
 
     fn say(&mut self, message: &[u8]) -> io::Result<()> {
@@ -416,7 +423,7 @@ impl ControlChannel {
         ended: &OwnedFd,
         keys: &OneLoginKeys,
         limiter: &ConnectionLimiter,
-    ) -> Result<(), OnceEndReason> {
+    ) -> Result<(), OneLoginServerEnd> {
         let mut used = Instant::now();
         loop {
             let now = Instant::now();
@@ -425,20 +432,23 @@ impl ControlChannel {
             }
             if now >= used + FORGOTTEN {
                 let why = "no direct connection was made for a long time".to_owned();
-                return Err(OnceEndReason::Local(why));
+                return Err(OneLoginServerEnd::Local(why));
             }
             match self.next(Some(ended), Some(now + LOOK))? {
-                ControlInput::TimedOut => {}
-                ControlInput::Closed => return Ok(()),
-                ControlInput::Message(DirectClientMessage::MoreKeys { number, keys: more }) => {
+                ControlReadOutcome::TimedOut => {}
+                ControlReadOutcome::Closed => return Ok(()),
+                ControlReadOutcome::Message(DirectClientMessage::MoreKeys {
+                    number,
+                    keys: more,
+                }) => {
                     keys.add(Instant::now(), more)
-                        .map_err(OnceEndReason::Keys)?;
+                        .map_err(OneLoginServerEnd::Keys)?;
                     if self.say(&KeysAccepted { number }.to_bytes()).is_err() {
                         return Ok(());
                     }
                     used = Instant::now();
                 }
-                ControlInput::Message(DirectClientMessage::Dial {
+                ControlReadOutcome::Message(DirectClientMessage::Dial {
                     number,
                     addresses,
                     token,
@@ -446,14 +456,16 @@ impl ControlChannel {
                     used = Instant::now();
                     self.dial(number, addresses, token)?;
                 }
-                ControlInput::Message(other) => {
+                ControlReadOutcome::Message(other) => {
                     let number = match other {
-                        DirectClientMessage::Source { .. } => direct_control::SourceRequest::NUMBER,
+                        DirectClientMessage::Source { .. } => {
+                            direct_control::RestrictSourcesRequest::NUMBER
+                        }
                         DirectClientMessage::Dial { .. } => direct_control::DialRequest::NUMBER,
                         DirectClientMessage::Growing(_) => direct_control::GrowingSource::NUMBER,
-                        _ => direct_control::StartRequest::NUMBER,
+                        _ => direct_control::DirectStartRequest::NUMBER,
                     };
-                    return Err(OnceEndReason::Client(DirectControlError::Unexpected(
+                    return Err(OneLoginServerEnd::Client(DirectControlError::Unexpected(
                         number,
                     )));
                 }
@@ -470,8 +482,8 @@ impl ControlChannel {
         number: u32,
         addresses: Vec<SocketAddr>,
         token: [u8; TOKEN],
-    ) -> Result<(), OnceEndReason> {
-        let local = |e: io::Error| OnceEndReason::Local(e.to_string());
+    ) -> Result<(), OneLoginServerEnd> {
+        let local = |e: io::Error| OneLoginServerEnd::Local(e.to_string());
         let Some(dialed) = &self.dialed else {
             return Ok(());
         };
@@ -512,7 +524,7 @@ impl ControlChannel {
 }
 
 /// Listens on all addresses of this machine.
-fn listen_anywhere(ports: Option<(u16, u16)>) -> Result<TcpListener, OnceEndReason> {
+fn listen_anywhere(ports: Option<(u16, u16)>) -> Result<TcpListener, OneLoginServerEnd> {
     listen((Ipv6Addr::UNSPECIFIED, 0).into(), ports)
         .or_else(|_| listen((Ipv4Addr::UNSPECIFIED, 0).into(), ports))
 }
@@ -538,26 +550,26 @@ pub fn own_addresses() -> Vec<IpAddr> {
 fn both(
     here: Option<(u16, u16)>,
     asked: Option<(u16, u16)>,
-) -> Result<Option<(u16, u16)>, OnceEndReason> {
+) -> Result<Option<(u16, u16)>, OneLoginServerEnd> {
     let (Some(a), Some(b)) = (here, asked) else {
         return Ok(here.or(asked));
     };
     let common = (a.0.max(b.0), a.1.min(b.1));
     match common.0 <= common.1 {
         true => Ok(Some(common)),
-        false => Err(OnceEndReason::Range(a, b)),
+        false => Err(OneLoginServerEnd::Range(a, b)),
     }
 }
 
 /// Binds a random port of the range, or one that the system chooses if there is no range.
-fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, OnceEndReason> {
+fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, OneLoginServerEnd> {
     let with = |port: u16| {
         let mut at = at;
         at.set_port(port);
         TcpListener::bind(at)
     };
     let Some((first, last)) = ports else {
-        return with(0).map_err(|e| OnceEndReason::Port(at.ip(), e));
+        return with(0).map_err(|e| OneLoginServerEnd::Port(at.ip(), e));
     };
     // Start at a random port, so that two simultaneous clients do not try the same ones.
     let mut random = [0; 2];
@@ -573,7 +585,7 @@ fn listen(at: SocketAddr, ports: Option<(u16, u16)>) -> Result<TcpListener, Once
             Err(e) => why = e,
         }
     }
-    Err(OnceEndReason::Port(at.ip(), why))
+    Err(OneLoginServerEnd::Port(at.ip(), why))
 }
 
 /// Reason why SSH_CONNECTION does not yield an address to listen on.
@@ -669,7 +681,7 @@ mod tests {
         let port = taken.local_addr().unwrap().port();
         assert!(matches!(
             listen(here, Some((port, port))),
-            Err(OnceEndReason::Port(..))
+            Err(OneLoginServerEnd::Port(..))
         ));
         let range = (port.saturating_sub(20), port.saturating_add(20));
         let found = listen(here, Some(range)).unwrap();

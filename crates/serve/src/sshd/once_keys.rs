@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use ssh::key::PublicKey;
 
-use super::keys::{KeyLookup, LoginKey};
-use super::refusal::{KeyRefusal, MissingTouch};
+use super::keys::{AuthorizedKeyLookup, LoginKey};
+use super::refusal::{KeyRefusal, UnmetSecurityKeyRequirement};
 
 /// Time after which an unused key is discarded.
 const LIFE: Duration = Duration::from_secs(30);
@@ -15,11 +15,11 @@ const MOST: usize = 64;
 
 /// Unused one-login keys. Times are monotonic, so setting the clock has no effect.
 #[derive(Debug, Default)]
-pub(super) struct OneLoginKeys(Mutex<Vec<UnusedKey>>);
+pub(super) struct OneLoginKeys(Mutex<Vec<PendingOneLoginKey>>);
 
 /// Key that was announced and has not logged in; it expires after 30 seconds.
 #[derive(Debug)]
-struct UnusedKey {
+struct PendingOneLoginKey {
     key: PublicKey,
     since: Instant,
 }
@@ -34,7 +34,10 @@ impl OneLoginKeys {
         if waiting.len() + keys.len() > MOST {
             return Err("too many unused keys");
         }
-        waiting.extend(keys.into_iter().map(|key| UnusedKey { key, since: now }));
+        waiting.extend(
+            keys.into_iter()
+                .map(|key| PendingOneLoginKey { key, since: now }),
+        );
         Ok(())
     }
 
@@ -51,18 +54,18 @@ impl OneLoginKeys {
     pub(super) fn answer(
         &self,
         now: Instant,
-        question: &KeyLookup<'_>,
+        question: &AuthorizedKeyLookup<'_>,
     ) -> Result<LoginKey, KeyRefusal> {
         let check = question.check();
         let mut waiting = self.waiting(now);
-        let is = |waiting: &UnusedKey| waiting.key.blob() == check.blob;
+        let is = |waiting: &PendingOneLoginKey| waiting.key.blob() == check.blob;
         let at = waiting.iter().position(is).ok_or(KeyRefusal::NotExpected)?;
         let key = &waiting[at].key;
         let entrant = LoginKey::of(key);
         if check.proved {
             let touch = question.proof(key)?;
             if touch.is_some_and(|touch| !touch.present) {
-                return Err(MissingTouch::Presence.into());
+                return Err(UnmetSecurityKeyRequirement::Presence.into());
             }
             waiting.swap_remove(at);
         }
@@ -70,7 +73,7 @@ impl OneLoginKeys {
     }
 
     /// Discards expired keys and returns the others.
-    fn waiting(&self, now: Instant) -> MutexGuard<'_, Vec<UnusedKey>> {
+    fn waiting(&self, now: Instant) -> MutexGuard<'_, Vec<PendingOneLoginKey>> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|key| now.saturating_duration_since(key.since) < LIFE);
         waiting
@@ -136,7 +139,8 @@ mod tests {
                 signature: signature.unwrap_or_default(),
             };
             let from = Ipv4Addr::LOCALHOST.into();
-            self.keys.answer(at, &KeyLookup::new("me", from, &check))
+            self.keys
+                .answer(at, &AuthorizedKeyLookup::new("me", from, &check))
         }
     }
 

@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 
 use super::authorized::AuthContext;
 use super::expiry;
-use super::refusal::OptionRefusal;
+use super::refusal::KeyOptionRefusal;
 
 /// Options about features that this server never provides: terminals, forwarding and the user's
 /// login script.
@@ -26,7 +26,7 @@ const WITHOUT_EFFECT: [&str; 13] = [
 
 /// Options of a line that remain to be checked; `from=` and `expiry-time=` are already checked.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct KeyOptions {
+pub(super) struct UncheckedKeyOptions {
     /// The key is a certificate authority and cannot log in itself.
     authority: bool,
     /// Principals of which a certificate must name one, in place of the account's name.
@@ -35,7 +35,7 @@ pub(super) struct KeyOptions {
     verify_required: bool,
 }
 
-impl KeyOptions {
+impl UncheckedKeyOptions {
     /// True if the key is a certificate authority and cannot log in itself.
     pub(super) fn is_authority(&self) -> bool {
         self.authority
@@ -60,7 +60,7 @@ impl KeyOptions {
     }
 
     /// Parses all options and checks those that can be checked now.
-    pub(super) fn read(mut options: &str, at: AuthContext) -> Result<Self, OptionRefusal> {
+    pub(super) fn read(mut options: &str, at: AuthContext) -> Result<Self, KeyOptionRefusal> {
         let mut found = Self::default();
         while !options.is_empty() {
             let (name, value, rest) = next(options)?;
@@ -70,13 +70,13 @@ impl KeyOptions {
                 _ if WITHOUT_EFFECT.iter().any(|known| is(known)) => {}
                 Some(list) if is("from") => {
                     if !at.comes_from(&list) {
-                        return Err(OptionRefusal::From);
+                        return Err(KeyOptionRefusal::From);
                     }
                 }
                 Some(time) if is("expiry-time") => {
                     let until = expiry::read(&time, &TimeZone::system());
-                    if at.is_past(until.ok_or(OptionRefusal::UnreadableExpiry)?) {
-                        return Err(OptionRefusal::Expired);
+                    if at.is_past(until.ok_or(KeyOptionRefusal::UnreadableExpiry)?) {
+                        return Err(KeyOptionRefusal::Expired);
                     }
                 }
                 Some(list) if is("principals") && found.principals.is_none() => {
@@ -90,7 +90,7 @@ impl KeyOptions {
                 None if is("no-verify-required") => found.verify_required = false,
                 // An unknown option must not be ignored: it may be a forced command that restricts
                 // the key.
-                _ => return Err(OptionRefusal::Unknown(name.to_owned())),
+                _ => return Err(KeyOptionRefusal::Unknown(name.to_owned())),
             }
         }
         Ok(found)
@@ -98,12 +98,12 @@ impl KeyOptions {
 }
 
 /// Splits off one option: its name, its value without quotes, and the rest.
-fn next(options: &str) -> Result<(&str, Option<String>, &str), OptionRefusal> {
+fn next(options: &str) -> Result<(&str, Option<String>, &str), KeyOptionRefusal> {
     let end = options.find([',', '=']).unwrap_or(options.len());
     let (name, rest) = options.split_at(end);
     let Some(quoted) = rest.strip_prefix("=\"") else {
         return match rest.strip_prefix('=') {
-            Some(_) => Err(OptionRefusal::Unquoted),
+            Some(_) => Err(KeyOptionRefusal::Unquoted),
             None => Ok((name, None, rest.strip_prefix(',').unwrap_or(rest))),
         };
     };
@@ -118,12 +118,12 @@ fn next(options: &str) -> Result<(&str, Option<String>, &str), OptionRefusal> {
             '"' => {
                 let rest = &quoted[at + 1..];
                 return match rest.strip_prefix(',') {
-                    None if !rest.is_empty() => Err(OptionRefusal::BehindQuotes),
+                    None if !rest.is_empty() => Err(KeyOptionRefusal::BehindQuotes),
                     more => Ok((name, Some(value), more.unwrap_or(rest))),
                 };
             }
             c => value.push(c),
         }
     }
-    Err(OptionRefusal::OpenQuotes)
+    Err(KeyOptionRefusal::OpenQuotes)
 }

@@ -15,13 +15,13 @@ use ssh::auth::ServerAuthEvent;
 use ssh::{ConnectionEvent, PeerIncompatible, SealedQueue};
 use wire::escape::field;
 
-use super::engine::{FullOffer, OfferedAlgorithms};
+use super::engine::{OfferedAlgorithms, SupportedAlgorithms};
 use super::message::{
     ConnectionHandover, EndedWithoutLogin, KeyQuery, KeyVerdict, LogMessage, SignatureCheckRequest,
 };
-use super::message_socket::{MessageSocket, nonsense};
+use super::message_socket::{MonitorMessageSocket, nonsense};
 use super::{confine, engine};
-use crate::error::ConnectionError;
+use crate::error::ConnectionEndCause;
 
 /// Largest read from the client in bytes. Input that follows the login goes to the monitor in one
 /// message.
@@ -33,7 +33,7 @@ pub(super) struct PreauthProcessConfig {
     /// Blobs of the host keys, the preferred one first.
     pub(super) host_keys: Vec<Vec<u8>>,
     pub(super) algorithms: OfferedAlgorithms,
-    pub(super) to_old_clients: Option<FullOffer>,
+    pub(super) to_old_clients: Option<SupportedAlgorithms>,
     /// User and group ID to switch to, if the server runs as root.
     pub(super) becomes: Option<(u32, u32)>,
     /// Empty directory for chroot(2) before the process switches to `becomes`; `None` if there is
@@ -45,7 +45,7 @@ pub(super) struct PreauthProcessConfig {
 /// Runs a preauth process: it waits for its client and reads input until the client is logged in or
 /// gone. The monitor's link is its standard output.
 pub fn main() -> ExitCode {
-    let Ok(link) = MessageSocket::inherited().map(Arc::new) else {
+    let Ok(link) = MonitorMessageSocket::inherited().map(Arc::new) else {
         return ExitCode::FAILURE;
     };
     let why = match run(&link) {
@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(link: &Arc<MessageSocket>) -> Result<(), ConnectionError> {
+fn run(link: &Arc<MonitorMessageSocket>) -> Result<(), ConnectionEndCause> {
     let task: PreauthProcessConfig = link.receive_task()?;
     // Draw random bytes before the filter is installed: the first use may need more system calls.
     let mut random = engine::random();
@@ -108,7 +108,7 @@ fn run(link: &Arc<MessageSocket>) -> Result<(), ConnectionError> {
     .run()
 }
 
-fn tell(link: &MessageSocket, level: u8, text: &str) -> io::Result<()> {
+fn tell(link: &MonitorMessageSocket, level: u8, text: &str) -> io::Result<()> {
     let text = text.as_bytes();
     link.send(&LogMessage { level, text }.to_bytes())
 }
@@ -124,7 +124,7 @@ fn acknowledge(stream: &OwnedFd) {
 /// Connection of one client before the login: its socket and SSH state, and the link to the monitor
 /// that decides for it.
 struct PreauthConnection<'l> {
-    link: &'l MessageSocket,
+    link: &'l MonitorMessageSocket,
     stream: OwnedFd,
     conn: ssh::Connection,
     received: BytesMut,
@@ -134,7 +134,7 @@ struct PreauthConnection<'l> {
 }
 
 impl PreauthConnection<'_> {
-    fn run(mut self) -> Result<(), ConnectionError> {
+    fn run(mut self) -> Result<(), ConnectionEndCause> {
         let done = self.serve().map_err(|e| self.named(e));
         let Err(why) = &done else {
             return self.hand_over();
@@ -150,13 +150,15 @@ impl PreauthConnection<'_> {
 
     /// Adds to a failed negotiation the client's identification and whether `--old-clients` would
     /// help.
-    fn named(&self, e: ConnectionError) -> ConnectionError {
+    fn named(&self, e: ConnectionEndCause) -> ConnectionEndCause {
         match e {
-            ConnectionError::Engine(ssh::Error::PeerIncompatible(PeerIncompatible::NoCommon {
-                what,
-                theirs,
-                could_be,
-            })) => ConnectionError::NothingInCommon {
+            ConnectionEndCause::Engine(ssh::Error::PeerIncompatible(
+                PeerIncompatible::NoCommon {
+                    what,
+                    theirs,
+                    could_be,
+                },
+            )) => ConnectionEndCause::NothingInCommon {
                 client: self.conn.peer().map(|ident| ident.as_str().to_owned()),
                 what,
                 theirs,
@@ -167,7 +169,7 @@ impl PreauthConnection<'_> {
     }
 
     /// Runs until the client is logged in and the success message was sent.
-    fn serve(&mut self) -> Result<(), ConnectionError> {
+    fn serve(&mut self) -> Result<(), ConnectionEndCause> {
         loop {
             let done = self.write()?;
             if done && self.logged_in {
@@ -177,7 +179,7 @@ impl PreauthConnection<'_> {
                 acknowledge(&self.stream);
             }
             if Instant::now() >= self.until {
-                return Err(ConnectionError::LoginTime);
+                return Err(ConnectionEndCause::LoginTime);
             }
             if self.wait(!done)? && !self.logged_in {
                 self.read()?;
@@ -186,7 +188,7 @@ impl PreauthConnection<'_> {
     }
 
     /// Sends the connection's state to the monitor; all other memory vanishes with this process.
-    fn hand_over(&self) -> Result<(), ConnectionError> {
+    fn hand_over(&self) -> Result<(), ConnectionEndCause> {
         let state = self.conn.hand_over(Instant::now());
         let state =
             state.ok_or_else(|| io::Error::other("a key exchange overlaps with the login"))?;
@@ -219,10 +221,10 @@ impl PreauthConnection<'_> {
         Ok(!fds[0].revents().is_empty())
     }
 
-    fn read(&mut self) -> Result<(), ConnectionError> {
+    fn read(&mut self) -> Result<(), ConnectionEndCause> {
         let mut segment = [0; SEGMENT];
         match rustix::io::read(&self.stream, &mut segment) {
-            Ok(0) => return Err(ConnectionError::Gone),
+            Ok(0) => return Err(ConnectionEndCause::Gone),
             Ok(n) => self.received.extend_from_slice(&segment[..n]),
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(e) => return Err(io::Error::from(e).into()),
@@ -230,7 +232,7 @@ impl PreauthConnection<'_> {
         self.handle()
     }
 
-    fn handle(&mut self) -> Result<(), ConnectionError> {
+    fn handle(&mut self) -> Result<(), ConnectionEndCause> {
         while !self.logged_in {
             let handled = self.conn.handle_input(Instant::now(), &mut self.received);
             let mut decided = false;
@@ -246,7 +248,7 @@ impl PreauthConnection<'_> {
     }
 
     /// Handles an event; true if a key was decided about.
-    fn handle_event(&mut self, event: ConnectionEvent) -> Result<bool, ConnectionError> {
+    fn handle_event(&mut self, event: ConnectionEvent) -> Result<bool, ConnectionEndCause> {
         match event {
             ConnectionEvent::Transport(ssh::transport::TransportEvent::Identified(ident)) => {
                 tell(self.link, 2, &format!("connection from {}", ident.as_str()))?;
@@ -280,7 +282,7 @@ impl PreauthConnection<'_> {
                 let answer = self.link.receive()?;
                 let verdict = KeyVerdict::decode(&answer).map_err(nonsense)?;
                 if verdict.full {
-                    return Err(ConnectionError::Full);
+                    return Err(ConnectionEndCause::Full);
                 }
                 self.conn.decide(verdict.allowed)?;
                 return Ok(true);
@@ -301,7 +303,7 @@ impl PreauthConnection<'_> {
     }
 
     /// Writes until the socket is full; true if nothing is left.
-    fn write(&mut self) -> Result<bool, ConnectionError> {
+    fn write(&mut self) -> Result<bool, ConnectionEndCause> {
         loop {
             self.sending.fill(&mut self.conn, SEGMENT)?;
             if self.sending.is_empty() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::level_filters::LevelFilter;
 
-use super::message_socket::{MessageSocket, readable};
+use super::message_socket::{MonitorMessageSocket, readable};
 
 /// Role of a process that was started with exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,14 +63,14 @@ impl ProcessRole {
 #[derive(Debug)]
 pub(super) struct HelperProcess {
     child: Child,
-    link: Arc<MessageSocket>,
+    link: Arc<MonitorMessageSocket>,
 }
 
 impl HelperProcess {
     /// Starts the program that is running now, even if its file was replaced meanwhile. The process
     /// dies with the calling thread.
     pub(super) fn start(role: ProcessRole, stdin: Option<OwnedFd>) -> io::Result<Self> {
-        let (link, theirs) = MessageSocket::pair()?;
+        let (link, theirs) = MonitorMessageSocket::pair()?;
         let zone = env::var_os("TZ");
         let child = Command::new("/proc/self/exe")
             .arg0("longhaul")
@@ -87,7 +87,7 @@ impl HelperProcess {
         Ok(Self { child, link })
     }
 
-    pub(super) fn link(&self) -> &Arc<MessageSocket> {
+    pub(super) fn link(&self) -> &Arc<MonitorMessageSocket> {
         &self.link
     }
 }
@@ -105,15 +105,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An account process, forked by the fork server, whose child it is. It is killed when dropped.
 #[derive(Debug)]
-pub(super) struct ForkedAccount {
+pub(super) struct ForkedAccountProcess {
     process: OwnedFd,
-    link: MessageSocket,
+    link: MonitorMessageSocket,
 }
 
-impl ForkedAccount {
+impl ForkedAccountProcess {
     /// Asks the fork server at the other end of `template` for a process that serves this client.
-    pub(super) fn of(template: &MessageSocket, client: impl std::os::fd::AsFd) -> io::Result<Self> {
-        let (link, theirs) = MessageSocket::pair()?;
+    pub(super) fn of(
+        template: &MonitorMessageSocket,
+        client: impl std::os::fd::AsFd,
+    ) -> io::Result<Self> {
+        let (link, theirs) = MonitorMessageSocket::pair()?;
         template.hand(&[client.as_fd(), theirs.as_fd()])?;
         drop(theirs);
         let gone = || io::Error::other("internal error: the fork server does not answer");
@@ -125,12 +128,12 @@ impl ForkedAccount {
         Ok(Self { process, link })
     }
 
-    pub(super) fn link(&self) -> &MessageSocket {
+    pub(super) fn link(&self) -> &MonitorMessageSocket {
         &self.link
     }
 }
 
-impl Drop for ForkedAccount {
+impl Drop for ForkedAccountProcess {
     fn drop(&mut self) {
         // The process may have ended by itself.
         let _ = pidfd_send_signal(&self.process, Signal::KILL);

@@ -23,7 +23,7 @@ use ssh::channel::{ChannelId, Channels};
 use tracing::info;
 
 use crate::TransferCounters;
-use crate::words::{self, CommandError};
+use crate::words::{self, CommandSplitError};
 
 /// Default search path, for this server and for the programs that it runs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -84,7 +84,7 @@ pub enum ProgramError {
     /// There is no program with this name or path.
     NotFound(String),
     /// The client's command needs a shell.
-    Shell(CommandError),
+    Shell(CommandSplitError),
     /// The client's command has no words.
     Empty,
     /// The client's program is not one of these.
@@ -171,12 +171,12 @@ fn are_refused(letters: &[u8]) -> bool {
 
 /// Account whose name and home directory programs get in their environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProgramOwner {
+pub struct ProgramAccount {
     name: String,
     home: PathBuf,
 }
 
-impl ProgramOwner {
+impl ProgramAccount {
     pub(super) fn new(name: &str, home: &Path) -> Self {
         Self {
             name: name.to_owned(),
@@ -207,7 +207,7 @@ impl RunningProgram {
     /// The program is not allowed or cannot be run.
     pub(super) fn start(
         allowed: &[AllowedProgram],
-        owner: Option<&ProgramOwner>,
+        owner: Option<&ProgramAccount>,
         command: &[u8],
     ) -> Result<Self, ProgramError> {
         let words = words::split_command(command).map_err(ProgramError::Shell)?;
@@ -228,7 +228,7 @@ impl RunningProgram {
             .env_clear()
             .env("PATH", PATH)
             .envs(env::var_os("TZ").map(|zone| ("TZ", zone)));
-        if let Some(ProgramOwner { name, home }) = owner {
+        if let Some(ProgramAccount { name, home }) = owner {
             run.envs([("USER", name), ("LOGNAME", name)]);
             // rsync reads aliases for its options from the home directory (popt(3), .popt).
             if !is_rsync {

@@ -15,7 +15,7 @@ pub(super) enum KeyRefusal {
     /// A server that is not root's serves this account only.
     OtherAccount(String),
     /// The list of keys cannot be used.
-    File(KeyFileError),
+    File(KeyListError),
     /// The key is on no line of the file.
     NotListed(&'static str),
     /// The authority of the certificate is on no line of the file.
@@ -35,7 +35,7 @@ pub(super) enum KeyRefusal {
     /// The signature does not verify.
     Signature(KeyError),
     /// The flags of the security key's signature do not suffice.
-    Touch(MissingTouch),
+    Touch(UnmetSecurityKeyRequirement),
     /// A limit of connections is reached.
     Full(&'static str),
     /// The account process refuses the key, for this reason.
@@ -44,7 +44,7 @@ pub(super) enum KeyRefusal {
 
 /// Part of a security key's proof that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MissingTouch {
+pub(super) enum UnmetSecurityKeyRequirement {
     Presence,
     Verification,
     /// The key is no security key, which alone could verify its user.
@@ -56,7 +56,7 @@ pub(super) enum MissingTouch {
 pub(super) enum LineRefusal {
     /// A line of a list of authorities has options.
     OptionsOfAuthority,
-    Option(OptionRefusal),
+    Option(KeyOptionRefusal),
     /// The line is for certificates, and the client has the authority's key.
     ForCertificates,
     /// The line is for the key, and the client has a certificate of it.
@@ -66,7 +66,7 @@ pub(super) enum LineRefusal {
 
 /// Reason why the options of a line rule a login out.
 #[derive(Debug)]
-pub(super) enum OptionRefusal {
+pub(super) enum KeyOptionRefusal {
     From,
     UnreadableExpiry,
     Expired,
@@ -88,12 +88,12 @@ pub(super) enum CertificateRefusal {
 
 /// Reason why a list of keys cannot be used.
 #[derive(Debug)]
-pub(super) struct KeyFileError {
+pub(super) struct KeyListError {
     path: PathBuf,
     why: KeyFileProblem,
 }
 
-/// Reason of a [`KeyFileError`]. Owner and mode are checked like StrictModes of sshd, on the file
+/// Reason of a [`KeyListError`]. Owner and mode are checked like StrictModes of sshd, on the file
 /// and its directories.
 #[derive(Debug)]
 pub(super) enum KeyFileProblem {
@@ -125,9 +125,9 @@ pub(super) enum AccountRefusal {
 
 impl KeyFileProblem {
     /// Error of the file or directory at this path.
-    pub(super) fn of(self, path: impl Into<PathBuf>) -> KeyFileError {
+    pub(super) fn of(self, path: impl Into<PathBuf>) -> KeyListError {
         let path = path.into();
-        KeyFileError { path, why: self }
+        KeyListError { path, why: self }
     }
 }
 
@@ -153,7 +153,7 @@ impl Display for KeyRefusal {
     }
 }
 
-impl Display for MissingTouch {
+impl Display for UnmetSecurityKeyRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Presence => "the security key was not touched",
@@ -183,7 +183,7 @@ impl Display for LineRefusal {
 }
 
 /// Continues a sentence about the line.
-impl Display for OptionRefusal {
+impl Display for KeyOptionRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::From => "accepts the key from other addresses only (from=)",
@@ -215,7 +215,7 @@ impl Display for CertificateRefusal {
     }
 }
 
-impl Display for KeyFileError {
+impl Display for KeyListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
         match &self.why {
@@ -257,20 +257,20 @@ impl Display for AccountRefusal {
     }
 }
 
-impl From<KeyFileError> for KeyRefusal {
-    fn from(why: KeyFileError) -> Self {
+impl From<KeyListError> for KeyRefusal {
+    fn from(why: KeyListError) -> Self {
         Self::File(why)
     }
 }
 
-impl From<MissingTouch> for KeyRefusal {
-    fn from(why: MissingTouch) -> Self {
+impl From<UnmetSecurityKeyRequirement> for KeyRefusal {
+    fn from(why: UnmetSecurityKeyRequirement) -> Self {
         Self::Touch(why)
     }
 }
 
-impl From<OptionRefusal> for LineRefusal {
-    fn from(why: OptionRefusal) -> Self {
+impl From<KeyOptionRefusal> for LineRefusal {
+    fn from(why: KeyOptionRefusal) -> Self {
         Self::Option(why)
     }
 }

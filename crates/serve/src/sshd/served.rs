@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use ssh::transport::DisabledProtection;
 
 use super::accounts::expand;
-use super::program::{AllowedProgram, ProgramOwner};
+use super::program::{AllowedProgram, ProgramAccount};
 use super::rules::Account;
 use crate::error::ExportError;
 use crate::export::LOG_FILES;
@@ -13,7 +13,7 @@ use crate::{Access, ExportedTree, GrowingFileSpec};
 
 /// Files and programs that a logged-in client is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServedFiles {
+pub struct ServedClientSettings {
     /// Serve only this directory tree.
     pub root: Option<PathBuf>,
     /// Paths beneath the root that are served; all if `None`.
@@ -40,10 +40,10 @@ pub struct ServedFiles {
     /// Programs that may be run if everything that the account can see is served.
     pub allowed: Vec<AllowedProgram>,
     /// The account that owns the programs.
-    pub owner: Option<ProgramOwner>,
+    pub owner: Option<ProgramAccount>,
 }
 
-impl Default for ServedFiles {
+impl Default for ServedClientSettings {
     fn default() -> Self {
         Self {
             root: None,
@@ -63,7 +63,7 @@ impl Default for ServedFiles {
     }
 }
 
-impl ServedFiles {
+impl ServedClientSettings {
     /// Protection that a client may disable after the login.
     pub(super) fn renounced(&self) -> DisabledProtection {
         match (self.without_cipher, self.without_mac) {
@@ -88,7 +88,7 @@ impl ServedFiles {
     pub(super) fn for_account(&self, account: &Account) -> Self {
         Self {
             root: self.root.as_ref().map(|root| expand(root, account)),
-            owner: Some(ProgramOwner::new(&account.name, &account.home)),
+            owner: Some(ProgramAccount::new(&account.name, &account.home)),
             ..self.clone()
         }
     }

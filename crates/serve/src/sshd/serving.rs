@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ssh::channel::{ChannelId, Channels};
 
 use crate::scp::ScpServer;
-use crate::{AnswerChunk, SftpServer, StreamError, TransferCounters};
+use crate::{AnswerChunk, ServeError, SftpServer, TransferCounters};
 
 /// File server that the client has chosen for a channel: the SFTP subsystem, or an `scp` command.
 pub(super) enum ChannelFileServer<'s> {
@@ -16,7 +16,7 @@ pub(super) enum ChannelFileServer<'s> {
 }
 
 impl ChannelFileServer<'_> {
-    pub(super) fn handle(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
+    pub(super) fn handle(&mut self, received: &mut Bytes) -> Result<(), ServeError> {
         match self {
             Self::Sftp(server) => server.handle(received),
             Self::Scp(scp) => {
@@ -82,7 +82,7 @@ impl ChannelFileServer<'_> {
 
     /// Handles input received before the client left. Answers are discarded, and an scp download is
     /// skipped.
-    pub(super) fn finish(&mut self, received: &mut Bytes) -> Result<(), StreamError> {
+    pub(super) fn finish(&mut self, received: &mut Bytes) -> Result<(), ServeError> {
         if matches!(self, Self::Scp(scp) if !scp.takes()) {
             received.clear();
             return Ok(());

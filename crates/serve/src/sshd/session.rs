@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use sftp::SegmentSlices;
+use sftp::ReceivedSliceQueue;
 use ssh::channel::{ChannelId, Channels, OutgoingRequest};
 use tracing::{info, warn};
 use wire::FieldReader;
 
-use super::ServedFiles;
+use super::ServedClientSettings;
 use super::program::RunningProgram;
 use super::serving::ChannelFileServer;
 use crate::scp::{self, ScpServer};
@@ -45,7 +45,7 @@ pub(super) struct SessionChannel<'s> {
     server: Option<ChannelFileServer<'s>>,
     program: Option<RunningProgram>,
     /// Received and not yet handled bytes, bounded by the window.
-    received: SegmentSlices,
+    received: ReceivedSliceQueue,
     /// Number of bytes in `received`.
     waiting: usize,
     /// The client has sent EOF.
@@ -61,7 +61,7 @@ impl<'s> SessionChannel<'s> {
             allowance,
             server: None,
             program: None,
-            received: SegmentSlices::new(SMALL, GATHERED),
+            received: ReceivedSliceQueue::new(SMALL, GATHERED),
             waiting: 0,
             ended: false,
             over: false,
@@ -72,7 +72,7 @@ impl<'s> SessionChannel<'s> {
     pub(super) fn request(
         &mut self,
         channels: &mut Channels,
-        (served, export): (&ServedFiles, &'s ExportedTree),
+        (served, export): (&ServedClientSettings, &'s ExportedTree),
         name: &[u8],
         data: &[u8],
         want_reply: bool,

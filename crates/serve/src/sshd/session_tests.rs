@@ -1,7 +1,7 @@
 use std::fs;
 
 use sftp::{Attrs, OpenFlags};
-use ssh::Role;
+use ssh::EndpointRole;
 use ssh::channel::ChannelsConfig;
 use wire::{Field, PacketPool};
 
@@ -18,11 +18,11 @@ fn received<'s>(
 ) -> SessionChannel<'s> {
     let id = ChannelId(0);
     let pool = PacketPool::new(32 << 10, 2);
-    let mut channels = Channels::new(Role::Server, ChannelsConfig::default(), pool);
+    let mut channels = Channels::new(EndpointRole::Server, ChannelsConfig::default(), pool);
     let mut data = Vec::new();
     command.as_bytes().write(&mut data);
     let mut session = SessionChannel::new(id, 100.into());
-    let what = (&ServedFiles::default(), export);
+    let what = (&ServedClientSettings::default(), export);
     session.request(&mut channels, what, name.as_bytes(), &data, true);
     for piece in said.chunks(9) {
         session.data(Bytes::copy_from_slice(piece));
@@ -124,7 +124,7 @@ fn nobody_waits_for_what_is_done_for_a_session_that_is_over() {
     said.extend([0; 9]);
     let mut session = received(&export, "subsystem", "sftp", &said);
     let pool = PacketPool::new(32 << 10, 2);
-    let mut channels = Channels::new(Role::Server, ChannelsConfig::default(), pool);
+    let mut channels = Channels::new(EndpointRole::Server, ChannelsConfig::default(), pool);
     while !session.received.is_empty() {
         session.turn(Instant::now(), &mut channels);
     }

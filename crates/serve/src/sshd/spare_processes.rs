@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::message_socket::MessageSocket;
+use super::message_socket::MonitorMessageSocket;
 use super::preauth::PreauthProcessConfig;
 use super::process::{HelperProcess, ProcessRole};
 use super::{ServerSettings, StopSignal};
@@ -37,12 +37,12 @@ struct SpareProcess {
 pub(super) struct ConnectionProcesses {
     /// The preauth process, which has its task.
     preauth: HelperProcess,
-    template: Option<Arc<MessageSocket>>,
+    template: Option<Arc<MonitorMessageSocket>>,
 }
 
 impl ConnectionProcesses {
     /// The preauth process, and the link to the fork server if there is one.
-    pub(super) fn into_parts(self) -> (HelperProcess, Option<Arc<MessageSocket>>) {
+    pub(super) fn into_parts(self) -> (HelperProcess, Option<Arc<MonitorMessageSocket>>) {
         (self.preauth, self.template)
     }
 }

@@ -1,6 +1,6 @@
 //! Choice of the next authentication request.
 
-use super::{AuthEvent, AuthMethod, AwaitedReply, UserAuth, request};
+use super::{AuthMethod, AwaitedReply, ClientAuthEvent, UserAuth, request};
 
 impl UserAuth {
     /// Sends the next request that the server may accept, or reports failure.
@@ -17,7 +17,7 @@ impl UserAuth {
             self.awaits = AwaitedReply::Done;
             let server = self.allowed.clone().unwrap_or_default();
             self.events
-                .push_back(AuthEvent::Failed { server, why: None });
+                .push_back(ClientAuthEvent::Failed { server, why: None });
         }
     }
 
@@ -44,7 +44,7 @@ impl UserAuth {
         }
         self.passwords += 1;
         self.awaits = AwaitedReply::Password;
-        self.events.push_back(AuthEvent::Password {
+        self.events.push_back(ClientAuthEvent::Password {
             attempt: self.passwords,
         });
         true
@@ -82,7 +82,7 @@ impl UserAuth {
         };
         self.awaits = AwaitedReply::Signature;
         self.unsigned = request::public_key(&self.config, key, algorithm, true);
-        self.events.push_back(AuthEvent::Sign {
+        self.events.push_back(ClientAuthEvent::Sign {
             identity,
             algorithm: key.algorithms.get(algorithm).cloned().unwrap_or_default(),
             data: request::to_be_signed(&self.config, &self.unsigned),

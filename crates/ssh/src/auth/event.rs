@@ -105,7 +105,7 @@ pub struct InteractivePrompt {
 
 /// Event of client authentication: a request to the owner or a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AuthEvent {
+pub enum ClientAuthEvent {
     /// Request to sign `data`, answered with [`super::UserAuth::sign`].
     Sign {
         /// Index of the key in [`AuthConfig::identities`].

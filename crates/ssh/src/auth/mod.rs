@@ -19,7 +19,7 @@ use bytes::Bytes;
 use wire::{FieldReader, NameList};
 use zeroize::Zeroizing;
 
-pub use event::{AuthConfig, AuthEvent, AuthMethod, InteractivePrompt, OfferedIdentity};
+pub use event::{AuthConfig, AuthMethod, ClientAuthEvent, InteractivePrompt, OfferedIdentity};
 pub use login::{ServerAuth, ServerAuthEvent};
 pub use message::AuthMessage;
 pub use proof::{KeyProof, ProofContext};
@@ -87,7 +87,7 @@ pub struct UserAuth {
     banners: u32,
     steps: u32,
     messages: VecDeque<AuthMessage>,
-    events: VecDeque<AuthEvent>,
+    events: VecDeque<ClientAuthEvent>,
 }
 
 impl UserAuth {
@@ -164,7 +164,7 @@ impl UserAuth {
             ) => {
                 UserauthSuccess::decode(payload)?;
                 self.awaits = AwaitedReply::Done;
-                self.events.push_back(AuthEvent::Success);
+                self.events.push_back(ClientAuthEvent::Success);
                 Ok(())
             }
             (
@@ -198,7 +198,7 @@ impl UserAuth {
         self.banners += 1;
         if self.banners <= MAX_BANNERS {
             self.events
-                .push_back(AuthEvent::Banner(escape_lines(m.text)));
+                .push_back(ClientAuthEvent::Banner(escape_lines(m.text)));
         }
         Ok(())
     }
@@ -275,7 +275,7 @@ impl UserAuth {
             return Ok(());
         }
         self.awaits = AwaitedReply::Answers(prompts.len());
-        self.events.push_back(AuthEvent::Prompts {
+        self.events.push_back(ClientAuthEvent::Prompts {
             name: escape(m.name),
             instruction: escape_lines(m.instruction),
             prompts,
@@ -283,7 +283,7 @@ impl UserAuth {
         Ok(())
     }
 
-    /// Answers [`AuthEvent::Sign`] with the signature blob, or `None` if this key cannot sign.
+    /// Answers [`ClientAuthEvent::Sign`] with the signature blob, or `None` if this key cannot sign.
     pub fn sign(&mut self, signature: Option<&[u8]>) {
         if self.awaits != AwaitedReply::Signature {
             return;
@@ -301,7 +301,7 @@ impl UserAuth {
         }
     }
 
-    /// Answers [`AuthEvent::Password`]; `None` gives up the method.
+    /// Answers [`ClientAuthEvent::Password`]; `None` gives up the method.
     pub fn password(&mut self, password: Option<&Zeroizing<String>>) {
         if self.awaits != AwaitedReply::Password {
             return;
@@ -319,7 +319,7 @@ impl UserAuth {
         }
     }
 
-    /// Answers [`AuthEvent::Prompts`], one answer for each prompt; `None` or a wrong number gives
+    /// Answers [`ClientAuthEvent::Prompts`], one answer for each prompt; `None` or a wrong number gives
     /// up the method.
     pub fn answers(&mut self, answers: Option<&[Zeroizing<String>]>) {
         let AwaitedReply::Answers(asked) = self.awaits else {
@@ -352,7 +352,7 @@ impl UserAuth {
     fn fail(&mut self, why: &str) -> Result<(), Error> {
         self.awaits = AwaitedReply::Done;
         let server = self.allowed.clone().unwrap_or_default();
-        self.events.push_back(AuthEvent::Failed {
+        self.events.push_back(ClientAuthEvent::Failed {
             server,
             why: Some(why.to_owned()),
         });
@@ -369,7 +369,7 @@ impl UserAuth {
     }
 
     /// Returns the next event for the owner.
-    pub fn poll_event(&mut self) -> Option<AuthEvent> {
+    pub fn poll_event(&mut self) -> Option<ClientAuthEvent> {
         self.events.pop_front()
     }
 }

@@ -2,7 +2,7 @@ use wire::{Field, RemainingBytes};
 
 use super::PUBLICKEY;
 use super::request::{CONNECTION, HOSTBOUND};
-use crate::key::{KeyError, PublicKey, SecurityKeyTouch};
+use crate::key::{KeyError, PublicKey, SecurityKeyFlags};
 use crate::msg::UserauthRequest;
 
 /// Proof that a client owns a key (RFC 4252 section 7).
@@ -36,7 +36,7 @@ impl KeyProof {
     ///
     /// # Errors
     /// The signature does not prove the claim.
-    pub fn check(&self, claim: ProofContext<'_>) -> Result<Option<SecurityKeyTouch>, KeyError> {
+    pub fn check(&self, claim: ProofContext<'_>) -> Result<Option<SecurityKeyFlags>, KeyError> {
         let mut data = Vec::new();
         true.write(&mut data);
         self.algorithm.as_bytes().write(&mut data);

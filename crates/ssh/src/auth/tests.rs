@@ -137,7 +137,7 @@ fn a_ready_key_signs_without_a_query() {
     let key = identity(1, true);
     let mut auth = started(config(vec![key.clone()]));
     assert!(auth.poll_message().is_none());
-    let Some(AuthEvent::Sign {
+    let Some(ClientAuthEvent::Sign {
         identity: 0,
         algorithm,
         data,
@@ -161,7 +161,7 @@ fn a_ready_key_signs_without_a_query() {
     );
     assert_eq!(rest, b"\0\0\0\x09signature");
     auth.handle(&Bytes::from_static(SUCCESS)).unwrap();
-    assert_eq!(auth.poll_event(), Some(AuthEvent::Success));
+    assert_eq!(auth.poll_event(), Some(ClientAuthEvent::Success));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn the_hostbound_form_holds_the_host_key_and_is_what_gets_signed() {
     let mut settings = config(vec![identity(1, true)]);
     settings.hostbound = true;
     let mut auth = started(settings);
-    let Some(AuthEvent::Sign { data, .. }) = auth.poll_event() else {
+    let Some(ClientAuthEvent::Sign { data, .. }) = auth.poll_event() else {
         panic!("a signature is asked for");
     };
     // An EXT_INFO in between must not change the request that is being signed.
@@ -198,7 +198,7 @@ fn a_key_that_asks_its_owner_is_only_asked_after_pk_ok() {
     auth.handle(&pk_ok(&keys[1], "ssh-ed25519")).unwrap();
     assert!(matches!(
         auth.poll_event(),
-        Some(AuthEvent::Sign { identity: 1, .. })
+        Some(ClientAuthEvent::Sign { identity: 1, .. })
     ));
 }
 
@@ -207,7 +207,7 @@ fn without_a_key_none_is_sent_and_may_succeed() {
     let mut auth = started(config(vec![]));
     assert_eq!(sent(&mut auth), ("none".to_owned(), vec![]));
     auth.handle(&Bytes::from_static(SUCCESS)).unwrap();
-    assert_eq!(auth.poll_event(), Some(AuthEvent::Success));
+    assert_eq!(auth.poll_event(), Some(ClientAuthEvent::Success));
 }
 
 #[test]
@@ -225,7 +225,10 @@ fn rsa_follows_server_sig_algs_and_never_uses_sha1() {
     auth.handle(&failure("publickey", false)).unwrap();
     assert_eq!(key_fields(&sent(&mut auth).1).1, "rsa-sha2-256");
     auth.handle(&failure("publickey", false)).unwrap();
-    assert!(matches!(auth.poll_event(), Some(AuthEvent::Failed { .. })));
+    assert!(matches!(
+        auth.poll_event(),
+        Some(ClientAuthEvent::Failed { .. })
+    ));
 }
 
 #[test]
@@ -264,7 +267,7 @@ fn a_key_that_cannot_sign_makes_room_for_exactly_the_next() {
     sent(&mut auth);
     auth.handle(&pk_ok(&keys[0], "ssh-ed25519")).unwrap();
     for expected in 0..3 {
-        let Some(AuthEvent::Sign { identity, .. }) = auth.poll_event() else {
+        let Some(ClientAuthEvent::Sign { identity, .. }) = auth.poll_event() else {
             panic!("key {expected} is asked");
         };
         assert_eq!(identity, expected);
@@ -292,7 +295,7 @@ fn partial_success_goes_on_and_no_key_counts_twice() {
     auth.handle(&info_request(1, &[("Code: ", true)])).unwrap();
     assert_eq!(
         auth.poll_event(),
-        Some(AuthEvent::Prompts {
+        Some(ClientAuthEvent::Prompts {
             name: String::new(),
             instruction: String::new(),
             prompts: vec![InteractivePrompt {
@@ -307,7 +310,7 @@ fn partial_success_goes_on_and_no_key_counts_twice() {
     let answer = UserauthInfoResponse::decode(&answer).unwrap();
     assert_eq!((answer.count, answer.answers.0), (1, &b"\0\0\0\x0242"[..]));
     auth.handle(&Bytes::from_static(SUCCESS)).unwrap();
-    assert_eq!(auth.poll_event(), Some(AuthEvent::Success));
+    assert_eq!(auth.poll_event(), Some(ClientAuthEvent::Success));
 }
 
 #[test]
@@ -341,7 +344,10 @@ fn passwords_are_asked_for_a_bounded_number_of_times() {
     sent(&mut auth);
     for attempt in 1..=3 {
         auth.handle(&failure("password", false)).unwrap();
-        assert_eq!(auth.poll_event(), Some(AuthEvent::Password { attempt }));
+        assert_eq!(
+            auth.poll_event(),
+            Some(ClientAuthEvent::Password { attempt })
+        );
         auth.password(Some(&secret("guess")));
         let (method, fields) = sent(&mut auth);
         assert_eq!(
@@ -352,7 +358,7 @@ fn passwords_are_asked_for_a_bounded_number_of_times() {
     auth.handle(&failure("password,hostbased", false)).unwrap();
     assert_eq!(
         auth.poll_event(),
-        Some(AuthEvent::Failed {
+        Some(ClientAuthEvent::Failed {
             server: vec!["password".to_owned(), "hostbased".to_owned()],
             why: None,
         })
@@ -367,7 +373,10 @@ fn who_has_no_password_is_not_asked_again() {
     auth.handle(&failure("password", false)).unwrap();
     auth.poll_event();
     auth.password(None);
-    assert!(matches!(auth.poll_event(), Some(AuthEvent::Failed { .. })));
+    assert!(matches!(
+        auth.poll_event(),
+        Some(ClientAuthEvent::Failed { .. })
+    ));
     assert!(auth.poll_message().is_none());
 }
 
@@ -383,7 +392,7 @@ fn an_expired_password_ends_with_a_sentence() {
         language: b"",
     };
     auth.handle(&Bytes::from(change.to_bytes())).unwrap();
-    let Some(AuthEvent::Failed { why: Some(why), .. }) = auth.poll_event() else {
+    let Some(ClientAuthEvent::Failed { why: Some(why), .. }) = auth.poll_event() else {
         panic!("authentication ends");
     };
     assert!(why.contains("expired"));
@@ -442,7 +451,7 @@ fn prompts_from_the_server_do_not_reach_the_terminal_raw() {
     let mut auth = interactive();
     auth.handle(&info_request(1, &[("bob's \x1b[2Jpassword: ", false)]))
         .unwrap();
-    let Some(AuthEvent::Prompts { prompts, .. }) = auth.poll_event() else {
+    let Some(ClientAuthEvent::Prompts { prompts, .. }) = auth.poll_event() else {
         panic!("prompts are shown");
     };
     assert_eq!(prompts[0].text, "bob's \\x1b[2Jpassword: ");
@@ -453,7 +462,10 @@ fn a_method_refused_without_a_prompt_is_not_tried_again() {
     let mut auth = interactive();
     auth.handle(&failure("keyboard-interactive,password", false))
         .unwrap();
-    assert_eq!(auth.poll_event(), Some(AuthEvent::Password { attempt: 1 }));
+    assert_eq!(
+        auth.poll_event(),
+        Some(ClientAuthEvent::Password { attempt: 1 })
+    );
 }
 
 #[test]
@@ -464,7 +476,10 @@ fn answers_that_do_not_fit_the_prompts_give_the_method_up() {
     auth.poll_event();
     auth.answers(Some(&[secret("only one")]));
     assert!(auth.poll_message().is_none());
-    assert_eq!(auth.poll_event(), Some(AuthEvent::Password { attempt: 1 }));
+    assert_eq!(
+        auth.poll_event(),
+        Some(ClientAuthEvent::Password { attempt: 1 })
+    );
 }
 
 #[test]
@@ -480,7 +495,10 @@ fn banners_are_escaped_and_bounded() {
     }
     let mut shown = 0;
     while let Some(event) = auth.poll_event() {
-        assert_eq!(event, AuthEvent::Banner("hi\n\\x1b]0;x\\x07\n".to_owned()));
+        assert_eq!(
+            event,
+            ClientAuthEvent::Banner("hi\n\\x1b]0;x\\x07\n".to_owned())
+        );
         shown += 1;
     }
     assert_eq!(shown, MAX_BANNERS);
@@ -613,7 +631,7 @@ fn pk_ok_for_another_key_is_refused() {
     // Some servers name the key type instead of the algorithm.
     assert_eq!(auth.handle(&pk_ok(&rsa(false), "ssh-rsa")), Ok(()));
     assert!(
-        matches!(auth.poll_event(), Some(AuthEvent::Sign { algorithm, .. })
+        matches!(auth.poll_event(), Some(ClientAuthEvent::Sign { algorithm, .. })
         if algorithm == "rsa-sha2-512")
     );
 }

@@ -5,13 +5,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use wire::FieldReader;
 
-use super::outgoing::{IncomingData, STDERR, WindowGrant};
+use super::outgoing::{IncomingDataState, InitialWindowState, STDERR};
 use super::window::{ReceiveWindow, SendWindow};
 use super::{
     ASSUMED_WINDOW, ChannelEvent, ChannelId, ChannelState, Channels, LATE, MAX_CHANNELS,
     PendingGlobalRequest, QueuedMessage, bound_control,
 };
-use crate::Role;
+use crate::EndpointRole;
 use crate::error::{Error, PeerMisbehaved};
 use crate::msg::*;
 use crate::text::escape;
@@ -38,7 +38,8 @@ impl Channels {
             ChannelWindowAdjust::NUMBER => {
                 let m = ChannelWindowAdjust::decode(&payload)?;
                 let channel = self.live(m.recipient)?;
-                if std::mem::replace(&mut channel.grant, WindowGrant::Told) != WindowGrant::Assumed
+                if std::mem::replace(&mut channel.grant, InitialWindowState::Told)
+                    != InitialWindowState::Assumed
                 {
                     return channel.send.adjust(m.bytes);
                 }
@@ -80,8 +81,8 @@ impl Channels {
             ChannelEof::NUMBER => {
                 let id = ChannelEof::decode(&payload)?.recipient;
                 let channel = self.live(id)?;
-                if channel.incoming == IncomingData::Open {
-                    channel.incoming = IncomingData::Ended;
+                if channel.incoming == IncomingDataState::Open {
+                    channel.incoming = IncomingDataState::Ended;
                     self.events.push_back(ChannelEvent::Eof(ChannelId(id)));
                 }
                 Ok(())
@@ -123,7 +124,7 @@ impl Channels {
     /// can open channels ([`crate::Connection`] processes none of these messages before), and the
     /// owner gets all events in order of arrival.
     fn live(&mut self, id: u32) -> Result<&mut ChannelState, Error> {
-        let server = self.role == Role::Server;
+        let server = self.role == EndpointRole::Server;
         let theirs = |channel: &ChannelState| server && channel.remote.is_some();
         match self.channels.get_mut(&id) {
             Some(channel)
@@ -148,7 +149,8 @@ impl Channels {
     /// owner has not closed it.
     pub(crate) fn hears(&mut self, id: u32) -> bool {
         let channel = self.live(id);
-        channel.is_ok_and(|channel| !channel.is_left() && channel.incoming == IncomingData::Open)
+        channel
+            .is_ok_and(|channel| !channel.is_left() && channel.incoming == IncomingDataState::Open)
     }
 
     /// Accounts for `n` bytes of data that have begun to arrive on a channel for which
@@ -183,7 +185,7 @@ impl Channels {
         // The packet limit never shrinks, so it is at least what each channel announced.
         let (rtt, most) = (self.rtt, self.config.max_packet as usize);
         let channel = self.live(id)?;
-        if channel.incoming != IncomingData::Open {
+        if channel.incoming != IncomingDataState::Open {
             return Err(PeerMisbehaved::DataAfterEof.into());
         }
         if n > most {
@@ -203,8 +205,8 @@ impl Channels {
             return Err(PeerMisbehaved::ZeroPacket.into());
         }
         self.expected = None;
-        let agent = m.kind == b"auth-agent@openssh.com" && self.role == Role::Client;
-        let session = m.kind == b"session" && self.role == Role::Server;
+        let agent = m.kind == b"auth-agent@openssh.com" && self.role == EndpointRole::Client;
+        let session = m.kind == b"session" && self.role == EndpointRole::Server;
         if !(agent && self.agent_allowed || session) || self.channels.len() >= MAX_CHANNELS {
             self.refuse(m.sender, "not allowed here");
             return Ok(());
@@ -247,10 +249,10 @@ impl Channels {
         channel.confirmed = true;
         channel.grant = match channel.grant {
             // A nonzero window in the confirmation is itself the first grant.
-            _ if m.window > 0 => WindowGrant::Told,
-            WindowGrant::AssumedLater => {
+            _ if m.window > 0 => InitialWindowState::Told,
+            InitialWindowState::AssumedLater => {
                 channel.send = SendWindow::assumed(ASSUMED_WINDOW, m.max_packet as usize);
-                WindowGrant::Assumed
+                InitialWindowState::Assumed
             }
             known => known,
         };
@@ -280,7 +282,7 @@ impl Channels {
 
     fn handle_close(&mut self, id: u32) -> Result<(), Error> {
         let channel = self.live(id)?;
-        channel.incoming = IncomingData::Closed;
+        channel.incoming = IncomingDataState::Closed;
         // RFC 4254 section 5.3: CLOSE is answered with CLOSE, and queued data is void.
         channel.queue.clear();
         channel.queued = 0;
@@ -297,7 +299,7 @@ impl Channels {
         let m = ChannelRequest::decode(payload)?;
         let id = ChannelId(m.recipient);
         self.live(m.recipient)?;
-        let client = self.role == Role::Client;
+        let client = self.role == EndpointRole::Client;
         let mut r = FieldReader::new(m.data.0);
         match m.name {
             // Neither request ever wants a reply (RFC 4254 section 6.10).

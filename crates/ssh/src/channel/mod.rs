@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use wire::{Field, PacketBuf, PacketPool, PayloadBlock, RemainingBytes};
 
 pub use event::{ChannelEvent, ChannelId, OutgoingRequest};
-use outgoing::{ChannelState, OutgoingData, QueuedMessage, WindowGrant};
+use outgoing::{ChannelState, InitialWindowState, OutgoingDataState, QueuedMessage};
 use window::{ReceiveWindow, SendWindow};
 
-use crate::Role;
+use crate::EndpointRole;
 use crate::error::Error;
 use crate::msg::{
     ChannelFailure, ChannelOpen, ChannelOpenConfirmation, ChannelOpenFailure, ChannelSuccess,
@@ -75,7 +75,7 @@ const LATE: u32 = 64;
 /// All channels of a connection. Assigns their numbers, accounts for windows in both directions,
 /// and lets the channels send in turn.
 pub struct Channels {
-    role: Role,
+    role: EndpointRole,
     config: ChannelsConfig,
     pool: PacketPool,
     rtt: Option<Duration>,
@@ -109,7 +109,7 @@ enum PendingGlobalRequest {
 
 impl Channels {
     /// Creates a connection's channels, none of them open.
-    pub fn new(role: Role, config: ChannelsConfig, pool: PacketPool) -> Self {
+    pub fn new(role: EndpointRole, config: ChannelsConfig, pool: PacketPool) -> Self {
         Self {
             role,
             config,
@@ -197,7 +197,7 @@ impl Channels {
     pub fn open_session_counting(&mut self) -> ChannelId {
         let id = self.open_session();
         if let Some(channel) = self.channels.get_mut(&id.0) {
-            channel.grant = WindowGrant::AssumedLater;
+            channel.grant = InitialWindowState::AssumedLater;
         }
         id
     }
@@ -227,7 +227,7 @@ impl Channels {
         self.control.push_back(open.to_bytes());
         let mut channel = ChannelState::new(expected.filter(|_| predict), receive);
         if channel.remote.is_some() {
-            channel.grant = WindowGrant::Assumed;
+            channel.grant = InitialWindowState::Assumed;
             channel.send = SendWindow::assumed(self.assumed, MAX_DATA);
         }
         self.channels.insert(id, channel);
@@ -382,14 +382,14 @@ impl Channels {
 
     fn writable(&mut self, id: ChannelId) -> Option<&mut ChannelState> {
         let channel = self.channels.get_mut(&id.0)?;
-        let writable = channel.outgoing == OutgoingData::Open && !channel.is_closed_by_peer();
+        let writable = channel.outgoing == OutgoingDataState::Open && !channel.is_closed_by_peer();
         writable.then_some(channel)
     }
 
     /// Queues EOF: no more data will be written.
     pub fn send_eof(&mut self, id: ChannelId) {
         if let Some(channel) = self.writable(id) {
-            channel.outgoing = OutgoingData::Ended;
+            channel.outgoing = OutgoingDataState::Ended;
             channel.queue.push_back(QueuedMessage::Eof);
         }
     }
@@ -407,8 +407,8 @@ impl Channels {
     /// Closes the channel once everything queued has been sent. Data that still arrives is dropped.
     pub fn close(&mut self, id: ChannelId) {
         if let Some(channel) = self.channels.get_mut(&id.0)
-            && std::mem::replace(&mut channel.outgoing, OutgoingData::Closed)
-                != OutgoingData::Closed
+            && std::mem::replace(&mut channel.outgoing, OutgoingDataState::Closed)
+                != OutgoingDataState::Closed
             && !channel.is_closed_by_peer()
         {
             channel.queue.push_back(QueuedMessage::Close);

@@ -19,7 +19,7 @@ pub(super) struct ChannelState {
     /// The peer's channel number, possibly predicted.
     pub(super) remote: Option<u32>,
     /// Knowledge of the window that the peer grants.
-    pub(super) grant: WindowGrant,
+    pub(super) grant: InitialWindowState,
     pub(super) confirmed: bool,
     pub(super) send: SendWindow,
     pub(super) receive: ReceiveWindow,
@@ -27,15 +27,15 @@ pub(super) struct ChannelState {
     pub(super) queued: usize,
     pub(super) replies_due: usize,
     /// Data from the owner of the channel to the peer.
-    pub(super) outgoing: OutgoingData,
+    pub(super) outgoing: OutgoingDataState,
     /// Data from the peer to the owner of the channel.
-    pub(super) incoming: IncomingData,
+    pub(super) incoming: IncomingDataState,
     pub(super) close_sent: bool,
 }
 
 /// Knowledge of the window that the peer grants first.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum WindowGrant {
+pub(super) enum InitialWindowState {
     /// The peer's messages tell it.
     Told,
     /// The window is to be assumed once the channel is confirmed.
@@ -47,7 +47,7 @@ pub(super) enum WindowGrant {
 
 /// State of the data from the owner of a channel to the peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum OutgoingData {
+pub(super) enum OutgoingDataState {
     Open,
     /// EOF is queued or sent: nothing may be written behind it.
     Ended,
@@ -57,7 +57,7 @@ pub(super) enum OutgoingData {
 
 /// State of the data from the peer to the owner of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum IncomingData {
+pub(super) enum IncomingDataState {
     Open,
     /// EOF was received.
     Ended,
@@ -83,32 +83,32 @@ impl ChannelState {
     pub(super) fn new(remote: Option<u32>, receive: ReceiveWindow) -> Self {
         Self {
             remote,
-            grant: WindowGrant::Told,
+            grant: InitialWindowState::Told,
             confirmed: false,
             send: SendWindow::closed(),
             receive,
             queue: VecDeque::new(),
             queued: 0,
             replies_due: 0,
-            outgoing: OutgoingData::Open,
-            incoming: IncomingData::Open,
+            outgoing: OutgoingDataState::Open,
+            incoming: IncomingDataState::Open,
             close_sent: false,
         }
     }
 
     /// Returns true while number or window are predicted.
     pub(super) fn is_predicted(&self) -> bool {
-        self.grant == WindowGrant::Assumed
+        self.grant == InitialWindowState::Assumed
     }
 
     /// Returns true once the owner has closed the channel.
     pub(super) fn is_left(&self) -> bool {
-        self.outgoing == OutgoingData::Closed
+        self.outgoing == OutgoingDataState::Closed
     }
 
     /// Returns true once the peer's CLOSE was received.
     pub(super) fn is_closed_by_peer(&self) -> bool {
-        self.incoming == IncomingData::Closed
+        self.incoming == IncomingDataState::Closed
     }
 
     /// Returns the next message, if the window permits one.

@@ -2,7 +2,7 @@ use std::fmt;
 
 /// Error of sealing one of our packets: a bug in its layout, never the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SealError {
+pub enum PacketSealError {
     /// The buffer is not a packet of this cipher: too short, too long, not a multiple of the block
     /// length, or its packet_length does not match.
     BadLayout {
@@ -15,7 +15,7 @@ pub enum SealError {
     Failed,
 }
 
-impl fmt::Display for SealError {
+impl fmt::Display for PacketSealError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadLayout { len } => {
@@ -32,11 +32,11 @@ impl fmt::Display for SealError {
     }
 }
 
-impl std::error::Error for SealError {}
+impl std::error::Error for PacketSealError {}
 
 /// Error of opening a packet from the peer. Each ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenError {
+pub enum PacketOpenError {
     /// The buffer is shorter than the call needs.
     Short {
         /// Bytes needed.
@@ -61,7 +61,7 @@ pub enum OpenError {
     Failed,
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for PacketOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Short { needed, got } => {
@@ -87,4 +87,4 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl std::error::Error for OpenError {}
+impl std::error::Error for PacketOpenError {}

@@ -1,4 +1,4 @@
-use super::{CipherSpec, MacSpec, OpenError, SealError};
+use super::{CipherSpec, MacSpec, PacketOpenError, PacketSealError};
 
 /// Maximum packet_length accepted and sent, in bytes: OpenSSH's PACKET_MAX_SIZE (packet.c).
 pub const MAX_PACKET_LENGTH: usize = 256 * 1024;
@@ -101,7 +101,7 @@ impl PacketFraming {
     }
 
     /// Returns packet_length and padding_length for a payload of `payload_len` bytes.
-    pub fn head(&self, payload_len: usize) -> Result<[u8; 5], SealError> {
+    pub fn head(&self, payload_len: usize) -> Result<[u8; 5], PacketSealError> {
         self.head_padded(payload_len, 0)
     }
 
@@ -109,7 +109,7 @@ impl PacketFraming {
     ///
     /// # Errors
     /// The packet or its padding would be too long.
-    pub fn head_padded(&self, payload_len: usize, more: usize) -> Result<[u8; 5], SealError> {
+    pub fn head_padded(&self, payload_len: usize, more: usize) -> Result<[u8; 5], PacketSealError> {
         let padding = self.padding(payload_len) + more;
         let packet_length = 1 + payload_len + padding;
         match (u32::try_from(packet_length), u8::try_from(padding)) {
@@ -117,7 +117,7 @@ impl PacketFraming {
                 let [a, b, c, d] = length.to_be_bytes();
                 Ok([a, b, c, d, padding])
             }
-            _ => Err(SealError::BadLayout { len: payload_len }),
+            _ => Err(PacketSealError::BadLayout { len: payload_len }),
         }
     }
 
@@ -132,8 +132,8 @@ impl PacketFraming {
 
     /// Returns the bytes on the wire of a packet with this packet_length, tag included. The check
     /// bounds what a peer can make us receive.
-    pub(super) fn check_length(&self, packet_length: u32) -> Result<usize, OpenError> {
-        let bad = OpenError::BadLength { packet_length };
+    pub(super) fn check_length(&self, packet_length: u32) -> Result<usize, PacketOpenError> {
+        let bad = PacketOpenError::BadLength { packet_length };
         let length = usize::try_from(packet_length).map_err(|_| bad)?;
         let whole = LENGTH_FIELD + length.min(MAX_PACKET_LENGTH);
         let aligned = (whole - self.aligned_from).is_multiple_of(self.block_len);
@@ -146,13 +146,13 @@ impl PacketFraming {
 
     /// Checks that the layout of `packet` matches [`PacketFraming::head`]; returns the offset of
     /// its tag.
-    pub(super) fn check_layout(&self, packet: &[u8]) -> Result<usize, SealError> {
+    pub(super) fn check_layout(&self, packet: &[u8]) -> Result<usize, PacketSealError> {
         self.tag_at(packet, packet.len())
     }
 
     /// Checks a packet of `len` bytes that starts with `front`; returns the offset of its tag.
-    pub(super) fn tag_at(&self, front: &[u8], len: usize) -> Result<usize, SealError> {
-        let bad = SealError::BadLayout { len };
+    pub(super) fn tag_at(&self, front: &[u8], len: usize) -> Result<usize, PacketSealError> {
+        let bad = PacketSealError::BadLayout { len };
         let head = front.first_chunk::<LENGTH_FIELD>().ok_or(bad)?;
         match self.check_length(u32::from_be_bytes(*head)) {
             Ok(says) if says == len => Ok(len - self.tag_len),

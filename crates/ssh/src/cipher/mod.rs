@@ -20,7 +20,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use error::{OpenError, SealError};
+pub use error::{PacketOpenError, PacketSealError};
 pub(crate) use framing::MIN_PADDING;
 pub use framing::{MAX_PACKET_LENGTH, PacketFraming, PacketPosition};
 pub use open::OpeningKey;

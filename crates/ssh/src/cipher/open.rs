@@ -9,7 +9,8 @@ use super::framing::LENGTH_FIELD;
 use super::suite::{CipherSuite, Ctr, Mac};
 use super::table::PLAIN;
 use super::{
-    CipherSpec, KeyMaterial, MacSpec, OpenError, PacketFraming, PacketPosition, SealError,
+    CipherSpec, KeyMaterial, MacSpec, PacketFraming, PacketOpenError, PacketPosition,
+    PacketSealError,
 };
 
 /// Key that opens the packets of one direction between two NEWKEYS.
@@ -38,7 +39,7 @@ impl OpeningKey {
         cipher: &CipherSpec,
         mac: Option<&MacSpec>,
         keys: &KeyMaterial,
-    ) -> Result<Self, SealError> {
+    ) -> Result<Self, PacketSealError> {
         let (framing, suite) = CipherSuite::new(cipher, mac, keys, chacha::OpeningKey::new)?;
         Ok(Self { framing, suite })
     }
@@ -62,13 +63,17 @@ impl OpeningKey {
     ///
     /// `head` is unchanged: an encrypted length is decrypted in a copy. The result is not
     /// authenticated but bounded: at most [`super::MAX_PACKET_LENGTH`] plus length field and tag.
-    pub fn peek_length(&self, at: PacketPosition, head: &[u8]) -> Result<usize, OpenError> {
+    pub fn peek_length(&self, at: PacketPosition, head: &[u8]) -> Result<usize, PacketOpenError> {
         let length = self.length(at, head)?;
         self.framing.check_length(u32::from_be_bytes(length))
     }
 
-    fn length(&self, at: PacketPosition, head: &[u8]) -> Result<[u8; LENGTH_FIELD], OpenError> {
-        let mut length = *head.first_chunk().ok_or(OpenError::Short {
+    fn length(
+        &self,
+        at: PacketPosition,
+        head: &[u8],
+    ) -> Result<[u8; LENGTH_FIELD], PacketOpenError> {
+        let mut length = *head.first_chunk().ok_or(PacketOpenError::Short {
             needed: LENGTH_FIELD,
             got: head.len(),
         })?;
@@ -76,7 +81,8 @@ impl OpeningKey {
             CipherSuite::ChaCha(key) => length = key.decrypt_packet_length(at.sequence, length),
             CipherSuite::Ctr(suite) if !suite.1.etm => {
                 let (ctr, _) = &**suite;
-                ctr.apply(at, &mut length).map_err(|_| OpenError::Failed)?;
+                ctr.apply(at, &mut length)
+                    .map_err(|_| PacketOpenError::Failed)?;
             }
             CipherSuite::Plain
             | CipherSuite::Clear(_)
@@ -90,9 +96,13 @@ impl OpeningKey {
     ///
     /// `packet` has exactly the length that [`OpeningKey::peek_length`] returned. After an error
     /// its content is undefined, and the connection must be closed.
-    pub fn open(&self, at: PacketPosition, packet: &mut [u8]) -> Result<Range<usize>, OpenError> {
+    pub fn open(
+        &self,
+        at: PacketPosition,
+        packet: &mut [u8],
+    ) -> Result<Range<usize>, PacketOpenError> {
         let expected = self.peek_length(at, packet)?;
-        let short = OpenError::Short {
+        let short = PacketOpenError::Short {
             needed: expected,
             got: packet.len(),
         };
@@ -117,7 +127,7 @@ impl OpeningKey {
                 open_with_mac(ctr, mac, at, body, tag)
             }
         }
-        .map_err(|_| OpenError::BadTag)?;
+        .map_err(|_| PacketOpenError::BadTag)?;
         payload(packet.get(..body_len).ok_or(short)?)
     }
 }
@@ -139,12 +149,12 @@ fn open_with_mac(
 }
 
 /// Returns the range of the payload in an opened packet without its tag.
-fn payload(body: &[u8]) -> Result<Range<usize>, OpenError> {
+fn payload(body: &[u8]) -> Result<Range<usize>, PacketOpenError> {
     let start = LENGTH_FIELD + 1;
     let padding_length = body.get(LENGTH_FIELD).copied().unwrap_or_default();
     match body.len().checked_sub(usize::from(padding_length)) {
         Some(end) if padding_length >= 4 && end >= start => Ok(start..end),
-        _ => Err(OpenError::BadPadding { padding_length }),
+        _ => Err(PacketOpenError::BadPadding { padding_length }),
     }
 }
 

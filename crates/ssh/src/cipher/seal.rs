@@ -6,7 +6,7 @@ use aws_lc_rs::error::Unspecified;
 use super::framing::LENGTH_FIELD;
 use super::suite::{CipherSuite, Ctr, Mac};
 use super::table::PLAIN;
-use super::{CipherSpec, KeyMaterial, MacSpec, PacketFraming, PacketPosition, SealError};
+use super::{CipherSpec, KeyMaterial, MacSpec, PacketFraming, PacketPosition, PacketSealError};
 
 /// Key that seals the packets of one direction between two NEWKEYS.
 ///
@@ -35,7 +35,7 @@ impl SealingKey {
         cipher: &CipherSpec,
         mac: Option<&MacSpec>,
         keys: &KeyMaterial,
-    ) -> Result<Self, SealError> {
+    ) -> Result<Self, PacketSealError> {
         let (framing, suite) = CipherSuite::new(cipher, mac, keys, chacha::SealingKey::new)?;
         Ok(Self { framing, suite })
     }
@@ -60,9 +60,9 @@ impl SealingKey {
     ///
     /// `packet` is one whole packet: [`PacketFraming::head`], payload, padding, and room for the
     /// tag.
-    pub fn seal(&self, at: PacketPosition, packet: &mut [u8]) -> Result<(), SealError> {
+    pub fn seal(&self, at: PacketPosition, packet: &mut [u8]) -> Result<(), PacketSealError> {
         let tag_at = self.framing.check_layout(packet)?;
-        let bad = SealError::BadLayout { len: packet.len() };
+        let bad = PacketSealError::BadLayout { len: packet.len() };
         let (body, tag) = packet.split_at_mut_checked(tag_at).ok_or(bad)?;
         match &self.suite {
             CipherSuite::Plain => Ok(()),
@@ -85,7 +85,7 @@ impl SealingKey {
                 seal_with_mac(ctr, mac, at, body, tag)
             }
         }
-        .map_err(|_| SealError::Failed)
+        .map_err(|_| PacketSealError::Failed)
     }
 
     /// Seals a packet whose end is elsewhere: `head` is the packet up to some point in the payload,
@@ -100,9 +100,9 @@ impl SealingKey {
         head: &mut [u8],
         from: &[u8],
         to: &mut [u8],
-    ) -> Result<(), SealError> {
+    ) -> Result<(), PacketSealError> {
         let len = head.len() + to.len();
-        let bad = SealError::BadLayout { len };
+        let bad = PacketSealError::BadLayout { len };
         let tag_at = self.framing.tag_at(head, len)?;
         let (CipherSuite::Gcm(gcm), Some((length, body)), true) = (
             &self.suite,
@@ -112,7 +112,7 @@ impl SealingKey {
             return Err(bad);
         };
         let sealed = gcm.seal_from(at, (length, body), from, to);
-        sealed.map_err(|_| SealError::Failed)
+        sealed.map_err(|_| PacketSealError::Failed)
     }
 }
 

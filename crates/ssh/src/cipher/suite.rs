@@ -5,7 +5,7 @@ use aws_lc_rs::{error::Unspecified, hmac};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::table::CipherMode;
-use super::{CipherSpec, MacSpec, PacketFraming, PacketPosition, SealError};
+use super::{CipherSpec, MacSpec, PacketFraming, PacketPosition, PacketSealError};
 
 /// Keys of one direction (RFC 4253 section 7.2).
 #[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
@@ -165,7 +165,7 @@ impl<C> CipherSuite<C> {
         mac: Option<&MacSpec>,
         keys: &KeyMaterial,
         chacha: impl FnOnce(&[u8; chacha::KEY_LEN]) -> C,
-    ) -> Result<(PacketFraming, Self), SealError> {
+    ) -> Result<(PacketFraming, Self), PacketSealError> {
         let framing = check(cipher, mac, keys)?;
         let suite = match cipher.mode {
             CipherMode::Plain => match mac {
@@ -182,7 +182,7 @@ impl<C> CipherSuite<C> {
                 mac.and_then(|mac| Ok(Self::Ctr(Box::new((Ctr::new(algorithm, keys)?, mac)))))
             }
         };
-        Ok((framing, suite.map_err(|_| SealError::BadKeyMaterial)?))
+        Ok((framing, suite.map_err(|_| PacketSealError::BadKeyMaterial)?))
     }
 }
 
@@ -190,13 +190,13 @@ fn check(
     cipher: &CipherSpec,
     mac: Option<&MacSpec>,
     keys: &KeyMaterial,
-) -> Result<PacketFraming, SealError> {
+) -> Result<PacketFraming, PacketSealError> {
     // A cipher without a tag of its own needs a MAC, and an AEAD cipher must not have one. If
     // encryption was disabled, the MAC is optional.
     let right_mac = cipher.is_none() || cipher.is_aead() != mac.is_some();
     if keys.key.len() == cipher.key_len && keys.iv.len() == cipher.iv_len && right_mac {
         Ok(PacketFraming::new(cipher, mac))
     } else {
-        Err(SealError::BadKeyMaterial)
+        Err(PacketSealError::BadKeyMaterial)
     }
 }

@@ -188,7 +188,7 @@ fn lengths_out_of_bounds_are_refused_before_anything_is_received() {
     let opening = OpeningKey::plain();
     for length in [0, 1, 4, 5, 11, 13, MAX_PACKET_LENGTH as u32 + 4, u32::MAX] {
         let peeked = opening.peek_length(PacketPosition::default(), &length.to_be_bytes());
-        let expected = OpenError::BadLength {
+        let expected = PacketOpenError::BadLength {
             packet_length: length,
         };
         assert_eq!(peeked, Err(expected));
@@ -197,7 +197,7 @@ fn lengths_out_of_bounds_are_refused_before_anything_is_received() {
         opening.peek_length(PacketPosition::default(), &[0, 0, 0, 12]),
         Ok(16)
     );
-    let short = OpenError::Short { needed: 4, got: 3 };
+    let short = PacketOpenError::Short { needed: 4, got: 3 };
     assert_eq!(
         opening.peek_length(PacketPosition::default(), &[0; 3]),
         Err(short)
@@ -215,7 +215,7 @@ fn padding_that_does_not_fit_is_refused() {
         if fits {
             assert_eq!(opened, Ok(5..16 - usize::from(padding_length)));
         } else {
-            assert_eq!(opened, Err(OpenError::BadPadding { padding_length }));
+            assert_eq!(opened, Err(PacketOpenError::BadPadding { padding_length }));
         }
     }
 }
@@ -225,7 +225,7 @@ fn a_buffer_that_is_no_packet_is_not_sealed() {
     for (name, sealing, _) in keys() {
         for len in [0, 3, 4, 5, 20] {
             let mut packet = vec![0; len];
-            let refused = Err(SealError::BadLayout { len });
+            let refused = Err(PacketSealError::BadLayout { len });
             assert_eq!(
                 sealing.seal(PacketPosition::default(), &mut packet),
                 refused,

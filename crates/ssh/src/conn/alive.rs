@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, PeerMisbehaved};
 
 /// Keepalive timer (ServerAliveInterval), which counts the time since the last received data.
-pub(super) struct KeepAlive {
+pub(super) struct SshKeepaliveTimer {
     interval: Option<Duration>,
     count: u32,
     heard: Option<Instant>,
@@ -11,7 +11,7 @@ pub(super) struct KeepAlive {
     unanswered: u32,
 }
 
-impl KeepAlive {
+impl SshKeepaliveTimer {
     pub(super) fn new(interval: Option<Duration>, count: u32) -> Self {
         Self {
             interval,

@@ -6,7 +6,7 @@ use wire::FieldReader;
 
 use super::proofs::{ANNOUNCE, PROVE};
 use super::{Connection, ConnectionEvent};
-use crate::Role;
+use crate::EndpointRole;
 use crate::error::Error;
 use crate::key::{HOST_KEY_ALGORITHMS, KeyError, PublicKey, host_key_proof};
 use crate::msg::{GlobalRequest, RequestSuccess};
@@ -28,7 +28,7 @@ impl Connection {
     /// ignored, as are further ones.
     pub(super) fn note_announcement(&mut self, payload: &[u8]) -> Result<bool, Error> {
         let request = GlobalRequest::decode(payload)?;
-        if self.role != Role::Client || request.name != ANNOUNCE {
+        if self.role != EndpointRole::Client || request.name != ANNOUNCE {
             return Ok(false);
         }
         let again = std::mem::replace(&mut self.learning.announced, true);
@@ -49,7 +49,7 @@ impl Connection {
     /// Requests a proof that the server owns these keys, once per connection: the answer is
     /// [`ConnectionEvent::HostKeysProven`]. Call it after [`ConnectionEvent::HostKeysAnnounced`].
     pub fn ask_for_proofs(&mut self, keys: Vec<PublicKey>) {
-        let ready = self.role == Role::Client && self.authenticated;
+        let ready = self.role == EndpointRole::Client && self.authenticated;
         if !ready || keys.is_empty() || !self.learning.asked.is_empty() {
             return;
         }

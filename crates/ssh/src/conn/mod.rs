@@ -17,12 +17,12 @@ use wire::{BorrowPolicy, PacketPool};
 pub use partial_packet::{DATA_HEAD, DataPacketStart};
 pub use sealed::SealedQueue;
 
-use self::alive::KeepAlive;
+use self::alive::SshKeepaliveTimer;
 use self::learning::HostKeyLearning;
-use self::partial_packet::PartialPacket;
-use self::proofs::HostKeyProofs;
-use crate::Role;
-use crate::auth::{AuthConfig, AuthEvent, ServerAuth, ServerAuthEvent, UserAuth};
+use self::partial_packet::PartialDataPacket;
+use self::proofs::HostKeyAnnouncementState;
+use crate::EndpointRole;
+use crate::auth::{AuthConfig, ClientAuthEvent, ServerAuth, ServerAuthEvent, UserAuth};
 use crate::channel::{ChannelEvent, ChannelId, Channels, ChannelsConfig};
 use crate::crypto_offload::CryptoHelpers;
 use crate::error::{Error, PeerMisbehaved};
@@ -52,7 +52,7 @@ pub enum ConnectionEvent {
     /// Transport event.
     Transport(TransportEvent),
     /// Authentication event of a client.
-    Auth(AuthEvent),
+    Auth(ClientAuthEvent),
     /// Authentication event of a server.
     Login(ServerAuthEvent),
     /// Channel event.
@@ -101,12 +101,12 @@ pub enum EarlyMessages {
 /// An error ends the connection; after it, send only what [`Connection::poll_output`] still
 /// returns.
 pub struct Connection {
-    role: Role,
+    role: EndpointRole,
     transport: Transport,
     auth: AuthState,
     channels: Channels,
     /// Data packet whose data is passed on as it arrives, and whose end has not arrived.
-    coming: Option<PartialPacket>,
+    coming: Option<PartialDataPacket>,
     authenticated: bool,
     /// True if this client has still to start the rekey that disables encryption.
     asks_for_none: bool,
@@ -115,8 +115,8 @@ pub struct Connection {
     early: EarlyMessages,
     /// Number of channel messages sent before authentication succeeded.
     sent_early: u32,
-    alive: KeepAlive,
-    proofs: HostKeyProofs,
+    alive: SshKeepaliveTimer,
+    proofs: HostKeyAnnouncementState,
     learning: HostKeyLearning,
     events: VecDeque<ConnectionEvent>,
 }
@@ -143,7 +143,7 @@ impl Connection {
         pool: PacketPool,
         random: RandomFill,
     ) -> Result<Self, Error> {
-        Self::new(Role::Client, config, pool, random)
+        Self::new(EndpointRole::Client, config, pool, random)
     }
 
     /// Creates a server's connection with identification and KEXINIT queued.
@@ -155,11 +155,11 @@ impl Connection {
         pool: PacketPool,
         random: RandomFill,
     ) -> Result<Self, Error> {
-        Self::new(Role::Server, config, pool, random)
+        Self::new(EndpointRole::Server, config, pool, random)
     }
 
     fn new(
-        role: Role,
+        role: EndpointRole,
         config: ConnectionConfig,
         pool: PacketPool,
         random: RandomFill,
@@ -175,8 +175,8 @@ impl Connection {
             asked_service: false,
             early: EarlyMessages::Nothing,
             sent_early: 0,
-            alive: KeepAlive::new(config.alive_interval, config.alive_count),
-            proofs: HostKeyProofs::default(),
+            alive: SshKeepaliveTimer::new(config.alive_interval, config.alive_count),
+            proofs: HostKeyAnnouncementState::default(),
             learning: HostKeyLearning::default(),
             events: VecDeque::new(),
         })
@@ -206,13 +206,13 @@ impl Connection {
         now: Instant,
         bytes: &[u8],
     ) -> Result<Self, Error> {
-        let mut alive = KeepAlive::new(config.alive_interval, config.alive_count);
+        let mut alive = SshKeepaliveTimer::new(config.alive_interval, config.alive_count);
         alive.hear(now);
         Ok(Self {
-            role: Role::Server,
+            role: EndpointRole::Server,
             transport: Transport::taken_over(config.transport, random, now, bytes)?,
             auth: AuthState::DoneElsewhere,
-            channels: Channels::new(Role::Server, config.channels, pool),
+            channels: Channels::new(EndpointRole::Server, config.channels, pool),
             coming: None,
             authenticated: true,
             asks_for_none: false,
@@ -220,7 +220,7 @@ impl Connection {
             early: EarlyMessages::Nothing,
             sent_early: 0,
             alive,
-            proofs: HostKeyProofs::default(),
+            proofs: HostKeyAnnouncementState::default(),
             learning: HostKeyLearning::default(),
             events: VecDeque::new(),
         })
@@ -251,7 +251,7 @@ impl Connection {
 
     fn handle_payload(&mut self, now: Instant, payload: Bytes) -> Result<(), Error> {
         let number = payload.first().copied().unwrap_or_default();
-        if let (Role::Server, AuthState::NotStarted) = (self.role, &self.auth)
+        if let (EndpointRole::Server, AuthState::NotStarted) = (self.role, &self.auth)
             && let (Some(id), Some(key)) = (self.transport.session_id(), self.transport.host_key())
         {
             self.auth = AuthState::Server(ServerAuth::new(id.clone(), key.clone()));
@@ -331,7 +331,8 @@ impl Connection {
     /// Disables encryption, or encryption and MAC, after authentication, if the peer was told to do
     /// so too; [`Connection::negotiated`] shows the result.
     pub fn renounce(&mut self, renounced: DisabledProtection) {
-        self.asks_for_none = self.role == Role::Client && renounced != DisabledProtection::Nothing;
+        self.asks_for_none =
+            self.role == EndpointRole::Client && renounced != DisabledProtection::Nothing;
         self.transport.renounce(renounced);
     }
 
@@ -370,7 +371,7 @@ impl Connection {
 
     fn drain_auth(&mut self) {
         while let Some(event) = self.auth().and_then(UserAuth::poll_event) {
-            if matches!(event, AuthEvent::Success) {
+            if matches!(event, ClientAuthEvent::Success) {
                 self.authenticated = true;
                 self.channels.set_assumed(None);
                 self.transport.set_authenticated();

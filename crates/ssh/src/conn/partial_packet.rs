@@ -25,7 +25,7 @@ pub enum DataPacketStart {
 
 /// Rest of a data packet that is still to arrive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PartialPacket {
+pub(super) struct PartialDataPacket {
     channel: u32,
     data: usize,
     padding: usize,
@@ -50,8 +50,8 @@ impl Connection {
         buf: &mut BytesMut,
     ) -> Result<DataPacketStart, Error> {
         let begun = match self.transport.front(buf) {
-            transport::PacketFront::Short => return Ok(DataPacketStart::Short),
-            transport::PacketFront::Data(begun)
+            transport::FrontPacketKind::Short => return Ok(DataPacketStart::Short),
+            transport::FrontPacketKind::Data(begun)
                 if self.coming.is_none()
                     && begun.len > 0
                     && self.channels.hears(begun.recipient) =>
@@ -62,7 +62,7 @@ impl Connection {
         };
         self.channels.begin_data(now, begun.recipient, begun.len)?;
         self.transport.begin(begun, buf);
-        self.coming = Some(PartialPacket {
+        self.coming = Some(PartialDataPacket {
             channel: begun.recipient,
             data: begun.len,
             padding: begun.padding,

@@ -5,7 +5,7 @@
 use wire::{Field, FieldReader, RemainingBytes};
 
 use super::Connection;
-use crate::Role;
+use crate::EndpointRole;
 use crate::error::Error;
 use crate::msg::{GlobalRequest, RequestFailure, RequestSuccess};
 use crate::transport::Identification;
@@ -19,7 +19,7 @@ const MOST: u32 = 2;
 /// Progress of a server with its host keys: the announcement, which is sent once, and the number of
 /// requests for proofs, which is limited.
 #[derive(Debug, Default)]
-pub(super) struct HostKeyProofs {
+pub(super) struct HostKeyAnnouncementState {
     announced: bool,
     asked: u32,
 }
@@ -28,7 +28,7 @@ impl Connection {
     /// Announces all host keys to the client, once, after authentication, if the client can use
     /// that ([`Identification::is_told_host_keys`]).
     pub fn announce_host_keys(&mut self) {
-        let due = self.role == Role::Server && self.authenticated && !self.proofs.announced;
+        let due = self.role == EndpointRole::Server && self.authenticated && !self.proofs.announced;
         if !due || !self.peer().is_some_and(Identification::is_told_host_keys) {
             return;
         }
@@ -48,7 +48,7 @@ impl Connection {
     /// Returns the reply to a request for proofs; `None` for another request.
     pub(super) fn answer_about_keys(&mut self, payload: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let request = GlobalRequest::decode(payload)?;
-        if self.role != Role::Server || request.name != PROVE || !request.want_reply {
+        if self.role != EndpointRole::Server || request.name != PROVE || !request.want_reply {
             return Ok(None);
         }
         let proofs = self.host_key_proofs(request.data.0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use wire::{BorrowPolicy, OutputPart};
 
 use super::Connection;
-use crate::crypto_offload::{CryptoHelpers, JobBatch, JobOrder};
+use crate::crypto_offload::{CryptoHelpers, CryptoJobBatch, HelperJobOrder};
 use crate::error::{Error, Local};
 use crate::transport::{SealedPacket, TransportOutput};
 
@@ -25,7 +25,7 @@ pub struct SealedQueue {
     len: usize,
     helper: Option<CryptoHelpers>,
     /// Batches being sealed by helpers, with the index of the next packet in each.
-    ahead: VecDeque<(Arc<JobBatch<TransportOutput>>, usize)>,
+    ahead: VecDeque<(Arc<CryptoJobBatch<TransportOutput>>, usize)>,
     /// Bytes in those batches when they were handed out.
     ahead_len: usize,
     /// Reason why sealing stopped: payload that is no longer available.
@@ -132,9 +132,9 @@ impl SealedQueue {
             if jobs.is_empty() {
                 break;
             }
-            let batch = Arc::new(JobBatch::new(jobs));
+            let batch = Arc::new(CryptoJobBatch::new(jobs));
             if let Some(helper) = self.helper.as_ref().filter(|_| len >= WORTH_HELP) {
-                helper.help(&batch, JobOrder::Fifo);
+                helper.help(&batch, HelperJobOrder::Fifo);
             }
             self.ahead.push_back((batch, 0));
             self.ahead_len += len;

@@ -197,7 +197,7 @@ impl Pair {
                     self.start_auth();
                     again = true;
                 }
-                ConnectionEvent::Auth(AuthEvent::Sign {
+                ConnectionEvent::Auth(ClientAuthEvent::Sign {
                     algorithm, data, ..
                 }) => {
                     let signature = self.key.sign(&algorithm, &data).unwrap();

@@ -6,7 +6,7 @@ fn key() -> PublicKey {
 }
 
 fn begin(version: u32, ports: (u32, u32), keys: &[u8]) -> Vec<u8> {
-    StartRequest {
+    DirectStartRequest {
         version,
         first_port: ports.0,
         last_port: ports.1,
@@ -63,7 +63,7 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn the_older_end_is_named() {
     let text = |version| {
-        let message = RefusedReply { version, why: b"" }.to_bytes();
+        let message = DirectRefusedReply { version, why: b"" }.to_bytes();
         DirectServerMessage::decode(&message)
             .unwrap_err()
             .to_string()
@@ -116,7 +116,7 @@ fn noise_and_lengths_have_their_bounds() {
 fn a_server_without_a_port_or_key_is_none() {
     let host_key = key();
     let told = |port, host_key: &[u8]| {
-        let message = ListeningReply {
+        let message = DirectListeningReply {
             version: VERSION,
             port,
             user: b"u",
@@ -143,7 +143,7 @@ fn a_server_without_a_port_or_key_is_none() {
 #[test]
 fn a_source_and_a_dial_are_read_as_they_were_written() {
     let names = write_list([&b"x"[..], b"y*"]);
-    let source = SourceRequest {
+    let source = RestrictSourcesRequest {
         version: VERSION,
         root: b"/srv",
         names: &names,

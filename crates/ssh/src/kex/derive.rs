@@ -7,7 +7,7 @@ use crate::cipher::{CipherSpec, KeyMaterial, MacSpec};
 
 /// Inputs of the exchange hash (RFC 5656 section 4), without the shared secret.
 #[derive(Clone, Copy, Debug)]
-pub struct ExchangeInputs<'a> {
+pub struct ExchangeHashInputs<'a> {
     /// V_C: the client's identification line without CR and LF.
     pub v_c: &'a [u8],
     /// V_S: the server's identification line without CR and LF.
@@ -27,11 +27,11 @@ pub struct ExchangeInputs<'a> {
 /// Computes the exchange hash H, which the host key signs; the first one is the session identifier.
 pub fn exchange_hash(
     method: &KexMethod,
-    inputs: ExchangeInputs<'_>,
+    inputs: ExchangeHashInputs<'_>,
     secret: &SharedSecret,
 ) -> Vec<u8> {
     let mut public = Vec::new();
-    let ExchangeInputs {
+    let ExchangeHashInputs {
         v_c,
         v_s,
         i_c,

@@ -8,29 +8,29 @@ use super::table::KeyAgreement;
 use super::{KexError, KexMethod, SharedSecret};
 
 /// Client side of a key exchange that waits for the server's reply.
-pub struct ClientExchange {
+pub struct ClientKeyExchange {
     method: &'static KexMethod,
-    half: ClientShare,
+    half: ClientKexSecret,
 }
 
 /// Secret half of a client's key exchange, until the server's share has come.
-enum ClientShare {
+enum ClientKexSecret {
     Ecdh(EphemeralKey),
     Hybrid(Box<HybridClient>),
 }
 
-impl ClientExchange {
+impl ClientKeyExchange {
     /// Generates an ephemeral key; returns the state and the public value for KEX_ECDH_INIT (Q_C,
     /// or C_INIT of the hybrid methods).
     pub fn start(method: &'static KexMethod) -> Result<(Self, Vec<u8>), KexError> {
         let (half, init) = match &method.agreement {
             KeyAgreement::Ecdh(curve) => {
                 let (ephemeral, public) = EphemeralKey::generate(curve)?;
-                (ClientShare::Ecdh(ephemeral), public)
+                (ClientKexSecret::Ecdh(ephemeral), public)
             }
             KeyAgreement::Hybrid(kem) => {
                 let (hybrid, init) = HybridClient::start(*kem)?;
-                (ClientShare::Hybrid(Box::new(hybrid)), init)
+                (ClientKexSecret::Hybrid(Box::new(hybrid)), init)
             }
         };
         Ok((Self { method, half }, init))
@@ -54,8 +54,10 @@ impl ClientExchange {
     /// Computes the secret from the server's public value in KEX_ECDH_REPLY (Q_S, S_REPLY).
     pub fn finish(self, reply: &[u8]) -> Result<SharedSecret, KexError> {
         match self.half {
-            ClientShare::Ecdh(ephemeral) => Ok(SharedSecret::from_mpint(&ephemeral.agree(reply)?)),
-            ClientShare::Hybrid(hybrid) => Ok(hashed(self.method, &hybrid.finish(reply)?)),
+            ClientKexSecret::Ecdh(ephemeral) => {
+                Ok(SharedSecret::from_mpint(&ephemeral.agree(reply)?))
+            }
+            ClientKexSecret::Hybrid(hybrid) => Ok(hashed(self.method, &hybrid.finish(reply)?)),
         }
     }
 }
@@ -83,7 +85,7 @@ fn hashed(method: &KexMethod, secrets: &[u8]) -> SharedSecret {
     SharedSecret::from_string(digest::digest(method.hash, secrets).as_ref())
 }
 
-impl fmt::Debug for ClientExchange {
+impl fmt::Debug for ClientKeyExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientExchange")
             .field("method", &self.method.name)

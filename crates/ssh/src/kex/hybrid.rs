@@ -61,12 +61,12 @@ fn seed() -> Result<Zeroizing<[u8; 32]>, KexError> {
 
 /// Secret key of a key encapsulation mechanism, with which a client decapsulates the server's
 /// ciphertext.
-enum Decapsulation {
+enum KemSecretKey {
     MlKem768(kem::DecapsulationKey),
     Sntrup761(Box<sntrup761::DecapsulationKey>),
 }
 
-impl Decapsulation {
+impl KemSecretKey {
     fn generate(kem: Kem) -> Result<(Self, Vec<u8>), KexError> {
         match kem {
             Kem::MlKem768 => {
@@ -109,13 +109,13 @@ impl Decapsulation {
 /// Client side of a hybrid key exchange.
 pub(super) struct HybridClient {
     kem: Kem,
-    decapsulation: Decapsulation,
+    decapsulation: KemSecretKey,
     ephemeral: EphemeralKey,
 }
 
 impl HybridClient {
     pub(super) fn start(kem: Kem) -> Result<(Self, Vec<u8>), KexError> {
-        let (decapsulation, mut init) = Decapsulation::generate(kem)?;
+        let (decapsulation, mut init) = KemSecretKey::generate(kem)?;
         let (ephemeral, public) = EphemeralKey::generate(&X25519)?;
         init.extend_from_slice(&public);
         let half = Self {

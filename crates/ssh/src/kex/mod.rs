@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  client                                     server
-//!  ClientExchange::start -> init  ---------->  respond -> reply, secret
-//!  ClientExchange::finish <- reply <---------
+//!  ClientKeyExchange::start -> init  ---------->  respond -> reply, secret
+//!  ClientKeyExchange::finish <- reply <---------
 //!                    exchange_hash, then derive
 //! ```
 
@@ -18,8 +18,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use derive::{ExchangeInputs, KeyDirection, derive, derive_keys, exchange_hash};
+pub use derive::{ExchangeHashInputs, KeyDirection, derive, derive_keys, exchange_hash};
 pub use error::KexError;
-pub use exchange::{ClientExchange, respond};
+pub use exchange::{ClientKeyExchange, respond};
 pub use secret::SharedSecret;
 pub use table::{KEX_METHODS, KexMethod, method};

@@ -1,6 +1,6 @@
 use super::*;
 
-const INPUTS: ExchangeInputs<'_> = ExchangeInputs {
+const INPUTS: ExchangeHashInputs<'_> = ExchangeHashInputs {
     v_c: b"SSH-2.0-client",
     v_s: b"SSH-2.0-server",
     i_c: b"\x14client",
@@ -13,7 +13,7 @@ const INPUTS: ExchangeInputs<'_> = ExchangeInputs {
 #[test]
 fn both_sides_arrive_at_the_same_secret() {
     for method in KEX_METHODS {
-        let (client, init) = ClientExchange::start(method).unwrap();
+        let (client, init) = ClientKeyExchange::start(method).unwrap();
         let (reply, servers) = respond(method, &init).unwrap();
         let clients = client.finish(&reply).unwrap();
         assert_eq!(clients.encoded(), servers.encoded(), "{}", method.name);
@@ -26,8 +26,8 @@ fn both_sides_arrive_at_the_same_secret() {
 #[test]
 fn two_exchanges_share_nothing() {
     for method in KEX_METHODS {
-        let (_, first) = ClientExchange::start(method).unwrap();
-        let (_, second) = ClientExchange::start(method).unwrap();
+        let (_, first) = ClientKeyExchange::start(method).unwrap();
+        let (_, second) = ClientKeyExchange::start(method).unwrap();
         assert_ne!(first, second, "{}", method.name);
         let (reply, secret) = respond(method, &first).unwrap();
         let (other_reply, other_secret) = respond(method, &first).unwrap();
@@ -39,7 +39,7 @@ fn two_exchanges_share_nothing() {
 #[test]
 fn values_of_a_wrong_length_are_refused_by_both_sides() {
     for method in KEX_METHODS {
-        let (_, init) = ClientExchange::start(method).unwrap();
+        let (_, init) = ClientKeyExchange::start(method).unwrap();
         let (reply, _) = respond(method, &init).unwrap();
         let wrong = |value: &[u8]| {
             let mut longer = value.to_vec();
@@ -58,7 +58,7 @@ fn values_of_a_wrong_length_are_refused_by_both_sides() {
             );
         }
         for reply in wrong(&reply) {
-            let (client, _) = ClientExchange::start(method).unwrap();
+            let (client, _) = ClientKeyExchange::start(method).unwrap();
             assert!(matches!(
                 client.finish(&reply),
                 Err(KexError::WrongLength { .. })
@@ -80,7 +80,7 @@ fn x25519_points_of_small_order_are_refused() {
     ];
     for method in KEX_METHODS.iter().filter(|m| m.name.contains("25519")) {
         for point in [[0; 32], one, eight] {
-            let (client, mut init) = ClientExchange::start(method).unwrap();
+            let (client, mut init) = ClientKeyExchange::start(method).unwrap();
             let (mut reply, _) = respond(method, &init).unwrap();
             let end = reply.len() - 32;
             reply[end..].copy_from_slice(&point);
@@ -95,7 +95,7 @@ fn x25519_points_of_small_order_are_refused() {
 #[test]
 fn points_off_the_curve_or_in_another_form_are_refused() {
     for method in KEX_METHODS.iter().filter(|m| m.name.contains("nistp")) {
-        let (_, init) = ClientExchange::start(method).unwrap();
+        let (_, init) = ClientKeyExchange::start(method).unwrap();
         let coordinate = (init.len() - 1) / 2;
         let mut off = init.clone();
         off[2 * coordinate] ^= 1;
@@ -123,7 +123,7 @@ fn points_off_the_curve_or_in_another_form_are_refused() {
 #[test]
 fn an_ml_kem_key_that_is_not_reduced_is_refused() {
     let method = method("mlkem768x25519-sha256").unwrap();
-    let (_, mut init) = ClientExchange::start(method).unwrap();
+    let (_, mut init) = ClientKeyExchange::start(method).unwrap();
     init[..3].copy_from_slice(&[0xff; 3]);
     assert_eq!(
         respond(method, &init).unwrap_err(),
@@ -134,7 +134,7 @@ fn an_ml_kem_key_that_is_not_reduced_is_refused() {
 #[test]
 fn a_forged_ciphertext_gives_another_secret() {
     for method in KEX_METHODS.iter().filter(|m| m.is_post_quantum()) {
-        let (client, init) = ClientExchange::start(method).unwrap();
+        let (client, init) = ClientKeyExchange::start(method).unwrap();
         let (mut reply, servers) = respond(method, &init).unwrap();
         reply[10] ^= 1;
         let clients = client.finish(&reply).unwrap();
@@ -149,16 +149,16 @@ fn every_input_changes_the_exchange_hash() {
     let hash = |inputs| exchange_hash(method, inputs, &secret);
     let hashes = std::collections::BTreeSet::from([
         hash(INPUTS),
-        hash(ExchangeInputs { v_c: b"", ..INPUTS }),
-        hash(ExchangeInputs { v_s: b"", ..INPUTS }),
-        hash(ExchangeInputs { i_c: b"", ..INPUTS }),
-        hash(ExchangeInputs { i_s: b"", ..INPUTS }),
-        hash(ExchangeInputs { k_s: b"", ..INPUTS }),
-        hash(ExchangeInputs {
+        hash(ExchangeHashInputs { v_c: b"", ..INPUTS }),
+        hash(ExchangeHashInputs { v_s: b"", ..INPUTS }),
+        hash(ExchangeHashInputs { i_c: b"", ..INPUTS }),
+        hash(ExchangeHashInputs { i_s: b"", ..INPUTS }),
+        hash(ExchangeHashInputs { k_s: b"", ..INPUTS }),
+        hash(ExchangeHashInputs {
             init: b"",
             ..INPUTS
         }),
-        hash(ExchangeInputs {
+        hash(ExchangeHashInputs {
             reply: b"",
             ..INPUTS
         }),
@@ -184,7 +184,7 @@ fn the_secret_is_encoded_as_its_method_says() {
     );
     let len = |name| {
         let method = method(name).unwrap();
-        let (_, init) = ClientExchange::start(method).unwrap();
+        let (_, init) = ClientKeyExchange::start(method).unwrap();
         respond(method, &init).unwrap().1.encoded().len()
     };
     assert_eq!(len("mlkem768x25519-sha256"), 4 + 32);

@@ -1,6 +1,6 @@
 use wire::FieldReader;
 
-use super::public::{PlainKey, utf8};
+use super::public::{VerifyingKey, utf8};
 use super::{CertificateError, KeyError, PublicKey};
 
 /// Maximum number of principals: OpenSSH's SSHKEY_CERT_MAX_PRINCIPALS (sshkey.h).
@@ -51,7 +51,7 @@ impl Certificate {
         let _nonce = r.string()?;
 
         let fields_start = consumed(r);
-        let plain = PlainKey::read(r, plain_type)?.ok_or_else(|| KeyError::Unsupported {
+        let plain = VerifyingKey::read(r, plain_type)?.ok_or_else(|| KeyError::Unsupported {
             key_type: plain_type.to_owned(),
         })?;
         let fields = blob.get(fields_start..consumed(r)).unwrap_or_default();

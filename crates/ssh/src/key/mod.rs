@@ -22,6 +22,6 @@ pub use host::{HostKeySigner, host_key_algorithms, host_key_proof};
 pub use private::PrivateKey;
 pub use public::PublicKey;
 pub use rsa::RsaParts;
-pub use signature::SecurityKeyTouch;
+pub use signature::SecurityKeyFlags;
 pub use table::{HOST_KEY_ALGORITHMS, KeyAlgorithm, algorithm};
 pub use user::UserCertificateTerms;

@@ -7,7 +7,7 @@ use wire::{Field, FieldReader, Mpint};
 
 use super::curve::{EcdsaCurve, NISTP256};
 use super::table::{self, ED25519, RSA, SK_ECDSA, SK_ED25519};
-use super::{Certificate, HOST_KEY_ALGORITHMS, KeyError, SecurityKeyTouch, certificate, signature};
+use super::{Certificate, HOST_KEY_ALGORITHMS, KeyError, SecurityKeyFlags, certificate, signature};
 
 /// Permitted RSA modulus lengths in bits: at least what NIST SP 800-131A requires (OpenSSH's
 /// `RequiredRSASize` defaults to 1024), and at most what aws-lc-rs verifies.
@@ -24,7 +24,7 @@ pub struct PublicKey {
 /// Content of a public key's blob, as far as this crate understands it.
 #[derive(Clone)]
 enum PublicKeyKind {
-    Plain(PlainKey),
+    Plain(VerifyingKey),
     Certificate(Box<Certificate>),
     /// Key of an unknown type, which an agent may still hold and use.
     Opaque,
@@ -33,7 +33,7 @@ enum PublicKeyKind {
 /// Public key that can verify signatures, parsed from its blob. The `Sk` types are FIDO keys, whose
 /// signatures also cover the application.
 #[derive(Clone)]
-pub(super) enum PlainKey {
+pub(super) enum VerifyingKey {
     Ed25519([u8; 32]),
     Ecdsa(&'static EcdsaCurve, Vec<u8>),
     Rsa {
@@ -68,7 +68,7 @@ impl PublicKey {
         let kind = if let Some(plain_type) = table::certified_type(&key_type) {
             let certificate = Certificate::read(blob, &mut r, plain_type)?;
             PublicKeyKind::Certificate(Box::new(certificate))
-        } else if let Some(plain) = PlainKey::read(&mut r, &key_type)? {
+        } else if let Some(plain) = VerifyingKey::read(&mut r, &key_type)? {
             PublicKeyKind::Plain(plain)
         } else {
             r.rest();
@@ -138,7 +138,7 @@ impl PublicKey {
     /// Returns the length of an RSA modulus in bits; `None` for other keys.
     pub fn rsa_bits(&self) -> Option<usize> {
         match &self.plain().kind {
-            PublicKeyKind::Plain(PlainKey::Rsa { n, .. }) => Some(bits(n)),
+            PublicKeyKind::Plain(VerifyingKey::Rsa { n, .. }) => Some(bits(n)),
             _ => None,
         }
     }
@@ -170,7 +170,7 @@ impl PublicKey {
         algorithm: &str,
         data: &[u8],
         signature: &[u8],
-    ) -> Result<Option<SecurityKeyTouch>, KeyError> {
+    ) -> Result<Option<SecurityKeyFlags>, KeyError> {
         let wrong = || KeyError::WrongAlgorithm {
             algorithm: algorithm.to_owned(),
         };
@@ -193,7 +193,7 @@ impl PublicKey {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(hash))
     }
 
-    pub(super) fn from_plain(plain_type: &str, fields: &[u8], plain: PlainKey) -> Self {
+    pub(super) fn from_plain(plain_type: &str, fields: &[u8], plain: VerifyingKey) -> Self {
         let mut blob = Vec::with_capacity(4 + plain_type.len() + fields.len());
         plain_type.as_bytes().write(&mut blob);
         blob.extend_from_slice(fields);
@@ -205,7 +205,7 @@ impl PublicKey {
     }
 }
 
-impl PlainKey {
+impl VerifyingKey {
     /// Decodes the fields behind the key type; `None` for an unknown type.
     pub(super) fn read(
         r: &mut FieldReader<'_>,

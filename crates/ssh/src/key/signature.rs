@@ -7,11 +7,11 @@ use wire::{Field, FieldReader, Mpint};
 
 use super::KeyError;
 use super::curve::{EcdsaCurve, NISTP256};
-use super::public::PlainKey;
+use super::public::VerifyingKey;
 
 /// Report of a security key about the moment of signing (OpenSSH PROTOCOL.u2f).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SecurityKeyTouch {
+pub struct SecurityKeyFlags {
     /// True if a user touched the key.
     pub present: bool,
     /// True if the key verified the user by a PIN or a fingerprint.
@@ -24,11 +24,11 @@ const VERIFIED: u8 = 4;
 
 /// Verifies `signature`, which must name the algorithm `name`, over `data`.
 pub(super) fn verify(
-    key: &PlainKey,
+    key: &VerifyingKey,
     name: &str,
     data: &[u8],
     signature: &[u8],
-) -> Result<Option<SecurityKeyTouch>, KeyError> {
+) -> Result<Option<SecurityKeyFlags>, KeyError> {
     let mut r = FieldReader::new(signature);
     let said = r.string()?;
     if said != name.as_bytes() {
@@ -38,24 +38,24 @@ pub(super) fn verify(
     }
     let proper = r.string()?;
     let touch = match key {
-        PlainKey::Ed25519(key) => {
+        VerifyingKey::Ed25519(key) => {
             ed25519(key, data, proper)?;
             None
         }
-        PlainKey::Ecdsa(curve, point) => {
+        VerifyingKey::Ecdsa(curve, point) => {
             ecdsa(curve, point, data, proper)?;
             None
         }
-        PlainKey::Rsa { e, n } => {
+        VerifyingKey::Rsa { e, n } => {
             rsa(e, n, name, data, proper)?;
             None
         }
-        PlainKey::SkEd25519 { key, application } => {
+        VerifyingKey::SkEd25519 { key, application } => {
             let (signed, touch) = touched(&mut r, application, data)?;
             ed25519(key, &signed, proper)?;
             Some(touch)
         }
-        PlainKey::SkEcdsa { point, application } => {
+        VerifyingKey::SkEcdsa { point, application } => {
             let (signed, touch) = touched(&mut r, application, data)?;
             ecdsa(&NISTP256, point, &signed, proper)?;
             Some(touch)
@@ -120,13 +120,13 @@ fn touched(
     r: &mut FieldReader<'_>,
     application: &[u8],
     data: &[u8],
-) -> Result<(Vec<u8>, SecurityKeyTouch), KeyError> {
+) -> Result<(Vec<u8>, SecurityKeyFlags), KeyError> {
     let (flags, counter) = (r.u8()?, r.u32()?);
     let mut signed = digest::digest(&SHA256, application).as_ref().to_vec();
     signed.push(flags);
     signed.extend_from_slice(&counter.to_be_bytes());
     signed.extend_from_slice(digest::digest(&SHA256, data).as_ref());
-    let touch = SecurityKeyTouch {
+    let touch = SecurityKeyFlags {
         present: flags & PRESENT != 0,
         verified: flags & VERIFIED != 0,
     };

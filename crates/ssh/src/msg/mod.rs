@@ -14,12 +14,12 @@ pub use transport::*;
 
 use std::fmt;
 
-use crate::Role;
+use crate::EndpointRole;
 use crate::error::{Error, PeerMisbehaved};
 
 /// Phase of a connection for the messages of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum ConnectionPhase {
     /// Before the sender's first NEWKEYS.
     KeyExchange,
     /// Before the sender's first NEWKEYS, if both sides have offered strict KEX (OpenSSH PROTOCOL
@@ -140,7 +140,7 @@ pub fn lookup(number: u8) -> Option<&'static MessageSpec> {
         .and_then(|at| TABLE.get(at))
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for ConnectionPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::KeyExchange => "in the first key exchange",
@@ -172,35 +172,38 @@ impl fmt::Display for MessageName {
 ///
 /// # Errors
 /// [`PeerMisbehaved::OutOfPhase`] and [`PeerMisbehaved::WrongSide`].
-pub fn legal(number: u8, phase: Phase, from: Role) -> Result<(), Error> {
+pub fn legal(number: u8, phase: ConnectionPhase, from: EndpointRole) -> Result<(), Error> {
     let out_of_phase = || Error::from(PeerMisbehaved::OutOfPhase { number, phase });
     let Some(entry) = lookup(number) else {
         return match phase {
             // No message has number 0 (RFC 4250 section 4.1.2).
             _ if number == 0 => Err(out_of_phase()),
-            Phase::StrictKeyExchange | Phase::Rekey => Err(out_of_phase()),
+            ConnectionPhase::StrictKeyExchange | ConnectionPhase::Rekey => Err(out_of_phase()),
             _ => Ok(()),
         };
     };
     let now = match entry.when {
         LegalPhases::Always => true,
-        LegalPhases::NotInStrict => phase != Phase::StrictKeyExchange,
+        LegalPhases::NotInStrict => phase != ConnectionPhase::StrictKeyExchange,
         // A second KEXINIT within an exchange is illegal; in the first exchange the transport
         // counts.
-        LegalPhases::Exchange => phase != Phase::Rekey,
+        LegalPhases::Exchange => phase != ConnectionPhase::Rekey,
         LegalPhases::KeyExchange => matches!(
             phase,
-            Phase::KeyExchange | Phase::StrictKeyExchange | Phase::Rekey
+            ConnectionPhase::KeyExchange
+                | ConnectionPhase::StrictKeyExchange
+                | ConnectionPhase::Rekey
         ),
-        LegalPhases::Keyed => matches!(phase, Phase::Auth | Phase::Connection),
-        LegalPhases::Auth => phase == Phase::Auth,
-        LegalPhases::Connection => phase == Phase::Connection,
+        LegalPhases::Keyed => matches!(phase, ConnectionPhase::Auth | ConnectionPhase::Connection),
+        LegalPhases::Auth => phase == ConnectionPhase::Auth,
+        LegalPhases::Connection => phase == ConnectionPhase::Connection,
     };
     if !now {
         return Err(out_of_phase());
     }
     match (entry.from, from) {
-        (AllowedSender::Client, Role::Server) | (AllowedSender::Server, Role::Client) => {
+        (AllowedSender::Client, EndpointRole::Server)
+        | (AllowedSender::Server, EndpointRole::Client) => {
             Err(PeerMisbehaved::WrongSide(number).into())
         }
         _ => Ok(()),
@@ -211,15 +214,15 @@ pub fn legal(number: u8, phase: Phase, from: Role) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    const PHASES: [Phase; 5] = [
-        Phase::StrictKeyExchange,
-        Phase::KeyExchange,
-        Phase::Rekey,
-        Phase::Auth,
-        Phase::Connection,
+    const PHASES: [ConnectionPhase; 5] = [
+        ConnectionPhase::StrictKeyExchange,
+        ConnectionPhase::KeyExchange,
+        ConnectionPhase::Rekey,
+        ConnectionPhase::Auth,
+        ConnectionPhase::Connection,
     ];
 
-    fn legal_numbers(phase: Phase, from: Role) -> Vec<u8> {
+    fn legal_numbers(phase: ConnectionPhase, from: EndpointRole) -> Vec<u8> {
         (0..=255)
             .filter(|n| lookup(*n).is_some() && legal(*n, phase, from).is_ok())
             .collect()
@@ -235,26 +238,26 @@ mod tests {
     /// Terrapin: a strict first exchange permits only its own messages and DISCONNECT.
     #[test]
     fn a_strict_first_exchange_allows_nothing_else() {
-        let phase = Phase::StrictKeyExchange;
-        assert_eq!(legal_numbers(phase, Role::Server), [1, 20, 21, 31]);
-        assert_eq!(legal_numbers(phase, Role::Client), [1, 20, 21, 30]);
-        assert!(legal(200, phase, Role::Server).is_err());
+        let phase = ConnectionPhase::StrictKeyExchange;
+        assert_eq!(legal_numbers(phase, EndpointRole::Server), [1, 20, 21, 31]);
+        assert_eq!(legal_numbers(phase, EndpointRole::Client), [1, 20, 21, 30]);
+        assert!(legal(200, phase, EndpointRole::Server).is_err());
     }
 
     #[test]
     fn each_phase_allows_exactly_its_messages() {
-        let first = legal_numbers(Phase::KeyExchange, Role::Server);
+        let first = legal_numbers(ConnectionPhase::KeyExchange, EndpointRole::Server);
         assert_eq!(first, [1, 2, 3, 4, 20, 21, 31]);
         assert_eq!(
-            legal_numbers(Phase::Rekey, Role::Client),
+            legal_numbers(ConnectionPhase::Rekey, EndpointRole::Client),
             [1, 2, 3, 4, 21, 30]
         );
         assert_eq!(
-            legal_numbers(Phase::Auth, Role::Server),
+            legal_numbers(ConnectionPhase::Auth, EndpointRole::Server),
             [1, 2, 3, 4, 6, 7, 20, 51, 52, 53, 60, 192, 193]
         );
         assert_eq!(
-            legal_numbers(Phase::Auth, Role::Client),
+            legal_numbers(ConnectionPhase::Auth, EndpointRole::Client),
             [1, 2, 3, 4, 5, 7, 20, 50, 61, 192, 193]
         );
         let connection: Vec<u8> = [1, 2, 3, 4, 7, 20, 80, 81, 82]
@@ -262,29 +265,41 @@ mod tests {
             .chain(90..=100)
             .chain([192, 193])
             .collect();
-        assert_eq!(legal_numbers(Phase::Connection, Role::Server), connection);
-        assert_eq!(legal_numbers(Phase::Connection, Role::Client), connection);
+        assert_eq!(
+            legal_numbers(ConnectionPhase::Connection, EndpointRole::Server),
+            connection
+        );
+        assert_eq!(
+            legal_numbers(ConnectionPhase::Connection, EndpointRole::Client),
+            connection
+        );
     }
 
     #[test]
     fn the_error_names_the_check() {
         for phase in PHASES {
-            if phase != Phase::Auth {
+            if phase != ConnectionPhase::Auth {
                 assert_eq!(
-                    legal(52, phase, Role::Server),
+                    legal(52, phase, EndpointRole::Server),
                     Err(PeerMisbehaved::OutOfPhase { number: 52, phase }.into())
                 );
             }
         }
         assert_eq!(
-            legal(52, Phase::Auth, Role::Client),
+            legal(52, ConnectionPhase::Auth, EndpointRole::Client),
             Err(PeerMisbehaved::WrongSide(52).into())
         );
     }
 
     #[test]
     fn an_unknown_number_is_no_error_once_keys_are_in_use() {
-        assert_eq!(legal(200, Phase::Auth, Role::Server), Ok(()));
-        assert_eq!(legal(200, Phase::Connection, Role::Server), Ok(()));
+        assert_eq!(
+            legal(200, ConnectionPhase::Auth, EndpointRole::Server),
+            Ok(())
+        );
+        assert_eq!(
+            legal(200, ConnectionPhase::Connection, EndpointRole::Server),
+            Ok(())
+        );
     }
 }

@@ -9,15 +9,15 @@ use super::proposal::{
     AlgorithmProposal, EXT_INFO_C, NegotiatedAlgorithms, STRICT_C, STRICT_S, negotiate,
 };
 use super::{Identification, KexGuess, PeerOffers, Transport, TransportEvent};
-use crate::Role;
+use crate::EndpointRole;
 use crate::cipher::OpeningKey;
 use crate::error::{Error, Local, PeerIncompatible, PeerMisbehaved};
-use crate::kex::{self, ClientExchange, ExchangeInputs, KexMethod};
+use crate::kex::{self, ClientKeyExchange, ExchangeHashInputs, KexMethod};
 use crate::key::PublicKey;
 use crate::msg::{KexEcdhInit, KexEcdhReply, KexInit, NewKeys};
 
 /// State of a key exchange. Each state holds only what the next message needs.
-pub(super) enum ExchangeState {
+pub(super) enum KeyExchangeState {
     /// No key exchange is in progress.
     Idle,
     /// Our KEXINIT was sent.
@@ -36,19 +36,19 @@ pub(super) enum ExchangeState {
 /// guessed method behind it.
 pub(super) struct InitSent {
     ours: Vec<u8>,
-    guess: Option<StartedExchange>,
+    guess: Option<StartedKeyExchange>,
 }
 
 /// Client side of an exchange whose public value was sent.
-struct StartedExchange {
+struct StartedKeyExchange {
     method: &'static KexMethod,
-    exchange: ClientExchange,
+    exchange: ClientKeyExchange,
     public: Vec<u8>,
 }
 
 /// Unused ephemeral key of a client, generated in advance.
-pub(super) struct PreparedKey {
-    exchange: ClientExchange,
+pub(super) struct PregeneratedKexKey {
+    exchange: ClientKeyExchange,
     public: Vec<u8>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct AwaitReply {
     chosen: NegotiatedAlgorithms,
     ours: Vec<u8>,
     theirs: Bytes,
-    started: StartedExchange,
+    started: StartedKeyExchange,
 }
 
 /// A server waits for the client's share of the key. Both KEXINITs are kept for the exchange hash.
@@ -73,7 +73,7 @@ pub(super) struct AwaitInit {
     skip: bool,
 }
 
-impl ExchangeState {
+impl KeyExchangeState {
     pub(super) fn is_idle(&self) -> bool {
         matches!(self, Self::Idle)
     }
@@ -131,11 +131,11 @@ impl Transport {
             }
             false => None,
         };
-        self.exchange = ExchangeState::InitSent(InitSent { ours, guess });
+        self.exchange = KeyExchangeState::InitSent(InitSent { ours, guess });
         Ok(())
     }
 
-    pub(super) fn prepare_kex(&self) -> Result<Option<PreparedKey>, Error> {
+    pub(super) fn prepare_kex(&self) -> Result<Option<PregeneratedKexKey>, Error> {
         let mut offered = self.config.proposal.kex.iter();
         let Some(method) = offered
             .find(|n| n.starts_with(SLOW))
@@ -144,21 +144,23 @@ impl Transport {
             return Ok(None);
         };
         let (exchange, public) =
-            ClientExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?;
-        Ok(Some(PreparedKey { exchange, public }))
+            ClientKeyExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?;
+        Ok(Some(PregeneratedKexKey { exchange, public }))
     }
 
-    fn send_public(&mut self, method: &'static KexMethod) -> Result<StartedExchange, Error> {
+    fn send_public(&mut self, method: &'static KexMethod) -> Result<StartedKeyExchange, Error> {
         let prepared = self.prepared.take().and_then(|prepared| {
             let exchange = prepared.exchange.renamed(method)?;
             Some((exchange, prepared.public))
         });
         let (exchange, public) = match prepared {
             Some(prepared) => prepared,
-            None => ClientExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?,
+            None => {
+                ClientKeyExchange::start(method).map_err(|_| Error::from(Local::KeyExchange))?
+            }
         };
         self.send_message(&KexEcdhInit { public: &public }.to_bytes())?;
-        Ok(StartedExchange {
+        Ok(StartedKeyExchange {
             method,
             exchange,
             public,
@@ -172,25 +174,25 @@ impl Transport {
         number: u8,
         payload: Bytes,
     ) -> Result<(), Error> {
-        let state = std::mem::replace(&mut self.exchange, ExchangeState::Idle);
+        let state = std::mem::replace(&mut self.exchange, KeyExchangeState::Idle);
         self.exchange = match (state, number) {
-            (ExchangeState::Idle, KexInit::NUMBER) => {
+            (KeyExchangeState::Idle, KexInit::NUMBER) => {
                 self.start_exchange()?;
-                match std::mem::replace(&mut self.exchange, ExchangeState::Idle) {
-                    ExchangeState::InitSent(state) => self.handle_kexinit(state, payload)?,
+                match std::mem::replace(&mut self.exchange, KeyExchangeState::Idle) {
+                    KeyExchangeState::InitSent(state) => self.handle_kexinit(state, payload)?,
                     other => other,
                 }
             }
-            (ExchangeState::InitSent(state), KexInit::NUMBER) => {
+            (KeyExchangeState::InitSent(state), KexInit::NUMBER) => {
                 self.handle_kexinit(state, payload)?
             }
-            (ExchangeState::AwaitReply(state), KexEcdhReply::NUMBER) => {
+            (KeyExchangeState::AwaitReply(state), KexEcdhReply::NUMBER) => {
                 self.handle_reply(state, &payload)?
             }
-            (ExchangeState::AwaitInit(state), KexEcdhInit::NUMBER) => {
+            (KeyExchangeState::AwaitInit(state), KexEcdhInit::NUMBER) => {
                 self.handle_init(state, &payload)?
             }
-            (ExchangeState::AwaitNewKeys(open), NewKeys::NUMBER) => {
+            (KeyExchangeState::AwaitNewKeys(open), NewKeys::NUMBER) => {
                 NewKeys::decode(&payload)?;
                 self.handle_newkeys(now, open)?
             }
@@ -199,10 +201,14 @@ impl Transport {
         Ok(())
     }
 
-    fn handle_kexinit(&mut self, state: InitSent, payload: Bytes) -> Result<ExchangeState, Error> {
+    fn handle_kexinit(
+        &mut self,
+        state: InitSent,
+        payload: Bytes,
+    ) -> Result<KeyExchangeState, Error> {
         let theirs = KexInit::decode(&payload)?;
         let ours = KexInit::decode(&state.ours)?;
-        let client = self.role == Role::Client;
+        let client = self.role == EndpointRole::Client;
         if self.session_id.is_none() {
             self.strict = theirs
                 .kex
@@ -232,7 +238,7 @@ impl Transport {
         });
         let skip = theirs.first_kex_packet_follows && !chosen.guess_right;
         if !client {
-            return Ok(ExchangeState::AwaitInit(AwaitInit {
+            return Ok(KeyExchangeState::AwaitInit(AwaitInit {
                 chosen,
                 ours: state.ours,
                 theirs: payload,
@@ -247,7 +253,7 @@ impl Transport {
             Some(started) if chosen.guess_right => started,
             _ => self.send_public(chosen.kex)?,
         };
-        Ok(ExchangeState::AwaitReply(AwaitReply {
+        Ok(KeyExchangeState::AwaitReply(AwaitReply {
             chosen,
             ours: state.ours,
             theirs: payload,
@@ -255,7 +261,11 @@ impl Transport {
         }))
     }
 
-    fn handle_reply(&mut self, state: AwaitReply, payload: &[u8]) -> Result<ExchangeState, Error> {
+    fn handle_reply(
+        &mut self,
+        state: AwaitReply,
+        payload: &[u8],
+    ) -> Result<KeyExchangeState, Error> {
         let m = KexEcdhReply::decode(payload)?;
         let AwaitReply {
             chosen,
@@ -269,7 +279,7 @@ impl Transport {
             .map_err(|e| Error::from(PeerMisbehaved::KeyExchange(e)))?;
         let hash = kex::exchange_hash(
             started.method,
-            ExchangeInputs {
+            ExchangeHashInputs {
                 v_c: self.ours.as_str().as_bytes(),
                 v_s: self
                     .theirs
@@ -300,14 +310,14 @@ impl Transport {
         self.host_signature = Some(Bytes::copy_from_slice(m.signature));
         self.events
             .push_back(TransportEvent::HostKey(Bytes::copy_from_slice(m.host_key)));
-        Ok(ExchangeState::AwaitApproval(keys))
+        Ok(KeyExchangeState::AwaitApproval(keys))
     }
 
     /// Reports that the owner trusts the host key: sends NEWKEYS and switches to the new sealing
     /// key.
     pub fn accept_host_key(&mut self) -> Result<(), Error> {
-        match std::mem::replace(&mut self.exchange, ExchangeState::Idle) {
-            ExchangeState::AwaitApproval(keys) => {
+        match std::mem::replace(&mut self.exchange, KeyExchangeState::Idle) {
+            KeyExchangeState::AwaitApproval(keys) => {
                 self.exchange = self.take_keys(keys)?;
                 Ok(())
             }
@@ -322,9 +332,9 @@ impl Transport {
         &mut self,
         mut state: AwaitInit,
         payload: &[u8],
-    ) -> Result<ExchangeState, Error> {
+    ) -> Result<KeyExchangeState, Error> {
         if std::mem::take(&mut state.skip) {
-            return Ok(ExchangeState::AwaitInit(state));
+            return Ok(KeyExchangeState::AwaitInit(state));
         }
         let m = KexEcdhInit::decode(payload)?;
         let AwaitInit {
@@ -345,7 +355,7 @@ impl Transport {
         let k_s = signer.public().blob();
         let hash = kex::exchange_hash(
             chosen.kex,
-            ExchangeInputs {
+            ExchangeHashInputs {
                 v_c: self
                     .theirs
                     .as_ref()

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::proposal::{DirectionAlgorithms, NegotiatedAlgorithms};
 use super::{RandomFill, Transport, TransportConfig, version};
-use crate::Role;
+use crate::EndpointRole;
 use crate::cipher::{self, KeyMaterial, OpeningKey, PacketPosition, SealingKey};
 use crate::error::{Error, Local};
 use crate::kex;
@@ -210,10 +210,10 @@ impl Transport {
         let seal = SealingKey::new(out.cipher, out.mac, &outgoing.keys()).map_err(Local::Seal)?;
         let open = OpeningKey::new(inn.cipher, inn.mac, &incoming.keys()).map_err(Local::Seal)?;
 
-        let mut transport = Self::new(Role::Server, config, random)?;
+        let mut transport = Self::new(EndpointRole::Server, config, random)?;
         // `new` has queued the messages of a new connection.
         transport.ready.clear();
-        transport.exchange = super::ExchangeState::Idle;
+        transport.exchange = super::KeyExchangeState::Idle;
         transport.theirs = theirs;
         transport.session_id = Some(Bytes::copy_from_slice(state.session_id));
         transport.host_key = Some(Bytes::copy_from_slice(state.host_key));

@@ -5,9 +5,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use wire::{FieldReader, PacketBuf};
 
-use super::{OpenedPacket, Transport, TransportEvent, TransportOutput};
+use super::{DecryptedPacket, Transport, TransportEvent, TransportOutput};
 use crate::error::{Error, PeerMisbehaved};
-use crate::msg::{self, Debug, Disconnect, ExtInfo, KexInit, Phase, Ping, Pong, Unimplemented};
+use crate::msg::{
+    self, ConnectionPhase, Debug, Disconnect, ExtInfo, KexInit, Ping, Pong, Unimplemented,
+};
 
 /// Maximum number of queued packets while the peer causes further replies.
 const MAX_ANSWERS: usize = 1024;
@@ -20,7 +22,7 @@ impl Transport {
     pub(super) fn handle_packet(
         &mut self,
         now: Instant,
-        opened: OpenedPacket,
+        opened: DecryptedPacket,
     ) -> Result<Option<Bytes>, Error> {
         let payload = self.inbound.inflate(opened.payload)?;
         let number = *payload.first().ok_or(PeerMisbehaved::EmptyPacket)?;
@@ -29,7 +31,7 @@ impl Transport {
         }
         let phase = self.phase();
         // A client with early data sends messages of the connection protocol before it may.
-        let hopeful = phase == Phase::Auth && (80..=127).contains(&number);
+        let hopeful = phase == ConnectionPhase::Auth && (80..=127).contains(&number);
         if !(hopeful && self.hears_early) {
             msg::legal(number, phase, self.role.other())?;
         }
@@ -82,15 +84,15 @@ impl Transport {
     }
 
     /// Returns the phase of the peer's messages for the table of messages.
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> ConnectionPhase {
         // The first exchange ends with the peer's NEWKEYS: after its KEX_ECDH_REPLY there is a
         // session identifier, but its packets are still unencrypted.
         match (self.keys_since, self.exchange.peer_bound()) {
-            (None, _) if self.strict => Phase::StrictKeyExchange,
-            (None, _) => Phase::KeyExchange,
-            (Some(_), true) => Phase::Rekey,
-            (Some(_), false) if self.authenticated => Phase::Connection,
-            (Some(_), false) => Phase::Auth,
+            (None, _) if self.strict => ConnectionPhase::StrictKeyExchange,
+            (None, _) => ConnectionPhase::KeyExchange,
+            (Some(_), true) => ConnectionPhase::Rekey,
+            (Some(_), false) if self.authenticated => ConnectionPhase::Connection,
+            (Some(_), false) => ConnectionPhase::Auth,
         }
     }
 

@@ -6,11 +6,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use wire::PacketBuf;
 
-use super::exchange::ExchangeState;
+use super::exchange::KeyExchangeState;
 use super::handover::CurrentKeys;
 use super::proposal::NegotiatedAlgorithms;
 use super::{DirectionAlgorithms, Transport, TransportEvent};
-use crate::Role;
+use crate::EndpointRole;
 use crate::cipher::{OpeningKey, SealingKey};
 use crate::error::{Error, Local, PeerMisbehaved};
 use crate::kex::{self, SharedSecret};
@@ -36,8 +36,8 @@ impl Transport {
             .unwrap_or_else(|| Bytes::copy_from_slice(hash));
         let (out, inn) = self.directions(chosen);
         let (to_peer, to_us) = match self.role {
-            Role::Client => (kex::KeyDirection::ToServer, kex::KeyDirection::ToClient),
-            Role::Server => (kex::KeyDirection::ToClient, kex::KeyDirection::ToServer),
+            EndpointRole::Client => (kex::KeyDirection::ToServer, kex::KeyDirection::ToClient),
+            EndpointRole::Server => (kex::KeyDirection::ToClient, kex::KeyDirection::ToServer),
         };
         let keys = |to, d: DirectionAlgorithms| {
             kex::derive_keys(chosen.kex, secret, hash, &session_id, to, d.cipher, d.mac)
@@ -63,7 +63,7 @@ impl Transport {
     }
 
     /// Sends NEWKEYS and switches to the new outgoing key.
-    pub(super) fn take_keys(&mut self, keys: KeySet) -> Result<ExchangeState, Error> {
+    pub(super) fn take_keys(&mut self, keys: KeySet) -> Result<KeyExchangeState, Error> {
         let first = self.keys_since.is_none();
         let job = self.outbound.job(
             PacketBuf::from_payload(&NewKeys {}.to_bytes()),
@@ -82,10 +82,10 @@ impl Transport {
             {
                 self.outbound.start_compression();
             }
-        } else if self.role == Role::Server && self.peer_takes_ext_info {
+        } else if self.role == EndpointRole::Server && self.peer_takes_ext_info {
             self.send_ext_info()?;
         }
-        Ok(ExchangeState::AwaitNewKeys(keys.open))
+        Ok(KeyExchangeState::AwaitNewKeys(keys.open))
     }
 
     /// Sends a server's EXT_INFO right after its first NEWKEYS (RFC 8308 section 2.4).
@@ -114,7 +114,7 @@ impl Transport {
         &mut self,
         now: Instant,
         open: OpeningKey,
-    ) -> Result<ExchangeState, Error> {
+    ) -> Result<KeyExchangeState, Error> {
         if self.inbound.is_ahead() {
             // No honest peer does this, see `next_payload`.
             return Err(PeerMisbehaved::Unexpected(NewKeys::NUMBER).into());
@@ -133,6 +133,6 @@ impl Transport {
             }
         }
         self.events.push_back(TransportEvent::Keys { first });
-        Ok(ExchangeState::Idle)
+        Ok(KeyExchangeState::Idle)
     }
 }

@@ -29,20 +29,20 @@ use bytes::{Bytes, BytesMut};
 use wire::{BorrowPolicy, PacketBuf};
 
 pub use handover::TransportHandover;
-pub use open::{OpenJob, OpenedPacket};
-pub(crate) use partial_packet::{HEAD, PacketFront};
+pub use open::{DecryptedPacket, PacketDecryptionJob};
+pub(crate) use partial_packet::{FrontPacketKind, HEAD};
 pub use proposal::{
     AlgorithmProposal, DirectionAlgorithms, DisabledProtection, NegotiatedAlgorithms,
 };
 pub use seal::{SealJob, SealedPacket, TransportOutput};
 pub use version::Identification;
 
-use crate::Role;
+use crate::EndpointRole;
 use crate::crypto_offload::CryptoHelpers;
 use crate::error::Error;
 use crate::key::HostKeySigner;
 use crate::msg::{Disconnect, Ignore, Ping};
-use exchange::{ExchangeState, PreparedKey};
+use exchange::{KeyExchangeState, PregeneratedKexKey};
 use handover::CurrentKeys;
 use open::InboundState;
 use seal::OutboundState;
@@ -147,7 +147,7 @@ pub struct PeerExtensions {
 /// received bytes, [`Transport::poll_output`] returns packets to send, [`Transport::poll_event`]
 /// returns events.
 pub struct Transport {
-    role: Role,
+    role: EndpointRole,
     config: TransportConfig,
     random: RandomFill,
     ours: Identification,
@@ -155,11 +155,11 @@ pub struct Transport {
     preamble: version::Preamble,
     outbound: OutboundState,
     inbound: InboundState,
-    exchange: ExchangeState,
+    exchange: KeyExchangeState,
     /// Cookie of the first KEXINIT.
     cookie: [u8; 16],
     /// Ephemeral key for the guess, generated while waiting for the peer.
-    prepared: Option<PreparedKey>,
+    prepared: Option<PregeneratedKexKey>,
     /// Session identifier: the exchange hash of the first key exchange.
     session_id: Option<Bytes>,
     /// Server's signature over the first exchange hash, for the agent's session-bind.
@@ -192,7 +192,11 @@ impl Transport {
     ///
     /// # Errors
     /// The proposal is empty or has an unknown algorithm.
-    pub fn new(role: Role, config: TransportConfig, random: RandomFill) -> Result<Self, Error> {
+    pub fn new(
+        role: EndpointRole,
+        config: TransportConfig,
+        random: RandomFill,
+    ) -> Result<Self, Error> {
         config.proposal.check()?;
         let ours = Identification::ours(&config.software);
         let mut transport = Self {
@@ -204,7 +208,7 @@ impl Transport {
             preamble: version::Preamble::default(),
             outbound: OutboundState::new(),
             inbound: InboundState::new(),
-            exchange: ExchangeState::Idle,
+            exchange: KeyExchangeState::Idle,
             cookie: [0; 16],
             prepared: None,
             session_id: None,
@@ -247,7 +251,7 @@ impl Transport {
         buf: &mut BytesMut,
     ) -> Result<Option<Bytes>, Error> {
         if self.theirs.is_none() {
-            let client = self.role == Role::Client;
+            let client = self.role == EndpointRole::Client;
             match version::take_ident(buf, &mut self.preamble, client)? {
                 Some(ident) => {
                     self.events
@@ -289,8 +293,8 @@ impl Transport {
 
     fn guess(&self) -> KexGuess {
         match self.role {
-            Role::Client => self.config.guess,
-            Role::Server => KexGuess::Never,
+            EndpointRole::Client => self.config.guess,
+            EndpointRole::Server => KexGuess::Never,
         }
     }
 
@@ -326,7 +330,7 @@ impl Transport {
     /// uncompressed IGNOREs at that time ended every upload with zlib from a round trip of 20 ms
     /// on.
     pub(super) fn may_send_unasked(&self) -> bool {
-        let waits_for_start = self.role == Role::Client
+        let waits_for_start = self.role == EndpointRole::Client
             && !self.authenticated
             && self.negotiated.as_ref().is_some_and(|n| n.c2s.compress);
         self.may_send() && !waits_for_start
@@ -468,7 +472,7 @@ impl Transport {
     /// refused as OpenSSH does (auth2.c, dispatch_protocol_error). The caller must execute none of
     /// them: CVE-2018-10933 and CVE-2025-32433 are servers that did.
     pub fn hear_early(&mut self) {
-        self.hears_early = self.role == Role::Server;
+        self.hears_early = self.role == EndpointRole::Server;
     }
 
     /// Tolerates UNIMPLEMENTED for this number of sent messages.
@@ -492,8 +496,8 @@ impl Transport {
     /// Returns the outgoing and the incoming direction for our role.
     fn directions(&self, n: &NegotiatedAlgorithms) -> (DirectionAlgorithms, DirectionAlgorithms) {
         match self.role {
-            Role::Client => (n.c2s, n.s2c),
-            Role::Server => (n.s2c, n.c2s),
+            EndpointRole::Client => (n.c2s, n.s2c),
+            EndpointRole::Server => (n.s2c, n.c2s),
         }
     }
 

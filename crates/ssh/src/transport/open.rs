@@ -4,38 +4,38 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::cipher::{MAX_PACKET_LENGTH, OpenError, OpeningKey, PacketPosition};
+use crate::cipher::{MAX_PACKET_LENGTH, OpeningKey, PacketOpenError, PacketPosition};
 use crate::compress::Inflate;
-use crate::crypto_offload::{CryptoHelpers, JobBatch, JobOrder, OffloadJob};
+use crate::crypto_offload::{CryptoHelpers, CryptoJobBatch, HelperJobOrder, OffloadJob};
 use crate::error::{Error, Local, PeerMisbehaved};
 
 /// Job to open a whole packet, on any thread.
 #[derive(Debug)]
-pub struct OpenJob {
+pub struct PacketDecryptionJob {
     key: Arc<OpeningKey>,
     at: PacketPosition,
     packet: BytesMut,
 }
 
-impl OpenJob {
+impl PacketDecryptionJob {
     /// Verifies and decrypts the packet in place; the payload is a slice of its receive segment.
     ///
     /// # Errors
     /// The packet is damaged, forged or malformed.
-    pub fn open(mut self) -> Result<OpenedPacket, Error> {
+    pub fn open(mut self) -> Result<DecryptedPacket, Error> {
         let payload = self
             .key
             .open(self.at, &mut self.packet)
             .map_err(PeerMisbehaved::BadPacket)?;
-        Ok(OpenedPacket {
+        Ok(DecryptedPacket {
             sequence: self.at.sequence,
             payload: self.packet.freeze().slice(payload),
         })
     }
 }
 
-impl OffloadJob for OpenJob {
-    type Done = Result<OpenedPacket, Error>;
+impl OffloadJob for PacketDecryptionJob {
+    type Done = Result<DecryptedPacket, Error>;
 
     fn carry_out(self) -> Self::Done {
         self.open()
@@ -47,7 +47,7 @@ const WORTH_HELP: usize = 128 << 10;
 
 /// Packet after decryption and verification, without its padding.
 #[derive(Clone, Debug)]
-pub struct OpenedPacket {
+pub struct DecryptedPacket {
     /// Sequence number of the packet.
     pub sequence: u32,
     /// Message number and fields; still compressed if compression is on.
@@ -65,7 +65,7 @@ pub(crate) struct InboundState {
     inflate: Option<Inflate>,
     helper: Option<CryptoHelpers>,
     /// Packets being opened ahead, and the index of the next one.
-    ahead: Option<(Arc<JobBatch<OpenJob>>, usize)>,
+    ahead: Option<(Arc<CryptoJobBatch<PacketDecryptionJob>>, usize)>,
     /// Error found behind the packets being opened ahead.
     wrong: Option<Error>,
 }
@@ -116,9 +116,9 @@ impl InboundState {
         if none {
             return;
         }
-        let batch = Arc::new(JobBatch::new(jobs));
+        let batch = Arc::new(CryptoJobBatch::new(jobs));
         if let Some(helper) = self.helper.as_ref().filter(|_| several) {
-            helper.help(&batch, JobOrder::Lifo);
+            helper.help(&batch, HelperJobOrder::Lifo);
         }
         self.ahead = Some((batch, 0));
     }
@@ -132,7 +132,7 @@ impl InboundState {
     pub(crate) fn next_opened(
         &mut self,
         buf: &mut BytesMut,
-    ) -> Result<Option<OpenedPacket>, Error> {
+    ) -> Result<Option<DecryptedPacket>, Error> {
         if let Some((batch, at)) = &mut self.ahead {
             let opened = batch.take(*at);
             *at += 1;
@@ -146,11 +146,16 @@ impl InboundState {
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);
         }
-        self.next_job(buf)?.map(OpenJob::open).transpose()
+        self.next_job(buf)?
+            .map(PacketDecryptionJob::open)
+            .transpose()
     }
 
     /// Takes the next packet from the front of `buf` if it is complete.
-    pub(crate) fn next_job(&mut self, buf: &mut BytesMut) -> Result<Option<OpenJob>, Error> {
+    pub(crate) fn next_job(
+        &mut self,
+        buf: &mut BytesMut,
+    ) -> Result<Option<PacketDecryptionJob>, Error> {
         let whole = match self.whole {
             Some(whole) => whole,
             None => {
@@ -167,7 +172,7 @@ impl InboundState {
         let packet = buf.split_to(whole);
         let at = self.at;
         self.pass(whole);
-        Ok(Some(OpenJob {
+        Ok(Some(PacketDecryptionJob {
             key: Arc::clone(&self.key),
             at,
             packet,
@@ -188,7 +193,7 @@ impl InboundState {
     }
 
     /// Returns the length on the wire of the packet that starts with `head`.
-    pub(super) fn whole_len(&self, head: &[u8]) -> Result<usize, OpenError> {
+    pub(super) fn whole_len(&self, head: &[u8]) -> Result<usize, PacketOpenError> {
         self.key.peek_length(self.at, head)
     }
 

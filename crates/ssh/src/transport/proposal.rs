@@ -2,7 +2,7 @@
 
 use wire::NameList;
 
-use crate::Role;
+use crate::EndpointRole;
 use crate::cipher::{CIPHERS, CipherSpec, MACS, MacSpec, NONE};
 use crate::error::{Error, Local, PeerIncompatible, PeerMisbehaved};
 use crate::kex::{KEX_METHODS, KexMethod};
@@ -77,21 +77,27 @@ impl AlgorithmProposal {
     /// KEXINIT.
     pub(crate) fn suits(&self, client: &KexInit<'_>) -> bool {
         let ours = self.encode(
-            Role::Server,
+            EndpointRole::Server,
             [0; 16],
             false,
             false,
             DisabledProtection::Nothing,
         );
         KexInit::decode(&ours).is_ok_and(|ours| {
-            negotiate(Role::Server, client, &ours, DisabledProtection::Nothing).is_ok()
+            negotiate(
+                EndpointRole::Server,
+                client,
+                &ours,
+                DisabledProtection::Nothing,
+            )
+            .is_ok()
         })
     }
 
     /// Encodes the KEXINIT payload. `first` adds the indicators that only the first one has.
     pub(crate) fn encode(
         &self,
-        role: Role,
+        role: EndpointRole,
         cookie: [u8; 16],
         first: bool,
         guess: bool,
@@ -100,8 +106,8 @@ impl AlgorithmProposal {
         let mut kex = self.kex.join(",");
         if first {
             for indicator in match role {
-                Role::Client => [EXT_INFO_C, STRICT_C].as_slice(),
-                Role::Server => [STRICT_S].as_slice(),
+                EndpointRole::Client => [EXT_INFO_C, STRICT_C].as_slice(),
+                EndpointRole::Server => [STRICT_S].as_slice(),
             } {
                 kex.push(',');
                 kex.push_str(indicator);
@@ -109,8 +115,8 @@ impl AlgorithmProposal {
         }
         let with_none = |list: &[String], renounced: bool| match (renounced, role) {
             (false, _) => list.join(","),
-            (true, Role::Client) => format!("{},{}", NONE.name, list.join(",")),
-            (true, Role::Server) => format!("{},{}", list.join(","), NONE.name),
+            (true, EndpointRole::Client) => format!("{},{}", NONE.name, list.join(",")),
+            (true, EndpointRole::Server) => format!("{},{}", list.join(","), NONE.name),
         };
         let (host_key, ciphers, macs) = (
             self.host_key.join(","),
@@ -124,7 +130,7 @@ impl AlgorithmProposal {
         };
         // The client's order decides, so a client without compression must offer `none` alone.
         let compression = match (self.compress, role) {
-            (false, Role::Client) => "none",
+            (false, EndpointRole::Client) => "none",
             _ => compression,
         };
         let list = |joined| NameList::new(joined).unwrap_or_else(|_| empty());
@@ -184,15 +190,15 @@ pub struct NegotiatedAlgorithms {
 /// # Errors
 /// There is no common algorithm of some kind, or the peer wants `none` without agreement.
 pub(crate) fn negotiate(
-    role: Role,
+    role: EndpointRole,
     client: &KexInit<'_>,
     server: &KexInit<'_>,
     renounced: DisabledProtection,
 ) -> Result<NegotiatedAlgorithms, Error> {
     let choose = |what, client: NameList<'_>, server: NameList<'_>| {
         let theirs = match role {
-            Role::Client => server,
-            Role::Server => client,
+            EndpointRole::Client => server,
+            EndpointRole::Server => client,
         };
         choose(client, server).ok_or_else(|| {
             let names: Vec<&str> = theirs.iter().filter(|n| !is_indicator(n)).collect();

@@ -54,8 +54,8 @@ fn host_key() -> Arc<PrivateKey> {
     Arc::new(PrivateKey::generate_ed25519().unwrap())
 }
 
-fn transport(role: Role, mut config: TransportConfig) -> Transport {
-    if role == Role::Server {
+fn transport(role: EndpointRole, mut config: TransportConfig) -> Transport {
+    if role == EndpointRole::Server {
         config.host_keys = vec![host_key()];
     }
     Transport::new(role, config, Box::new(|to| to.fill(7))).unwrap()
@@ -69,8 +69,8 @@ fn start() -> Instant {
 impl Pair {
     fn new(client: TransportConfig, server: TransportConfig) -> Self {
         Self {
-            client: transport(Role::Client, client),
-            server: transport(Role::Server, server),
+            client: transport(EndpointRole::Client, client),
+            server: transport(EndpointRole::Server, server),
             to_client: BytesMut::new(),
             to_server: BytesMut::new(),
             now: start(),
@@ -594,14 +594,14 @@ fn another_host_key_at_a_rekey_is_refused() {
 /// there were keys, from a peer without strict KEX.
 #[test]
 fn message_number_0_is_refused_in_every_phase() {
-    use crate::msg::{Phase, legal};
+    use crate::msg::{ConnectionPhase, legal};
     for phase in [
-        Phase::KeyExchange,
-        Phase::StrictKeyExchange,
-        Phase::Rekey,
-        Phase::Auth,
-        Phase::Connection,
+        ConnectionPhase::KeyExchange,
+        ConnectionPhase::StrictKeyExchange,
+        ConnectionPhase::Rekey,
+        ConnectionPhase::Auth,
+        ConnectionPhase::Connection,
     ] {
-        assert!(legal(0, phase, Role::Server).is_err(), "{phase:?}");
+        assert!(legal(0, phase, EndpointRole::Server).is_err(), "{phase:?}");
     }
 }

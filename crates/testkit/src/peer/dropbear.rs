@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{PeerBuilder, Started};
-use crate::daemon::Daemon;
+use crate::daemon::BackgroundProcess;
 use crate::keys::{KeyKind, KeyPair};
 use crate::process::Run;
 use crate::{missing, port};
@@ -52,7 +52,8 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
             command.arg("-r").arg(key);
         }
         let log = folder.join("dropbear.log");
-        let mut daemon = Daemon::start("dropbear", command, &log).expect("dropbear starts");
+        let mut daemon =
+            BackgroundProcess::start("dropbear", command, &log).expect("dropbear starts");
         let deadline = Instant::now() + Duration::from_secs(20);
         if port::wait_for(port::loopback(port), deadline, || daemon.alive()) {
             return Some(Started { daemon, port, user });

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{PeerBuilder, Started};
-use crate::daemon::Daemon;
+use crate::daemon::BackgroundProcess;
 use crate::keys::KeyPair;
 
 pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> Option<Started> {
@@ -23,7 +23,7 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
     }
     command.args(&builder.flags);
     let log = folder.join("longhaul.log");
-    let mut daemon = Daemon::start("longhaul", command, &log).expect("longhaul starts");
+    let mut daemon = BackgroundProcess::start("longhaul", command, &log).expect("longhaul starts");
     let deadline = Instant::now() + Duration::from_secs(20);
     let port = daemon
         .line_after("listening on 127.0.0.1:", deadline)

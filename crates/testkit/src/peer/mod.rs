@@ -14,7 +14,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::client::ClientDir;
-use crate::daemon::Daemon;
+use crate::daemon::BackgroundProcess;
 use crate::keys::{KeyKind, KeyPair};
 use crate::{missing, port};
 
@@ -284,7 +284,7 @@ impl PeerBuilder {
 
 /// Result of starting a server.
 struct Started {
-    daemon: Daemon,
+    daemon: BackgroundProcess,
     port: u16,
     user: String,
 }
@@ -293,7 +293,7 @@ struct Started {
 #[derive(Debug)]
 pub struct PeerServer {
     // Declared before `folder`, so that the server ends before its files are removed.
-    daemon: Daemon,
+    daemon: BackgroundProcess,
     kind: PeerKind,
     port: u16,
     user: String,

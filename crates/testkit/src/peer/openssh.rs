@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Auth, PASSWORD, PeerBuilder, PeerKind, Started};
-use crate::daemon::{Daemon, ends_with_this_thread};
+use crate::daemon::{BackgroundProcess, ends_with_this_thread};
 use crate::keys::KeyPair;
 use crate::process::Run;
 use crate::{missing, port};
@@ -56,8 +56,8 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
             Command::new(&sshd)
         };
         command.arg("-D").arg("-e").arg("-f").arg(&config);
-        let mut daemon =
-            Daemon::start("sshd", command, &folder.join("sshd.log")).expect("sshd starts");
+        let mut daemon = BackgroundProcess::start("sshd", command, &folder.join("sshd.log"))
+            .expect("sshd starts");
         let deadline = Instant::now() + Duration::from_secs(20);
         if daemon
             .line_after("Server listening on ", deadline)

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{PeerBuilder, Started};
-use crate::daemon::Daemon;
+use crate::daemon::BackgroundProcess;
 use crate::keys::KeyPair;
 use crate::process::Run;
 use crate::{missing, port};
@@ -40,7 +40,8 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
         let mut command = Command::new(&program);
         command.args(["-n", "-q", "-c"]).arg(&config);
         let log = folder.join("proftpd.log");
-        let mut daemon = Daemon::start("proftpd", command, &log).expect("proftpd starts");
+        let mut daemon =
+            BackgroundProcess::start("proftpd", command, &log).expect("proftpd starts");
         let deadline = Instant::now() + Duration::from_secs(20);
         if port::wait_for(port::loopback(port), deadline, || daemon.alive()) {
             return Some(Started { daemon, port, user });

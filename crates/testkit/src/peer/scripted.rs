@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{PASSWORD, PeerBuilder, PeerKind, Started};
-use crate::daemon::Daemon;
+use crate::daemon::BackgroundProcess;
 use crate::keys::KeyPair;
 use crate::missing;
 
@@ -43,7 +43,7 @@ pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> O
     }
     let name = builder.kind.name();
     let log = folder.join(format!("{name}.log"));
-    let Ok(mut daemon) = Daemon::start(name, command, &log) else {
+    let Ok(mut daemon) = BackgroundProcess::start(name, command, &log) else {
         super::skip(builder.kind, package);
         return None;
     };

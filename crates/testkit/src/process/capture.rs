@@ -7,7 +7,7 @@ use std::time::Instant;
 
 /// Bytes that a program has written so far to its standard output and to its standard error.
 #[derive(Debug)]
-pub(super) struct Captures {
+pub(super) struct ProgramOutput {
     shared: Arc<Shared>,
     readers: [JoinHandle<()>; 2],
 }
@@ -26,7 +26,7 @@ struct Captured {
     closed: bool,
 }
 
-impl Captures {
+impl ProgramOutput {
     pub(super) fn of(
         stdout: impl Read + Send + 'static,
         stderr: impl Read + Send + 'static,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
 use crate::wait;
-use capture::Captures;
+use capture::ProgramOutput;
 pub use outcome::Outcome;
 
 /// Command to run, with its input and a time limit, 40 seconds unless the test sets one.
@@ -146,7 +146,7 @@ impl Run {
             }
             None => stdin,
         };
-        let output = Captures::of(
+        let output = ProgramOutput::of(
             child.stdout.take().expect("stdout was piped"),
             child.stderr.take().expect("stderr was piped"),
         );
@@ -213,7 +213,7 @@ pub struct Running {
     started: Instant,
     deadline: Instant,
     stdin: Option<ChildStdin>,
-    output: Captures,
+    output: ProgramOutput,
     ended: Receiver<(std::process::ExitStatus, Duration, Instant)>,
 }
 

@@ -1,6 +1,6 @@
 //! Extensions of longhaul's server that work on blocks of files.
 
-use sftp::blocks::{BlockSum, BlockSumKind, strong};
+use sftp::blocks::{BasisBlockChecksums, BlockSumKind, strong};
 use sftp::packed::{BlockCompressor, BlockDecompressor};
 use sftp::{HOLE, Request, RequestId, Response, StatusCode};
 use wire::{Field as _, RemainingBytes};
@@ -35,13 +35,15 @@ impl SftpModel {
                 let mut body = Vec::new();
                 for bytes in data.chunks(block as usize) {
                     match BlockSumKind::named(kind) {
-                        Some(BlockSumKind::Rolling) => BlockSum::of(key, bytes).write(&mut body),
+                        Some(BlockSumKind::Rolling) => {
+                            BasisBlockChecksums::of(key, bytes).write(&mut body)
+                        }
                         Some(BlockSumKind::Strong) => body.extend(strong(key, bytes)),
                         _ => return Err(StatusCode::OP_UNSUPPORTED),
                     }
                 }
                 if self.lies_about_sums {
-                    body.rotate_left(BlockSum::LEN);
+                    body.rotate_left(BasisBlockChecksums::LEN);
                 }
                 self.say(
                     id,

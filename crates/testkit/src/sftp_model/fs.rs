@@ -3,7 +3,7 @@ use std::ops::Bound;
 
 use sftp::{Attrs, StatusCode};
 
-use super::power::Unsynced;
+use super::power::UnsyncedChanges;
 
 /// File system in memory. Names refer to inodes, so that open files survive a rename.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Fs {
     /// Names that differ in the case of ASCII letters are one.
     pub folds_case: bool,
     /// Changes that a power loss undoes, if they are recorded ([`Fs::lose_power`]).
-    pub(super) unsynced: Option<Unsynced>,
+    pub(super) unsynced: Option<UnsyncedChanges>,
 }
 
 /// Inode of the file system in memory, to which names and open handles refer by number.

@@ -39,7 +39,7 @@ impl Rng {
 
 /// Properties of one direction of a path.
 #[derive(Clone, Copy, Debug)]
-pub struct LinkOptions {
+pub struct VirtualLinkOptions {
     /// One-way delay.
     pub delay: Duration,
     /// Rate in bytes per second; 0 is unlimited.
@@ -48,7 +48,7 @@ pub struct LinkOptions {
     pub fragment: usize,
 }
 
-impl Default for LinkOptions {
+impl Default for VirtualLinkOptions {
     fn default() -> Self {
         Self {
             delay: Duration::from_millis(50),
@@ -61,7 +61,7 @@ impl Default for LinkOptions {
 /// One direction of a reliable, ordered path in virtual time.
 #[derive(Debug)]
 pub struct Link {
-    options: LinkOptions,
+    options: VirtualLinkOptions,
     rng: Rng,
     free_at: Option<Instant>,
     queue: VecDeque<(Instant, Vec<u8>)>,
@@ -69,7 +69,7 @@ pub struct Link {
 
 impl Link {
     /// Creates an idle link.
-    pub fn new(options: LinkOptions, seed: u64) -> Self {
+    pub fn new(options: VirtualLinkOptions, seed: u64) -> Self {
         Self {
             options,
             rng: Rng::new(seed),

@@ -16,6 +16,6 @@ mod witness;
 pub use faults::{Act, InjectedFault};
 pub use fs::{Errno, Fs, Kind, Node};
 pub use handles::HandleStyle;
-pub use link::{Link, LinkOptions, Rng, epoch};
-pub use server::{Personality, Restrictions, SftpModel};
+pub use link::{Link, Rng, VirtualLinkOptions, epoch};
+pub use server::{ModelServerRestrictions, SftpModel, SftpServerProfile};
 pub use witness::Witness;

@@ -6,7 +6,7 @@ use super::{Fs, Kind, Rng};
 
 /// Changes of the file system since the last sync, which a power loss may undo.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Unsynced {
+pub(super) struct UnsyncedChanges {
     /// Changes of names in order, each with the inode that the name had before. The changes of one
     /// operation belong together.
     names: Vec<Vec<(Vec<u8>, Option<u64>)>>,
@@ -16,7 +16,7 @@ pub(super) struct Unsynced {
     ranges: BTreeMap<u64, Vec<(u64, u64)>>,
 }
 
-impl Unsynced {
+impl UnsyncedChanges {
     /// Announces that the next `changes` belong to one operation.
     pub(super) fn begin(&mut self, changes: usize) {
         self.names.push(Vec::new());
@@ -45,7 +45,7 @@ impl Unsynced {
 impl Fs {
     /// Records from now on what a power loss would undo.
     pub fn record_unsynced(&mut self) {
-        self.unsynced = Some(Unsynced::default());
+        self.unsynced = Some(UnsyncedChanges::default());
     }
 
     /// Makes a file durable, and all names with it, as a journaling file system does.
@@ -59,7 +59,7 @@ impl Fs {
     /// Makes everything durable.
     pub fn sync_all(&mut self) {
         if self.unsynced.is_some() {
-            self.unsynced = Some(Unsynced::default());
+            self.unsynced = Some(UnsyncedChanges::default());
         }
     }
 

@@ -2,8 +2,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use sftp::{
-    Init, MessageSplitter, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request, RequestId, Response,
-    SplitOutput, StatusCode, StatusText, TreeRecord, Version, frame,
+    Init, MessageSplitter, MessageSplitterOutput, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request,
+    RequestId, Response, StatusCode, StatusText, TreeRecord, Version, frame,
 };
 use wire::{Field, RemainingBytes};
 
@@ -12,7 +12,7 @@ use super::{Act, Fs, HandleStyle, InjectedFault, Rng};
 
 /// Properties of a server implementation that the SFTP model imitates.
 #[derive(Clone, Debug)]
-pub struct Personality {
+pub struct SftpServerProfile {
     /// Extensions that the server announces, as name and data.
     pub extensions: Vec<(Vec<u8>, Vec<u8>)>,
     /// Form of its handles.
@@ -29,12 +29,12 @@ pub struct Personality {
     /// FSETSTAT and SETSTAT are not supported.
     pub no_setstat: bool,
     /// Requests that the server refuses or does not support.
-    pub restrictions: Restrictions,
+    pub restrictions: ModelServerRestrictions,
 }
 
 /// Restrictions of servers other than OpenSSH's, or set by an administrator.
 #[derive(Clone, Debug, Default)]
-pub struct Restrictions {
+pub struct ModelServerRestrictions {
     /// Types of requests that are always refused, by name ([`sftp::Request::name`]).
     pub refused: BTreeMap<&'static str, StatusCode>,
     /// Answer to OPEN with the flag EXCL.
@@ -47,7 +47,7 @@ pub struct Restrictions {
     pub locks: bool,
 }
 
-impl Personality {
+impl SftpServerProfile {
     /// Returns the behavior of OpenSSH 9.2.
     pub fn openssh() -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Personality {
             draft_symlink: false,
             shuffles: false,
             no_setstat: false,
-            restrictions: Restrictions::default(),
+            restrictions: ModelServerRestrictions::default(),
         }
     }
 
@@ -86,7 +86,7 @@ impl Personality {
             draft_symlink: true,
             shuffles: false,
             no_setstat: false,
-            restrictions: Restrictions::default(),
+            restrictions: ModelServerRestrictions::default(),
         }
     }
 }
@@ -108,7 +108,7 @@ pub struct SftpModel {
     pub writes: Vec<usize>,
     /// Bytes of files that were transferred compressed.
     pub packed: u64,
-    pub(super) personality: Personality,
+    pub(super) personality: SftpServerProfile,
     splitter: MessageSplitter,
     greeted: bool,
     pub(super) handles: Handles,
@@ -140,7 +140,7 @@ pub struct SftpModel {
 
 impl SftpModel {
     /// Creates a server that has just been started.
-    pub fn new(fs: Fs, personality: Personality) -> Self {
+    pub fn new(fs: Fs, personality: SftpServerProfile) -> Self {
         Self {
             fs,
             lies_about_sums: false,
@@ -223,7 +223,7 @@ impl SftpModel {
         let mut answers: Vec<Vec<u8>> = Vec::new();
         let before = std::mem::take(&mut self.out);
         while let Some(piece) = self.splitter.next(&mut input).expect("sound lengths") {
-            if let SplitOutput::Message(message) = piece {
+            if let MessageSplitterOutput::Message(message) = piece {
                 self.message(&message);
                 answers.push(std::mem::take(&mut self.out));
             }
@@ -378,6 +378,6 @@ fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
 }
 
 /// Maximum length of a message, in bytes.
-fn longest(personality: &Personality) -> u32 {
+fn longest(personality: &SftpServerProfile) -> u32 {
     personality.write + 1024
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use sftp::{MessageSplitter, Request, Response, SplitOutput, StatusCode};
+use sftp::{MessageSplitter, MessageSplitterOutput, Request, Response, StatusCode};
 
 /// Observes both directions at the client's end and enforces two rules. A rename to the final name
 /// leaves only after every earlier request for that file was answered, and not if OPEN, a WRITE,
@@ -53,7 +53,7 @@ impl Witness {
     pub fn on_sent(&mut self, bytes: &[u8]) {
         let mut input = Bytes::copy_from_slice(bytes);
         while let Some(piece) = self.sent.next(&mut input).expect("sound lengths") {
-            let SplitOutput::Message(message) = piece else {
+            let MessageSplitterOutput::Message(message) = piece else {
                 continue;
             };
             if !std::mem::replace(&mut self.greetings.0, true) {
@@ -71,7 +71,7 @@ impl Witness {
         let mut input = Bytes::copy_from_slice(bytes);
         // Errors in the server's bytes are left to the client to detect.
         while let Ok(Some(piece)) = self.received.next(&mut input) {
-            let SplitOutput::Message(message) = piece else {
+            let MessageSplitterOutput::Message(message) = piece else {
                 continue;
             };
             if !std::mem::replace(&mut self.greetings.1, true) {

@@ -19,7 +19,7 @@ pub(super) struct Auth {
     pub(super) done: bool,
     accepted: bool,
     greeted: bool,
-    /// Number of [`super::SshdConfig::ways`] that were passed.
+    /// Number of [`super::SshdModelSettings::ways`] that were passed.
     passed: usize,
     failures: u32,
     asked: bool,

@@ -29,7 +29,7 @@ impl Way {
 /// Settings of a [`super::SshdModel`]: a server's configuration, and the deviations from it that a
 /// test wants.
 #[derive(Clone)]
-pub struct SshdConfig {
+pub struct SshdModelSettings {
     /// softwareversion and comments of the identification string.
     pub software: String,
     /// Algorithms that it offers.
@@ -54,7 +54,7 @@ pub struct SshdConfig {
     pub slips: Vec<(Step, Vec<Vec<u8>>)>,
 }
 
-impl SshdConfig {
+impl SshdModelSettings {
     /// Creates the settings of OpenSSH 9.2 as in Debian 12, with an Ed25519 host key; a user who
     /// passes all `ways` is admitted.
     pub fn openssh(host_key: Arc<PrivateKey>, ways: Vec<Way>) -> Self {

@@ -8,6 +8,6 @@ mod config;
 mod edits;
 mod server;
 
-pub use config::{SshdConfig, Way};
+pub use config::{SshdModelSettings, Way};
 pub use edits::{Edit, Step, plain_packet};
 pub use server::SshdModel;

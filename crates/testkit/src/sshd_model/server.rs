@@ -5,18 +5,18 @@ use bytes::BytesMut;
 use ssh::channel::{ChannelId, Channels, ChannelsConfig};
 use ssh::msg::{ChannelData, Unimplemented};
 use ssh::transport::{KexGuess, Transport, TransportConfig, TransportEvent};
-use ssh::{Error, PeerMisbehaved, Role};
+use ssh::{EndpointRole, Error, PeerMisbehaved};
 use wire::{PacketBuf, PacketPool};
 
 use super::auth::Auth;
-use super::{SshdConfig, Step};
+use super::{SshdModelSettings, Step};
 use crate::sftp_model::SftpModel;
 use crate::sim::Seeded;
 
 /// Model of sshd with one connection. Input goes to [`SshdModel::handle_input`], and output comes
 /// from [`SshdModel::poll_write`].
 pub struct SshdModel {
-    pub(super) config: SshdConfig,
+    pub(super) config: SshdModelSettings,
     pub(super) transport: Transport,
     pub(super) channels: Channels,
     /// SFTP server behind the subsystem.
@@ -40,7 +40,7 @@ pub struct SshdModel {
 impl SshdModel {
     /// Creates sshd in its state after accept(2): the identification is written, and KEXINIT waits
     /// for the client's identification.
-    pub fn new(config: SshdConfig, sftp: SftpModel, seed: u64) -> Self {
+    pub fn new(config: SshdModelSettings, sftp: SftpModel, seed: u64) -> Self {
         let transport = TransportConfig {
             software: config.software.clone(),
             proposal: config.proposal.clone(),
@@ -51,12 +51,13 @@ impl SshdModel {
         };
         let mut rng = Seeded::new(seed);
         let random = Box::new(move |to: &mut [u8]| rng.fill(to));
-        let mut transport = Transport::new(Role::Server, transport, random).expect("a sound setup");
+        let mut transport =
+            Transport::new(EndpointRole::Server, transport, random).expect("a sound setup");
         transport.hear_early();
         let pool = PacketPool::new(32 << 10, 64);
         let mut model = Self {
             transport,
-            channels: Channels::new(Role::Server, ChannelsConfig::default(), pool),
+            channels: Channels::new(EndpointRole::Server, ChannelsConfig::default(), pool),
             sftp,
             session: None,
             auth: Auth::default(),

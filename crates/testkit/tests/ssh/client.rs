@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use schedule::{
-    Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, PutOptions, RemotePath,
+    FileCopyOptions, Job, JobId, JobKind, Lane, LaneConfig, LaneError, LaneEvent, RemotePath,
 };
 use sftp::{ClientOutput, ServerInfo};
-use ssh::auth::{AuthConfig, AuthEvent, AuthMethod, OfferedIdentity};
+use ssh::auth::{AuthConfig, AuthMethod, ClientAuthEvent, OfferedIdentity};
 use ssh::channel::{ChannelEvent, ChannelId, ChannelsConfig, OutgoingRequest};
 use ssh::key::PrivateKey;
 use ssh::transport::{AlgorithmProposal, KexGuess, TransportConfig, TransportEvent};
 use ssh::{Connection, ConnectionConfig, ConnectionEvent, EarlyMessages};
-use testkit::sftp_model::Personality;
+use testkit::sftp_model::SftpServerProfile;
 use testkit::sim::Seeded;
 use wire::PacketPool;
 use zeroize::Zeroizing;
@@ -147,7 +147,7 @@ impl Client {
         let source = PathBuf::from(format!("/src/{target}"));
         self.disk.sources.insert(source.clone(), Source::new(data));
         let target = RemotePath(target.as_bytes().to_vec());
-        let options = PutOptions::default();
+        let options = FileCopyOptions::default();
         self.job(JobKind::Put {
             source,
             target,
@@ -167,7 +167,7 @@ impl Client {
             source: RemotePath(source.as_bytes().to_vec()),
             target: PathBuf::from(format!("/dst/{source}")).into(),
             known: None,
-            options: PutOptions::default(),
+            options: FileCopyOptions::default(),
         })
     }
 
@@ -280,22 +280,22 @@ impl Client {
         self.conn.start_auth(config, early).map_err(End::Ssh)
     }
 
-    fn handle_auth(&mut self, event: AuthEvent) -> Result<(), End> {
+    fn handle_auth(&mut self, event: ClientAuthEvent) -> Result<(), End> {
         let early = self.conn.is_early();
         let Some(auth) = self.conn.auth() else {
             return Ok(());
         };
         match event {
-            AuthEvent::Sign { identity, data, .. } => {
+            ClientAuthEvent::Sign { identity, data, .. } => {
                 let key = self.setup.keys.get(identity);
                 let signature = key.and_then(|key| key.sign("ssh-ed25519", &data).ok());
                 auth.sign(signature.as_deref());
             }
-            AuthEvent::Password { .. } => {
+            ClientAuthEvent::Password { .. } => {
                 let password = self.setup.password.clone().map(Zeroizing::new);
                 auth.password(password.as_ref());
             }
-            AuthEvent::Prompts {
+            ClientAuthEvent::Prompts {
                 name,
                 instruction,
                 prompts,
@@ -307,10 +307,10 @@ impl Client {
                     answers.map(|a| a.into_iter().map(Zeroizing::new).collect::<Vec<_>>());
                 auth.answers(answers.as_deref());
             }
-            AuthEvent::Banner(text) => self.shown.push(text),
-            AuthEvent::Success => {}
-            AuthEvent::Failed { .. } if early => return Err(End::Restart("refused")),
-            AuthEvent::Failed { server, why } => {
+            ClientAuthEvent::Banner(text) => self.shown.push(text),
+            ClientAuthEvent::Success => {}
+            ClientAuthEvent::Failed { .. } if early => return Err(End::Restart("refused")),
+            ClientAuthEvent::Failed { server, why } => {
                 let text = format!("{} {}", server.join(","), why.unwrap_or_default());
                 return Err(End::Denied(text));
             }
@@ -362,7 +362,7 @@ impl Client {
         config.predict = openssh;
         config.remembered = (self.setup.remembered && predicted).then(|| ServerInfo {
             version: 3,
-            extensions: Personality::openssh().extensions,
+            extensions: SftpServerProfile::openssh().extensions,
             limits: None,
         });
         self.lane = Some(Lane::new(config, now));

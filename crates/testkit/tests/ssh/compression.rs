@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ssh::transport::{AlgorithmProposal, KexGuess};
 use testkit::sim::{Path, Seeded};
-use testkit::sshd_model::{SshdConfig, Step, Way};
+use testkit::sshd_model::{SshdModelSettings, Step, Way};
 
 use crate::client::Setup;
 use crate::world::{World, bytes, keys, known, setup, sshd};
@@ -70,7 +70,7 @@ fn bytes_that_fill_the_window_during_the_login_do_not_break_zlib() {
                     guess: [KexGuess::Never, KexGuess::ByVersion][seed as usize / 2 % 2],
                     ..begins
                 };
-                let server = SshdConfig {
+                let server = SshdModelSettings {
                     proposal: compressing(),
                     ..sshd()
                 };
@@ -99,7 +99,7 @@ fn zlib_starts_behind_the_last_step_of_a_login() {
             filler: 4000,
             ..setup()
         };
-        let server = SshdConfig {
+        let server = SshdModelSettings {
             proposal: compressing(),
             ways,
             ..sshd()
@@ -117,7 +117,7 @@ fn a_message_that_nobody_knows_during_the_login_does_not_break_zlib() {
             proposal: compressing(),
             ..setup()
         };
-        let server = SshdConfig {
+        let server = SshdModelSettings {
             proposal: compressing(),
             ..sshd()
         };
@@ -151,7 +151,7 @@ fn new_keys_that_are_due_during_the_login_do_not_break_zlib() {
             filler: 1000,
             ..setup()
         };
-        let server = SshdConfig {
+        let server = SshdModelSettings {
             proposal: compressing(),
             rekey_bytes: server_limit,
             ..sshd()

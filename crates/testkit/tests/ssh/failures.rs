@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ssh::transport::{AlgorithmProposal, KexGuess};
 use testkit::sim::Path;
-use testkit::sshd_model::{SshdConfig, Way};
+use testkit::sshd_model::{SshdModelSettings, Way};
 
 use crate::client::{End, Setup};
 use crate::world::{World, bytes, keys, known, path, setup, sshd};
@@ -40,7 +40,7 @@ fn a_wrong_guess_goes_on() {
 #[test]
 fn a_channel_opened_with_an_authentication_that_is_refused_is_opened_again() {
     let [_, old, new] = keys();
-    let ways = |ways| SshdConfig { ways, ..sshd() };
+    let ways = |ways| SshdModelSettings { ways, ..sshd() };
     let new_key = || Way::Key(new.public_blob().to_vec());
     let old_key = || Way::Key(old.public_blob().to_vec());
     let password = || Way::Password("secret".to_owned());
@@ -67,7 +67,7 @@ fn a_channel_opened_with_an_authentication_that_is_refused_is_opened_again() {
 /// User data waits for USERAUTH_SUCCESS.
 #[test]
 fn nothing_of_the_users_leaves_with_an_authentication_that_may_fail() {
-    let config = SshdConfig {
+    let config = SshdModelSettings {
         ways: vec![Way::Key(keys()[2].public_blob().to_vec())],
         ..sshd()
     };
@@ -93,7 +93,7 @@ fn nothing_of_the_users_leaves_with_an_authentication_that_may_fail() {
 #[test]
 fn a_refused_early_authentication_begins_anew_with_the_next_key() {
     let [_, old, new] = keys();
-    let config = SshdConfig {
+    let config = SshdModelSettings {
         ways: vec![Way::Key(new.public_blob().to_vec())],
         ..sshd()
     };
@@ -108,7 +108,7 @@ fn a_refused_early_authentication_begins_anew_with_the_next_key() {
 
 #[test]
 fn a_refused_early_authentication_without_another_key_is_denied() {
-    let config = SshdConfig {
+    let config = SshdModelSettings {
         ways: vec![Way::Key(keys()[2].public_blob().to_vec())],
         ..sshd()
     };
@@ -122,7 +122,7 @@ fn a_refused_early_authentication_without_another_key_is_denied() {
 #[test]
 fn a_channel_of_another_number_begins_anew() {
     for setup in [known(), setup()] {
-        let config = SshdConfig {
+        let config = SshdModelSettings {
             channel_offset: 7,
             ..sshd()
         };

@@ -2,7 +2,7 @@
 
 use ssh::transport::AlgorithmProposal;
 use testkit::sim::Path;
-use testkit::sshd_model::SshdConfig;
+use testkit::sshd_model::SshdModelSettings;
 
 use crate::client::Setup;
 use crate::world::{World, bytes, known, path, setup, sshd};
@@ -16,7 +16,7 @@ fn busy(client: Option<u64>, server: Option<u64>, cipher: &str, compress: bool) 
         compress,
         ..sshd().proposal
     };
-    let config = SshdConfig {
+    let config = SshdModelSettings {
         rekey_bytes: server,
         proposal: proposal.clone(),
         ..sshd()
@@ -75,7 +75,7 @@ fn both_rekey_with_compression() {
 
 #[test]
 fn a_rekey_in_every_round_of_a_first_contact_is_no_hindrance() {
-    let config = SshdConfig {
+    let config = SshdModelSettings {
         rekey_bytes: Some(2000),
         ..sshd()
     };

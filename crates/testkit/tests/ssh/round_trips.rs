@@ -1,17 +1,17 @@
 //! Round trips of a file of 1 KiB, from connect() to its confirmed final name.
 
 use ssh::transport::{AlgorithmProposal, KexGuess};
-use testkit::sshd_model::{SshdConfig, Way};
+use testkit::sshd_model::{SshdModelSettings, Way};
 
 use crate::client::Setup;
 use crate::world::{RTT, World, bytes, keys, known, setup, sshd};
 
 /// Returns the number of round trips until the file is confirmed.
 fn measure(what: &str, setup: Setup, ways: Vec<Way>) -> f64 {
-    measure_with(what, setup, SshdConfig { ways, ..sshd() })
+    measure_with(what, setup, SshdModelSettings { ways, ..sshd() })
 }
 
-fn measure_with(what: &str, setup: Setup, config: SshdConfig) -> f64 {
+fn measure_with(what: &str, setup: Setup, config: SshdModelSettings) -> f64 {
     let mut world = World::new(setup, config);
     let data = bytes(1024, 5);
     let job = world.client.put(data.clone(), "file");
@@ -61,7 +61,7 @@ fn first_contact_with_the_channel_opened_with_authentication() {
 /// An sshd with changed preferences costs no more round trips than without the prediction.
 #[test]
 fn first_contact_where_the_version_says_nothing_of_what_is_preferred() {
-    let config = SshdConfig {
+    let config = SshdModelSettings {
         software: "OpenSSH_8.9p1".to_owned(),
         ..sshd()
     };

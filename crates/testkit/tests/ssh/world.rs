@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ssh::key::PrivateKey;
-use testkit::sftp_model::{Fs, Kind, Personality, SftpModel};
+use testkit::sftp_model::{Fs, Kind, SftpModel, SftpServerProfile};
 use testkit::sim::{Path, Seeded, Wire};
-use testkit::sshd_model::{SshdConfig, SshdModel, Way};
+use testkit::sshd_model::{SshdModel, SshdModelSettings, Way};
 
 use crate::client::{Client, End, Setup};
 
@@ -21,10 +21,10 @@ pub(crate) fn keys() -> &'static [Arc<PrivateKey>; 3] {
 }
 
 /// Returns the settings of an sshd that accepts the first user's key.
-pub(crate) fn sshd() -> SshdConfig {
+pub(crate) fn sshd() -> SshdModelSettings {
     let [host, user, _] = keys();
     let way = Way::Key(user.public_blob().to_vec());
-    SshdConfig::openssh(Arc::clone(host), vec![way])
+    SshdModelSettings::openssh(Arc::clone(host), vec![way])
 }
 
 /// Returns a client with the first user's key on its first visit, with the server's preferred
@@ -58,7 +58,7 @@ pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) client: Client,
     pub(crate) server: SshdModel,
-    config: SshdConfig,
+    config: SshdModelSettings,
     path: Path,
     up: Wire,
     down: Wire,
@@ -74,13 +74,13 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(setup: Setup, config: SshdConfig) -> Self {
+    pub(crate) fn new(setup: Setup, config: SshdModelSettings) -> Self {
         Self::on(setup, config, path(), 1)
     }
 
-    pub(crate) fn on(setup: Setup, config: SshdConfig, path: Path, seed: u64) -> Self {
+    pub(crate) fn on(setup: Setup, config: SshdModelSettings, path: Path, seed: u64) -> Self {
         let start = Instant::now();
-        let sftp = SftpModel::new(Fs::default(), Personality::openssh());
+        let sftp = SftpModel::new(Fs::default(), SftpServerProfile::openssh());
         let mut world = Self {
             start,
             now: start,
@@ -118,7 +118,7 @@ impl World {
     fn restart(&mut self) {
         self.restarts += 1;
         self.client.restart();
-        let sftp = SftpModel::new(Fs::default(), Personality::openssh());
+        let sftp = SftpModel::new(Fs::default(), SftpServerProfile::openssh());
         let new = SshdModel::new(self.config.clone(), sftp, self.seed + 50);
         let old = std::mem::replace(&mut self.server, new);
         self.server.sftp = old.sftp;

@@ -20,7 +20,7 @@ fn with_reply(reply: Vec<u8>, ask: impl FnOnce(&mut Agent)) -> Vec<u8> {
         stream.write_all(&reply).unwrap();
         request
     });
-    let mut agent = Agent::connect(&AgentSocket::Path(path)).unwrap().unwrap();
+    let mut agent = Agent::connect(&AgentChoice::Path(path)).unwrap().unwrap();
     ask(&mut agent);
     server.join().unwrap()
 }
@@ -76,7 +76,7 @@ fn rsa_signatures_are_asked_for_and_checked_by_name() {
     let mut signature = Vec::new();
     b"ssh-rsa".as_slice().write(&mut signature);
     b"sig".as_slice().write(&mut signature);
-    let reply = SignResponse {
+    let reply = AgentSignResponse {
         signature: &signature,
     };
     let request = with_reply(framed(&reply.to_bytes()), |agent| {
@@ -111,9 +111,9 @@ fn a_refusal_is_told_apart_from_a_broken_agent() {
     with_reply(framed(&[SUCCESS]), |agent| {
         assert!(agent.bind(b"h", b"s", b"g", true).unwrap());
     });
-    let gone = Agent::connect(&AgentSocket::Path("/nonexistent/agent".into()));
+    let gone = Agent::connect(&AgentChoice::Path("/nonexistent/agent".into()));
     assert!(gone.unwrap_err().to_string().contains("/nonexistent/agent"));
-    assert!(Agent::connect(&AgentSocket::None).unwrap().is_none());
+    assert!(Agent::connect(&AgentChoice::None).unwrap().is_none());
 }
 
 /// x/crypto's client panicked on an agent that answers SUCCESS where keys or a signature are
@@ -159,7 +159,7 @@ fn openssh_s_agent_lists_and_signs() {
         || UnixStream::connect(&socket).is_ok(),
         || "ssh-agent does not come up".to_owned(),
     );
-    let mut agent = Agent::connect(&AgentSocket::Path(socket.clone()))
+    let mut agent = Agent::connect(&AgentChoice::Path(socket.clone()))
         .unwrap()
         .unwrap();
     assert_eq!(agent.keys().unwrap(), []);

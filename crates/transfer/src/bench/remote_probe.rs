@@ -1,14 +1,14 @@
 //! Queries a shell at the far end: processor time of its SSH server, and memory file systems to
 //! write to.
 
-use crate::session::{QuestionSession, Session};
+use crate::session::{FarEndQuerySession, Session};
 
 /// The prefix of result lines, which distinguishes them from output of startup files.
 const LINE: &str = "longhaul-bench ";
 
 /// Places for files at the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteMemoryStorage {
+pub struct RemoteMemoryFolder {
     /// A memory file system's folder and its free bytes.
     pub memory: Option<(Vec<u8>, u64)>,
 }
@@ -23,14 +23,14 @@ pub struct ServerCpuTime {
 }
 
 /// Sends queries to the far end over a separate session.
-pub struct RemoteProbe {
-    questions: QuestionSession,
+pub struct RemoteShellProbe {
+    questions: FarEndQuerySession,
 }
 
-impl RemoteProbe {
+impl RemoteShellProbe {
     /// Uses this session, which must not do anything else.
     pub fn new(session: Session) -> Self {
-        let questions = QuestionSession::new(session);
+        let questions = FarEndQuerySession::new(session);
         Self { questions }
     }
 
@@ -38,7 +38,7 @@ impl RemoteProbe {
     ///
     /// # Errors
     /// The far end runs no commands; one sentence.
-    pub fn find_memory_storage(&mut self) -> Result<RemoteMemoryStorage, String> {
+    pub fn find_memory_storage(&mut self) -> Result<RemoteMemoryFolder, String> {
         let said = self.questions.ask(ROOM)?;
         read_room(&said).ok_or_else(|| NO_SHELL.to_owned())
     }
@@ -90,10 +90,10 @@ fn words<'a>(said: &'a str, of: &str) -> Option<Vec<&'a str>> {
         .map(|words| words.into_iter().skip(1).collect())
 }
 
-fn read_room(said: &str) -> Option<RemoteMemoryStorage> {
+fn read_room(said: &str) -> Option<RemoteMemoryFolder> {
     let words = words(said, "room")?;
     let free = words.first().and_then(|free| free.parse::<u64>().ok());
-    Some(RemoteMemoryStorage {
+    Some(RemoteMemoryFolder {
         memory: free.map(|kib| (b"/dev/shm".to_vec(), kib.saturating_mul(1024))),
     })
 }

@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::{ConfigError, ConfigQuery, HostConfig, given};
+use super::{ConfigError, HostConfig, HostConfigQuery, given};
 use crate::escape;
 use crate::operand::{valid_host, valid_user};
 
@@ -15,7 +15,7 @@ use crate::operand::{valid_host, valid_user};
 ///
 /// # Errors
 /// One sentence with the flag and the value, escaped.
-pub(super) fn query(query: &ConfigQuery) -> Result<(), ConfigError> {
+pub(super) fn query(query: &HostConfigQuery) -> Result<(), ConfigError> {
     let os = |name, value| control(name, value);
     if let Some(file) = &query.file {
         os("-F", file.as_os_str())?;

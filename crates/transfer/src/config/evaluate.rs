@@ -5,12 +5,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
-use super::{AddressFamily, ConfigError, ConfigQuery, EvaluatedConfig, given};
+use super::{AddressFamily, ConfigError, EvaluatedConfig, HostConfigQuery, given};
 use crate::escape;
 
 /// Runs `ssh -G` to evaluate OpenSSH's configuration; `None` if ssh is not installed or too old for
 /// `-G` (before 6.8, 2015).
-pub(super) fn with_ssh(query: &ConfigQuery) -> Result<Option<EvaluatedConfig>, ConfigError> {
+pub(super) fn with_ssh(query: &HostConfigQuery) -> Result<Option<EvaluatedConfig>, ConfigError> {
     let program = query.ssh.clone().unwrap_or_else(|| "ssh".into());
     // Both processes run concurrently; each takes some milliseconds.
     let asked = spawn(&program, &arguments(query));
@@ -80,7 +80,7 @@ fn not_run(program: &OsStr, error: &io::Error) -> ConfigError {
 }
 
 /// Returns ssh's flags in scp's order, since the first value of an option wins.
-fn arguments(query: &ConfigQuery) -> Vec<OsString> {
+fn arguments(query: &HostConfigQuery) -> Vec<OsString> {
     // -T avoids a message about a missing terminal.
     let mut arguments: Vec<OsString> = vec!["-G".into(), "-T".into()];
     let mut flag = |name: &str, value: &OsStr| {

@@ -8,7 +8,7 @@ use std::{fs, io};
 use ssh2_config::{Algorithms, HostParams, ParseRule, SshConfig};
 
 use super::evaluate::unreadable_file;
-use super::{AddressFamily, ConfigError, ConfigQuery, EvaluatedConfig, LocalUser};
+use super::{AddressFamily, ConfigError, EvaluatedConfig, HostConfigQuery, LocalUser};
 use crate::disk::os_words;
 use crate::escape;
 
@@ -16,7 +16,7 @@ use crate::escape;
 const MAX_FILE: u64 = 4 << 20;
 
 pub(super) fn evaluate(
-    query: &ConfigQuery,
+    query: &HostConfigQuery,
     user: &LocalUser,
 ) -> Result<EvaluatedConfig, ConfigError> {
     let mut evaluated = EvaluatedConfig::default();
@@ -48,7 +48,7 @@ pub(super) fn evaluate(
     Ok(evaluated)
 }
 
-fn files(query: &ConfigQuery, user: &LocalUser) -> Vec<PathBuf> {
+fn files(query: &HostConfigQuery, user: &LocalUser) -> Vec<PathBuf> {
     match &query.file {
         Some(none) if none.as_os_str() == "none" => Vec::new(),
         Some(file) => vec![file.clone()],
@@ -71,9 +71,9 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 /// Converts the flags to lines of a file that is read first.
-fn command_line(query: &ConfigQuery) -> String {
+fn command_line(query: &HostConfigQuery) -> String {
     let mut text = String::new();
-    // No value has a newline, which would start another option (`ConfigQuery::check`).
+    // No value has a newline, which would start another option (`HostConfigQuery::check`).
     let mut line = |line: String| {
         text.push_str(&line);
         text.push('\n');
@@ -108,7 +108,7 @@ fn command_line(query: &ConfigQuery) -> String {
 fn parse(
     path: Option<&Path>,
     text: &str,
-    query: &ConfigQuery,
+    query: &HostConfigQuery,
     user: &LocalUser,
     evaluated: &mut EvaluatedConfig,
 ) -> Result<Vec<(String, String)>, ConfigError> {

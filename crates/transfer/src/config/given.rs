@@ -8,7 +8,7 @@ use ssh::kex::KEX_METHODS;
 use ssh::key::HOST_KEY_ALGORITHMS;
 
 use super::algorithms::canonical_name;
-use super::{AlgorithmList, ConfigError, ConfigQuery};
+use super::{AlgorithmList, ConfigError, HostConfigQuery};
 use crate::escape;
 use crate::known_hosts::matches_pattern;
 
@@ -39,7 +39,7 @@ const LEFT_OUT: &[&str] = &[
 ];
 
 /// Returns the first value of `keyword` (in lower case) on the command line.
-pub(super) fn value_of(query: &ConfigQuery, keyword: &str) -> Option<String> {
+pub(super) fn value_of(query: &HostConfigQuery, keyword: &str) -> Option<String> {
     if keyword == "ciphers"
         && let Some(cipher) = &query.cipher
     {

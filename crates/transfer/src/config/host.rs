@@ -8,9 +8,9 @@ use ssh::key::PublicKey;
 use wire::{Field, FieldReader, Mpint};
 
 use super::{AlgorithmList, TokenValues};
-use crate::agent::AgentSocket;
+use crate::agent::AgentChoice;
 use crate::known_hosts::KnownHostsCommand;
-use crate::operand::Destination;
+use crate::operand::SshDestination;
 use crate::report::DecisionOrigin;
 
 /// The settings for one host. Each field has the meaning of the ssh_config(5) option named.
@@ -58,7 +58,7 @@ pub struct HostConfig {
     /// RekeyLimit.
     pub rekey: RekeyLimit,
     /// Compression; `None` if not set. A `no` in a file looks like the default in the output of
-    /// `ssh -G`: see [`super::ConfigQuery::refuses_compression`].
+    /// `ssh -G`: see [`super::HostConfigQuery::refuses_compression`].
     pub compression: Option<bool>,
     /// The origin of [`HostConfig::ciphers`].
     pub ciphers_from: DecisionOrigin,
@@ -89,7 +89,7 @@ pub struct HostConfig {
     /// CertificateFile, in order.
     pub certificate_files: Vec<PathBuf>,
     /// IdentityAgent.
-    pub agent: AgentSocket,
+    pub agent: AgentChoice,
     /// ForwardAgent.
     pub forward_agent: ForwardAgent,
     /// PreferredAuthentications, in order; `None` for longhaul's own order.
@@ -180,10 +180,10 @@ pub enum ProxyMethod {
     #[default]
     Direct,
     /// Through these jump hosts, in this order.
-    Jump(Vec<Destination>),
+    Jump(Vec<SshDestination>),
     /// Through these relaying hosts, in this order (`--via`): as through jump hosts, with as many
     /// connections as pay.
-    Via(Vec<Destination>),
+    Via(Vec<SshDestination>),
     /// Over standard input and output of a shell command whose tokens are expanded.
     Command(String),
 }
@@ -244,7 +244,7 @@ pub enum ForwardAgent {
     /// Forwards the agent that authenticates.
     Yes,
     /// Forwards another agent.
-    Socket(AgentSocket),
+    Socket(AgentChoice),
 }
 
 /// The RekeyLimit setting; the cipher's own limit applies too.

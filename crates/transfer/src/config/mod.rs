@@ -32,7 +32,7 @@ pub use user::LocalUser;
 
 /// A query for a host's configuration, with the flags that affect it.
 #[derive(Clone, Debug, Default)]
-pub struct ConfigQuery {
+pub struct HostConfigQuery {
     /// Host name in the operand.
     pub host: String,
     /// User name in the operand.
@@ -63,7 +63,7 @@ pub struct ConfigQuery {
     pub ssh: Option<OsString>,
 }
 
-impl ConfigQuery {
+impl HostConfigQuery {
     /// Refuses control characters in every value, and names with shell metacharacters.
     ///
     /// # Errors

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use super::value::{ParsedValue, boolean, number, paths, size, time, words};
 use super::{
-    AddressFamily, AlgorithmList, ConfigError, ConfigQuery, ConnectTimeout, EvaluatedConfig,
-    ForwardAgent, HostConfig, IdentityFile, LocalUser, ProxyMethod, RekeyLimit, SshOptionFlags,
+    AddressFamily, AlgorithmList, ConfigError, ConnectTimeout, EvaluatedConfig, ForwardAgent,
+    HostConfig, HostConfigQuery, IdentityFile, LocalUser, ProxyMethod, RekeyLimit, SshOptionFlags,
     StrictHostKeyChecking, TokenValues, UpdateHostKeys, given,
 };
-use crate::agent::AgentSocket;
+use crate::agent::AgentChoice;
 use crate::escape;
 use crate::known_hosts::KnownHostsCommand;
-use crate::operand::Destination;
+use crate::operand::SshDestination;
 use crate::report::DecisionOrigin;
 
 /// The minimum RSA key size, which RequiredRSASize cannot lower (its default was 1024 until 9.x).
@@ -111,7 +111,7 @@ pub(super) fn is_known(keyword: &str) -> bool {
 
 /// Applies every line, then expands tokens, which need the final host, port and user.
 pub(super) fn apply(
-    query: &ConfigQuery,
+    query: &HostConfigQuery,
     user: &LocalUser,
     evaluated: &EvaluatedConfig,
 ) -> Result<HostConfig, ConfigError> {
@@ -172,7 +172,7 @@ fn check_fingerprint_hash(
 }
 
 /// Records the origin of settings that a copy may otherwise choose itself.
-fn note_origins(query: &ConfigQuery, config: &mut HostConfig) -> Result<(), ConfigError> {
+fn note_origins(query: &HostConfigQuery, config: &mut HostConfig) -> Result<(), ConfigError> {
     let file = || DecisionOrigin::Config(query.file.clone());
     config.ciphers_from = match config.ciphers {
         _ if query.cipher.is_some() => DecisionOrigin::Flag("-c"),
@@ -199,7 +199,7 @@ fn note_origins(query: &ConfigQuery, config: &mut HostConfig) -> Result<(), Conf
     Ok(())
 }
 
-fn defaults(query: &ConfigQuery, user: &LocalUser) -> HostConfig {
+fn defaults(query: &HostConfigQuery, user: &LocalUser) -> HostConfig {
     let ssh = |names: &[&str]| {
         names
             .iter()
@@ -243,7 +243,7 @@ fn defaults(query: &ConfigQuery, user: &LocalUser) -> HostConfig {
         revoked_host_keys: Vec::new(),
         identity_files: usual.into_iter().map(explicit).collect(),
         certificate_files: Vec::new(),
-        agent: AgentSocket::Environment,
+        agent: AgentChoice::Environment,
         forward_agent: ForwardAgent::No,
         preferred_authentications: None,
         password_prompts: 3,
@@ -257,7 +257,7 @@ fn defaults(query: &ConfigQuery, user: &LocalUser) -> HostConfig {
 }
 
 /// Returns the options that are on without any setting.
-fn usual_switches(query: &ConfigQuery) -> SshOptionFlags {
+fn usual_switches(query: &HostConfigQuery) -> SshOptionFlags {
     let mut usual = SshOptionFlags::TCP_KEEP_ALIVE
         | SshOptionFlags::PUBKEY_AUTHENTICATION
         | SshOptionFlags::PASSWORD_AUTHENTICATION
@@ -270,7 +270,7 @@ fn usual_switches(query: &ConfigQuery) -> SshOptionFlags {
 /// (9.2 expands HostName and UserKnownHostsFile, but not IdentityFile, CertificateFile and
 /// ProxyCommand). A second expansion changes nothing unless a path contains `%`.
 fn expand(
-    query: &ConfigQuery,
+    query: &HostConfigQuery,
     user: &LocalUser,
     evaluated: &EvaluatedConfig,
     config: &mut HostConfig,
@@ -324,10 +324,10 @@ fn expand(
     for file in &mut config.identity_files {
         file.path = tokens.path("IdentityFile", &file.path)?;
     }
-    if let AgentSocket::Path(path) = &mut config.agent {
+    if let AgentChoice::Path(path) = &mut config.agent {
         *path = tokens.path("IdentityAgent", path)?;
     }
-    if let ForwardAgent::Socket(AgentSocket::Path(path)) = &mut config.forward_agent {
+    if let ForwardAgent::Socket(AgentChoice::Path(path)) = &mut config.forward_agent {
         *path = tokens.path("ForwardAgent", path)?;
     }
     config.tokens = tokens;
@@ -365,11 +365,11 @@ fn port(text: &str) -> ParsedValue<u16> {
     }
 }
 
-fn jump(text: &str) -> ParsedValue<Option<Vec<Destination>>> {
+fn jump(text: &str) -> ParsedValue<Option<Vec<SshDestination>>> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(None);
     }
-    Destination::parse_list(text)
+    SshDestination::parse_list(text)
         .map(Some)
         .map_err(|e| format!("is not a list of hosts: {e}"))
 }
@@ -418,14 +418,14 @@ fn pubkey(text: &str) -> ParsedValue<bool> {
     }
 }
 
-fn agent(text: &str) -> AgentSocket {
-    let path = || AgentSocket::Path(PathBuf::from(text));
+fn agent(text: &str) -> AgentChoice {
+    let path = || AgentChoice::Path(PathBuf::from(text));
     match text.strip_prefix('$') {
-        _ if text.eq_ignore_ascii_case("none") => AgentSocket::None,
-        _ if text == "SSH_AUTH_SOCK" => AgentSocket::Environment,
+        _ if text.eq_ignore_ascii_case("none") => AgentChoice::None,
+        _ if text == "SSH_AUTH_SOCK" => AgentChoice::Environment,
         Some(name) if !name.starts_with('{') => match std::env::var_os(name) {
-            Some(value) if !value.is_empty() => AgentSocket::Path(value.into()),
-            _ => AgentSocket::None,
+            Some(value) if !value.is_empty() => AgentChoice::Path(value.into()),
+            _ => AgentChoice::None,
         },
         _ => path(),
     }

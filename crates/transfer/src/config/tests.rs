@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::*;
-use crate::agent::AgentSocket;
+use crate::agent::AgentChoice;
 
 const CIPHERS: &[&str] = &[
     "aes128-gcm@openssh.com",
@@ -25,14 +25,17 @@ fn user(home: &Path) -> LocalUser {
 }
 
 /// Runs the check with OpenSSH, if installed, and without it.
-fn both(text: &str, query: &ConfigQuery, check: impl Fn(HostConfig, bool)) {
+fn both(text: &str, query: &HostConfigQuery, check: impl Fn(HostConfig, bool)) {
     for result in both_results(text, query) {
         let (config, with_ssh) = result;
         check(config.unwrap(), with_ssh);
     }
 }
 
-fn both_results(text: &str, query: &ConfigQuery) -> Vec<(Result<HostConfig, ConfigError>, bool)> {
+fn both_results(
+    text: &str,
+    query: &HostConfigQuery,
+) -> Vec<(Result<HostConfig, ConfigError>, bool)> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config");
     fs::write(&file, text.replace("DIR", dir.path().to_str().unwrap())).unwrap();
@@ -50,10 +53,10 @@ fn both_results(text: &str, query: &ConfigQuery) -> Vec<(Result<HostConfig, Conf
     results
 }
 
-fn host(name: &str) -> ConfigQuery {
-    ConfigQuery {
+fn host(name: &str) -> HostConfigQuery {
+    HostConfigQuery {
         host: name.into(),
-        ..ConfigQuery::default()
+        ..HostConfigQuery::default()
     }
 }
 
@@ -66,7 +69,7 @@ fn nothing_configured_means_our_own_choices_and_no_word() {
         assert_eq!(config.ciphers.within(CIPHERS).unwrap(), CIPHERS);
         assert_eq!(config.proxy, ProxyMethod::Direct);
         assert_eq!(config.strict, StrictHostKeyChecking::Ask);
-        assert_eq!(config.agent, AgentSocket::Environment);
+        assert_eq!(config.agent, AgentChoice::Environment);
         assert_eq!(config.rekey, RekeyLimit::default());
         assert_eq!(config.connect_timeout, None);
         assert_eq!(config.required_rsa_size, 2048);
@@ -97,7 +100,7 @@ fn options_reach_their_fields() {
         assert_eq!(config.identity_files, [identity]);
         assert!(config.has(SshOptionFlags::IDENTITIES_ONLY));
         assert_eq!(config.certificate_files, [Path::new("/home/me/c-cert.pub")]);
-        assert_eq!(config.agent, AgentSocket::None);
+        assert_eq!(config.agent, AgentChoice::None);
         assert_eq!(config.strict, StrictHostKeyChecking::AcceptNew);
         assert!(
             config.has(SshOptionFlags::HASH_KNOWN_HOSTS) && config.has(SshOptionFlags::BATCH_MODE)
@@ -147,7 +150,7 @@ fn lists_of_the_command_line_are_ours_to_read() {
         "curve25519-sha256",
         "ecdh-sha2-nistp256",
     ];
-    let ours = |option: &str| ConfigQuery {
+    let ours = |option: &str| HostConfigQuery {
         options: vec!["Port=1".into(), option.into(), "KexAlgorithms=none".into()],
         ..host("h")
     };
@@ -204,7 +207,7 @@ fn lists_of_the_command_line_are_ours_to_read() {
             );
         }
     }
-    let query = ConfigQuery {
+    let query = HostConfigQuery {
         cipher: Some("aes128-gmc@openssh.com".into()),
         ..host("h")
     };
@@ -219,7 +222,7 @@ fn lists_of_the_command_line_are_ours_to_read() {
 
 #[test]
 fn quiet_tells_nothing() {
-    let quiet = ConfigQuery {
+    let quiet = HostConfigQuery {
         quiet: true,
         ..host("h")
     };
@@ -234,7 +237,7 @@ fn quiet_tells_nothing() {
 
 #[test]
 fn the_command_line_wins_over_files() {
-    let query = ConfigQuery {
+    let query = HostConfigQuery {
         user: Some("me2".into()),
         port: Some(23),
         options: vec!["ConnectTimeout=5".into(), "Ciphers=aes128-ctr".into()],
@@ -345,7 +348,7 @@ fn what_openssh_rejects_is_an_error_in_its_words() {
         let error = result.unwrap_err().to_string();
         assert!(!with_ssh || error.contains("line 1"), "{error}");
     }
-    let missing = ConfigQuery {
+    let missing = HostConfigQuery {
         file: Some("/nonexistent/config".into()),
         ..host("h")
     };
@@ -443,7 +446,7 @@ fn a_user_without_a_home_has_no_usual_files_and_may_name_others() {
 /// `-i` used to be read as a ProxyCommand, which a shell ran.
 #[test]
 fn no_value_of_the_command_line_has_a_control_character() {
-    let settings: [fn(&mut ConfigQuery, String); 13] = [
+    let settings: [fn(&mut HostConfigQuery, String); 13] = [
         |q, v| q.host = v,
         |q, v| q.user = Some(v),
         |q, v| q.file = Some(v.into()),

@@ -11,7 +11,7 @@ use mio::{Interest, Registry, Token};
 use ssh::channel::{ChannelId, Channels};
 use tracing::debug;
 
-use crate::agent::{Agent, AgentSocket};
+use crate::agent::{Agent, AgentChoice};
 
 /// The largest number of agent channels at a time. ssh-agent answers one request at a time anyway.
 const MOST: usize = 8;
@@ -20,7 +20,7 @@ const MOST_WAITING: usize = 512 << 10;
 
 /// The forwarded agent and its open channels.
 pub(super) struct AgentChannels {
-    socket: AgentSocket,
+    socket: AgentChoice,
     open: BTreeMap<u32, ForwardedChannel>,
     registered: Option<(Registry, Token)>,
 }
@@ -32,7 +32,7 @@ struct ForwardedChannel {
 }
 
 impl AgentChannels {
-    pub(super) fn new(socket: AgentSocket) -> Self {
+    pub(super) fn new(socket: AgentChoice) -> Self {
         Self {
             socket,
             open: BTreeMap::new(),

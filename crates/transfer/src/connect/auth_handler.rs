@@ -8,7 +8,7 @@ use ssh::auth::{AuthConfig, AuthMethod, InteractivePrompt, OfferedIdentity};
 use ssh::key::{KeyError, PublicKey};
 use zeroize::Zeroizing;
 
-use crate::session::ProbeResult;
+use crate::session::LonghaulProbeResult;
 
 /// The values that bind the agent to a connection (session-bind@openssh.com).
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +96,7 @@ pub trait AuthHandler: Send {
     fn host_keys_proven(&mut self, _: Result<Vec<PublicKey>, KeyError>) {}
 
     /// Records whether a longhaul was found at the far end.
-    fn far(&mut self, _: &ProbeResult) {}
+    fn far(&mut self, _: &LonghaulProbeResult) {}
 
     /// Forgets what was predicted: the server refused early data, and the connection starts again
     /// without predictions.

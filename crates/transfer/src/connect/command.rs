@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tracing::debug;
 
 use super::error::{ConnectError, ConnectStep, ResponsibleParty};
-use super::host::{SharedSettings, establish, start};
+use super::host::{SharedConnectSettings, establish, start};
 use super::host_auth_handler::remembered;
 use super::jump;
 use super::remote_use;
@@ -37,7 +37,7 @@ pub struct RemoteCommand {
 
 /// The part of longhaul that runs on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemoteRole {
+pub enum RemoteLonghaulRole {
     /// One half of a relay pair.
     PairHalf,
     /// The source of a copy between two hosts.
@@ -53,18 +53,18 @@ impl RemoteCommand {
     /// The host cannot be reached or refuses to run a command. The error is one sentence with the
     /// host's name.
     pub fn start(
-        role: RemoteRole,
+        role: RemoteLonghaulRole,
         config: HostConfig,
-        around: &SharedSettings,
+        around: &SharedConnectSettings,
     ) -> Result<Self, ConnectError> {
         let name = config.host.clone();
         let host_name = config.host_name.clone();
         let memory = remembered(&config, around.memories.as_ref());
         let placed = remote_use::placed(memory.as_ref());
         let command = match role {
-            RemoteRole::PairHalf => remote_use::command_half(placed),
-            RemoteRole::Source => remote_use::command_once(placed),
-            RemoteRole::Receiver => remote_use::command_receive(placed),
+            RemoteLonghaulRole::PairHalf => remote_use::command_half(placed),
+            RemoteLonghaulRole::Source => remote_use::command_once(placed),
+            RemoteLonghaulRole::Receiver => remote_use::command_receive(placed),
         };
         let mut link = start(config, around, 0)?.link;
         establish(&mut link, &name, false)?;

@@ -9,24 +9,24 @@ use ssh::transport::DisabledProtection;
 use tracing::debug;
 use zeroize::Zeroizing;
 
-use super::direct::{DirectConfig, DirectConnector};
+use super::direct::{DirectConnectionConfig, DirectConnector};
 use super::error::{ConnectError, ConnectStep};
 use super::host::{
-    AttemptSettings, FirstConnectionMatch, FirstHostKey, OpeningLink, SharedSettings, establish,
-    start,
+    AttemptSettings, FirstConnectionMatch, FirstHostKey, OpeningLink, SharedConnectSettings,
+    establish, start,
 };
 use super::host_auth_handler::SharedPrompt;
 use super::host_auth_handler::{memory_name, remembered};
-use super::preconnect::{self, Preconnect};
+use super::preconnect::{self, PreopenedConnections};
 use super::proposing::{cipher_order, secured};
-use super::remote_use::{self, RemoteServerUse};
+use super::remote_use::{self, RemoteLonghaulPolicy};
 use super::server_kind::DetectedServerKind;
 use super::ssh_link::{ConnectionFacts, FirstJobTime, LoginUserInput, SshLink};
 use crate::config::{HostConfig, ProxyMethod};
 use crate::memory::HostMemory;
 use crate::prompt::{EchoMode, Prompt, PromptError};
 use crate::report::DecisionOrigin;
-use crate::session::{ConnectionSource, DirectServerLauncher, Link, NoMoreConnections};
+use crate::session::{ConnectionOpener, DirectServerLauncher, FurtherConnectionError, Link};
 
 /// The time limit for one attempt to reconnect. A SYN sent while the path was down may be repeated
 /// only half a minute after the path is up, so a new attempt is faster.
@@ -47,7 +47,7 @@ const THROUGH_OTHERS: u32 = 4;
 /// later. Otherwise the link returns authenticated.
 pub fn connect(
     config: HostConfig,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
 ) -> Result<(SshLink, ConnectionFactory), ConnectError> {
     let first = Arc::new(OnceLock::new());
     let asked = Arc::new(AtomicBool::new(false));
@@ -64,12 +64,12 @@ pub fn connect(
         ahead: None,
     };
     let opened = Arc::clone(&around.opened);
-    let around = SharedSettings {
+    let around = SharedConnectSettings {
         opened: Arc::new(move |facts: ConnectionFacts| {
             let _ = first.set(facts.clone());
             opened(facts);
         }),
-        prompt: Arc::new(Mutex::new(WatchedPrompt {
+        prompt: Arc::new(Mutex::new(SecretRequestRecorder {
             inner: Arc::clone(&around.prompt),
             asked,
         })),
@@ -78,7 +78,7 @@ pub fn connect(
     let name = config.host.clone();
     let OpeningLink { mut link, proven } = start(config, &around, 0)?;
     again.ahead = again.begin_ahead(&link);
-    if around.far != RemoteServerUse::Direct {
+    if around.far != RemoteLonghaulPolicy::Direct {
         link.set_for_session();
     }
     establish(&mut link, &name, proven && !around.attempt.awaits_login)?;
@@ -89,18 +89,18 @@ pub fn connect(
 /// a proxy command.
 fn direct(
     config: &HostConfig,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
     first: &Arc<OnceLock<ConnectionFacts>>,
 ) -> Option<Arc<DirectConnector>> {
     let wanted = matches!(
         around.far,
-        RemoteServerUse::Auto | RemoteServerUse::Wanted | RemoteServerUse::Direct
+        RemoteLonghaulPolicy::Auto | RemoteLonghaulPolicy::Wanted | RemoteLonghaulPolicy::Direct
     );
     let encrypts = around.renounced == DisabledProtection::Nothing;
     if config.proxy != ProxyMethod::Direct || !wanted || !around.direct || !encrypts {
         return None;
     }
-    let insisted = around.far == RemoteServerUse::Direct;
+    let insisted = around.far == RemoteLonghaulPolicy::Direct;
     let (host, port, user) = memory_name(config);
     let memory = remembered(config, around.memories.as_ref());
     let barred = |m: &HostMemory| remote_use::is_barred(m, SystemTime::now());
@@ -111,7 +111,7 @@ fn direct(
     let first = Arc::clone(first);
     // The first connection reports errors in these settings.
     let secured = secured(config, &cipher_order(config, around, memory.as_ref())).ok()?;
-    let direct = DirectConfig::beside(config, around, secured, memory.as_ref());
+    let direct = DirectConnectionConfig::beside(config, around, secured, memory.as_ref());
     let memories = around.memories.clone();
     let (host, user) = (host.to_owned(), user.to_owned());
     let noted = Box::new(move |why: Option<&str>| {
@@ -136,7 +136,7 @@ fn direct(
 /// connection is lost.
 pub struct ConnectionFactory {
     config: HostConfig,
-    around: SharedSettings,
+    around: SharedConnectSettings,
     /// Facts of the first connection, set once it is authenticated.
     first: Arc<OnceLock<ConnectionFacts>>,
     /// True if a secret was requested, perhaps by a jump host.
@@ -150,7 +150,7 @@ pub struct ConnectionFactory {
     direct: Option<Arc<DirectConnector>>,
     serving: DetectedServerKind,
     /// Connections that were started before the first one had logged in.
-    ahead: Option<Preconnect>,
+    ahead: Option<PreopenedConnections>,
 }
 
 impl ConnectionFactory {
@@ -186,7 +186,7 @@ impl ConnectionFactory {
     }
 
     /// Starts further connections beside the first one, which `link` has just opened.
-    fn begin_ahead(&self, link: &SshLink) -> Option<Preconnect> {
+    fn begin_ahead(&self, link: &SshLink) -> Option<PreopenedConnections> {
         let tcp = link.stream().tcp_info()?;
         let address: std::net::SocketAddr = link.stream().address()?.parse().ok()?;
         if self.config.proxy != ProxyMethod::Direct {
@@ -200,7 +200,7 @@ impl ConnectionFactory {
             Arc::clone(&self.first),
         );
         let around = further(&self.around, Arc::new(Mutex::new(SilentPrompt)));
-        Preconnect::begin(self.config.clone(), around, first, self.direct.is_some())
+        PreopenedConnections::begin(self.config.clone(), around, first, self.direct.is_some())
     }
 
     fn another_of(
@@ -208,10 +208,10 @@ impl ConnectionFactory {
         config: HostConfig,
         brief: bool,
         jobs: FirstJobTime,
-    ) -> Result<Box<dyn Link>, NoMoreConnections> {
+    ) -> Result<Box<dyn Link>, FurtherConnectionError> {
         if self.open().is_none() {
             let why = "another login would need your input again".to_owned();
-            return Err(NoMoreConnections::Login(why));
+            return Err(FurtherConnectionError::Login(why));
         }
         let prompt = Arc::new(Mutex::new(SilentPrompt));
         self.connect_with(config, prompt, brief, jobs)
@@ -223,11 +223,11 @@ impl ConnectionFactory {
         prompt: SharedPrompt,
         brief: bool,
         jobs: FirstJobTime,
-    ) -> Result<Box<dyn Link>, NoMoreConnections> {
+    ) -> Result<Box<dyn Link>, FurtherConnectionError> {
         let first = self.first.get();
         let address: Option<std::net::SocketAddr> =
             first.and_then(|f| f.address.as_ref()?.parse().ok());
-        let around = SharedSettings {
+        let around = SharedConnectSettings {
             beside: first.map(|first| FirstConnectionMatch {
                 address: address.map(|a| a.ip()),
                 host_key: FirstHostKey::Known(first.host_key_blob.clone()),
@@ -244,15 +244,15 @@ impl ConnectionFactory {
     }
 
     /// Opens a connection with the prompts of the first login, at most once.
-    fn ask_again(&self, config: HostConfig) -> Result<Box<dyn Link>, NoMoreConnections> {
+    fn ask_again(&self, config: HostConfig) -> Result<Box<dyn Link>, FurtherConnectionError> {
         if self.asked_again.load(Ordering::SeqCst) {
             let why = "the login was refused, and passwords and codes are asked for the first \
                  connection only"
                 .to_owned();
-            return Err(NoMoreConnections::Login(why));
+            return Err(FurtherConnectionError::Login(why));
         }
         let asked = Arc::new(AtomicBool::new(false));
-        let prompt = Arc::new(Mutex::new(WatchedPrompt {
+        let prompt = Arc::new(Mutex::new(SecretRequestRecorder {
             inner: Arc::clone(&self.around.prompt),
             asked: Arc::clone(&asked),
         }));
@@ -263,7 +263,7 @@ impl ConnectionFactory {
     }
 }
 
-impl ConnectionSource for ConnectionFactory {
+impl ConnectionOpener for ConnectionFactory {
     fn is_open(&self) -> bool {
         self.open().is_some() || self.direct.as_ref().is_some_and(|d| d.is_open())
     }
@@ -282,10 +282,10 @@ impl ConnectionSource for ConnectionFactory {
     }
 
     fn preconnected(&self) -> u32 {
-        self.ahead.as_ref().map_or(0, Preconnect::waiting)
+        self.ahead.as_ref().map_or(0, PreopenedConnections::waiting)
     }
 
-    fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
+    fn another(&self, brief: bool) -> Result<Box<dyn Link>, FurtherConnectionError> {
         if let Some(direct) = self.direct.as_ref().filter(|d| d.is_open()) {
             return direct.connect();
         }
@@ -297,7 +297,7 @@ impl ConnectionSource for ConnectionFactory {
         self.another_of(self.config.clone(), brief, FirstJobTime::WithLogin)
     }
 
-    fn reconnect(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
+    fn reconnect(&self) -> Result<Box<dyn Link>, FurtherConnectionError> {
         let mut config = self.config.clone();
         if self.open().is_none() {
             // The user may need time to answer the prompt.
@@ -326,7 +326,7 @@ impl ConnectionSource for ConnectionFactory {
     fn far_origin(&self) -> DecisionOrigin {
         let age = || self.memory()?.far?.age(SystemTime::now());
         match self.around.far {
-            RemoteServerUse::Stock => DecisionOrigin::Flag("--far-end"),
+            RemoteLonghaulPolicy::Stock => DecisionOrigin::Flag("--far-end"),
             _ => age().map_or(DecisionOrigin::Default, DecisionOrigin::Memory),
         }
     }
@@ -385,8 +385,8 @@ impl ConnectionSource for ConnectionFactory {
 }
 
 /// Returns the settings for a further connection, whose questions go to `prompt`.
-fn further(around: &SharedSettings, prompt: SharedPrompt) -> SharedSettings {
-    SharedSettings {
+fn further(around: &SharedConnectSettings, prompt: SharedPrompt) -> SharedConnectSettings {
+    SharedConnectSettings {
         prompt,
         opened: Arc::new(|_| {}),
         forward_agent: false,
@@ -400,31 +400,31 @@ fn further(around: &SharedSettings, prompt: SharedPrompt) -> SharedSettings {
 /// connection is authenticated.
 pub(crate) fn connect_further(
     config: HostConfig,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
     jobs: FirstJobTime,
-) -> Result<Box<dyn Link>, NoMoreConnections> {
+) -> Result<Box<dyn Link>, FurtherConnectionError> {
     let started = start(config, around, 0);
     let mut link = started
-        .map_err(|e| NoMoreConnections::Connection(e.into()))?
+        .map_err(|e| FurtherConnectionError::Connection(e.into()))?
         .link;
     link.try_once(jobs);
-    if around.far != RemoteServerUse::Direct {
+    if around.far != RemoteLonghaulPolicy::Direct {
         link.set_for_session();
     }
     match link.establish(jobs == FirstJobTime::WithLogin) {
         Ok(()) => Ok(Box::new(link)),
-        Err(e) if e.check() == ConnectStep::Login => Err(NoMoreConnections::Login(e.into())),
-        Err(e) => Err(NoMoreConnections::Connection(e.into())),
+        Err(e) if e.check() == ConnectStep::Login => Err(FurtherConnectionError::Login(e.into())),
+        Err(e) => Err(FurtherConnectionError::Connection(e.into())),
     }
 }
 
 /// A prompt that notes whether a login asked for a secret.
-struct WatchedPrompt {
+struct SecretRequestRecorder {
     inner: SharedPrompt,
     asked: Arc<AtomicBool>,
 }
 
-impl Prompt for WatchedPrompt {
+impl Prompt for SecretRequestRecorder {
     fn ask(&mut self, question: &str, kind: EchoMode) -> Result<Zeroizing<String>, PromptError> {
         // Accepting a new host key is not a login question.
         if kind == EchoMode::Secret {

@@ -6,19 +6,19 @@ use tracing::debug;
 
 use super::host_auth_handler::{memory_name, remembered};
 use crate::config::HostConfig;
-use crate::memory::MemoryStore;
-use crate::memory::detours::DetourMemory;
+use crate::memory::HostMemoryStore;
+use crate::memory::detours::DetourRecord;
 
 /// Returns the stored choice for a direction with its age, if it holds for these candidates.
 pub fn remembered_detour(
     config: &HostConfig,
-    memories: &MemoryStore,
+    memories: &HostMemoryStore,
     up: bool,
     candidates: &[String],
-) -> Option<(DetourMemory, Duration)> {
+) -> Option<(DetourRecord, Duration)> {
     let now = SystemTime::now();
     let detours = remembered(config, Some(memories))?.detours;
-    let aged = |detour: DetourMemory| {
+    let aged = |detour: DetourRecord| {
         let age = detour.age(up, candidates, now)?;
         Some((detour, age))
     };
@@ -26,7 +26,7 @@ pub fn remembered_detour(
 }
 
 /// Stores a choice in place of the one for the same direction.
-pub fn remember_detour(config: &HostConfig, memories: &MemoryStore, detour: DetourMemory) {
+pub fn remember_detour(config: &HostConfig, memories: &HostMemoryStore, detour: DetourRecord) {
     change(config, memories, |detours| {
         detours.retain(|other| other.up != detour.up);
         detours.insert(0, detour);
@@ -35,14 +35,14 @@ pub fn remember_detour(config: &HostConfig, memories: &MemoryStore, detour: Deto
 }
 
 /// Removes the choices for a host, because the chosen way has failed.
-pub fn forget_detour(config: &HostConfig, memories: &MemoryStore) {
+pub fn forget_detour(config: &HostConfig, memories: &HostMemoryStore) {
     change(config, memories, Vec::clear);
 }
 
 fn change(
     config: &HostConfig,
-    memories: &MemoryStore,
-    change: impl FnOnce(&mut Vec<DetourMemory>),
+    memories: &HostMemoryStore,
+    change: impl FnOnce(&mut Vec<DetourRecord>),
 ) {
     let now = SystemTime::now();
     let changed = memories.change(memory_name(config), now, |host| change(&mut host.detours));

@@ -13,7 +13,8 @@ use sftp::ServerInfo;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::direct_control::{
-    self, DirectMessageSplitter, DirectServerMessage, MoreKeysRequest, StartRequest, VERSION,
+    self, DirectMessageSplitter, DirectServerMessage, DirectStartRequest, MoreLoginKeysRequest,
+    VERSION,
 };
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::transport::{DisabledProtection, KexGuess, TransportConfig};
@@ -22,20 +23,22 @@ use tracing::debug;
 
 use self::auth_handler::DirectAuthHandler;
 use self::between::HostToHostDialer;
-pub use self::between::{HostToHostConnector, HostToHostSettings, SourceConnection};
+pub use self::between::{HostToHostConnector, HostToHostSettings, SourceConnectionInfo};
 use super::error::ConnectError;
-use super::host::SharedSettings;
-use super::proposing::SecurityProposal;
-use super::remote_use::{self, RemoteServerUse};
-use super::ssh_link::{BulkDirection, FirstJobTime, LinkConfig, LinkRole, LoginLimits, SshLink};
+use super::host::SharedConnectSettings;
+use super::proposing::AlgorithmPreferences;
+use super::remote_use::{self, RemoteLonghaulPolicy};
+use super::ssh_link::{
+    BulkDirection, FirstJobTime, LinkRole, LoginLimits, SshLink, SshLinkSettings,
+};
 use super::stream::ConnectedStream;
-use super::tcp::{DialError, TcpDialer};
+use super::tcp::{DialError, TcpConnectSettings};
 use crate::config::{ConnectTimeout, HostConfig, RekeyLimit, SshOptionFlags};
 use crate::escape;
 use crate::memory::HostMemory;
 use crate::session::{
-    ControlSender, DirectServerLauncher, DirectServerStatus, Link, NoMoreConnections,
-    RemoteKnowledge,
+    ControlSender, DirectServerLauncher, DirectServerStatus, FurtherConnectionError, Link,
+    RemoteLonghaulKnowledge,
 };
 
 /// The number of keys registered at first: a copy starts with at most that many connections.
@@ -61,12 +64,12 @@ pub(super) type DirectOutcomeHook = Box<dyn Fn(Option<&str>) + Send + Sync>;
 
 /// The settings for direct connections.
 #[derive(Clone, Debug)]
-pub(super) struct DirectConfig {
+pub(super) struct DirectConnectionConfig {
     /// The host as the user wrote it.
     name: String,
     tuning: SocketTuning,
     /// The allowed algorithms, equal to those of the login connection.
-    secured: SecurityProposal,
+    secured: AlgorithmPreferences,
     /// The RekeyLimit setting.
     rekey: RekeyLimit,
     /// The BindAddress setting.
@@ -80,13 +83,13 @@ pub(super) struct DirectConfig {
     placed: Option<String>,
 }
 
-impl DirectConfig {
+impl DirectConnectionConfig {
     /// Settings beside a login with these settings, whose connection may use the algorithms
     /// `secured`. `memory` is what is remembered about the host.
     pub(super) fn beside(
         config: &HostConfig,
-        around: &SharedSettings,
-        secured: SecurityProposal,
+        around: &SharedConnectSettings,
+        secured: AlgorithmPreferences,
         memory: Option<&HostMemory>,
     ) -> Self {
         let bind = config.bind_address.as_ref();
@@ -103,7 +106,7 @@ impl DirectConfig {
             window_poll: around.window_poll,
             bind: bind.and_then(|text| text.parse().ok()),
             bear_losses: around.congestion.is_none(),
-            insisted: around.far == RemoteServerUse::Direct,
+            insisted: around.far == RemoteLonghaulPolicy::Direct,
             placed: remote_use::placed(memory).map(str::to_owned),
         }
     }
@@ -111,7 +114,7 @@ impl DirectConfig {
 
 /// Opens direct connections; see [`DirectServerLauncher`].
 pub(super) struct DirectConnector {
-    config: DirectConfig,
+    config: DirectConnectionConfig,
     /// Returns the address of the login's TCP connection once it is known. The far end's own
     /// statement about its address is not used.
     peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
@@ -148,7 +151,7 @@ struct DirectServerInfo {
 
 impl DirectConnector {
     pub(super) fn new(
-        config: DirectConfig,
+        config: DirectConnectionConfig,
         peer: Box<dyn Fn() -> Option<SocketAddr> + Send + Sync>,
         noted: DirectOutcomeHook,
     ) -> Self {
@@ -169,7 +172,7 @@ impl DirectConnector {
     }
 
     /// Opens one more connection and authenticates it.
-    pub(super) fn connect(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
+    pub(super) fn connect(&self) -> Result<Box<dyn Link>, FurtherConnectionError> {
         let tried = self
             .key()
             .and_then(|(server, key)| self.log_in(server, key));
@@ -182,7 +185,7 @@ impl DirectConnector {
                 if self.fail(&why) {
                     (self.noted)(Some(&why));
                 }
-                Err(NoMoreConnections::Connection(why))
+                Err(FurtherConnectionError::Connection(why))
             }
         }
     }
@@ -223,7 +226,7 @@ impl DirectConnector {
         let number = state.number;
         let keys = direct_control::write_keys([key.public_blob()]);
         let message = direct_control::framed(
-            &MoreKeysRequest {
+            &MoreLoginKeysRequest {
                 number,
                 keys: &keys,
             }
@@ -275,18 +278,18 @@ impl DirectConnector {
         Ok(link)
     }
 
-    fn dial(&self, rtt: Duration) -> TcpDialer {
-        TcpDialer {
+    fn dial(&self, rtt: Duration) -> TcpConnectSettings {
+        TcpConnectSettings {
             timeout: Some(ConnectTimeout::Fixed(CONNECT + rtt * CONNECT_ROUND_TRIPS)),
             tuning: self.config.tuning.clone(),
             bind: self.config.bind,
-            ..TcpDialer::default()
+            ..TcpConnectSettings::default()
         }
     }
 
     /// Builds the link's configuration: the far end's properties are known, and the algorithms are
     /// those that the user allows.
-    fn link(&self, server: &DirectServerInfo, login: Duration) -> LinkConfig {
+    fn link(&self, server: &DirectServerInfo, login: Duration) -> SshLinkSettings {
         let owned = |name: &str| name.to_owned();
         let host_key = &server.host_key;
         // A server of exactly this version sends the same identification and accepts the same
@@ -295,7 +298,7 @@ impl DirectConnector {
         let banner = concat!("SSH-2.0-longhaul_", env!("CARGO_PKG_VERSION"));
         let host_key = host_key.algorithms().into_iter().map(owned).collect();
         let proposal = self.config.secured.propose(host_key);
-        LinkConfig {
+        SshLinkSettings {
             name: self.config.name.clone(),
             connection: ConnectionConfig {
                 transport: TransportConfig {
@@ -311,7 +314,7 @@ impl DirectConnector {
                 alive_count: 3,
             },
             remembered: same.then(|| (owned(banner), ServerInfo::of_longhaul())),
-            far: RemoteKnowledge::Server,
+            far: RemoteLonghaulKnowledge::Server,
             served_by: Vec::new(),
             env: Vec::new(),
             limits: LoginLimits::new(Some(ConnectTimeout::Fixed(login)), false),
@@ -390,7 +393,7 @@ impl DirectServerLauncher for DirectConnector {
         let keys = (0..FIRST_KEYS).map(|_| new_key().map(|key| (key, Instant::now())));
         let keys: Vec<_> = keys.collect::<Result<_, _>>().ok()?;
         let blobs = direct_control::write_keys(keys.iter().map(|(key, _)| key.public_blob()));
-        let begin = StartRequest {
+        let begin = DirectStartRequest {
             version: VERSION,
             first_port: 0,
             last_port: 0,
@@ -451,7 +454,7 @@ impl DirectServerLauncher for DirectConnector {
     }
 
     fn life_sign(&self) -> Vec<u8> {
-        let more = MoreKeysRequest {
+        let more = MoreLoginKeysRequest {
             number: 0,
             keys: b"",
         };

@@ -23,26 +23,26 @@ use super::jump;
 use super::master;
 use super::passing::passed_socket;
 use super::preconnect::{ConnectionHold, PlannedUpload};
-use super::proposing::{ProposalReasons, propose, remembered};
+use super::proposing::{AlgorithmProposalReasons, propose, remembered};
 use super::proxy_process::ProxyProcess;
-use super::remote_use::{self, RemoteServerUse};
+use super::remote_use::{self, RemoteLonghaulPolicy};
 use super::segments;
 use super::server_kind::DetectedServerKind;
 use super::ssh_link::{
-    BulkDirection, ConnectionFacts, LinkConfig, LinkRole, LoginLimits, SocketOpener, SshLink,
+    BulkDirection, ConnectionFacts, LinkRole, LoginLimits, SocketOpener, SshLink, SshLinkSettings,
 };
 use super::stream::ConnectedStream;
-use super::tcp::{DialFamily, TcpDialer};
+use super::tcp::{AllowedAddressFamilies, TcpConnectSettings};
 use crate::config::{
     AddressFamily, ConnectTimeout, ForwardAgent, HostConfig, ProxyMethod, SshOptionFlags,
 };
 use crate::escape;
-use crate::known_hosts::{HostName, KnownHosts, LookupPurpose, RevokedKeys};
-use crate::memory::{HostMemory, MemoryStore};
-use crate::operand::Destination;
+use crate::known_hosts::{HostKeyLookupPurpose, HostName, KnownHosts, RevokedKeys};
+use crate::memory::{HostMemory, HostMemoryStore};
+use crate::operand::SshDestination;
 use crate::prompt::NoPrompt;
 use crate::report::{CompressibilitySample, ZlibReason};
-use crate::session::RemoteKnowledge;
+use crate::session::RemoteLonghaulKnowledge;
 use crate::timeline::Timeline;
 
 /// The maximum number of ProxyJump hops. OpenSSH has no limit; a loop in a configuration would
@@ -51,7 +51,7 @@ const MAX_HOPS: usize = 16;
 
 /// Finds the configuration of a host.
 pub type HostConfigResolver =
-    dyn Fn(&Destination) -> Result<HostConfig, ConnectError> + Send + Sync;
+    dyn Fn(&SshDestination) -> Result<HostConfig, ConnectError> + Send + Sync;
 
 /// Samples the data that will be sent to a host; the error is the reason why that is impossible.
 pub type DataSampler = dyn Fn() -> Result<CompressibilitySample, ZlibReason> + Send + Sync;
@@ -71,11 +71,11 @@ pub struct AttemptSettings {
 
 /// The settings that all hosts of a run share.
 #[derive(Clone)]
-pub struct SharedSettings {
+pub struct SharedConnectSettings {
     /// The prompt for questions to the user.
     pub prompt: SharedPrompt,
     /// The host memory; `None` disables it.
-    pub memories: Option<MemoryStore>,
+    pub memories: Option<HostMemoryStore>,
     /// Forward the agent (`-A`). As with scp, ForwardAgent in ssh_config has no effect.
     pub forward_agent: bool,
     /// The DSCP value of packets, 0 to 63.
@@ -95,7 +95,7 @@ pub struct SharedSettings {
     /// Finds the configuration of a ProxyJump host.
     pub hop: Arc<HostConfigResolver>,
     /// The use of a longhaul at the far end.
-    pub far: RemoteServerUse,
+    pub far: RemoteLonghaulPolicy,
     /// True if every remote path is absolute, so that the remote working directory does not matter.
     pub absolute: bool,
     /// Samples the data to send, to decide about zlib without a request by the user; `None`
@@ -156,7 +156,7 @@ pub(super) struct OpeningLink {
 /// Opens a connection to a host up to the TCP connection, `hops` ProxyJump hosts from the target.
 pub(super) fn start(
     config: HostConfig,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
     hops: usize,
 ) -> Result<OpeningLink, ConnectError> {
     if hops > MAX_HOPS {
@@ -188,7 +188,7 @@ pub(super) fn start(
         _ => with_command_output(
             &config,
             &known,
-            LookupPurpose::Order,
+            HostKeyLookupPurpose::Order,
             &HostAuthHandler::name(&config),
             None,
         )
@@ -225,7 +225,7 @@ pub(super) fn start(
 
 /// Shows the warnings and notes of the configuration, unless this is a further connection, whose
 /// first one has shown them.
-fn tell_once(config: &HostConfig, around: &SharedSettings) {
+fn tell_once(config: &HostConfig, around: &SharedConnectSettings) {
     if around.beside.is_some() {
         return;
     }
@@ -254,14 +254,14 @@ fn prefer_type_of(blob: &[u8], proposal: &mut AlgorithmProposal) {
 /// Returns the settings of a link. A jump host gets none that concern the transfer.
 fn link_config(
     config: &HostConfig,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
     hops: usize,
     memory: Option<&HostMemory>,
-    (proposal, reasons): (AlgorithmProposal, ProposalReasons),
-) -> LinkConfig {
+    (proposal, reasons): (AlgorithmProposal, AlgorithmProposalReasons),
+) -> SshLinkSettings {
     let target = hops == 0;
     let far = || remote_use::known(around.far, around.absolute, memory, SystemTime::now());
-    LinkConfig {
+    SshLinkSettings {
         name: escape::name(config.host.as_bytes()).to_string(),
         connection: ConnectionConfig {
             transport: TransportConfig {
@@ -279,7 +279,7 @@ fn link_config(
         remembered: memory.and_then(remembered),
         far: match target {
             true => far(),
-            false => RemoteKnowledge::default(),
+            false => RemoteLonghaulKnowledge::default(),
         },
         served_by: remote_use::command(remote_use::placed(memory)),
         env: environment(config),
@@ -330,7 +330,7 @@ pub(super) fn known_hosts(config: &HostConfig) -> KnownHosts {
 pub(super) fn with_command_output<'a>(
     config: &HostConfig,
     known: &'a KnownHosts,
-    lookup: LookupPurpose,
+    lookup: HostKeyLookupPurpose,
     name: &HostName,
     key: Option<&PublicKey>,
 ) -> Result<Cow<'a, KnownHosts>, String> {
@@ -342,7 +342,7 @@ pub(super) fn with_command_output<'a>(
     Ok(Cow::Owned(both))
 }
 
-fn warn_user(config: &HostConfig, around: &SharedSettings, text: &str) {
+fn warn_user(config: &HostConfig, around: &SharedConnectSettings, text: &str) {
     warn!("{text}");
     if config.tells()
         && let Ok(mut prompt) = around.prompt.lock()
@@ -366,7 +366,7 @@ fn environment(config: &HostConfig) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Returns the function that opens the socket, and that can be called again for a new attempt.
 fn opener(
     config: &HostConfig,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
     hops: usize,
     mss: Option<u16>,
 ) -> Result<SocketOpener, ConnectError> {
@@ -381,11 +381,11 @@ fn opener(
                 })?),
                 None => None,
             };
-            let dial = TcpDialer {
+            let dial = TcpConnectSettings {
                 family: match config.family {
-                    AddressFamily::Any => DialFamily::Any,
-                    AddressFamily::Inet => DialFamily::V4,
-                    AddressFamily::Inet6 => DialFamily::V6,
+                    AddressFamily::Any => AllowedAddressFamilies::Any,
+                    AddressFamily::Inet => AllowedAddressFamilies::V4,
+                    AddressFamily::Inet6 => AllowedAddressFamilies::V6,
                 },
                 bind,
                 timeout: config.connect_timeout,
@@ -502,10 +502,10 @@ fn passed_by(
 
 /// Connects through ProxyJump hosts: each hop carries the connection to the next.
 fn jump_through(
-    hops: &[Destination],
+    hops: &[SshDestination],
     host: &str,
     port: u16,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
     depth: usize,
 ) -> Result<ConnectedStream, ConnectError> {
     let Some((last, before)) = hops.split_last() else {
@@ -538,7 +538,7 @@ fn jump_through(
     if !masters().contains(&socket) {
         // A login that asks is not needed beside an open connection.
         config.switches.insert(SshOptionFlags::BATCH_MODE);
-        let silent = SharedSettings {
+        let silent = SharedConnectSettings {
             prompt: Arc::new(Mutex::new(NoPrompt)),
             ..around.clone()
         };
@@ -558,7 +558,7 @@ fn jump_through(
 /// Logs in to a host that carries connections to others.
 fn log_in(
     config: HostConfig,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
     hops: usize,
 ) -> Result<SshLink, ConnectError> {
     let name = config.host.clone();
@@ -568,7 +568,7 @@ fn log_in(
 }
 
 /// Tells the user that an open connection of ssh carries the connections.
-fn tell_of_master(name: &str, socket: &Path, own: &ConnectError, around: &SharedSettings) {
+fn tell_of_master(name: &str, socket: &Path, own: &ConnectError, around: &SharedConnectSettings) {
     info!("{own}");
     let text = format!(
         "{}: connecting through the open connection of ssh at {}, since a login without questions \

@@ -20,10 +20,10 @@ use super::remote_use;
 use crate::config::{HostConfig, SshOptionFlags, StrictHostKeyChecking};
 use crate::escape;
 use crate::identity::{Identities, OfferableKey};
-use crate::known_hosts::{self, HostKeyVerdict, HostName, KnownHosts, LookupPurpose};
-use crate::memory::{AcceptedKey, HostMemory, MemoryStore};
+use crate::known_hosts::{self, HostKeyLookupPurpose, HostKeyVerdict, HostName, KnownHosts};
+use crate::memory::{AcceptedLoginKey, HostMemory, HostMemoryStore};
 use crate::prompt::{EchoMode, Prompt};
-use crate::session::ProbeResult;
+use crate::session::LonghaulProbeResult;
 
 /// A prompt that all hosts of a run share, so that one question is shown at a time.
 pub type SharedPrompt = Arc<Mutex<dyn Prompt + Send>>;
@@ -33,7 +33,7 @@ pub(super) struct HostAuthHandler {
     config: HostConfig,
     known: KnownHosts,
     prompt: SharedPrompt,
-    memories: Option<MemoryStore>,
+    memories: Option<HostMemoryStore>,
     memory: Option<HostMemory>,
     identities: Option<Identities>,
     /// The index in `identities` of each identity that was given to the engine.
@@ -82,7 +82,7 @@ impl HostAuthHandler {
         config: HostConfig,
         known: KnownHosts,
         prompt: SharedPrompt,
-        memories: Option<MemoryStore>,
+        memories: Option<HostMemoryStore>,
         memory: Option<HostMemory>,
         beside: Option<FirstHostKey>,
     ) -> Self {
@@ -183,7 +183,7 @@ impl HostAuthHandler {
     /// Returns the known hosts with what KnownHostsCommand prints for this name and key.
     fn consult(
         &self,
-        lookup: LookupPurpose,
+        lookup: HostKeyLookupPurpose,
         name: &HostName,
         key: &PublicKey,
     ) -> Result<Cow<'_, KnownHosts>, String> {
@@ -272,7 +272,7 @@ impl AuthHandler for HostAuthHandler {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_secs());
-        let known = self.consult(LookupPurpose::HostName, &name, &key)?;
+        let known = self.consult(HostKeyLookupPurpose::HostName, &name, &key)?;
         let checked = known.check(&name, &key, now, &self.config.ca_algorithms);
         if let Some(why) = &checked.certificate {
             self.takes_bare(&key, why)?;
@@ -306,7 +306,7 @@ impl AuthHandler for HostAuthHandler {
                 &checked.verdict,
                 HostKeyVerdict::Trusted(place) if place.is_command_output()
             );
-            let known = self.consult(LookupPurpose::Address, &address, &key)?;
+            let known = self.consult(HostKeyLookupPurpose::Address, &address, &key)?;
             let checked = known.check(&address, &key, now, ca);
             let strict = self.config.strict;
             let both = (&name, &address);
@@ -512,7 +512,7 @@ impl AuthHandler for HostAuthHandler {
             Some(offer.public.as_ref()?.fingerprint())
         };
         let accepted_key = key.and_then(|(identity, algorithm)| {
-            Some(AcceptedKey {
+            Some(AcceptedLoginKey {
                 fingerprint: fingerprint(identity)?,
                 algorithm: algorithm.to_owned(),
                 sufficient: true,
@@ -578,7 +578,7 @@ impl AuthHandler for HostAuthHandler {
         }
     }
 
-    fn far(&mut self, seen: &ProbeResult) {
+    fn far(&mut self, seen: &LonghaulProbeResult) {
         let now = SystemTime::now();
         self.change(|memory| memory.far = remote_use::memory(seen, memory.far.as_ref(), now));
     }
@@ -603,7 +603,7 @@ fn offered(
     identities: &Identities,
     index: usize,
     allowed: &[String],
-    worked: Option<&AcceptedKey>,
+    worked: Option<&AcceptedLoginKey>,
     is_first: bool,
 ) -> Option<(OfferedIdentity, bool)> {
     let offer = identities.offers().get(index)?;
@@ -649,7 +649,7 @@ fn same_host(first: &[u8], blob: &[u8]) -> Result<(), String> {
 /// Loads what earlier copies remembered of a host.
 pub(super) fn remembered(
     config: &HostConfig,
-    memories: Option<&MemoryStore>,
+    memories: Option<&HostMemoryStore>,
 ) -> Option<HostMemory> {
     let (host, port, user) = memory_name(config);
     memories?.load(host, port, user, SystemTime::now())

@@ -8,14 +8,16 @@ use super::host_auth_handler::{SharedPrompt, lock};
 use crate::config::{HostConfig, SshOptionFlags, UpdateHostKeys};
 use crate::disk::os_words;
 use crate::escape;
-use crate::known_hosts::{AnnouncedKeys, HostKeyChanges, HostKeyVerdict, HostName, RevokedKeys};
+use crate::known_hosts::{
+    AnnouncedHostKeys, HostKeyChanges, HostKeyVerdict, HostName, RevokedKeys,
+};
 use crate::prompt::EchoMode;
 
 /// The state of a connection whose host may have further keys recorded.
 pub(super) struct HostKeyLearner {
     /// The key of the connection.
     own: PublicKey,
-    pending: Option<(AnnouncedKeys, HostKeyChanges)>,
+    pending: Option<(AnnouncedHostKeys, HostKeyChanges)>,
 }
 
 impl HostKeyLearner {
@@ -56,7 +58,8 @@ impl HostKeyLearner {
         blobs: &[Bytes],
         prompt: &SharedPrompt,
     ) -> Vec<PublicKey> {
-        let announced = AnnouncedKeys::new(name.clone(), &self.own, blobs.iter().map(|b| &b[..]));
+        let announced =
+            AnnouncedHostKeys::new(name.clone(), &self.own, blobs.iter().map(|b| &b[..]));
         let changes = match announced.compare(&config.user_known_hosts) {
             Ok(changes) => changes,
             Err(why) => {

@@ -10,11 +10,11 @@ use std::time::Instant;
 use bytes::{Buf, Bytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ClientOutput;
-use sys::ReceiveSegments;
+use sys::ReceiveBuffers;
 use tracing::debug;
 
 use super::ssh_link::SshLink;
-use super::stream::{CarrierThread, ConnectedStream};
+use super::stream::{ConnectedStream, JumpStreamThread};
 use crate::escape;
 use crate::session::{Link, LinkChannelId, LinkEvent};
 
@@ -49,7 +49,7 @@ pub(super) fn through(
     })?;
     Ok(ConnectedStream::Jump(
         inner,
-        Some(CarrierThread::new(thread, refused)),
+        Some(JumpStreamThread::new(thread, refused)),
     ))
 }
 
@@ -61,7 +61,7 @@ pub(super) fn carry(
     local: &UnixStream,
     hears: &mut dyn FnMut(&str),
 ) {
-    let mut segments = ReceiveSegments::default();
+    let mut segments = ReceiveBuffers::default();
     let mut held: VecDeque<Bytes> = VecDeque::new();
     let mut events = Vec::new();
     loop {

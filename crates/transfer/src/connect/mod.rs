@@ -26,28 +26,28 @@ mod stream;
 mod tcp;
 
 pub use auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
-pub use command::{RemoteCommand, RemoteRole};
+pub use command::{RemoteCommand, RemoteLonghaulRole};
 pub(crate) use connection_factory::connect_further;
 pub use connection_factory::{ConnectionFactory, connect};
 pub use detour_memory::{forget_detour, remember_detour, remembered_detour};
-pub use direct::{HostToHostConnector, HostToHostSettings, SourceConnection};
+pub use direct::{HostToHostConnector, HostToHostSettings, SourceConnectionInfo};
 pub use error::{ConnectError, ConnectStep, ResponsibleParty};
 pub use host::{
     AttemptSettings, DataSampler, FirstConnectionMatch, FirstHostKey, HostConfigResolver,
-    SharedSettings,
+    SharedConnectSettings,
 };
 pub use host_auth_handler::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
 pub use preconnect::{ConnectionHold, PlannedUpload};
-pub use proposing::{SecurityProposal, algorithms};
+pub use proposing::{AlgorithmPreferences, algorithms};
 pub use remote_use::{
-    RemoteServerUse, findings, longhaul_is_absent, remember_absent, remember_findings,
+    RemoteLonghaulPolicy, findings, longhaul_is_absent, remember_absent, remember_findings,
     remember_placed, remembered_rate,
 };
 pub use server_kind::DetectedServerKind;
 pub use ssh_link::{
-    BulkDirection, ConnectionFacts, FirstJobTime, LinkConfig, LinkRole, LoginLimits,
-    LoginUserInput, SocketOpener, SshLink,
+    BulkDirection, ConnectionFacts, FirstJobTime, LinkRole, LoginLimits, LoginUserInput,
+    SocketOpener, SshLink, SshLinkSettings,
 };
 pub use stream::ConnectedStream;
-pub use tcp::{DialError, DialFamily, TcpDialer};
+pub use tcp::{AllowedAddressFamilies, DialError, TcpConnectSettings};

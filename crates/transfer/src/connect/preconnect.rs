@@ -17,15 +17,15 @@ use schedule::{ConcurrencyConfig, TransferDirection, begins_with};
 use tracing::debug;
 
 use super::connection_factory::connect_further;
-use super::host::{FirstConnectionMatch, FirstHostKey, SharedSettings, known_hosts};
+use super::host::{FirstConnectionMatch, FirstHostKey, SharedConnectSettings, known_hosts};
 use super::host_auth_handler::{HostAuthHandler, remembered};
-use super::remote_use::{self, RemoteServerUse};
+use super::remote_use::{self, RemoteLonghaulPolicy};
 use super::server_kind::DetectedServerKind;
 use super::ssh_link::{ConnectionFacts, FirstJobTime};
 use crate::config::{HostConfig, SshOptionFlags};
 use crate::copy::TransferEstimate;
 use crate::identity::Identities;
-use crate::session::{self, Link, NoMoreConnections, RemoteKnowledge, SessionOptions};
+use crate::session::{self, FurtherConnectionError, Link, RemoteLonghaulKnowledge, SessionOptions};
 
 /// Longest wait of a prepared connection. sshd's LoginGraceTime is two minutes, which a prompt may
 /// use up.
@@ -98,7 +98,7 @@ impl ConnectionHold {
 }
 
 /// Connections that were started in advance.
-pub(super) struct Preconnect(Arc<PreconnectShared>);
+pub(super) struct PreopenedConnections(Arc<PreconnectShared>);
 
 #[derive(Default)]
 struct PreconnectShared {
@@ -117,13 +117,13 @@ struct PreconnectState {
 
 struct HeldConnection {
     held: Arc<ConnectionHold>,
-    link: mpsc::Receiver<Result<Box<dyn Link>, NoMoreConnections>>,
+    link: mpsc::Receiver<Result<Box<dyn Link>, FurtherConnectionError>>,
 }
 
 /// The settings by which further connections are made.
-struct ConnectionMaker {
+struct PreconnectSettings {
     config: HostConfig,
-    around: SharedSettings,
+    around: SharedConnectSettings,
     first: FirstConnectionFacts,
     until: Instant,
     serving: Option<(DetectedServerKind, Duration)>,
@@ -164,19 +164,19 @@ impl FirstConnectionFacts {
     }
 }
 
-impl Preconnect {
+impl PreopenedConnections {
     /// Starts a thread that opens as many connections as the counted data justify, and more as the
     /// count grows. `around` holds the settings of further connections. `straight`: data may go
     /// directly to a longhaul at the far end.
     pub(super) fn begin(
         config: HostConfig,
-        around: SharedSettings,
+        around: SharedConnectSettings,
         first: FirstConnectionFacts,
         straight: bool,
     ) -> Option<Self> {
         let sends = around.sends.clone()?;
         // With direct connections required, data wait for those and need no further login.
-        if around.far == RemoteServerUse::Direct {
+        if around.far == RemoteLonghaulPolicy::Direct {
             return None;
         }
         let memory = remembered(&config, around.memories.as_ref());
@@ -208,7 +208,8 @@ impl Preconnect {
         let only_small = straight
             && !matches!(
                 known,
-                RemoteKnowledge::Never(_) | RemoteKnowledge::Unknown { insists: false }
+                RemoteLonghaulKnowledge::Never(_)
+                    | RemoteLonghaulKnowledge::Unknown { insists: false }
             );
         let rate = growth.learned.map(|(learned, _)| learned.rate);
         let worth = move || {
@@ -226,10 +227,11 @@ impl Preconnect {
             .map(|m| m.accepted_key.as_ref().is_some_and(|key| key.sufficient));
         let waits = matches!(
             known,
-            RemoteKnowledge::UserAsserted | RemoteKnowledge::Unknown { insists: true }
+            RemoteLonghaulKnowledge::UserAsserted
+                | RemoteLonghaulKnowledge::Unknown { insists: true }
         );
         let wait = (first.rtt * 5 / 4).min(MOST_FOR_SERVING);
-        let maker = ConnectionMaker {
+        let maker = PreconnectSettings {
             serving: waits.then(|| (first.serving.clone(), wait)),
             until: now + LONGEST,
             config,
@@ -251,7 +253,10 @@ impl Preconnect {
 
     /// Logs the next prepared connection in and returns it, or `None` if none waits; `host_key` is
     /// the first connection's key.
-    pub(super) fn take(&self, host_key: &[u8]) -> Option<Result<Box<dyn Link>, NoMoreConnections>> {
+    pub(super) fn take(
+        &self,
+        host_key: &[u8],
+    ) -> Option<Result<Box<dyn Link>, FurtherConnectionError>> {
         loop {
             let waiting = lock(&self.0.state).waiting.pop_front()?;
             if !waiting.held.settle(HoldState::Wanted(host_key.to_vec())) {
@@ -260,7 +265,7 @@ impl Preconnect {
             match waiting.link.recv() {
                 // A connection that sshd dropped because of MaxStartups while the first still
                 // counted may succeed now.
-                Ok(Err(NoMoreConnections::Connection(why))) => {
+                Ok(Err(FurtherConnectionError::Connection(why))) => {
                     debug!("a connection that was opened in advance failed: {why}");
                 }
                 Ok(link) => return Some(link),
@@ -270,7 +275,7 @@ impl Preconnect {
     }
 }
 
-impl Drop for Preconnect {
+impl Drop for PreopenedConnections {
     fn drop(&mut self) {
         let mut begun = lock(&self.0.state);
         begun.over = true;
@@ -285,7 +290,7 @@ impl Drop for Preconnect {
 
 fn begin(
     shared: &PreconnectShared,
-    maker: &ConnectionMaker,
+    maker: &PreconnectSettings,
     sufficient: Option<bool>,
     worth: impl Fn() -> u32,
 ) {
@@ -311,7 +316,7 @@ fn begin(
     }
 }
 
-impl ConnectionMaker {
+impl PreconnectSettings {
     fn knows_host(&self) -> bool {
         known_hosts(&self.config).knows(&HostAuthHandler::name(&self.config))
     }
@@ -332,7 +337,7 @@ impl ConnectionMaker {
             until: self.until,
             serving: self.serving.clone(),
         });
-        let around = SharedSettings {
+        let around = SharedConnectSettings {
             beside: Some(FirstConnectionMatch {
                 address: Some(self.first.address),
                 host_key: FirstHostKey::Awaited(Arc::clone(&held)),
@@ -395,14 +400,14 @@ mod tests {
         assert!(over.wait().is_err());
 
         let (done, link) = mpsc::channel();
-        done.send(Err(NoMoreConnections::Login("no use".to_owned())))
+        done.send(Err(FurtherConnectionError::Login("no use".to_owned())))
             .unwrap();
         let begun = PreconnectState {
             connections: 1,
             waiting: [HeldConnection { held: late, link }].into(),
             over: false,
         };
-        let ahead = Preconnect(Arc::new(PreconnectShared {
+        let ahead = PreopenedConnections(Arc::new(PreconnectShared {
             state: Mutex::new(begun),
             ended: Condvar::new(),
         }));
@@ -413,14 +418,16 @@ mod tests {
     fn one_that_was_dropped_meanwhile_is_made_anew() {
         let held = held(Duration::from_secs(60));
         let (done, link) = mpsc::channel();
-        done.send(Err(NoMoreConnections::Connection("MaxStartups".to_owned())))
-            .unwrap();
+        done.send(Err(FurtherConnectionError::Connection(
+            "MaxStartups".to_owned(),
+        )))
+        .unwrap();
         let begun = PreconnectState {
             connections: 1,
             waiting: [HeldConnection { held, link }].into(),
             over: false,
         };
-        let ahead = Preconnect(Arc::new(PreconnectShared {
+        let ahead = PreopenedConnections(Arc::new(PreconnectShared {
             state: Mutex::new(begun),
             ended: Condvar::new(),
         }));

@@ -14,20 +14,20 @@ use ssh::transport::{AlgorithmProposal, KexGuess};
 
 use super::choices::{self, ComputedCipherOrder, ZlibInputs};
 use super::error::ConnectError;
-use super::host::{DataSampler, SharedSettings};
+use super::host::{DataSampler, SharedConnectSettings};
 use super::host_auth_handler::{HostAuthHandler, remembered as memory_of};
-use super::remote_use::RemoteServerUse;
+use super::remote_use::RemoteLonghaulPolicy;
 use super::ssh_link::ConnectionFacts;
 use crate::config::{ConfigError, HostConfig};
 use crate::known_hosts::KnownHosts;
 use crate::memory::processor::model;
-use crate::memory::{HostMemory, MemoryStore};
+use crate::memory::{HostMemory, HostMemoryStore};
 use crate::report::{
     CipherOrderReason, Decision, DecisionOrigin, DecisionSubject, KexGuessKind, ZlibReason,
 };
 
 /// The reasons behind a proposal.
-pub(super) struct ProposalReasons {
+pub(super) struct AlgorithmProposalReasons {
     guess: KexGuess,
     /// The age of the host memory behind the guess.
     remembered: Option<Duration>,
@@ -37,7 +37,7 @@ pub(super) struct ProposalReasons {
     zlib: (bool, ZlibReason, DecisionOrigin),
 }
 
-impl ProposalReasons {
+impl AlgorithmProposalReasons {
     /// Returns how the server's choice of algorithms is guessed, if it is.
     pub(super) fn guess(&self) -> KexGuess {
         self.guess
@@ -102,13 +102,13 @@ pub(super) fn propose(
     config: &HostConfig,
     known: &KnownHosts,
     memory: Option<(&HostMemory, Duration)>,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
     look: Option<&Arc<DataSampler>>,
-) -> Result<(AlgorithmProposal, ProposalReasons), ConnectError> {
+) -> Result<(AlgorithmProposal, AlgorithmProposalReasons), ConnectError> {
     let text = |e: ConfigError| ConnectError::from(e).about(&config.host);
     let (host, age) = (memory.map(|(m, _)| m), memory.map(|(_, age)| age));
     let order = cipher_order(config, around, host);
-    let SecurityProposal {
+    let AlgorithmPreferences {
         mut kex,
         ciphers,
         macs,
@@ -139,7 +139,7 @@ pub(super) fn propose(
     };
     let zlib = ask_for_zlib(config, host, around, look);
     let (order, origin) = order.into_reason();
-    let reasons = ProposalReasons {
+    let reasons = AlgorithmProposalReasons {
         guess,
         remembered: age,
         order,
@@ -161,7 +161,7 @@ pub(super) fn propose(
 /// order.
 pub(super) fn cipher_order(
     config: &HostConfig,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
     memory: Option<&HostMemory>,
 ) -> ComputedCipherOrder {
     let now = SystemTime::now();
@@ -169,7 +169,7 @@ pub(super) fn cipher_order(
     let findings = memory.and_then(|m| m.findings.as_ref());
     let findings = findings.filter(|found| found.processor == model);
     let findings = findings.and_then(|found| Some((found, found.age(now)?)));
-    let processors = around.memories.as_ref().map(MemoryStore::processors);
+    let processors = around.memories.as_ref().map(HostMemoryStore::processors);
     let processor = processors.and_then(|p| p.load(&model, now));
     let processor = processor.as_ref().map(|(known, age)| (known, *age));
     let mut order = choices::ciphers(has_aes(), findings, processor);
@@ -183,13 +183,13 @@ pub(super) fn cipher_order(
 fn ask_for_zlib(
     config: &HostConfig,
     memory: Option<&HostMemory>,
-    around: &SharedSettings,
+    around: &SharedConnectSettings,
     look: Option<&Arc<DataSampler>>,
 ) -> (bool, ZlibReason, DecisionOrigin) {
     let now = SystemTime::now();
     let served = memory.and_then(|m| m.far.as_ref()).is_some_and(|far| {
         // If the user wants the server's own SFTP server, the longhaul is not used.
-        far.software.is_some() && around.far != RemoteServerUse::Stock
+        far.software.is_some() && around.far != RemoteLonghaulPolicy::Stock
     });
     let info = memory.and_then(remembered);
     let is_ours = info.is_some_and(|(_, info)| info.is_ours());
@@ -213,13 +213,13 @@ fn seconds(time: SystemTime) -> u64 {
 
 /// The algorithms that may protect a connection, in order of preference.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SecurityProposal {
+pub struct AlgorithmPreferences {
     kex: Vec<String>,
     ciphers: Vec<String>,
     macs: Vec<String>,
 }
 
-impl SecurityProposal {
+impl AlgorithmPreferences {
     /// Proposes these algorithms, without compression, to a server with one of these host key
     /// algorithms.
     pub(super) fn propose(&self, host_key: Vec<String>) -> AlgorithmProposal {
@@ -239,8 +239,8 @@ impl SecurityProposal {
 /// The configuration names none that longhaul has.
 pub fn algorithms(
     config: &HostConfig,
-    around: &SharedSettings,
-) -> Result<SecurityProposal, ConnectError> {
+    around: &SharedConnectSettings,
+) -> Result<AlgorithmPreferences, ConnectError> {
     let memory = memory_of(config, around.memories.as_ref());
     secured(config, &cipher_order(config, around, memory.as_ref()))
 }
@@ -250,11 +250,11 @@ pub fn algorithms(
 pub(super) fn secured(
     config: &HostConfig,
     order: &ComputedCipherOrder,
-) -> Result<SecurityProposal, ConnectError> {
+) -> Result<AlgorithmPreferences, ConnectError> {
     let text = |e: ConfigError| ConnectError::from(e).about(&config.host);
     let kex: Vec<&str> = KEX_METHODS.iter().map(|k| k.name).collect();
     let macs: Vec<&str> = MACS.iter().map(|m| m.name).collect();
-    Ok(SecurityProposal {
+    Ok(AlgorithmPreferences {
         kex: config.kex.within(&kex).map_err(text)?,
         ciphers: config.ciphers.within(order.names()).map_err(text)?,
         macs: config.macs.within(&macs).map_err(text)?,

@@ -11,8 +11,8 @@ use ssh::transport::Identification;
 use super::host_auth_handler::memory_name;
 use crate::config::HostConfig;
 use crate::memory::findings::BenchFindings;
-use crate::memory::{HostMemory, MemoryStore, RemoteServerMemory};
-use crate::session::{ProbeResult, RemoteKnowledge};
+use crate::memory::{HostMemory, HostMemoryStore, RemoteLonghaulRecord};
+use crate::session::{LonghaulProbeResult, RemoteLonghaulKnowledge};
 
 /// Prefixes of the identification of SSH servers that run commands.
 const RUNS_COMMANDS: [&str; 2] = ["OpenSSH_", "dropbear"];
@@ -22,7 +22,7 @@ const AGAIN: u64 = 24 * 3600;
 
 /// The use of a longhaul at the far end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RemoteServerUse {
+pub enum RemoteLonghaulPolicy {
     /// Used if present and if the copy is large enough to ask for it.
     #[default]
     Auto,
@@ -102,13 +102,13 @@ pub(super) fn placed(memory: Option<&HostMemory>) -> Option<&str> {
 /// The record cannot be written.
 pub fn remember_placed(
     config: &HostConfig,
-    memories: &MemoryStore,
+    memories: &HostMemoryStore,
     sum: Option<String>,
 ) -> io::Result<()> {
     let now = SystemTime::now();
-    let far = RemoteServerMemory {
+    let far = RemoteLonghaulRecord {
         placed: sum,
-        ..RemoteServerMemory::default()
+        ..RemoteLonghaulRecord::default()
     };
     let changed = memories.change(memory_name(config), now, |memory| memory.far = Some(far));
     changed.map(|_| ())
@@ -116,9 +116,9 @@ pub fn remember_placed(
 
 /// Returns the reason why no longhaul is looked for on this host, if there is one.
 pub fn longhaul_is_absent(
-    wanted: RemoteServerUse,
+    wanted: RemoteLonghaulPolicy,
     config: &HostConfig,
-    memories: Option<&MemoryStore>,
+    memories: Option<&HostMemoryStore>,
 ) -> Option<&'static str> {
     let (host, port, user) = memory_name(config);
     let now = SystemTime::now();
@@ -127,17 +127,19 @@ pub fn longhaul_is_absent(
     let unusable = far.is_some_and(|far| far.unusable);
     match known(wanted, false, memory.as_ref(), now) {
         // A copy between two hosts asks more of it than SFTP, and less: no common start directory.
-        RemoteKnowledge::Never(_) if unusable && wanted != RemoteServerUse::Stock => None,
-        RemoteKnowledge::Never(why) => Some(why),
+        RemoteLonghaulKnowledge::Never(_) if unusable && wanted != RemoteLonghaulPolicy::Stock => {
+            None
+        }
+        RemoteLonghaulKnowledge::Never(why) => Some(why),
         _ => None,
     }
 }
 
 /// Records that a host has no longhaul, so that the next copies do not look for one.
-pub fn remember_absent(config: &HostConfig, memories: &MemoryStore) {
+pub fn remember_absent(config: &HostConfig, memories: &HostMemoryStore) {
     let now = SystemTime::now();
     let noted = memories.change(memory_name(config), now, |host| {
-        host.far = memory(&ProbeResult::Absent, host.far.as_ref(), now);
+        host.far = memory(&LonghaulProbeResult::Absent, host.far.as_ref(), now);
     });
     if let Err(e) = noted {
         tracing::debug!("{}: cannot save the host memory: {e}", config.host);
@@ -151,7 +153,7 @@ pub fn remember_absent(config: &HostConfig, memories: &MemoryStore) {
 /// The record cannot be written.
 pub fn remember_findings(
     config: &HostConfig,
-    memories: &MemoryStore,
+    memories: &HostMemoryStore,
     findings: BenchFindings,
 ) -> io::Result<bool> {
     let findings = findings.bounded();
@@ -161,7 +163,10 @@ pub fn remember_findings(
 }
 
 /// Returns the stored measurements of a host with their age.
-pub fn findings(config: &HostConfig, memories: &MemoryStore) -> Option<(BenchFindings, Duration)> {
+pub fn findings(
+    config: &HostConfig,
+    memories: &HostMemoryStore,
+) -> Option<(BenchFindings, Duration)> {
     let (host, port, user) = memory_name(config);
     let now = SystemTime::now();
     let findings = memories.load(host, port, user, now)?.findings?;
@@ -171,7 +176,7 @@ pub fn findings(config: &HostConfig, memories: &MemoryStore) -> Option<(BenchFin
 
 /// Returns the rate of uploads to a host in bytes per second that was reached last on the present
 /// path.
-pub fn remembered_rate(config: &HostConfig, memories: &MemoryStore) -> Option<u64> {
+pub fn remembered_rate(config: &HostConfig, memories: &HostMemoryStore) -> Option<u64> {
     let (host, port, user) = memory_name(config);
     let now = SystemTime::now();
     let learned = memories
@@ -183,28 +188,28 @@ pub fn remembered_rate(config: &HostConfig, memories: &MemoryStore) -> Option<u6
 /// Returns what earlier connections learned about the remote longhaul; `absolute` if the remote
 /// working directory does not matter.
 pub(super) fn known(
-    wanted: RemoteServerUse,
+    wanted: RemoteLonghaulPolicy,
     absolute: bool,
     memory: Option<&HostMemory>,
     now: SystemTime,
-) -> RemoteKnowledge {
+) -> RemoteLonghaulKnowledge {
     let insists = matches!(
         wanted,
-        RemoteServerUse::Wanted | RemoteServerUse::Exec | RemoteServerUse::Direct
+        RemoteLonghaulPolicy::Wanted | RemoteLonghaulPolicy::Exec | RemoteLonghaulPolicy::Direct
     );
     let far = match wanted {
-        RemoteServerUse::Stock => {
-            return RemoteKnowledge::Never(
+        RemoteLonghaulPolicy::Stock => {
+            return RemoteLonghaulKnowledge::Never(
                 "longhaul was not looked for on the host (--far-end=stock)",
             );
         }
-        RemoteServerUse::Auto
-        | RemoteServerUse::Wanted
-        | RemoteServerUse::Exec
-        | RemoteServerUse::Direct => memory.and_then(|m| m.far.as_ref()),
+        RemoteLonghaulPolicy::Auto
+        | RemoteLonghaulPolicy::Wanted
+        | RemoteLonghaulPolicy::Exec
+        | RemoteLonghaulPolicy::Direct => memory.and_then(|m| m.far.as_ref()),
     };
     match far {
-        Some(far) if far.software.is_some() => RemoteKnowledge::SeenBefore(info(far)),
+        Some(far) if far.software.is_some() => RemoteLonghaulKnowledge::SeenBefore(info(far)),
         // A time in the future means that the clock was or is wrong, so the record is ignored.
         Some(far)
             if !insists
@@ -212,7 +217,7 @@ pub(super) fn known(
                     .checked_sub(far.at)
                     .is_some_and(|age| age < AGAIN) =>
         {
-            RemoteKnowledge::Never(match far.placed {
+            RemoteLonghaulKnowledge::Never(match far.placed {
                 _ if far.unusable => {
                     "longhaul at the far end failed to serve files when it was tried within the \
                      last day"
@@ -229,8 +234,10 @@ pub(super) fn known(
         }
         // The user asks for one, whatever is remembered, so the copy waits for the result. Beside
         // the stock server a small copy was over before the result was known.
-        _ if wanted == RemoteServerUse::Exec && absolute => RemoteKnowledge::UserAsserted,
-        _ => RemoteKnowledge::Unknown { insists },
+        _ if wanted == RemoteLonghaulPolicy::Exec && absolute => {
+            RemoteLonghaulKnowledge::UserAsserted
+        }
+        _ => RemoteLonghaulKnowledge::Unknown { insists },
     }
 }
 
@@ -241,22 +248,26 @@ pub(super) fn known(
 /// Stopped predictions do not count as a restart: they also stop when a channel ends, and the first
 /// command may have ended before the session asks.
 pub(super) fn at_server(
-    known: &RemoteKnowledge,
+    known: &RemoteLonghaulKnowledge,
     server: &Identification,
     restarted: bool,
-) -> RemoteKnowledge {
+) -> RemoteLonghaulKnowledge {
     let software = server.software();
     let runs_commands = RUNS_COMMANDS.iter().any(|name| software.starts_with(name));
     match known {
-        _ if server.is_longhaul() => RemoteKnowledge::Server,
+        _ if server.is_longhaul() => RemoteLonghaulKnowledge::Server,
         // A server on which a shell answers commands; other servers may end the connection on an
         // exec request.
-        RemoteKnowledge::Unknown { insists: true } => known.clone(),
-        RemoteKnowledge::UserAsserted if restarted || !runs_commands => {
-            RemoteKnowledge::Unknown { insists: true }
+        RemoteLonghaulKnowledge::Unknown { insists: true } => known.clone(),
+        RemoteLonghaulKnowledge::UserAsserted if restarted || !runs_commands => {
+            RemoteLonghaulKnowledge::Unknown { insists: true }
         }
-        _ if !runs_commands => RemoteKnowledge::Never("this SSH server may not run commands"),
-        RemoteKnowledge::SeenBefore(_) if restarted => RemoteKnowledge::Unknown { insists: false },
+        _ if !runs_commands => {
+            RemoteLonghaulKnowledge::Never("this SSH server may not run commands")
+        }
+        RemoteLonghaulKnowledge::SeenBefore(_) if restarted => {
+            RemoteLonghaulKnowledge::Unknown { insists: false }
+        }
         known => known.clone(),
     }
 }
@@ -278,24 +289,24 @@ pub(super) fn bar(memory: &mut HostMemory, barred: bool, now: SystemTime) -> boo
 
 /// Returns the record to store in place of `before`.
 pub(super) fn memory(
-    seen: &ProbeResult,
-    before: Option<&RemoteServerMemory>,
+    seen: &LonghaulProbeResult,
+    before: Option<&RemoteLonghaulRecord>,
     now: SystemTime,
-) -> Option<RemoteServerMemory> {
+) -> Option<RemoteLonghaulRecord> {
     let at = seconds(now);
     let placed = before.and_then(|before| before.placed.clone());
-    let ProbeResult::Serves { software, info } = seen else {
-        return Some(RemoteServerMemory {
+    let LonghaulProbeResult::Serves { software, info } = seen else {
+        return Some(RemoteLonghaulRecord {
             at,
             placed,
-            unusable: *seen == ProbeResult::Unusable,
-            ..RemoteServerMemory::default()
+            unusable: *seen == LonghaulProbeResult::Unusable,
+            ..RemoteLonghaulRecord::default()
         });
     };
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     let pairs = info.extensions.iter();
     let extensions = pairs.map(|(n, d)| Some((text(n)?, text(d)?)));
-    let found = RemoteServerMemory {
+    let found = RemoteLonghaulRecord {
         at,
         software: Some(software.clone()),
         extensions: extensions.collect::<Option<_>>()?,
@@ -305,7 +316,7 @@ pub(super) fn memory(
     // An unchanged record keeps its time, so that it is not written again.
     match before {
         Some(before)
-            if RemoteServerMemory {
+            if RemoteLonghaulRecord {
                 at: before.at,
                 ..found.clone()
             } == *before =>
@@ -316,7 +327,7 @@ pub(super) fn memory(
     }
 }
 
-fn info(far: &RemoteServerMemory) -> ServerInfo {
+fn info(far: &RemoteLonghaulRecord) -> ServerInfo {
     let bytes = |(name, data): &(String, String)| (name.clone().into(), data.clone().into());
     ServerInfo {
         version: 3,
@@ -333,7 +344,7 @@ fn seconds(time: SystemTime) -> u64 {
 mod tests {
     use super::*;
 
-    fn remembering(far: RemoteServerMemory) -> HostMemory {
+    fn remembering(far: RemoteLonghaulRecord) -> HostMemory {
         HostMemory {
             far: Some(far),
             ..HostMemory::default()
@@ -343,52 +354,52 @@ mod tests {
     #[test]
     fn only_a_restart_of_the_connection_makes_the_stock_server_begin() {
         let openssh = Identification::ours("OpenSSH_9.2p1");
-        let seen = RemoteKnowledge::SeenBefore(ServerInfo::default());
-        for expected in [RemoteKnowledge::UserAsserted, seen.clone()] {
+        let seen = RemoteLonghaulKnowledge::SeenBefore(ServerInfo::default());
+        for expected in [RemoteLonghaulKnowledge::UserAsserted, seen.clone()] {
             assert_eq!(at_server(&expected, &openssh, false), expected);
         }
-        let insists = RemoteKnowledge::Unknown { insists: true };
-        let restarted = at_server(&RemoteKnowledge::UserAsserted, &openssh, true);
+        let insists = RemoteLonghaulKnowledge::Unknown { insists: true };
+        let restarted = at_server(&RemoteLonghaulKnowledge::UserAsserted, &openssh, true);
         assert_eq!(restarted, insists);
-        let unknown = RemoteKnowledge::Unknown { insists: false };
+        let unknown = RemoteLonghaulKnowledge::Unknown { insists: false };
         assert_eq!(at_server(&seen, &openssh, true), unknown);
         let other = Identification::ours("mod_sftp");
-        let asserted = at_server(&RemoteKnowledge::UserAsserted, &other, false);
+        let asserted = at_server(&RemoteLonghaulKnowledge::UserAsserted, &other, false);
         assert_eq!(asserted, insists);
         assert!(matches!(
             at_server(&seen, &other, false),
-            RemoteKnowledge::Never(_)
+            RemoteLonghaulKnowledge::Never(_)
         ));
     }
 
     #[test]
     fn where_there_was_none_it_is_asked_for_again_after_a_day() {
         let now = SystemTime::now();
-        let unknown = RemoteKnowledge::Unknown { insists: false };
-        assert_eq!(known(RemoteServerUse::Auto, true, None, now), unknown);
-        let absent = remembering(memory(&ProbeResult::Absent, None, now).unwrap());
+        let unknown = RemoteLonghaulKnowledge::Unknown { insists: false };
+        assert_eq!(known(RemoteLonghaulPolicy::Auto, true, None, now), unknown);
+        let absent = remembering(memory(&LonghaulProbeResult::Absent, None, now).unwrap());
         let asked = |wanted, hours: u64| {
             let later = now + Duration::from_secs(hours * 3600);
             known(wanted, true, Some(&absent), later)
         };
         assert!(matches!(
-            asked(RemoteServerUse::Auto, 23),
-            RemoteKnowledge::Never(_)
+            asked(RemoteLonghaulPolicy::Auto, 23),
+            RemoteLonghaulKnowledge::Never(_)
         ));
-        assert_eq!(asked(RemoteServerUse::Auto, 25), unknown);
-        let insists = RemoteKnowledge::Unknown { insists: true };
-        assert_eq!(asked(RemoteServerUse::Wanted, 1), insists);
+        assert_eq!(asked(RemoteLonghaulPolicy::Auto, 25), unknown);
+        let insists = RemoteLonghaulKnowledge::Unknown { insists: true };
+        assert_eq!(asked(RemoteLonghaulPolicy::Wanted, 1), insists);
         assert_eq!(
-            asked(RemoteServerUse::Exec, 1),
-            RemoteKnowledge::UserAsserted
+            asked(RemoteLonghaulPolicy::Exec, 1),
+            RemoteLonghaulKnowledge::UserAsserted
         );
         assert!(matches!(
-            asked(RemoteServerUse::Stock, 25),
-            RemoteKnowledge::Never(_)
+            asked(RemoteLonghaulPolicy::Stock, 25),
+            RemoteLonghaulKnowledge::Never(_)
         ));
         // After the clock was set back, a record from the future is ignored.
         let early = known(
-            RemoteServerUse::Auto,
+            RemoteLonghaulPolicy::Auto,
             true,
             Some(&absent),
             now - Duration::from_secs(60),
@@ -399,9 +410,9 @@ mod tests {
     #[test]
     fn a_longhaul_that_could_not_serve_files_is_not_remembered_as_missing() {
         let now = SystemTime::now();
-        let late = memory(&ProbeResult::Unusable, None, now).unwrap();
-        let RemoteKnowledge::Never(why) = known(
-            RemoteServerUse::Auto,
+        let late = memory(&LonghaulProbeResult::Unusable, None, now).unwrap();
+        let RemoteLonghaulKnowledge::Never(why) = known(
+            RemoteLonghaulPolicy::Auto,
             true,
             Some(&remembering(late.clone())),
             now,
@@ -411,31 +422,34 @@ mod tests {
         assert!(!why.contains("not found"), "{why}");
         let text = serde_json::to_string(&late).unwrap();
         assert_eq!(
-            serde_json::from_str::<RemoteServerMemory>(&text).unwrap(),
+            serde_json::from_str::<RemoteLonghaulRecord>(&text).unwrap(),
             late
         );
-        let absent = memory(&ProbeResult::Absent, None, now).unwrap();
+        let absent = memory(&LonghaulProbeResult::Absent, None, now).unwrap();
         assert!(!absent.unusable && !serde_json::to_string(&absent).unwrap().contains("unusable"));
     }
 
     #[test]
     fn one_that_the_user_says_is_there_is_begun_with() {
         let now = SystemTime::now();
-        let insists = RemoteKnowledge::Unknown { insists: true };
+        let insists = RemoteLonghaulKnowledge::Unknown { insists: true };
         assert_eq!(
-            known(RemoteServerUse::Exec, true, None, now),
-            RemoteKnowledge::UserAsserted
+            known(RemoteLonghaulPolicy::Exec, true, None, now),
+            RemoteLonghaulKnowledge::UserAsserted
         );
         // Relative paths may start in another directory on the server's own SFTP server.
-        assert_eq!(known(RemoteServerUse::Exec, false, None, now), insists);
-        assert_eq!(known(RemoteServerUse::Wanted, true, None, now), insists);
-        let placed = remembering(RemoteServerMemory {
+        assert_eq!(known(RemoteLonghaulPolicy::Exec, false, None, now), insists);
+        assert_eq!(
+            known(RemoteLonghaulPolicy::Wanted, true, None, now),
+            insists
+        );
+        let placed = remembering(RemoteLonghaulRecord {
             placed: Some("sum".to_owned()),
-            ..RemoteServerMemory::default()
+            ..RemoteLonghaulRecord::default()
         });
         assert_eq!(
-            known(RemoteServerUse::Exec, true, Some(&placed), now),
-            RemoteKnowledge::UserAsserted
+            known(RemoteLonghaulPolicy::Exec, true, Some(&placed), now),
+            RemoteLonghaulKnowledge::UserAsserted
         );
     }
 
@@ -459,19 +473,19 @@ mod tests {
             extensions: vec![(b"a@longhaul".to_vec(), b"1".to_vec())],
             limits: None,
         };
-        let seen = ProbeResult::Serves {
+        let seen = LonghaulProbeResult::Serves {
             software: "0.1.0".into(),
             info: info.clone(),
         };
         let first = memory(&seen, None, now).unwrap();
         let host = remembering(first.clone());
         assert_eq!(
-            known(RemoteServerUse::Auto, true, Some(&host), now),
-            RemoteKnowledge::SeenBefore(info)
+            known(RemoteLonghaulPolicy::Auto, true, Some(&host), now),
+            RemoteLonghaulKnowledge::SeenBefore(info)
         );
         assert!(matches!(
-            known(RemoteServerUse::Stock, true, Some(&host), now),
-            RemoteKnowledge::Never(_)
+            known(RemoteLonghaulPolicy::Stock, true, Some(&host), now),
+            RemoteLonghaulKnowledge::Never(_)
         ));
         let later = now + Duration::from_secs(60);
         assert_eq!(memory(&seen, Some(&first), later), Some(first));

@@ -23,19 +23,19 @@ pub enum ConnectedStream {
     Command(UnixStream, ProxyProcess),
     /// A socket pair to a thread that carries the stream through another connection (ProxyJump), or
     /// a passed socket (ProxyUseFdpass).
-    Jump(UnixStream, Option<CarrierThread>),
+    Jump(UnixStream, Option<JumpStreamThread>),
 }
 
 /// The thread that carries a stream through another connection.
 #[derive(Debug)]
-pub struct CarrierThread {
+pub struct JumpStreamThread {
     /// The carrying thread.
     thread: JoinHandle<()>,
     /// The reason for a refused connection, from the jump host.
     refused: Arc<OnceLock<String>>,
 }
 
-impl CarrierThread {
+impl JumpStreamThread {
     /// The running `thread`, which sets `refused` if the jump host refuses the connection.
     pub(super) fn new(thread: JoinHandle<()>, refused: Arc<OnceLock<String>>) -> Self {
         Self { thread, refused }

@@ -17,7 +17,7 @@ const STAGGER: Duration = Duration::from_millis(250);
 
 /// The address families that may be used (AddressFamily).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DialFamily {
+pub enum AllowedAddressFamilies {
     /// IPv4 and IPv6.
     #[default]
     Any,
@@ -27,7 +27,7 @@ pub enum DialFamily {
     V6,
 }
 
-impl DialFamily {
+impl AllowedAddressFamilies {
     /// The message about a host without a usable address.
     fn no_address(self) -> String {
         let family = match self {
@@ -41,9 +41,9 @@ impl DialFamily {
 
 /// The settings of a TCP connection.
 #[derive(Clone, Debug, Default)]
-pub struct TcpDialer {
+pub struct TcpConnectSettings {
     /// The AddressFamily setting.
-    pub family: DialFamily,
+    pub family: AllowedAddressFamilies,
     /// The BindAddress setting.
     pub bind: Option<IpAddr>,
     /// Limit of the time until the host answers; `None` uses the kernel's timeout.
@@ -101,7 +101,7 @@ fn unresolved(error: &io::Error) -> String {
     )
 }
 
-impl TcpDialer {
+impl TcpConnectSettings {
     /// Connects to the first address of `host` that answers.
     ///
     /// Addresses of both families are tried in turn, a quarter of a second apart, and the first
@@ -132,9 +132,9 @@ impl TcpDialer {
             .to_socket_addrs()
             .map_err(|e| DialError::NoAddress(unresolved(&e)))?;
         let fits = |a: &SocketAddr| match self.family {
-            DialFamily::Any => true,
-            DialFamily::V4 => a.is_ipv4(),
-            DialFamily::V6 => a.is_ipv6(),
+            AllowedAddressFamilies::Any => true,
+            AllowedAddressFamilies::V4 => a.is_ipv4(),
+            AllowedAddressFamilies::V6 => a.is_ipv6(),
         };
         let (mut first, mut second): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
         for address in all.filter(fits) {
@@ -267,10 +267,10 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    fn dial() -> TcpDialer {
-        TcpDialer {
+    fn dial() -> TcpConnectSettings {
+        TcpConnectSettings {
             timeout: Some(ConnectTimeout::Fixed(Duration::from_secs(5))),
-            ..TcpDialer::default()
+            ..TcpConnectSettings::default()
         }
     }
 
@@ -309,8 +309,8 @@ mod tests {
 
     #[test]
     fn a_family_that_the_host_lacks_is_named() {
-        let dial = TcpDialer {
-            family: DialFamily::V6,
+        let dial = TcpConnectSettings {
+            family: AllowedAddressFamilies::V6,
             ..dial()
         };
         assert!(matches!(
@@ -323,7 +323,7 @@ mod tests {
     fn the_mark_is_on_the_socket_before_it_connects() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let dial = TcpDialer {
+        let dial = TcpConnectSettings {
             tuning: SocketTuning {
                 dscp: 8,
                 keepalive: sys::Keepalive::KernelTimes,

@@ -1,10 +1,10 @@
 //! Report of a copy: events for the user, counters of the progress, and the summary.
 
-use schedule::{FailedTemporary, FailureKind, JobFailure};
+use schedule::{FailedTemporary, JobFailure, JobFailureKind};
 
 use crate::report::{
-    CopyEvent, CopySummary, Decision, DecisionSubject, EscapedName, FAILURES_KEPT, FarEndServer,
-    ItemFailure, ProgressCounters,
+    CopyEvent, CopySummary, Decision, DecisionSubject, EscapedName, FAILURES_KEPT,
+    FarEndServerReport, ItemFailure, ProgressCounters,
 };
 use crate::session::SessionSummary;
 
@@ -12,7 +12,7 @@ use crate::session::SessionSummary;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ItemFault {
     what: String,
-    kind: FailureKind,
+    kind: JobFailureKind,
     temporary: FailedTemporary,
 }
 
@@ -37,7 +37,7 @@ impl From<String> for ItemFault {
     fn from(what: String) -> Self {
         Self {
             what,
-            kind: FailureKind::Other,
+            kind: JobFailureKind::Other,
             temporary: FailedTemporary::Unknown,
         }
     }
@@ -114,7 +114,9 @@ impl<'a> CopyReport<'a> {
             report.host = host.clone();
             self.summary.sessions.push(report);
         }
-        self.summary.far_ends.push(FarEndServer { host, ..far });
+        self.summary
+            .far_ends
+            .push(FarEndServerReport { host, ..far });
     }
 
     /// Reports no more failures, because the user has interrupted the run.
@@ -136,7 +138,7 @@ impl<'a> CopyReport<'a> {
             what: reason, kind, ..
         } = fault;
         self.summary.failed += 1;
-        self.summary.unusable_temporaries += u64::from(kind == FailureKind::SharedTemp);
+        self.summary.unusable_temporaries += u64::from(kind == JobFailureKind::SharedTemp);
         if self.summary.failures.len() < FAILURES_KEPT {
             self.summary.failures.push(ItemFailure {
                 path: path.clone(),
@@ -156,7 +158,7 @@ mod tests {
         let progress = ProgressCounters::default();
         let mut events = |_| {};
         let mut report = CopyReport::new(&progress, &mut events);
-        let lost = JobFailure::new("gone", true).of_kind(FailureKind::SharedTemp);
+        let lost = JobFailure::new("gone", true).of_kind(JobFailureKind::SharedTemp);
         let all = FAILURES_KEPT as u64 + 7;
         for _ in 0..all {
             report.fail(None, EscapedName::default(), lost.clone().into());

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use schedule::{JobKind, RemotePath, directory_of};
 
 use super::jobs::JobPurpose;
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::CopySide;
 
 /// Paths in one request, and their total bytes; both are far below the protocol's limits.
@@ -34,7 +34,7 @@ impl UnsyncedDirs {
     }
 
     /// Notes that a directory, symlink or hard link got this name and is complete.
-    pub(super) fn name_made(&mut self, ports: &mut CopyPorts<'_>, path: &[u8], directory: bool) {
+    pub(super) fn name_made(&mut self, ports: &mut CopyContext<'_>, path: &[u8], directory: bool) {
         if !ports.options().fsync || !ports.target_is_remote() {
             return;
         }
@@ -49,7 +49,7 @@ impl UnsyncedDirs {
 
     /// Requests durability for all noted directories. Returns false if there are none or no session
     /// can do it.
-    pub(super) fn sync(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+    pub(super) fn sync(&mut self, ports: &mut CopyContext<'_>) -> bool {
         let unsynced = std::mem::take(self);
         let Some(first) = unsynced.dirs.first() else {
             return false;

@@ -5,26 +5,28 @@ mod answers;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use schedule::{Attributes, FailureKind, JobFailure, JobId, JobKind, LaneEvent, Parts, RemotePath};
+use schedule::{
+    Attributes, JobFailure, JobFailureKind, JobId, JobKind, LaneEvent, Parts, RemotePath,
+};
 
 use super::copy_report::CopyReport;
 use super::environment::CopyEnvironment;
 use super::equal_names::ClaimedTargets;
-use super::file::{ActiveFiles, SharedFile};
+use super::file::{ActiveFiles, SharedTemporaryFile};
 use super::hard_links::HardLinks;
-use super::inquiry::Inquiry;
-use super::jobs::QueryAnswer;
-use super::metadata::KeptMetadata;
-use super::owner::{EntryAwaitingOwner, NextOwned, OwnerMap};
+use super::inquiry::ServerInquiry;
+use super::jobs::PathQueryAnswer;
+use super::metadata::MetadataPreservation;
+use super::owner::{EntryAwaitingOwner, NextOwnerResult, OwnerMap};
 use super::planned::PlannedEntries;
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::resume::ResumeJournal;
-use super::self_copy::{MachineProbe, SelfCopyRules};
-use super::server_names::{AlikeVerdict, FoundEntry, ServerNames};
+use super::self_copy::{SameFileDetector, SelfCopyRules};
+use super::server_names::{NameCheckedEntry, NameCollisionVerdict, TargetNameIndex};
 use super::sides::{CopySide, RemoteSide};
 use super::source::{ActiveWalks, SourceRoot, TargetPath, WalkId};
-use super::transfer_estimate::{CountingThread, EstimateAnnouncer};
-use super::tree::{DirKey, PendingItem, TargetDir, TargetTree};
+use super::transfer_estimate::{FileCountThread, TransferSizeAnnouncer};
+use super::tree::{CopyDirectoryId, IncompleteTargetDirs, ItemAwaitingDirectory, TargetDir};
 use super::verify::Verification;
 use super::wait_conditions::{WaitConditions, wait_for};
 use super::{CopyOptions, CopyRequest, DeltaUse};
@@ -50,16 +52,16 @@ const LONGEST_SETTLING: Duration = Duration::from_secs(30);
 /// Runs a copy from one source end to the target end: keeps jobs in flight until nothing is left.
 /// Joins the parts of the copy: passes answers to them and carries out their results.
 pub(super) struct CopyEngine<'a> {
-    ports: CopyPorts<'a>,
+    ports: CopyContext<'a>,
     files: ActiveFiles,
-    tree: TargetTree,
+    tree: IncompleteTargetDirs,
     walks: ActiveWalks,
-    server_names: ServerNames,
-    estimates: EstimateAnnouncer,
+    server_names: TargetNameIndex,
+    estimates: TransferSizeAnnouncer,
     keeper: ResumeJournal,
     owners: OwnerMap,
     hard_links: HardLinks,
-    metadata: KeptMetadata,
+    metadata: MetadataPreservation,
     verify: Verification,
     start: Instant,
     /// Events had arrived at the last check.
@@ -76,16 +78,16 @@ impl<'a> CopyEngine<'a> {
         events: &'a mut dyn FnMut(CopyEvent),
     ) -> Self {
         Self {
-            ports: CopyPorts::new(options, environment, CopyReport::new(progress, events)),
+            ports: CopyContext::new(options, environment, CopyReport::new(progress, events)),
             files: ActiveFiles::default(),
-            tree: TargetTree::default(),
+            tree: IncompleteTargetDirs::default(),
             walks: ActiveWalks::new(options.filter.as_ref()),
-            server_names: ServerNames::default(),
-            estimates: EstimateAnnouncer::new(options),
+            server_names: TargetNameIndex::default(),
+            estimates: TransferSizeAnnouncer::new(options),
             keeper: ResumeJournal::default(),
             owners: OwnerMap::new(options),
             hard_links: HardLinks::new(options),
-            metadata: KeptMetadata::default(),
+            metadata: MetadataPreservation::default(),
             verify: Verification::new(options, environment.ledger()),
             start: environment.now(),
             heard: false,
@@ -132,7 +134,7 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Takes the count of the files to send, and announces it to the target's session.
-    pub(super) fn announce(&mut self, counting: CountingThread) {
+    pub(super) fn announce(&mut self, counting: FileCountThread) {
         self.estimates.begin(self.ports.sides(), counting);
     }
 
@@ -171,7 +173,7 @@ impl<'a> CopyEngine<'a> {
     /// Notes which of the `sources` are the target itself or contain it.
     pub(super) async fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
         let rules = SelfCopyRules::new(self.ports.options(), self.walks.avoids());
-        let probe = MachineProbe::new(self);
+        let probe = SameFileDetector::new(self);
         let overlaps = probe.avoid_itself(rules, sources, onto).await;
         self.walks.note_overlaps(overlaps);
     }
@@ -192,7 +194,7 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Notes that other processes write the temporary of a target as well, before it is copied.
-    pub(super) fn share(&mut self, target: Vec<u8>, file: SharedFile) {
+    pub(super) fn share(&mut self, target: Vec<u8>, file: SharedTemporaryFile) {
         self.files.share(target, file);
     }
 
@@ -309,9 +311,9 @@ impl<'a> CopyEngine<'a> {
     fn feed_waiting(&mut self) -> Option<bool> {
         let maps = self.metadata.support().map_owners;
         match self.owners.next(&mut self.ports, maps) {
-            NextOwned::Nothing => Some(false),
-            NextOwned::Asking => None,
-            NextOwned::Entry(next) => {
+            NextOwnerResult::Nothing => Some(false),
+            NextOwnerResult::Asking => None,
+            NextOwnerResult::Entry(next) => {
                 if let Some(next) = *next {
                     self.begin_mapped(next);
                 }
@@ -328,12 +330,12 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Begins an entry that was found.
-    fn begin_found(&mut self, entry: FoundEntry) {
+    fn begin_found(&mut self, entry: NameCheckedEntry) {
         let file = match entry {
-            FoundEntry::Walk(id, found, target) => {
+            NameCheckedEntry::Walk(id, found, target) => {
                 Some(EntryAwaitingOwner::Found(id, found, target))
             }
-            FoundEntry::Root(root) => self.walks.begin_root(&mut self.ports, root),
+            NameCheckedEntry::Root(root) => self.walks.begin_root(&mut self.ports, root),
         };
         if let Some(file) = file {
             self.begin_owned(file);
@@ -353,10 +355,10 @@ impl<'a> CopyEngine<'a> {
                 id: dir,
                 at,
                 exists,
-            } => self.on_directory(DirKey::new(id, dir), at, exists, root),
+            } => self.on_directory(CopyDirectoryId::new(id, dir), at, exists, root),
             WalkEntry::File(entry) => self.place_item(id, entry, root, false),
             WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),
-            WalkEntry::Listed(dir) => self.listed(DirKey::new(id, dir)),
+            WalkEntry::Listed(dir) => self.listed(CopyDirectoryId::new(id, dir)),
             WalkEntry::Problem { path, what } => {
                 let path = self.ports.shown(CopySide::Source, &path);
                 match what == NOT_REGULAR {
@@ -367,8 +369,10 @@ impl<'a> CopyEngine<'a> {
         }
     }
 
-    fn on_directory(&mut self, key: DirKey, at: EntryInfo, exists: bool, root: &[u8]) {
-        let parent = at.parent.map(|parent| DirKey::new(key.walk(), parent));
+    fn on_directory(&mut self, key: CopyDirectoryId, at: EntryInfo, exists: bool, root: &[u8]) {
+        let parent = at
+            .parent
+            .map(|parent| CopyDirectoryId::new(key.walk(), parent));
         let target = self.tree.target_of(key.walk(), &at, root);
         self.metadata
             .note_times(&self.ports, &at.path, &at.attributes);
@@ -387,7 +391,7 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Leaves a directory and all its contents out.
-    fn leave_out_dir(&mut self, key: DirKey) {
+    fn leave_out_dir(&mut self, key: CopyDirectoryId) {
         self.walks.skip(key);
         self.listed(key);
     }
@@ -398,8 +402,8 @@ impl<'a> CopyEngine<'a> {
         };
         let (ports, path) = (&mut self.ports, &entry.path);
         if self.walks.may_claim(ports, id, path, &target, false) {
-            let dir = entry.parent.map(|parent| DirKey::new(id, parent));
-            self.begin_item(PendingItem::new(entry, target, dir, symlink));
+            let dir = entry.parent.map(|parent| CopyDirectoryId::new(id, parent));
+            self.begin_item(ItemAwaitingDirectory::new(entry, target, dir, symlink));
         }
     }
 
@@ -418,7 +422,7 @@ impl<'a> CopyEngine<'a> {
             attributes,
             identity: None,
         };
-        let item = PendingItem::new(entry, target, None, false);
+        let item = ItemAwaitingDirectory::new(entry, target, None, false);
         match root.onto {
             TargetPath::Guess(target) => {
                 let link = self.hard_links.link_of(&item);
@@ -439,9 +443,9 @@ impl<'a> CopyEngine<'a> {
         };
         names.ask(self).await;
         match self.server_names.judge(&mut self.ports, names) {
-            AlikeVerdict::Begins(entry) => self.begin_found(*entry),
-            AlikeVerdict::DirectoryRefused(key) => self.leave_out_dir(key),
-            AlikeVerdict::Dropped => {}
+            NameCollisionVerdict::Begins(entry) => self.begin_found(*entry),
+            NameCollisionVerdict::DirectoryRefused(key) => self.leave_out_dir(key),
+            NameCollisionVerdict::Dropped => {}
         }
     }
 
@@ -560,7 +564,7 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Removes the local temporaries and the journal of an interrupted run of this copy. Call
-    /// [`CopyPorts::name_target`] first: only paths below the named target are opened.
+    /// [`CopyContext::name_target`] first: only paths below the named target are opened.
     pub(super) async fn discard(&mut self, request: &CopyRequest) {
         if self.find_earlier_run(request).await {
             self.keeper.discard(&self.ports);
@@ -607,12 +611,12 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Takes the answer to a query; `None` if it has not arrived.
-    pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<QueryAnswer, String>> {
+    pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<PathQueryAnswer, String>> {
         self.ports.jobs_mut().take_answer(id)
     }
 
     /// Waits for the answer to a query.
-    pub(super) async fn answer(&mut self, id: JobId) -> Result<QueryAnswer, String> {
+    pub(super) async fn answer(&mut self, id: JobId) -> Result<PathQueryAnswer, String> {
         loop {
             self.check_cancel();
             if let Some(answer) = self.take_answer(id) {
@@ -644,7 +648,7 @@ impl<'a> CopyEngine<'a> {
         if self.ports.source_is_remote() && self.ports.target_is_remote() {
             for id in self.ports.jobs().at(CopySide::Source) {
                 let fault = JobFailure::new("interrupted", false);
-                let fault = fault.of_kind(FailureKind::OtherHost);
+                let fault = fault.of_kind(JobFailureKind::OtherHost);
                 self.on_lane(LaneEvent::Failed(id, fault));
             }
         }
@@ -769,12 +773,12 @@ impl<'a> CopyEngine<'a> {
     }
 }
 
-impl<'a> Inquiry<'a> for CopyEngine<'a> {
-    fn ports(&self) -> &CopyPorts<'a> {
+impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
+    fn ports(&self) -> &CopyContext<'a> {
         &self.ports
     }
 
-    fn ports_mut(&mut self) -> &mut CopyPorts<'a> {
+    fn ports_mut(&mut self) -> &mut CopyContext<'a> {
         &mut self.ports
     }
 
@@ -782,8 +786,8 @@ impl<'a> Inquiry<'a> for CopyEngine<'a> {
         &mut self,
         end: CopySide,
         kind: JobKind,
-        collected: QueryAnswer,
-    ) -> Result<QueryAnswer, String> {
+        collected: PathQueryAnswer,
+    ) -> Result<PathQueryAnswer, String> {
         match self.ports.begin_asking(end, kind, collected) {
             Some(id) => self.answer(id).await,
             None => Err(self.ports.why_stopped()),

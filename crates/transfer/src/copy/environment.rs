@@ -16,14 +16,14 @@ use sftp::ServerInfo;
 
 use super::HostId;
 use super::equal_names::NamedSource;
-use super::local_ops::LocalOps;
-use super::transfer_estimate::{CountingThread, TransferEstimate};
+use super::local_ops::LocalFileOps;
+use super::transfer_estimate::{FileCountThread, TransferEstimate};
 use super::wait_conditions::WaitConditions;
 use crate::connect::ConnectError;
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
 use crate::session::{RemoteCommandId, SessionEvent, SessionSummary};
-use crate::sums::SumLedger;
+use crate::sums::ChecksumLedger;
 
 /// World around a copy.
 pub(super) trait CopyEnvironment {
@@ -61,13 +61,13 @@ pub(super) trait CopyEnvironment {
     fn are_one(&self, one: HostId, other: HostId) -> bool;
 
     /// Ledger in which the sessions collect checksums.
-    fn ledger(&self) -> Option<Arc<SumLedger>>;
+    fn ledger(&self) -> Option<Arc<ChecksumLedger>>;
 
     /// Files of this machine, for a copy whose target no session resolves.
-    fn local(&self) -> Rc<dyn LocalOps>;
+    fn local(&self) -> Rc<dyn LocalFileOps>;
 
     /// Counts the files at `paths` while a connection is being made.
-    fn count(&self, paths: &[Vec<u8>], recursive: bool) -> CountingThread;
+    fn count(&self, paths: &[Vec<u8>], recursive: bool) -> FileCountThread;
 
     /// Journal of the copy that `command` identifies; `target` is a local target.
     fn journal(
@@ -90,7 +90,7 @@ pub(super) struct ConnectedSession {
     /// Number of the session in a [`WaitConditions`].
     pub number: usize,
     /// Files of this machine, as this session's jobs resolve them.
-    pub local: Rc<dyn LocalOps>,
+    pub local: Rc<dyn LocalFileOps>,
     /// Account that logged in, if known.
     pub login: Option<String>,
 }
@@ -132,7 +132,7 @@ pub(super) trait RemoteSession {
     /// Notes for later copies if `path` is a file.
     fn note_place(&self, path: &[u8], file: bool);
     /// Takes the next event.
-    fn next_event(&self) -> NextEvent;
+    fn next_event(&self) -> NextEventResult;
     /// Ends the session.
     fn finish(self: Box<Self>) -> SessionSummary;
 }
@@ -152,7 +152,7 @@ pub(crate) enum RemoteCommandStep {
 
 /// Answer of [`RemoteSession::next_event`].
 #[derive(Debug)]
-pub(super) enum NextEvent {
+pub(super) enum NextEventResult {
     Event(SessionEvent),
     /// There is no event now.
     Pending,

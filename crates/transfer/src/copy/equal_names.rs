@@ -9,9 +9,9 @@ use std::hash::BuildHasher;
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::alike_names::{MOST, alike_name, alike_sources, folds_names};
-use super::local_ops::LocalOps;
+use super::local_ops::LocalFileOps;
 use super::names::{RemotePathForm, name_in_target, written};
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::WalkId;
 use super::{CopyLocation, CopyOptions, HostId};
@@ -78,7 +78,7 @@ pub(super) struct NameClash {
 
 impl SourceOperand {
     /// The source for messages, as `host:path` if remote.
-    pub(super) fn shown(&self, ports: &CopyPorts<'_>) -> EscapedName {
+    pub(super) fn shown(&self, ports: &CopyContext<'_>) -> EscapedName {
         match self.host {
             Some(host) => {
                 let host = ports.environment().name(host);
@@ -89,7 +89,7 @@ impl SourceOperand {
     }
 
     /// True if both are certainly the same file, so that nothing is lost.
-    fn is_same(&self, other: &Self, local: &dyn LocalOps) -> bool {
+    fn is_same(&self, other: &Self, local: &dyn LocalFileOps) -> bool {
         if self.host != other.host {
             return false;
         }
@@ -165,7 +165,7 @@ pub fn equal_names(first: &EscapedName, name: &[u8], more: usize) -> String {
 
 /// Sources that have the name of an earlier one and are not the same file.
 fn clashes(
-    local: &dyn LocalOps,
+    local: &dyn LocalFileOps,
     sources: &[SourceOperand],
     name: impl Fn(&SourceOperand) -> Option<Vec<u8>>,
 ) -> Vec<NameClash> {
@@ -194,7 +194,7 @@ pub(super) struct SeenSourceNames(HashMap<Vec<u8>, Vec<SourceOperand>>);
 
 impl SeenSourceNames {
     /// Returns false, after a warning, for a source that was named before.
-    pub(super) fn is_first(&mut self, ports: &mut CopyPorts<'_>, source: SourceOperand) -> bool {
+    pub(super) fn is_first(&mut self, ports: &mut CopyContext<'_>, source: SourceOperand) -> bool {
         let name = name_in_target(&source.path).unwrap_or_default().to_vec();
         let others = self.0.entry(name).or_default();
         let files = ports.local();
@@ -240,7 +240,7 @@ impl TargetClaim {
 
 /// Reason why a target cannot be claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum ClaimConflict {
+enum TargetNameConflict {
     /// This source has claimed the target.
     Source(EscapedName),
     /// This target was claimed, and the file system takes both for one.
@@ -264,7 +264,7 @@ impl ClaimedTargets {
     /// claimed it.
     pub(super) fn admits(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         root: WalkId,
         source: &[u8],
         target: &[u8],
@@ -278,11 +278,11 @@ impl ClaimedTargets {
         };
         let target = ports.shown(CopySide::Target, target);
         let what = match conflict {
-            ClaimConflict::Source(other) => format!(
+            TargetNameConflict::Source(other) => format!(
                 "not copied: {target} is already the copy of {other}; copy the sources to \
                  different directories"
             ),
-            ClaimConflict::Alike(other) => format!(
+            TargetNameConflict::Alike(other) => format!(
                 "not copied: it would {} {}, because the file system of the target ignores case or \
                  normalizes names; rename one of them",
                 match is_directory {
@@ -305,7 +305,7 @@ impl ClaimedTargets {
         root: WalkId,
         is_directory: bool,
         are_one: impl Fn(&[u8], &[u8]) -> bool,
-    ) -> Option<ClaimConflict> {
+    ) -> Option<TargetNameConflict> {
         let claim = TargetClaim { root, is_directory };
         let key = (
             self.hashers.0.hash_one(target),
@@ -314,7 +314,7 @@ impl ClaimedTargets {
         if let Some(first) = self.targets.get(&key) {
             let shared = first.root == root || first.merges_with(claim);
             let name = || self.roots.get(&first.root).cloned().unwrap_or_default();
-            return (!shared).then(|| ClaimConflict::Source(name()));
+            return (!shared).then(|| TargetNameConflict::Source(name()));
         }
         let conflict = self.claim_alike(target, are_one);
         if conflict.is_none() {
@@ -329,14 +329,14 @@ impl ClaimedTargets {
         &mut self,
         target: &[u8],
         are_one: impl Fn(&[u8], &[u8]) -> bool,
-    ) -> Option<ClaimConflict> {
+    ) -> Option<TargetNameConflict> {
         let alike = self.alike.as_mut()?;
         let key = self.hashers.0.hash_one(sync::alike_path(target));
         let earlier = alike.entry(key).or_default();
         for path in earlier.iter() {
             self.asked += 1;
             if self.asked > MOST || are_one_path(path, target, &are_one) {
-                return Some(ClaimConflict::Alike(path.to_vec()));
+                return Some(TargetNameConflict::Alike(path.to_vec()));
             }
         }
         earlier.push(target.into());
@@ -365,7 +365,7 @@ impl<'s> NamedOperands<'s> {
 
     /// Refuses operands whose names are equal whatever their patterns match. Returns false if there
     /// are any.
-    pub(super) fn differ_as_written(&self, ports: &mut CopyPorts<'_>) -> bool {
+    pub(super) fn differ_as_written(&self, ports: &mut CopyContext<'_>) -> bool {
         let options = ports.options();
         let name = |source: &SourceOperand| {
             let name = source.known_name();
@@ -380,7 +380,7 @@ impl<'s> NamedOperands<'s> {
     /// the target's file system ignores case or normalizes names.
     pub(super) fn claims(
         &self,
-        ports: &CopyPorts<'_>,
+        ports: &CopyContext<'_>,
         target: &CopyLocation,
     ) -> Option<ClaimedTargets> {
         let unnamed = |source: &SourceOperand| name_in_target(&source.path).is_none();
@@ -394,7 +394,7 @@ impl<'s> NamedOperands<'s> {
     /// target on this machine. Returns false if there are any.
     pub(super) fn differ(
         &self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         names: &[NamedSource],
         target: &CopyLocation,
     ) -> bool {
@@ -413,7 +413,7 @@ impl<'s> NamedOperands<'s> {
     }
 
     /// Returns the sources with their names in the target directory.
-    pub(super) fn names(&self, ports: &CopyPorts<'_>) -> Vec<NamedSource> {
+    pub(super) fn names(&self, ports: &CopyContext<'_>) -> Vec<NamedSource> {
         let named = |source: &SourceOperand| NamedSource {
             source: source.shown(ports),
             name: name_in_target(&source.path).map(<[u8]>::to_vec),
@@ -423,7 +423,7 @@ impl<'s> NamedOperands<'s> {
 }
 
 /// Test if the target takes two names for one; only a target on this machine can be asked.
-fn are_one_in(files: &dyn LocalOps, target: &CopyLocation) -> impl Fn(&[u8], &[u8]) -> bool {
+fn are_one_in(files: &dyn LocalFileOps, target: &CopyLocation) -> impl Fn(&[u8], &[u8]) -> bool {
     move |one, other| match target {
         CopyLocation::Local(dir) => files.are_one_at(dir, one, other),
         CopyLocation::Remote { .. } => false,
@@ -440,7 +440,7 @@ pub(super) fn leaves_out(options: &CopyOptions, path: &[u8]) -> bool {
 }
 
 /// Reports sources with equal names. Returns true if there are none.
-fn refuse(ports: &mut CopyPorts<'_>, clashes: &[NameClash]) -> bool {
+fn refuse(ports: &mut CopyContext<'_>, clashes: &[NameClash]) -> bool {
     let advice = match ports.is_recursive() {
         true => {
             "copy them to different directories, or write DIR/. to merge the contents of \
@@ -576,7 +576,7 @@ mod tests {
             let mut claims = ClaimedTargets::new(folds);
             claims.name_root(one, EscapedName(b"one".to_vec()));
             let mut claim = |path: &[u8], root| claims.claim(path, root, false, ignores_case);
-            let taken = folds.then(|| ClaimConflict::Alike(b"d/error".to_vec()));
+            let taken = folds.then(|| TargetNameConflict::Alike(b"d/error".to_vec()));
             assert_eq!(claim(b"d/error", one), None);
             assert_eq!(claim(b"D/Error", two), taken);
             // Within one source too.
@@ -593,7 +593,7 @@ mod tests {
         let mut claims = ClaimedTargets::new(true);
         let mut claim = |path: &[u8], root| claims.claim(path, root, true, ignores_case);
         assert_eq!(claim(b"Logs", one), None);
-        let taken = Some(ClaimConflict::Alike(b"Logs".to_vec()));
+        let taken = Some(TargetNameConflict::Alike(b"Logs".to_vec()));
         assert_eq!(claim(b"logs", one), taken);
         assert_eq!(claim(b"logs", two), taken);
         assert_eq!(claim(b"Logs", two), None);
@@ -604,7 +604,7 @@ mod tests {
         let mut claims = ClaimedTargets::default();
         let (one, two) = (WalkId(1), WalkId(2));
         claims.name_root(one, EscapedName(b"one".to_vec()));
-        let first = Some(ClaimConflict::Source(EscapedName(b"one".to_vec())));
+        let first = Some(TargetNameConflict::Source(EscapedName(b"one".to_vec())));
         let mut claim =
             |path: &[u8], root, is_directory| claims.claim(path, root, is_directory, |_, _| false);
         assert_eq!(claim(b"d/sub", one, true), None);

@@ -3,10 +3,10 @@
 use sftp::pattern::{self, PathComponent};
 
 use super::home::{home_of, in_home};
-use super::inquiry::Inquiry;
+use super::inquiry::ServerInquiry;
 use super::jobs::{MOST_MATCHED, PatternListingFilter};
 use super::names::{RemotePathForm, written};
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::target_kind::{ReportedTargetKind, is_directory_by_name};
 use crate::walk::{join, refused_name};
@@ -16,12 +16,12 @@ pub(super) struct PatternExpansion<'q, Q> {
     inquiry: &'q mut Q,
 }
 
-impl<'q, 'a, Q: Inquiry<'a>> PatternExpansion<'q, Q> {
+impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
     pub(super) fn new(inquiry: &'q mut Q) -> Self {
         Self { inquiry }
     }
 
-    fn ports(&mut self) -> &mut CopyPorts<'a> {
+    fn ports(&mut self) -> &mut CopyContext<'a> {
         self.inquiry.ports_mut()
     }
 

@@ -5,21 +5,21 @@ mod task;
 
 use std::sync::Arc;
 
-use schedule::journal::SourceId;
-use schedule::{Attributes, ExtraMetadata, FileState, JobFailure, SharedTemp};
+use schedule::journal::SourceFileStamp;
+use schedule::{Attributes, ExtraMetadata, FileCopyState, JobFailure, SharedTemp};
 use sftp::InodeId;
 
 pub(super) use self::active::{ActiveFiles, FileStep};
 use super::relayed::RelayedFileJobs;
 use super::resume::ResumeTask;
 use super::target_kind::{ReportedTargetKind, TargetGuess};
-use super::tree::DirKey;
+use super::tree::CopyDirectoryId;
 use crate::report::EscapedName;
-use crate::sums::FileSums;
+use crate::sums::FileChecksums;
 
 /// Identifies a file of the run, also in events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileId(pub(super) u64);
+pub(super) struct CopyFileId(pub(super) u64);
 
 /// Part of a file's copy that a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) enum JobRole {
 
 /// Work on a temporary that other processes write as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SharedFile {
+pub(crate) struct SharedTemporaryFile {
     /// Number from which the name of the temporary is made.
     tag: u64,
     /// Size of the file in bytes.
@@ -43,7 +43,7 @@ pub(crate) struct SharedFile {
     work: SharedTemp,
 }
 
-impl SharedFile {
+impl SharedTemporaryFile {
     /// A file of `size` bytes. `tag` is the number from which the name of the temporary is made.
     pub(crate) fn new(tag: u64, size: u64, work: SharedTemp) -> Self {
         Self { tag, size, work }
@@ -76,13 +76,13 @@ pub(super) struct FileTask {
     source: Vec<u8>,
     target: Vec<u8>,
     source_name: EscapedName,
-    dir: Option<DirKey>,
+    dir: Option<CopyDirectoryId>,
     attributes: Option<Attributes>,
     /// Identity and size of a local source as the walk saw it.
-    identity: Option<SourceId>,
+    identity: Option<SourceFileStamp>,
     size: Option<u64>,
     confirmed: u64,
-    state: Option<FileState>,
+    state: Option<FileCopyState>,
     /// The file was written under its final name.
     in_place: bool,
     /// The file was made durable before the rename.
@@ -96,7 +96,7 @@ pub(super) struct FileTask {
     stranded: Option<Vec<u8>>,
     guess: Option<GuessedTarget>,
     /// Checksums of the data that passed, if checksums are wanted.
-    sums: Option<Arc<FileSums>>,
+    sums: Option<Arc<FileChecksums>>,
     /// Attributes of a local source when it was opened, if it is read in several pieces.
     opened: Option<Attributes>,
     /// The source changed during the copy, which was repeated for that reason.
@@ -107,7 +107,7 @@ pub(super) struct FileTask {
     beyond: ExtraMetadata,
     xattrs_asked: bool,
     /// Work on a temporary that other processes write as well.
-    shared: Option<SharedFile>,
+    shared: Option<SharedTemporaryFile>,
     /// Identity of a file of which other names will be hard links to this copy.
     link: Option<InodeId>,
 }

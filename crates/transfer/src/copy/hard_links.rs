@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use schedule::{FileState, JobKind, RemotePath};
+use schedule::{FileCopyState, JobKind, RemotePath};
 use sftp::InodeId;
 
 use super::CopyOptions;
-use super::file::FileId;
+use super::file::CopyFileId;
 use super::jobs::JobPurpose;
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::CopySide;
-use super::tree::PendingItem;
+use super::tree::ItemAwaitingDirectory;
 use crate::report::CopyEvent;
 
 /// Files that may have more names, by device and inode number.
@@ -26,18 +26,18 @@ pub(super) struct HardLinks {
 
 /// Result of making a hard link.
 #[derive(Debug)]
-pub(super) struct MadeLink {
-    pub item: PendingItem,
+pub(super) struct HardLinkResult {
+    pub item: ItemAwaitingDirectory,
     pub result: Result<(), String>,
 }
 
 /// Decision about an item that may be a further name of a file.
 #[derive(Debug)]
-pub(super) enum LinkPlacement {
+pub(super) enum HardLinkDecision {
     /// The first name of a file, or a file with one name: it is copied.
-    Copy(PendingItem),
+    Copy(ItemAwaitingDirectory),
     /// The link was made or has failed.
-    Made(MadeLink),
+    Made(HardLinkResult),
     /// The item waits for the first name of its file, or for the server.
     Waits,
 }
@@ -47,7 +47,7 @@ struct LinkedNames {
     /// Target path of the first name, once it is copied.
     stands: Option<Vec<u8>>,
     /// Items that will become further names of the file.
-    waiting: Vec<PendingItem>,
+    waiting: Vec<ItemAwaitingDirectory>,
     /// Number of names found.
     found: u32,
 }
@@ -86,33 +86,37 @@ fn key(link: &InodeId) -> (u64, u64) {
 
 impl HardLinks {
     /// Identity of an item's file, if its other names will be hard links to the first.
-    pub(super) fn link_of(&self, item: &PendingItem) -> Option<InodeId> {
+    pub(super) fn link_of(&self, item: &ItemAwaitingDirectory) -> Option<InodeId> {
         let link = item.entry.attributes.link?;
         (self.wanted && link.names > 1).then_some(link)
     }
 
     /// Links an item to a file that was copied, or defers it until that is done.
-    pub(super) fn place(&mut self, ports: &mut CopyPorts<'_>, item: PendingItem) -> LinkPlacement {
+    pub(super) fn place(
+        &mut self,
+        ports: &mut CopyContext<'_>,
+        item: ItemAwaitingDirectory,
+    ) -> HardLinkDecision {
         let Some(link) = self.link_of(&item) else {
-            return LinkPlacement::Copy(item);
+            return HardLinkDecision::Copy(item);
         };
         let names = self.files.entry(key(&link)).or_default();
         names.found = names.found.saturating_add(1);
         if names.found == 1 {
-            return LinkPlacement::Copy(item);
+            return HardLinkDecision::Copy(item);
         }
         let Some(of) = names.stands.clone() else {
             names.waiting.push(item);
             self.waiting += 1;
-            return LinkPlacement::Waits;
+            return HardLinkDecision::Waits;
         };
         if names.found >= link.names {
             // All names were found.
             self.files.remove(&key(&link));
         }
         match make(ports, item, of) {
-            Some(made) => LinkPlacement::Made(made),
-            None => LinkPlacement::Waits,
+            Some(made) => HardLinkDecision::Made(made),
+            None => HardLinkDecision::Waits,
         }
     }
 
@@ -120,10 +124,10 @@ impl HardLinks {
     /// made at once.
     pub(super) fn first_copied(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         link: Option<InodeId>,
         target: &[u8],
-    ) -> Vec<MadeLink> {
+    ) -> Vec<HardLinkResult> {
         let Some(link) = link else { return Vec::new() };
         let Some(names) = self.files.get_mut(&key(&link)) else {
             return Vec::new();
@@ -139,7 +143,7 @@ impl HardLinks {
     }
 
     /// Returns the next name to copy after the first one of a file failed.
-    pub(super) fn first_failed(&mut self, link: Option<InodeId>) -> Option<PendingItem> {
+    pub(super) fn first_failed(&mut self, link: Option<InodeId>) -> Option<ItemAwaitingDirectory> {
         let link = link?;
         let names = self.files.get_mut(&key(&link))?;
         if names.waiting.is_empty() {
@@ -151,7 +155,11 @@ impl HardLinks {
     }
 
     /// Reports a hard link that was made as file `id`.
-    pub(super) fn report(ports: &mut CopyPorts<'_>, id: FileId, item: &PendingItem) {
+    pub(super) fn report(
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
+        item: &ItemAwaitingDirectory,
+    ) {
         ports.progress().add_file(Some(0));
         ports.progress().file_done();
         ports.summary_mut().files += 1;
@@ -168,7 +176,7 @@ impl HardLinks {
             source,
             target,
             bytes: 0,
-            state: FileState::Renamed,
+            state: FileCopyState::Renamed,
             in_place: false,
             synced: ports.options().fsync,
             verified: ports.options().verify,
@@ -177,7 +185,11 @@ impl HardLinks {
 }
 
 /// Makes `item` a hard link to `of`. Returns `None` if the server is asked to do so.
-fn make(ports: &mut CopyPorts<'_>, item: PendingItem, of: Vec<u8>) -> Option<MadeLink> {
+fn make(
+    ports: &mut CopyContext<'_>,
+    item: ItemAwaitingDirectory,
+    of: Vec<u8>,
+) -> Option<HardLinkResult> {
     if ports.target_is_remote() {
         let (path, of) = (RemotePath(item.target.clone()), RemotePath(of));
         let kind = JobKind::MakeHardLink { path, of };
@@ -189,5 +201,5 @@ fn make(ports: &mut CopyPorts<'_>, item: PendingItem, of: Vec<u8>) -> Option<Mad
         ports.named().local_path(&of),
     );
     let result = ports.local().make_hard_link(&path, &of);
-    Some(MadeLink { item, result })
+    Some(HardLinkResult { item, result })
 }

@@ -2,8 +2,8 @@
 
 use schedule::{JobKind, RemotePath};
 
-use super::inquiry::Inquiry;
-use super::jobs::QueryAnswer;
+use super::inquiry::ServerInquiry;
+use super::jobs::PathQueryAnswer;
 use super::names::{RemotePathForm, written};
 use super::sides::CopySide;
 use crate::walk::join;
@@ -11,7 +11,7 @@ use crate::walk::join;
 /// Path to send to the server for a path that the user wrote. The server is only queried to expand
 /// `~user`. Returns `None`, after reporting it, if that fails.
 pub(super) async fn path_at_server<'a>(
-    server: &mut impl Inquiry<'a>,
+    server: &mut impl ServerInquiry<'a>,
     end: CopySide,
     path: &[u8],
 ) -> Option<Vec<u8>> {
@@ -28,14 +28,14 @@ pub(super) async fn path_at_server<'a>(
 /// choose: an answer for the whole path would choose local names as well (CVE-2019-6111). Returns
 /// `None`, after reporting it, if that fails.
 pub(super) async fn home_of<'a>(
-    server: &mut impl Inquiry<'a>,
+    server: &mut impl ServerInquiry<'a>,
     end: CopySide,
     user: Vec<u8>,
 ) -> Option<Vec<u8>> {
     let kind = JobKind::RealPath {
         path: RemotePath(user.clone()),
     };
-    let answer = server.ask(end, kind).await.map(QueryAnswer::into_path);
+    let answer = server.ask(end, kind).await.map(PathQueryAnswer::into_path);
     let what = match answer {
         Ok(None) => return Some(user),
         Ok(Some(home)) if home.starts_with(b"/") && !home.contains(&0) => return Some(home),

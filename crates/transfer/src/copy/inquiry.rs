@@ -2,18 +2,18 @@
 
 use schedule::{JobKind, RemotePath};
 
-use super::jobs::{PatternListingFilter, QueryAnswer};
-use super::ports::CopyPorts;
+use super::jobs::{PathQueryAnswer, PatternListingFilter};
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::target_kind::ReportedTargetKind;
 
 /// Asks the servers of both ends. All other work of the copy goes on during a question.
-pub(super) trait Inquiry<'a> {
+pub(super) trait ServerInquiry<'a> {
     /// Sessions of both ends, files of this machine and the report.
-    fn ports(&self) -> &CopyPorts<'a>;
+    fn ports(&self) -> &CopyContext<'a>;
 
     /// Sessions of both ends, files of this machine and the report.
-    fn ports_mut(&mut self) -> &mut CopyPorts<'a>;
+    fn ports_mut(&mut self) -> &mut CopyContext<'a>;
 
     /// Sends a request to `end` and waits for the answer, whose parts are added to `collected`.
     ///
@@ -24,16 +24,16 @@ pub(super) trait Inquiry<'a> {
         &mut self,
         end: CopySide,
         kind: JobKind,
-        collected: QueryAnswer,
-    ) -> Result<QueryAnswer, String>;
+        collected: PathQueryAnswer,
+    ) -> Result<PathQueryAnswer, String>;
 
     /// Sends a request to `end` and waits for the answer.
     ///
     /// # Errors
     ///
     /// The server's words, or the reason that the run ends.
-    async fn ask(&mut self, end: CopySide, kind: JobKind) -> Result<QueryAnswer, String> {
-        self.ask_with(end, kind, QueryAnswer::default()).await
+    async fn ask(&mut self, end: CopySide, kind: JobKind) -> Result<PathQueryAnswer, String> {
+        self.ask_with(end, kind, PathQueryAnswer::default()).await
     }
 
     /// Lists the directory at `path` at `end` and returns the names that match `wanted`.
@@ -46,7 +46,7 @@ pub(super) trait Inquiry<'a> {
         end: CopySide,
         path: Vec<u8>,
         wanted: PatternListingFilter,
-    ) -> Result<QueryAnswer, String> {
+    ) -> Result<PathQueryAnswer, String> {
         let path = RemotePath(path);
         let collected = self.ports().jobs().answer_of_names(wanted);
         self.ask_with(end, JobKind::List { path }, collected).await

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use schedule::{Attributes, EntryKind, JobId};
 use sftp::pattern::NamePattern;
 
-use super::file::{FileId, JobRole};
+use super::file::{CopyFileId, JobRole};
 use super::sides::CopySide;
 use super::source::WalkId;
-use super::tree::{DirKey, PendingItem};
-use super::verify::SumRequest;
+use super::tree::{CopyDirectoryId, ItemAwaitingDirectory};
+use super::verify::ChecksumRequest;
 use crate::report::EscapedName;
 use crate::session::MOST_JOBS;
 
@@ -25,7 +25,7 @@ const NAME: usize = 100;
 /// Purpose of a job, which decides how its result is handled.
 #[derive(Debug)]
 pub(super) enum JobPurpose {
-    /// [`super::inquiry::Inquiry::ask`] waits for the answer.
+    /// [`super::inquiry::ServerInquiry::ask`] waits for the answer.
     Ask,
     /// Attributes or canonical path of a root.
     Root(WalkId),
@@ -33,36 +33,36 @@ pub(super) enum JobPurpose {
     Listing(WalkId),
     /// Request of a walk, with the walk's tag.
     Walk(WalkId, u64),
-    MakeDir(DirKey),
-    FinishDir(DirKey),
+    MakeDir(CopyDirectoryId),
+    FinishDir(CopyDirectoryId),
     /// Mode bits of a directory that is still being filled.
     DirMode(EscapedName),
     /// Makes directories durable; the name is one of them.
     Durable(EscapedName),
-    File(FileId, JobRole),
+    File(CopyFileId, JobRole),
     /// Checks if a guessed target is a directory.
-    Guess(FileId),
+    Guess(CopyFileId),
     /// Attributes of a file that no listing described.
-    Size(FileId),
-    ReadSymlink(PendingItem),
-    MakeSymlink(PendingItem),
-    MakeHardLink(PendingItem),
+    Size(CopyFileId),
+    ReadSymlink(ItemAwaitingDirectory),
+    MakeSymlink(ItemAwaitingDirectory),
+    MakeHardLink(ItemAwaitingDirectory),
     /// Extended attributes of a file or a directory.
-    FileXattrs(FileId),
-    DirXattrs(DirKey),
+    FileXattrs(CopyFileId),
+    DirXattrs(CopyDirectoryId),
     /// Names of owners at the source, and the IDs of these names at the target.
     OwnerNames,
     OwnerIds,
     /// Reads a file back to compare it.
-    Check(FileId),
+    Check(CopyFileId),
     /// Checksum of a range of a file that is verified.
-    Sum(SumRequest),
+    Sum(ChecksumRequest),
     /// Downloads the boot ID of the target's kernel into this file.
     Boot(PathBuf),
     /// Downloads the boot ID again after a reconnect.
     BootAgain(PathBuf),
     /// Checks if a file is still as an earlier run left it.
-    Taken(FileId),
+    Taken(CopyFileId),
     /// Reads the target's clock from a file's modification time, after this number of files without
     /// a time was finished.
     Clock(u64),
@@ -80,7 +80,7 @@ pub(super) struct JobsInFlight {
     /// Length of the longest path of a source and its target so far, in bytes.
     longest_path: usize,
     purposes: BTreeMap<JobId, (CopySide, JobPurpose)>,
-    answers: BTreeMap<JobId, QueryAnswer>,
+    answers: BTreeMap<JobId, PathQueryAnswer>,
     /// Bytes of names that patterns have matched so far.
     matched_bytes: usize,
 }
@@ -136,16 +136,16 @@ impl JobsInFlight {
     }
 
     /// Notes that the copy waits for the answer of a job.
-    pub(super) fn asks(&mut self, id: JobId, answer: QueryAnswer) {
+    pub(super) fn asks(&mut self, id: JobId, answer: PathQueryAnswer) {
         self.answers.insert(id, answer);
     }
 
     /// Answer of a listing that keeps the names that `wanted` selects.
-    pub(super) fn answer_of_names(&self, wanted: PatternListingFilter) -> QueryAnswer {
-        QueryAnswer {
+    pub(super) fn answer_of_names(&self, wanted: PatternListingFilter) -> PathQueryAnswer {
+        PathQueryAnswer {
             wanted: Some(wanted),
             bytes: self.matched_bytes,
-            ..QueryAnswer::default()
+            ..PathQueryAnswer::default()
         }
     }
 
@@ -160,12 +160,12 @@ impl JobsInFlight {
     }
 
     /// Answer that a job collects, if the copy waits for it.
-    pub(super) fn answer(&mut self, id: JobId) -> Option<&mut QueryAnswer> {
+    pub(super) fn answer(&mut self, id: JobId) -> Option<&mut PathQueryAnswer> {
         self.answers.get_mut(&id)
     }
 
     /// Takes the answer of a job that is over.
-    pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<QueryAnswer, String>> {
+    pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<PathQueryAnswer, String>> {
         let over = self.answers.get(&id)?.over.clone()?;
         let answer = self.answers.remove(&id)?;
         Some(over.map(|()| answer))
@@ -196,7 +196,7 @@ impl PatternListingFilter {
 
 /// Answer to a question.
 #[derive(Debug, Default)]
-pub(super) struct QueryAnswer {
+pub(super) struct PathQueryAnswer {
     attributes: Option<Attributes>,
     path: Option<Vec<u8>>,
     /// Identity of a file system.
@@ -212,7 +212,7 @@ pub(super) struct QueryAnswer {
     over: Option<Result<(), String>>,
 }
 
-impl QueryAnswer {
+impl PathQueryAnswer {
     /// Takes the matching names from a part of a listing and drops all others.
     pub(super) fn list(&mut self, entries: Vec<(Vec<u8>, Attributes)>) {
         let Some(wanted) = &self.wanted else { return };

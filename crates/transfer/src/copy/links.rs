@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 
 /// Names at the top level of the copy.
 #[derive(Debug, Default)]
-pub(super) struct TopLevelLinks {
+pub(super) struct TopLevelSymlinks {
     /// Symlinks that this run has made or requested.
     made: BTreeSet<Vec<u8>>,
     /// Target paths of the command line's sources.
     sources: BTreeSet<Vec<u8>>,
 }
 
-impl TopLevelLinks {
+impl TopLevelSymlinks {
     /// Notes the target of a command-line source when it starts.
     pub(super) fn source_goes_to(&mut self, target: Vec<u8>) {
         self.sources.insert(target);

@@ -15,17 +15,17 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use schedule::{
-    Attributes, ExtraMetadata, FileState, LocalPath, MetadataFlags, Parts, StoredTarget,
+    Attributes, ExtraMetadata, FileCopyState, LocalTargetPath, MetadataFlags, Parts, StoredTarget,
 };
 use wire::{PacketPool, PayloadBlock};
 
 use super::CopyOptions;
 use crate::cancel::CancelToken;
 use crate::disk::{
-    CreateSettings, FinishSettings, LostMetadata, NameInDirectory, OpenDirectory,
-    OpenDirectoryCache, create_target, kind_of, os_words, set_xattrs, temp_name, timestamps,
+    CreateSettings, LostMetadata, NameInDirectory, OpenDirectory, OpenDirectoryCache,
+    TargetFinishSettings, create_target, kind_of, os_words, set_xattrs, temp_name, timestamps,
 };
-use crate::sums::FileSums;
+use crate::sums::FileChecksums;
 
 /// Mode bits that the owner needs to fill a directory.
 const OWNER: u32 = 0o700;
@@ -39,7 +39,7 @@ pub(super) const SYMLINK: &str = "a symlink is in the way and is not followed: r
 /// a directory is accepted if `follow` is set.
 pub(super) fn make_directory(
     directories: &OpenDirectoryCache,
-    path: &LocalPath,
+    path: &LocalTargetPath,
     mode: u32,
     follow: bool,
 ) -> Result<bool, String> {
@@ -109,7 +109,7 @@ pub(super) fn link_words(error: &io::Error) -> String {
 /// that could not be set.
 pub(super) fn finish_directory(
     directories: &OpenDirectoryCache,
-    path: &LocalPath,
+    path: &LocalTargetPath,
     attributes: &Attributes,
     created: bool,
     options: &CopyOptions,
@@ -201,7 +201,7 @@ fn set_owner(
 /// Makes a symlink, replacing an existing file or symlink by rename.
 pub(super) fn make_symlink(
     directories: &OpenDirectoryCache,
-    path: &LocalPath,
+    path: &LocalTargetPath,
     points_to: &[u8],
     attributes: &Attributes,
 ) -> Result<(), String> {
@@ -239,8 +239,8 @@ fn in_place_of(
 /// Makes `path` a hard link to the file at `of`, replacing an existing file or symlink by rename.
 pub(super) fn make_hard_link(
     directories: &OpenDirectoryCache,
-    path: &LocalPath,
-    of: &LocalPath,
+    path: &LocalTargetPath,
+    of: &LocalTargetPath,
 ) -> Result<(), String> {
     let locate = |path| directories.locate(path).map_err(|e| link_words(&e));
     let (at, of) = (locate(path)?, locate(of)?);
@@ -253,11 +253,11 @@ pub(super) fn make_hard_link(
 }
 
 /// Parameters of [`copy_file`].
-pub(super) struct LocalCopyParams<'a> {
+pub(super) struct LocalFileCopyContext<'a> {
     pub directories: &'a OpenDirectoryCache,
     pub options: &'a CopyOptions,
     pub cancel: &'a CancelToken,
-    pub sums: Option<&'a Arc<FileSums>>,
+    pub sums: Option<&'a Arc<FileChecksums>>,
     pub beyond: &'a ExtraMetadata,
 }
 
@@ -266,11 +266,11 @@ pub(super) struct LocalCopyParams<'a> {
 /// false if writing failed.
 pub(super) fn copy_file(
     source: &Path,
-    target: &LocalPath,
-    here: &LocalCopyParams<'_>,
+    target: &LocalTargetPath,
+    here: &LocalFileCopyContext<'_>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(FileState, StoredTarget), (bool, String)> {
-    let LocalCopyParams {
+) -> Result<(FileCopyState, StoredTarget), (bool, String)> {
+    let LocalFileCopyContext {
         directories,
         options,
         cancel,
@@ -328,7 +328,7 @@ pub(super) fn copy_file(
     if !options.archive {
         attributes.mode = attributes.mode.map(|m| m & 0o777);
     }
-    let finish = FinishSettings {
+    let finish = TargetFinishSettings {
         size: offset,
         attributes,
         preserve: options.preserve || options.archive,
@@ -337,8 +337,8 @@ pub(super) fn copy_file(
     };
     let stored = to.finish(finish).map_err(writing)?;
     let state = match stored.in_place {
-        true => FileState::Closed,
-        false => FileState::Renamed,
+        true => FileCopyState::Closed,
+        false => FileCopyState::Renamed,
     };
     Ok((state, stored))
 }

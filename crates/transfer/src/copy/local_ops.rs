@@ -4,15 +4,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use schedule::journal::{ExistingFile, SourceId};
+use schedule::journal::{ExistingFile, SourceFileStamp};
 use schedule::{
-    Attributes, EntryKind, ExtraMetadata, FileState, LocalPath, MetadataFlags, StoredTarget,
+    Attributes, EntryKind, ExtraMetadata, FileCopyState, LocalTargetPath, MetadataFlags,
+    StoredTarget,
 };
 use sftp::xattrs::Xattr;
 
 use super::CopyOptions;
 use crate::disk::LostMetadata;
-use crate::sums::FileSums;
+use crate::sums::FileChecksums;
 use crate::walk::{WalkDirectoryId, WalkEntry};
 
 /// Status of a local file or directory.
@@ -20,7 +21,7 @@ use crate::walk::{WalkDirectoryId, WalkEntry};
 pub(super) struct LocalStat {
     pub attributes: Attributes,
     /// Size, modification time, device and inode number.
-    pub id: SourceId,
+    pub id: SourceFileStamp,
     /// Modification time in seconds since 1970, not clamped.
     pub seconds: i64,
 }
@@ -48,16 +49,16 @@ impl LocalStat {
     }
 }
 
-/// Parameters of [`LocalOps::copy_file`] beside the two paths.
-pub(super) struct CopySettings<'a> {
+/// Parameters of [`LocalFileOps::copy_file`] beside the two paths.
+pub(super) struct LocalFileCopySettings<'a> {
     pub options: &'a CopyOptions,
-    pub sums: Option<&'a Arc<FileSums>>,
+    pub sums: Option<&'a Arc<FileChecksums>>,
     pub beyond: &'a ExtraMetadata,
 }
 
 /// Files of this machine. Errors are the system's words without the path. Paths that are written
-/// are resolved so that no symlink below the named target is followed ([`LocalPath`]).
-pub(super) trait LocalOps {
+/// are resolved so that no symlink below the named target is followed ([`LocalTargetPath`]).
+pub(super) trait LocalFileOps {
     /// Status of `path`, through symlinks.
     fn stat(&self, path: &[u8]) -> Result<LocalStat, String>;
     /// True if `path` exists; a symlink is not followed.
@@ -92,27 +93,32 @@ pub(super) trait LocalOps {
     fn owner_ids(&self, users: &[Vec<u8>], groups: &[Vec<u8>]) -> (Vec<u32>, Vec<u32>);
 
     /// Status of a target, where only the part that the user named is followed.
-    fn look(&self, path: &LocalPath) -> Option<LocalStat>;
+    fn look(&self, path: &LocalTargetPath) -> Option<LocalStat>;
     /// Status of the file `name` in the directory of `target`; a symlink is not followed.
-    fn look_beside(&self, target: &LocalPath, name: &[u8]) -> Option<LocalStat>;
+    fn look_beside(&self, target: &LocalTargetPath, name: &[u8]) -> Option<LocalStat>;
     /// Uses this directory for temporaries instead of the target's own (`--temp-dir`).
     fn keep_temporaries_in(&self, _: PathBuf) {}
     /// Removes the file `name` in the directory of `target`.
-    fn remove_beside(&self, target: &LocalPath, name: &[u8]);
+    fn remove_beside(&self, target: &LocalTargetPath, name: &[u8]);
     /// Removes the temporaries that a file with this tag may have left.
-    fn remove_temporaries(&self, target: &LocalPath, tag: u64);
+    fn remove_temporaries(&self, target: &LocalTargetPath, tag: u64);
     /// Removes the temporaries that many files may have left, each with its tag.
-    fn sweep_temporaries(&self, files: &[(LocalPath, u64)]) {
+    fn sweep_temporaries(&self, files: &[(LocalTargetPath, u64)]) {
         for (target, tag) in files {
             self.remove_temporaries(target, *tag);
         }
     }
     /// Makes a directory that can be filled. Returns false if it existed.
-    fn make_directory(&self, path: &LocalPath, mode: u32, follow: bool) -> Result<bool, String>;
+    fn make_directory(
+        &self,
+        path: &LocalTargetPath,
+        mode: u32,
+        follow: bool,
+    ) -> Result<bool, String>;
     /// Sets the mode, times and further metadata of a filled directory.
     fn finish_directory(
         &self,
-        path: &LocalPath,
+        path: &LocalTargetPath,
         attributes: &Attributes,
         created: bool,
         options: &CopyOptions,
@@ -121,20 +127,20 @@ pub(super) trait LocalOps {
     /// Makes a symlink, in place of an existing file or symlink.
     fn make_symlink(
         &self,
-        path: &LocalPath,
+        path: &LocalTargetPath,
         points_to: &[u8],
         attributes: &Attributes,
     ) -> Result<(), String>;
     /// Makes `path` a hard link to `of`, in place of an existing file or symlink.
-    fn make_hard_link(&self, path: &LocalPath, of: &LocalPath) -> Result<(), String>;
+    fn make_hard_link(&self, path: &LocalTargetPath, of: &LocalTargetPath) -> Result<(), String>;
     /// Copies a local file. An error is true with the reason if reading failed.
     fn copy_file(
         &self,
         source: &Path,
-        target: &LocalPath,
-        settings: &CopySettings<'_>,
+        target: &LocalTargetPath,
+        settings: &LocalFileCopySettings<'_>,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<(FileState, StoredTarget), (bool, String)>;
+    ) -> Result<(FileCopyState, StoredTarget), (bool, String)>;
 }
 
 /// Walk of a local tree.

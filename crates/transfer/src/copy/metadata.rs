@@ -5,9 +5,9 @@ use schedule::{Attributes, Parts, RefusedOperations, directory_of};
 use sftp::ServerInfo;
 
 use super::DeltaUse;
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::CopySide;
-use super::withheld::{SpecialBitRules, WithheldCounts};
+use super::withheld::{LeftOutCounts, SpecialBitRules};
 use crate::report::EscapedName;
 
 /// Abilities of the ends of a copy; this machine can do everything.
@@ -24,11 +24,11 @@ pub(super) struct MetadataSupport {
 
 /// Metadata that a copy keeps, leaves out on purpose or cannot keep.
 #[derive(Debug, Default)]
-pub(super) struct KeptMetadata {
+pub(super) struct MetadataPreservation {
     /// Abilities of the far ends beyond those of stock servers.
     can: MetadataSupport,
     lost: MetadataLoss,
-    withheld: WithheldCounts,
+    withheld: LeftOutCounts,
     /// It is known which names of the source belong to one file, though its server does not tell it.
     knows_links: bool,
     /// Setting an owner was refused once and is not tried again.
@@ -108,9 +108,9 @@ impl MetadataLoss {
     }
 }
 
-impl KeptMetadata {
+impl MetadataPreservation {
     /// Learns the abilities of the servers at the far ends, once these are known.
-    pub(super) fn learn(&mut self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn learn(&mut self, ports: &mut CopyContext<'_>) {
         self.can = support(ports);
         self.tell_sent_whole(ports);
         if !ports.source_is_remote() {
@@ -136,7 +136,7 @@ impl KeptMetadata {
     }
 
     /// Warns once that `--delta` has no effect, and why.
-    fn tell_sent_whole(&mut self, ports: &mut CopyPorts<'_>) {
+    fn tell_sent_whole(&mut self, ports: &mut CopyContext<'_>) {
         if ports.options().delta != DeltaUse::Always || self.told_sent_whole {
             return;
         }
@@ -192,7 +192,7 @@ impl KeptMetadata {
     /// Notes a local modification time that is to be kept but does not fit into 32 bits of seconds.
     pub(super) fn note_times(
         &mut self,
-        ports: &CopyPorts<'_>,
+        ports: &CopyContext<'_>,
         path: &[u8],
         attributes: &Attributes,
     ) {
@@ -208,14 +208,14 @@ impl KeptMetadata {
     }
 
     /// Entries and permission bits that are left out on purpose.
-    pub(super) fn withheld(&mut self) -> &mut WithheldCounts {
+    pub(super) fn withheld(&mut self) -> &mut LeftOutCounts {
         &mut self.withheld
     }
 
     /// Warns once that the server refuses the requests for temporaries, whatever the file.
     pub(super) fn on_refused(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         (found, target): (RefusedOperations, &[u8]),
         why: &str,
     ) {
@@ -250,7 +250,7 @@ impl KeptMetadata {
     }
 
     /// Warns about all metadata that was lost, and about all that was left out.
-    pub(super) fn tell_losses(&self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn tell_losses(&self, ports: &mut CopyContext<'_>) {
         let lost = self.lost.sentence().into_iter();
         for warning in lost.chain(self.withheld.warnings()) {
             ports.warn(None, warning);
@@ -259,11 +259,11 @@ impl KeptMetadata {
 }
 
 /// Rules about setuid, setgid and sticky bits.
-pub(super) fn special_bits(ports: &CopyPorts<'_>) -> SpecialBitRules {
+pub(super) fn special_bits(ports: &CopyContext<'_>) -> SpecialBitRules {
     SpecialBitRules::new(ports.options(), ports.source_is_remote())
 }
 
-fn support(ports: &CopyPorts<'_>) -> MetadataSupport {
+fn support(ports: &CopyContext<'_>) -> MetadataSupport {
     let has = |end, name: &str| match ports.side(end) {
         None => true,
         Some(side) => side.session().far_info().is_some_and(|info| info.has(name)),

@@ -56,11 +56,12 @@ use serde::{Deserialize, Serialize};
 pub use self::alike_names::{alike_name, alike_sources, are_one_at};
 pub(crate) use self::environment::RemoteCommandStep;
 pub use self::equal_names::{NamedSource, SourceName, equal_names};
-pub(crate) use self::file::SharedFile;
+pub(crate) use self::file::SharedTemporaryFile;
 pub(crate) use self::local_ops::ReadAt;
 use self::operand_copy::OperandCopy;
 pub(crate) use self::planned::{
-    CALLERS_FIRST_JOB, FileSystemQuery, PlannedCopy, PlannedCopySide, RootQuery, with_environment,
+    CALLERS_FIRST_JOB, FileSystemQuery, PlannedCopy, PlannedCopySide, RootAttributesQuery,
+    with_environment,
 };
 pub(crate) use self::root_overlap::RootOverlap;
 pub use self::selection::SourceFilter;
@@ -71,7 +72,7 @@ use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
 use crate::report::{CopyEvent, CopySummary, ProgressCounters};
 use crate::session::Session;
-use crate::sums::SumLedger;
+use crate::sums::ChecksumLedger;
 
 /// Host of the run: an index into the caller's own table of hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -215,7 +216,7 @@ pub trait SessionConnector {
     ) -> Result<Session, ConnectError>;
 
     /// Ledger in which the sessions collect checksums of the data that passes.
-    fn ledger(&self) -> Option<Arc<SumLedger>> {
+    fn ledger(&self) -> Option<Arc<ChecksumLedger>> {
         None
     }
 

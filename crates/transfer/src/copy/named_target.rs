@@ -1,30 +1,30 @@
 //! Target that the command names. Paths below it are split into the part that the user named and
 //! the rest.
 
-use schedule::LocalPath;
+use schedule::LocalTargetPath;
 
 use super::CopyOptions;
-use super::links::TopLevelLinks;
+use super::links::TopLevelSymlinks;
 use super::source::TargetPath;
 use crate::walk::local_path;
 
 /// Target of the command.
-pub(super) struct NamedTarget<'a> {
+pub(super) struct CommandLineTarget<'a> {
     options: &'a CopyOptions,
     /// Path as the user named it.
     path: Vec<u8>,
     /// Nothing existed at the path, and one source goes there.
     is_missing: bool,
-    links: TopLevelLinks,
+    links: TopLevelSymlinks,
 }
 
-impl<'a> NamedTarget<'a> {
+impl<'a> CommandLineTarget<'a> {
     pub(super) fn new(options: &'a CopyOptions) -> Self {
         Self {
             options,
             path: Vec::new(),
             is_missing: false,
-            links: TopLevelLinks::default(),
+            links: TopLevelSymlinks::default(),
         }
     }
 
@@ -61,9 +61,9 @@ impl<'a> NamedTarget<'a> {
 
     /// Returns the local path to write. Below the part that the user named no symlink is followed,
     /// and a path outside of it is never opened.
-    pub(super) fn local_path(&self, path: &[u8]) -> LocalPath {
+    pub(super) fn local_path(&self, path: &[u8]) -> LocalTargetPath {
         if self.is(path) {
-            return LocalPath::named(local_path(path));
+            return LocalTargetPath::named(local_path(path));
         }
         let below = match self.path.as_slice() {
             b"" => Some(path).filter(|path| !path.starts_with(b"/")),
@@ -77,7 +77,7 @@ impl<'a> NamedTarget<'a> {
             rest.get(slashes..).unwrap_or_default()
         });
         let dirlinks = self.options.keep_dirlinks;
-        LocalPath::beneath(local_path(&self.path), local_path(below), dirlinks)
+        LocalTargetPath::beneath(local_path(&self.path), local_path(below), dirlinks)
     }
 
     /// Notes the target of a command-line source when it starts.
@@ -115,7 +115,7 @@ mod tests {
     fn a_path_outside_the_named_target_is_refused() {
         let options = CopyOptions::default();
         let below = |named: &str, path: &str| {
-            let mut target = NamedTarget::new(&options);
+            let mut target = CommandLineTarget::new(&options);
             target.set(&TargetPath::Exactly(named.into()));
             let path = target.local_path(path.as_bytes());
             path.below_part().map(Path::to_path_buf)

@@ -8,7 +8,7 @@ use super::environment::CopyEnvironment;
 use super::equal_names::{NamedOperands, SeenSourceNames, SourceOperand, leaves_out};
 use super::expand::PatternExpansion;
 use super::home;
-use super::inquiry::Inquiry;
+use super::inquiry::ServerInquiry;
 use super::resolve::{ResolvedTarget, TargetResolver};
 use super::sides::CopySide;
 use super::source::{SourceRoot, TargetPath};

@@ -10,7 +10,7 @@ use schedule::{Attributes, JobKind};
 
 use super::CopyOptions;
 use super::jobs::JobPurpose;
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::{SourceRoot, WalkId};
 use crate::walk::WalkEntry;
@@ -28,7 +28,7 @@ pub(super) struct OwnerMap {
 
 /// Result of [`OwnerMap::next`].
 #[derive(Debug)]
-pub(super) enum NextOwned {
+pub(super) enum NextOwnerResult {
     /// No entry waits.
     Nothing,
     /// A query is in progress.
@@ -99,13 +99,13 @@ impl EntryAwaitingOwner {
 impl OwnerMap {
     /// Takes the next entry that waited for its owner. `can_map` tells if both ends can translate
     /// owners between names and IDs.
-    pub(super) fn next(&mut self, ports: &mut CopyPorts<'_>, can_map: bool) -> NextOwned {
+    pub(super) fn next(&mut self, ports: &mut CopyContext<'_>, can_map: bool) -> NextOwnerResult {
         if self.asked.is_some() {
-            return NextOwned::Asking;
+            return NextOwnerResult::Asking;
         }
         match self.waiting.pop_front() {
-            Some(next) => NextOwned::Entry(Box::new(self.map(ports, can_map, next))),
-            None => NextOwned::Nothing,
+            Some(next) => NextOwnerResult::Entry(Box::new(self.map(ports, can_map, next))),
+            None => NextOwnerResult::Nothing,
         }
     }
 
@@ -113,7 +113,7 @@ impl OwnerMap {
     /// for a query.
     pub(super) fn map(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         can_map: bool,
         mut next: EntryAwaitingOwner,
     ) -> Option<EntryAwaitingOwner> {
@@ -138,7 +138,7 @@ impl OwnerMap {
         Some(next)
     }
 
-    fn ask(&mut self, ports: &mut CopyPorts<'_>, (user, group): (u32, u32)) {
+    fn ask(&mut self, ports: &mut CopyContext<'_>, (user, group): (u32, u32)) {
         if self.asked.is_some() {
             return;
         }
@@ -166,7 +166,7 @@ impl OwnerMap {
         }
     }
 
-    pub(super) fn on_names_over(&mut self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn on_names_over(&mut self, ports: &mut CopyContext<'_>) {
         let Some(asked) = &self.asked else {
             return;
         };

@@ -11,14 +11,14 @@ use sftp::{InodeId, ServerInfo};
 
 use super::copy_report::ItemFault;
 use super::engine::CopyEngine;
-use super::environment::{CopyEnvironment, NextEvent, RemoteCommandStep};
-use super::file::SharedFile;
+use super::environment::{CopyEnvironment, NextEventResult, RemoteCommandStep};
+use super::file::SharedTemporaryFile;
 use super::home;
-use super::inquiry::Inquiry;
-use super::jobs::QueryAnswer;
+use super::inquiry::ServerInquiry;
+use super::jobs::PathQueryAnswer;
 use super::metadata::special_bits;
 use super::root_overlap::RootOverlap;
-use super::self_copy::MachineProbe;
+use super::self_copy::SameFileDetector;
 use super::sides::{CopySide, RemoteSide};
 use super::source::TargetPath;
 use super::threads::ThreadedEnvironment;
@@ -40,7 +40,7 @@ pub(crate) const CALLERS_FIRST_JOB: JobId = JobId(1 << 40);
 
 /// Query for the attributes of a root, whose answer [`PlannedCopy::root_answer`] takes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RootQuery(JobId);
+pub(crate) struct RootAttributesQuery(JobId);
 
 /// Query for a file system, whose answer [`PlannedCopy::file_system`] waits for.
 #[derive(Debug)]
@@ -172,12 +172,12 @@ impl<'a> PlannedCopy<'a> {
                 return Ok(None);
             };
             let event = match side.session().next_event() {
-                NextEvent::Event(SessionEvent::Lost(why)) => {
+                NextEventResult::Event(SessionEvent::Lost(why)) => {
                     return Err(format!("{}: {why}", side.name()));
                 }
-                NextEvent::Event(event) => event,
-                NextEvent::Pending => return Ok(None),
-                NextEvent::Ended => {
+                NextEventResult::Event(event) => event,
+                NextEventResult::Pending => return Ok(None),
+                NextEventResult::Ended => {
                     return Err(format!(
                         "{}: internal error: the session ended unexpectedly",
                         side.name()
@@ -301,7 +301,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// Local path below the target or a directory of [`PlannedCopy::also_use`], in which no symlink
     /// is followed.
-    pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalPath {
+    pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalTargetPath {
         let at = self.engine.ports().named().local_path(path);
         // A directory below the target is no exception.
         if at.below_part().is_some() {
@@ -309,9 +309,13 @@ impl<'a> PlannedCopy<'a> {
         }
         for dir in &self.beside {
             match path.strip_prefix(dir.as_slice()) {
-                Some(b"") => return schedule::LocalPath::named(local_path(dir)),
+                Some(b"") => return schedule::LocalTargetPath::named(local_path(dir)),
                 Some([b'/', below @ ..]) => {
-                    return schedule::LocalPath::beneath(local_path(dir), local_path(below), false);
+                    return schedule::LocalTargetPath::beneath(
+                        local_path(dir),
+                        local_path(below),
+                        false,
+                    );
                 }
                 _ => {}
             }
@@ -432,7 +436,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that other processes write the temporary of a target as well, before the entries are
     /// copied.
-    pub(crate) fn share(&mut self, target: Vec<u8>, file: SharedFile) {
+    pub(crate) fn share(&mut self, target: Vec<u8>, file: SharedTemporaryFile) {
         self.engine.share(target, file);
     }
 
@@ -504,7 +508,7 @@ impl PlannedCopy<'_> {
     /// Returns the attributes of an end's root; `None` if it does not exist.
     pub(crate) async fn root_attributes(&mut self, end: PlannedCopySide) -> Option<Attributes> {
         let path = self.root(end).to_vec();
-        if let Some(RootQuery(id)) = self.query_root(end) {
+        if let Some(RootAttributesQuery(id)) = self.query_root(end) {
             let answer = self.engine.answer(id).await;
             let root = answer.ok().and_then(|answer| answer.attributes());
             if end == PlannedCopySide::Target && root.is_none() {
@@ -526,13 +530,13 @@ impl PlannedCopy<'_> {
     pub(crate) async fn overlap_with(&mut self, target: &[u8], probe: bool) -> Option<RootOverlap> {
         let ends = [PlannedCopySide::Source, PlannedCopySide::Target];
         if !ends.into_iter().any(|end| self.is_local(end)) {
-            let mut machines = MachineProbe::new(&mut self.engine);
+            let mut machines = SameFileDetector::new(&mut self.engine);
             return machines.overlap_between(&self.source, target, probe).await;
         }
         if !probe {
             return None;
         }
-        let mut machines = MachineProbe::new(&mut self.engine);
+        let mut machines = SameFileDetector::new(&mut self.engine);
         let possible = machines.possible_overlap(&self.source, target)?;
         let before = fs::metadata(possible.here()).and_then(|meta| meta.modified());
         let is_overlap = machines.is_overlap(&possible).await;
@@ -553,36 +557,40 @@ impl PlannedCopy<'_> {
             b"" => b".",
             path => path,
         };
-        MachineProbe::new(&mut self.engine)
+        SameFileDetector::new(&mut self.engine)
             .real_place(end.into(), path)
             .await
     }
 
     /// Queries a remote end for the attributes of its root. Returns `None` for this machine, or if
     /// the session is gone.
-    pub(crate) fn query_root(&mut self, end: PlannedCopySide) -> Option<RootQuery> {
+    pub(crate) fn query_root(&mut self, end: PlannedCopySide) -> Option<RootAttributesQuery> {
         let path = self.root(end).to_vec();
         self.query(end, path)
     }
 
     /// Queries a remote end for the attributes of a path, as [`PlannedCopy::query_root`] does.
-    pub(crate) fn query(&mut self, end: PlannedCopySide, path: Vec<u8>) -> Option<RootQuery> {
+    pub(crate) fn query(
+        &mut self,
+        end: PlannedCopySide,
+        path: Vec<u8>,
+    ) -> Option<RootAttributesQuery> {
         let kind = JobKind::Stat {
             path: RemotePath(path),
             follow: true,
         };
-        let answer = QueryAnswer::default();
+        let answer = PathQueryAnswer::default();
         self.engine
             .ports_mut()
             .begin_asking(end.into(), kind, answer)
-            .map(RootQuery)
+            .map(RootAttributesQuery)
     }
 
     /// Queries a remote end for the identity of its root's file system.
     pub(crate) fn query_file_system(&mut self, end: PlannedCopySide) -> Option<FileSystemQuery> {
         let path = RemotePath(self.root(end).to_vec());
         let kind = JobKind::FileSystem { path };
-        let answer = QueryAnswer::default();
+        let answer = PathQueryAnswer::default();
         let id = self
             .engine
             .ports_mut()
@@ -598,7 +606,7 @@ impl PlannedCopy<'_> {
     }
 
     /// Takes the answer to a query: `None` until it arrives, and attributes if the root exists.
-    pub(crate) fn root_answer(&mut self, query: RootQuery) -> Option<Option<Attributes>> {
+    pub(crate) fn root_answer(&mut self, query: RootAttributesQuery) -> Option<Option<Attributes>> {
         let answer = self.engine.take_answer(query.0)?;
         Some(answer.ok().and_then(|answer| answer.attributes()))
     }

@@ -9,10 +9,10 @@ use schedule::{Job, JobId, JobKind, RemotePath};
 
 use super::copy_report::{CopyReport, ItemFault};
 use super::environment::{CopyEnvironment, RemoteSession};
-use super::jobs::{JobPurpose, JobsInFlight, QueryAnswer};
-use super::local_ops::LocalOps;
-use super::named_target::NamedTarget;
-use super::sides::{CopySide, RemoteSide, SideSessions};
+use super::jobs::{JobPurpose, JobsInFlight, PathQueryAnswer};
+use super::local_ops::LocalFileOps;
+use super::named_target::CommandLineTarget;
+use super::sides::{CopySide, EndpointSessions, RemoteSide};
 use super::source::TargetPath;
 use super::transfer_estimate::TransferEstimate;
 use super::wait_conditions::{WaitConditions, wait_for};
@@ -24,19 +24,19 @@ use crate::walk::local_path;
 
 /// The world as the parts of a copy see it. A part submits jobs and reports through it, and sees
 /// nothing of the other parts.
-pub(super) struct CopyPorts<'a> {
+pub(super) struct CopyContext<'a> {
     options: &'a CopyOptions,
     environment: &'a dyn CopyEnvironment,
     report: CopyReport<'a>,
-    sides: SideSessions,
+    sides: EndpointSessions,
     jobs: JobsInFlight,
-    named: NamedTarget<'a>,
+    named: CommandLineTarget<'a>,
     /// Reason that the run ends early.
     lost: Option<ConnectError>,
     is_cancelled: bool,
 }
 
-impl<'a> CopyPorts<'a> {
+impl<'a> CopyContext<'a> {
     pub(super) fn new(
         options: &'a CopyOptions,
         environment: &'a dyn CopyEnvironment,
@@ -46,9 +46,9 @@ impl<'a> CopyPorts<'a> {
             options,
             environment,
             report,
-            sides: SideSessions::new(environment.local()),
+            sides: EndpointSessions::new(environment.local()),
             jobs: JobsInFlight::default(),
-            named: NamedTarget::new(options),
+            named: CommandLineTarget::new(options),
             lost: None,
             is_cancelled: false,
         }
@@ -77,11 +77,11 @@ impl<'a> CopyPorts<'a> {
     }
 
     /// Target that the command names.
-    pub(super) fn named(&self) -> &NamedTarget<'a> {
+    pub(super) fn named(&self) -> &CommandLineTarget<'a> {
         &self.named
     }
 
-    pub(super) fn named_mut(&mut self) -> &mut NamedTarget<'a> {
+    pub(super) fn named_mut(&mut self) -> &mut CommandLineTarget<'a> {
         &mut self.named
     }
 
@@ -132,11 +132,11 @@ impl<'a> CopyPorts<'a> {
         hosts.is_some_and(|(source, target)| self.environment.are_one(source.host(), target.host()))
     }
 
-    pub(super) fn sides(&self) -> &SideSessions {
+    pub(super) fn sides(&self) -> &EndpointSessions {
         &self.sides
     }
 
-    pub(super) fn sides_mut(&mut self) -> &mut SideSessions {
+    pub(super) fn sides_mut(&mut self) -> &mut EndpointSessions {
         &mut self.sides
     }
 
@@ -172,7 +172,7 @@ impl<'a> CopyPorts<'a> {
     }
 
     /// Files of this machine, as jobs of the copy resolve them.
-    pub(super) fn local(&self) -> Rc<dyn LocalOps> {
+    pub(super) fn local(&self) -> Rc<dyn LocalFileOps> {
         self.sides.local()
     }
 
@@ -262,7 +262,7 @@ impl<'a> CopyPorts<'a> {
         &mut self,
         end: CopySide,
         kind: JobKind,
-        asked: QueryAnswer,
+        asked: PathQueryAnswer,
     ) -> Option<JobId> {
         let id = self.submit(end, kind, JobPurpose::Ask)?;
         self.jobs.asks(id, asked);

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use schedule::{
-    EntryKind, FailureKind, FileMeta, Job, JobFailure, JobKind, LocalPath, PartialFile, PutOptions,
-    RemotePath,
+    EntryKind, FileCopyOptions, Job, JobFailure, JobFailureKind, JobKind, LocalTargetPath,
+    PartialFile, RemotePath, SourceFileMeta,
 };
 
-use super::file::{ActiveFiles, FileId, FileTask, JobRole};
+use super::file::{ActiveFiles, CopyFileId, FileTask, JobRole};
 use super::jobs::JobPurpose;
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use crate::disk::HostToHostBuffer;
-use crate::sums::FileSums;
+use crate::sums::FileChecksums;
 
 /// Bytes that relays may hold for all files between two hosts.
 const RELAY_BUDGET: u64 = 256 << 20;
@@ -29,7 +29,7 @@ const CONNECTION_LOST: &str = "the connection to a host was lost while the file 
 
 /// Failures of the two jobs of a relayed file.
 #[derive(Default)]
-struct RelayFaults {
+struct RelayedFileFaults {
     /// The failure that is reported, and the host at which it happened.
     reported: Option<(CopySide, JobFailure)>,
     /// A connection was lost, so that the rest of the file has to be read again.
@@ -43,7 +43,7 @@ pub(super) struct RelayedFileJobs {
     relay: Arc<HostToHostBuffer>,
     share: u64,
     jobs: u8,
-    faults: RelayFaults,
+    faults: RelayedFileFaults,
     put_done: bool,
     /// The upload writes under the final name.
     in_place: bool,
@@ -69,7 +69,7 @@ impl std::fmt::Debug for RelayedFileJobs {
 
 /// Consequence of the end of one of the two jobs.
 #[derive(Debug)]
-pub(super) enum RelayOutcome {
+pub(super) enum RelayedFileOutcome {
     /// The other job is not over.
     Waits,
     Done,
@@ -81,14 +81,14 @@ pub(super) enum RelayOutcome {
     NotCopied,
 }
 
-impl RelayFaults {
+impl RelayedFileFaults {
     /// Notes the failure of one of the jobs. The first one is reported, unless it only says that
     /// the other job has failed.
     fn note(&mut self, side: CopySide, fault: JobFailure) {
-        self.lost |= fault.kind == FailureKind::ConnectionLost;
-        self.starts_over |= fault.kind == FailureKind::StartOver;
+        self.lost |= fault.kind == JobFailureKind::ConnectionLost;
+        self.starts_over |= fault.kind == JobFailureKind::StartOver;
         let temporary = fault.temporary;
-        let of_other = |(_, fault): &(_, JobFailure)| fault.kind == FailureKind::OtherHost;
+        let of_other = |(_, fault): &(_, JobFailure)| fault.kind == JobFailureKind::OtherHost;
         if self.reported.as_ref().is_none_or(of_other) {
             self.reported = Some((side, fault));
         }
@@ -105,7 +105,7 @@ impl RelayFaults {
 
 impl ActiveFiles {
     /// True if another file between two hosts may begin.
-    pub(super) fn relay_has_room(&self, ports: &CopyPorts<'_>) -> bool {
+    pub(super) fn relay_has_room(&self, ports: &CopyContext<'_>) -> bool {
         self.relayed() < RELAY_BUDGET
             && (!ports.source_is_remote() || !ports.target_is_remote() || self.len() < RELAY_FILES)
     }
@@ -114,10 +114,10 @@ impl ActiveFiles {
     /// file, the upload is alone until it has found that part.
     pub(super) fn start_relayed(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        sums: Option<Arc<FileSums>>,
-        id: FileId,
-        mut options: PutOptions,
+        ports: &mut CopyContext<'_>,
+        sums: Option<Arc<FileChecksums>>,
+        id: CopyFileId,
+        mut options: FileCopyOptions,
     ) {
         let Some(task) = self.get_mut(&id) else {
             return;
@@ -132,7 +132,7 @@ impl ActiveFiles {
         let attributes = task.attributes().unwrap_or_default();
         let share = task.size().unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
         task.set_sums(sums.clone());
-        let meta = FileMeta {
+        let meta = SourceFileMeta {
             attributes,
             stream: attributes.size.is_none(),
         };
@@ -148,9 +148,9 @@ impl ActiveFiles {
         );
         let get = JobKind::Get {
             source,
-            target: LocalPath::default(),
+            target: LocalTargetPath::default(),
             known: Some(attributes),
-            options: PutOptions {
+            options: FileCopyOptions {
                 fsync: false,
                 // The relay takes all bytes, and the upload leaves the zeros out.
                 sparse: false,
@@ -167,7 +167,7 @@ impl ActiveFiles {
             relay: Arc::clone(&relay),
             share,
             jobs: 1,
-            faults: RelayFaults::default(),
+            faults: RelayedFileFaults::default(),
             put_done: false,
             in_place,
             is_kept: size.is_some(),
@@ -190,7 +190,7 @@ impl ActiveFiles {
     }
 
     /// Begins the download of a file whose upload has found what the receiver has.
-    pub(super) fn begin_waiting_get(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+    pub(super) fn begin_waiting_get(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
             return;
         };
@@ -211,7 +211,11 @@ impl ActiveFiles {
     /// Handles a job of a relayed file that starts over in its session. Returns false if the file is
     /// not relayed. If a connection was lost, the data that the other job has passed on or taken are
     /// gone, so both end, and the rest of the file is copied by two others.
-    pub(super) fn on_relay_restarted(&mut self, ports: &mut CopyPorts<'_>, id: FileId) -> bool {
+    pub(super) fn on_relay_restarted(
+        &mut self,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
+    ) -> bool {
         let Some(task) = self.get_mut(&id) else {
             return false;
         };
@@ -226,7 +230,7 @@ impl ActiveFiles {
             return true;
         }
         relay.faults.lost = true;
-        let fault = JobFailure::new(CONNECTION_LOST, true).of_kind(FailureKind::ConnectionLost);
+        let fault = JobFailure::new(CONNECTION_LOST, true).of_kind(JobFailureKind::ConnectionLost);
         relay.relay.break_off(fault);
         relay.relay.abandon();
         true
@@ -234,7 +238,7 @@ impl ActiveFiles {
 
     /// Prepares another attempt at a relayed file: it continues the temporary if a connection was
     /// lost, and starts over otherwise.
-    pub(super) fn prepare_relayed_again(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+    pub(super) fn prepare_relayed_again(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(task) = self.get_mut(&id) else {
             return;
         };
@@ -269,7 +273,7 @@ impl ActiveFiles {
 
     /// Removes the temporary that the upload of a relayed file has left for another attempt, which
     /// there will not be. In a run that ends early it stays for the next one.
-    pub(super) fn clear_relayed(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+    pub(super) fn clear_relayed(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(task) = self.get_mut(&id) else {
             return;
         };
@@ -286,12 +290,12 @@ impl ActiveFiles {
     /// Handles the end of one of the two jobs.
     pub(super) fn on_relayed(
         &mut self,
-        id: FileId,
+        id: CopyFileId,
         role: JobRole,
         result: Result<(), JobFailure>,
-    ) -> RelayOutcome {
+    ) -> RelayedFileOutcome {
         let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
-            return RelayOutcome::Waits;
+            return RelayedFileOutcome::Waits;
         };
         relay.jobs -= 1;
         match (role, result) {
@@ -308,7 +312,7 @@ impl ActiveFiles {
             (_, Ok(())) => {}
         }
         if relay.jobs > 0 {
-            return RelayOutcome::Waits;
+            return RelayedFileOutcome::Waits;
         }
         let (done, fault) = (relay.put_done, relay.faults.reported.take());
         // The target is a symlink, a device or in a directory that allows no temporaries, so the
@@ -322,10 +326,10 @@ impl ActiveFiles {
         let share = relay.share;
         self.release_from_relay(share);
         match fault {
-            _ if done => RelayOutcome::Done,
-            Some(_) if again => RelayOutcome::Again,
-            Some((side, fault)) => RelayOutcome::Failed(side, fault),
-            None => RelayOutcome::NotCopied,
+            _ if done => RelayedFileOutcome::Done,
+            Some(_) if again => RelayedFileOutcome::Again,
+            Some((side, fault)) => RelayedFileOutcome::Failed(side, fault),
+            None => RelayedFileOutcome::NotCopied,
         }
     }
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use schedule::{JobKind, RemotePath};
 
 use super::TargetDirectory;
-use super::inquiry::Inquiry;
+use super::inquiry::ServerInquiry;
 use super::local_ops::LocalStat;
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::TargetPath;
 use super::source_group::SourceGroup;
@@ -38,7 +38,7 @@ impl ResolvedTarget {
     /// nothing exists there.
     pub(super) async fn place_for<'a>(
         &self,
-        inquiry: &mut impl Inquiry<'a>,
+        inquiry: &mut impl ServerInquiry<'a>,
         found: usize,
     ) -> Option<TargetPath> {
         match &self.onto {
@@ -57,7 +57,10 @@ impl ResolvedTarget {
 
 /// Makes the directory into which several sources are copied, in a parent that exists. Returns
 /// `None`, after reporting it, if that fails.
-async fn make_target<'a>(inquiry: &mut impl Inquiry<'a>, path: Vec<u8>) -> Option<TargetPath> {
+async fn make_target<'a>(
+    inquiry: &mut impl ServerInquiry<'a>,
+    path: Vec<u8>,
+) -> Option<TargetPath> {
     let made = match inquiry.ports().target_is_remote() {
         true => {
             let kind = JobKind::MakeDir {
@@ -91,7 +94,7 @@ pub(super) struct TargetResolver<'q, Q> {
     many: bool,
 }
 
-impl<'q, 'a, Q: Inquiry<'a>> TargetResolver<'q, Q> {
+impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
     pub(super) fn new(inquiry: &'q mut Q, group: &'q SourceGroup, many: bool) -> Self {
         Self {
             inquiry,
@@ -100,7 +103,7 @@ impl<'q, 'a, Q: Inquiry<'a>> TargetResolver<'q, Q> {
         }
     }
 
-    fn ports(&mut self) -> &mut CopyPorts<'a> {
+    fn ports(&mut self) -> &mut CopyContext<'a> {
         self.inquiry.ports_mut()
     }
 

@@ -15,19 +15,19 @@ use std::path::Path;
 use schedule::journal::{JournalRecord, JournalState};
 use schedule::{Attributes, FileCheckpoint, JobId};
 
-use self::boot::ReceiverBoot;
+use self::boot::ReceiverBootId;
 use self::left::EarlierWork;
-use self::lock_wait::{LockWait, LockWaitStep};
+use self::lock_wait::{LockWaitLimit, LockWaitStep};
 use self::note::CompletionRecorder;
-use self::records::JournalRecords;
+use self::records::RunJournal;
 pub(super) use self::task::ResumeTask;
 use self::worth::ResumableWork;
 pub(super) use self::{begin::note_seen, note::is_durable};
-use super::file::{FileId, FileTask};
-use super::ports::CopyPorts;
+use super::file::{CopyFileId, FileTask};
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::TargetPath;
-use super::{CopyLocation as Operand, CopyRequest};
+use super::{CopyLocation as CopyOperand, CopyRequest};
 use crate::disk::os_words;
 use crate::journal::{EarlierRun, JournalStore, JournalWriter};
 use crate::report::EscapedName;
@@ -36,9 +36,9 @@ use crate::walk::local_path;
 /// Journal of a run, and the work of an interrupted run that it resumes.
 #[derive(Default)]
 pub(super) struct ResumeJournal {
-    records: JournalRecords,
+    records: RunJournal,
     earlier: EarlierWork,
-    boot: ReceiverBoot,
+    boot: ReceiverBootId,
     completed: CompletionRecorder,
 }
 
@@ -76,14 +76,18 @@ impl ResumeJournal {
     }
 
     /// Takes the next file whose record is durable, so that it starts.
-    pub(super) fn next_written(&mut self) -> Option<FileId> {
+    pub(super) fn next_written(&mut self) -> Option<CopyFileId> {
         self.records.next_written()
     }
 
     /// Looks for the journal of an earlier run of this copy. Returns false if another process is
     /// running the same copy.
-    pub(super) async fn find(&mut self, ports: &mut CopyPorts<'_>, request: &CopyRequest) -> bool {
-        let remote = |place: &Operand| matches!(place, Operand::Remote { .. });
+    pub(super) async fn find(
+        &mut self,
+        ports: &mut CopyContext<'_>,
+        request: &CopyRequest,
+    ) -> bool {
+        let remote = |place: &CopyOperand| matches!(place, CopyOperand::Remote { .. });
         let to = remote(&request.target);
         let from_hosts = request.sources.iter().all(remote);
         let from_here = !request.sources.iter().any(remote);
@@ -92,8 +96,8 @@ impl ResumeJournal {
             return true;
         }
         let local = match &request.target {
-            Operand::Local(path) => Some(path.clone()),
-            Operand::Remote { .. } => None,
+            CopyOperand::Local(path) => Some(path.clone()),
+            CopyOperand::Remote { .. } => None,
         };
         let identity = identity(ports, request);
         let folder = ports.options().journal_folder.as_ref();
@@ -137,7 +141,7 @@ impl ResumeJournal {
     /// Takes over the work of an interrupted run, and appends to its journal.
     fn go_on_with(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         place: &dyn JournalStore,
         mut state: Box<JournalState>,
     ) {
@@ -175,7 +179,7 @@ impl ResumeJournal {
     }
 
     /// Records how the command's target was resolved.
-    pub(super) fn note_onto(&mut self, ports: &mut CopyPorts<'_>, onto: &TargetPath) {
+    pub(super) fn note_onto(&mut self, ports: &mut CopyContext<'_>, onto: &TargetPath) {
         if !self.records.is_on() || self.earlier.has_onto() {
             return;
         }
@@ -198,7 +202,7 @@ impl ResumeJournal {
 
     /// Opens the journal of a copy that is large enough: files wait from now on until their records
     /// are written. Returns the number of the last record.
-    fn open(&mut self, ports: &mut CopyPorts<'_>) -> Option<u64> {
+    fn open(&mut self, ports: &mut CopyContext<'_>) -> Option<u64> {
         if self.records.log().is_none() {
             self.create(ports);
         }
@@ -207,7 +211,7 @@ impl ResumeJournal {
         Some(number)
     }
 
-    fn create(&mut self, ports: &mut CopyPorts<'_>) {
+    fn create(&mut self, ports: &mut CopyContext<'_>) {
         let created = self.records.create(|| ports.environment().boot());
         if let Err(e) = created {
             warn_of_journal(ports, &os_words(&e));
@@ -226,7 +230,7 @@ impl ResumeJournal {
 
     /// Removes leftovers of files that are no longer sources, and those that appeared at a server
     /// after their removal. Returns true if there were any.
-    pub(super) fn clear_leftovers(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+    pub(super) fn clear_leftovers(&mut self, ports: &mut CopyContext<'_>) -> bool {
         self.earlier.clear_leftovers(ports)
     }
 
@@ -236,7 +240,7 @@ impl ResumeJournal {
     }
 
     /// Reports the files and bytes that are taken over from the earlier run.
-    pub(super) fn tell_resumed(&self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn tell_resumed(&self, ports: &mut CopyContext<'_>) {
         if self.records.log().is_some() {
             self.earlier.tell_resumed(ports);
         }
@@ -247,14 +251,14 @@ impl ResumeJournal {
     /// there is nothing to learn.
     pub(super) fn take_boot_request(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
     ) -> Option<Option<(JobId, std::path::PathBuf)>> {
         let learns = self.records.log().is_some() && ports.target_is_remote();
         learns.then(|| self.boot.take_request(ports, &self.records))
     }
 
     /// Notes the receiver's boot ID, which was downloaded to `file`.
-    pub(super) fn boot_answered(&mut self, ports: &CopyPorts<'_>, file: Option<&Path>) {
+    pub(super) fn boot_answered(&mut self, ports: &CopyContext<'_>, file: Option<&Path>) {
         let boot = self.boot.answered(ports, file);
         self.earlier.started(boot.clone());
         self.records.write(JournalRecord::Run { boot });
@@ -262,12 +266,12 @@ impl ResumeJournal {
 
     /// Requests the receiver's boot ID, so that the answer arrives in one round trip with those of
     /// other requests. [`Self::take_boot_request`] takes it.
-    pub(super) fn request_boot(&mut self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn request_boot(&mut self, ports: &mut CopyContext<'_>) {
         self.boot.request(ports, &self.records);
     }
 
     /// Removes the answer to a request that nothing has taken.
-    pub(super) fn forget_boot_request(&mut self, ports: &CopyPorts<'_>) {
+    pub(super) fn forget_boot_request(&mut self, ports: &CopyContext<'_>) {
         self.boot.forget_request(ports);
     }
 
@@ -276,12 +280,12 @@ impl ResumeJournal {
         self.boot.lose();
     }
 
-    pub(super) fn on_boot(&mut self, ports: &CopyPorts<'_>, file: &Path) {
+    pub(super) fn on_boot(&mut self, ports: &CopyContext<'_>, file: &Path) {
         self.boot.learned(ports, &mut self.records, file);
     }
 
     /// Handles a reconnect with the host at `end`.
-    pub(super) fn on_rejoined(&mut self, ports: &mut CopyPorts<'_>, end: CopySide) {
+    pub(super) fn on_rejoined(&mut self, ports: &mut CopyContext<'_>, end: CopySide) {
         if end == CopySide::Target {
             self.boot.rejoined(ports, &mut self.records);
         }
@@ -289,12 +293,12 @@ impl ResumeJournal {
 
     /// Handles the boot ID after a reconnect. Returns false if the receiver was restarted, and has
     /// lost data that was not synced.
-    pub(super) fn is_boot_unchanged(&mut self, ports: &CopyPorts<'_>, file: &Path) -> bool {
+    pub(super) fn is_boot_unchanged(&mut self, ports: &CopyContext<'_>, file: &Path) -> bool {
         self.boot.is_unchanged(ports, &mut self.records, file)
     }
 
     /// Records the temporary of a file, if it has another name than the first choice.
-    pub(super) fn on_temporary(&mut self, ports: &CopyPorts<'_>, task: &FileTask, path: Vec<u8>) {
+    pub(super) fn on_temporary(&mut self, ports: &CopyContext<'_>, task: &FileTask, path: Vec<u8>) {
         let target = ports.named().temporary_place(task.target());
         if let Some(id) = task.resume().renamed(&target, &path) {
             self.records.write(JournalRecord::Temp { id, path });
@@ -315,7 +319,7 @@ impl ResumeJournal {
 
     /// Records that a file copied by this run was renamed to its final name. `more` tells if there
     /// is more to copy.
-    pub(super) fn note_done(&mut self, ports: &mut CopyPorts<'_>, task: &FileTask, more: bool) {
+    pub(super) fn note_done(&mut self, ports: &mut CopyContext<'_>, task: &FileTask, more: bool) {
         self.completed
             .note_done(ports, &mut self.records, task, more);
     }
@@ -345,7 +349,7 @@ impl ResumeJournal {
     /// Reads the server's clock from the last file of a run that ends with failed files, so that
     /// the next run tells apart its files from those that were changed since. Returns false if
     /// there is nothing to read.
-    pub(super) fn request_seal(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+    pub(super) fn request_seal(&mut self, ports: &mut CopyContext<'_>) -> bool {
         if ports.stopped() || ports.summary().failed == 0 || !self.goes_on() {
             return false;
         }
@@ -353,7 +357,7 @@ impl ResumeJournal {
     }
 
     /// Removes the local temporaries and the journal of an interrupted run.
-    pub(super) fn discard(&mut self, ports: &CopyPorts<'_>) {
+    pub(super) fn discard(&mut self, ports: &CopyContext<'_>) {
         if let Some(log) = self.records.take_log() {
             self.earlier.sweep(ports);
             log.remove();
@@ -361,7 +365,7 @@ impl ResumeJournal {
     }
 
     /// Writes the collected records before the run waits for anything.
-    pub(super) fn write_out(&mut self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn write_out(&mut self, ports: &mut CopyContext<'_>) {
         if let Err(e) = self.records.write_out() {
             warn_of_journal(ports, &os_words(&e));
         }
@@ -369,7 +373,7 @@ impl ResumeJournal {
 
     /// True if the journal has nothing to resume. Removes local temporaries that it names. A lost
     /// server may keep some, which the same command removes.
-    fn is_worthless(&self, ports: &CopyPorts<'_>, log: &dyn JournalWriter) -> bool {
+    fn is_worthless(&self, ports: &CopyContext<'_>, log: &dyn JournalWriter) -> bool {
         let makes = ports.is_recursive();
         let Some(target) = self.records.target() else {
             return !ports.stopped() && self.records.is_nothing(makes);
@@ -394,7 +398,7 @@ impl ResumeJournal {
 
     /// Closes the journal at the end of the run. A complete copy needs none, and a small copy that
     /// ended with failed files starts over next time.
-    pub(super) fn close(&mut self, ports: &mut CopyPorts<'_>, whole: bool) {
+    pub(super) fn close(&mut self, ports: &mut CopyContext<'_>, whole: bool) {
         let here = self.records.target().is_some();
         let Some(log) = self.records.take_log() else {
             if !whole && here {
@@ -414,7 +418,7 @@ impl ResumeJournal {
     }
 }
 
-fn warn_of_journal(ports: &mut CopyPorts<'_>, why: &str) {
+fn warn_of_journal(ports: &mut CopyContext<'_>, why: &str) {
     let text = format!("this copy cannot be resumed if it is interrupted: {why}");
     ports.warn(None, text);
 }
@@ -422,10 +426,10 @@ fn warn_of_journal(ports: &mut CopyPorts<'_>, why: &str) {
 /// Reads the journal of an earlier run, waiting for the process that holds its lock: a killed
 /// process may take a moment to exit.
 async fn find_unlocked(
-    ports: &mut CopyPorts<'_>,
+    ports: &mut CopyContext<'_>,
     place: &dyn JournalStore,
 ) -> std::io::Result<EarlierRun> {
-    let mut patience = LockWait::default();
+    let mut patience = LockWaitLimit::default();
     loop {
         let found = place.find();
         if !matches!(found, Ok(EarlierRun::Busy(_))) {
@@ -448,7 +452,7 @@ async fn find_unlocked(
 }
 
 /// Identity of the copy: sources, target and the flags that change the result.
-fn identity(ports: &CopyPorts<'_>, request: &CopyRequest) -> Vec<u8> {
+fn identity(ports: &CopyContext<'_>, request: &CopyRequest) -> Vec<u8> {
     let mut identity = Vec::new();
     for flag in [
         ports.options().recursive,

@@ -11,8 +11,8 @@ use std::path::{Component, Path, PathBuf};
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
-use super::inquiry::Inquiry;
-use super::self_copy::{MachineProbe, as_here, parent_of, place_of};
+use super::inquiry::ServerInquiry;
+use super::self_copy::{SameFileDetector, as_here, parent_of, place_of};
 use super::sides::CopySide;
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
@@ -62,7 +62,7 @@ impl PossibleOverlap {
     }
 }
 
-impl<'a, Q: Inquiry<'a>> MachineProbe<'_, Q> {
+impl<'a, Q: ServerInquiry<'a>> SameFileDetector<'_, Q> {
     /// Returns how the directories of a copy with one end on this machine would overlap if the
     /// server was this machine. Sends no request.
     pub(super) fn possible_overlap(&self, source: &[u8], target: &[u8]) -> Option<PossibleOverlap> {

@@ -7,7 +7,7 @@ use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 use super::jobs::JobPurpose;
 use super::local_ops::LocalStat;
 use super::owner::EntryAwaitingOwner;
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::self_copy::place_of;
 use super::sides::CopySide;
 use super::source::{ActiveWalks, SourceRoot, WalkId, source_lists_trees};
@@ -17,7 +17,7 @@ impl ActiveWalks {
     /// Begins a source: its walk, or the file, which is returned.
     pub(super) fn begin_root(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         root: SourceRoot,
     ) -> Option<EntryAwaitingOwner> {
         match ports.source_is_remote() {
@@ -29,7 +29,7 @@ impl ActiveWalks {
     /// Begins a source on this machine: its walk, or the file, which is returned.
     fn begin_local_root(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         root: SourceRoot,
     ) -> Option<EntryAwaitingOwner> {
         let path = local_path(&root.path);
@@ -89,7 +89,7 @@ impl ActiveWalks {
     /// Begins a source on a host: queries it, or returns a file that need not be queried.
     fn begin_remote_root(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         root: SourceRoot,
     ) -> Option<EntryAwaitingOwner> {
         if self.is_same(&root.path) {
@@ -153,7 +153,7 @@ impl ActiveWalks {
     /// Handles the answer to one of the two queries about a root.
     pub(super) fn on_root(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         id: WalkId,
         result: Result<(), String>,
     ) -> Option<EntryAwaitingOwner> {
@@ -214,7 +214,7 @@ impl ActiveWalks {
     }
 }
 
-fn is_same_directory(ports: &mut CopyPorts<'_>, root: &SourceRoot, stat: &LocalStat) -> bool {
+fn is_same_directory(ports: &mut CopyContext<'_>, root: &SourceRoot, stat: &LocalStat) -> bool {
     let target = root.onto.target(&root.path);
     let there = ports.local().stat(&target);
     let same = there.is_ok_and(|there| there.is_same(stat));
@@ -224,12 +224,12 @@ fn is_same_directory(ports: &mut CopyPorts<'_>, root: &SourceRoot, stat: &LocalS
     same
 }
 
-fn fail_same(ports: &mut CopyPorts<'_>, root: &SourceRoot, what: &str) {
+fn fail_same(ports: &mut CopyContext<'_>, root: &SourceRoot, what: &str) {
     let name = ports.shown(CopySide::Source, &root.path);
     ports.fail(None, name, format!("source and target are {what}"));
 }
 
-fn may_recurse(ports: &mut CopyPorts<'_>, path: &[u8]) -> bool {
+fn may_recurse(ports: &mut CopyContext<'_>, path: &[u8]) -> bool {
     let may = ports.is_recursive();
     if !may {
         let name = ports.shown(CopySide::Source, path);

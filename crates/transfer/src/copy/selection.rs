@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use schedule::Attributes;
-use sync::{Filter, Selection, TreeEntry as Found, TreeEntryKind};
+use sync::{Filter, FilterDecision, TreeEntry as Found, TreeEntryKind};
 
 use super::names::name_in_target;
 use super::source::WalkId;
@@ -43,7 +43,7 @@ impl Eq for SourceFilter {}
 
 /// Selection of the entries of a run's walks.
 #[derive(Debug)]
-pub(super) struct SourceSelection {
+pub(super) struct WalkEntrySelection {
     filter: Filter,
     gitignore: bool,
     /// Length of each walk's root, without slashes at the end.
@@ -52,7 +52,7 @@ pub(super) struct SourceSelection {
     excluded: u64,
 }
 
-impl SourceSelection {
+impl WalkEntrySelection {
     pub(super) fn new(of: &SourceFilter) -> Self {
         Self {
             filter: Filter::clone(&of.filter),
@@ -85,7 +85,7 @@ impl SourceSelection {
             // Only its name is known.
             None => self.filter.decide_name(name, TreeEntryKind::File),
         };
-        let selected = decided == Selection::Selected;
+        let selected = decided == FilterDecision::Selected;
         self.excluded += u64::from(!selected);
         selected
     }
@@ -107,7 +107,7 @@ impl SourceSelection {
             WalkEntry::Problem { path, .. } => {
                 let below = self.below(walk, path).to_vec();
                 return self.filter.decide_name(&below, TreeEntryKind::Other)
-                    == Selection::Selected;
+                    == FilterDecision::Selected;
             }
         };
         if at.parent.is_none() {
@@ -119,7 +119,7 @@ impl SourceSelection {
             kind,
             ..compared_entry(&at.attributes)
         };
-        let selected = self.filter.decide(&below, &entry) == Selection::Selected;
+        let selected = self.filter.decide(&below, &entry) == FilterDecision::Selected;
         if selected && is_local && self.gitignore && kind == TreeEntryKind::Directory {
             nested_rules(&mut self.filter, &below, &join(&at.path, b".gitignore"));
         }
@@ -171,7 +171,7 @@ mod tests {
             builder.rule(rule, RuleOrigin::Flag("--exclude")).unwrap();
         }
         let filter = SourceFilter::new(builder.build().unwrap(), false);
-        let mut selection = SourceSelection::new(&filter);
+        let mut selection = WalkEntrySelection::new(&filter);
         for (number, root) in ["a/src", "b//", "/"].iter().enumerate() {
             let walk = WalkId(number as u64);
             let at = |path: &str| format!("{}/{path}", root.trim_end_matches('/'));

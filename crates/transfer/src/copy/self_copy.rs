@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 use schedule::{JobKind, RemotePath};
 
 use super::CopyOptions;
-use super::inquiry::Inquiry;
-use super::local_ops::LocalOps;
+use super::inquiry::ServerInquiry;
+use super::local_ops::LocalFileOps;
 use super::names::name_in_target;
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::TargetPath;
 use super::target_kind::ReportedTargetKind;
@@ -71,7 +71,7 @@ impl SelfCopyRules {
 
 /// Sources that overlap with the target.
 #[derive(Debug, Default)]
-pub(super) struct SelfCopies {
+pub(super) struct OverlappingSources {
     /// Sources that are the target's own files or directories.
     pub same: Vec<Vec<u8>>,
     /// Canonical path of a target that lies in a source, and true if sources get their own names in
@@ -80,11 +80,11 @@ pub(super) struct SelfCopies {
 }
 
 /// Finds out if paths of two ends are one file or directory of one machine.
-pub(super) struct MachineProbe<'q, Q> {
+pub(super) struct SameFileDetector<'q, Q> {
     inquiry: &'q mut Q,
 }
 
-impl<'q, 'a, Q: Inquiry<'a>> MachineProbe<'q, Q> {
+impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
     pub(super) fn new(inquiry: &'q mut Q) -> Self {
         Self { inquiry }
     }
@@ -95,7 +95,7 @@ impl<'q, 'a, Q: Inquiry<'a>> MachineProbe<'q, Q> {
     }
 
     /// Sessions of both ends and files of this machine.
-    pub(super) fn ports(&self) -> &CopyPorts<'a> {
+    pub(super) fn ports(&self) -> &CopyContext<'a> {
         self.inquiry.ports()
     }
 
@@ -110,8 +110,8 @@ impl<'q, 'a, Q: Inquiry<'a>> MachineProbe<'q, Q> {
         rules: SelfCopyRules,
         sources: &[Vec<u8>],
         onto: &TargetPath,
-    ) -> SelfCopies {
-        let mut found = SelfCopies::default();
+    ) -> OverlappingSources {
+        let mut found = OverlappingSources::default();
         if !rules.is_recursive && !rules.inplace {
             return found;
         }
@@ -134,7 +134,7 @@ impl<'q, 'a, Q: Inquiry<'a>> MachineProbe<'q, Q> {
     async fn avoid_here(
         &mut self,
         rules: SelfCopyRules,
-        found: &mut SelfCopies,
+        found: &mut OverlappingSources,
         sources: &[Vec<u8>],
         onto: &TargetPath,
     ) {
@@ -194,7 +194,7 @@ impl<'q, 'a, Q: Inquiry<'a>> MachineProbe<'q, Q> {
     async fn avoid_there(
         &mut self,
         rules: SelfCopyRules,
-        found: &mut SelfCopies,
+        found: &mut OverlappingSources,
         sources: &[Vec<u8>],
         onto: &TargetPath,
     ) {
@@ -243,7 +243,7 @@ impl<'q, 'a, Q: Inquiry<'a>> MachineProbe<'q, Q> {
     /// Checks a copy between two logins, which may lead to one machine.
     async fn avoid_between(
         &mut self,
-        found: &mut SelfCopies,
+        found: &mut OverlappingSources,
         sources: &[Vec<u8>],
         onto: &TargetPath,
     ) {
@@ -427,7 +427,7 @@ fn below(place: &Path, source: &[u8], into: bool) -> PathBuf {
 
 /// Path of a target that may not exist yet, and the existing directory: the target itself or its
 /// parent. Both are canonical.
-pub(super) fn place_of(local: &dyn LocalOps, path: &Path) -> Option<(PathBuf, PathBuf)> {
+pub(super) fn place_of(local: &dyn LocalFileOps, path: &Path) -> Option<(PathBuf, PathBuf)> {
     if let Some(place) = local.canonical(path) {
         if is_dir(local, &place) {
             return Some((place.clone(), place));
@@ -444,7 +444,7 @@ pub(super) fn place_of(local: &dyn LocalOps, path: &Path) -> Option<(PathBuf, Pa
     Some((parent.join(name), parent))
 }
 
-fn is_dir(local: &dyn LocalOps, path: &Path) -> bool {
+fn is_dir(local: &dyn LocalFileOps, path: &Path) -> bool {
     let there = local.stat(path.as_os_str().as_bytes());
     there.is_ok_and(|stat| stat.is_directory())
 }

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 
 use schedule::{JobKind, RemotePath};
 
-use super::inquiry::Inquiry;
-use super::ports::CopyPorts;
+use super::inquiry::ServerInquiry;
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::{SourceRoot, TargetPath, WalkId};
-use super::tree::{DirKey, TargetTree};
+use super::tree::{CopyDirectoryId, IncompleteTargetDirs};
 use crate::disk::temp_name;
 use crate::walk::{WalkEntry, join};
 
@@ -22,11 +22,11 @@ const KINDS: usize = 3;
 
 /// Names that were found, by directory of the target.
 #[derive(Default)]
-pub(super) struct ServerNames {
+pub(super) struct TargetNameIndex {
     /// The first of alike names, by their hash, for each directory that is not complete.
     dirs: HashMap<Vec<u8>, HashMap<u64, Box<[u8]>>>,
     /// Entry whose name is like an earlier one.
-    held: Option<AlikeEntry>,
+    held: Option<PossibleNameCollision>,
     /// True if the server takes names of a kind of likeness for one.
     answers: [Option<bool>; KINDS],
     /// The server could not be asked, and the user was told.
@@ -34,21 +34,21 @@ pub(super) struct ServerNames {
 }
 
 /// Entry that waits until it is known if the server takes its name for an earlier one.
-struct AlikeEntry {
+struct PossibleNameCollision {
     /// Target path with the earlier name.
     first: Vec<u8>,
     target: Vec<u8>,
-    entry: FoundEntry,
+    entry: NameCheckedEntry,
 }
 
 /// Entry that a copy has found.
-pub(super) enum FoundEntry {
+pub(super) enum NameCheckedEntry {
     /// Entry of a walk whose root has this target.
     Walk(WalkId, WalkEntry, Vec<u8>),
     Root(SourceRoot),
 }
 
-impl FoundEntry {
+impl NameCheckedEntry {
     /// Path at the source.
     fn source(&self) -> &[u8] {
         match self {
@@ -63,7 +63,7 @@ impl FoundEntry {
     }
 }
 
-impl ServerNames {
+impl TargetNameIndex {
     /// True while an entry waits for an answer of the server.
     pub(super) fn is_holding(&self) -> bool {
         self.held.is_some()
@@ -107,32 +107,35 @@ fn likeness(one: &[u8], other: &[u8]) -> usize {
     }
 }
 
-impl ServerNames {
+impl TargetNameIndex {
     /// Returns an entry if it may begin now. Otherwise it waits, and [`Self::take_question`] asks
     /// about it. Names of a complete directory are forgotten, unless `merges` says that another
     /// source may be merged into it.
     pub(super) fn hold_if_alike(
         &mut self,
-        tree: &TargetTree,
+        tree: &IncompleteTargetDirs,
         merges: bool,
-        entry: FoundEntry,
-    ) -> Option<FoundEntry> {
+        entry: NameCheckedEntry,
+    ) -> Option<NameCheckedEntry> {
         let alike = match &entry {
-            FoundEntry::Walk(walk, WalkEntry::Listed(dir), _) => {
-                let key = DirKey::new(*walk, *dir);
+            NameCheckedEntry::Walk(walk, WalkEntry::Listed(dir), _) => {
+                let key = CopyDirectoryId::new(*walk, *dir);
                 if let Some(dir) = tree.target(key).filter(|_| !merges) {
                     self.dirs.remove(dir);
                 }
                 None
             }
-            FoundEntry::Walk(_, WalkEntry::Problem { .. }, _) => None,
-            FoundEntry::Walk(
+            NameCheckedEntry::Walk(_, WalkEntry::Problem { .. }, _) => None,
+            NameCheckedEntry::Walk(
                 walk,
                 WalkEntry::Directory { at, .. } | WalkEntry::File(at) | WalkEntry::Symlink(at),
                 root,
             ) => {
                 let (dir, name) = match at.parent {
-                    Some(parent) => (tree.target(DirKey::new(*walk, parent)), &at.name[..]),
+                    Some(parent) => (
+                        tree.target(CopyDirectoryId::new(*walk, parent)),
+                        &at.name[..],
+                    ),
                     None => {
                         let (dir, name) = split(root);
                         (Some(dir), name)
@@ -143,7 +146,7 @@ impl ServerNames {
                     Some((first, join(dir, name)))
                 })
             }
-            FoundEntry::Root(root) => match &root.onto {
+            NameCheckedEntry::Root(root) => match &root.onto {
                 TargetPath::Guess(_) => None,
                 onto => {
                     let target = onto.target(&root.path);
@@ -156,7 +159,7 @@ impl ServerNames {
         let Some((first, target)) = alike else {
             return Some(entry);
         };
-        self.held = Some(AlikeEntry {
+        self.held = Some(PossibleNameCollision {
             first,
             target,
             entry,
@@ -177,7 +180,11 @@ impl ServerNames {
     }
 
     /// Notes the answer. Returns the entry if it may begin, and otherwise reports it.
-    pub(super) fn judge(&mut self, ports: &mut CopyPorts<'_>, asked: AlikeNames) -> AlikeVerdict {
+    pub(super) fn judge(
+        &mut self,
+        ports: &mut CopyContext<'_>,
+        asked: AlikeNames,
+    ) -> NameCollisionVerdict {
         let AlikeNames {
             entry,
             kind,
@@ -187,7 +194,7 @@ impl ServerNames {
             *place = answer;
         }
         if ports.stopped() {
-            return AlikeVerdict::Dropped;
+            return NameCollisionVerdict::Dropped;
         }
         let first = ports.shown(CopySide::Target, &entry.first);
         if answer.is_none() && !std::mem::replace(&mut self.told, true) {
@@ -199,7 +206,7 @@ impl ServerNames {
             ports.warn(Some(name), message);
         }
         if answer != Some(true) {
-            return AlikeVerdict::Begins(Box::new(entry.entry));
+            return NameCollisionVerdict::Begins(Box::new(entry.entry));
         }
         let what = format!(
             "not copied: it would overwrite {first}, because the file system of the target \
@@ -207,26 +214,26 @@ impl ServerNames {
         );
         ports.fail_at(CopySide::Source, entry.entry.source(), what);
         match entry.entry {
-            FoundEntry::Walk(walk, WalkEntry::Directory { id, .. }, _) => {
-                AlikeVerdict::DirectoryRefused(DirKey::new(walk, id))
+            NameCheckedEntry::Walk(walk, WalkEntry::Directory { id, .. }, _) => {
+                NameCollisionVerdict::DirectoryRefused(CopyDirectoryId::new(walk, id))
             }
-            _ => AlikeVerdict::Dropped,
+            _ => NameCollisionVerdict::Dropped,
         }
     }
 }
 
 /// Decision about an entry that waited.
-pub(super) enum AlikeVerdict {
-    Begins(Box<FoundEntry>),
+pub(super) enum NameCollisionVerdict {
+    Begins(Box<NameCheckedEntry>),
     /// The directory and all its contents are left out.
-    DirectoryRefused(DirKey),
+    DirectoryRefused(CopyDirectoryId),
     /// The entry is left out.
     Dropped,
 }
 
 /// Query whether the server treats the names of two entries as one.
 pub(super) struct AlikeNames {
-    entry: AlikeEntry,
+    entry: PossibleNameCollision,
     kind: usize,
     /// True if the server treats them as one; `None` if unknown.
     answer: Option<bool>,
@@ -235,7 +242,7 @@ pub(super) struct AlikeNames {
 impl AlikeNames {
     /// Asks the server, unless it has answered for names of this kind, with directories of these
     /// names in one of its own. The answer stays unknown if no directory can be made.
-    pub(super) async fn ask<'a>(&mut self, server: &mut impl Inquiry<'a>) {
+    pub(super) async fn ask<'a>(&mut self, server: &mut impl ServerInquiry<'a>) {
         if self.answer.is_some() {
             return;
         }
@@ -272,7 +279,7 @@ impl AlikeNames {
     }
 }
 
-async fn make_empty<'a>(server: &mut impl Inquiry<'a>, path: &[u8]) -> Result<(), String> {
+async fn make_empty<'a>(server: &mut impl ServerInquiry<'a>, path: &[u8]) -> Result<(), String> {
     let make = JobKind::MakeDir {
         path: RemotePath(path.to_vec()),
         mode: 0o700,
@@ -287,7 +294,7 @@ mod tests {
 
     #[test]
     fn alike_names_of_one_directory_are_found_however_many_there_are() {
-        let mut names = ServerNames::default();
+        let mut names = TargetNameIndex::default();
         let mut note = |path: &str| {
             let (dir, name) = split(path.as_bytes());
             names.note(dir, name)

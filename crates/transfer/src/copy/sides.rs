@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::HostId;
-use super::environment::{ConnectedSession, NextEvent, RemoteSession};
-use super::local_ops::LocalOps;
+use super::environment::{ConnectedSession, NextEventResult, RemoteSession};
+use super::local_ops::LocalFileOps;
 use crate::report::EscapedName;
 use crate::session::SessionEvent;
 
@@ -25,7 +25,7 @@ pub(super) struct RemoteSide {
     /// Number of the session in a [`super::wait_conditions::WaitConditions`].
     number: usize,
     /// Files of this machine, as the session's jobs resolve them.
-    local: Rc<dyn LocalOps>,
+    local: Rc<dyn LocalFileOps>,
     host: HostId,
     name: String,
     /// Name of the account that logged in, if known.
@@ -86,19 +86,19 @@ impl RemoteSide {
 }
 
 /// Sessions of both ends, of which a local end has none.
-pub(super) struct SideSessions {
+pub(super) struct EndpointSessions {
     source: Option<RemoteSide>,
     target: Option<RemoteSide>,
     /// Files of this machine, if no session resolves the target's paths.
-    own_files: Rc<dyn LocalOps>,
+    own_files: Rc<dyn LocalFileOps>,
     /// Events taken from the sessions and not handled yet; `None` is the unexpected end of a
     /// session. They are handled one by one from this queue, so that a query during which events
     /// are handled continues with the next one.
     inbox: VecDeque<(CopySide, Option<SessionEvent>)>,
 }
 
-impl SideSessions {
-    pub(super) fn new(own_files: Rc<dyn LocalOps>) -> Self {
+impl EndpointSessions {
+    pub(super) fn new(own_files: Rc<dyn LocalFileOps>) -> Self {
         Self {
             source: None,
             target: None,
@@ -159,7 +159,7 @@ impl SideSessions {
     }
 
     /// Files of this machine, as jobs of the copy resolve them.
-    pub(super) fn local(&self) -> Rc<dyn LocalOps> {
+    pub(super) fn local(&self) -> Rc<dyn LocalFileOps> {
         let local = self.source.as_ref().map(|side| &side.local);
         Rc::clone(local.unwrap_or(&self.own_files))
     }
@@ -192,9 +192,9 @@ impl SideSessions {
             };
             for _ in 0..BATCH {
                 match side.session.next_event() {
-                    NextEvent::Event(event) => self.inbox.push_back((end, Some(event))),
-                    NextEvent::Pending => break,
-                    NextEvent::Ended => {
+                    NextEventResult::Event(event) => self.inbox.push_back((end, Some(event))),
+                    NextEventResult::Pending => break,
+                    NextEventResult::Ended => {
                         self.inbox.push_back((end, None));
                         break;
                     }

@@ -7,13 +7,13 @@ use super::jobs::JobPurpose;
 use super::local_ops::LocalTreeWalk;
 use super::names::name_in_target;
 use super::planned::PlannedEntries;
-use super::ports::CopyPorts;
-use super::selection::{SourceFilter, SourceSelection};
-use super::self_copy::SelfCopies;
-use super::server_names::FoundEntry;
+use super::ports::CopyContext;
+use super::selection::{SourceFilter, WalkEntrySelection};
+use super::self_copy::OverlappingSources;
+use super::server_names::NameCheckedEntry;
 use super::sides::CopySide;
-use super::tree::DirKey;
-use crate::walk::{ListAnswer, RemoteWalk, WalkEntry, join};
+use super::tree::CopyDirectoryId;
+use crate::walk::{RemoteWalk, WalkAnswer, WalkEntry, join};
 
 /// Number of trees walked at the same time; more would only use more memory.
 const WALKS: usize = 16;
@@ -79,18 +79,18 @@ pub(super) struct ActiveWalks {
     /// Estimated number of files that was reported to the session.
     foreseen: u64,
     /// Directory at the source that walks must not enter.
-    avoid: Option<SelfCopyGuard>,
+    avoid: Option<SelfCopyCheck>,
     /// Claims of files on target paths; `None` where no two can have the same.
     claims: Option<ClaimedTargets>,
     /// Selection of the files to copy; `None` if all are copied.
-    selection: Option<SourceSelection>,
+    selection: Option<WalkEntrySelection>,
     /// Sources that are identical to their target.
     same: BTreeSet<Vec<u8>>,
 }
 
 /// Target of the copy, if source and target are on the same host.
 #[derive(Clone, Debug)]
-struct SelfCopyGuard {
+struct SelfCopyCheck {
     /// Canonical path of the target.
     path: Vec<u8>,
     /// Sources are copied into the target, under their own names.
@@ -116,7 +116,7 @@ enum RemoteRoot {
 enum EarlyListing {
     /// The walk has not requested the listing yet; these answers have arrived.
     Held {
-        answers: Vec<ListAnswer>,
+        answers: Vec<WalkAnswer>,
         /// True if the listing covers the whole tree.
         tree: bool,
     },
@@ -127,7 +127,7 @@ enum EarlyListing {
 impl ActiveWalks {
     pub(super) fn new(filter: Option<&SourceFilter>) -> Self {
         Self {
-            selection: filter.map(SourceSelection::new),
+            selection: filter.map(WalkEntrySelection::new),
             ..Self::default()
         }
     }
@@ -202,11 +202,11 @@ impl ActiveWalks {
     /// Keeps walks out of the target, so that a copy into its own source ends. `path` is its
     /// canonical path; `into` tells that sources are copied into it under their own names.
     pub(super) fn avoid(&mut self, path: Vec<u8>, into: bool) {
-        self.avoid = Some(SelfCopyGuard { path, into });
+        self.avoid = Some(SelfCopyCheck { path, into });
     }
 
     /// Notes how sources and target overlap.
-    pub(super) fn note_overlaps(&mut self, overlaps: SelfCopies) {
+    pub(super) fn note_overlaps(&mut self, overlaps: OverlappingSources) {
         self.same.extend(overlaps.same);
         if let Some((path, into)) = overlaps.inside {
             self.avoid(path, into);
@@ -243,7 +243,7 @@ impl ActiveWalks {
     /// another source has claimed it.
     pub(super) fn may_claim(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         root: WalkId,
         source: &[u8],
         target: &[u8],
@@ -265,7 +265,7 @@ impl ActiveWalks {
         let selection = self.selection.as_mut();
         let selected = selection.is_none_or(|selection| selection.selects(walk, found, is_local));
         if let (false, WalkEntry::Directory { id, .. }) = (selected, found) {
-            self.skip(DirKey::new(walk, *id));
+            self.skip(CopyDirectoryId::new(walk, *id));
         }
         selected
     }
@@ -277,13 +277,18 @@ impl ActiveWalks {
 
     /// Number of entries that were not selected.
     pub(super) fn excluded(&self) -> u64 {
-        self.selection.as_ref().map_or(0, SourceSelection::excluded)
+        self.selection
+            .as_ref()
+            .map_or(0, WalkEntrySelection::excluded)
     }
 
     /// Reports the names of `--files-from` that no source has.
-    pub(super) fn report_missing(&self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn report_missing(&self, ports: &mut CopyContext<'_>) {
         let selection = self.selection.as_ref();
-        for name in selection.map(SourceSelection::missing).unwrap_or_default() {
+        for name in selection
+            .map(WalkEntrySelection::missing)
+            .unwrap_or_default()
+        {
             let what = match ports.is_recursive() {
                 true => "listed in --files-from, but not found in any source: correct the list",
                 false => {
@@ -296,7 +301,7 @@ impl ActiveWalks {
     }
 
     /// Leaves the contents of a directory out of a walk.
-    pub(super) fn skip(&mut self, dir: DirKey) {
+    pub(super) fn skip(&mut self, dir: CopyDirectoryId) {
         if let Some((_, walk, _)) = &mut self.local {
             walk.skip(dir.dir());
         }
@@ -368,7 +373,7 @@ impl ActiveWalks {
         self.local.is_none() && self.planned.is_none() && self.remote.is_empty()
     }
 
-    pub(super) fn handle(&mut self, id: WalkId, tag: u64, answer: ListAnswer) {
+    pub(super) fn handle(&mut self, id: WalkId, tag: u64, answer: WalkAnswer) {
         if let Some(RemoteRoot::Walking(walk, _)) = self.remote.get_mut(&id) {
             walk.handle(tag, answer);
         }
@@ -381,8 +386,8 @@ impl ActiveWalks {
     }
 
     /// Handles an answer of an early listing.
-    pub(super) fn listed_ahead(&mut self, id: WalkId, answer: ListAnswer) {
-        let over = matches!(answer, ListAnswer::Done | ListAnswer::Failed(_));
+    pub(super) fn listed_ahead(&mut self, id: WalkId, answer: WalkAnswer) {
+        let over = matches!(answer, WalkAnswer::Done | WalkAnswer::Failed(_));
         match self.ahead.get_mut(&id) {
             Some(EarlyListing::Held { answers, .. }) => answers.push(answer),
             Some(EarlyListing::Asked(tag)) => {
@@ -433,12 +438,12 @@ impl ActiveWalks {
     }
 
     /// True if the source can list another tree at the same time.
-    pub(super) fn lists_another(&self, ports: &CopyPorts<'_>) -> bool {
+    pub(super) fn lists_another(&self, ports: &CopyContext<'_>) -> bool {
         self.trees_asked() < TREES && source_lists_trees(ports)
     }
 
     /// Notes the name of a source that may be merged, at the start of its walk or file.
-    pub(super) fn name_root(&mut self, ports: &CopyPorts<'_>, root: WalkId, path: &[u8]) {
+    pub(super) fn name_root(&mut self, ports: &CopyContext<'_>, root: WalkId, path: &[u8]) {
         if let Some(claims) = &mut self.claims {
             claims.name_root(root, ports.shown(CopySide::Source, path));
         }
@@ -463,11 +468,11 @@ impl ActiveWalks {
 
     /// Takes the next selected entry of the walks, or the next source to begin. Returns `None` if
     /// there is none now.
-    pub(super) fn next_entry(&mut self, ports: &CopyPorts<'_>) -> Option<FoundEntry> {
+    pub(super) fn next_entry(&mut self, ports: &CopyContext<'_>) -> Option<NameCheckedEntry> {
         let is_local = !ports.source_is_remote();
         while let Some((id, found, target)) = self.next_found() {
             if self.selects(id, &found, is_local) {
-                return Some(FoundEntry::Walk(id, found, target));
+                return Some(NameCheckedEntry::Walk(id, found, target));
             }
         }
         let busy = self.local.is_some() || self.planned.is_some();
@@ -478,7 +483,7 @@ impl ActiveWalks {
         if root.is_none() && self.is_empty() {
             ports.progress().set_totals_final();
         }
-        root.map(FoundEntry::Root)
+        root.map(NameCheckedEntry::Root)
     }
 
     fn next_found(&mut self) -> Option<(WalkId, WalkEntry, Vec<u8>)> {
@@ -515,7 +520,7 @@ impl ActiveWalks {
     }
 
     /// Submits the requests of the walks.
-    pub(super) fn ask(&mut self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn ask(&mut self, ports: &mut CopyContext<'_>) {
         let mut questions = Vec::new();
         let mut holds = self.held_ahead() > HELD_AHEAD;
         // The first visit to a host starts on the stock server and may have found a longhaul since.
@@ -555,7 +560,7 @@ impl ActiveWalks {
 }
 
 /// True if the source lists whole trees, or is expected to.
-pub(super) fn source_lists_trees(ports: &CopyPorts<'_>) -> bool {
+pub(super) fn source_lists_trees(ports: &CopyContext<'_>) -> bool {
     let source = ports.side(CopySide::Source);
     source.is_some_and(|side| side.session().lists_trees())
 }
@@ -601,9 +606,9 @@ mod tests {
     fn a_root_that_was_listed_ahead_is_not_listed_again() {
         for before in 0..3 {
             let mut answers = vec![
-                ListAnswer::Entries(vec![(b"below".to_vec(), of_mode(0o040_755))]),
-                ListAnswer::Entries(vec![(b"file".to_vec(), of_mode(0o100_644))]),
-                ListAnswer::Done,
+                WalkAnswer::Entries(vec![(b"below".to_vec(), of_mode(0o040_755))]),
+                WalkAnswer::Entries(vec![(b"file".to_vec(), of_mode(0o100_644))]),
+                WalkAnswer::Done,
             ];
             let late = answers.split_off(before);
             let mut walks = ActiveWalks::default();
@@ -627,13 +632,13 @@ mod tests {
     fn a_tree_that_was_listed_ahead_is_not_listed_again() {
         let file = |name: &str| TreeWalkStep::Entry(name.as_bytes().to_vec(), of_mode(0o100_644));
         let answers = |walks: &mut ActiveWalks, id| {
-            walks.listed_ahead(id, ListAnswer::Tree(vec![file("a")]));
-            walks.listed_ahead(id, ListAnswer::Restarted);
+            walks.listed_ahead(id, WalkAnswer::Tree(vec![file("a")]));
+            walks.listed_ahead(id, WalkAnswer::Restarted);
             walks.listed_ahead(
                 id,
-                ListAnswer::Tree(vec![file("a"), file("b"), TreeWalkStep::Leave]),
+                WalkAnswer::Tree(vec![file("a"), file("b"), TreeWalkStep::Leave]),
             );
-            walks.listed_ahead(id, ListAnswer::Done);
+            walks.listed_ahead(id, WalkAnswer::Done);
         };
         for early in [true, false] {
             let mut walks = ActiveWalks::default();
@@ -660,7 +665,7 @@ mod tests {
         let mut walks = ActiveWalks::default();
         let id = walks.next_id();
         walks.list_ahead(id, true);
-        walks.listed_ahead(id, ListAnswer::Failed(schedule::NO_TREES.to_owned()));
+        walks.listed_ahead(id, WalkAnswer::Failed(schedule::NO_TREES.to_owned()));
         walks.begin_walk(id, walk(), b"to".to_vec(), false);
         assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);
     }
@@ -671,7 +676,7 @@ mod tests {
         let id = walks.next_id();
         walks.list_ahead(id, false);
         walks.forget_listing(id);
-        walks.listed_ahead(id, ListAnswer::Failed("no directory".to_owned()));
+        walks.listed_ahead(id, WalkAnswer::Failed("no directory".to_owned()));
         assert!(walks.ahead.is_empty());
         walks.begin_walk(id, walk(), b"to".to_vec(), false);
         assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);

@@ -6,7 +6,7 @@ use sftp::pattern;
 
 use super::equal_names::SourceOperand;
 use super::names::{RemotePathForm, written};
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::{CopySide, RemoteSide};
 use super::{CopyLocation, HostId};
 
@@ -106,7 +106,7 @@ impl SourceGroup {
     }
 
     /// Reports that no source of the group can be copied.
-    pub(super) fn fail(&self, ports: &mut CopyPorts<'_>, why: &str) {
+    pub(super) fn fail(&self, ports: &mut CopyContext<'_>, why: &str) {
         for source in self.operands() {
             let name = source.shown(ports);
             ports.fail(None, name, why.to_owned());
@@ -115,7 +115,7 @@ impl SourceGroup {
 
     /// Returns true if any of the sources, which are all on this machine, exists. Otherwise reports
     /// each missing one.
-    pub(super) fn some_exist(groups: &[Self], ports: &mut CopyPorts<'_>) -> bool {
+    pub(super) fn some_exist(groups: &[Self], ports: &mut CopyContext<'_>) -> bool {
         let paths: Vec<&Vec<u8>> = groups.iter().flat_map(|group| &group.paths).collect();
         let local = ports.local();
         if paths.iter().any(|path| local.stat(path).is_ok()) {

@@ -3,30 +3,30 @@
 use schedule::{Attributes, JobKind, RemotePath};
 
 use super::jobs::JobPurpose;
-use super::metadata::KeptMetadata;
-use super::ports::CopyPorts;
+use super::metadata::MetadataPreservation;
+use super::ports::CopyContext;
 use super::sides::CopySide;
-use super::tree::PendingItem;
+use super::tree::ItemAwaitingDirectory;
 use crate::report::CopyEvent;
 
 /// Symlink of the copy, whose end a server may still report.
 #[derive(Debug)]
-pub(super) enum SymlinkStep {
+pub(super) enum SymlinkCopyState {
     /// A server was asked.
     Asked,
     /// The symlink was made or has failed, at this end.
-    Over(PendingItem, Result<(), String>, CopySide),
+    Over(ItemAwaitingDirectory, Result<(), String>, CopySide),
     /// `--safe-links` leaves it out.
-    LeftOut(PendingItem),
+    LeftOut(ItemAwaitingDirectory),
 }
 
-impl SymlinkStep {
+impl SymlinkCopyState {
     /// Reads the symlink at the source, and makes it if the source is on this machine.
     /// `is_top_level` tells if the command's target holds it.
     pub(super) fn begin(
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        held: PendingItem,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        held: ItemAwaitingDirectory,
         is_top_level: bool,
     ) -> Self {
         if ports.source_is_remote() {
@@ -41,7 +41,7 @@ impl SymlinkStep {
         match ports.local().read_link(&held.entry.path) {
             Ok(path) => {
                 let points_to = Some(path);
-                let held = PendingItem { points_to, ..held };
+                let held = ItemAwaitingDirectory { points_to, ..held };
                 Self::make(ports, metadata, held, is_top_level)
             }
             Err(what) => Self::Over(held, Err(what), CopySide::Source),
@@ -50,9 +50,9 @@ impl SymlinkStep {
 
     /// Makes a symlink that was read.
     pub(super) fn make(
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        held: PendingItem,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        held: ItemAwaitingDirectory,
         is_top_level: bool,
     ) -> Self {
         if ports.keeps_foreign_links() && !ports.named_mut().may_link(&held.target, is_top_level) {
@@ -83,9 +83,9 @@ impl SymlinkStep {
     /// Reports a symlink that was made or has failed at `end`. The times of one at the far end are
     /// set now; a local symlink got them when it was made.
     pub(super) fn report(
-        ports: &mut CopyPorts<'_>,
-        metadata: &KeptMetadata,
-        held: &PendingItem,
+        ports: &mut CopyContext<'_>,
+        metadata: &MetadataPreservation,
+        held: &ItemAwaitingDirectory,
         result: Result<(), String>,
         end: CopySide,
     ) {
@@ -112,7 +112,7 @@ impl SymlinkStep {
 }
 
 /// Attributes of a symlink that are kept.
-fn kept_attributes(metadata: &KeptMetadata, held: &PendingItem) -> Attributes {
+fn kept_attributes(metadata: &MetadataPreservation, held: &ItemAwaitingDirectory) -> Attributes {
     let source = held.entry.attributes;
     Attributes {
         times: source.times,

@@ -37,7 +37,7 @@ impl ReportedTargetKind {
 
 /// Decision after a failed upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RetryVerdict {
+pub(super) enum UploadRetryDecision {
     /// The guess was right, so the failure is final.
     Final,
     /// Repeat the upload to this target.
@@ -65,12 +65,14 @@ impl TargetGuess {
     }
 
     /// Interprets a failed upload once the server has reported the kind of the target.
-    pub(super) fn judge(self, target: &[u8], is: ReportedTargetKind) -> RetryVerdict {
+    pub(super) fn judge(self, target: &[u8], is: ReportedTargetKind) -> UploadRetryDecision {
         match (self, is) {
-            (Self::Exact, ReportedTargetKind::Directory) => RetryVerdict::Retry(Self::Into),
-            (Self::Into, ReportedTargetKind::Directory) | (Self::Exact, _) => RetryVerdict::Final,
-            (Self::Into, _) if is_directory_by_name(target) => RetryVerdict::NoDirectory,
-            (Self::Into, _) => RetryVerdict::Retry(Self::Exact),
+            (Self::Exact, ReportedTargetKind::Directory) => UploadRetryDecision::Retry(Self::Into),
+            (Self::Into, ReportedTargetKind::Directory) | (Self::Exact, _) => {
+                UploadRetryDecision::Final
+            }
+            (Self::Into, _) if is_directory_by_name(target) => UploadRetryDecision::NoDirectory,
+            (Self::Into, _) => UploadRetryDecision::Retry(Self::Exact),
         }
     }
 }
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_wrong_guess_is_set_right() {
-        use RetryVerdict::{Final, NoDirectory, Retry};
+        use UploadRetryDecision::{Final, NoDirectory, Retry};
         for (guess, target, is, verdict) in [
             (
                 TargetGuess::Exact,

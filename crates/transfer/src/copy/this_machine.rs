@@ -1,4 +1,4 @@
-//! [`LocalOps`] on the real file system.
+//! [`LocalFileOps`] on the real file system.
 
 use std::env;
 use std::fs::{self, File, Metadata};
@@ -10,16 +10,18 @@ use std::sync::Arc;
 
 use nix::unistd::{Gid, Group, Uid, User};
 use rustix::fs::Stat;
-use schedule::journal::SourceId;
-use schedule::{Attributes, ExtraMetadata, FileState, LocalPath, MetadataFlags, StoredTarget};
+use schedule::journal::SourceFileStamp;
+use schedule::{
+    Attributes, ExtraMetadata, FileCopyState, LocalTargetPath, MetadataFlags, StoredTarget,
+};
 use sftp::xattrs::Xattr;
 
 use super::alike_names;
-use super::local_ops::{CopySettings, LocalOps, LocalStat, LocalTreeWalk, ReadAt};
+use super::local_ops::{LocalFileCopySettings, LocalFileOps, LocalStat, LocalTreeWalk, ReadAt};
 use super::{CopyOptions, local};
 use crate::cancel::CancelToken;
 use crate::disk::{
-    LostMetadata, NameInDirectory, OpenDirectoryCache, TemporarySweep, WriteDestination,
+    LostMetadata, NameInDirectory, OpenDirectoryCache, TemporaryFileSweep, WriteDestination,
     attributes, has_holes, identity, mtime_of, open_regular, os_words, xattrs_of,
 };
 use crate::walk::{LocalWalk, WalkDirectoryId, WalkEntry, dangling, local_path};
@@ -40,7 +42,7 @@ impl LocalFiles {
 
     /// Locates the file `name` beside a target, or beside the destination of a symlink that the
     /// user named.
-    fn beside(&self, target: &LocalPath, name: &[u8]) -> Option<NameInDirectory> {
+    fn beside(&self, target: &LocalTargetPath, name: &[u8]) -> Option<NameInDirectory> {
         match self.directories.destination(target).ok()? {
             WriteDestination::At(at) => self.directories.temporary(&at, name).ok(),
             WriteDestination::SpecialFile(_) => None,
@@ -64,7 +66,7 @@ fn stat_from(stat: &Stat) -> LocalStat {
             mode: Some(stat.st_mode),
             ..Attributes::default()
         },
-        id: SourceId {
+        id: SourceFileStamp {
             size,
             mtime: mtime_of(stat),
             inode: stat.st_ino,
@@ -74,7 +76,7 @@ fn stat_from(stat: &Stat) -> LocalStat {
     }
 }
 
-impl LocalOps for LocalFiles {
+impl LocalFileOps for LocalFiles {
     fn stat(&self, path: &[u8]) -> Result<LocalStat, String> {
         let path = local_path(path);
         let meta =
@@ -172,12 +174,12 @@ impl LocalOps for LocalFiles {
         (ids(users, user), ids(groups, group))
     }
 
-    fn look(&self, path: &LocalPath) -> Option<LocalStat> {
+    fn look(&self, path: &LocalTargetPath) -> Option<LocalStat> {
         let stat = self.directories.look(path).ok().flatten()?;
         Some(stat_from(&stat))
     }
 
-    fn look_beside(&self, target: &LocalPath, name: &[u8]) -> Option<LocalStat> {
+    fn look_beside(&self, target: &LocalTargetPath, name: &[u8]) -> Option<LocalStat> {
         let stat = self.beside(target, name)?.look().ok().flatten()?;
         Some(stat_from(&stat))
     }
@@ -186,31 +188,36 @@ impl LocalOps for LocalFiles {
         self.directories.keep_temporaries_in(path);
     }
 
-    fn remove_beside(&self, target: &LocalPath, name: &[u8]) {
+    fn remove_beside(&self, target: &LocalTargetPath, name: &[u8]) {
         if let Some(at) = self.beside(target, name) {
             // Most of these names were never created.
             let _ = at.remove();
         }
     }
 
-    fn remove_temporaries(&self, target: &LocalPath, tag: u64) {
+    fn remove_temporaries(&self, target: &LocalTargetPath, tag: u64) {
         crate::disk::remove_temporaries(&self.directories, target, tag);
     }
 
-    fn sweep_temporaries(&self, files: &[(LocalPath, u64)]) {
-        let mut sweep = TemporarySweep::new(&self.directories);
+    fn sweep_temporaries(&self, files: &[(LocalTargetPath, u64)]) {
+        let mut sweep = TemporaryFileSweep::new(&self.directories);
         for (target, tag) in files {
             sweep.remove(target, *tag);
         }
     }
 
-    fn make_directory(&self, path: &LocalPath, mode: u32, follow: bool) -> Result<bool, String> {
+    fn make_directory(
+        &self,
+        path: &LocalTargetPath,
+        mode: u32,
+        follow: bool,
+    ) -> Result<bool, String> {
         local::make_directory(&self.directories, path, mode, follow)
     }
 
     fn finish_directory(
         &self,
-        path: &LocalPath,
+        path: &LocalTargetPath,
         attributes: &Attributes,
         created: bool,
         options: &CopyOptions,
@@ -222,25 +229,25 @@ impl LocalOps for LocalFiles {
 
     fn make_symlink(
         &self,
-        path: &LocalPath,
+        path: &LocalTargetPath,
         points_to: &[u8],
         attributes: &Attributes,
     ) -> Result<(), String> {
         local::make_symlink(&self.directories, path, points_to, attributes)
     }
 
-    fn make_hard_link(&self, path: &LocalPath, of: &LocalPath) -> Result<(), String> {
+    fn make_hard_link(&self, path: &LocalTargetPath, of: &LocalTargetPath) -> Result<(), String> {
         local::make_hard_link(&self.directories, path, of)
     }
 
     fn copy_file(
         &self,
         source: &Path,
-        target: &LocalPath,
-        settings: &CopySettings<'_>,
+        target: &LocalTargetPath,
+        settings: &LocalFileCopySettings<'_>,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<(FileState, StoredTarget), (bool, String)> {
-        let here = local::LocalCopyParams {
+    ) -> Result<(FileCopyState, StoredTarget), (bool, String)> {
+        let here = local::LocalFileCopyContext {
             directories: &self.directories,
             options: settings.options,
             cancel: &self.cancel,

@@ -14,12 +14,12 @@ use schedule::{Job, RemotePath, TransferDirection};
 use sftp::ServerInfo;
 
 use super::environment::{
-    ConnectedSession, CopyEnvironment, NextEvent, RemoteCommandStep, RemoteSession,
+    ConnectedSession, CopyEnvironment, NextEventResult, RemoteCommandStep, RemoteSession,
 };
 use super::equal_names::NamedSource;
-use super::local_ops::LocalOps;
+use super::local_ops::LocalFileOps;
 use super::this_machine::LocalFiles;
-use super::transfer_estimate::{CountingThread, TransferEstimate};
+use super::transfer_estimate::{FileCountThread, TransferEstimate};
 use super::wait_conditions::WaitConditions;
 use super::{HostId, SessionConnector};
 use crate::cancel::CancelToken;
@@ -27,7 +27,7 @@ use crate::connect::ConnectError;
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::{JournalFile, JournalStore, boot_here};
 use crate::session::{RemoteCommandId, Session, SessionEvent, SessionSummary};
-use crate::sums::SumLedger;
+use crate::sums::ChecksumLedger;
 
 /// Environment whose sessions, disks and journal work on other threads.
 pub(super) struct ThreadedEnvironment<'a> {
@@ -137,16 +137,16 @@ impl CopyEnvironment for ThreadedEnvironment<'_> {
         self.connect.are_one(one, other)
     }
 
-    fn ledger(&self) -> Option<Arc<SumLedger>> {
+    fn ledger(&self) -> Option<Arc<ChecksumLedger>> {
         self.connect.ledger()
     }
 
-    fn local(&self) -> Rc<dyn LocalOps> {
+    fn local(&self) -> Rc<dyn LocalFileOps> {
         Rc::new(LocalFiles::new(Arc::default(), self.cancel))
     }
 
-    fn count(&self, paths: &[Vec<u8>], recursive: bool) -> CountingThread {
-        CountingThread::of(paths, recursive)
+    fn count(&self, paths: &[Vec<u8>], recursive: bool) -> FileCountThread {
+        FileCountThread::of(paths, recursive)
     }
 
     fn journal(
@@ -241,11 +241,11 @@ impl RemoteSession for Session {
         }
     }
 
-    fn next_event(&self) -> NextEvent {
+    fn next_event(&self) -> NextEventResult {
         match self.events().try_recv() {
-            Ok(event) => NextEvent::Event(event),
-            Err(TryRecvError::Empty) => NextEvent::Pending,
-            Err(TryRecvError::Disconnected) => NextEvent::Ended,
+            Ok(event) => NextEventResult::Event(event),
+            Err(TryRecvError::Empty) => NextEventResult::Pending,
+            Err(TryRecvError::Disconnected) => NextEventResult::Ended,
         }
     }
 

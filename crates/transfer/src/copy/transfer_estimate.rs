@@ -9,7 +9,7 @@ use std::thread;
 
 use schedule::{Attributes, EntryKind, TransferDirection, TreeWalkStep};
 
-use super::sides::{CopySide, RemoteSide, SideSessions};
+use super::sides::{CopySide, EndpointSessions, RemoteSide};
 use super::{CopyOptions, DeltaUse};
 use crate::walk::local_path;
 
@@ -39,7 +39,7 @@ impl TransferEstimate {
 
 /// Handle of a counting thread, which stops when this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct CountingThread {
+pub(super) struct FileCountThread {
     shared: Arc<EstimateShared>,
     /// Part of the count that was already reported to the session.
     told: FileCount,
@@ -55,7 +55,7 @@ struct EstimateShared {
     complete: AtomicBool,
 }
 
-impl CountingThread {
+impl FileCountThread {
     /// Counts the files at `paths`, including subdirectories if `recursive`, on a new thread.
     pub(super) fn of(paths: &[Vec<u8>], recursive: bool) -> Self {
         let paths: Vec<PathBuf> = paths.iter().map(|path| local_path(path)).collect();
@@ -93,7 +93,7 @@ impl CountingThread {
     }
 }
 
-impl Drop for CountingThread {
+impl Drop for FileCountThread {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
     }
@@ -128,13 +128,13 @@ impl EstimateShared {
 
 /// Tells the sessions how much the copy will move, so that they open connections in time.
 #[derive(Debug)]
-pub(super) struct EstimateAnnouncer {
+pub(super) struct TransferSizeAnnouncer {
     delta: DeltaUse,
     /// Count of the files to send that is not complete.
-    counting: Option<CountingThread>,
+    counting: Option<FileCountThread>,
 }
 
-impl EstimateAnnouncer {
+impl TransferSizeAnnouncer {
     pub(super) fn new(options: &CopyOptions) -> Self {
         Self {
             delta: options.delta,
@@ -143,7 +143,7 @@ impl EstimateAnnouncer {
     }
 
     /// Takes the count of the files to send, and announces it.
-    pub(super) fn begin(&mut self, sides: &SideSessions, counting: CountingThread) {
+    pub(super) fn begin(&mut self, sides: &EndpointSessions, counting: FileCountThread) {
         self.counting = Some(counting);
         self.announce_count(sides);
     }
@@ -153,7 +153,7 @@ impl EstimateAnnouncer {
     /// The login may be faster than the count. A copy that went by the files counted until then
     /// opened too few connections, or took a tree of small files for one that gains from direct
     /// connections.
-    pub(super) fn announce_count(&mut self, sides: &SideSessions) {
+    pub(super) fn announce_count(&mut self, sides: &EndpointSessions) {
         let Some(counting) = &mut self.counting else {
             return;
         };
@@ -167,12 +167,16 @@ impl EstimateAnnouncer {
     }
 
     /// Announces the files of a listing to the source's session.
-    pub(super) fn announce_listed(&self, sides: &SideSessions, entries: &[(Vec<u8>, Attributes)]) {
+    pub(super) fn announce_listed(
+        &self,
+        sides: &EndpointSessions,
+        entries: &[(Vec<u8>, Attributes)],
+    ) {
         self.announce_found(sides, entries.iter().map(|(_, attributes)| attributes));
     }
 
     /// Announces the files of a partial tree to the source's session.
-    pub(super) fn announce_tree(&self, sides: &SideSessions, steps: &[TreeWalkStep]) {
+    pub(super) fn announce_tree(&self, sides: &EndpointSessions, steps: &[TreeWalkStep]) {
         let found = steps.iter().filter_map(|step| match step {
             TreeWalkStep::Entry(_, attributes) => Some(attributes),
             _ => None,
@@ -182,7 +186,7 @@ impl EstimateAnnouncer {
 
     /// Tells the source's session the number of files that the walks will probably find, and their
     /// bytes, if that estimate has grown.
-    pub(super) fn foresee(&self, sides: &SideSessions, grown: Option<(u64, u64)>) {
+    pub(super) fn foresee(&self, sides: &EndpointSessions, grown: Option<(u64, u64)>) {
         if let (Some((files, bytes)), Some(side)) = (grown, sides.get(CopySide::Source)) {
             side.session()
                 .foresee(TransferDirection::Down, files, bytes);
@@ -191,7 +195,7 @@ impl EstimateAnnouncer {
 
     fn announce_found<'a>(
         &self,
-        sides: &SideSessions,
+        sides: &EndpointSessions,
         found: impl Iterator<Item = &'a Attributes>,
     ) {
         let mut count = FileCount::default();
@@ -221,7 +225,7 @@ mod tests {
     /// Under load the count was a part of the tree when the login was over, and stayed that.
     #[test]
     fn the_count_is_told_again_until_it_is_complete() {
-        let mut counting = CountingThread::default();
+        let mut counting = FileCountThread::default();
         let shared = Arc::clone(&counting.shared);
         let add = |files, bytes| {
             shared.files.fetch_add(files, Ordering::Relaxed);
@@ -248,7 +252,7 @@ mod tests {
         fs::write(dir.path().join("b"), "1")?;
         let here = vec![dir.path().to_path_buf()];
         let counted = |recursive| {
-            let counting = CountingThread::default();
+            let counting = FileCountThread::default();
             counting.shared.count(here.clone(), recursive);
             counting.shared.so_far()
         };

@@ -3,11 +3,11 @@ use std::collections::{BTreeMap, VecDeque};
 use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
 use super::durable::UnsyncedDirs;
-use super::file::FileId;
+use super::file::CopyFileId;
 use super::jobs::JobPurpose;
 use super::local::SYMLINK;
-use super::metadata::{KeptMetadata, special_bits};
-use super::ports::CopyPorts;
+use super::metadata::{MetadataPreservation, special_bits};
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::WalkId;
 use crate::report::CopyEvent;
@@ -15,12 +15,12 @@ use crate::walk::{EntryInfo, WalkDirectoryId, join};
 
 /// Directory of the copy: its walk and its number in that walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct DirKey {
+pub(super) struct CopyDirectoryId {
     walk: WalkId,
     dir: WalkDirectoryId,
 }
 
-impl DirKey {
+impl CopyDirectoryId {
     /// Key of a directory of a walk.
     pub(super) fn new(walk: WalkId, dir: WalkDirectoryId) -> Self {
         Self { walk, dir }
@@ -40,24 +40,24 @@ impl DirKey {
 /// Target directories that are not complete. A directory is made before its contents, and gets its
 /// mode and times after them.
 #[derive(Debug, Default)]
-pub(super) struct TargetTree {
-    dirs: BTreeMap<DirKey, TargetDir>,
+pub(super) struct IncompleteTargetDirs {
+    dirs: BTreeMap<CopyDirectoryId, TargetDir>,
     held: usize,
     /// Number of files started before their directory is known to exist.
     early: usize,
-    steps: VecDeque<TreeStep>,
+    steps: VecDeque<DirectoryReadyStep>,
     unsynced: UnsyncedDirs,
 }
 
 /// Work that has become possible because a directory was made or has failed.
 #[derive(Debug)]
-pub(super) enum TreeStep {
+pub(super) enum DirectoryReadyStep {
     /// An item whose directory was made.
-    Place(Box<PendingItem>),
+    Place(Box<ItemAwaitingDirectory>),
     /// A file that failed before its directory was known to exist starts again.
-    FileAgain(FileId),
+    FileAgain(CopyFileId),
     /// A file whose directory could not be made is dropped.
-    FileDropped(FileId),
+    FileDropped(CopyFileId),
 }
 
 const LSETSTAT: &str = "lsetstat@openssh.com";
@@ -70,7 +70,7 @@ const EARLY: usize = 64;
 /// Directory of the target that is not complete.
 #[derive(Debug)]
 pub(super) struct TargetDir {
-    parent: Option<DirKey>,
+    parent: Option<CopyDirectoryId>,
     target: Vec<u8>,
     attributes: Attributes,
     /// Extended attributes and access control lists to set.
@@ -85,20 +85,20 @@ pub(super) struct TargetDir {
     /// Number of unfinished entries in the directory.
     open: usize,
     /// Entries that wait until the directory is made.
-    held: Vec<PendingItem>,
+    held: Vec<ItemAwaitingDirectory>,
     /// Subdirectories that wait until the directory is made.
-    held_dirs: Vec<DirKey>,
+    held_dirs: Vec<CopyDirectoryId>,
     /// Number of files started before the directory is known to exist.
     early: usize,
     /// Files among these that failed, perhaps only because the directory did not exist.
-    failed_early: Vec<FileId>,
+    failed_early: Vec<CopyFileId>,
 }
 
 impl TargetDir {
     /// Directory that gets these attributes of its source. `exists` means that a listing of the
     /// target has it.
     pub(super) fn new(
-        parent: Option<DirKey>,
+        parent: Option<CopyDirectoryId>,
         target: Vec<u8>,
         attributes: Attributes,
         exists: bool,
@@ -145,20 +145,20 @@ enum DirState {
 
 /// File or symlink whose directory may not exist yet.
 #[derive(Clone, Debug)]
-pub(super) struct PendingItem {
+pub(super) struct ItemAwaitingDirectory {
     pub entry: EntryInfo,
     pub target: Vec<u8>,
-    pub dir: Option<DirKey>,
+    pub dir: Option<CopyDirectoryId>,
     pub symlink: bool,
     pub points_to: Option<Vec<u8>>,
 }
 
-impl PendingItem {
+impl ItemAwaitingDirectory {
     /// Item of the directory `dir`; `None` for one that is itself a source.
     pub(super) fn new(
         entry: EntryInfo,
         target: Vec<u8>,
-        dir: Option<DirKey>,
+        dir: Option<CopyDirectoryId>,
         symlink: bool,
     ) -> Self {
         Self {
@@ -178,7 +178,7 @@ enum ItemPlacement {
     Drop,
 }
 
-impl TargetTree {
+impl IncompleteTargetDirs {
     /// Number of items that wait for their directory.
     pub(super) fn held(&self) -> usize {
         self.held
@@ -192,7 +192,7 @@ impl TargetTree {
     }
 
     /// Target path of a directory.
-    pub(super) fn target(&self, dir: DirKey) -> Option<&[u8]> {
+    pub(super) fn target(&self, dir: CopyDirectoryId) -> Option<&[u8]> {
         self.dirs.get(&dir).map(|d| d.target.as_slice())
     }
 
@@ -206,7 +206,7 @@ impl TargetTree {
     ) -> Option<Vec<u8>> {
         match entry.parent {
             Some(parent) => {
-                let dir = self.target(DirKey::new(walk, parent))?;
+                let dir = self.target(CopyDirectoryId::new(walk, parent))?;
                 Some(join(dir, &entry.name))
             }
             None => Some(root.to_vec()),
@@ -214,41 +214,41 @@ impl TargetTree {
     }
 
     /// Notes that the directory existed before the copy.
-    pub(super) fn existed(&mut self, dir: DirKey) {
+    pub(super) fn existed(&mut self, dir: CopyDirectoryId) {
         if let Some(dir) = self.dirs.get_mut(&dir) {
             dir.existed = true;
         }
     }
 
     /// Delays the end of a directory until one more query about it is answered.
-    pub(super) fn waits_for_more(&mut self, dir: DirKey) {
+    pub(super) fn waits_for_more(&mut self, dir: CopyDirectoryId) {
         if let Some(dir) = self.dirs.get_mut(&dir) {
             dir.open += 1;
         }
     }
 
     /// Stores the extended attributes to set on a directory.
-    pub(super) fn has_xattrs(&mut self, dir: DirKey, xattrs: Option<Box<Xattrs>>) {
+    pub(super) fn has_xattrs(&mut self, dir: CopyDirectoryId, xattrs: Option<Box<Xattrs>>) {
         if let Some(dir) = self.dirs.get_mut(&dir) {
             dir.xattrs = xattrs;
         }
     }
 
     /// True if this run created the directory.
-    pub(super) fn is_fresh(&self, dir: DirKey) -> bool {
+    pub(super) fn is_fresh(&self, dir: CopyDirectoryId) -> bool {
         self.dirs
             .get(&dir)
             .is_some_and(|d| d.state == DirState::Ready && !d.existed)
     }
 
     /// True if the directory is itself a source.
-    pub(super) fn is_root(&self, dir: DirKey) -> bool {
+    pub(super) fn is_root(&self, dir: CopyDirectoryId) -> bool {
         self.dirs.get(&dir).is_some_and(|d| d.parent.is_none())
     }
 
     /// Attributes the failure of a file to the file or its directory `dir`. An undecided file is
     /// kept until the directory is made or has failed.
-    pub(super) fn blame(&mut self, dir: Option<DirKey>, file: FileId) -> FailureScope {
+    pub(super) fn blame(&mut self, dir: Option<CopyDirectoryId>, file: CopyFileId) -> FailureScope {
         let Some(dir) = dir.and_then(|dir| self.dirs.get_mut(&dir)) else {
             return FailureScope::File;
         };
@@ -264,7 +264,12 @@ impl TargetTree {
 
     /// Decides about an item by the state of its directory. With `early`, a file may follow the
     /// unanswered request that makes the directory.
-    fn place(&mut self, dir: DirKey, held: &PendingItem, early: bool) -> ItemPlacement {
+    fn place(
+        &mut self,
+        dir: CopyDirectoryId,
+        held: &ItemAwaitingDirectory,
+        early: bool,
+    ) -> ItemPlacement {
         let Some(dir) = self.dirs.get_mut(&dir) else {
             return ItemPlacement::Drop;
         };
@@ -290,15 +295,15 @@ impl TargetTree {
     }
 }
 
-impl TargetTree {
+impl IncompleteTargetDirs {
     /// Makes a directory that was found, at once if it need not wait for its parent, unless the
     /// target is known to have it. Returns false if that is impossible and its contents can be
     /// skipped.
     pub(super) fn begin_dir(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        key: DirKey,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        key: CopyDirectoryId,
         mut dir: TargetDir,
     ) -> bool {
         let mut is_parent_ready = true;
@@ -339,7 +344,12 @@ impl TargetTree {
             .is_some_and(|d| d.state != DirState::Failed)
     }
 
-    fn make_dir(&mut self, ports: &mut CopyPorts<'_>, metadata: &mut KeptMetadata, key: DirKey) {
+    fn make_dir(
+        &mut self,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        key: CopyDirectoryId,
+    ) {
         let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
@@ -379,7 +389,7 @@ impl TargetTree {
     /// True if a symlink to a directory is accepted at the far end: at the path that the user
     /// named, or everywhere with --keep-dirlinks. A symlink that this run has made, or that a
     /// remote source may have chosen, never is.
-    fn follows(&self, ports: &CopyPorts<'_>, key: DirKey) -> bool {
+    fn follows(&self, ports: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
         self.dirs.get(&key).is_some_and(|dir| {
             let named = dir.parent.is_none() && ports.named().is(&dir.target);
             let dirlinks = ports.options().keep_dirlinks
@@ -391,7 +401,7 @@ impl TargetTree {
     /// True if requests for the contents of a directory may leave before its own MKDIR is
     /// answered. A path through a symlink that is not followed would lead elsewhere, so nothing
     /// but a directory may stand there.
-    fn may_fill_early(&self, ports: &CopyPorts<'_>, key: DirKey) -> bool {
+    fn may_fill_early(&self, ports: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
         if !server_works_in_order(ports) {
             return false;
         }
@@ -400,7 +410,7 @@ impl TargetTree {
 
     /// True if this run has made a directory above, or makes the root, so that only this run has
     /// made what stands below.
-    fn is_below_fresh(&self, ports: &CopyPorts<'_>, key: DirKey) -> bool {
+    fn is_below_fresh(&self, ports: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
         let mut at = self.dirs.get(&key).and_then(|dir| dir.parent);
         while let Some(dir) = at.and_then(|key| self.dirs.get(&key)) {
             let missing = dir.parent.is_none() && ports.named().was_missing(&dir.target);
@@ -415,7 +425,7 @@ impl TargetTree {
 
     /// True if the attributes of a directory at the far end are set through a symlink. A server
     /// without lsetstat@openssh.com has just created a new directory, so SETSTAT is used for it.
-    fn sets_through_link(&self, ports: &CopyPorts<'_>, key: DirKey) -> bool {
+    fn sets_through_link(&self, ports: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
         let lacks = ports
             .side(CopySide::Target)
             .and_then(|side| side.session().server_info())
@@ -425,9 +435,9 @@ impl TargetTree {
 
     pub(super) fn on_made(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        key: DirKey,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        key: CopyDirectoryId,
         result: Result<(), String>,
     ) {
         let Some(dir) = self.dirs.get_mut(&key) else {
@@ -446,10 +456,11 @@ impl TargetTree {
                     self.make_dir(ports, metadata, below);
                 }
                 for file in failed {
-                    self.steps.push_back(TreeStep::FileAgain(file));
+                    self.steps.push_back(DirectoryReadyStep::FileAgain(file));
                 }
                 for item in held {
-                    self.steps.push_back(TreeStep::Place(Box::new(item)));
+                    self.steps
+                        .push_back(DirectoryReadyStep::Place(Box::new(item)));
                 }
                 self.check_dir(ports, metadata, Some(key));
             }
@@ -472,7 +483,7 @@ impl TargetTree {
                     ports.fail(None, target, what);
                 }
                 for file in failed {
-                    self.steps.push_back(TreeStep::FileDropped(file));
+                    self.steps.push_back(DirectoryReadyStep::FileDropped(file));
                 }
                 for below in held_dirs {
                     self.on_made(
@@ -489,7 +500,7 @@ impl TargetTree {
 
     /// Sets the mode of a new directory at once if the mode allows filling it and no times are
     /// kept. Doing it at the end would add a round trip for which nothing else waits.
-    fn set_mode_now(&mut self, ports: &mut CopyPorts<'_>, key: DirKey) {
+    fn set_mode_now(&mut self, ports: &mut CopyContext<'_>, key: CopyDirectoryId) {
         let preserve = ports.preserves();
         let Some(dir) = self.dirs.get_mut(&key) else {
             return;
@@ -519,9 +530,9 @@ impl TargetTree {
     /// Defers an item until its directory is made. Returns the item if it need not wait.
     pub(super) fn begin_item(
         &mut self,
-        ports: &CopyPorts<'_>,
-        item: PendingItem,
-    ) -> Option<PendingItem> {
+        ports: &CopyContext<'_>,
+        item: ItemAwaitingDirectory,
+    ) -> Option<ItemAwaitingDirectory> {
         let place = match item.dir {
             Some(dir) => {
                 let here = !ports.source_is_remote() && ports.target_is_remote();
@@ -534,27 +545,27 @@ impl TargetTree {
     }
 
     /// Takes the next work that has become possible.
-    pub(super) fn next_step(&mut self) -> Option<TreeStep> {
+    pub(super) fn next_step(&mut self) -> Option<DirectoryReadyStep> {
         self.steps.pop_front()
     }
 
     /// Notes that a symlink or hard link got this name and is complete.
-    pub(super) fn name_made(&mut self, ports: &mut CopyPorts<'_>, path: &[u8]) {
+    pub(super) fn name_made(&mut self, ports: &mut CopyContext<'_>, path: &[u8]) {
         self.unsynced.name_made(ports, path, false);
     }
 
     /// Requests durability for all names that were made. Returns false if there are none or no
     /// session can do it.
-    pub(super) fn sync_names(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+    pub(super) fn sync_names(&mut self, ports: &mut CopyContext<'_>) -> bool {
         self.unsynced.sync(ports)
     }
 
     /// Notes that the walk has no more entries of a directory.
     pub(super) fn listed(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        key: DirKey,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        key: CopyDirectoryId,
     ) {
         if let Some(dir) = self.dirs.get_mut(&key) {
             dir.listed = true;
@@ -565,9 +576,9 @@ impl TargetTree {
     /// Notes that an entry of `dir` is finished.
     pub(super) fn item_over(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        dir: Option<DirKey>,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        dir: Option<CopyDirectoryId>,
     ) {
         if let Some(found) = dir.and_then(|key| self.dirs.get_mut(&key)) {
             found.open -= 1;
@@ -578,9 +589,9 @@ impl TargetTree {
     /// Finishes `dir` if all its contents are done.
     fn check_dir(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        key: Option<DirKey>,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        key: Option<CopyDirectoryId>,
     ) {
         let mut next = key;
         while let Some(key) = next {
@@ -609,7 +620,12 @@ impl TargetTree {
         }
     }
 
-    fn finish_dir(&mut self, ports: &mut CopyPorts<'_>, metadata: &mut KeptMetadata, key: DirKey) {
+    fn finish_dir(
+        &mut self,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        key: CopyDirectoryId,
+    ) {
         let preserve = ports.preserves();
         let owns = ports.options().archive && metadata.sets_owners();
         let Some(dir) = self.dirs.get(&key) else {
@@ -683,9 +699,9 @@ impl TargetTree {
 
     pub(super) fn on_finished(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        key: DirKey,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        key: CopyDirectoryId,
         result: Result<(), String>,
     ) {
         let Some(dir) = self.dirs.remove(&key) else {
@@ -708,7 +724,7 @@ impl TargetTree {
 
 /// True if the server answers requests in order, as OpenSSH and longhaul do. A directory may
 /// then be made in a parent whose own MKDIR is not answered yet.
-fn server_works_in_order(ports: &CopyPorts<'_>) -> bool {
+fn server_works_in_order(ports: &CopyContext<'_>) -> bool {
     ports
         .side(CopySide::Target)
         .and_then(|side| side.session().server_info())

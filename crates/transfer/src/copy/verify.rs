@@ -11,22 +11,22 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Job, JobFailure, JobId, JobKind, PutOptions, RemotePath};
+use schedule::{FileCopyOptions, Job, JobFailure, JobId, JobKind, RemotePath};
 
-pub(super) use self::early::SumRequest;
-use self::early::{CopyingFile, CopyingFiles};
+pub(super) use self::early::ChecksumRequest;
+use self::early::{EarlyChecksumFile, EarlyChecksumFiles};
 use self::file_check::{CheckedFile, FileCheck};
 use self::remote_sums::RemoteSumRequests;
 use super::CopyOptions;
-use super::file::{ActiveFiles, FileId, FileTask};
+use super::file::{ActiveFiles, CopyFileId, FileTask};
 use super::jobs::JobPurpose;
 use super::local_ops::ReadAt;
-use super::ports::CopyPorts;
+use super::ports::CopyContext;
 use super::sides::CopySide;
 use crate::disk::{ReadBackCheck, os_words};
 use crate::report::{CopyEvent, EscapedName, VerifyResult};
 use crate::session::RemoteCommandId;
-use crate::sums::{FileSums, FinishedSums, Manifest, SumLedger};
+use crate::sums::{ChecksumLedger, FileChecksums, FinishedSums, Manifest};
 use crate::walk::local_path;
 
 /// Number of files waiting for comparison at which starting further files is paused.
@@ -41,12 +41,12 @@ const REPEATS: u8 = 2;
 
 /// State of the files between copy and verification.
 pub(super) struct Verification {
-    ledger: Option<Arc<SumLedger>>,
+    ledger: Option<Arc<ChecksumLedger>>,
     wanted: bool,
     manifest: Option<Manifest>,
-    files: BTreeMap<FileId, FileCheck>,
+    files: BTreeMap<CopyFileId, FileCheck>,
     /// Files that are being copied.
-    moving: CopyingFiles,
+    moving: EarlyChecksumFiles,
     outcomes: VecDeque<VerifyOutcome>,
     far: RemoteSumRequests,
     /// Number of files being read back.
@@ -60,21 +60,21 @@ pub(super) struct Verification {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum VerifyOutcome {
     /// The file is right, or was not to be compared.
-    Verified(FileId),
+    Verified(CopyFileId),
     /// The file failed at this end.
-    Failed(FileId, CopySide, String),
+    Failed(CopyFileId, CopySide, String),
     /// The file differs from its source and is copied again.
-    CopyAgain(FileId),
+    CopyAgain(CopyFileId),
 }
 
 impl Verification {
-    pub(super) fn new(options: &CopyOptions, ledger: Option<Arc<SumLedger>>) -> Self {
+    pub(super) fn new(options: &CopyOptions, ledger: Option<Arc<ChecksumLedger>>) -> Self {
         Self {
             wanted: options.verify && ledger.is_some(),
             ledger,
             manifest: None,
             files: BTreeMap::new(),
-            moving: CopyingFiles::default(),
+            moving: EarlyChecksumFiles::default(),
             outcomes: VecDeque::new(),
             far: RemoteSumRequests::default(),
             reading: 0,
@@ -89,8 +89,10 @@ impl Verification {
     }
 
     /// Sums for a file that no session's disk threads copy.
-    pub(super) fn sums(&self) -> Option<Arc<FileSums>> {
-        self.ledger.as_ref().map(|ledger| FileSums::new(ledger))
+    pub(super) fn sums(&self) -> Option<Arc<FileChecksums>> {
+        self.ledger
+            .as_ref()
+            .map(|ledger| FileChecksums::new(ledger))
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -151,7 +153,7 @@ impl Verification {
 
 impl Verification {
     /// Opens the manifest. Returns false, after reporting it, on failure.
-    pub(super) fn begin_manifest(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+    pub(super) fn begin_manifest(&mut self, ports: &mut CopyContext<'_>) -> bool {
         if self.wanted {
             ports.summary_mut().verified = Some(VerifyResult::default());
         }
@@ -169,7 +171,7 @@ impl Verification {
         true
     }
 
-    pub(super) fn end_manifest(&mut self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn end_manifest(&mut self, ports: &mut CopyContext<'_>) {
         if let (Some(manifest), Some(path)) = (self.manifest.take(), &ports.options().manifest)
             && let Err(e) = manifest.finish()
         {
@@ -179,15 +181,15 @@ impl Verification {
     }
 
     /// Takes the checksums of a finished job.
-    pub(super) fn take_sums(&self, job: JobId) -> Option<Arc<FileSums>> {
+    pub(super) fn take_sums(&self, job: JobId) -> Option<Arc<FileChecksums>> {
         self.ledger.as_ref()?.take(job)
     }
 
     /// Verifies a file that has its final name.
     pub(super) fn verify_file(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         task: &mut FileTask,
     ) {
         let Some(ledger) = self.ledger.clone() else {
@@ -259,8 +261,8 @@ impl Verification {
     /// Completes a file whose verification succeeded or was not wanted.
     fn verified(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         file: &CheckedFile,
         seen: &FinishedSums,
     ) {
@@ -280,7 +282,7 @@ impl Verification {
     }
 
     /// Completes a file whose checksums at the far end match.
-    fn is_right(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+    fn is_right(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
         if let Some(checking) = self.files.remove(&id) {
             if checking.was_read_back()
                 && let Some(verified) = &mut ports.summary_mut().verified
@@ -292,7 +294,7 @@ impl Verification {
     }
 
     /// Verifies a local copy by reading the target again.
-    fn read_here(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+    fn read_here(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(checking) = self.files.get_mut(&id) else {
             return;
         };
@@ -312,7 +314,7 @@ impl Verification {
     }
 
     /// Verifies a file by reading it back over SFTP.
-    fn read_back(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+    fn read_back(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(end) = ports.far_end() else { return };
         let found = self.files.get_mut(&id);
         let Some(checking) = found.filter(|c| !c.is_read_back()) else {
@@ -323,9 +325,9 @@ impl Verification {
         };
         let kind = JobKind::Get {
             source: RemotePath(checking.path().to_vec()),
-            target: schedule::LocalPath::default(),
+            target: schedule::LocalTargetPath::default(),
             known: None,
-            options: PutOptions::default(),
+            options: FileCopyOptions::default(),
         };
         self.reading += 1;
         let submitted = ports.submit_with(end, JobPurpose::Check(id), |session, id| {
@@ -340,8 +342,8 @@ impl Verification {
     /// Handles the end of reading back.
     pub(super) fn on_read_back(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         result: Result<(), JobFailure>,
     ) {
         self.reading = self.reading.saturating_sub(1);
@@ -356,7 +358,7 @@ impl Verification {
         }
     }
 
-    fn judge_read_back(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+    fn judge_read_back(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(checking) = self.files.get(&id) else {
             return;
         };
@@ -389,8 +391,8 @@ impl Verification {
 
     fn is_wrong(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         file: &CheckedFile,
         (from, len): (u64, u64),
     ) {
@@ -421,19 +423,19 @@ impl Verification {
         );
     }
 
-    fn unverified(&mut self, id: FileId, end: CopySide, what: &str) {
+    fn unverified(&mut self, id: CopyFileId, end: CopySide, what: &str) {
         self.files.remove(&id);
         let what = format!("copied, but cannot be verified: {what}; copy it again");
         self.failed(id, end, what);
     }
 
-    fn failed(&mut self, id: FileId, end: CopySide, what: String) {
+    fn failed(&mut self, id: CopyFileId, end: CopySide, what: String) {
         self.outcomes
             .push_back(VerifyOutcome::Failed(id, end, what));
     }
 
     /// Fails all unverified files when the run ends early.
-    pub(super) fn stop(&mut self, ports: &CopyPorts<'_>) {
+    pub(super) fn stop(&mut self, ports: &CopyContext<'_>) {
         self.far = RemoteSumRequests::default();
         self.moving.clear();
         for id in std::mem::take(&mut self.files).into_keys() {
@@ -442,13 +444,13 @@ impl Verification {
     }
 
     /// Reports a copied file as failed because the run ends before its comparison.
-    fn not_verified(&mut self, ports: &CopyPorts<'_>, id: FileId) {
+    fn not_verified(&mut self, ports: &CopyContext<'_>, id: CopyFileId) {
         let why = ports.why_stopped();
         let what = format!("copied, but not verified: {why}");
         self.failed(id, CopySide::Target, what);
     }
 
-    fn note_reason(ports: &mut CopyPorts<'_>, why: &str) {
+    fn note_reason(ports: &mut CopyContext<'_>, why: &str) {
         if let Some(verified) = &mut ports.summary_mut().verified {
             verified.reason.get_or_insert_with(|| why.to_owned());
         }
@@ -460,12 +462,16 @@ impl Verification {
     }
 
     /// Drops a file that is no longer being copied.
-    pub(super) fn forget(&mut self, id: FileId) {
+    pub(super) fn forget(&mut self, id: CopyFileId) {
         self.moving.forget(id);
     }
 
     /// Returns the file of `job` and the data that has passed, if checksums can be requested.
-    fn moving(&mut self, ports: &CopyPorts<'_>, job: JobId) -> Option<(FileId, &mut CopyingFile)> {
+    fn moving(
+        &mut self,
+        ports: &CopyContext<'_>,
+        job: JobId,
+    ) -> Option<(CopyFileId, &mut EarlyChecksumFile)> {
         if !self.wanted || self.far.is_given_up() {
             return None;
         }
@@ -475,7 +481,7 @@ impl Verification {
     }
 
     /// Notes the temporary that the far end writes for `job`.
-    pub(super) fn note_temporary(&mut self, ports: &CopyPorts<'_>, job: JobId, path: &[u8]) {
+    pub(super) fn note_temporary(&mut self, ports: &CopyContext<'_>, job: JobId, path: &[u8]) {
         if let Some((_, moving)) = self.moving(ports, job) {
             moving.has_temporary(path);
         }
@@ -485,7 +491,7 @@ impl Verification {
     /// their range.
     pub(super) fn verify_early(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         files: &ActiveFiles,
         job: JobId,
         (from, to): (u64, u64),
@@ -517,7 +523,7 @@ impl Verification {
 }
 
 /// File that `job` copies from or to the end at which files are read again.
-fn moving_file(ports: &CopyPorts<'_>, job: JobId) -> Option<FileId> {
+fn moving_file(ports: &CopyContext<'_>, job: JobId) -> Option<CopyFileId> {
     match ports.jobs().get(&job)? {
         (end, JobPurpose::File(id, _)) if Some(*end) == ports.far_end() => Some(*id),
         _ => None,

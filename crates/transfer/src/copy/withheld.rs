@@ -16,12 +16,12 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 /// Counts entries and remembers the first.
 #[derive(Debug, Default)]
-struct WithheldCount {
+struct AffectedEntryCount {
     entries: u64,
     first: Option<EscapedName>,
 }
 
-impl WithheldCount {
+impl AffectedEntryCount {
     fn note(&mut self, entry: impl FnOnce() -> EscapedName) {
         self.entries += 1;
         self.first.get_or_insert_with(entry);
@@ -67,10 +67,10 @@ impl SpecialBitRules {
 
 /// Counts of the run so far.
 #[derive(Debug, Default)]
-pub(super) struct WithheldCounts {
-    special_bits: WithheldCount,
-    links: WithheldCount,
-    replaced: WithheldCount,
+pub(super) struct LeftOutCounts {
+    special_bits: AffectedEntryCount,
+    links: AffectedEntryCount,
+    replaced: AffectedEntryCount,
     /// Targets that have one more name, which this run has made for a backup.
     backed_up: BTreeSet<Vec<u8>>,
     /// The user was told that the server refuses to create or rename temporaries.
@@ -79,7 +79,7 @@ pub(super) struct WithheldCounts {
     told_in_place_at: BTreeSet<Vec<u8>>,
 }
 
-impl WithheldCounts {
+impl LeftOutCounts {
     /// True at the first call for a directory, or for the whole server, for the warning that
     /// temporaries are refused there. After the one for the server there is no other.
     pub(super) fn is_first_refusal(&mut self, directory: Option<Vec<u8>>) -> bool {
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn each_kind_is_one_warning() {
-        let mut withheld = WithheldCounts::default();
+        let mut withheld = LeftOutCounts::default();
         assert_eq!(withheld.warnings().count(), 0);
         for name in ["x", "y"] {
             withheld.special_bits.note(|| EscapedName(name.into()));

@@ -6,8 +6,8 @@ use sftp::xattrs::Xattr;
 
 use super::CopyOptions;
 use super::jobs::JobPurpose;
-use super::metadata::{KeptMetadata, STOCK, special_bits};
-use super::ports::CopyPorts;
+use super::metadata::{MetadataPreservation, STOCK, special_bits};
+use super::ports::CopyContext;
 use super::sides::CopySide;
 
 /// Answer to the query for the extended attributes of a source.
@@ -21,11 +21,11 @@ pub(super) enum XattrAnswer {
     Later,
 }
 
-impl KeptMetadata {
+impl MetadataPreservation {
     /// Reads the extended attributes of a source, through a symlink; local ones are read at once.
     pub(super) fn ask_xattrs(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         source: &[u8],
         purpose: JobPurpose,
     ) -> XattrAnswer {
@@ -64,7 +64,7 @@ impl KeptMetadata {
     /// Filters the extended attributes that the target can set.
     pub(super) fn takeable(
         &mut self,
-        ports: &CopyPorts<'_>,
+        ports: &CopyContext<'_>,
         mut list: Vec<Xattr>,
     ) -> Option<Box<Xattrs>> {
         let kinds = xattr_kinds(ports.options());

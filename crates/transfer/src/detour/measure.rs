@@ -12,9 +12,9 @@ use crate::cancel::CancelToken;
 use crate::config::{HostConfig, ProxyMethod, SshOptionFlags};
 use crate::connect::{
     self, BulkDirection, ConnectionFacts, DetectedServerKind, FirstConnectionMatch, FirstHostKey,
-    FirstJobTime, RemoteServerUse, SharedSettings,
+    FirstJobTime, RemoteLonghaulPolicy, SharedConnectSettings,
 };
-use crate::operand::Destination;
+use crate::operand::SshDestination;
 use crate::probe::{BurstLoad, burst};
 use crate::prompt::NoPrompt;
 use crate::session::Link;
@@ -33,7 +33,7 @@ pub struct DetourTarget {
     /// Configuration of the host, with the direct way.
     pub config: HostConfig,
     /// Settings of the copy's connections.
-    pub settings: SharedSettings,
+    pub settings: SharedConnectSettings,
     /// The copy sends to the host.
     pub up: bool,
     /// Ends the measurement.
@@ -53,7 +53,7 @@ pub struct DetourMeasurement {
 
 /// Measures one way after another, with one connection each. Only the direct connection may prompt
 /// the user. A candidate that needs an answer, or does not answer in time, has failed.
-pub fn measure(target: &DetourTarget, candidates: &[Vec<Destination>]) -> DetourMeasurement {
+pub fn measure(target: &DetourTarget, candidates: &[Vec<SshDestination>]) -> DetourMeasurement {
     let facts = Arc::new(Mutex::new(None));
     let link = direct_link(target, &facts);
     let facts = facts.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -82,11 +82,11 @@ fn shown(way: &RouteResult) -> String {
 }
 
 /// Settings of connections that are only measured.
-fn plainly(target: &DetourTarget) -> (HostConfig, SharedSettings) {
+fn plainly(target: &DetourTarget) -> (HostConfig, SharedConnectSettings) {
     let mut config = target.config.clone();
     config.cap_connect_timeout(ANSWERS);
-    let settings = SharedSettings {
-        far: RemoteServerUse::Stock,
+    let settings = SharedConnectSettings {
+        far: RemoteLonghaulPolicy::Stock,
         direct: false,
         look: None,
         sends: None,
@@ -105,7 +105,7 @@ fn direct_link(
 ) -> Result<Box<dyn Link>, String> {
     let (config, settings) = plainly(target);
     let seen = Arc::clone(facts);
-    let settings = SharedSettings {
+    let settings = SharedConnectSettings {
         opened: Arc::new(move |facts| {
             *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(facts);
         }),
@@ -118,13 +118,13 @@ fn direct_link(
 /// Connects through all candidates at a time.
 fn candidate_links(
     target: &DetourTarget,
-    candidates: &[Vec<Destination>],
+    candidates: &[Vec<SshDestination>],
     direct: Option<&ConnectionFacts>,
 ) -> Vec<Result<Box<dyn Link>, String>> {
     let (mut config, settings) = plainly(target);
     config.switches.insert(SshOptionFlags::BATCH_MODE);
     let hop = Arc::clone(&settings.hop);
-    let settings = SharedSettings {
+    let settings = SharedConnectSettings {
         prompt: Arc::new(Mutex::new(NoPrompt)),
         // Everything that the user should see was shown for the direct connection.
         beside: direct.map(|facts| FirstConnectionMatch {

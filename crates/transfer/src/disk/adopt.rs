@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{Dir, FileType, OFlags, fstat};
 use schedule::journal::ExistingFile;
-use schedule::{LocalPath, ResumeData};
+use schedule::{LocalTargetPath, ResumeData};
 
 use super::LocalTarget;
 use super::directories::{
@@ -24,7 +24,7 @@ fn is_ours(meta: &fs::Metadata) -> bool {
 /// now a directory or a special file, removes the temporary and returns `None`.
 pub(crate) fn adopt_target(
     directories: &OpenDirectoryCache,
-    path: &LocalPath,
+    path: &LocalTargetPath,
     keep: Option<&ResumeData>,
 ) -> Option<LocalTarget> {
     let (keep, left) = keep.and_then(|keep| Some((keep, keep.left.as_ref()?)))?;
@@ -73,7 +73,11 @@ pub(crate) fn adopt_target(
 /// Removes temporaries that an earlier run with this tag may have left for the file at `path`:
 /// regular files of this user with a single hard link. They lie beside the file, or beside the
 /// destination of a symlink that the command names.
-pub(crate) fn remove_temporaries(directories: &OpenDirectoryCache, path: &LocalPath, tag: u64) {
+pub(crate) fn remove_temporaries(
+    directories: &OpenDirectoryCache,
+    path: &LocalTargetPath,
+    tag: u64,
+) {
     let Ok(WriteDestination::At(target)) = directories.destination(path) else {
         return;
     };
@@ -87,13 +91,13 @@ pub(crate) fn remove_temporaries(directories: &OpenDirectoryCache, path: &LocalP
 /// Removes the temporaries of many files as [`remove_temporaries`] does, and reads each directory
 /// once: after 200,000 files that could not be created, an interrupted copy took 23 s to look for
 /// all names that their temporaries might have.
-pub(crate) struct TemporarySweep<'a> {
+pub(crate) struct TemporaryFileSweep<'a> {
     directories: &'a OpenDirectoryCache,
     /// Names of temporaries in each directory, by device and inode.
     found: BTreeMap<(u64, u64), BTreeSet<Vec<u8>>>,
 }
 
-impl<'a> TemporarySweep<'a> {
+impl<'a> TemporaryFileSweep<'a> {
     pub(crate) fn new(directories: &'a OpenDirectoryCache) -> Self {
         Self {
             directories,
@@ -102,7 +106,7 @@ impl<'a> TemporarySweep<'a> {
     }
 
     /// Removes the temporaries of the file at `path`.
-    pub(crate) fn remove(&mut self, path: &LocalPath, tag: u64) {
+    pub(crate) fn remove(&mut self, path: &LocalTargetPath, tag: u64) {
         let Ok(WriteDestination::At(target)) = self.directories.destination(path) else {
             return;
         };
@@ -180,7 +184,7 @@ mod tests {
         state.apply(JournalRecord::Begun {
             id: 0,
             target: bytes(target),
-            source: schedule::journal::SourceId::default(),
+            source: schedule::journal::SourceFileStamp::default(),
             tag: 7,
         });
         state.apply(JournalRecord::Temp {
@@ -189,11 +193,11 @@ mod tests {
         });
         state.confine(&bytes(root));
         let directories = OpenDirectoryCache::default();
-        let mut sweep = TemporarySweep::new(&directories);
+        let mut sweep = TemporaryFileSweep::new(&directories);
         for (_, entry) in state.unfinished() {
             let target = Path::new(OsStr::from_bytes(&entry.target));
             let below = target.strip_prefix(root).expect("confined to the root");
-            let path = LocalPath::beneath(root, below, false);
+            let path = LocalTargetPath::beneath(root, below, false);
             match sweeps {
                 true => sweep.remove(&path, entry.tag),
                 false => remove_temporaries(&directories, &path, entry.tag),

@@ -6,12 +6,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use schedule::{DiskReply, DiskRequest, JobFailure, StoredTarget};
 
-use crate::sums::{Hasher, RangeSum, SumAlgorithm};
+use crate::sums::{Hasher, RangeChecksum, SumAlgorithm};
 
 /// A remote file that is read back for comparison: the target of a Get that is written nowhere.
 pub(crate) struct ReadBackCheck {
     by: SumAlgorithm,
-    expected: Vec<RangeSum>,
+    expected: Vec<RangeChecksum>,
     size: u64,
     state: Mutex<ReadBackState>,
 }
@@ -27,7 +27,7 @@ struct ReadBackState {
 
 impl ReadBackCheck {
     /// Prepares the comparison of a file of `size` bytes with these sums by algorithm `by`.
-    pub(crate) fn new(expected: Vec<RangeSum>, size: u64, by: SumAlgorithm) -> Self {
+    pub(crate) fn new(expected: Vec<RangeChecksum>, size: u64, by: SumAlgorithm) -> Self {
         let hashers = expected.iter().map(|_| Some(Hasher::new(Some(by))));
         Self {
             state: Mutex::new(ReadBackState {

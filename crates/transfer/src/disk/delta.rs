@@ -2,9 +2,9 @@
 
 use std::io;
 
-use schedule::delta::{DeltaMatches, compare};
+use schedule::delta::{BasisRangeComparison, compare};
 use schedule::{DiskReply, DiskRequest};
-use sftp::blocks::BlockSum;
+use sftp::blocks::BasisBlockChecksums;
 
 use super::pool::JobFile;
 
@@ -33,10 +33,10 @@ pub(super) fn execute(request: DiskRequest, file: Option<&JobFile>) -> io::Resul
             basis,
         } => {
             let piece = PIECE.max(block as usize);
-            let sums_of_piece = piece / block.max(1) as usize * BlockSum::LEN;
+            let sums_of_piece = piece / block.max(1) as usize * BasisBlockChecksums::LEN;
             let mut sums = basis.chunks(sums_of_piece);
             let mut bytes = Vec::with_capacity(piece);
-            let mut compared = DeltaMatches::default();
+            let mut compared = BasisRangeComparison::default();
             let mut done = 0;
             while done < len {
                 let at = offset + done as u64;

@@ -17,7 +17,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, mkdirat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
-use schedule::{FileMeta, LocalPath};
+use schedule::{LocalTargetPath, SourceFileMeta};
 use sys::{SymlinkPolicy, XattrTarget, default_acl_bits, open_beneath};
 
 /// The number of directories below a target that are held open. A walk goes from directory to
@@ -284,11 +284,11 @@ impl OpenDirectoryCache {
     ///
     /// # Errors
     /// A symlink where none is followed (ELOOP), or a file that cannot be opened.
-    pub(crate) fn open_source(&self, path: &Path) -> io::Result<(LocalSource, FileMeta)> {
+    pub(crate) fn open_source(&self, path: &Path) -> io::Result<(LocalSource, SourceFileMeta)> {
         let beneath = |root: &PathBuf| {
             let here = (root.as_os_str() == ".").then_some(path);
             let below = path.strip_prefix(root).ok().or(here)?;
-            (!below.as_os_str().is_empty()).then(|| LocalPath::beneath(root, below, false))
+            (!below.as_os_str().is_empty()).then(|| LocalTargetPath::beneath(root, below, false))
         };
         let beneath = self.state().unfollowed.iter().find_map(beneath);
         let Some(beneath) = beneath else {
@@ -314,7 +314,7 @@ impl OpenDirectoryCache {
     ///
     /// # Errors
     /// A symlink below the named part of `path` (ELOOP), or a directory that cannot be opened.
-    pub(crate) fn locate(&self, path: &LocalPath) -> io::Result<NameInDirectory> {
+    pub(crate) fn locate(&self, path: &LocalTargetPath) -> io::Result<NameInDirectory> {
         let Some((below, name)) = path.below_part().and_then(split) else {
             return match path.is_named() {
                 true => self.locate_named(path.named_part()),
@@ -327,7 +327,7 @@ impl OpenDirectoryCache {
 
     /// Resolves the place where a file is written, as [`OpenDirectoryCache::locate`] does. If the
     /// user named the file itself, symlinks at the end are followed, dangling ones too.
-    pub(crate) fn destination(&self, path: &LocalPath) -> io::Result<WriteDestination> {
+    pub(crate) fn destination(&self, path: &LocalTargetPath) -> io::Result<WriteDestination> {
         if !path.is_named() {
             return Ok(WriteDestination::At(self.locate(path)?));
         }
@@ -344,7 +344,7 @@ impl OpenDirectoryCache {
     }
 
     /// Returns the open directory at `path`.
-    pub(crate) fn directory(&self, path: &LocalPath) -> io::Result<Arc<OpenDirectory>> {
+    pub(crate) fn directory(&self, path: &LocalTargetPath) -> io::Result<Arc<OpenDirectory>> {
         match path.below_part() {
             Some(below) => self.below(path.named_part(), below, path.follows_dirlinks()),
             None => Err(io::Error::other("the path lies outside of the target")),
@@ -383,7 +383,7 @@ impl OpenDirectoryCache {
     }
 
     /// Stats `path`; `None` if it does not exist. A symlink is followed only if the user named it.
-    pub(crate) fn look(&self, path: &LocalPath) -> io::Result<Option<Stat>> {
+    pub(crate) fn look(&self, path: &LocalTargetPath) -> io::Result<Option<Stat>> {
         if !path.is_named() {
             return match self.locate(path) {
                 Ok(location) => location.look(),
@@ -400,7 +400,7 @@ impl OpenDirectoryCache {
 
     /// Drops the cached directory of `path`, which may have been removed and created again. True if
     /// it was cached.
-    pub(crate) fn forget(&self, path: &LocalPath) -> bool {
+    pub(crate) fn forget(&self, path: &LocalTargetPath) -> bool {
         let Some((below, _)) = path.below_part().and_then(split) else {
             return false;
         };

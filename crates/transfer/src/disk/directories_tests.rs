@@ -13,11 +13,11 @@ fn tree() -> io::Result<tempfile::TempDir> {
     Ok(dir)
 }
 
-fn path(dir: &tempfile::TempDir, below: &str) -> LocalPath {
-    LocalPath::beneath(dir.path().join("target"), below, false)
+fn path(dir: &tempfile::TempDir, below: &str) -> LocalTargetPath {
+    LocalTargetPath::beneath(dir.path().join("target"), below, false)
 }
 
-fn write(directories: &OpenDirectoryCache, path: &LocalPath) -> io::Result<()> {
+fn write(directories: &OpenDirectoryCache, path: &LocalTargetPath) -> io::Result<()> {
     let at = directories.locate(path)?;
     at.open(OFlags::WRONLY | OFlags::CREATE, 0o600)?;
     Ok(())
@@ -44,7 +44,7 @@ fn a_symlink_below_what_was_named_is_never_gone_through() -> Result {
     assert!(link.open(OFlags::RDONLY, 0).is_err());
     // With dirlinks allowed, the symlink is followed.
     let target = dir.path().join("target");
-    let asked = LocalPath::beneath(target, "link/b/f", true);
+    let asked = LocalTargetPath::beneath(target, "link/b/f", true);
     write(&directories, &asked)?;
     assert!(dir.path().join("outside/b/f").exists());
     Ok(())
@@ -55,7 +55,7 @@ fn what_was_named_may_be_a_symlink_and_is_resolved_once() -> Result {
     let dir = tree()?;
     let named = dir.path().join("named");
     symlink("target", &named)?;
-    let at = |below: &str| LocalPath::beneath(&named, below, false);
+    let at = |below: &str| LocalTargetPath::beneath(&named, below, false);
     let directories = OpenDirectoryCache::default();
     write(&directories, &at("a/first"))?;
     fs::remove_file(&named)?;
@@ -196,7 +196,7 @@ fn a_target_that_was_made_is_the_one_that_is_written_to() -> Result {
     // Another user with write permission in the parent puts a symlink there.
     fs::rename(&new, &aside)?;
     symlink("outside", &new)?;
-    write(&directories, &LocalPath::beneath(&new, "f", false))?;
+    write(&directories, &LocalTargetPath::beneath(&new, "f", false))?;
     assert!(aside.join("f").exists());
     assert_eq!(fs::read_dir(dir.path().join("outside"))?.count(), 1);
     // One that was missing, and that somebody else has made, is used unless it is a symlink.
@@ -221,7 +221,7 @@ fn a_path_of_more_than_4095_bytes_could_not_be_entered() -> Result {
     let directories = OpenDirectoryCache::default();
     let name = "n".repeat(250);
     for dirlinks in [false, true] {
-        let at = |below: &str| LocalPath::beneath(dir.path().join("target"), below, dirlinks);
+        let at = |below: &str| LocalTargetPath::beneath(dir.path().join("target"), below, dirlinks);
         let mut below = format!("top-{dirlinks}");
         while below.len() < 9000 {
             let place = directories.locate(&at(&below))?;

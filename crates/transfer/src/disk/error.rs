@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-use schedule::{FailureKind, JobFailure, SHARED_TEMP_LOST};
+use schedule::{JobFailure, JobFailureKind, SHARED_TEMP_LOST};
 
 /// Returns the system's error text without the number: `permission denied`.
 pub fn os_words(error: &io::Error) -> String {
@@ -29,25 +29,25 @@ pub fn os_words(error: &io::Error) -> String {
 pub fn local_fault(error: &io::Error) -> JobFailure {
     let is_shared = error
         .get_ref()
-        .is_some_and(|inner| inner.is::<SharedTempLost>());
+        .is_some_and(|inner| inner.is::<SharedTempLostError>());
     let kind = match is_shared {
-        true => FailureKind::SharedTemp,
-        false => FailureKind::Other,
+        true => JobFailureKind::SharedTemp,
+        false => JobFailureKind::Other,
     };
     JobFailure::new(os_words(error), false).of_kind(kind)
 }
 
 /// The temporary that several processes write is missing here, or another one.
 #[derive(Debug)]
-pub(super) struct SharedTempLost;
+pub(super) struct SharedTempLostError;
 
-impl fmt::Display for SharedTempLost {
+impl fmt::Display for SharedTempLostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(SHARED_TEMP_LOST)
     }
 }
 
-impl std::error::Error for SharedTempLost {}
+impl std::error::Error for SharedTempLostError {}
 
 /// Adds the failed operation to an error: `cannot set its length: no space left on device`.
 pub(crate) fn failed_to(what: &str, error: &io::Error) -> io::Error {

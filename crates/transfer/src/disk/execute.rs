@@ -4,17 +4,17 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use schedule::{DiskReply, DiskRequest, JobId, LocalPath};
+use schedule::{DiskReply, DiskRequest, JobId, LocalTargetPath};
 use wire::{PacketBuf, PayloadBlock};
 
-use super::error::SharedTempLost;
+use super::error::SharedTempLostError;
 use super::pool::JobFile;
 use super::target::open_older;
 use super::{
-    CreateSettings, FinishSettings, LocalSource, LocalTarget, OpenDirectoryCache, adopt_target,
-    create_target, delta, holes, packed,
+    CreateSettings, LocalSource, LocalTarget, OpenDirectoryCache, TargetFinishSettings,
+    adopt_target, create_target, delta, holes, packed,
 };
-use crate::sums::{SumLedger, SumTicket};
+use crate::sums::{ChecksumLedger, ChecksumPieceTicket};
 
 /// Reply to a request, and the file to keep for its job.
 pub(super) type ExecuteResult = io::Result<(DiskReply, Option<JobFile>)>;
@@ -23,11 +23,11 @@ pub(super) type ExecuteResult = io::Result<(DiskReply, Option<JobFile>)>;
 pub(super) fn execute_on_files(
     request: DiskRequest,
     file: Option<JobFile>,
-    ticket: Option<SumTicket>,
-    ledger: Option<&SumLedger>,
+    ticket: Option<ChecksumPieceTicket>,
+    ledger: Option<&ChecksumLedger>,
     directories: &OpenDirectoryCache,
 ) -> ExecuteResult {
-    let execution = RequestExecution {
+    let execution = DiskRequestExecution {
         job: request.job(),
         ticket,
         ledger,
@@ -59,7 +59,7 @@ fn other_size() -> io::Error {
 
 /// Error of a file whose other ranges are written by other processes.
 fn no_shared() -> io::Error {
-    io::Error::other(SharedTempLost)
+    io::Error::other(SharedTempLostError)
 }
 
 /// Error of a request whose job has no suitable file.
@@ -73,15 +73,15 @@ fn not_open_for(request: &DiskRequest) -> io::Error {
 }
 
 /// One request, with everything that its operation may use.
-struct RequestExecution<'a> {
+struct DiskRequestExecution<'a> {
     job: JobId,
     /// Place of a read in the order of checksums.
-    ticket: Option<SumTicket>,
-    ledger: Option<&'a SumLedger>,
+    ticket: Option<ChecksumPieceTicket>,
+    ledger: Option<&'a ChecksumLedger>,
     directories: &'a OpenDirectoryCache,
 }
 
-impl RequestExecution<'_> {
+impl DiskRequestExecution<'_> {
     /// Executes a request that opens files.
     fn open(self, request: DiskRequest) -> ExecuteResult {
         match request {
@@ -124,7 +124,7 @@ impl RequestExecution<'_> {
     }
 
     /// Settings for a new temporary beside `path`.
-    fn create<'p>(&'p self, path: &'p LocalPath) -> CreateSettings<'p> {
+    fn create<'p>(&'p self, path: &'p LocalTargetPath) -> CreateSettings<'p> {
         CreateSettings {
             directories: self.directories,
             path,
@@ -242,7 +242,7 @@ impl RequestExecution<'_> {
         let mut target = create_target(create)?;
         self.prepare(&mut target, sparse);
         let size = target.write(0, pieces)?;
-        let finish = FinishSettings {
+        let finish = TargetFinishSettings {
             size,
             attributes,
             preserve,
@@ -253,7 +253,7 @@ impl RequestExecution<'_> {
     }
 
     /// Gives `target` its final metadata and name.
-    fn finish(&self, target: LocalTarget, finish: FinishSettings) -> ExecuteResult {
+    fn finish(&self, target: LocalTarget, finish: TargetFinishSettings) -> ExecuteResult {
         let job = self.job;
         if let Some(expected) = self.directories.expected()
             && let Some(file) = target.reopen_temporary()?
@@ -362,7 +362,7 @@ impl RequestExecution<'_> {
                 let target = Arc::into_inner(target).ok_or_else(|| {
                     io::Error::other("the file is still being written by this copy")
                 })?;
-                let finish = FinishSettings {
+                let finish = TargetFinishSettings {
                     size,
                     attributes,
                     preserve,
@@ -405,7 +405,7 @@ fn opened(target: LocalTarget) -> JobFile {
 }
 
 /// Adds a hole, which is not read, to the checksums.
-pub(super) fn keep_zeros(ticket: Option<SumTicket>, len: u64) {
+pub(super) fn keep_zeros(ticket: Option<ChecksumPieceTicket>, len: u64) {
     if let Some(ticket) = ticket {
         let zeros = holes::zeros(len);
         ticket.keep(zeros.iter().map(AsRef::as_ref));

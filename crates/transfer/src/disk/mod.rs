@@ -1,6 +1,6 @@
 //! Local file operations for lanes, on a few threads that may block.
 //!
-//! [`DiskPool`] takes [`schedule::DiskRequest`]s and returns [`schedule::DiskReply`]s. A job's file
+//! [`DiskThreadPool`] takes [`schedule::DiskRequest`]s and returns [`schedule::DiskReply`]s. A job's file
 //! is a source, a target or, for a copy between two hosts, a [`HostToHostBuffer`] in memory.
 
 mod adopt;
@@ -20,7 +20,7 @@ mod target;
 mod temp_name;
 mod write_coalescer;
 
-pub(crate) use adopt::{TemporarySweep, adopt_target, remove_temporaries};
+pub(crate) use adopt::{TemporaryFileSweep, adopt_target, remove_temporaries};
 pub(crate) use check::ReadBackCheck;
 pub use directories::OpenDirectoryCache;
 pub(crate) use directories::{NameInDirectory, OpenDirectory, WriteDestination, kind_of};
@@ -28,10 +28,10 @@ pub(crate) use error::failed_to;
 pub use error::{local_fault, os_words};
 pub(crate) use expected::ExpectedContent;
 pub(crate) use metadata::{LostMetadata, set_xattrs, xattrs_of};
-pub use pool::DiskPool;
+pub use pool::DiskThreadPool;
 pub use relay::HostToHostBuffer;
 pub(crate) use source::{EntryStat, LocalSource, attributes, has_holes, identity, open_regular};
 pub(crate) use target::{
-    CreateSettings, FinishSettings, LocalTarget, create_target, mtime_of, timestamps,
+    CreateSettings, LocalTarget, TargetFinishSettings, create_target, mtime_of, timestamps,
 };
 pub(crate) use temp_name::temp_name;

@@ -10,7 +10,7 @@ use wire::PayloadBlock;
 
 use super::LocalSource;
 use super::execute::keep_zeros;
-use crate::sums::SumTicket;
+use crate::sums::ChecksumPieceTicket;
 
 /// The compressor, decompressor and buffers of a disk thread.
 #[derive(Default)]
@@ -42,7 +42,7 @@ pub(super) fn read(
     job: JobId,
     (offset, len): (u64, usize),
     mut block: PayloadBlock,
-    ticket: Option<SumTicket>,
+    ticket: Option<ChecksumPieceTicket>,
 ) -> io::Result<DiskReply> {
     if let Some(len) = source.hole(offset, len)? {
         keep_zeros(ticket, len);

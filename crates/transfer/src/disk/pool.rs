@@ -17,7 +17,7 @@ use super::{
     HostToHostBuffer, LocalSource, LocalTarget, OpenDirectoryCache, ReadBackCheck, local_fault,
     packed,
 };
-use crate::sums::{SumLedger, SumTicket};
+use crate::sums::{ChecksumLedger, ChecksumPieceTicket};
 
 /// Longest wait of a dropped pool for an operation that does not end, such as a write to a FIFO
 /// without a reader. Temporaries are on regular file systems, where operations end.
@@ -29,7 +29,7 @@ const COMPANY: usize = 4;
 
 /// Threads that execute [`DiskRequest`]s. Requests of one job run in order, except that its reads
 /// run concurrently. Dropping the pool removes the temporaries of all unfinished targets.
-pub struct DiskPool {
+pub struct DiskThreadPool {
     shared: Arc<DiskPoolShared>,
     held: PendingWrites,
     /// Returns true if a processor is idle.
@@ -49,7 +49,7 @@ pub(super) struct DiskPoolShared {
     replies: Mutex<ReplyQueue>,
     tell: Box<dyn Fn() + Send + Sync>,
     /// Collects checksums of the transferred data if they are wanted.
-    ledger: Option<Arc<SumLedger>>,
+    ledger: Option<Arc<ChecksumLedger>>,
     /// Resolves the directories of targets.
     directories: Arc<OpenDirectoryCache>,
 }
@@ -98,22 +98,22 @@ pub(super) enum JobFile {
 }
 
 /// A request that is about to run.
-struct NextRequest {
+struct NextDiskRequest {
     request: DiskRequest,
     file: Option<JobFile>,
     /// The place in the checksum order of a read.
-    ticket: Option<SumTicket>,
+    ticket: Option<ChecksumPieceTicket>,
     /// The writes that were coalesced into this request.
     gathered: Option<WriteCoalescer>,
 }
 
-impl DiskPool {
+impl DiskThreadPool {
     /// Creates a pool of `threads` threads. `tell` is called from any thread when the first reply
     /// becomes available. The `ledger`, if any, gets the checksums of all files; `directories`
     /// resolves the targets.
     pub fn new(
         threads: usize,
-        ledger: Option<Arc<SumLedger>>,
+        ledger: Option<Arc<ChecksumLedger>>,
         directories: Arc<OpenDirectoryCache>,
         tell: impl Fn() + Send + Sync + 'static,
     ) -> io::Result<Self> {
@@ -141,9 +141,9 @@ impl DiskPool {
         Ok(pool)
     }
 
-    /// Queues a request; [`DiskPool::poll_reply`] returns its reply.
+    /// Queues a request; [`DiskThreadPool::poll_reply`] returns its reply.
     ///
-    /// A write may be delayed to be coalesced: call [`DiskPool::flush`] before blocking.
+    /// A write may be delayed to be coalesced: call [`DiskThreadPool::flush`] before blocking.
     pub fn submit(&self, request: DiskRequest) {
         let job = request.job();
         self.write_held(job);
@@ -189,13 +189,13 @@ impl DiskPool {
         reply
     }
 
-    /// Makes `relay` the file of `job` until [`DiskPool::release`]: data written to it by one job
+    /// Makes `relay` the file of `job` until [`DiskThreadPool::release`]: data written to it by one job
     /// are read by another.
     pub fn bind(&self, job: JobId, relay: Arc<HostToHostBuffer>) {
         self.shared.lock().jobs.entry(job).or_default().file = Some(JobFile::Relay(relay));
     }
 
-    /// Makes `check` the target of `job`, until [`DiskPool::release`].
+    /// Makes `check` the target of `job`, until [`DiskThreadPool::release`].
     pub(crate) fn bind_check(&self, job: JobId, check: Arc<ReadBackCheck>) {
         self.shared.lock().jobs.entry(job).or_default().file = Some(JobFile::Check(check));
     }
@@ -216,7 +216,7 @@ impl DiskPool {
 
 impl DiskPoolState {
     /// Returns the next request of `job` that may run now.
-    fn next(&mut self, job: JobId) -> Option<NextRequest> {
+    fn next(&mut self, job: JobId) -> Option<NextDiskRequest> {
         let slot = self.jobs.get_mut(&job)?;
         let shared = shares(slot.queue.front()?);
         // Concurrent writes to one file spin on its inode lock in the kernel, and checksums need
@@ -263,7 +263,7 @@ impl DiskPoolState {
             ) => source.promise_sum(*offset, *len as u64),
             _ => None,
         };
-        Some(NextRequest {
+        Some(NextDiskRequest {
             request,
             file,
             ticket,
@@ -299,7 +299,7 @@ impl JobSlot {
     }
 }
 
-impl Drop for DiskPool {
+impl Drop for DiskThreadPool {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.stopping = true;
@@ -408,8 +408,8 @@ impl DiskPoolShared {
 
     /// Executes `request`; returns the reply, unless a relay sends it later, and the file to keep
     /// for the job.
-    fn execute(self: &Arc<Self>, next: NextRequest) -> (Option<DiskReply>, Option<JobFile>) {
-        let NextRequest {
+    fn execute(self: &Arc<Self>, next: NextDiskRequest) -> (Option<DiskReply>, Option<JobFile>) {
+        let NextDiskRequest {
             request,
             file,
             ticket,

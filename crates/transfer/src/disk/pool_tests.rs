@@ -4,22 +4,22 @@ use super::*;
 use crate::disk::ExpectedContent;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
-use schedule::{Attributes, ExtraMetadata, FileMeta};
+use schedule::{Attributes, ExtraMetadata, SourceFileMeta};
 use std::fs;
 use std::path::Path;
 use wire::{BorrowPolicy, PacketPool, PayloadBlock};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-fn pool() -> (DiskPool, Receiver<()>) {
+fn pool() -> (DiskThreadPool, Receiver<()>) {
     let (told, tell) = unbounded();
-    let pool = DiskPool::new(3, None, Arc::default(), move || {
+    let pool = DiskThreadPool::new(3, None, Arc::default(), move || {
         let _ = told.send(());
     });
     (pool.expect("threads"), tell)
 }
 
-fn wait(pool: &DiskPool, told: &Receiver<()>) -> DiskReply {
+fn wait(pool: &DiskThreadPool, told: &Receiver<()>) -> DiskReply {
     pool.flush();
     loop {
         if let Some(reply) = pool.poll_reply() {
@@ -119,7 +119,7 @@ fn a_file_with_other_content_than_expected_does_not_get_its_name() -> io::Result
     let directories = Arc::<OpenDirectoryCache>::default();
     directories.expect(Arc::new(Wanted(vec![b'a'; 1000])));
     let (told, tell) = unbounded();
-    let pool = DiskPool::new(1, None, directories, move || {
+    let pool = DiskThreadPool::new(1, None, directories, move || {
         let _ = told.send(());
     })?;
     let write = |job, content: Vec<u8>| {
@@ -285,8 +285,8 @@ fn what_nobody_looks_at_is_sent_from_where_the_kernel_has_it() -> io::Result<()>
         (sealed, true),
     ] {
         let (told, tell) = unbounded();
-        let ledger = summed.then(Arc::<SumLedger>::default);
-        let pool = DiskPool::new(3, ledger, Arc::default(), move || {
+        let ledger = summed.then(Arc::<ChecksumLedger>::default);
+        let pool = DiskThreadPool::new(3, ledger, Arc::default(), move || {
             let _ = told.send(());
         });
         let (pool, job) = (pool?, JobId(1));
@@ -467,7 +467,7 @@ fn a_pool_that_is_dropped_removes_its_temporaries() -> io::Result<()> {
 #[test]
 fn a_relay_gives_what_it_gets() {
     let (pool, told) = pool();
-    let relay = HostToHostBuffer::new(FileMeta::default());
+    let relay = HostToHostBuffer::new(SourceFileMeta::default());
     let (get, put) = (JobId(1), JobId(2));
     pool.bind(get, Arc::clone(&relay));
     pool.bind(put, relay);
@@ -530,7 +530,7 @@ fn a_relay_of_a_sparse_file_filled_its_holes() {
         vec![0; 200_000],
     ]
     .concat();
-    let mut meta = FileMeta::default();
+    let mut meta = SourceFileMeta::default();
     meta.attributes.size = Some(content.len() as u64);
     let relay = HostToHostBuffer::new(meta);
     let (get, put) = (JobId(1), JobId(2));
@@ -595,7 +595,7 @@ fn a_relay_of_a_sparse_file_filled_its_holes() {
 fn a_part_that_joined_a_relay_at_once_found_it_closed() {
     let ((told, tell), (go, goes)) = (unbounded(), unbounded());
     let is_first = std::sync::atomic::AtomicBool::new(true);
-    let pool = DiskPool::new(3, None, Arc::default(), move || {
+    let pool = DiskThreadPool::new(3, None, Arc::default(), move || {
         let _ = told.send(());
         // The request that replies first is over once the part has joined.
         if is_first.swap(false, std::sync::atomic::Ordering::SeqCst) {
@@ -604,7 +604,7 @@ fn a_part_that_joined_a_relay_at_once_found_it_closed() {
     })
     .expect("threads");
     let (get, part) = (JobId(1), JobId(2));
-    pool.bind(get, HostToHostBuffer::new(FileMeta::default()));
+    pool.bind(get, HostToHostBuffer::new(SourceFileMeta::default()));
     pool.submit(create(get, Path::new("")));
     assert!(matches!(wait(&pool, &tell), DiskReply::Created { .. }));
     assert!(pool.poll_reply().is_none());
@@ -623,7 +623,7 @@ fn a_part_that_joined_a_relay_at_once_found_it_closed() {
 fn a_relay_fills_every_packet_of_the_first_block() {
     let (pool, told) = pool();
     for len in [32_668_u32, 32_669, 32_767, 32_768, 70_000] {
-        let relay = HostToHostBuffer::new(FileMeta::default());
+        let relay = HostToHostBuffer::new(SourceFileMeta::default());
         let (get, put) = (JobId(1), JobId(2));
         pool.bind(get, Arc::clone(&relay));
         pool.bind(put, relay);

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
 use schedule::{
-    DiskReply, DiskRequest, FailureKind, FileMeta, JobFailure, JobId, ResumeData, StoredTarget,
+    DiskReply, DiskRequest, JobFailure, JobFailureKind, JobId, ResumeData, SourceFileMeta,
+    StoredTarget,
 };
 use wire::PayloadBlock;
 
 use super::pool::DiskPoolShared;
-use crate::sums::FileSums;
+use crate::sums::FileChecksums;
 
 /// Bytes held between the hosts before answers to writes are delayed, which stops further reads
 /// from the source: two bandwidth-delay products of a gigabit path around the world.
@@ -25,16 +26,16 @@ const HOLE_BLOCK: u64 = 4096;
 const OTHER_FAILED: &str = "the copy failed at the other host";
 
 /// A memory buffer between two hosts: the target of a Get in one session and the source of a Put in
-/// another. Bind it to both jobs ([`super::DiskPool::bind`]).
+/// another. Bind it to both jobs ([`super::DiskThreadPool::bind`]).
 pub struct HostToHostBuffer {
     state: Mutex<BufferState>,
     /// The checksums of the relayed data, if wanted.
-    sums: Option<Arc<FileSums>>,
+    sums: Option<Arc<FileChecksums>>,
 }
 
 #[derive(Default)]
 struct BufferState {
-    meta: FileMeta,
+    meta: SourceFileMeta,
     /// Received and not yet read data, by offset.
     pieces: BTreeMap<u64, Bytes>,
     held: u64,
@@ -66,12 +67,12 @@ struct PendingRead {
 
 impl HostToHostBuffer {
     /// Creates a relay for a file with these attributes.
-    pub fn new(meta: FileMeta) -> Arc<Self> {
+    pub fn new(meta: SourceFileMeta) -> Arc<Self> {
         Self::summed(meta, None)
     }
 
     /// Creates a relay that also computes checksums.
-    pub(crate) fn summed(meta: FileMeta, sums: Option<Arc<FileSums>>) -> Arc<Self> {
+    pub(crate) fn summed(meta: SourceFileMeta, sums: Option<Arc<FileChecksums>>) -> Arc<Self> {
         let state = BufferState {
             meta,
             ..BufferState::default()
@@ -213,7 +214,7 @@ fn created(job: JobId, keep: Option<&ResumeData>) -> DiskReply {
 
 /// Fault at one host when the other one failed.
 fn other_failed() -> JobFailure {
-    JobFailure::new(OTHER_FAILED, true).of_kind(FailureKind::OtherHost)
+    JobFailure::new(OTHER_FAILED, true).of_kind(JobFailureKind::OtherHost)
 }
 
 impl BufferState {

@@ -12,25 +12,25 @@ use rustix::fs::{Advice, CWD, FileType, Mode, OFlags, Stat, fadvise, openat};
 use rustix::io::Errno;
 #[cfg(target_os = "linux")]
 use rustix::io::ReadWriteFlags;
-use schedule::journal::SourceId;
-use schedule::{Attributes, FileMeta};
+use schedule::journal::SourceFileStamp;
+use schedule::{Attributes, SourceFileMeta};
 use sftp::InodeId;
-use sys::{IOV_MAX, MappedWindows, is_in_memory};
+use sys::{IOV_MAX, MappedFileWindows, is_in_memory};
 use wire::PayloadBlock;
 
 use super::target::{mtime, mtime_of};
-use crate::sums::{FileSums, SumTicket};
+use crate::sums::{ChecksumPieceTicket, FileChecksums};
 
 /// A local file that is read.
 #[derive(Debug)]
 pub(crate) struct LocalSource {
     file: Arc<File>,
     /// Mappings from which parts are sent without a copy.
-    windows: Mutex<MappedWindows>,
+    windows: Mutex<MappedFileWindows>,
     /// The size when the file was opened.
     size: u64,
     /// The checksums of the data read, if wanted.
-    sums: Option<Arc<FileSums>>,
+    sums: Option<Arc<FileChecksums>>,
     /// True if the comparison hashes the whole file, so that repeated reads are not hashed again.
     summed: AtomicBool,
     /// True once a non-blocking read found data that were not in memory: later reads go to a thread
@@ -43,7 +43,7 @@ pub(crate) struct LocalSource {
 }
 
 /// Opens `path` and stats the open file. Like scp, accepts only regular files.
-pub(crate) fn open_source(path: &Path) -> io::Result<(LocalSource, FileMeta)> {
+pub(crate) fn open_source(path: &Path) -> io::Result<(LocalSource, SourceFileMeta)> {
     open_source_with(|flags| openat(CWD, path, flags | OFlags::CLOEXEC, Mode::empty()))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
 /// Opens a source with `open`, which gets the flags, and stats the open file.
 pub(super) fn open_source_with(
     open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>,
-) -> io::Result<(LocalSource, FileMeta)> {
+) -> io::Result<(LocalSource, SourceFileMeta)> {
     // O_NONBLOCK: a FIFO without a writer is refused below and must not block here.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = Arc::new(File::from(open(flags)?));
@@ -69,7 +69,7 @@ pub(super) fn open_source_with(
     if !meta.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
-    let meta = FileMeta {
+    let meta = SourceFileMeta {
         attributes: attributes(&meta),
         // Files in /proc report size 0 and have content.
         stream: meta.len() == 0,
@@ -168,7 +168,7 @@ impl LocalSource {
     }
 
     /// Collects the checksums of the data from now on.
-    pub(super) fn collect_sums(&mut self, sums: Option<Arc<FileSums>>) {
+    pub(super) fn collect_sums(&mut self, sums: Option<Arc<FileChecksums>>) {
         self.sums = sums;
     }
 
@@ -190,7 +190,7 @@ impl LocalSource {
 
     /// Announces a read in the order of the checksums; `None` if none are wanted, or if a
     /// comparison hashes the whole file.
-    pub(super) fn promise_sum(&self, offset: u64, len: u64) -> Option<SumTicket> {
+    pub(super) fn promise_sum(&self, offset: u64, len: u64) -> Option<ChecksumPieceTicket> {
         let sums = self.sums.as_ref();
         let sums = sums.filter(|_| !self.summed.load(Ordering::Relaxed));
         sums.map(|sums| sums.promise(offset, len))
@@ -295,8 +295,8 @@ pub(crate) fn has_holes(path: &Path) -> bool {
 }
 
 /// Returns the properties by which a file counts as unchanged.
-pub(crate) fn identity(meta: &Metadata) -> SourceId {
-    SourceId {
+pub(crate) fn identity(meta: &Metadata) -> SourceFileStamp {
+    SourceFileStamp {
         size: meta.len(),
         mtime: mtime(meta),
         inode: meta.ino(),
@@ -309,7 +309,7 @@ pub(crate) fn identity(meta: &Metadata) -> SourceId {
 pub(crate) struct EntryStat {
     attributes: Attributes,
     /// Properties by which the entry counts as unchanged.
-    id: SourceId,
+    id: SourceFileStamp,
 }
 
 impl EntryStat {
@@ -318,7 +318,7 @@ impl EntryStat {
     }
 
     /// Properties by which the entry counts as unchanged.
-    pub(crate) fn id(&self) -> SourceId {
+    pub(crate) fn id(&self) -> SourceFileStamp {
         self.id
     }
 }
@@ -343,7 +343,7 @@ impl From<&Stat> for EntryStat {
         let accessed_part = u32::try_from(stat.st_atime_nsec).unwrap_or(0);
         let modified_part = u32::try_from(stat.st_mtime_nsec).unwrap_or(0);
         let names = u32::try_from(stat.st_nlink).unwrap_or(u32::MAX);
-        let id = SourceId {
+        let id = SourceFileStamp {
             size: stat.st_size.unsigned_abs(),
             mtime: mtime_of(stat),
             inode: stat.st_ino.into(),

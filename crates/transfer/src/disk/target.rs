@@ -17,13 +17,13 @@ use rustix::fs::{
     CWD, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, futimens, openat,
 };
 use rustix::io::Errno;
-use schedule::{Attributes, ExtraMetadata, LocalPath, Parts, ResumeData, StoredTarget};
+use schedule::{Attributes, ExtraMetadata, LocalTargetPath, Parts, ResumeData, StoredTarget};
 
 use super::directories::{NameInDirectory, OpenDirectoryCache, WriteDestination, kind_of};
 use super::metadata;
 use super::write_coalescer::piece_of;
 use super::{failed_to, holes, os_words, temp_name};
-use crate::sums::FileSums;
+use crate::sums::FileChecksums;
 
 use basis_file::BasisFile;
 pub(super) use basis_file::open_older;
@@ -42,7 +42,7 @@ pub(crate) struct LocalTarget {
     // A write failed, so the file must not get its final name.
     incomplete: AtomicBool,
     /// The checksums of the data written, if wanted.
-    sums: Option<Arc<FileSums>>,
+    sums: Option<Arc<FileChecksums>>,
     /// True if blocks of zeros become holes.
     sparse: bool,
     /// The basis file, if the target is rebuilt from one.
@@ -126,7 +126,7 @@ struct OutOfOrderData {
 
 /// The settings for finishing a target, as in [`schedule::DiskRequest::FinishTarget`].
 #[derive(Clone, Debug)]
-pub(crate) struct FinishSettings {
+pub(crate) struct TargetFinishSettings {
     pub size: u64,
     pub attributes: Attributes,
     pub preserve: bool,
@@ -138,7 +138,7 @@ pub(crate) struct FinishSettings {
 #[derive(Debug)]
 pub(crate) struct CreateSettings<'a> {
     pub directories: &'a OpenDirectoryCache,
-    pub path: &'a LocalPath,
+    pub path: &'a LocalTargetPath,
     /// True to write under the final name.
     pub inplace: bool,
     /// The journal's rule for the temporary's name, and true if the temporary survives an
@@ -439,7 +439,7 @@ impl LocalTarget {
     }
 
     /// Collects the checksums of the data from now on.
-    pub(super) fn collect_sums(&mut self, sums: Option<Arc<FileSums>>) {
+    pub(super) fn collect_sums(&mut self, sums: Option<Arc<FileChecksums>>) {
         self.sums = sums;
     }
 
@@ -533,7 +533,7 @@ impl LocalTarget {
 
     /// Sets size, owner, extended attributes, mode, access control lists and times, syncs if
     /// requested, closes, and renames to the final name. Returns warnings for the user.
-    pub(crate) fn finish(self, finish: FinishSettings) -> io::Result<StoredTarget> {
+    pub(crate) fn finish(self, finish: TargetFinishSettings) -> io::Result<StoredTarget> {
         let mut stored = StoredTarget {
             in_place: !self.is_temporary(),
             unwritable: self.is_unwritable(),
@@ -592,7 +592,7 @@ impl LocalTarget {
 
     /// Sets owner and group of the replaced file, unless others were requested. Returns them if
     /// they could not be set.
-    fn keep_owner(&self, finish: &FinishSettings) -> io::Result<Option<(u32, u32)>> {
+    fn keep_owner(&self, finish: &TargetFinishSettings) -> io::Result<Option<(u32, u32)>> {
         let TargetForm::Temporary(TargetTemporary {
             replaced: Some(replaced),
             ..
@@ -626,7 +626,7 @@ impl LocalTarget {
         }
     }
 
-    fn set_mode(&self, finish: &FinishSettings) -> io::Result<()> {
+    fn set_mode(&self, finish: &TargetFinishSettings) -> io::Result<()> {
         let source = finish.attributes.mode;
         let new = source.unwrap_or(0o666) & 0o777;
         let mode = match (&self.form, source) {
@@ -667,7 +667,7 @@ impl TargetTemporary {
 /// control list.
 fn finish_over(
     over: OverwrittenFile,
-    finish: &FinishSettings,
+    finish: &TargetFinishSettings,
     stored: &mut StoredTarget,
 ) -> io::Result<()> {
     let OverwrittenFile { file, why } = over;

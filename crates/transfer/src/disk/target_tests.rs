@@ -11,8 +11,8 @@ thread_local! {
     pub(super) static CLOSE_FAILS: Cell<Option<Errno>> = const { Cell::new(None) };
 }
 
-fn finish(size: u64, mode: u32, preserve: bool) -> FinishSettings {
-    FinishSettings {
+fn finish(size: u64, mode: u32, preserve: bool) -> TargetFinishSettings {
+    TargetFinishSettings {
         size,
         attributes: Attributes {
             mode: Some(0o100_000 | mode),
@@ -30,7 +30,11 @@ fn create(path: &Path, inplace: bool) -> io::Result<LocalTarget> {
     create_with(&path.into(), inplace, None)
 }
 
-fn create_with(path: &LocalPath, inplace: bool, mode: Option<u32>) -> io::Result<LocalTarget> {
+fn create_with(
+    path: &LocalTargetPath,
+    inplace: bool,
+    mode: Option<u32>,
+) -> io::Result<LocalTarget> {
     create_target(CreateSettings {
         directories: &OpenDirectoryCache::default(),
         path,
@@ -326,7 +330,7 @@ fn a_fifo_gets_its_bytes_in_order_and_never_blocks_the_open() -> Result {
 #[test]
 fn a_symlink_below_what_was_named_is_replaced_and_not_followed() -> io::Result<()> {
     let dir = tempfile::tempdir()?;
-    let path = LocalPath::beneath(dir.path(), "link", false);
+    let path = LocalTargetPath::beneath(dir.path(), "link", false);
     let (outside, link) = (dir.path().join("outside"), dir.path().join("link"));
     for there in [false, true] {
         if there {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
-use ssh::direct_control::{GrowingBlocks, HASH, MOST_BLOCKS};
+use ssh::direct_control::{GrowingFileBlocks, HASH, MOST_BLOCKS};
 
 use crate::disk::{ExpectedContent, open_regular};
 
@@ -19,19 +19,19 @@ const PIECE: usize = 1 << 20;
 /// BLAKE3 of each block of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct BlockSums {
+pub struct FileBlockHashes {
     size: u64,
     block: u64,
     sums: Vec<[u8; HASH]>,
 }
 
-impl BlockSums {
+impl FileBlockHashes {
     /// Computes the checksums of a file, and what another host has to know about it before it is
     /// complete there. `stopped` ends the work early.
     ///
     /// # Errors
     /// The file cannot be read, has changed, or `stopped` returned true.
-    pub fn of(path: &Path, stopped: impl Fn() -> bool) -> io::Result<(Self, GrowingBlocks)> {
+    pub fn of(path: &Path, stopped: impl Fn() -> bool) -> io::Result<(Self, GrowingFileBlocks)> {
         let file = open_regular(path)?;
         let meta = file.metadata()?;
         let size = meta.len();
@@ -53,7 +53,7 @@ impl BlockSums {
         {
             return Err(io::Error::other("the file changed while it was read"));
         }
-        let growing = GrowingBlocks {
+        let growing = GrowingFileBlocks {
             size,
             mode: meta.mode() & 0o7777,
             mtime: meta.mtime().try_into().unwrap_or(0),
@@ -96,13 +96,13 @@ impl BlockSums {
 
 /// Checksums that a file must have before it gets its final name.
 #[derive(Debug)]
-pub(super) struct RequiredBlocks {
-    sums: BlockSums,
+pub(super) struct RequiredBlockHashes {
+    sums: FileBlockHashes,
     proven: AtomicBool,
 }
 
-impl RequiredBlocks {
-    pub(super) fn new(sums: BlockSums) -> Self {
+impl RequiredBlockHashes {
+    pub(super) fn new(sums: FileBlockHashes) -> Self {
         Self {
             sums,
             proven: AtomicBool::new(false),
@@ -115,7 +115,7 @@ impl RequiredBlocks {
     }
 }
 
-impl ExpectedContent for RequiredBlocks {
+impl ExpectedContent for RequiredBlockHashes {
     fn size(&self) -> u64 {
         self.sums.size
     }
@@ -160,7 +160,7 @@ mod tests {
         let file = folder.path().join("file");
         let mut content = vec![5; (2 << 20) + 7];
         std::fs::write(&file, &content).unwrap();
-        let (sums, growing) = BlockSums::of(&file, || false).unwrap();
+        let (sums, growing) = FileBlockHashes::of(&file, || false).unwrap();
         assert_eq!((growing.block, growing.hashes.len()), (1 << 20, 3));
         assert_eq!(sums.first_difference(&file).unwrap(), None);
         content[(1 << 20) + 1] = 6;
@@ -179,7 +179,7 @@ mod tests {
         let fifo = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &file, fifo, mode, 0).unwrap();
         assert!(sums.first_difference(&file).is_err());
-        assert!(BlockSums::of(&file, || true).is_err());
+        assert!(FileBlockHashes::of(&file, || true).is_err());
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         let file = folder.path().join("file");
         let holes = File::create(&file).unwrap();
         holes.set_len((500 << 20) + 1).unwrap();
-        let (_, growing) = BlockSums::of(&file, || false).unwrap();
+        let (_, growing) = FileBlockHashes::of(&file, || false).unwrap();
         assert_eq!((growing.block, growing.hashes.len()), (2 << 20, 251));
     }
 }

@@ -11,16 +11,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ssh::direct_control::{
-    self, DirectClientMessage, DirectMessageSplitter, GrowingBlocks, SourceRequest, write_list,
+    self, DirectClientMessage, DirectMessageSplitter, GrowingFileBlocks, RestrictSourcesRequest,
+    write_list,
 };
 
-use super::dial_guard::DialGuard;
+use super::dial_guard::ReceiverDialGuard;
 use super::frames::{self, ReceiverCommand, ReceiverJob, ReceiverMessage};
 use super::names::ReportedPathTranslator;
-use super::report_guard::ReportGuard;
-use super::sources::SourceFiles;
+use super::report_guard::ReceiverReportChecker;
+use super::sources::SourcesInDirectory;
 use crate::cancel::CancelToken;
-use crate::connect::{RemoteCommand, SourceConnection};
+use crate::connect::{RemoteCommand, SourceConnectionInfo};
 use crate::escape;
 use crate::report::{
     CopyEvent, CopyOutcome, CopySummary, EscapedName, HostCopyRoute, HostCopyRouteKind,
@@ -62,17 +63,17 @@ const SOURCE_ENDS: Duration = Duration::from_secs(5);
 const LONGEST_REQUEST: usize = 16 << 10;
 
 /// A copy between two hosts on which longhaul was started.
-pub struct HostCopy {
+pub struct HostToHostCopy {
     /// `longhaul serve --once` on the source's host.
     pub source: RemoteCommand,
     /// `longhaul receive` on the receiving host.
     pub receiver: RemoteCommand,
     /// The files that the receiver may read.
-    pub files: SourceFiles,
+    pub files: SourcesInDirectory,
     /// True if symlinks in the sources are followed.
     pub follow: bool,
     /// The only source is still being written, and will have these blocks.
-    pub growing: Option<GrowingBlocks>,
+    pub growing: Option<GrowingFileBlocks>,
     /// The receiver's task. Addresses are added here.
     pub job: ReceiverJob,
     /// Names for messages.
@@ -122,7 +123,7 @@ fn longest_silence(copies: bool, awaited: bool) -> Duration {
 
 /// Runs the copy to its end.
 pub fn conduct(
-    copy: HostCopy,
+    copy: HostToHostCopy,
     progress: &ProgressCounters,
     events: &mut dyn FnMut(CopyEvent),
     cancel: &CancelToken,
@@ -144,8 +145,8 @@ pub fn conduct(
             started: Instant::now(),
             answered: false,
             heard: Instant::now(),
-            dials: DialGuard::default(),
-            reports: ReportGuard::new(Instant::now(), growing),
+            dials: ReceiverDialGuard::default(),
+            reports: ReceiverReportChecker::new(Instant::now(), growing),
             held: Vec::new(),
             report: None,
         }
@@ -156,7 +157,7 @@ pub fn conduct(
 
 /// Starts a thread for each host's output; returns the streams for their input.
 fn read_both(
-    copy: &HostCopy,
+    copy: &HostToHostCopy,
     heard: &SyncSender<ConductorInput>,
 ) -> Result<(UnixStream, UnixStream), String> {
     let wrong = |e: std::io::Error| format!("cannot read from the hosts: {e}");
@@ -213,7 +214,7 @@ fn read_both(
 }
 
 struct HostCopyConductor {
-    copy: HostCopy,
+    copy: HostToHostCopy,
     to_source: UnixStream,
     to_receiver: UnixStream,
     /// The receiver's messages to the source.
@@ -221,15 +222,15 @@ struct HostCopyConductor {
     /// The source's first output.
     noted: Vec<u8>,
     source_over: bool,
-    way: Option<SourceConnection>,
+    way: Option<SourceConnectionInfo>,
     cancelled: Option<Instant>,
     started: Instant,
     /// The receiver has sent a message.
     answered: bool,
     /// Time of the receiver's last message.
     heard: Instant,
-    dials: DialGuard,
-    reports: ReportGuard,
+    dials: ReceiverDialGuard,
+    reports: ReceiverReportChecker,
     /// Messages about the source for a receiver that has not answered yet.
     held: Vec<ReceiverCommand>,
     /// The receiver's report of a lost source, and its time, while it is not known whether the
@@ -282,7 +283,7 @@ impl HostCopyConductor {
 
     fn begin(&mut self) -> Result<(), String> {
         let names = write_list(self.copy.files.names.iter().map(Vec::as_slice));
-        let request = SourceRequest {
+        let request = RestrictSourcesRequest {
             version: direct_control::VERSION,
             root: &self.copy.files.root,
             names: &names,
@@ -307,7 +308,7 @@ impl HostCopyConductor {
         self.copy.job.here = here.into_iter().filter(usable).collect();
         let job = &mut self.copy.job;
         aws_lc_rs::rand::fill(&mut job.token).map_err(|e| e.to_string())?;
-        self.dials = DialGuard::new(job.token, job.here.clone());
+        self.dials = ReceiverDialGuard::new(job.token, job.here.clone());
         for stream in [&self.to_source, &self.to_receiver] {
             stream
                 .set_write_timeout(Some(TAKES))
@@ -505,7 +506,7 @@ impl HostCopyConductor {
         }
     }
 
-    fn direct(&self, way: &SourceConnection) -> HostCopyRoute {
+    fn direct(&self, way: &SourceConnectionInfo) -> HostCopyRoute {
         let names = &self.copy.names;
         let by = match way.dialed {
             true => &names.source,

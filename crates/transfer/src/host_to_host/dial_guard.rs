@@ -10,7 +10,7 @@ const MOST: u32 = 1000;
 /// Checks requests of one receiver, by which it could have the source's host connect to a service
 /// of a third machine and send it bytes.
 #[derive(Debug, Default)]
-pub(super) struct DialGuard {
+pub(super) struct ReceiverDialGuard {
     /// The addresses of the first request, to which later ones are confined.
     first: Option<Vec<SocketAddr>>,
     /// The bytes with which connections begin, chosen by this end.
@@ -21,7 +21,7 @@ pub(super) struct DialGuard {
     requests: u32,
 }
 
-impl DialGuard {
+impl ReceiverDialGuard {
     pub(super) fn new(token: [u8; TOKEN], known: Vec<IpAddr>) -> Self {
         Self {
             first: None,
@@ -79,8 +79,9 @@ mod tests {
     #[test]
     fn a_receiver_cannot_have_the_source_connect_elsewhere() {
         let token = [7; TOKEN];
-        let guard = || DialGuard::new(token, vec!["10.0.0.2".parse().unwrap()]);
-        let ok = |guard: &mut DialGuard, text| guard.check(&addresses(text), &token).is_ok();
+        let guard = || ReceiverDialGuard::new(token, vec!["10.0.0.2".parse().unwrap()]);
+        let ok =
+            |guard: &mut ReceiverDialGuard, text| guard.check(&addresses(text), &token).is_ok();
         let mut one = guard();
         assert!(ok(&mut one, "10.0.0.2:4000 [2001:db8::2]:4000"));
         assert!(ok(&mut one, "10.0.0.2:4000"));
@@ -113,7 +114,7 @@ mod tests {
         let all = (0..=MOST).filter(|_| ok(&mut often, "10.0.0.2:4000"));
         assert_eq!(all.count(), MOST as usize);
         // Both hosts are this machine.
-        let mut local = DialGuard::new(token, vec!["127.0.0.1".parse().unwrap()]);
+        let mut local = ReceiverDialGuard::new(token, vec!["127.0.0.1".parse().unwrap()]);
         assert!(ok(&mut local, "127.0.0.1:4000"));
     }
 }

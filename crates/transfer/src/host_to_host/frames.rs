@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use ssh::direct_control::TOKEN;
 
-use super::blocks::BlockSums;
-use crate::connect::{SecurityProposal, SourceConnection};
+use super::blocks::FileBlockHashes;
+use crate::connect::{AlgorithmPreferences, SourceConnectionInfo};
 use crate::copy::CopyOptions;
 use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressValues};
 
@@ -62,10 +62,10 @@ pub struct ReceiverJob {
     /// Use of compression.
     pub pack: CompressionMode,
     /// The allowed algorithms.
-    pub secured: SecurityProposal,
+    pub secured: AlgorithmPreferences,
     /// Checksums that the copy of the only source must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocks: Option<BlockSums>,
+    pub blocks: Option<FileBlockHashes>,
     /// Addresses of the source's host.
     pub source: Vec<IpAddr>,
     /// Addresses of the receiving host.
@@ -98,7 +98,7 @@ pub(super) enum ReceiverMessage {
     /// Input for the source.
     ToSource(Vec<u8>),
     /// The first connection was made.
-    Route(SourceConnection),
+    Route(SourceConnectionInfo),
     /// No connection can be made, or the job is invalid; nothing was changed.
     NoRoute(String),
     Progress(ProgressValues),
@@ -108,15 +108,15 @@ pub(super) enum ReceiverMessage {
 
 /// Reason why a message cannot be read, one clause.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct InvalidFrame(pub(super) String);
+pub(super) struct InvalidFrameError(pub(super) String);
 
 fn json<T: Serialize>(value: &T) -> Vec<u8> {
     // These types have no maps with other keys than strings and no failing implementations.
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, InvalidFrame> {
-    serde_json::from_slice(bytes).map_err(|e| InvalidFrame(e.to_string()))
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, InvalidFrameError> {
+    serde_json::from_slice(bytes).map_err(|e| InvalidFrameError(e.to_string()))
 }
 
 impl ReceiverCommand {
@@ -130,14 +130,14 @@ impl ReceiverCommand {
         }
     }
 
-    pub(super) fn decode((kind, body): (u8, Vec<u8>)) -> Result<Self, InvalidFrame> {
+    pub(super) fn decode((kind, body): (u8, Vec<u8>)) -> Result<Self, InvalidFrameError> {
         match kind {
             33 => Ok(Self::Job(Box::new(parse(&body)?))),
             34 => Ok(Self::FromSource(body)),
             35 => Ok(Self::SourceEnded(parse(&body)?)),
             36 => Ok(Self::Cancel),
             37 => Ok(Self::Discard(Box::new(parse(&body)?))),
-            _ => Err(InvalidFrame(format!(
+            _ => Err(InvalidFrameError(format!(
                 "unknown message {kind}: use the same version of longhaul on all hosts"
             ))),
         }
@@ -156,7 +156,7 @@ impl ReceiverMessage {
         }
     }
 
-    pub(super) fn decode((kind, body): (u8, Vec<u8>)) -> Result<Self, InvalidFrame> {
+    pub(super) fn decode((kind, body): (u8, Vec<u8>)) -> Result<Self, InvalidFrameError> {
         match kind {
             49 => Ok(Self::ToSource(body)),
             50 => Ok(Self::Route(parse(&body)?)),
@@ -164,7 +164,7 @@ impl ReceiverMessage {
             52 => Ok(Self::Progress(parse(&body)?)),
             53 => Ok(Self::Event(Box::new(parse(&body)?))),
             54 => Ok(Self::Done(Box::new(parse(&body)?))),
-            _ => Err(InvalidFrame(format!(
+            _ => Err(InvalidFrameError(format!(
                 "unknown message {kind}: use the same version of longhaul on all hosts"
             ))),
         }
@@ -205,14 +205,14 @@ pub(super) fn skip_login(input: &mut impl Read) -> Result<(), Vec<u8>> {
 }
 
 /// Reads the next message; `None` at the end.
-pub(super) fn next(input: &mut impl Read) -> Result<Option<(u8, Vec<u8>)>, InvalidFrame> {
+pub(super) fn next(input: &mut impl Read) -> Result<Option<(u8, Vec<u8>)>, InvalidFrameError> {
     next_within(input, |_| LONGEST)
 }
 
 /// Reads the next message of a receiver, which may be hostile; `None` at the end.
 pub(super) fn next_of_receiver(
     input: &mut impl Read,
-) -> Result<Option<(u8, Vec<u8>)>, InvalidFrame> {
+) -> Result<Option<(u8, Vec<u8>)>, InvalidFrameError> {
     next_within(input, |kind| match kind {
         49..=51 => LONGEST_CONTROL,
         54 => LONGEST,
@@ -223,14 +223,14 @@ pub(super) fn next_of_receiver(
 fn next_within(
     input: &mut impl Read,
     longest: impl Fn(u8) -> usize,
-) -> Result<Option<(u8, Vec<u8>)>, InvalidFrame> {
+) -> Result<Option<(u8, Vec<u8>)>, InvalidFrameError> {
     let mut len = [0; 4];
     if input.read_exact(&mut len).is_err() {
         return Ok(None);
     }
     let len = u32::from_be_bytes(len) as usize;
     let too_long = || {
-        InvalidFrame(format!(
+        InvalidFrameError(format!(
             "a message of {len} bytes, which is too long: another program may have printed it"
         ))
     };

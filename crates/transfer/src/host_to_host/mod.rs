@@ -16,10 +16,10 @@ mod receiver;
 mod report_guard;
 mod sources;
 
-pub use blocks::BlockSums;
-pub use conductor::{HostCopy, HostCopyOutcome, MissingLonghaul, conduct};
+pub use blocks::FileBlockHashes;
+pub use conductor::{HostCopyOutcome, HostToHostCopy, MissingLonghaul, conduct};
 pub use discard::discard;
 pub use frames::{MOST_NOISE, ReceiverJob};
 pub use names::ReportedPathTranslator;
 pub use receiver::receive;
-pub use sources::{SourceFiles, files_of};
+pub use sources::{SourcesInDirectory, files_of};

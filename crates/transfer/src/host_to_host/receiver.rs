@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 use schedule::Told;
 use tracing::debug;
 
-use super::blocks::{BlockSums, RequiredBlocks, differs};
-use super::frames::{self, InvalidFrame, ReceiverCommand, ReceiverJob, ReceiverMessage, VERSION};
+use super::blocks::{FileBlockHashes, RequiredBlockHashes, differs};
+use super::frames::{
+    self, InvalidFrameError, ReceiverCommand, ReceiverJob, ReceiverMessage, VERSION,
+};
 use super::report_guard::{cut_failures, cut_texts};
 use crate::cancel::CancelToken;
 use crate::connect::{
@@ -24,8 +26,8 @@ use crate::connect::{
 use crate::copy::{self, CopyLocation, CopyRequest, HostId, SessionConnector, TransferEstimate};
 use crate::disk::ExpectedContent;
 use crate::report::{CopyOutcome, CopySummary, ItemFailure, ProgressCounters};
-use crate::session::{ConnectionSource, Link, Session, SessionOptions};
-use crate::sums::{SumLedger, WantedDigest};
+use crate::session::{ConnectionOpener, Link, Session, SessionOptions};
+use crate::sums::{ChecksumLedger, WantedDigest};
 
 /// Time in which the job must arrive.
 const BEGIN: Duration = Duration::from_secs(30);
@@ -50,14 +52,14 @@ pub fn receive(
     own: Vec<IpAddr>,
 ) -> Result<(), String> {
     let cancel = CancelToken::default();
-    let voice = ControlOutput {
+    let voice = InitiatorMessageWriter {
         output: Arc::new(Mutex::new(Box::new(output))),
         cancel: cancel.clone(),
     };
     voice.mark()?;
     let between = Arc::new(OnceLock::new());
     let (steps, next) = channel();
-    let reader = ControlInputReader {
+    let reader = InitiatorMessageReader {
         between: Arc::clone(&between),
         steps,
         cancel: cancel.clone(),
@@ -106,7 +108,7 @@ enum ReceiverEvent {
 fn begin(
     job: &ReceiverJob,
     own: Vec<IpAddr>,
-    voice: &ControlOutput,
+    voice: &InitiatorMessageWriter,
     between: &OnceLock<Arc<HostToHostConnector>>,
     next: &Receiver<ReceiverEvent>,
 ) -> Result<Box<dyn Link>, String> {
@@ -154,7 +156,7 @@ fn begin(
 fn run(
     job: ReceiverJob,
     link: Box<dyn Link>,
-    voice: &ControlOutput,
+    voice: &InitiatorMessageWriter,
     between: &OnceLock<Arc<HostToHostConnector>>,
     cancel: CancelToken,
 ) -> CopySummary {
@@ -162,9 +164,13 @@ fn run(
     let ledger = job
         .options
         .verify
-        .then(|| Arc::new(SumLedger::new(WantedDigest::Verify)));
-    let required = job.blocks.clone().map(RequiredBlocks::new).map(Arc::new);
-    let source = SourceHost {
+        .then(|| Arc::new(ChecksumLedger::new(WantedDigest::Verify)));
+    let required = job
+        .blocks
+        .clone()
+        .map(RequiredBlockHashes::new)
+        .map(Arc::new);
+    let source = SourceHostConnector {
         required: required.clone(),
         link: Mutex::new(Some(link)),
         connection_source: between.get().cloned(),
@@ -211,7 +217,7 @@ fn request(job: &ReceiverJob) -> CopyRequest {
 
 /// Removes what an interrupted run of a job has left here.
 fn discard(job: &ReceiverJob, cancel: &CancelToken) {
-    let source = SourceHost {
+    let source = SourceHostConnector {
         required: None,
         link: Mutex::new(None),
         connection_source: None,
@@ -223,7 +229,7 @@ fn discard(job: &ReceiverJob, cancel: &CancelToken) {
 
 /// Compares the copy with the checksums of the first source, which the host that it was read from
 /// does not choose.
-fn check(blocks: &BlockSums, job: &ReceiverJob, summary: &mut CopySummary) {
+fn check(blocks: &FileBlockHashes, job: &ReceiverJob, summary: &mut CopySummary) {
     let reason = match blocks.first_difference(&local(&job.target.0)) {
         Ok(None) => return,
         Ok(Some(at)) => differs(at),
@@ -236,7 +242,7 @@ fn check(blocks: &BlockSums, job: &ReceiverJob, summary: &mut CopySummary) {
 }
 
 /// Sends the progress until the copy ends.
-fn show(progress: &ProgressCounters, voice: &ControlOutput, stopped: &Receiver<()>) {
+fn show(progress: &ProgressCounters, voice: &InitiatorMessageWriter, stopped: &Receiver<()>) {
     let mut told = progress.values();
     let mut last = Instant::now();
     while stopped.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
@@ -266,12 +272,12 @@ fn local(path: &[u8]) -> PathBuf {
 
 /// The messages to the machine that started the copy. If it has gone, the copy is cancelled.
 #[derive(Clone)]
-struct ControlOutput {
+struct InitiatorMessageWriter {
     output: Arc<Mutex<Box<dyn Write + Send>>>,
     cancel: CancelToken,
 }
 
-impl ControlOutput {
+impl InitiatorMessageWriter {
     fn mark(&self) -> Result<(), String> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         frames::mark(&mut *output).map_err(|e| format!("cannot write to standard output: {e}"))
@@ -287,13 +293,13 @@ impl ControlOutput {
 }
 
 /// Reads the messages of the machine that started the copy.
-struct ControlInputReader {
+struct InitiatorMessageReader {
     between: Arc<OnceLock<Arc<HostToHostConnector>>>,
     steps: Sender<ReceiverEvent>,
     cancel: CancelToken,
 }
 
-impl ControlInputReader {
+impl InitiatorMessageReader {
     fn run(self, mut input: impl Read) {
         loop {
             let message = match frames::next(&mut input) {
@@ -303,7 +309,7 @@ impl ControlInputReader {
             };
             match message {
                 Ok(message) => self.handle(message),
-                Err(InvalidFrame(why)) => {
+                Err(InvalidFrameError(why)) => {
                     let why = format!(
                         "longhaul {} on this host cannot read the request: {why}",
                         env!("CARGO_PKG_VERSION")
@@ -353,17 +359,17 @@ impl ControlInputReader {
 }
 
 /// The source's host for the copy.
-struct SourceHost<'a> {
+struct SourceHostConnector<'a> {
     /// Checksums of the file, if its source is not believed.
-    required: Option<Arc<RequiredBlocks>>,
+    required: Option<Arc<RequiredBlockHashes>>,
     /// The first connection.
     link: Mutex<Option<Box<dyn Link>>>,
     connection_source: Option<Arc<HostToHostConnector>>,
-    ledger: Option<Arc<SumLedger>>,
+    ledger: Option<Arc<ChecksumLedger>>,
     job: &'a ReceiverJob,
 }
 
-impl SessionConnector for SourceHost<'_> {
+impl SessionConnector for SourceHostConnector<'_> {
     fn connect(
         &self,
         _: HostId,
@@ -394,7 +400,7 @@ impl SessionConnector for SourceHost<'_> {
             connection_source: self
                 .connection_source
                 .clone()
-                .map(|connection_source| connection_source as Arc<dyn ConnectionSource>),
+                .map(|connection_source| connection_source as Arc<dyn ConnectionOpener>),
             told: Told::default()
                 .with(Told::NANOSECONDS, keeps_times)
                 .with(Told::LINKS, options.hard_links),
@@ -415,7 +421,7 @@ impl SessionConnector for SourceHost<'_> {
         Ok(started)
     }
 
-    fn ledger(&self) -> Option<Arc<SumLedger>> {
+    fn ledger(&self) -> Option<Arc<ChecksumLedger>> {
         self.ledger.clone()
     }
 

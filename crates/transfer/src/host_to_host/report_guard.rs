@@ -19,7 +19,7 @@ const MOST_FAILURES_WITHOUT_PROGRESS: u32 = 1 << 20;
 const MOST_LISTED: usize = 512 << 10;
 /// Checks the messages of one receiver.
 #[derive(Debug)]
-pub(super) struct ReportGuard {
+pub(super) struct ReceiverReportChecker {
     /// The receiver has reported its first connection.
     connected: bool,
     resumed: bool,
@@ -31,7 +31,7 @@ pub(super) struct ReportGuard {
     watchdog: ProgressWatchdog,
 }
 
-impl ReportGuard {
+impl ReceiverReportChecker {
     /// Creates the guard of a copy that begins `now`; `growing` is the size in bytes of the only
     /// source if it is still being written.
     pub(super) fn new(now: Instant, growing: Option<u64>) -> Self {
@@ -209,12 +209,12 @@ fn cut(text: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::SourceConnection;
+    use crate::connect::SourceConnectionInfo;
     use crate::report::{ItemFailure, ProgressCounters};
 
-    fn connected() -> ReportGuard {
-        let mut guard = ReportGuard::new(Instant::now(), None);
-        let route = ReceiverMessage::Route(SourceConnection {
+    fn connected() -> ReceiverReportChecker {
+        let mut guard = ReceiverReportChecker::new(Instant::now(), None);
+        let route = ReceiverMessage::Route(SourceConnectionInfo {
             dialed: false,
             address: ([192, 0, 2, 1], 22).into(),
         });
@@ -249,7 +249,7 @@ mod tests {
     fn failures_without_an_end_end_the_copy() {
         let now = Instant::now();
         let mut guard = connected();
-        let ends = |guard: &mut ReportGuard| {
+        let ends = |guard: &mut ReceiverReportChecker| {
             (0..=MOST_FAILURES_WITHOUT_PROGRESS).find_map(|_| {
                 let message = failed(b"x".to_vec(), "no");
                 guard.check(now, message).err()
@@ -364,7 +364,7 @@ mod tests {
             warning("x".to_owned()),
             progress(1, 1),
         ] {
-            let mut guard = ReportGuard::new(now, None);
+            let mut guard = ReceiverReportChecker::new(now, None);
             let why = guard.check(now, message);
             assert!(why.is_err_and(|why| why.contains("before it was connected")));
         }

@@ -2,7 +2,7 @@
 
 /// Sources as paths beneath one directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceFiles {
+pub struct SourcesInDirectory {
     /// The directory, relative to the login directory if it does not begin with a slash.
     pub root: Vec<u8>,
     /// The sources beneath the root, each beginning with a slash.
@@ -14,7 +14,7 @@ pub struct SourceFiles {
 /// # Errors
 /// A clause that says why there is none: home directories of others, or absolute and relative paths
 /// together.
-pub fn files_of(sources: &[&[u8]]) -> Result<SourceFiles, &'static str> {
+pub fn files_of(sources: &[&[u8]]) -> Result<SourcesInDirectory, &'static str> {
     let split: Vec<_> = sources
         .iter()
         .map(|path| SplitPath::of(path))
@@ -41,7 +41,7 @@ pub fn files_of(sources: &[&[u8]]) -> Result<SourceFiles, &'static str> {
         let all: Vec<&[u8]> = rest.chain([source.last]).collect();
         [b"/", all.join(&b'/').as_slice()].concat()
     });
-    Ok(SourceFiles {
+    Ok(SourcesInDirectory {
         names: names.collect(),
         root,
     })

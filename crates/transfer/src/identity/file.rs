@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use super::format::{self, KeyFileContents, LockedKey};
+use super::format::{self, EncryptedPrivateKey, KeyFileContents};
 use super::{AppendToFileName, IdentityError};
 
 /// The maximum size of a key or certificate file (OpenSSH's MAX_KEY_FILE_SIZE is 1 MiB).
@@ -26,7 +26,7 @@ pub(super) struct KeyFile {
 
 enum PrivateKeyState {
     Ready(PrivateKey),
-    Locked(LockedKey),
+    Locked(EncryptedPrivateKey),
     /// Only an agent can sign with the key, for this reason.
     AgentOnly(&'static str),
 }

@@ -4,7 +4,7 @@ use pkcs8::EncryptedPrivateKeyInfoRef;
 use ssh::key::{KeyError, PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use super::openssh::{EncodedKey, UnreadableKey};
+use super::openssh::{EncodedKeyFile, UnreadableKey};
 use super::pem::Pem;
 use super::traditional;
 
@@ -13,16 +13,16 @@ pub(super) enum KeyFileContents {
     /// A private key.
     Key(PrivateKey),
     /// An encrypted private key, and its public key if the format shows it.
-    Locked(LockedKey, Option<PublicKey>),
+    Locked(EncryptedPrivateKey, Option<PublicKey>),
     /// The handle of a hardware key.
     Hardware(PublicKey),
 }
 
 /// A private key that needs a passphrase.
-pub(super) enum LockedKey {
-    OpenSsh(Box<EncodedKey>),
+pub(super) enum EncryptedPrivateKey {
+    OpenSsh(Box<EncodedKeyFile>),
     Pkcs8(Zeroizing<Vec<u8>>),
-    Traditional(traditional::EncryptedKey),
+    Traditional(traditional::EncryptedPemKey),
 }
 
 const UNKNOWN: &str = "contains no private key in OpenSSH, PEM or PKCS#8 format: name another file, \
@@ -44,7 +44,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<KeyFileContents, String> {
     match pem.label.as_str() {
         "OPENSSH PRIVATE KEY" => openssh(&pem.der),
         "PRIVATE KEY" => plain(PrivateKey::from_pkcs8(&pem.der)),
-        "ENCRYPTED PRIVATE KEY" => Ok(KeyFileContents::Locked(LockedKey::Pkcs8(pem.der), None)),
+        "ENCRYPTED PRIVATE KEY" => Ok(KeyFileContents::Locked(
+            EncryptedPrivateKey::Pkcs8(pem.der),
+            None,
+        )),
         "RSA PRIVATE KEY" => traditional(pem, PrivateKey::from_rsa_pkcs1),
         "EC PRIVATE KEY" => traditional(pem, PrivateKey::from_ec_der),
         "DSA PRIVATE KEY" => {
@@ -67,9 +70,9 @@ fn traditional(
     match &pem.encryption {
         None => plain(read(&pem.der)),
         Some(dek_info) => {
-            let sealed = traditional::EncryptedKey::new(dek_info, pem.der, read)?;
+            let sealed = traditional::EncryptedPemKey::new(dek_info, pem.der, read)?;
             Ok(KeyFileContents::Locked(
-                LockedKey::Traditional(sealed),
+                EncryptedPrivateKey::Traditional(sealed),
                 None,
             ))
         }
@@ -81,7 +84,7 @@ fn openssh(bytes: &[u8]) -> Result<KeyFileContents, String> {
         UnreadableKey::Because(why) => why,
         UnreadableKey::Passphrase => "the file is damaged".to_owned(),
     };
-    let sealed = EncodedKey::read(bytes).map_err(because)?;
+    let sealed = EncodedKeyFile::read(bytes).map_err(because)?;
     let public = sealed.public().clone();
     if public.key_type().starts_with("sk-") {
         return Ok(KeyFileContents::Hardware(public));
@@ -91,13 +94,13 @@ fn openssh(bytes: &[u8]) -> Result<KeyFileContents, String> {
         return Err(format!("keys of type {key_type} are not supported"));
     }
     if sealed.is_encrypted() {
-        let locked = LockedKey::OpenSsh(Box::new(sealed));
+        let locked = EncryptedPrivateKey::OpenSsh(Box::new(sealed));
         return Ok(KeyFileContents::Locked(locked, Some(public)));
     }
     sealed.open().map(KeyFileContents::Key).map_err(because)
 }
 
-impl LockedKey {
+impl EncryptedPrivateKey {
     /// Decrypts the key; `None` if the passphrase is wrong.
     pub(super) fn unlock(&self, passphrase: &str) -> Result<Option<PrivateKey>, String> {
         match self {

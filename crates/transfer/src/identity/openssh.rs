@@ -16,7 +16,7 @@ const MAX_ROUNDS: u32 = 4096;
 const MAGIC: &[u8] = b"openssh-key-v1\0";
 
 /// A key file whose private part is still encoded, and encrypted unless it has no passphrase.
-pub(super) struct EncodedKey {
+pub(super) struct EncodedKeyFile {
     cipher: Cipher,
     kdf: Kdf,
     public: PublicKey,
@@ -44,7 +44,7 @@ impl From<wire::WireError> for UnreadableKey {
     }
 }
 
-impl EncodedKey {
+impl EncodedKeyFile {
     /// The public key, which is never encrypted.
     pub(super) fn public(&self) -> &PublicKey {
         &self.public

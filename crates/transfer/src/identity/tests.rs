@@ -8,8 +8,8 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::agent::AgentSocket;
-use crate::config::{ConfigQuery, IdentityFile, LocalUser, SshOptionFlags};
+use crate::agent::AgentChoice;
+use crate::config::{HostConfigQuery, IdentityFile, LocalUser, SshOptionFlags};
 use crate::prompt::PromptAnswer;
 
 /// Test-only keys, one of each format, with the passphrase `secret` where encrypted.
@@ -44,12 +44,12 @@ fn fixture(dir: &Path, name: &str, with_public: bool) -> PathBuf {
     target
 }
 
-fn config(files: &[PathBuf], agent: AgentSocket) -> HostConfig {
-    let query = ConfigQuery {
+fn config(files: &[PathBuf], agent: AgentChoice) -> HostConfig {
+    let query = HostConfigQuery {
         host: "h".into(),
         file: Some("none".into()),
         ssh: Some("/nonexistent/ssh".into()),
-        ..ConfigQuery::default()
+        ..HostConfigQuery::default()
     };
     let user = LocalUser {
         home: Some("/nonexistent".into()),
@@ -68,7 +68,7 @@ fn config(files: &[PathBuf], agent: AgentSocket) -> HostConfig {
 }
 
 fn gather(files: &[PathBuf]) -> Identities {
-    Identities::gather(&config(files, AgentSocket::None))
+    Identities::gather(&config(files, AgentChoice::None))
 }
 
 fn signs(identities: &mut Identities, index: usize, script: &mut Script) {
@@ -276,7 +276,7 @@ fn a_public_half_of_another_key_is_found_out_when_it_matters() {
 }
 
 /// An ssh-agent that the test starts and ends; `None` if it is not installed.
-struct RealAgent(Child, AgentSocket, PathBuf);
+struct RealAgent(Child, AgentChoice, PathBuf);
 
 impl RealAgent {
     fn start(dir: &Path) -> Option<Self> {
@@ -290,7 +290,7 @@ impl RealAgent {
             eprintln!("skipped: ssh-agent is not installed");
             return None;
         };
-        let agent = Self(child, AgentSocket::Path(socket.clone()), socket);
+        let agent = Self(child, AgentChoice::Path(socket.clone()), socket);
         testkit::wait::until(
             Duration::from_secs(10),
             || agent.1.open().is_ok(),

@@ -18,7 +18,7 @@ const CIPHERS: &[(&str, usize, &Algorithm)] = &[
 const BLOCK: usize = 16;
 
 /// An encrypted key as read from the file.
-pub(super) struct EncryptedKey {
+pub(super) struct EncryptedPemKey {
     cipher: &'static Algorithm,
     key_len: usize,
     iv: [u8; BLOCK],
@@ -26,7 +26,7 @@ pub(super) struct EncryptedKey {
     read: fn(&[u8]) -> Result<PrivateKey, ssh::key::KeyError>,
 }
 
-impl EncryptedKey {
+impl EncryptedPemKey {
     /// Prepares decryption from the value of DEK-Info, the contents, and a parser for the decrypted
     /// key.
     pub(super) fn new(

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use crossbeam_channel::Receiver;
 use schedule::journal::{JournalRecord, JournalState};
 
-use super::flush::FileSystemSync;
+use super::flush::FileSystemFlusher;
 use super::log::FileJournalWriter;
 use super::place::{JournalLocation, JournalSearchResult, read_journal};
 use super::store::{EarlierRun, JournalStore, JournalWriter};
@@ -85,7 +85,7 @@ impl JournalStore for JournalFile {
     ) -> io::Result<Box<dyn JournalWriter>> {
         let found = self.found.take();
         let (file, path, good) = found.ok_or(io::ErrorKind::NotFound)?;
-        let flush = FileSystemSync::new(here).with_earlier(soft, files);
+        let flush = FileSystemFlusher::new(here).with_earlier(soft, files);
         Ok(self.opened(FileJournalWriter::start(file, path, good, flush)?))
     }
 
@@ -95,7 +95,7 @@ impl JournalStore for JournalFile {
             file,
             path,
             0,
-            FileSystemSync::new(here),
+            FileSystemFlusher::new(here),
         )?))
     }
 }

@@ -20,7 +20,7 @@ pub(crate) type FileDevices = BTreeMap<u64, PathBuf>;
 /// Makes local files durable that were not synced one by one, with syncfs(2) on a thread, since
 /// that may take long. Mounts and symlinks below a destination may lead to other file systems; each
 /// one that received a file is synced.
-pub(crate) struct FileSystemSync {
+pub(crate) struct FileSystemFlusher {
     /// True if files are copied to this machine.
     here: bool,
     /// The number of finished files that are not durable, and how many of these are being synced.
@@ -35,7 +35,7 @@ pub(crate) struct FileSystemSync {
     begun: Instant,
 }
 
-impl FileSystemSync {
+impl FileSystemFlusher {
     /// Creates an empty batch; `here` is true if files are copied to this machine.
     pub(crate) fn new(here: bool) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl FileSystemSync {
         self
     }
 
-    /// Records the device of a finished file; call before [`FileSystemSync::add`].
+    /// Records the device of a finished file; call before [`FileSystemFlusher::add`].
     pub(super) fn lies_on(&mut self, device: u64, file: &Path) {
         let file = || file.to_path_buf();
         self.devices.entry(device).or_insert_with(file);

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{EACH, FileDevices, FileSystemSync, open_all};
+use super::{EACH, FileDevices, FileSystemFlusher, open_all};
 
 /// Creates a folder in /dev/shm, if present: its device differs from the disk's.
 fn elsewhere() -> Option<tempfile::TempDir> {
@@ -22,7 +22,7 @@ fn file(path: PathBuf) -> PathBuf {
 }
 
 /// Runs one sync and returns how many files became durable.
-fn durable(flush: &mut FileSystemSync) -> Option<u64> {
+fn durable(flush: &mut FileSystemFlusher) -> Option<u64> {
     flush.begun = flush.begun.checked_sub(EACH).unwrap();
     assert_eq!(flush.poll(), None, "it begins");
     testkit::wait::until(
@@ -55,7 +55,7 @@ fn each_device_that_files_lie_on_is_synced() {
 fn files_on_a_device_that_cannot_be_synced_are_not_told_durable() {
     let here = tempfile::tempdir().unwrap();
     let ours = file(here.path().join("a"));
-    let mut flush = FileSystemSync::new(true);
+    let mut flush = FileSystemFlusher::new(true);
     flush.lies_on(device(&ours), &ours);
     flush.add();
     assert_eq!(durable(&mut flush), Some(1));
@@ -74,10 +74,10 @@ fn what_an_earlier_run_has_done_is_looked_for() {
     let here = tempfile::tempdir().unwrap();
     let ours = file(here.path().join("a"));
     let all = vec![ours.clone(), here.path().join("gone"), ours.join("gone")];
-    let mut flush = FileSystemSync::new(true).with_earlier(4, all);
+    let mut flush = FileSystemFlusher::new(true).with_earlier(4, all);
     assert_eq!(durable(&mut flush), Some(4));
     // The device of this file cannot be determined.
     symlink("round", here.path().join("round")).unwrap();
-    let mut flush = FileSystemSync::new(true).with_earlier(1, vec![here.path().join("round")]);
+    let mut flush = FileSystemFlusher::new(true).with_earlier(1, vec![here.path().join("round")]);
     assert_eq!(durable(&mut flush), None);
 }

@@ -10,8 +10,8 @@ use crossbeam_channel::{Receiver, bounded};
 use schedule::journal::{JournalEncoder, JournalRecord};
 use tracing::debug;
 
-use super::flush::FileSystemSync;
-use super::syncs::JournalSyncs;
+use super::flush::FileSystemFlusher;
+use super::syncs::JournalFsyncTracker;
 
 /// The bytes of ranges recorded since the journal's last sync that trigger the next one. A power
 /// loss here costs these bytes and those in flight (40 MiB), which are sent again. The value equals
@@ -38,8 +38,8 @@ pub(crate) struct FileJournalWriter {
     told: u64,
     /// Count in the last `Synced` record.
     said: u64,
-    flush: FileSystemSync,
-    syncs: Arc<JournalSyncs>,
+    flush: FileSystemFlusher,
+    syncs: Arc<JournalFsyncTracker>,
     thread: Option<JoinHandle<()>>,
     /// Wakes the thread that waits for [`FileJournalWriter::durable`].
     waker: Receiver<()>,
@@ -53,7 +53,7 @@ impl FileJournalWriter {
         mut file: File,
         path: PathBuf,
         good: u64,
-        flush: FileSystemSync,
+        flush: FileSystemFlusher,
     ) -> io::Result<Self> {
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
@@ -63,7 +63,7 @@ impl FileJournalWriter {
         }
         let (ring, waker) = bounded(1);
         let folder = path.parent().filter(|_| good == 0).map(Path::to_path_buf);
-        let syncs = Arc::new(JournalSyncs::new(ring, folder));
+        let syncs = Arc::new(JournalFsyncTracker::new(ring, folder));
         let (synced, asked) = (file.try_clone()?, Arc::clone(&syncs));
         let thread = std::thread::Builder::new()
             .name("journal syncs".to_owned())

@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use schedule::journal::{JournalRecord, SourceId, replay};
+use schedule::journal::{JournalRecord, SourceFileStamp, replay};
 
-use super::flush::FileSystemSync;
+use super::flush::FileSystemFlusher;
 use super::log::FileJournalWriter;
 
 /// A time limit above that of any sync.
@@ -23,7 +23,7 @@ fn log(folder: &Path) -> (FileJournalWriter, PathBuf) {
         .open(&path)
         .unwrap();
     let mut log =
-        FileJournalWriter::start(file, path.clone(), 0, FileSystemSync::new(false)).unwrap();
+        FileJournalWriter::start(file, path.clone(), 0, FileSystemFlusher::new(false)).unwrap();
     let identity = b"a copy".to_vec();
     log.write(&JournalRecord::Copy { identity });
     (log, path)
@@ -34,7 +34,7 @@ fn begun(id: u64) -> JournalRecord {
     JournalRecord::Begun {
         id,
         target: format!("/srv/archive/2024/project-{folder}/results/sample_{id:08}.dat").into(),
-        source: SourceId {
+        source: SourceFileStamp {
             size: 4096,
             mtime: 1_700_000_000_000_000_000 + id,
             inode: id,
@@ -132,7 +132,7 @@ fn nobody_waits_for_a_journal_that_cannot_be_written() {
     let path = folder.path().join("journal");
     fs::write(&path, b"").unwrap();
     let file = File::open(&path).unwrap();
-    assert!(FileJournalWriter::start(file, path, 0, FileSystemSync::new(false)).is_err());
+    assert!(FileJournalWriter::start(file, path, 0, FileSystemFlusher::new(false)).is_err());
     let Ok(full) = File::options().write(true).open("/dev/full") else {
         return;
     };

@@ -10,7 +10,7 @@ use aws_lc_rs::digest;
 use rustix::fs::{FlockOperation, flock};
 use schedule::journal::{JournalReadError, JournalReplay, JournalReplayer, JournalState};
 
-use crate::private_dir::{PrivateDir, UserDir};
+use crate::private_dir::{LonghaulDirKind, PrivateDir};
 use crate::report::EscapedName;
 
 /// The largest journal that is read, in bytes; a journal of ten million files is smaller.
@@ -55,7 +55,7 @@ impl JournalLocation {
     /// Returns the journal's location for the copy that `command` identifies; `local` is a local
     /// target. The machine is part of the identity, since home directories may be shared.
     pub(crate) fn new(command: &[u8], local: Option<&Path>) -> Self {
-        Self::at(UserDir::State.path(), command, local)
+        Self::at(LonghaulDirKind::State.path(), command, local)
     }
 
     /// Returns the location in a folder that several machines share: one of them can resume what

@@ -21,8 +21,8 @@ const GATHER_MOST: Duration = Duration::from_millis(100);
 const LAZY: Duration = Duration::from_secs(1);
 
 /// Tracks how much of a journal is durable, and runs the thread that syncs it.
-pub(super) struct JournalSyncs {
-    asked: Mutex<PendingSync>,
+pub(super) struct JournalFsyncTracker {
+    asked: Mutex<JournalFsyncState>,
     wake: Condvar,
     durable: AtomicU64,
     len: AtomicU64,
@@ -35,7 +35,7 @@ pub(super) struct JournalSyncs {
 
 /// The records that are written and may be synced.
 #[derive(Default)]
-struct PendingSync {
+struct JournalFsyncState {
     records: u64,
     len: u64,
     /// True if a file waits, or if too much would be lost in a power failure.
@@ -44,7 +44,7 @@ struct PendingSync {
     failed: Option<io::Error>,
 }
 
-impl JournalSyncs {
+impl JournalFsyncTracker {
     /// Creates the state for a journal in `folder`.
     pub(super) fn new(ring: Sender<()>, folder: Option<PathBuf>) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl JournalSyncs {
         self.made.load(Ordering::SeqCst)
     }
 
-    fn asked(&self) -> MutexGuard<'_, PendingSync> {
+    fn asked(&self) -> MutexGuard<'_, JournalFsyncState> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

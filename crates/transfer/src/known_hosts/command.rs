@@ -24,7 +24,7 @@ pub struct KnownHostsCommand {
 
 /// The purpose of a run, which the command gets as `%I`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookupPurpose {
+pub enum HostKeyLookupPurpose {
     /// Called before the key exchange, to prefer algorithms of known keys.
     Order,
     /// The key that the host showed, under the host's name.
@@ -33,7 +33,7 @@ pub enum LookupPurpose {
     Address,
 }
 
-impl LookupPurpose {
+impl HostKeyLookupPurpose {
     fn name(self) -> &'static str {
         match self {
             Self::Order => "ORDER",
@@ -73,7 +73,7 @@ impl KnownHostsCommand {
     }
 
     /// Runs the command for `name`, and for the key that the host showed unless the lookup is
-    /// [`LookupPurpose::Order`]. Returns the lines that it printed.
+    /// [`HostKeyLookupPurpose::Order`]. Returns the lines that it printed.
     ///
     /// # Errors
     /// The command could not be run, failed or printed more than 64 MiB: one sentence. Its output
@@ -81,7 +81,7 @@ impl KnownHostsCommand {
     pub fn run(
         &self,
         tokens: &TokenValues,
-        lookup: LookupPurpose,
+        lookup: HostKeyLookupPurpose,
         name: &HostName,
         key: Option<&PublicKey>,
     ) -> Result<Vec<u8>, String> {
@@ -208,7 +208,12 @@ mod tests {
     fn run(text: &str) -> Result<String, String> {
         let command = KnownHostsCommand::parse(text).unwrap().unwrap();
         let name = HostName::new("h", 2222, None);
-        let output = command.run(&TokenValues::default(), LookupPurpose::Order, &name, None)?;
+        let output = command.run(
+            &TokenValues::default(),
+            HostKeyLookupPurpose::Order,
+            &name,
+            None,
+        )?;
         Ok(String::from_utf8(output).unwrap())
     }
 

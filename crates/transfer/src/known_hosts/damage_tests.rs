@@ -126,7 +126,10 @@ fn a_revocation_that_cannot_be_read_revokes_whatever_it_may() {
                 matches!(
                     of(text.as_bytes(), seed),
                     HostKeyVerdict::Revoked(_)
-                        | HostKeyVerdict::Unreadable(UnreadableEntry { revokes: true, .. })
+                        | HostKeyVerdict::Unreadable(UnreadableKnownHostsEntry {
+                            revokes: true,
+                            ..
+                        })
                 )
             };
             assert!(refused(1), "{text}");

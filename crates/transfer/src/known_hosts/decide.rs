@@ -7,7 +7,8 @@ use std::path::Path;
 use ssh::key::PublicKey;
 
 use super::{
-    HostKeyCheck, HostKeyVerdict, HostName, KnownHosts, KnownKey, LinePosition, UnreadableEntry,
+    HostKeyCheck, HostKeyVerdict, HostName, KnownHostKey, KnownHosts, KnownHostsLinePosition,
+    UnreadableKnownHostsEntry,
 };
 use crate::config::StrictHostKeyChecking as Strict;
 use crate::disk::os_words;
@@ -38,7 +39,7 @@ pub enum HostKeyError {
         /// The host as in its line.
         host: String,
         /// The known key.
-        known: Box<KnownKey>,
+        known: Box<KnownHostKey>,
         /// The type of the key that the host showed.
         shown_type: String,
         /// The fingerprint of the key that the host showed.
@@ -49,7 +50,7 @@ pub enum HostKeyError {
         /// The host.
         host: String,
         /// The line or file with the revocation.
-        place: LinePosition,
+        place: KnownHostsLinePosition,
         /// The fingerprint of the key.
         shown: String,
     },
@@ -58,7 +59,7 @@ pub enum HostKeyError {
         /// The host.
         host: String,
         /// The line or file.
-        damage: UnreadableEntry,
+        damage: UnreadableKnownHostsEntry,
     },
     /// The host is unknown, and no prompt is allowed (StrictHostKeyChecking=yes, batch mode).
     Unknown {
@@ -310,13 +311,13 @@ fn type_name(key_type: &str) -> String {
     }
 }
 
-impl fmt::Display for LinePosition {
+impl fmt::Display for KnownHostsLinePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", escape::path(&self.file), self.line)
     }
 }
 
-impl fmt::Display for UnreadableEntry {
+impl fmt::Display for UnreadableKnownHostsEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", escape::path(&self.file))?;
         if let Some(line) = self.line {
@@ -328,7 +329,7 @@ impl fmt::Display for UnreadableEntry {
 
 impl HostKeyError {
     /// Says how to remove a known key.
-    fn forget(host: &str, place: &LinePosition) -> String {
+    fn forget(host: &str, place: &KnownHostsLinePosition) -> String {
         match place.is_command_output() {
             true => "correct what KnownHostsCommand prints".to_owned(),
             false => format!(

@@ -7,7 +7,7 @@ use ssh::key::PublicKey;
 use wire::{Field, FieldReader, Mpint};
 
 use super::pattern::matches_list;
-use super::{HostName, KnownKey, LinePosition, UnreadableEntry};
+use super::{HostName, KnownHostKey, KnownHostsLinePosition, UnreadableKnownHostsEntry};
 use crate::escape;
 
 /// OpenSSH ignores a line with a longer pattern (match.c `match_pattern_list`).
@@ -21,13 +21,13 @@ pub(super) struct KnownHostsLine {
     /// The hosts and the key that OpenSSH reads in the line.
     pub entry: Option<HostKeyEntry>,
     /// The part that OpenSSH ignores, which may name another or a revoked key of the host.
-    pub unreadable: Option<UnreadableLine>,
+    pub unreadable: Option<DamagedKnownHostsLine>,
 }
 
 /// Parsed line: its hosts, and the key that is accepted, revoked or an authority for them.
 #[derive(Clone, Debug)]
 pub(super) struct HostKeyEntry {
-    place: LinePosition,
+    place: KnownHostsLinePosition,
     marker: LineMarker,
     hosts: LineHosts,
     key_type: String,
@@ -45,8 +45,8 @@ enum LineMarker {
 
 /// The readable parts of a damaged line.
 #[derive(Clone, Debug)]
-pub(super) struct UnreadableLine {
-    place: LinePosition,
+pub(super) struct DamagedKnownHostsLine {
+    place: KnownHostsLinePosition,
     why: &'static str,
     /// The hosts; `None` if the line may be about any host.
     hosts: Option<LineHosts>,
@@ -77,13 +77,13 @@ enum LineHosts {
 impl KnownHostsLine {
     /// Parses a line as hostfile.c `hostkeys_foreach_file` does: bytes separated by spaces and
     /// tabs, up to a NUL. Both parts are `None` for an empty line, a comment and a key of SSH 1.
-    pub(super) fn parse(line: &[u8], place: impl Fn() -> LinePosition) -> Self {
+    pub(super) fn parse(line: &[u8], place: impl Fn() -> KnownHostsLinePosition) -> Self {
         let front = until_nul(line);
         if front.len() < line.len() && front.trim_ascii().is_empty() {
             // OpenSSH treats this as an empty line.
             return Self {
                 entry: None,
-                unreadable: Some(UnreadableLine {
+                unreadable: Some(DamagedKnownHostsLine {
                     place: place(),
                     why: NUL,
                     hosts: None,
@@ -148,8 +148,8 @@ impl TrimBlanks for [u8] {
 
 fn read(
     text: &[u8],
-    place: impl Fn() -> LinePosition,
-) -> Option<Result<HostKeyEntry, UnreadableLine>> {
+    place: impl Fn() -> KnownHostsLinePosition,
+) -> Option<Result<HostKeyEntry, DamagedKnownHostsLine>> {
     let text = text.trim_blanks();
     if matches!(text.first(), Some(b'#') | None) || text.iter().all(u8::is_ascii_whitespace) {
         return None;
@@ -193,7 +193,7 @@ fn read(
         // Ignoring an authority can only reduce trust.
         return None;
     }
-    Some(Err(UnreadableLine {
+    Some(Err(DamagedKnownHostsLine {
         place: place(),
         why,
         hosts: parsed_hosts,
@@ -281,7 +281,7 @@ pub(super) fn revoked_key(text: &[u8]) -> Option<Vec<u8>> {
 
 impl HostKeyEntry {
     /// Position of the line.
-    pub(super) fn place(&self) -> &LinePosition {
+    pub(super) fn place(&self) -> &KnownHostsLinePosition {
         &self.place
     }
 
@@ -320,8 +320,8 @@ impl HostKeyEntry {
         self.hosts.name(name)
     }
 
-    pub(super) fn known_key(&self) -> KnownKey {
-        KnownKey {
+    pub(super) fn known_key(&self) -> KnownHostKey {
+        KnownHostKey {
             place: self.place.clone(),
             key_type: self.key_type.clone(),
             fingerprint: fingerprint(&self.blob),
@@ -352,13 +352,13 @@ impl HostKeyEntry {
         }
     }
 
-    fn damaged(self, why: &'static str) -> Option<UnreadableLine> {
+    fn damaged(self, why: &'static str) -> Option<DamagedKnownHostsLine> {
         let purpose = match self.marker {
             LineMarker::Revoked => DamagedLineKind::Revocation,
             LineMarker::None => DamagedLineKind::HostKey,
             LineMarker::CertAuthority => return None,
         };
-        Some(UnreadableLine {
+        Some(DamagedKnownHostsLine {
             place: self.place,
             why,
             hosts: Some(self.hosts),
@@ -368,7 +368,7 @@ impl HostKeyEntry {
     }
 }
 
-impl UnreadableLine {
+impl DamagedKnownHostsLine {
     /// True if the line may name a host's key.
     pub(super) fn may_name_key(&self) -> bool {
         self.purpose != DamagedLineKind::Revocation
@@ -380,8 +380,8 @@ impl UnreadableLine {
     }
 
     /// Describes the line to the user; `revokes` tells if it may revoke the key in question.
-    pub(super) fn entry(&self, revokes: bool) -> UnreadableEntry {
-        UnreadableEntry {
+    pub(super) fn entry(&self, revokes: bool) -> UnreadableKnownHostsEntry {
+        UnreadableKnownHostsEntry {
             file: self.place.file.clone(),
             line: Some(self.place.line),
             why: self.why.to_owned(),

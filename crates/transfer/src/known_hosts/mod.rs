@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 
 use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 
-pub use command::{KnownHostsCommand, LookupPurpose};
+pub use command::{HostKeyLookupPurpose, KnownHostsCommand};
 pub use decide::{AcceptedHostKey, HostKeyError, decide, decide_address, recorded};
 pub use pattern::matches_pattern;
 pub use record::record;
 pub use revoked::RevokedKeys;
-pub use update::{AnnouncedKeys, HostKeyChanges, KnownHostsUnchangedReason};
+pub use update::{AnnouncedHostKeys, HostKeyChanges, KnownHostsUnchangedReason};
 
 use crate::config::AlgorithmList;
-use line::{HostKeyEntry, KnownHostsLine, UnreadableLine};
+use line::{DamagedKnownHostsLine, HostKeyEntry, KnownHostsLine};
 
 /// The maximum file size in bytes; 64 MiB hold some 500,000 hosts.
 const MAX_FILE: u64 = 64 << 20;
@@ -80,7 +80,7 @@ impl HostName {
 
 /// The position of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinePosition {
+pub struct KnownHostsLinePosition {
     /// The file, or [`COMMAND_OUTPUT`].
     pub file: PathBuf,
     /// The line number, from 1.
@@ -90,7 +90,7 @@ pub struct LinePosition {
 /// The name, instead of a file's, of the output of a KnownHostsCommand.
 const COMMAND_OUTPUT: &str = "KnownHostsCommand";
 
-impl LinePosition {
+impl KnownHostsLinePosition {
     /// True for a line that a KnownHostsCommand printed.
     pub fn is_command_output(&self) -> bool {
         self.file == Path::new(COMMAND_OUTPUT)
@@ -101,22 +101,22 @@ impl LinePosition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostKeyVerdict {
     /// The key is known for the host.
-    Trusted(LinePosition),
+    Trusted(KnownHostsLinePosition),
     /// The key is certified by an authority that is trusted for the host.
-    TrustedByCa(LinePosition),
+    TrustedByCa(KnownHostsLinePosition),
     /// No key is known for the host.
     Unknown,
     /// The host has other keys, of this type or another.
-    Changed(KnownKey),
+    Changed(KnownHostKey),
     /// The key, or the authority that certified it, is revoked.
-    Revoked(LinePosition),
+    Revoked(KnownHostsLinePosition),
     /// An unreadable line or file may name another key of the host, or revoke this one.
-    Unreadable(UnreadableEntry),
+    Unreadable(UnreadableKnownHostsEntry),
 }
 
 /// An unreadable line or file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnreadableEntry {
+pub struct UnreadableKnownHostsEntry {
     /// The file.
     pub file: PathBuf,
     /// The line number, from 1; `None` if the whole file is unreadable.
@@ -129,9 +129,9 @@ pub struct UnreadableEntry {
 
 /// A key in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownKey {
+pub struct KnownHostKey {
     /// The position of its line.
-    pub place: LinePosition,
+    pub place: KnownHostsLinePosition,
     /// The key's type, such as `ssh-ed25519`.
     pub key_type: String,
     /// The fingerprint, `SHA256:...`.
@@ -152,8 +152,8 @@ pub struct HostKeyCheck {
 #[derive(Clone, Debug, Default)]
 pub struct KnownHosts {
     entries: Vec<HostKeyEntry>,
-    unreadable: Vec<UnreadableLine>,
-    unread: Vec<UnreadableEntry>,
+    unreadable: Vec<DamagedKnownHostsLine>,
+    unread: Vec<UnreadableKnownHostsEntry>,
     revoked: RevokedKeys,
     unrecorded: bool,
 }
@@ -171,7 +171,7 @@ impl KnownHosts {
             match read(file) {
                 Ok(text) => known.add(file, &text),
                 Err(e) if matches!(e.kind(), NotFound | NotADirectory) => {}
-                Err(e) => known.unread.push(UnreadableEntry {
+                Err(e) => known.unread.push(UnreadableKnownHostsEntry {
                     file: file.clone(),
                     line: None,
                     why: e.to_string(),
@@ -185,7 +185,7 @@ impl KnownHosts {
     /// Adds the lines of `text`, the contents of `file`.
     pub fn add(&mut self, file: &Path, text: &[u8]) {
         for (at, line) in text.split(|b| *b == b'\n').enumerate() {
-            let place = || LinePosition {
+            let place = || KnownHostsLinePosition {
                 file: file.to_owned(),
                 line: at + 1,
             };
@@ -294,7 +294,11 @@ impl KnownHosts {
         }
     }
 
-    fn revocation(&self, by_name: &[Vec<&HostKeyEntry>], key: &PublicKey) -> Option<LinePosition> {
+    fn revocation(
+        &self,
+        by_name: &[Vec<&HostKeyEntry>],
+        key: &PublicKey,
+    ) -> Option<KnownHostsLinePosition> {
         let blobs = bare_blobs(key);
         let listed = self.revoked.find(key);
         let mut marked = by_name.iter().flatten().filter(|e| e.revokes(&blobs));
@@ -302,7 +306,11 @@ impl KnownHosts {
     }
 
     /// Returns a damaged line that may revoke this key of this host.
-    fn possible_revocation(&self, names: &[&HostName], key: &PublicKey) -> Option<UnreadableEntry> {
+    fn possible_revocation(
+        &self,
+        names: &[&HostName],
+        key: &PublicKey,
+    ) -> Option<UnreadableKnownHostsEntry> {
         let blobs = bare_blobs(key);
         let found = self.unreadable.iter().find(|line| {
             names.iter().any(|name| line.may_name(name))
@@ -364,7 +372,7 @@ impl KnownHosts {
     }
 
     /// Returns the other lines with `key`: position, and the names unless they are hashed.
-    pub fn names_of(&self, key: &PublicKey) -> Vec<(LinePosition, Option<String>)> {
+    pub fn names_of(&self, key: &PublicKey) -> Vec<(KnownHostsLinePosition, Option<String>)> {
         let blob = key.plain().blob();
         self.entries
             .iter()
@@ -381,7 +389,7 @@ fn by_authority(
     key: &PublicKey,
     now: u64,
     ca: &AlgorithmList,
-) -> Result<LinePosition, CertificateError> {
+) -> Result<KnownHostsLinePosition, CertificateError> {
     let no_authority = || CertificateError::UntrustedAuthority {
         fingerprint: key.fingerprint(),
     };

@@ -7,13 +7,13 @@ use ssh::key::PublicKey;
 
 use super::krl::{self, Krl};
 use super::line::revoked_key;
-use super::{LinePosition, bare_blobs, read};
+use super::{KnownHostsLinePosition, bare_blobs, read};
 use crate::escape;
 
 /// Keys that no host may have (RevokedHostKeys): plain keys, one per line, or a KRL.
 #[derive(Clone, Debug, Default)]
 pub struct RevokedKeys {
-    keys: Vec<(LinePosition, Vec<u8>)>,
+    keys: Vec<(KnownHostsLinePosition, Vec<u8>)>,
     lists: Vec<(PathBuf, Krl)>,
 }
 
@@ -43,7 +43,7 @@ impl RevokedKeys {
                         at + 1
                     ));
                 };
-                let place = LinePosition {
+                let place = KnownHostsLinePosition {
                     file: file.clone(),
                     line: at + 1,
                 };
@@ -55,7 +55,7 @@ impl RevokedKeys {
 
     /// Returns the position of a revocation of the key, its certificate or the certificate's
     /// authority.
-    pub fn find(&self, key: &PublicKey) -> Option<LinePosition> {
+    pub fn find(&self, key: &PublicKey) -> Option<KnownHostsLinePosition> {
         let blobs = bare_blobs(key);
         let found = self
             .keys
@@ -63,7 +63,7 @@ impl RevokedKeys {
             .find(|(_, b)| blobs.contains(&b.as_slice()));
         let listed = || {
             let found = self.lists.iter().find(|(_, list)| list.revokes(key));
-            found.map(|(file, _)| LinePosition {
+            found.map(|(file, _)| KnownHostsLinePosition {
                 file: file.clone(),
                 line: 1,
             })

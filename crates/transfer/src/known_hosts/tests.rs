@@ -36,8 +36,8 @@ pub(super) fn check(known: &KnownHosts, host: &str, port: u16, key: &PublicKey) 
         .verdict
 }
 
-fn at(line: usize) -> LinePosition {
-    LinePosition {
+fn at(line: usize) -> KnownHostsLinePosition {
+    KnownHostsLinePosition {
         file: "/kh".into(),
         line,
     }

@@ -11,11 +11,11 @@ use ssh::key::PublicKey;
 
 use super::line::{HostKeyEntry, comparable};
 use super::record::{append, contents, line, open_locked};
-use super::{HostName, KnownHosts, KnownKey};
+use super::{HostName, KnownHostKey, KnownHosts};
 
 /// The host keys of a server, which it announced over a connection with a known key.
 #[derive(Clone, Debug)]
-pub struct AnnouncedKeys {
+pub struct AnnouncedHostKeys {
     name: HostName,
     /// The plain key of the connection.
     own: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct HostKeyChanges {
     /// Announced blobs that no line of the host has.
     pub new: Vec<Vec<u8>>,
     /// Keys of the host's lines that were not announced.
-    pub obsolete: Vec<KnownKey>,
+    pub obsolete: Vec<KnownHostKey>,
 }
 
 /// The reason for leaving the files as they are.
@@ -66,7 +66,7 @@ impl KnownHostsUnchangedReason {
     }
 }
 
-impl AnnouncedKeys {
+impl AnnouncedHostKeys {
     /// Collects the announced `blobs` of the server `name`, whose key `own` was accepted.
     pub fn new<'a>(
         name: HostName,

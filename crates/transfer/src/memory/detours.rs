@@ -17,7 +17,7 @@ const LONGEST: usize = 512;
 /// A measurement of the ways to a host, and the choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DetourMemory {
+pub struct DetourRecord {
     /// The time of the measurement, in seconds since 1970.
     pub at: u64,
     /// The measurement was made for copies to the host.
@@ -67,7 +67,7 @@ impl StoredRouteResult {
     }
 }
 
-impl DetourMemory {
+impl DetourRecord {
     /// Returns the age if the choice still holds: for this direction and these candidates, from
     /// this network, since at most a day.
     pub fn age(&self, up: bool, candidates: &[String], now: SystemTime) -> Option<Duration> {
@@ -108,8 +108,8 @@ mod tests {
         grows: false,
     };
 
-    fn memory(now: SystemTime) -> DetourMemory {
-        DetourMemory {
+    fn memory(now: SystemTime) -> DetourRecord {
+        DetourRecord {
             at: seconds(now),
             up: true,
             address: None,
@@ -138,20 +138,20 @@ mod tests {
         // The clock was or is wrong.
         assert_eq!(memory.age(true, &names, now - hour), None);
         let text = serde_json::to_string(&memory).unwrap();
-        assert_eq!(serde_json::from_str::<DetourMemory>(&text).unwrap(), memory);
+        assert_eq!(serde_json::from_str::<DetourRecord>(&text).unwrap(), memory);
     }
 
     #[test]
     fn a_choice_from_another_network_does_not_hold() {
         let now = SystemTime::now();
-        let elsewhere = DetourMemory {
+        let elsewhere = DetourRecord {
             address: Some([127, 0, 0, 1].into()),
             network: "192.0.2.0/24".to_owned(),
             ..memory(now)
         };
         let names = elsewhere.candidates.clone();
         assert_eq!(elsewhere.age(true, &names, now), None);
-        let here = DetourMemory {
+        let here = DetourRecord {
             network: "127.0.0.0/24".to_owned(),
             ..elsewhere
         };
@@ -164,23 +164,23 @@ mod tests {
         let good = memory(now);
         let failed = StoredRouteResult::Failed("x".repeat(LONGEST + 1));
         for bad in [
-            DetourMemory {
+            DetourRecord {
                 chosen: Some(0),
                 ..good.clone()
             },
-            DetourMemory {
+            DetourRecord {
                 chosen: Some(2),
                 ..good.clone()
             },
-            DetourMemory {
+            DetourRecord {
                 ways: Vec::new(),
                 ..good.clone()
             },
-            DetourMemory {
+            DetourRecord {
                 direct: failed,
                 ..good.clone()
             },
-            DetourMemory {
+            DetourRecord {
                 candidates: vec!["h".to_owned(); MOST_CANDIDATES + 1],
                 ways: vec![StoredRouteResult::Measured(WAY); MOST_CANDIDATES + 1],
                 ..good.clone()

@@ -22,7 +22,7 @@ const DISCARD: u16 = 9;
 /// The measurements of a network path to a host that is not in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NetworkPathMemory {
+pub struct NetworkPathRecord {
     /// The network of this machine at that time ([`network_of`]); empty if unknown.
     #[serde(default)]
     network: String,
@@ -36,7 +36,7 @@ pub struct NetworkPathMemory {
     findings: Option<BenchFindings>,
 }
 
-impl NetworkPathMemory {
+impl NetworkPathRecord {
     fn is_empty(&self) -> bool {
         self.learned.is_empty() && self.direct_failed.is_none() && self.findings.is_none()
     }
@@ -75,9 +75,9 @@ impl HostMemory {
             return;
         }
         let found = self.others.iter().position(|other| other.is(network, rtt));
-        let fresh = || NetworkPathMemory {
+        let fresh = || NetworkPathRecord {
             network: network.unwrap_or(&now.network).to_owned(),
-            ..NetworkPathMemory::default()
+            ..NetworkPathRecord::default()
         };
         let next = found.map_or_else(fresh, |at| self.others.remove(at));
         if !now.is_empty() {
@@ -99,8 +99,8 @@ impl HostMemory {
         }
     }
 
-    fn path(&self) -> NetworkPathMemory {
-        NetworkPathMemory {
+    fn path(&self) -> NetworkPathRecord {
+        NetworkPathRecord {
             network: self.network.clone(),
             rtt_us: self.rtt_us,
             learned: self.learned.clone(),

@@ -37,7 +37,7 @@ struct StoredProcessor {
 }
 
 /// The folder of processor measurements: `$XDG_CACHE_HOME/longhaul/processors`, beside host memory
-/// ([`super::MemoryStore::processors`]).
+/// ([`super::HostMemoryStore::processors`]).
 #[derive(Clone, Debug)]
 pub struct ProcessorStore {
     folder: PathBuf,

@@ -7,12 +7,12 @@ use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use super::{Operand, OperandError, OperandErrorKind, colon};
+use super::{CopyOperand, OperandError, OperandErrorKind, colon};
 
 /// Hosts that one operand may name.
 pub const MOST_HOSTS: usize = 1000;
 
-impl Operand {
+impl CopyOperand {
     /// Returns the operands that `operand` stands for: more than one if its host has braces.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn expand(operand: &str) -> Result<Vec<String>, String> {
-        let all = Operand::expand(OsStr::new(operand)).map_err(|error| error.to_string())?;
+        let all = CopyOperand::expand(OsStr::new(operand)).map_err(|error| error.to_string())?;
         let text = |operand: OsString| operand.to_string_lossy().into_owned();
         Ok(all.into_iter().map(text).collect())
     }

@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn remote(user: Option<&str>, host: &str, port: Option<u16>, path: &[u8]) -> Operand {
-    Operand::Remote(RemoteOperand {
-        destination: Destination {
+fn remote(user: Option<&str>, host: &str, port: Option<u16>, path: &[u8]) -> CopyOperand {
+    CopyOperand::Remote(RemoteOperand {
+        destination: SshDestination {
             user: user.map(Into::into),
             host: host.into(),
             port,
@@ -13,13 +13,13 @@ fn remote(user: Option<&str>, host: &str, port: Option<u16>, path: &[u8]) -> Ope
     })
 }
 
-fn parse(bytes: &[u8]) -> Result<Operand, OperandError> {
-    Operand::parse(OsStr::from_bytes(bytes))
+fn parse(bytes: &[u8]) -> Result<CopyOperand, OperandError> {
+    CopyOperand::parse(OsStr::from_bytes(bytes))
 }
 
 #[test]
 fn operands_as_scp_reads_them() {
-    let table: &[(&[u8], Operand)] = &[
+    let table: &[(&[u8], CopyOperand)] = &[
         (b"h:p", remote(None, "h", None, b"p")),
         (b"h:", remote(None, "h", None, b".")),
         (b"u@h:/a/b c", remote(Some("u"), "h", None, b"/a/b c")),
@@ -74,7 +74,7 @@ fn what_has_a_slash_or_nothing_before_the_colon_is_local() {
         b"~/x",
         b"[ab",
     ] {
-        let local = Operand::Local(PathBuf::from(OsStr::from_bytes(text)));
+        let local = CopyOperand::Local(PathBuf::from(OsStr::from_bytes(text)));
         assert_eq!(parse(text), Ok(local));
     }
 }
@@ -131,7 +131,7 @@ fn no_encoded_control_character_gets_into_a_name() {
         ] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
-        assert!(Destination::parse(&format!("ssh://u%{byte:02x}@h")).is_err());
+        assert!(SshDestination::parse(&format!("ssh://u%{byte:02x}@h")).is_err());
     }
     // C1 controls and bidirectional formatting would hide a part of the displayed text.
     for hidden in ["%c2%9b", "%e2%81%a7", "%e2%80%ae"] {
@@ -144,7 +144,7 @@ fn no_encoded_control_character_gets_into_a_name() {
 
 #[test]
 fn hops_are_hosts_with_ports() {
-    let hop = |t: &str| Destination::parse(t).map(|d| (d.user, d.host, d.port));
+    let hop = |t: &str| SshDestination::parse(t).map(|d| (d.user, d.host, d.port));
     let some = |s: &str| Some(s.to_owned());
     assert_eq!(hop("h"), Ok((None, "h".into(), None)));
     assert_eq!(hop("u@h:22"), Ok((some("u"), "h".into(), Some(22))));
@@ -157,16 +157,16 @@ fn hops_are_hosts_with_ports() {
 #[test]
 fn a_destination_shown_reads_back_as_the_same() {
     for text in ["h", "u@h", "u@h:22", "[::1]:22", "u@[::1]"] {
-        let shown = Destination::parse(text).unwrap().to_string();
+        let shown = SshDestination::parse(text).unwrap().to_string();
         assert_eq!(shown, text);
-        assert_eq!(Destination::parse(&shown), Destination::parse(text));
+        assert_eq!(SshDestination::parse(&shown), SshDestination::parse(text));
     }
 }
 
 #[test]
 fn brackets_within_brackets_are_refused() {
     for text in ["[[]", "[]]", "user@[[::1]]"] {
-        assert!(Destination::parse(text).is_err(), "{text}");
+        assert!(SshDestination::parse(text).is_err(), "{text}");
     }
 }
 
@@ -175,13 +175,13 @@ fn brackets_within_brackets_are_refused() {
 #[test]
 fn a_host_that_steers_a_terminal_is_refused_and_shown_escaped() {
     for text in ["me@sftp\u{2067}TOTO", "h\u{200f}\u{e0041}st"] {
-        let refused = Destination::parse(text).unwrap_err().to_string();
+        let refused = SshDestination::parse(text).unwrap_err().to_string();
         assert!(
             !refused.chars().any(wire::escape::steers_terminal),
             "{refused}"
         );
     }
-    let operand = Operand::parse(OsStr::new("host:a\u{2028}b")).unwrap();
+    let operand = CopyOperand::parse(OsStr::new("host:a\u{2028}b")).unwrap();
     assert_eq!(operand.to_string(), "host:a\\u{2028}b");
 }
 
@@ -200,6 +200,6 @@ fn addresses_of_rsync_and_other_protocols_are_answered_with_the_form_to_use() {
     }
     // A host of such a name, and names that begin with a colon.
     for text in [&b"rsync:/x"[..], b"rsync:x", b"h::", b"h:./:x"] {
-        assert!(matches!(parse(text), Ok(Operand::Remote(_))));
+        assert!(matches!(parse(text), Ok(CopyOperand::Remote(_))));
     }
 }

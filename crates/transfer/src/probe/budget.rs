@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ProbeOptions, ProbeTarget};
+use super::{ProbeOptions, ProbeSettings};
 use crate::cancel::CancelToken;
 
 /// Time for all measurements unless the user sets it, and its extension in round trips: ten pass
@@ -19,7 +19,7 @@ pub(super) const DATA_USED: &str = "further measurements: the amount of data was
 
 /// Time and data that the measurements may use, and have used.
 pub(super) struct ProbeBudget<'a> {
-    target: &'a ProbeTarget,
+    target: &'a ProbeSettings,
     options: &'a ProbeOptions,
     time: Duration,
     /// Bytes moved so far.
@@ -27,7 +27,7 @@ pub(super) struct ProbeBudget<'a> {
 }
 
 impl<'a> ProbeBudget<'a> {
-    pub(super) fn new(target: &'a ProbeTarget, options: &'a ProbeOptions) -> Self {
+    pub(super) fn new(target: &'a ProbeSettings, options: &'a ProbeOptions) -> Self {
         Self {
             target,
             options,

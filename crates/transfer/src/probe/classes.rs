@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use diagnose::{DscpMeasurement, Evidence};
 
 use super::budget::{DATA_USED, PATIENCE, TIME_UP};
-use super::path::ProbePath;
+use super::path::ProbedConnections;
 use super::sampling::median;
 use crate::config::{ConnectTimeout, HostConfig};
-use crate::connect::{self, SharedSettings};
+use crate::connect::{self, SharedConnectSettings};
 use crate::session::Link;
 
 /// Share of the time for one slice of a DSCP class.
@@ -27,38 +27,42 @@ const SLICE_TRIPS: f64 = 6.0;
 
 /// Loads of marked and unmarked packets in turns.
 pub(super) struct DscpComparison<'p, 'a> {
-    path: &'p mut ProbePath<'a>,
+    path: &'p mut ProbedConnections<'a>,
     evidence: &'p mut Evidence,
     config: &'p HostConfig,
-    settings: &'p SharedSettings,
+    settings: &'p SharedConnectSettings,
 }
 
 /// Share of the time for one slice of a DSCP class.
-fn slice_share(path: &ProbePath<'_>) -> f64 {
+fn slice_share(path: &ProbedConnections<'_>) -> f64 {
     SLICE.max(SLICE_TRIPS * path.rtt() / path.budget().time().as_secs_f64())
 }
 
 /// Time for one slice, and for its data to drain.
-fn slice_time(path: &ProbePath<'_>) -> Duration {
+fn slice_time(path: &ProbedConnections<'_>) -> Duration {
     let slice = path.budget().time().mul_f64(slice_share(path));
     Duration::from_secs_f64(slice.as_secs_f64().max(0.3) + 5.0 * path.rtt())
 }
 
 /// Time for the DSCP classes: four logins at once and five slices.
-fn marks_time(path: &ProbePath<'_>) -> Duration {
+fn marks_time(path: &ProbedConnections<'_>) -> Duration {
     slice_time(path) * 5 + Duration::from_secs_f64(20.0 * path.rtt() + 1.0)
 }
 
 /// True if further logins and TCP's counters are available, and the user chose no class.
-fn can_mark(path: &ProbePath<'_>, evidence: &Evidence, settings: &SharedSettings) -> bool {
+fn can_mark(
+    path: &ProbedConnections<'_>,
+    evidence: &Evidence,
+    settings: &SharedConnectSettings,
+) -> bool {
     path.may_log_in_again() && settings.dscp == 0 && evidence.tcp.is_some()
 }
 
 /// Returns the time that earlier measurements should leave for the DSCP classes.
 pub(super) fn time_for_classes(
-    path: &ProbePath<'_>,
+    path: &ProbedConnections<'_>,
     evidence: &Evidence,
-    settings: &SharedSettings,
+    settings: &SharedConnectSettings,
 ) -> Duration {
     match can_mark(path, evidence, settings) {
         // Two further pairs confirm a class that seems slow.
@@ -69,10 +73,10 @@ pub(super) fn time_for_classes(
 
 impl<'p, 'a> DscpComparison<'p, 'a> {
     pub(super) fn new(
-        path: &'p mut ProbePath<'a>,
+        path: &'p mut ProbedConnections<'a>,
         evidence: &'p mut Evidence,
         config: &'p HostConfig,
-        settings: &'p SharedSettings,
+        settings: &'p SharedConnectSettings,
     ) -> Self {
         Self {
             path,
@@ -144,7 +148,7 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
         let (done, results) = mpsc::channel();
         let all = CLASSES.iter().map(|class| class.1).chain([0]);
         for dscp in all {
-            let settings = SharedSettings {
+            let settings = SharedConnectSettings {
                 dscp,
                 opened: Arc::new(|_| {}),
                 ..self.settings.clone()
@@ -198,7 +202,7 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
     ) -> Result<(), String> {
         let mut results: Vec<_> = classes
             .iter()
-            .map(|(name, connection)| ClassPairs {
+            .map(|(name, connection)| DscpClassRates {
                 name: (*name).to_owned(),
                 connection: *connection,
                 pairs: Vec::new(),
@@ -215,7 +219,7 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
     fn measure_pairs(
         &mut self,
         unmarked: usize,
-        results: &mut [ClassPairs],
+        results: &mut [DscpClassRates],
         share: f64,
     ) -> Result<(), String> {
         let first = self.slice(unmarked, share)?;
@@ -245,14 +249,14 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
 }
 
 /// Rates of a class, each with that of unmarked packets before it.
-struct ClassPairs {
+struct DscpClassRates {
     name: String,
     connection: usize,
     /// Unmarked and marked rate.
     pairs: Vec<(f64, f64)>,
 }
 
-impl ClassPairs {
+impl DscpClassRates {
     fn mark(self) -> DscpMeasurement {
         // The first pair of a class has the burst of its policer, and a new connection.
         let middle =

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use diagnose::TransferStall;
 use mio::{Events, Poll, Token};
-use sftp::{Attrs, ClientOptions, Handle, OpenFlags, Reply, Request, RequestId, SftpClient};
+use sftp::{Attrs, Handle, OpenFlags, Reply, Request, RequestId, SftpClient, SftpClientOptions};
 use wire::PayloadBlock;
 
 use super::request_error::RequestError;
@@ -569,7 +569,7 @@ impl ProbeChannel {
     fn new(id: LinkChannelId) -> Self {
         Self {
             id,
-            client: SftpClient::new(ClientOptions::default()),
+            client: SftpClient::new(SftpClientOptions::default()),
             purpose: ChannelUse::Idle,
             awaited: BTreeMap::new(),
             allowed: FIRST_REQUESTS,

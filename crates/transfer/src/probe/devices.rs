@@ -10,7 +10,7 @@ use super::request_error::RequestError;
 
 /// /dev/null and /dev/zero of the server. Where the account sees no devices, a small file in the
 /// user's directory takes their place: each request writes or reads its first bytes again.
-pub(super) struct LoadDevices {
+pub(super) struct LoadTestFiles {
     /// Directory that the user named.
     directory: Option<Vec<u8>>,
     /// File in the user's directory that takes the place of missing devices.
@@ -19,7 +19,7 @@ pub(super) struct LoadDevices {
     refused: bool,
 }
 
-impl LoadDevices {
+impl LoadTestFiles {
     pub(super) fn new(directory: Option<Vec<u8>>) -> Self {
         Self {
             directory,

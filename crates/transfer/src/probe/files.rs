@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::{Evidence, LadderRung, SmallFileRate};
+use diagnose::{Evidence, SmallFileRate, ThroughputMeasurement};
 use sftp::{OpenFlags, Reply, Request};
 
 use super::budget::answer_deadline;
 use super::connection::{ChannelUse, ProbeChannel, REQUEST};
 use super::load::ProbeLoad;
-use super::path::ProbePath;
+use super::path::ProbedConnections;
 use super::request_error::RequestError;
 
 /// Share of the time for the server's disk.
@@ -30,14 +30,14 @@ enum SmallFileError {
 
 /// Files that are written in the directory that the user named.
 pub(super) struct DirectoryProbe<'p, 'a> {
-    path: &'p mut ProbePath<'a>,
+    path: &'p mut ProbedConnections<'a>,
     evidence: &'p mut Evidence,
     directory: &'p [u8],
 }
 
 impl<'p, 'a> DirectoryProbe<'p, 'a> {
     pub(super) fn new(
-        path: &'p mut ProbePath<'a>,
+        path: &'p mut ProbedConnections<'a>,
         evidence: &'p mut Evidence,
         directory: &'p [u8],
     ) -> Self {
@@ -203,7 +203,7 @@ impl<'p, 'a> DirectoryProbe<'p, 'a> {
     /// Rate of the server's disk in bytes per second, from `moved` bytes that needed `needed`
     /// seconds until they were on the disk, `loaded` of them until the load ended: the plateau of
     /// the path, and the time that the disk needed beyond it.
-    fn disk_rate(&self, rung: &LadderRung, moved: u64, needed: f64, loaded: f64) -> f64 {
+    fn disk_rate(&self, rung: &ThroughputMeasurement, moved: u64, needed: f64, loaded: f64) -> f64 {
         // TCP's rate is the disk's only while the server does not hold data that it cannot write.
         // The answers to what is in flight take a round trip, and that to the last request another.
         let flush = (needed - loaded - 2.0 * self.path.rtt()).max(0.0);

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::{Evidence, LadderRung, RestrainedLoad, ThroughputLadder};
+use diagnose::{Evidence, ReducedRateLoad, ThroughputMeasurement, ThroughputScaling};
 
 use super::budget::answer_deadline;
 use super::connection::ChannelIndex;
-use super::path::{ProbePath, SHORT_SHARE};
+use super::path::{ProbedConnections, SHORT_SHARE};
 
 /// Gain from a second connection from which on four and eight are tried.
 const WORTH: f64 = 1.1;
@@ -31,18 +31,18 @@ const RESTRAINED_LOSSES: f64 = 8.0;
 const RESTRAINED_SHARES: (f64, f64) = (0.05, 0.1);
 
 /// Loads in one direction, over more and more channels and connections.
-pub(super) struct LoadLadder<'p, 'a> {
-    path: &'p mut ProbePath<'a>,
+pub(super) struct StepwiseLoadTest<'p, 'a> {
+    path: &'p mut ProbedConnections<'a>,
     evidence: &'p mut Evidence,
     up: bool,
     /// Time that later measurements need, apart from downloads.
     reserve: Duration,
 }
 
-impl<'p, 'a> LoadLadder<'p, 'a> {
+impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
     /// The ladder of uploads or downloads, which leaves the time `reserve` to later measurements.
     pub(super) fn new(
-        path: &'p mut ProbePath<'a>,
+        path: &'p mut ProbedConnections<'a>,
         evidence: &'p mut Evidence,
         up: bool,
         reserve: Duration,
@@ -55,7 +55,7 @@ impl<'p, 'a> LoadLadder<'p, 'a> {
         }
     }
 
-    fn ladder(&mut self) -> &mut ThroughputLadder {
+    fn ladder(&mut self) -> &mut ThroughputScaling {
         match self.up {
             true => &mut self.evidence.up,
             false => &mut self.evidence.down,
@@ -101,12 +101,12 @@ impl<'p, 'a> LoadLadder<'p, 'a> {
     /// True if a channel window held back the first upload, and the path's queue did not fill.
     fn is_blocked(&self) -> bool {
         let one = self.evidence.up.rung(1, 1);
-        let filled = |one: &LadderRung| self.queues(one);
+        let filled = |one: &ThroughputMeasurement| self.queues(one);
         one.is_some_and(|one| one.window_blocked > BLOCKED && !filled(one))
     }
 
     /// True if the path's queue filled under this load.
-    fn queues(&self, rung: &LadderRung) -> bool {
+    fn queues(&self, rung: &ThroughputMeasurement) -> bool {
         rung.rtt > 1.25 * self.evidence.unloaded_rtt(rung) + 0.005
     }
 
@@ -125,7 +125,7 @@ impl<'p, 'a> LoadLadder<'p, 'a> {
 
     /// Repeats the measurement of a rate that fell, and tries an upload that lost packets below its
     /// rate.
-    fn look_again(&mut self, rung: &mut LadderRung, first: f64) -> Result<(), String> {
+    fn look_again(&mut self, rung: &mut ThroughputMeasurement, first: f64) -> Result<(), String> {
         if rung.before_burst.is_some() {
             let until = Instant::now() + PAUSE.min(self.path.budget().left() / 8);
             while Instant::now() < until && !self.path.budget().is_cancelled() {
@@ -138,7 +138,7 @@ impl<'p, 'a> LoadLadder<'p, 'a> {
                 rung.repeated = Some(again.rate);
                 rung.fell_again = again.before_burst.is_some();
                 if !rung.fell_again && again.rate > STAYS * rung.rate {
-                    *rung = LadderRung {
+                    *rung = ThroughputMeasurement {
                         repeated: rung.repeated,
                         ..again
                     };
@@ -153,7 +153,10 @@ impl<'p, 'a> LoadLadder<'p, 'a> {
 
     /// Loss of a connection that is held below the rate at which it lost packets, if that can be
     /// told in a reasonable time: a policer drops nothing then, and random loss stays.
-    fn restrained(&mut self, rung: &LadderRung) -> Result<Option<RestrainedLoad>, String> {
+    fn restrained(
+        &mut self,
+        rung: &ThroughputMeasurement,
+    ) -> Result<Option<ReducedRateLoad>, String> {
         let queued = self.queues(rung);
         let loss = rung.loss.max(rung.loss_ever);
         if self.evidence.tcp.is_none() || queued || loss < RESTRAINED_LOSS {
@@ -174,7 +177,7 @@ impl<'p, 'a> LoadLadder<'p, 'a> {
         let share = share.max(RESTRAINED_SHARES.0);
         let result = self.path.load(&[(1, 0)], true, share);
         self.path.connections().limit_rate((1, 0), None);
-        Ok(result?.rung.map(|held| RestrainedLoad {
+        Ok(result?.rung.map(|held| ReducedRateLoad {
             rate: held.rate,
             loss: held.loss,
             expected: loss,

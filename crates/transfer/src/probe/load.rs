@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::{LadderRung, TransferStall};
+use diagnose::{ThroughputMeasurement, TransferStall};
 use sftp::{Handle, OpenFlags};
 
 use super::connection::{ChannelIndex, ChannelUse, ProbeConnections};
@@ -61,8 +61,8 @@ pub(super) struct ProbeLoad<'a> {
 }
 
 /// Result of a load.
-pub(super) struct LoadResult {
-    pub rung: Option<LadderRung>,
+pub(super) struct LoadTestResult {
+    pub rung: Option<ThroughputMeasurement>,
     /// Median answer time of the idle connection.
     pub answer: Option<f64>,
     pub bytes: u64,
@@ -94,7 +94,7 @@ impl ProbeConnections {
     }
 
     /// Runs a load with handles that are open already.
-    pub(super) fn load(&mut self, load: &ProbeLoad<'_>, cancel: &CancelToken) -> LoadResult {
+    pub(super) fn load(&mut self, load: &ProbeLoad<'_>, cancel: &CancelToken) -> LoadTestResult {
         let mut sampler = LoadSampler::new(load.up, load.channels.to_vec(), load.time, self);
         let start = Instant::now();
         let mut end = start + load.time;
@@ -146,7 +146,7 @@ impl ProbeConnections {
             self.set_use(*at, ChannelUse::Idle);
         }
         self.drain(load.channels);
-        LoadResult {
+        LoadTestResult {
             rung,
             answer: loaded_answer(&pings, start + start.elapsed() / 2),
             bytes,

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::CancelToken;
 use crate::config::HostConfig;
-use crate::connect::SharedSettings;
-use crate::session::ConnectionSource;
+use crate::connect::SharedConnectSettings;
+use crate::session::ConnectionOpener;
 
 pub(crate) use burst::{BurstLoad, burst};
 pub use plan::{ProbeError, probe};
@@ -48,24 +48,24 @@ pub struct ProbeOptions {
 
 /// Settings of the connections.
 #[derive(Clone)]
-pub struct ProbeTarget {
+pub struct ProbeSettings {
     /// The host's configuration.
     pub config: HostConfig,
     /// Settings of all connections. A timeline shows the steps of the first login.
-    pub settings: SharedSettings,
+    pub settings: SharedConnectSettings,
     /// Ends the measurement, which then returns what it has.
     pub cancel: CancelToken,
     /// Start of the measurement.
     pub start: Instant,
     /// Channels of an open connection of ssh, for a login that is refused without questions.
-    pub master: Option<OpenConnection>,
+    pub master: Option<ControlMasterConnection>,
 }
 
 /// An open connection of ssh (ControlMaster).
 #[derive(Clone)]
-pub struct OpenConnection {
+pub struct ControlMasterConnection {
     /// Path of the control socket, as messages show it.
     pub name: String,
     /// Opens channels on it. They share one TCP connection.
-    pub channels: Arc<dyn ConnectionSource>,
+    pub channels: Arc<dyn ConnectionOpener>,
 }

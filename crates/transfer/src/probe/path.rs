@@ -9,10 +9,10 @@ use sftp::{Reply, Request};
 
 use super::budget::{DATA_USED, PATIENCE, ProbeBudget, TIME_UP, answer_deadline};
 use super::connection::{ChannelIndex, ChannelUse, ProbeConnections};
-use super::devices::LoadDevices;
-use super::load::{LoadResult, ProbeLoad};
+use super::devices::LoadTestFiles;
+use super::load::{LoadTestResult, ProbeLoad};
 use crate::connect::ConnectionFacts;
-use crate::session::ConnectionSource;
+use crate::session::ConnectionOpener;
 
 /// First channel of the first connection, which carries no load.
 pub(super) const IDLE: ChannelIndex = (0, 0);
@@ -23,12 +23,12 @@ const LEAST_TRIPS: f64 = 14.0;
 const LONGEST: f64 = 0.16;
 
 /// Connections to one server, with everything that a load on them needs.
-pub(super) struct ProbePath<'a> {
+pub(super) struct ProbedConnections<'a> {
     budget: ProbeBudget<'a>,
     connections: ProbeConnections,
-    factory: Arc<dyn ConnectionSource>,
+    factory: Arc<dyn ConnectionOpener>,
     facts: ConnectionFacts,
-    devices: LoadDevices,
+    devices: LoadTestFiles,
     /// Idle round trip in seconds.
     rtt: f64,
     /// First connection that broke under a load.
@@ -39,13 +39,13 @@ pub(super) struct ProbePath<'a> {
     not_connected: Option<String>,
 }
 
-impl<'a> ProbePath<'a> {
+impl<'a> ProbedConnections<'a> {
     /// Takes the first connection, the source of further ones and the facts about the first. The
     /// stand-in for missing devices is made in `directory`.
     pub(super) fn new(
         budget: ProbeBudget<'a>,
         connections: ProbeConnections,
-        factory: Arc<dyn ConnectionSource>,
+        factory: Arc<dyn ConnectionOpener>,
         facts: ConnectionFacts,
         directory: Option<Vec<u8>>,
     ) -> Self {
@@ -54,7 +54,7 @@ impl<'a> ProbePath<'a> {
             connections,
             factory,
             facts,
-            devices: LoadDevices::new(directory),
+            devices: LoadTestFiles::new(directory),
             rtt: 0.0,
             stall: None,
             logins: None,
@@ -201,7 +201,7 @@ impl<'a> ProbePath<'a> {
         channels: &[ChannelIndex],
         up: bool,
         share: f64,
-    ) -> Result<LoadResult, String> {
+    ) -> Result<LoadTestResult, String> {
         self.prepare(channels, up)?;
         let left = self.budget.left();
         // Slow start takes some ten round trips on a long path.

@@ -4,22 +4,24 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diagnose::{Evidence, MachineFacts, MinMedianMax, TcpPath, TimedLoginStep, TransferStall};
+use diagnose::{
+    Evidence, MachineFacts, MinMedianMax, NegotiatedTcpOptions, TimedLoginStep, TransferStall,
+};
 use sftp::{Reply, Request};
 
 use super::budget::{DATA_USED, PATIENCE, ProbeBudget, TIME_UP, answer_deadline};
 use super::classes::{DscpComparison, time_for_classes};
 use super::connection::ProbeConnections;
 use super::files::DirectoryProbe;
-use super::ladder::LoadLadder;
-use super::path::{IDLE, ProbePath};
-use super::remote::{self, QuotaCount};
+use super::ladder::StepwiseLoadTest;
+use super::path::{IDLE, ProbedConnections};
+use super::remote::{self, CgroupQuotaPeriods};
 use super::sampling::median;
-use super::{OpenConnection, ProbeOptions, ProbeTarget};
+use super::{ControlMasterConnection, ProbeOptions, ProbeSettings};
 use crate::bench::primitives::Primitive;
 use crate::config::HostConfig;
-use crate::connect::{self, ConnectError, ConnectionFacts, SharedSettings};
-use crate::session::{ConnectionSource, Link};
+use crate::connect::{self, ConnectError, ConnectionFacts, SharedConnectSettings};
+use crate::session::{ConnectionOpener, Link};
 use crate::timeline::{Timeline, TimelineStep};
 
 /// Round trips measured on the idle path.
@@ -44,7 +46,7 @@ pub enum ProbeError {
 ///
 /// # Errors
 /// The host cannot be reached or refuses the login, or the directory does not exist there.
-pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, ProbeError> {
+pub fn probe(target: &ProbeSettings, options: &ProbeOptions) -> Result<Evidence, ProbeError> {
     let facts: Arc<Mutex<Option<ConnectionFacts>>> = Arc::default();
     let timeline = Timeline::new(Instant::now());
     let mut settings = target.settings.clone();
@@ -95,7 +97,7 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
         target,
         options,
         settings,
-        path: ProbePath::new(budget, all, factory, facts, directory),
+        path: ProbedConnections::new(budget, all, factory, facts, directory),
         e: Evidence::default(),
         there: None,
         quota: None,
@@ -112,7 +114,7 @@ pub fn probe(target: &ProbeTarget, options: &ProbeOptions) -> Result<Evidence, P
 
 /// Runs `work` on a thread until it is done or cancelled.
 fn until_cancelled<T: Send + 'static>(
-    target: &ProbeTarget,
+    target: &ProbeSettings,
     work: impl FnOnce() -> Result<T, ConnectError> + Send + 'static,
 ) -> Result<T, ConnectError> {
     let (done, result) = mpsc::sync_channel(1);
@@ -148,16 +150,16 @@ fn until_cancelled<T: Send + 'static>(
 /// First connection of a probe.
 struct FirstProbeConnection {
     link: Box<dyn Link>,
-    factory: Arc<dyn ConnectionSource>,
+    factory: Arc<dyn ConnectionOpener>,
     /// Measurements that an open connection of ssh does not allow, with the reason.
     over: Option<String>,
 }
 
 /// Opens the first connection: one of our own, or a channel of ssh's where our login is refused.
 fn connect_first(
-    target: &ProbeTarget,
+    target: &ProbeSettings,
     config: HostConfig,
-    settings: &SharedSettings,
+    settings: &SharedConnectSettings,
 ) -> Result<FirstProbeConnection, ConnectError> {
     let settings = settings.clone();
     let connected = until_cancelled(target, move || connect::connect(config, &settings));
@@ -176,7 +178,7 @@ fn connect_first(
 
 /// Opens a channel on an open connection of ssh, since a login of our own was refused.
 fn over_master(
-    master: &OpenConnection,
+    master: &ControlMasterConnection,
     own: &ConnectError,
 ) -> Result<FirstProbeConnection, ConnectError> {
     tracing::info!("{own}");
@@ -240,15 +242,15 @@ fn login_steps(timeline: &Timeline) -> Vec<TimedLoginStep> {
 
 /// A probe in progress.
 struct ProbeRun<'a> {
-    target: &'a ProbeTarget,
+    target: &'a ProbeSettings,
     options: &'a ProbeOptions,
-    settings: SharedSettings,
-    path: ProbePath<'a>,
+    settings: SharedConnectSettings,
+    path: ProbedConnections<'a>,
     e: Evidence,
     /// Facts about the server before the loads; `None` if no command could be run there.
     there: Option<remote::RemoteFacts>,
     /// Processor quota of this process before the loads.
-    quota: Option<QuotaCount>,
+    quota: Option<CgroupQuotaPeriods>,
     /// The directory that the user named cannot be used: its path, and why.
     unusable: Option<String>,
 }
@@ -291,7 +293,7 @@ impl ProbeRun<'_> {
 
     fn ladder(&mut self, up: bool) -> Result<(), String> {
         let reserve = time_for_classes(&self.path, &self.e, &self.settings);
-        LoadLadder::new(&mut self.path, &mut self.e, up, reserve).climb()
+        StepwiseLoadTest::new(&mut self.path, &mut self.e, up, reserve).climb()
     }
 
     /// Ends the connections, and returns the evidence of measurements that ended with `measured`.
@@ -379,7 +381,7 @@ impl ProbeRun<'_> {
         let trip = echo.map(|echo| echo.median.max(low));
         let trip = trip.or_else(|| direct.map(|_| low));
         self.e.server_answer = trip.map(|trip| (answer - trip).max(0.0));
-        self.e.tcp = tcp.map(|tcp| TcpPath {
+        self.e.tcp = tcp.map(|tcp| NegotiatedTcpOptions {
             timestamps: tcp.options & 1 != 0,
             sack: tcp.options & 2 != 0,
             window_scaling: tcp.options & 4 != 0,
@@ -454,7 +456,7 @@ impl ProbeRun<'_> {
         self.e.here = here(self.options.local_disk);
         self.e.here.cipher_rate = self.e.cipher.as_deref().and_then(cipher_rate);
         self.e.here.aes_rate = cipher_rate("aes128-gcm@openssh.com");
-        self.quota = QuotaCount::of_this_machine();
+        self.quota = CgroupQuotaPeriods::of_this_machine();
         self.there = match self.ask_server() {
             Ok(facts) => Some(facts),
             Err(why) => {
@@ -486,7 +488,7 @@ impl ProbeRun<'_> {
 
     /// Records the load of both ends' processors during the uploads.
     fn ends_under_load(&mut self) {
-        let now = QuotaCount::of_this_machine();
+        let now = CgroupQuotaPeriods::of_this_machine();
         let counts = self.quota.zip(now);
         self.e.here.throttled = counts.and_then(|(then, now)| now.share_since(then));
         self.e.here.pressure = remote::own_pressure();

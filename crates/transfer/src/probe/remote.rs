@@ -20,17 +20,17 @@ pub(super) const COMMAND: &str = "exec sh -c 'r() { x=`cat $1` && echo longhaul-
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RemoteFacts {
     machine: MachineFacts,
-    quota: Option<QuotaCount>,
+    quota: Option<CgroupQuotaPeriods>,
 }
 
 /// Periods of a cgroup's processor quota, and those in which it was used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QuotaCount {
+pub(super) struct CgroupQuotaPeriods {
     periods: u64,
     throttled: u64,
 }
 
-impl QuotaCount {
+impl CgroupQuotaPeriods {
     /// Returns the share of throttled periods since an earlier count; `None` if no period has
     /// passed or the counts are of different cgroups.
     pub(super) fn share_since(self, before: Self) -> Option<f64> {
@@ -104,7 +104,7 @@ pub(super) fn read(said: &str) -> Option<RemoteFacts> {
         }
     }
     let quota = periods.zip(throttled);
-    let quota = quota.map(|(periods, throttled)| QuotaCount { periods, throttled });
+    let quota = quota.map(|(periods, throttled)| CgroupQuotaPeriods { periods, throttled });
     any.then_some(RemoteFacts { machine, quota })
 }
 
@@ -141,7 +141,7 @@ mod tests {
         let facts = read(said).unwrap();
         let later = read(&said.replace("nr_periods 10", "nr_periods 20")).unwrap();
         let later = RemoteFacts {
-            quota: later.quota.map(|q| QuotaCount {
+            quota: later.quota.map(|q| CgroupQuotaPeriods {
                 throttled: q.throttled + 3,
                 ..q
             }),

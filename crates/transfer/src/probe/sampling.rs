@@ -5,7 +5,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use diagnose::LadderRung;
+use diagnose::ThroughputMeasurement;
 
 use super::connection::{ChannelIndex, ProbeChannel, ProbeConnections};
 use crate::session::this_machine;
@@ -264,7 +264,7 @@ impl LoadSampler {
     }
 
     /// Ends the measurement; `None` if too little was seen.
-    pub(super) fn finish(mut self, all: &mut ProbeConnections) -> Option<LadderRung> {
+    pub(super) fn finish(mut self, all: &mut ProbeConnections) -> Option<ThroughputMeasurement> {
         let now = Instant::now();
         let counters = self.counters(all);
         self.marks.push((now, counters));
@@ -285,7 +285,7 @@ impl LoadSampler {
         let plateau = LoadPlateau::of(&self.marks)?;
         let rtt = median(&mut later(&self.rtts, middle)).max(min_rtt.min(carried));
         let rate = plateau.rate(&rates);
-        Some(LadderRung {
+        Some(ThroughputMeasurement {
             connections: self.connections.len() as u32,
             channels: (self.channels.len() / self.connections.len().max(1)) as u32,
             rate,
@@ -375,7 +375,7 @@ impl<'a> LoadPlateau<'a> {
     }
 
     /// Returns a rung with the shares of time and of segments that follow from the counters alone.
-    fn shares(&self, up: bool, channels: usize) -> LadderRung {
+    fn shares(&self, up: bool, channels: usize) -> ThroughputMeasurement {
         let busy = self.spent(|c| c.busy);
         let of_busy = |part: f64| match busy > 0.0 {
             true => part / busy,
@@ -390,7 +390,7 @@ impl<'a> LoadPlateau<'a> {
         });
         let blocked = self.spent(|c| c.blocked) / self.over;
         let wanted = self.from.1.wanted.zip(self.to.1.wanted);
-        LadderRung {
+        ThroughputMeasurement {
             rwnd_limited: of_busy(self.spent(|c| c.rwnd)),
             sndbuf_limited: of_busy(self.spent(|c| c.sndbuf)),
             window_blocked: blocked / channels.max(1) as f64,
@@ -407,7 +407,7 @@ impl<'a> LoadPlateau<'a> {
                 true => self.grown(|c| c.acknowledgements) / self.over,
                 false => 0.0,
             },
-            ..LadderRung::default()
+            ..ThroughputMeasurement::default()
         }
     }
 }

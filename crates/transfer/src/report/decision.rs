@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use schedule::{CompressionMode, Limiter, TrialResult};
 
-use super::{EscapedName, FarEndServer, HostCopyRoute, VerifyResult};
+use super::{EscapedName, FarEndServerReport, HostCopyRoute, VerifyResult};
 use crate::copy::DeltaUse;
 use crate::detour::RouteResult;
 use crate::memory::findings::CompressionResult;
@@ -86,7 +86,7 @@ pub enum DecisionSubject {
         moved: u64,
     },
     /// The SFTP server at the far end.
-    FarEnd(FarEndServer),
+    FarEnd(FarEndServerReport),
     /// The final number of connections and channels.
     Lanes {
         /// TCP connections.

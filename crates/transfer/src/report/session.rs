@@ -37,7 +37,7 @@ pub struct SessionReport {
 
 /// The SFTP server at a far end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FarEndServer {
+pub struct FarEndServerReport {
     /// The host as the user wrote it.
     pub host: EscapedName,
     /// The server mode.

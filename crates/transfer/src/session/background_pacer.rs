@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use schedule::{BackgroundAllowance, BackgroundRateControl, BackgroundSample};
+use schedule::{BackgroundAllowance, BackgroundPathSample, BackgroundRateControl};
 use sys::TcpInfo;
 use tracing::trace;
 
@@ -31,7 +31,7 @@ pub(super) struct BackgroundPacer {
 impl BackgroundPacer {
     pub(super) fn new(now: Instant) -> Self {
         let mut background = BackgroundRateControl::new();
-        let allowance = background.sample(BackgroundSample {
+        let allowance = background.sample(BackgroundPathSample {
             now,
             round_trip: None,
             answer: None,
@@ -70,7 +70,7 @@ impl BackgroundPacer {
     /// connection. Behind a ProxyCommand or a jump host the kernel's TCP figures do not describe
     /// the path, and `tcp` is `None`.
     pub(super) fn sample(&mut self, now: Instant, answer: Option<Duration>, tcp: Option<TcpInfo>) {
-        let mut sample = BackgroundSample {
+        let mut sample = BackgroundPathSample {
             now,
             round_trip: None,
             answer,

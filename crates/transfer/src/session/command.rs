@@ -1,7 +1,7 @@
 use schedule::{Job, JobHint, JobId, RemotePath, TransferDirection};
 
 use super::disk::LocalStandIn;
-use super::remote_commands::RemoteCommandOrder;
+use super::remote_commands::RemoteCommandInstruction;
 
 /// Order of a session's handle.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are jobs")]
@@ -9,7 +9,7 @@ pub(super) enum SessionCommand {
     Push(Job, JobHint),
     /// Replaces the local file of a job that is pushed next.
     Bind(JobId, LocalStandIn),
-    Exec(RemoteCommandOrder),
+    Exec(RemoteCommandInstruction),
     /// Message to the direct server over its control channel.
     Control(Vec<u8>),
     Cancel(String),

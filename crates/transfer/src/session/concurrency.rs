@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use schedule::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionId, ConnectionSample,
-    Job, JobHint, JobKind, LaneSample, LearnedConcurrency, LimiterLog, OpenRefusal,
+    Job, JobHint, JobKind, LaneOpenFailure, LaneSample, LearnedConcurrency, LimiterLog,
     RunMeasurements, SchedulerStats, TcpSample, TransferDirection, USUAL_RATE, begins_with,
 };
 use tracing::{debug, info, trace};
@@ -14,9 +14,9 @@ use super::connection::SessionConnection;
 use super::direct::DirectConnections;
 use super::dispatcher::Dispatcher;
 use super::lane::LaneOnChannel;
-use super::machine::MachineAccess;
+use super::machine::MachineFunctions;
 use super::pacing::SessionRateLimits;
-use super::{LinkSample, MOST_JOBS, NoMoreConnections, SessionOptions, decisions};
+use super::{FurtherConnectionError, LinkSample, MOST_JOBS, SessionOptions, decisions};
 use crate::report::{EscapedName, SessionReport};
 
 /// Number of jobs in flight from which more jobs are assumed to follow.
@@ -32,7 +32,7 @@ const SMALL: u64 = 256 << 10;
 /// Inputs and state of the concurrency controller in the session loop.
 #[derive(Debug)]
 pub(super) struct ConcurrencyInputs {
-    machine: MachineAccess,
+    machine: MachineFunctions,
     growth: Option<ConcurrencyController>,
     /// Result of an earlier run with this host.
     learned: Option<LearnedConcurrency>,
@@ -61,7 +61,7 @@ pub(super) struct ConcurrencyInputs {
 }
 
 impl ConcurrencyInputs {
-    pub(super) fn new(machine: MachineAccess) -> Self {
+    pub(super) fn new(machine: MachineFunctions) -> Self {
         Self {
             machine,
             growth: None,
@@ -209,7 +209,7 @@ pub(crate) fn growth_config(
     learned: Option<LearnedConcurrency>,
     one_machine: bool,
     most: Option<u32>,
-    machine: &MachineAccess,
+    machine: &MachineFunctions,
 ) -> ConcurrencyConfig {
     let usual = ConcurrencyConfig::new(direction);
     ConcurrencyConfig {
@@ -523,7 +523,7 @@ impl ConcurrencyInputs {
         &mut self,
         now: Instant,
         dispatcher: &mut Dispatcher,
-        result: Result<ConnectionId, NoMoreConnections>,
+        result: Result<ConnectionId, FurtherConnectionError>,
     ) -> Vec<ConcurrencyChange> {
         let Some(growth) = &mut self.growth else {
             return Vec::new();
@@ -540,8 +540,8 @@ impl ConcurrencyInputs {
             Err(why) => {
                 debug!("cannot open another connection: {why}");
                 let refusal = match why {
-                    NoMoreConnections::Connection(_) => OpenRefusal::Connection,
-                    NoMoreConnections::Login(_) => OpenRefusal::Login,
+                    FurtherConnectionError::Connection(_) => LaneOpenFailure::Connection,
+                    FurtherConnectionError::Login(_) => LaneOpenFailure::Login,
                 };
                 growth.refused(now, refusal);
                 Vec::new()
@@ -553,7 +553,7 @@ impl ConcurrencyInputs {
     pub(super) fn note_channel_refused(&mut self, now: Instant, connection: ConnectionId) {
         debug!("cannot open another channel on connection {}", connection.0);
         if let Some(growth) = &mut self.growth {
-            growth.refused(now, OpenRefusal::Channel(connection));
+            growth.refused(now, LaneOpenFailure::Channel(connection));
         }
     }
 
@@ -685,7 +685,7 @@ fn tcp_sample(sample: &LinkSample) -> Option<TcpSample> {
 mod tests {
     use std::path::PathBuf;
 
-    use schedule::{JobId, PutOptions, RemotePath};
+    use schedule::{FileCopyOptions, JobId, RemotePath};
 
     use super::*;
 
@@ -714,7 +714,7 @@ mod tests {
     #[test]
     fn a_small_download_before_uploads_does_not_make_a_session_a_download() {
         let mut growing = ConcurrencyInputs::new(crate::session::tests::machine());
-        let (id, options) = (JobId(1), PutOptions::default());
+        let (id, options) = (JobId(1), FileCopyOptions::default());
         let path = RemotePath(b"boot_id".to_vec());
         let kind = JobKind::Get {
             source: path.clone(),

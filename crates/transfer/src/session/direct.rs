@@ -12,8 +12,8 @@ use tracing::info;
 use super::connection::SessionConnection;
 use super::dispatcher::Dispatcher;
 use super::remote_commands::{CONTROL, RemoteCommandEvent, RemoteCommands};
-use super::{ConnectionSource, DirectServerLauncher, LinkChannelId, NoMoreConnections};
-use crate::report::{FarEndServer, ServerMode};
+use super::{ConnectionOpener, DirectServerLauncher, FurtherConnectionError, LinkChannelId};
+use crate::report::{FarEndServerReport, ServerMode};
 
 /// Time in which the command must start the direct server, in addition to `ROUND_TRIPS`. With
 /// `insists`, data waits for it.
@@ -51,15 +51,15 @@ pub(super) type ControlSenderFactory = Arc<dyn Fn() -> ControlSender + Send + Sy
 
 /// Direct connections of a session.
 pub(super) struct DirectConnections {
-    state: DirectState,
+    state: DirectConnectionState,
     /// Further connections deferred until it is known if they will be direct.
     wanted: usize,
-    connection_source: Option<Arc<dyn ConnectionSource>>,
+    connection_source: Option<Arc<dyn ConnectionOpener>>,
     outlet: ControlSenderFactory,
 }
 
 /// State of the direct connections of a session.
-enum DirectState {
+enum DirectConnectionState {
     /// Nothing was started yet.
     New,
     /// Direct connections are not available for this session.
@@ -93,7 +93,7 @@ struct OpenDirectConnections {
 
 /// Facts about a copy that decide if direct connections pay without a request by the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CopyFacts {
+pub(super) struct DirectConnectionInputs {
     /// One connection is open, and no further one is being opened.
     pub alone: bool,
     /// Several connections may be opened at once, for many small files.
@@ -108,7 +108,7 @@ pub(super) struct CopyFacts {
     pub loses: bool,
 }
 
-impl CopyFacts {
+impl DirectConnectionInputs {
     /// True if direct connections pay.
     ///
     /// Many small files benefit more from several connections at once: a further login starts a
@@ -136,11 +136,11 @@ pub(super) enum DirectAction {
 
 impl DirectConnections {
     pub(super) fn new(
-        connection_source: Option<Arc<dyn ConnectionSource>>,
+        connection_source: Option<Arc<dyn ConnectionOpener>>,
         outlet: ControlSenderFactory,
     ) -> Self {
         Self {
-            state: DirectState::New,
+            state: DirectConnectionState::New,
             wanted: 0,
             connection_source,
             outlet,
@@ -150,19 +150,24 @@ impl DirectConnections {
     /// True while data waits for the result.
     pub(super) fn holds(&self) -> bool {
         match &self.state {
-            DirectState::Asked(on, _) | DirectState::Connecting(on) => on.with.insists(),
+            DirectConnectionState::Asked(on, _) | DirectConnectionState::Connecting(on) => {
+                on.with.insists()
+            }
             _ => false,
         }
     }
 
     /// True if direct connections were tried.
     pub(super) fn has_begun(&self) -> bool {
-        !matches!(self.state, DirectState::New | DirectState::Off)
+        !matches!(
+            self.state,
+            DirectConnectionState::New | DirectConnectionState::Off
+        )
     }
 
     /// True if a direct connection exists or existed.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.state, DirectState::Open(..))
+        matches!(self.state, DirectConnectionState::Open(..))
     }
 
     /// True if the control channel of the direct server runs on this connection.
@@ -172,26 +177,28 @@ impl DirectConnections {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
-            DirectState::Asked(_, at) => Some(*at),
-            DirectState::Open(_, open) => Some(open.keepalive),
+            DirectConnectionState::Asked(_, at) => Some(*at),
+            DirectConnectionState::Open(_, open) => Some(open.keepalive),
             _ => None,
         }
     }
 
     /// Writes the outcome to `far` at the end of the session. `several` means that more than one
     /// connection was open.
-    pub(super) fn account(&self, far: &mut FarEndServer, several: bool) {
+    pub(super) fn account(&self, far: &mut FarEndServerReport, several: bool) {
         match &self.state {
-            DirectState::New if several && far.depth == ServerMode::Exec => {
+            DirectConnectionState::New if several && far.depth == ServerMode::Exec => {
                 let why = "no direct connection: other logins had already started";
                 far.reason = Some(why.to_owned());
             }
-            DirectState::Open(on, _) => {
+            DirectConnectionState::Open(on, _) => {
                 far.depth = ServerMode::Direct;
                 far.software = on.with.software();
                 far.reason = None;
             }
-            DirectState::Failed(why, insisted) if far.depth != ServerMode::Stock || *insisted => {
+            DirectConnectionState::Failed(why, insisted)
+                if far.depth != ServerMode::Stock || *insisted =>
+            {
                 far.less = true;
                 far.reason = Some(why.clone());
             }
@@ -201,10 +208,12 @@ impl DirectConnections {
 
     fn running(&self) -> Option<&RunningDirectServer> {
         match &self.state {
-            DirectState::Asked(on, _) | DirectState::Connecting(on) | DirectState::Open(on, _) => {
-                Some(on)
-            }
-            DirectState::New | DirectState::Off | DirectState::Failed(..) => None,
+            DirectConnectionState::Asked(on, _)
+            | DirectConnectionState::Connecting(on)
+            | DirectConnectionState::Open(on, _) => Some(on),
+            DirectConnectionState::New
+            | DirectConnectionState::Off
+            | DirectConnectionState::Failed(..) => None,
         }
     }
 
@@ -215,18 +224,18 @@ impl DirectConnections {
         now: Instant,
         to: &mut Dispatcher,
         commands: &mut RemoteCommands,
-        facts: impl FnOnce(&Dispatcher) -> Option<CopyFacts>,
+        facts: impl FnOnce(&Dispatcher) -> Option<DirectConnectionInputs>,
     ) {
         match &mut self.state {
-            DirectState::New => self.begin(now, to, commands, facts),
-            DirectState::Asked(_, until) if *until <= now => {
+            DirectConnectionState::New => self.begin(now, to, commands, facts),
+            DirectConnectionState::Asked(_, until) if *until <= now => {
                 self.fail(
                     to,
                     commands,
                     "longhaul on the host did not start its own server in time",
                 );
             }
-            DirectState::Open(on, open) if open.keepalive <= now => {
+            DirectConnectionState::Open(on, open) if open.keepalive <= now => {
                 open.keepalive = now + LIFE_SIGN;
                 say(to, on, on.with.life_sign());
             }
@@ -239,10 +248,10 @@ impl DirectConnections {
         now: Instant,
         to: &mut Dispatcher,
         commands: &mut RemoteCommands,
-        facts: impl FnOnce(&Dispatcher) -> Option<CopyFacts>,
+        facts: impl FnOnce(&Dispatcher) -> Option<DirectConnectionInputs>,
     ) {
         let Some(with) = self.connection_source.as_ref().and_then(|r| r.straight()) else {
-            self.state = DirectState::Off;
+            self.state = DirectConnectionState::Off;
             return;
         };
         // Unless the user insists, wait for a longhaul to answer first and copy meanwhile.
@@ -259,7 +268,7 @@ impl DirectConnections {
             return;
         };
         let Some((command, greeting)) = with.begin((self.outlet)()) else {
-            self.state = DirectState::Off;
+            self.state = DirectConnectionState::Off;
             return;
         };
         let Some(on) = to.connections_mut().get_mut(connection) else {
@@ -269,7 +278,7 @@ impl DirectConnections {
         let Some(channel) = on.link_mut().open_exec(&command) else {
             let why = "cannot run a command over this connection";
             with.control_closed(why);
-            self.state = DirectState::Failed(why.to_owned(), with.insists());
+            self.state = DirectConnectionState::Failed(why.to_owned(), with.insists());
             return;
         };
         on.link_mut().send(channel, ClientOutput::Bytes(greeting));
@@ -280,16 +289,16 @@ impl DirectConnections {
             connection,
             channel,
         };
-        self.state = DirectState::Asked(on, until);
+        self.state = DirectConnectionState::Asked(on, until);
         to.note_change();
     }
 
     /// True if the next connection will probably be a direct one. `facts` describe the copy if a
     /// remote longhaul is expected.
-    fn is_awaited(&self, facts: impl FnOnce() -> Option<CopyFacts>) -> bool {
+    fn is_awaited(&self, facts: impl FnOnce() -> Option<DirectConnectionInputs>) -> bool {
         match &self.state {
-            DirectState::Asked(..) | DirectState::Connecting(_) => true,
-            DirectState::New => {
+            DirectConnectionState::Asked(..) | DirectConnectionState::Connecting(_) => true,
+            DirectConnectionState::New => {
                 let possible = || {
                     let connection_source = self.connection_source.as_ref();
                     connection_source.is_some_and(|r| r.straight().is_some())
@@ -301,14 +310,20 @@ impl DirectConnections {
     }
 
     /// Defers a further connection while a direct one is expected. Returns true if it is deferred.
-    pub(super) fn defers(&mut self, facts: impl FnOnce() -> Option<CopyFacts>) -> bool {
+    pub(super) fn defers(
+        &mut self,
+        facts: impl FnOnce() -> Option<DirectConnectionInputs>,
+    ) -> bool {
         let awaited = self.is_awaited(facts);
         self.wanted += usize::from(awaited);
         awaited
     }
 
     /// Number of deferred connections to open, once it is known if they will be direct.
-    pub(super) fn take_deferred(&mut self, facts: impl FnOnce() -> Option<CopyFacts>) -> usize {
+    pub(super) fn take_deferred(
+        &mut self,
+        facts: impl FnOnce() -> Option<DirectConnectionInputs>,
+    ) -> usize {
         if self.wanted == 0 || self.is_awaited(facts) {
             return 0;
         }
@@ -316,7 +331,7 @@ impl DirectConnections {
         // After the lanes moved to the first direct connection, the controller started over and
         // decides the number again.
         match &self.state {
-            DirectState::Open(_, open) if open.replaces => 0,
+            DirectConnectionState::Open(_, open) if open.replaces => 0,
             _ => wanted,
         }
     }
@@ -345,14 +360,14 @@ impl DirectConnections {
                 match on.with.heard(&bytes, rtt) {
                     DirectServerStatus::Nothing => {}
                     DirectServerStatus::Listening => {
-                        self.state = DirectState::Connecting(on);
+                        self.state = DirectConnectionState::Connecting(on);
                         return DirectAction::Connect;
                     }
                     DirectServerStatus::Failed(why) => self.fail(to, commands, &why),
                 }
             }
             RemoteCommandEvent::Ended(how) => {
-                let answered = !matches!(self.state, DirectState::Asked(..));
+                let answered = !matches!(self.state, DirectConnectionState::Asked(..));
                 let why = match how {
                     Err(why) => why,
                     Ok(_) if answered => {
@@ -375,7 +390,7 @@ impl DirectConnections {
         };
         on.with.control_closed(why);
         info!("no direct connection: {why}");
-        self.state = DirectState::Failed(why.to_owned(), on.with.insists());
+        self.state = DirectConnectionState::Failed(why.to_owned(), on.with.insists());
         commands.forget(CONTROL);
         if let Some(control) = to.connections_mut().get_mut(on.connection) {
             control.link_mut().close_channel(on.channel);
@@ -388,7 +403,7 @@ impl DirectConnections {
     pub(super) fn supersedes(&self, connection: &SessionConnection) -> bool {
         let replaced = matches!(
             &self.state,
-            DirectState::Open(on, open) if open.replaces && on.with.failed().is_none()
+            DirectConnectionState::Open(on, open) if open.replaces && on.with.failed().is_none()
         );
         replaced && !connection.is_direct()
     }
@@ -410,10 +425,10 @@ impl DirectConnections {
         now: Instant,
         to: &mut Dispatcher,
         commands: &mut RemoteCommands,
-        joined: &Result<ConnectionId, NoMoreConnections>,
+        joined: &Result<ConnectionId, FurtherConnectionError>,
         loses: bool,
     ) -> DirectAction {
-        let DirectState::Connecting(on) = &self.state else {
+        let DirectConnectionState::Connecting(on) = &self.state else {
             return DirectAction::Nothing;
         };
         let on = on.clone();
@@ -424,7 +439,7 @@ impl DirectConnections {
                 let rtt = control.map(SessionConnection::round_trip);
                 let replaces = on.with.insists() || loses || is_short(rtt);
                 let keepalive = now + LIFE_SIGN;
-                self.state = DirectState::Open(
+                self.state = DirectConnectionState::Open(
                     on,
                     OpenDirectConnections {
                         keepalive,
@@ -453,7 +468,7 @@ impl DirectConnections {
         if let Some(on) = self.running() {
             on.with.lost();
             commands.forget(CONTROL);
-            self.state = DirectState::New;
+            self.state = DirectConnectionState::New;
         }
     }
 }
@@ -489,8 +504,8 @@ mod tests {
     use super::*;
 
     /// A copy of 1 GiB over one connection with 1 ms.
-    fn large() -> CopyFacts {
-        CopyFacts {
+    fn large() -> DirectConnectionInputs {
+        DirectConnectionInputs {
             alone: true,
             several: false,
             left: 1 << 30,
@@ -508,16 +523,16 @@ mod tests {
     #[test]
     fn a_copy_that_is_over_before_a_direct_connection_is_ready_does_not() {
         let left = WORTH - 1;
-        assert!(!CopyFacts { left, ..large() }.pays());
+        assert!(!DirectConnectionInputs { left, ..large() }.pays());
     }
 
     #[test]
     fn further_logins_and_many_small_files_are_not_given_up_for_it() {
-        let busy = CopyFacts {
+        let busy = DirectConnectionInputs {
             alone: false,
             ..large()
         };
-        let small = CopyFacts {
+        let small = DirectConnectionInputs {
             several: true,
             ..large()
         };
@@ -526,7 +541,7 @@ mod tests {
 
     #[test]
     fn a_download_that_loses_packets_goes_straight_whatever_else_is_open() {
-        let loses = CopyFacts {
+        let loses = DirectConnectionInputs {
             alone: false,
             loses: true,
             ..large()

@@ -16,8 +16,8 @@ use super::lane::{ChannelServer, LaneOnChannel, LaneRole};
 use super::lane_set::LaneSet;
 use super::pacing::SessionRateLimits;
 use super::pending_disk_ops::PendingDiskOps;
-use super::remote_server::{RemoteServer, STARTS};
-use super::{ConnectionSource, Link, SessionEvent, SessionOptions};
+use super::remote_server::{STARTS, SftpServerSelector};
+use super::{ConnectionOpener, Link, SessionEvent, SessionOptions};
 use crate::timeline::Timeline;
 
 /// Bytes that answers may take beyond the depth: one more READ, and headers.
@@ -70,7 +70,7 @@ struct ReleasingLane {
 
 /// Result of draining the events of a lane.
 #[derive(Debug, Default)]
-pub(super) struct LaneChanges {
+pub(super) struct LearnedLaneFacts {
     /// Directory against which the lane's server resolves relative paths.
     pub starts: Option<Vec<u8>>,
     /// Requests that the stock server refuses, if some were not known before.
@@ -92,7 +92,7 @@ impl Dispatcher {
             overtake: options.limit.is_none() && !options.background,
             ..SchedulerOptions::default()
         };
-        let refusals = |connection_source: &Arc<dyn ConnectionSource>| connection_source.refusals();
+        let refusals = |connection_source: &Arc<dyn ConnectionOpener>| connection_source.refusals();
         Self {
             connections: ConnectionSet::new(options.limit),
             lanes: LaneSet::default(),
@@ -216,7 +216,7 @@ impl Dispatcher {
         now: Instant,
         connection: ConnectionId,
         role: LaneRole,
-        remote: &RemoteServer,
+        remote: &SftpServerSelector,
     ) -> Option<LaneId> {
         let served = remote.is_ours() && !self.connections.is_direct(connection);
         let served = served.then_some(ChannelServer::Command);
@@ -244,7 +244,7 @@ impl Dispatcher {
         &mut self,
         now: Instant,
         one: bool,
-        remote: &RemoteServer,
+        remote: &SftpServerSelector,
     ) -> Option<LaneId> {
         if self.scheduler.wants_side_lane() {
             let may =
@@ -272,7 +272,12 @@ impl Dispatcher {
     }
 
     /// Opens a lane beside others. Notes a connection that grants none.
-    fn open_side_lane(&mut self, now: Instant, on: ConnectionId, remote: &RemoteServer) -> bool {
+    fn open_side_lane(
+        &mut self,
+        now: Instant,
+        on: ConnectionId,
+        remote: &SftpServerSelector,
+    ) -> bool {
         let opened = self.open_lane(now, on, LaneRole::Listing, remote);
         if opened.is_none()
             && let Some(on) = self.connections.get_mut(on)
@@ -290,7 +295,7 @@ impl Dispatcher {
         connection: ConnectionId,
         role: LaneRole,
         server: ChannelServer,
-        remote: &RemoteServer,
+        remote: &SftpServerSelector,
     ) -> Option<LaneOnChannel> {
         let on = self.connections.get_mut(connection)?;
         let peer = on.link().peer()?;
@@ -408,8 +413,12 @@ impl Dispatcher {
     }
 
     /// Moves the output of all lanes to links, disk and scheduler, within the limits of `pacing`.
-    pub(super) fn drain(&mut self, now: Instant, pacing: &mut SessionRateLimits) -> LaneChanges {
-        let mut news = LaneChanges::default();
+    pub(super) fn drain(
+        &mut self,
+        now: Instant,
+        pacing: &mut SessionRateLimits,
+    ) -> LearnedLaneFacts {
+        let mut news = LearnedLaneFacts::default();
         let journal = self.scheduler.keeps();
         let mut budget = pacing.budget(now, self.lanes.as_mut_slice(), journal);
         let count = self.lanes.as_slice().len();
@@ -441,7 +450,7 @@ impl Dispatcher {
 
     /// Shares the stock server's refused requests with all its lanes, so that no other lane has to
     /// try them. Leaves those in `news` that were not known.
-    fn share_refusals(&mut self, news: &mut LaneChanges) {
+    fn share_refusals(&mut self, news: &mut LearnedLaneFacts) {
         let known = self.settings.refusals;
         let found = news.refusals.take().map(|found| known.and(found));
         let Some(all) = found.filter(|all| *all != known) else {
@@ -524,9 +533,14 @@ impl Dispatcher {
     }
 
     /// Removes a lane. The scheduler is informed once the disk has released the lane's files.
-    pub(super) fn remove_lane(&mut self, now: Instant, id: LaneId, why: &LaneError) -> LaneChanges {
+    pub(super) fn remove_lane(
+        &mut self,
+        now: Instant,
+        id: LaneId,
+        why: &LaneError,
+    ) -> LearnedLaneFacts {
         let Some(on) = self.lanes.get_mut(id) else {
-            return LaneChanges::default();
+            return LearnedLaneFacts::default();
         };
         let mut news = drain_events(now, on, &mut self.scheduler);
         self.share_refusals(&mut news);
@@ -582,7 +596,7 @@ impl Dispatcher {
         now: Instant,
         connection: ConnectionId,
         why: &LaneError,
-    ) -> LaneChanges {
+    ) -> LearnedLaneFacts {
         let on = |on: &&LaneOnChannel| on.connection() == connection;
         let ids: Vec<LaneId> = self
             .lanes
@@ -590,7 +604,7 @@ impl Dispatcher {
             .filter(on)
             .map(LaneOnChannel::id)
             .collect();
-        let mut news = LaneChanges::default();
+        let mut news = LearnedLaneFacts::default();
         for id in ids {
             news.merge(self.remove_lane(now, id, why));
         }
@@ -675,7 +689,7 @@ impl LaneSettings {
     }
 }
 
-impl LaneChanges {
+impl LearnedLaneFacts {
     fn merge(&mut self, other: Self) {
         self.starts = other.starts.or_else(|| self.starts.take());
         self.refusals = match (self.refusals, other.refusals) {
@@ -686,8 +700,12 @@ impl LaneChanges {
 }
 
 /// Passes the events of a lane to the scheduler.
-fn drain_events(now: Instant, on: &mut LaneOnChannel, scheduler: &mut Scheduler) -> LaneChanges {
-    let mut news = LaneChanges::default();
+fn drain_events(
+    now: Instant,
+    on: &mut LaneOnChannel,
+    scheduler: &mut Scheduler,
+) -> LearnedLaneFacts {
+    let mut news = LearnedLaneFacts::default();
     let mut refused = false;
     while let Some(event) = on.lane_mut().poll_event() {
         if event.job() == STARTS {

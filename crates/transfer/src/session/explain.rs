@@ -7,7 +7,7 @@ use super::SessionOptions;
 use super::concurrency::ConcurrencyInputs;
 use super::dispatcher::Dispatcher;
 use crate::report::{
-    Decision, DecisionOrigin, DecisionSubject, FarEndServer, ServerMode, SessionReport,
+    Decision, DecisionOrigin, DecisionSubject, FarEndServerReport, ServerMode, SessionReport,
 };
 
 /// Totals of the lanes that have ended.
@@ -42,7 +42,7 @@ impl FinishedSession<'_> {
     /// the path.
     pub(super) fn decisions(
         &self,
-        far: &FarEndServer,
+        far: &FarEndServerReport,
         report: Option<&SessionReport>,
     ) -> Vec<Decision> {
         let all = self.dispatcher.lanes().totals();
@@ -62,7 +62,7 @@ impl FinishedSession<'_> {
         decisions
     }
 
-    fn far_origin(&self, far: &FarEndServer) -> DecisionOrigin {
+    fn far_origin(&self, far: &FarEndServerReport) -> DecisionOrigin {
         let connection_source = self.options.connection_source.as_ref();
         match far.depth {
             ServerMode::Server => DecisionOrigin::Peer,

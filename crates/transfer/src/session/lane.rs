@@ -28,7 +28,7 @@ pub(super) enum ChannelServer {
 
 /// Program at the far end of a lane's channel.
 #[derive(Debug)]
-enum LaneFarEnd {
+enum LaneServerState {
     Stock,
     /// A longhaul started by a command, whose greeting is not complete yet. `awaited` is the time
     /// from which the greeting is due.
@@ -62,7 +62,7 @@ pub(super) struct LaneOnChannel {
     role: LaneRole,
     /// The lane receives no further jobs and closes when its work is done.
     retiring: bool,
-    far: LaneFarEnd,
+    far: LaneServerState,
     /// Time at which the lane was opened.
     opened: Instant,
     /// Time of the server's first answer.
@@ -86,8 +86,8 @@ impl LaneOnChannel {
             role,
             retiring: false,
             far: match server {
-                ChannelServer::Stock => LaneFarEnd::Stock,
-                ChannelServer::Command => LaneFarEnd::Greeting {
+                ChannelServer::Stock => LaneServerState::Stock,
+                ChannelServer::Command => LaneServerState::Greeting {
                     preamble: MarkerSearch::default(),
                     awaited: None,
                 },
@@ -147,17 +147,17 @@ impl LaneOnChannel {
 
     /// True if a longhaul that a command started is at the far end.
     pub(super) fn is_served(&self) -> bool {
-        !matches!(self.far, LaneFarEnd::Stock)
+        !matches!(self.far, LaneServerState::Stock)
     }
 
     /// True while the greeting of a longhaul that a command started is not complete.
     pub(super) fn awaits_greeting(&self) -> bool {
-        matches!(self.far, LaneFarEnd::Greeting { .. })
+        matches!(self.far, LaneServerState::Greeting { .. })
     }
 
     /// Starts the time in which the greeting must come, if that has not happened yet.
     pub(super) fn expect_greeting(&mut self, now: Instant) {
-        if let LaneFarEnd::Greeting { awaited, .. } = &mut self.far {
+        if let LaneServerState::Greeting { awaited, .. } = &mut self.far {
             awaited.get_or_insert(now);
         }
     }
@@ -165,8 +165,8 @@ impl LaneOnChannel {
     /// Time from which the greeting is due.
     pub(super) fn greeting_awaited(&self) -> Option<Instant> {
         match &self.far {
-            LaneFarEnd::Greeting { awaited, .. } => *awaited,
-            LaneFarEnd::Stock | LaneFarEnd::Greeted => None,
+            LaneServerState::Greeting { awaited, .. } => *awaited,
+            LaneServerState::Stock | LaneServerState::Greeted => None,
         }
     }
 
@@ -183,12 +183,12 @@ impl LaneOnChannel {
         mut bytes: Bytes,
     ) -> Result<Option<MarkerLine>, LaneError> {
         let mut greeting = None;
-        if let LaneFarEnd::Greeting { preamble, .. } = &mut self.far {
+        if let LaneServerState::Greeting { preamble, .. } = &mut self.far {
             let taken = preamble.take(&mut bytes);
             let taken = taken.map_err(|what| LaneError::GivenUp(not_ours(what)))?;
             let Some(ours) = taken else { return Ok(None) };
             check(&ours).map_err(LaneError::GivenUp)?;
-            self.far = LaneFarEnd::Greeted;
+            self.far = LaneServerState::Greeted;
             greeting = Some(ours);
         }
         self.greeted.get_or_insert(now);

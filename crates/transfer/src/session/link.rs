@@ -19,20 +19,20 @@ pub struct LinkChannelId(pub u32);
 
 /// Facts about the server that are known before any data came on a channel.
 #[derive(Clone, Debug, Default)]
-pub struct PeerFacts {
+pub struct InitialServerFacts {
     /// The SSH banner says OpenSSH, so handles can be predicted if the SFTP extensions agree.
     pub openssh: bool,
     /// Version and extensions of its SFTP server in an earlier session.
     pub remembered: Option<ServerInfo>,
     /// Knowledge about a longhaul at the far end.
-    pub far: RemoteKnowledge,
+    pub far: RemoteLonghaulKnowledge,
     /// SSH compression is on, so the link's rate is not the path's.
     pub deflates: bool,
 }
 
 /// Prior knowledge about a longhaul at the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RemoteKnowledge {
+pub enum RemoteLonghaulKnowledge {
     /// Do not probe for one, for this reason.
     Never(&'static str),
     /// The SSH server itself is longhaul.
@@ -48,7 +48,7 @@ pub enum RemoteKnowledge {
     SeenBefore(ServerInfo),
 }
 
-impl Default for RemoteKnowledge {
+impl Default for RemoteLonghaulKnowledge {
     fn default() -> Self {
         Self::Never("the server is a local program")
     }
@@ -56,7 +56,7 @@ impl Default for RemoteKnowledge {
 
 /// Result of probing for a longhaul at the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProbeResult {
+pub enum LonghaulProbeResult {
     /// A longhaul answered.
     Serves {
         /// Software version of that longhaul.
@@ -98,7 +98,7 @@ pub trait Link: Send {
     }
 
     /// Facts about the server; `None` until its banner has arrived. Jobs wait for it.
-    fn peer(&self) -> Option<PeerFacts>;
+    fn peer(&self) -> Option<InitialServerFacts>;
 
     /// True if the first channel is expected to lead to a server that lists whole trees.
     fn expects_trees(&self) -> bool {
@@ -114,7 +114,7 @@ pub trait Link: Send {
     fn server_seen(&mut self, _: &ServerInfo) {}
 
     /// Notes the result of the probe for a longhaul.
-    fn far_seen(&mut self, _: &ProbeResult) {}
+    fn far_seen(&mut self, _: &LonghaulProbeResult) {}
 
     /// Memory pool for outgoing data; each slot is the payload of one packet.
     fn pool(&self) -> PacketPool;
@@ -223,7 +223,7 @@ pub trait Link: Send {
 }
 
 /// Opens more connections to the host of a session, on threads of their own.
-pub trait ConnectionSource: Send + Sync {
+pub trait ConnectionOpener: Send + Sync {
     /// True if another login is possible now without a prompt.
     fn is_open(&self) -> bool;
 
@@ -236,14 +236,14 @@ pub trait ConnectionSource: Send + Sync {
     /// Opens and authenticates one more connection, blocking meanwhile. `brief` says that a round
     /// trip costs more than 0.4 % of the transfer, or that the data received is too little to be
     /// slowed down.
-    fn another(&self, brief: bool) -> Result<Box<dyn Link>, NoMoreConnections>;
+    fn another(&self, brief: bool) -> Result<Box<dyn Link>, FurtherConnectionError>;
 
     /// Number of connections that were opened in advance and wait for their login.
     fn preconnected(&self) -> u32 {
         0
     }
 
-    /// True if [`ConnectionSource::reconnect`] may prompt the user once.
+    /// True if [`ConnectionOpener::reconnect`] may prompt the user once.
     fn asks(&self) -> bool {
         false
     }
@@ -258,7 +258,7 @@ pub trait ConnectionSource: Send + Sync {
 
     /// Opens a replacement for lost or silent connections. Gives up within seconds, and the caller
     /// tries again.
-    fn reconnect(&self) -> Result<Box<dyn Link>, NoMoreConnections> {
+    fn reconnect(&self) -> Result<Box<dyn Link>, FurtherConnectionError> {
         self.another(false)
     }
 
@@ -267,7 +267,7 @@ pub trait ConnectionSource: Send + Sync {
     /// probably the reason, which is remembered.
     fn choose_nothing(&self, _at_fault: bool) {}
 
-    /// Source of direct connections. [`ConnectionSource::another`] makes them once their server
+    /// Source of direct connections. [`ConnectionOpener::another`] makes them once their server
     /// listens.
     fn straight(&self) -> Option<Arc<dyn DirectServerLauncher>> {
         None
@@ -339,7 +339,7 @@ pub trait DirectServerLauncher: Send + Sync {
 
 /// Reason that no further connection could be made, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoMoreConnections {
+pub enum FurtherConnectionError {
     /// The connection was refused or broke before the login, for example by MaxStartups, a penalty
     /// or a firewall.
     Connection(String),
@@ -347,7 +347,7 @@ pub enum NoMoreConnections {
     Login(String),
 }
 
-impl fmt::Display for NoMoreConnections {
+impl fmt::Display for FurtherConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connection(why) | Self::Login(why) => f.write_str(why),

@@ -7,14 +7,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Decides when tree listings pause.
 #[derive(Debug, Default)]
-pub(super) struct ListingHold {
+pub(super) struct ListingPauseControl {
     /// True if the session handle has requested a pause of listings.
     asked: bool,
     /// Listings pause because too many events are queued; the queue is checked again at this time.
     again: Option<Instant>,
 }
 
-impl ListingHold {
+impl ListingPauseControl {
     /// Takes the handle's request to pause or resume listings.
     pub(super) fn ask(&mut self, hold: bool) {
         self.asked = hold;
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn listings_pause_while_the_handle_is_behind_or_asks_for_it() {
         let now = Instant::now();
-        let mut hold = ListingHold::default();
+        let mut hold = ListingPauseControl::default();
         assert!(!hold.look(now, BACKLOG));
         assert_eq!(hold.poll_timeout(), None);
         assert!(hold.look(now, BACKLOG + 1));

@@ -5,13 +5,13 @@ use schedule::TransferDirection;
 
 /// Access to the machine that a session runs on, so that its decisions can be repeated in a test.
 #[derive(Clone, Copy)]
-pub(crate) struct MachineAccess {
+pub(crate) struct MachineFunctions {
     /// Fills a slice with random bytes.
     pub random: fn(&mut [u8]),
     /// Seconds since 1970.
     pub unix_seconds: fn() -> u64,
     /// Measures the use of the processors.
-    pub sample: fn() -> MachineSample,
+    pub sample: fn() -> ProcessorUseSample,
     /// Number of processors that this process may use.
     pub processors: fn() -> u32,
     /// Largest size in bytes to which the kernel may grow a TCP buffer of this end.
@@ -20,7 +20,7 @@ pub(crate) struct MachineAccess {
 
 /// Use of the machine's processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MachineSample {
+pub(crate) struct ProcessorUseSample {
     /// Processor time of this process.
     pub processor_time: Duration,
     /// Idle ticks and total ticks of the processors that this process may use.
@@ -29,7 +29,7 @@ pub(crate) struct MachineSample {
     pub wanted_cpu: Option<Duration>,
 }
 
-impl MachineAccess {
+impl MachineFunctions {
     /// Returns a random byte.
     pub(super) fn random_byte(&self) -> u8 {
         let mut byte = [0];
@@ -39,7 +39,7 @@ impl MachineAccess {
     }
 }
 
-impl fmt::Debug for MachineAccess {
+impl fmt::Debug for MachineFunctions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MachineAccess").finish_non_exhaustive()
     }

@@ -47,8 +47,8 @@ use std::time::Duration;
 
 use schedule::{CompressionMode, JobId, LaneEvent, Told};
 
-use crate::report::{Decision, FarEndServer, SessionReport};
-use crate::sums::SumLedger;
+use crate::report::{Decision, FarEndServerReport, SessionReport};
+use crate::sums::ChecksumLedger;
 use crate::timeline::Timeline;
 
 pub(crate) use concurrency::{are_small, growth_config};
@@ -56,11 +56,13 @@ pub(crate) use direct::lasts_for_straight;
 pub use direct::{ControlSender, DirectServerStatus};
 pub(crate) use io::this_machine;
 pub use io::{
-    ProgramConnector, ProgramHost, ProgramLink, QuestionSession, SendQueue, Session, ssh_arguments,
+    FarEndQuerySession, ProgramConnectedHost, ProgramConnector, SendQueue, Session,
+    SftpProgramLink, ssh_arguments,
 };
 pub use link::{
-    ConnectionSource, DirectServerLauncher, Link, LinkChannelId, LinkError, LinkEvent, LinkSample,
-    NoMoreConnections, PeerFacts, ProbeResult, RemoteKnowledge, RemoteWindowState,
+    ConnectionOpener, DirectServerLauncher, FurtherConnectionError, InitialServerFacts, Link,
+    LinkChannelId, LinkError, LinkEvent, LinkSample, LonghaulProbeResult, RemoteLonghaulKnowledge,
+    RemoteWindowState,
 };
 pub use question::QuestionError;
 pub use remote_commands::{RemoteCommandEvent, RemoteCommandId};
@@ -88,7 +90,7 @@ pub struct SessionOptions {
     /// Predict handles if the server allows it.
     pub predict: bool,
     /// Source of further connections to the host; `None` limits the session to one.
-    pub connection_source: Option<Arc<dyn ConnectionSource>>,
+    pub connection_source: Option<Arc<dyn ConnectionOpener>>,
     /// Fixed number of connections, instead of as many as pay.
     pub connections: Option<u32>,
     /// Fixed number of channels on each connection, instead of as many as pay.
@@ -113,7 +115,7 @@ pub struct SessionOptions {
     /// Compress data for the transfer.
     pub pack: CompressionMode,
     /// Computes checksums of all transferred files.
-    pub ledger: Option<Arc<SumLedger>>,
+    pub ledger: Option<Arc<ChecksumLedger>>,
     /// File attributes beyond SFTP's that a longhaul at the far end should report.
     pub told: Told,
     /// Record of the copy's steps, for `--explain=timeline`.
@@ -193,7 +195,7 @@ pub struct SessionSummary {
     /// Rate and limiter, if files were copied long enough to measure.
     pub report: Option<SessionReport>,
     /// Server that handled the lanes at the far end.
-    pub far: FarEndServer,
+    pub far: FarEndServerReport,
     /// Decisions of the session and their origins.
     pub decisions: Vec<Decision>,
 }

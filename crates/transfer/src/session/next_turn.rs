@@ -43,7 +43,7 @@ pub(super) type Revision = (u64, u64);
 
 /// Findings of the last turn that decide when the next one is.
 #[derive(Debug, Default)]
-pub(super) struct NextTurnInputs {
+pub(super) struct LoopDelayInputs {
     /// Input came from a connection, the disk or the handle.
     arrived: bool,
     /// The session itself wrote or changed something.
@@ -58,7 +58,7 @@ pub(super) struct NextTurnInputs {
     only_heartbeat: bool,
 }
 
-impl NextTurnInputs {
+impl LoopDelayInputs {
     /// Notes a change that no component's revision counts.
     pub(super) fn stir(&mut self) {
         self.stirred = true;
@@ -96,7 +96,7 @@ impl NextTurnInputs {
 
     /// Decides when the next turn is, after one that ended at `now`. `busy` means that jobs are
     /// unfinished, and `more` that a component holds output for another one.
-    pub(super) fn next(&mut self, now: Instant, after: TurnOutcome) -> NextTurnTime {
+    pub(super) fn next(&mut self, now: Instant, after: LoopTurnOutcome) -> NextTurnTime {
         let quiet = self.was_quiet(after.revision);
         if !quiet || after.more {
             return NextTurnTime::Now;
@@ -112,7 +112,7 @@ impl NextTurnInputs {
 
 /// State of the components after a turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TurnOutcome {
+pub(super) struct LoopTurnOutcome {
     pub revision: Revision,
     /// A component holds output for another one.
     pub more: bool,
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_turn_is_quiet_only_when_nothing_arrived_and_nothing_changed() {
         let now = Instant::now();
-        let mut turns = NextTurnInputs::default();
+        let mut turns = LoopDelayInputs::default();
         assert!(turns.was_quiet((0, 0)));
         assert!(!turns.was_quiet((1, 0)), "a component has changed");
         assert!(turns.was_quiet((1, 0)));
@@ -147,16 +147,16 @@ mod tests {
     #[cfg(debug_assertions)]
     fn work_that_only_the_heartbeat_finds_is_an_error() {
         let now = Instant::now();
-        let mut turns = NextTurnInputs {
+        let mut turns = LoopDelayInputs {
             heartbeat: Some(now),
-            ..NextTurnInputs::default()
+            ..LoopDelayInputs::default()
         };
         turns.woken(now, false);
         turns.was_quiet((1, 0));
     }
 
-    fn after(busy: bool, deadline: Option<Instant>) -> TurnOutcome {
-        TurnOutcome {
+    fn after(busy: bool, deadline: Option<Instant>) -> LoopTurnOutcome {
+        LoopTurnOutcome {
             revision: (0, 0),
             more: false,
             busy,
@@ -167,11 +167,11 @@ mod tests {
     #[test]
     fn a_turn_that_changed_something_is_followed_at_once() {
         let now = Instant::now();
-        let mut turns = NextTurnInputs::default();
+        let mut turns = LoopDelayInputs::default();
         turns.stir();
         assert_eq!(turns.next(now, after(false, None)), NextTurnTime::Now);
         assert_eq!(turns.next(now, after(false, None)), NextTurnTime::Input);
-        let held = TurnOutcome {
+        let held = LoopTurnOutcome {
             more: true,
             ..after(false, None)
         };
@@ -181,9 +181,9 @@ mod tests {
     #[test]
     fn a_change_that_leaves_the_sum_of_revisions_is_seen() {
         let now = Instant::now();
-        let mut turns = NextTurnInputs::default();
+        let mut turns = LoopDelayInputs::default();
         turns.next(now, after(false, None));
-        let removed = TurnOutcome {
+        let removed = LoopTurnOutcome {
             revision: (0, 1),
             ..after(false, None)
         };
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_session_with_work_looks_every_second_or_at_its_deadline() {
         let now = Instant::now();
-        let mut turns = NextTurnInputs::default();
+        let mut turns = LoopDelayInputs::default();
         assert_eq!(
             turns.next(now, after(true, None)),
             NextTurnTime::At(now + HEARTBEAT)

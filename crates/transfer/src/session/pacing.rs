@@ -42,14 +42,14 @@ pub(super) struct SessionRateLimits {
 
 /// Bytes that lanes may still request or send in this turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TurnBudget {
+pub(super) struct TurnByteBudget {
     /// Bytes that all lanes together may still move, under a rate limit.
     left: Option<u64>,
     /// Bytes that may be in flight on each lane, under the bound for journals.
     level: Option<u64>,
 }
 
-impl TurnBudget {
+impl TurnByteBudget {
     /// Bytes that a lane with `in_flight` bytes may request or send; `None` without a bound.
     pub(super) fn of_lane(&self, in_flight: u64) -> Option<u64> {
         let held = self.level.map(|level| level.saturating_sub(in_flight));
@@ -160,8 +160,8 @@ impl SessionRateLimits {
         now: Instant,
         lanes: &mut [LaneOnChannel],
         journal: bool,
-    ) -> TurnBudget {
-        TurnBudget {
+    ) -> TurnByteBudget {
+        TurnByteBudget {
             left: self.of_limit(lanes),
             level: self.of_journal(now, lanes, journal),
         }

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::machine::MachineAccess;
-use super::{LinkError, NoMoreConnections};
+use super::machine::MachineFunctions;
+use super::{FurtherConnectionError, LinkError};
 
 /// Silence while answers are due after which the path may be down. TCP doubles its retransmission
 /// timeout each time and would find a restored path up to a minute late.
@@ -27,7 +27,7 @@ const LITTLE: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct ReconnectPolicy {
     link: HostLinkState,
-    attempt: ReconnectAttempt,
+    attempt: ReconnectState,
     /// Number of attempts since the loss, or since data came last.
     tries: u32,
     /// Start of the last attempt.
@@ -40,7 +40,7 @@ pub(super) struct ReconnectPolicy {
     forgiven: u64,
     /// Consecutive losses since which little was gained.
     fruitless: u32,
-    machine: MachineAccess,
+    machine: MachineFunctions,
 }
 
 /// Existence of a connection.
@@ -53,7 +53,7 @@ enum HostLinkState {
 
 /// Attempt to connect again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReconnectAttempt {
+enum ReconnectState {
     /// No attempt is planned.
     None,
     /// The next one starts at this time.
@@ -64,7 +64,7 @@ enum ReconnectAttempt {
 
 /// Reason of a loss, as far as it matters for the decision about another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LossCause {
+pub(super) enum ConnectionLossCause {
     /// The path or the server.
     Path,
     /// This end closed the connection because of a source file that became shorter.
@@ -78,7 +78,7 @@ pub(super) enum LossCause {
 pub(super) struct LastConnection {
     /// Bytes that the session has gained: those that it moved again do not count.
     pub gained: u64,
-    pub cause: LossCause,
+    pub cause: ConnectionLossCause,
     /// Another login is possible.
     pub open: bool,
     /// The SFTP server had answered.
@@ -89,7 +89,7 @@ pub(super) struct LastConnection {
 
 /// Consequence of the loss of the last connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LossDecision {
+pub(super) enum ConnectionLossDecision {
     /// The session ends, for this reason.
     GiveUp(String),
     /// The session connects again; a line for the user.
@@ -98,7 +98,7 @@ pub(super) enum LossDecision {
 
 /// Attempt that starts now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReconnectStart {
+pub(super) enum ReconnectVisibility {
     /// Replacement of a lost connection, or a repeated attempt; not reported to the user.
     Silently,
     /// First attempt beside silent connections, reported to the user.
@@ -107,14 +107,14 @@ pub(super) enum ReconnectStart {
 
 /// Use of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReconnectResult {
+pub(super) enum ReconnectEffect {
     /// Replacement of lost connections.
     Replaced,
     /// Addition to connections that are silent.
     Added,
 }
 
-impl ReconnectStart {
+impl ReconnectVisibility {
     /// Line for the user.
     pub(super) fn line(self) -> Option<String> {
         let silence = DARK.as_secs();
@@ -123,7 +123,7 @@ impl ReconnectStart {
     }
 }
 
-impl ReconnectResult {
+impl ReconnectEffect {
     /// Line for the user.
     pub(super) fn line(self) -> &'static str {
         match self {
@@ -142,10 +142,10 @@ fn backoff(tries: u32, jitter: u8) -> Duration {
 
 impl ReconnectPolicy {
     /// Begins with a connection.
-    pub(super) fn new(now: Instant, machine: MachineAccess) -> Self {
+    pub(super) fn new(now: Instant, machine: MachineFunctions) -> Self {
         Self {
             link: HostLinkState::Connected,
-            attempt: ReconnectAttempt::None,
+            attempt: ReconnectState::None,
             tries: 0,
             tried: None,
             heard: now,
@@ -167,7 +167,7 @@ impl ReconnectPolicy {
         now: Instant,
         last: LastConnection,
         error: LinkError,
-    ) -> LossDecision {
+    ) -> ConnectionLossDecision {
         let why = error.into_words();
         let fruitless = match last.gained.saturating_sub(self.gained) < LITTLE {
             true => self.fruitless + 1,
@@ -175,51 +175,51 @@ impl ReconnectPolicy {
         };
         let may = last.open && last.wanted && last.answered;
         if !may || fruitless > FRUITLESS {
-            return LossDecision::GiveUp(why);
+            return ConnectionLossDecision::GiveUp(why);
         }
         self.gained = last.gained;
         self.fruitless = fruitless;
         let text = match last.cause {
-            LossCause::SourceTruncated => {
+            ConnectionLossCause::SourceTruncated => {
                 format!("{why}: its rest cannot be sent over this connection; reconnecting")
             }
-            LossCause::Path | LossCause::OptionalFeature => {
+            ConnectionLossCause::Path | ConnectionLossCause::OptionalFeature => {
                 format!("the connection was lost ({why}); reconnecting")
             }
         };
         self.link = HostLinkState::Lost(now, why);
         self.tries = 0;
-        if self.attempt != ReconnectAttempt::Running {
-            self.attempt = ReconnectAttempt::At(now + backoff(0, self.machine.random_byte()));
+        if self.attempt != ReconnectState::Running {
+            self.attempt = ReconnectState::At(now + backoff(0, self.machine.random_byte()));
         }
-        LossDecision::ConnectAgain(text)
+        ConnectionLossDecision::ConnectAgain(text)
     }
 
     /// Time at which an attempt is due. `awaiting` means that answers are due and that another
     /// connection may deliver them.
     pub(super) fn poll_timeout(&self, awaiting: bool) -> Option<Instant> {
         match self.attempt {
-            ReconnectAttempt::At(at) => Some(at),
-            ReconnectAttempt::None => awaiting.then(|| self.heard + DARK),
-            ReconnectAttempt::Running => None,
+            ReconnectState::At(at) => Some(at),
+            ReconnectState::None => awaiting.then(|| self.heard + DARK),
+            ReconnectState::Running => None,
         }
     }
 
     /// Returns the attempt that starts now.
-    pub(super) fn start(&mut self, now: Instant, awaiting: bool) -> Option<ReconnectStart> {
+    pub(super) fn start(&mut self, now: Instant, awaiting: bool) -> Option<ReconnectVisibility> {
         self.poll_timeout(awaiting).filter(|at| *at <= now)?;
         let first = !self.is_lost() && self.tries == 0;
-        self.attempt = ReconnectAttempt::Running;
+        self.attempt = ReconnectState::Running;
         self.tried = Some(now);
         Some(match first {
-            true => ReconnectStart::Announced,
-            false => ReconnectStart::Silently,
+            true => ReconnectVisibility::Announced,
+            false => ReconnectVisibility::Silently,
         })
     }
 
     /// Takes the success of an attempt.
-    pub(super) fn succeeded(&mut self, now: Instant) -> ReconnectResult {
-        self.attempt = ReconnectAttempt::None;
+    pub(super) fn succeeded(&mut self, now: Instant) -> ReconnectEffect {
+        self.attempt = ReconnectState::None;
         self.tries = 0;
         self.heard = now;
         self.connected(now)
@@ -227,17 +227,17 @@ impl ReconnectPolicy {
 
     /// Takes a connection that was made: by an attempt, or a further one whose login was in
     /// progress when the last connection was lost.
-    pub(super) fn connected(&mut self, now: Instant) -> ReconnectResult {
+    pub(super) fn connected(&mut self, now: Instant) -> ReconnectEffect {
         if !self.is_lost() {
-            return ReconnectResult::Added;
+            return ReconnectEffect::Added;
         }
         self.link = HostLinkState::Connected;
         self.tries = 0;
         self.heard = now;
-        if self.attempt != ReconnectAttempt::Running {
-            self.attempt = ReconnectAttempt::None;
+        if self.attempt != ReconnectState::Running {
+            self.attempt = ReconnectState::None;
         }
-        ReconnectResult::Replaced
+        ReconnectEffect::Replaced
     }
 
     /// Returns true if the losses of lanes and jobs so far no longer count, now that there is a new
@@ -252,7 +252,7 @@ impl ReconnectPolicy {
     pub(super) fn failed(
         &mut self,
         now: Instant,
-        why: &NoMoreConnections,
+        why: &FurtherConnectionError,
         awaiting: bool,
         awaited: bool,
     ) -> Option<String> {
@@ -260,17 +260,18 @@ impl ReconnectPolicy {
         // An attempt on a dead path takes as long as the wait, so the next one follows at once.
         let since = self.tried.unwrap_or(now);
         let next = now.max(since + backoff(self.tries, self.machine.random_byte()));
-        self.attempt = ReconnectAttempt::At(next);
+        self.attempt = ReconnectState::At(next);
         match &self.link {
             HostLinkState::Lost(since, _) => {
                 let patience = if awaited { AWAITED } else { GIVEN_UP };
                 let late = now.saturating_duration_since(*since) > patience;
-                let refused = matches!(why, NoMoreConnections::Login(_)) && self.tries >= REFUSED;
+                let refused =
+                    matches!(why, FurtherConnectionError::Login(_)) && self.tries >= REFUSED;
                 self.loss(why).filter(|_| late || refused)
             }
             HostLinkState::Connected => {
                 if !awaiting {
-                    self.attempt = ReconnectAttempt::None;
+                    self.attempt = ReconnectState::None;
                 }
                 None
             }
@@ -279,7 +280,7 @@ impl ReconnectPolicy {
 
     /// Describes the loss of the host and the failure of the last attempt; `None` while the host is
     /// connected.
-    pub(super) fn loss(&self, why: &NoMoreConnections) -> Option<String> {
+    pub(super) fn loss(&self, why: &FurtherConnectionError) -> Option<String> {
         match &self.link {
             HostLinkState::Lost(_, first) => Some(format!("{first}; reconnecting failed: {why}")),
             HostLinkState::Connected => None,
@@ -291,8 +292,8 @@ impl ReconnectPolicy {
         let silence = now.saturating_duration_since(self.heard);
         self.heard = now;
         if !self.is_lost() {
-            if self.attempt != ReconnectAttempt::Running {
-                self.attempt = ReconnectAttempt::None;
+            if self.attempt != ReconnectState::Running {
+                self.attempt = ReconnectState::None;
             }
             self.tries = 0;
         }

@@ -26,7 +26,7 @@ pub enum RemoteCommandEvent {
 }
 
 /// Order for a remote command.
-pub(super) enum RemoteCommandOrder {
+pub(super) enum RemoteCommandInstruction {
     Run(RemoteCommandId, Vec<u8>),
     Input(RemoteCommandId, Vec<u8>),
     End(RemoteCommandId),
@@ -36,7 +36,7 @@ pub(super) enum RemoteCommandOrder {
 /// Commands that run at the far end, each on its own channel beside the lanes.
 #[derive(Default)]
 pub(super) struct RemoteCommands {
-    orders: VecDeque<RemoteCommandOrder>,
+    orders: VecDeque<RemoteCommandInstruction>,
     running: Vec<RunningCommand>,
 }
 
@@ -48,7 +48,7 @@ struct RunningCommand {
 }
 
 impl RemoteCommands {
-    pub(super) fn order(&mut self, order: RemoteCommandOrder) {
+    pub(super) fn order(&mut self, order: RemoteCommandInstruction) {
         self.orders.push_back(order);
     }
 
@@ -97,9 +97,9 @@ impl RemoteCommands {
         let mut over = Vec::new();
         while let Some(order) = self.orders.pop_front() {
             match order {
-                RemoteCommandOrder::Run(id, command) => {
+                RemoteCommandInstruction::Run(id, command) => {
                     let Some(connection) = usable(on) else {
-                        let again = RemoteCommandOrder::Run(id, command);
+                        let again = RemoteCommandInstruction::Run(id, command);
                         self.orders.push_front(again);
                         break;
                     };
@@ -112,13 +112,13 @@ impl RemoteCommands {
                         }
                     }
                 }
-                RemoteCommandOrder::Input(id, bytes) => self.act(on, id, |link, channel| {
+                RemoteCommandInstruction::Input(id, bytes) => self.act(on, id, |link, channel| {
                     link.send(channel, ClientOutput::Bytes(bytes));
                 }),
-                RemoteCommandOrder::End(id) => {
+                RemoteCommandInstruction::End(id) => {
                     self.act(on, id, |link, channel| link.end_input(channel));
                 }
-                RemoteCommandOrder::Stop(id) => {
+                RemoteCommandInstruction::Stop(id) => {
                     self.act(on, id, |link, channel| link.close_channel(channel));
                     self.forget(id);
                 }

@@ -11,15 +11,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use schedule::RemotePath;
 use schedule::{ConnectionId, Job, JobId, JobKind, LaneError, LaneEvent, LaneId};
-use sftp::{MARKER_PROTOCOL, MarkerError, MarkerLine, RemoteBinaryAbsence, ServerInfo};
+use sftp::{LonghaulMarkerError, MARKER_PROTOCOL, MarkerLine, RemoteBinaryAbsence, ServerInfo};
 use tracing::{debug, info};
 
 use super::connection::SessionConnection;
 use super::dispatcher::Dispatcher;
 use super::lane::{ChannelServer, LaneOnChannel, LaneRole};
 use super::server_facts::SessionServerFacts;
-use super::{ConnectionSource, LinkChannelId, PeerFacts, ProbeResult, RemoteKnowledge};
-use crate::report::{FarEndServer, ServerMode};
+use super::{
+    ConnectionOpener, InitialServerFacts, LinkChannelId, LonghaulProbeResult,
+    RemoteLonghaulKnowledge,
+};
+use crate::report::{FarEndServerReport, ServerMode};
 
 /// Job id of the session's own REALPATH request for the directory at which relative paths begin.
 /// Ids of the copy count from 0, those of the scheduler from 2^63.
@@ -37,7 +40,7 @@ const ROUND_TRIPS: u32 = 4;
 
 /// State of the longhaul at the far end.
 #[derive(Debug)]
-enum RemoteProbeState {
+enum RemoteLonghaulState {
     /// The server has not identified itself yet.
     New,
     /// The stock server is used, for this reason.
@@ -57,8 +60,8 @@ enum RemoteProbeState {
 }
 
 /// Knowledge of the session about the longhaul at the far end.
-pub(super) struct RemoteServer {
-    probe: RemoteProbeState,
+pub(super) struct SftpServerSelector {
+    probe: RemoteLonghaulState,
     /// Lanes to the longhaul that have not answered yet and that the scheduler does not know.
     asked: Vec<ProbedLane>,
     /// Software version of the longhaul.
@@ -72,7 +75,7 @@ pub(super) struct RemoteServer {
     /// A longhaul was probed in this run.
     was_asked: bool,
     /// Learns which server further connections should use.
-    connection_source: Option<Arc<dyn ConnectionSource>>,
+    connection_source: Option<Arc<dyn ConnectionOpener>>,
     /// Facts that the session's handle reads.
     facts: Arc<SessionServerFacts>,
 }
@@ -89,22 +92,22 @@ struct ProbedLane {
 
 /// A connection whose server refused another channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RefusedChannel(pub ConnectionId);
+pub(super) struct ChannelRefusingConnection(pub ConnectionId);
 
 /// Reason for which an asked lane is given up.
-struct ProbeFailure {
+struct LonghaulProbeFailure {
     why: String,
     /// The result to remember, after which the host is not probed again soon.
-    result: Option<ProbeResult>,
+    result: Option<LonghaulProbeResult>,
 }
 
 /// Error text for output that is not a longhaul's greeting.
-pub(super) fn not_ours(what: MarkerError) -> String {
+pub(super) fn not_ours(what: LonghaulMarkerError) -> String {
     match what {
-        MarkerError::PlainSftp => {
+        LonghaulMarkerError::PlainSftp => {
             "the server runs its own SFTP server for every command (ForceCommand?)"
         }
-        MarkerError::TooMuch => "the command that was run on the host is not longhaul",
+        LonghaulMarkerError::TooMuch => "the command that was run on the host is not longhaul",
     }
     .to_owned()
 }
@@ -144,15 +147,15 @@ pub(super) fn check(greeting: &MarkerLine) -> Result<(), String> {
     }
 }
 
-impl RemoteServer {
+impl SftpServerSelector {
     /// `connection_source` is told which server handles the lanes; the session handle reads
     /// `facts`.
     pub(super) fn new(
-        connection_source: Option<Arc<dyn ConnectionSource>>,
+        connection_source: Option<Arc<dyn ConnectionOpener>>,
         facts: Arc<SessionServerFacts>,
     ) -> Self {
         Self {
-            probe: RemoteProbeState::New,
+            probe: RemoteLonghaulState::New,
             asked: Vec::new(),
             software: None,
             stock_starts: None,
@@ -166,25 +169,25 @@ impl RemoteServer {
 
     /// True if new lanes go to the longhaul.
     pub(super) fn is_ours(&self) -> bool {
-        matches!(self.probe, RemoteProbeState::UserAsserted) || self.announced().is_some()
+        matches!(self.probe, RemoteLonghaulState::UserAsserted) || self.announced().is_some()
     }
 
     /// Version and extensions of the longhaul, if new lanes go to it.
     pub(super) fn announced(&self) -> Option<&ServerInfo> {
         match &self.probe {
-            RemoteProbeState::Expected(info) | RemoteProbeState::Serves(info) => Some(info),
+            RemoteLonghaulState::Expected(info) | RemoteLonghaulState::Serves(info) => Some(info),
             _ => None,
         }
     }
 
     /// True if the longhaul has answered in this session.
     pub(super) fn answered(&self) -> bool {
-        matches!(self.probe, RemoteProbeState::Serves(_))
+        matches!(self.probe, RemoteLonghaulState::Serves(_))
     }
 
     /// True if the longhaul answered in an earlier session and not yet in this one.
     pub(super) fn is_expected(&self) -> bool {
-        matches!(self.probe, RemoteProbeState::Expected(_))
+        matches!(self.probe, RemoteLonghaulState::Expected(_))
     }
 
     /// True if the longhaul was probed in this run.
@@ -194,7 +197,11 @@ impl RemoteServer {
 
     /// Version and extensions that a new lane to `server` expects. Later lanes reuse the server's
     /// extensions as the first lane received them, so their requests need not wait for the answer.
-    pub(super) fn remembered(&self, peer: &PeerFacts, server: ChannelServer) -> Option<ServerInfo> {
+    pub(super) fn remembered(
+        &self,
+        peer: &InitialServerFacts,
+        server: ChannelServer,
+    ) -> Option<ServerInfo> {
         let heard = self.stock.as_ref();
         let heard = heard.filter(|info| peer.openssh || info.is_ours());
         match server {
@@ -219,9 +226,9 @@ impl RemoteServer {
     pub(super) fn begin_again(&mut self) {
         if !matches!(
             self.probe,
-            RemoteProbeState::Stock(_) | RemoteProbeState::Server
+            RemoteLonghaulState::Stock(_) | RemoteLonghaulState::Server
         ) {
-            self.probe = RemoteProbeState::Unknown { insists: false };
+            self.probe = RemoteLonghaulState::Unknown { insists: false };
         }
         self.asked.clear();
         self.stock_starts = None;
@@ -233,48 +240,48 @@ impl RemoteServer {
     }
 
     /// Describes the far end at the end of the session.
-    pub(super) fn account(&self) -> FarEndServer {
+    pub(super) fn account(&self) -> FarEndServerReport {
         let too_little = "the copy was too small to look for longhaul on the host";
         let (depth, reason) = match &self.probe {
-            RemoteProbeState::Serves(_) => (ServerMode::Exec, None),
-            RemoteProbeState::Server => (ServerMode::Server, None),
-            RemoteProbeState::Stock(why) => (ServerMode::Stock, Some(why.as_str())),
-            RemoteProbeState::New => (ServerMode::Stock, None),
-            RemoteProbeState::Unknown { .. } => (ServerMode::Stock, Some(too_little)),
-            RemoteProbeState::Probing
-            | RemoteProbeState::UserAsserted
-            | RemoteProbeState::Expected(_) => (
+            RemoteLonghaulState::Serves(_) => (ServerMode::Exec, None),
+            RemoteLonghaulState::Server => (ServerMode::Server, None),
+            RemoteLonghaulState::Stock(why) => (ServerMode::Stock, Some(why.as_str())),
+            RemoteLonghaulState::New => (ServerMode::Stock, None),
+            RemoteLonghaulState::Unknown { .. } => (ServerMode::Stock, Some(too_little)),
+            RemoteLonghaulState::Probing
+            | RemoteLonghaulState::UserAsserted
+            | RemoteLonghaulState::Expected(_) => (
                 ServerMode::Stock,
                 Some("the copy ended before longhaul on the host answered"),
             ),
         };
-        FarEndServer {
+        FarEndServerReport {
             depth,
             software: self.software.clone().filter(|_| depth != ServerMode::Stock),
             reason: reason.map(str::to_owned),
             less: self.less && depth == ServerMode::Stock,
-            ..FarEndServer::default()
+            ..FarEndServerReport::default()
         }
     }
 
     /// Takes over the first connection's knowledge about a longhaul.
-    pub(super) fn learn(&mut self, known: Option<RemoteKnowledge>) {
-        let (RemoteProbeState::New, Some(known)) = (&self.probe, known) else {
+    pub(super) fn learn(&mut self, known: Option<RemoteLonghaulKnowledge>) {
+        let (RemoteLonghaulState::New, Some(known)) = (&self.probe, known) else {
             return;
         };
         self.probe = match known {
-            RemoteKnowledge::Never(why) => RemoteProbeState::Stock(why.to_owned()),
-            RemoteKnowledge::Server => RemoteProbeState::Server,
-            RemoteKnowledge::Unknown { insists } => {
+            RemoteLonghaulKnowledge::Never(why) => RemoteLonghaulState::Stock(why.to_owned()),
+            RemoteLonghaulKnowledge::Server => RemoteLonghaulState::Server,
+            RemoteLonghaulKnowledge::Unknown { insists } => {
                 self.less = insists;
-                RemoteProbeState::Unknown { insists }
+                RemoteLonghaulState::Unknown { insists }
             }
-            RemoteKnowledge::UserAsserted => {
+            RemoteLonghaulKnowledge::UserAsserted => {
                 self.less = true;
                 self.was_asked = true;
-                RemoteProbeState::UserAsserted
+                RemoteLonghaulState::UserAsserted
             }
-            RemoteKnowledge::SeenBefore(info) => RemoteProbeState::Expected(info),
+            RemoteLonghaulKnowledge::SeenBefore(info) => RemoteLonghaulState::Expected(info),
         };
     }
 
@@ -286,7 +293,7 @@ impl RemoteServer {
         to: &mut Dispatcher,
         left: impl FnOnce(&Dispatcher) -> u64,
     ) {
-        let RemoteProbeState::Unknown { insists } = self.probe else {
+        let RemoteLonghaulState::Unknown { insists } = self.probe else {
             return;
         };
         let Some(lane) = to.lanes().working().map(LaneOnChannel::id) else {
@@ -300,10 +307,10 @@ impl RemoteServer {
         }
         if !self.ask_beside(now, to, lane) {
             self.probe =
-                RemoteProbeState::Stock("cannot run a command over this connection".to_owned());
+                RemoteLonghaulState::Stock("cannot run a command over this connection".to_owned());
             return;
         }
-        self.probe = RemoteProbeState::Probing;
+        self.probe = RemoteLonghaulState::Probing;
         self.was_asked = true;
         let question = starts();
         to.ask_lane(now, lane, question.clone());
@@ -332,13 +339,17 @@ impl RemoteServer {
     }
 
     /// Sends the output of lanes that have not answered yet, and gives up late ones.
-    pub(super) fn drain(&mut self, now: Instant, to: &mut Dispatcher) -> Vec<RefusedChannel> {
+    pub(super) fn drain(
+        &mut self,
+        now: Instant,
+        to: &mut Dispatcher,
+    ) -> Vec<ChannelRefusingConnection> {
         let late = |a: &ProbedLane| now.saturating_duration_since(a.since) > PATIENCE;
         let mut refused = Vec::new();
         while let Some(at) = self.asked.iter().position(late) {
-            let late = ProbeFailure {
+            let late = LonghaulProbeFailure {
                 why: "longhaul at the far end took too long to answer".to_owned(),
-                result: Some(ProbeResult::Unusable),
+                result: Some(LonghaulProbeResult::Unusable),
             };
             refused.extend(self.give_up(to, at, late));
         }
@@ -372,16 +383,16 @@ impl RemoteServer {
         to: &mut Dispatcher,
         (connection, channel): (ConnectionId, LinkChannelId),
         bytes: &Bytes,
-    ) -> Option<Vec<RefusedChannel>> {
+    ) -> Option<Vec<ChannelRefusingConnection>> {
         let at = self.asked_on(connection, channel)?;
         let asked = self.asked.get_mut(at)?;
         match asked.on.hear(now, bytes.clone()) {
             Ok(Some(MarkerLine::Serves { software, .. })) => self.software = Some(software),
             Ok(_) => {}
             Err(error) => {
-                let broken = ProbeFailure {
+                let broken = LonghaulProbeFailure {
                     why: in_words(&error),
-                    result: Some(ProbeResult::Absent),
+                    result: Some(LonghaulProbeResult::Absent),
                 };
                 return Some(self.give_up(to, at, broken).into_iter().collect());
             }
@@ -397,15 +408,19 @@ impl RemoteServer {
     }
 
     /// Turns lanes that have answered into working lanes.
-    pub(super) fn take_over(&mut self, now: Instant, to: &mut Dispatcher) -> Vec<RefusedChannel> {
+    pub(super) fn take_over(
+        &mut self,
+        now: Instant,
+        to: &mut Dispatcher,
+    ) -> Vec<ChannelRefusingConnection> {
         let mut refused = Vec::new();
         while let Some(at) = self.ready_to_take_over() {
-            let first = matches!(self.probe, RemoteProbeState::Probing);
+            let first = matches!(self.probe, RemoteLonghaulState::Probing);
             let elsewhere = self.begins_elsewhere(at).filter(|_| first);
             if let Some(why) = elsewhere {
-                let elsewhere = ProbeFailure {
+                let elsewhere = LonghaulProbeFailure {
                     why,
-                    result: Some(ProbeResult::Unusable),
+                    result: Some(LonghaulProbeResult::Unusable),
                 };
                 refused.extend(self.give_up(to, at, elsewhere));
                 continue;
@@ -425,7 +440,7 @@ impl RemoteServer {
     }
 
     fn ready_to_take_over(&self) -> Option<usize> {
-        let first = matches!(self.probe, RemoteProbeState::Probing);
+        let first = matches!(self.probe, RemoteLonghaulState::Probing);
         let known = |a: &ProbedLane| !first || a.starts.is_some() && self.stock_starts.is_some();
         let ready = |a: &ProbedLane| a.on.lane().server_info().is_some() && known(a);
         self.asked.iter().position(ready)
@@ -462,13 +477,13 @@ impl RemoteServer {
     fn serves(&mut self, to: &mut Dispatcher, info: ServerInfo) {
         let software = self.software.clone().unwrap_or_default();
         info!("the remote host runs longhaul {software}: using it for new channels");
-        let seen = ProbeResult::Serves {
+        let seen = LonghaulProbeResult::Serves {
             software,
             info: info.clone(),
         };
         see(to, &seen);
         self.facts.note_ours(&info);
-        self.probe = RemoteProbeState::Serves(info);
+        self.probe = RemoteLonghaulState::Serves(info);
         self.note_serving(true);
     }
 
@@ -479,9 +494,9 @@ impl RemoteServer {
         }
         let stays = matches!(
             self.probe,
-            RemoteProbeState::Stock(_)
-                | RemoteProbeState::Server
-                | RemoteProbeState::Unknown { insists: false }
+            RemoteLonghaulState::Stock(_)
+                | RemoteLonghaulState::Server
+                | RemoteLonghaulState::Unknown { insists: false }
         );
         // Stock lanes that are about to be replaced still get jobs until then.
         let moved = self.facts.ours().is_some() && self.asked.is_empty();
@@ -500,13 +515,13 @@ impl RemoteServer {
     }
 
     /// Falls back to the stock server.
-    fn fails(&mut self, to: &mut Dispatcher, gave_up: ProbeFailure) {
+    fn fails(&mut self, to: &mut Dispatcher, gave_up: LonghaulProbeFailure) {
         let expected = self.is_ours();
-        let ProbeFailure { why, result } = gave_up;
+        let LonghaulProbeFailure { why, result } = gave_up;
         info!("using the server's own SFTP server: {why}");
         self.less |= expected;
         self.note_serving(false);
-        self.probe = RemoteProbeState::Stock(why);
+        self.probe = RemoteLonghaulState::Stock(why);
         if let Some(result) = result {
             see(to, &result);
         }
@@ -518,18 +533,18 @@ impl RemoteServer {
         &mut self,
         to: &mut Dispatcher,
         at: usize,
-        gave_up: ProbeFailure,
-    ) -> Option<RefusedChannel> {
+        gave_up: LonghaulProbeFailure,
+    ) -> Option<ChannelRefusingConnection> {
         let ProbedLane { on, .. } = self.asked.remove(at);
         debug!("cannot open a channel to longhaul there: {}", gave_up.why);
         close_channel(to, &on);
         to.note_change();
         match self.probe {
-            RemoteProbeState::Probing => {
+            RemoteLonghaulState::Probing => {
                 self.fails(to, gave_up);
                 None
             }
-            _ => Some(RefusedChannel(on.connection())),
+            _ => Some(ChannelRefusingConnection(on.connection())),
         }
     }
 
@@ -541,11 +556,11 @@ impl RemoteServer {
         (connection, channel): (ConnectionId, LinkChannelId),
         why: String,
         refused: bool,
-    ) -> Option<RefusedChannel> {
+    ) -> Option<ChannelRefusingConnection> {
         let at = self.asked_on(connection, channel)?;
-        let closed = ProbeFailure {
+        let closed = LonghaulProbeFailure {
             why,
-            result: (!refused).then_some(ProbeResult::Absent),
+            result: (!refused).then_some(LonghaulProbeResult::Absent),
         };
         self.give_up(to, at, closed)
     }
@@ -555,10 +570,10 @@ impl RemoteServer {
     pub(super) fn connection_lost(&mut self, to: &mut Dispatcher, connection: ConnectionId) {
         let before = self.asked.len();
         self.asked.retain(|a| a.on.connection() != connection);
-        if self.asked.len() < before && matches!(self.probe, RemoteProbeState::Probing) {
-            let lost = ProbeFailure {
+        if self.asked.len() < before && matches!(self.probe, RemoteLonghaulState::Probing) {
+            let lost = LonghaulProbeFailure {
                 why: "the connection was lost".to_owned(),
-                result: Some(ProbeResult::Unusable),
+                result: Some(LonghaulProbeResult::Unusable),
             };
             self.fails(to, lost);
         }
@@ -583,7 +598,7 @@ impl RemoteServer {
         };
         let hoped = matches!(
             self.probe,
-            RemoteProbeState::UserAsserted | RemoteProbeState::Expected(_)
+            RemoteLonghaulState::UserAsserted | RemoteLonghaulState::Expected(_)
         );
         if direct {
             // Facts about a direct server must not be remembered as the stock server's.
@@ -608,11 +623,11 @@ impl RemoteServer {
         if ours
             && matches!(
                 self.probe,
-                RemoteProbeState::Unknown { .. } | RemoteProbeState::Probing
+                RemoteLonghaulState::Unknown { .. } | RemoteLonghaulState::Probing
             )
         {
             // The server's own SFTP server is already longhaul.
-            self.probe = RemoteProbeState::Server;
+            self.probe = RemoteLonghaulState::Server;
             for asked in std::mem::take(&mut self.asked) {
                 close_channel(to, &asked.on);
             }
@@ -648,11 +663,11 @@ impl RemoteServer {
             // A lane that ends without output may have been late, or its connection lost.
             let result = match error {
                 LaneError::Closed(_) | LaneError::GivenUp(_) | LaneError::Stalled => {
-                    ProbeResult::Unusable
+                    LonghaulProbeResult::Unusable
                 }
-                _ => ProbeResult::Absent,
+                _ => LonghaulProbeResult::Absent,
             };
-            let ended = ProbeFailure {
+            let ended = LonghaulProbeFailure {
                 why,
                 result: (!greeted).then_some(result),
             };
@@ -688,8 +703,8 @@ impl RemoteServer {
         let late = |on: &&LaneOnChannel| greeting_due(to, on).is_some_and(|at| at <= now);
         let lane = to.lanes().iter().find(late)?.id();
         // The shell may be slow: probe again beside working lanes.
-        if matches!(self.probe, RemoteProbeState::UserAsserted) {
-            self.probe = RemoteProbeState::Unknown { insists: true };
+        if matches!(self.probe, RemoteLonghaulState::UserAsserted) {
+            self.probe = RemoteLonghaulState::Unknown { insists: true };
         }
         let why = "longhaul at the far end took too long to answer".to_owned();
         Some((lane, LaneError::GivenUp(why)))
@@ -709,7 +724,7 @@ fn awaits_another(of: &Dispatcher, lane: LaneId) -> bool {
     lanes.any(|on| on.id() != lane && on.awaits_greeting())
 }
 
-fn see(to: &mut Dispatcher, seen: &ProbeResult) {
+fn see(to: &mut Dispatcher, seen: &LonghaulProbeResult) {
     if let Some(on) = to.connections_mut().first_mut() {
         on.link_mut().far_seen(seen);
     }

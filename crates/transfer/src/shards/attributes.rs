@@ -1,7 +1,7 @@
 //! Attributes of planned entries, and their comparison with the entries found at both ends.
 
 use schedule::{Attributes, EntryKind};
-use shard::ShardRecord;
+use shard::ShardFileRecord;
 
 const TYPE_FILE: u32 = 0o100_000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
@@ -9,13 +9,15 @@ const TYPE_SYMLINK: u32 = 0o120_000;
 
 /// Returns the name of a planned entry and the attributes with which it is copied; `None` for the
 /// end of a directory or of the shard. A plan has no access times: the modification time serves.
-pub(super) fn of_record(record: &ShardRecord) -> Option<(&[u8], Attributes)> {
+pub(super) fn of_record(record: &ShardFileRecord) -> Option<(&[u8], Attributes)> {
     let (name, size, planned, kind) = match record {
-        ShardRecord::Enter(name, planned) => (name, None, planned, TYPE_DIRECTORY),
-        ShardRecord::File(name, size, planned) => (name, Some(*size), planned, TYPE_FILE),
-        ShardRecord::Range(name, range, planned) => (name, Some(range.size), planned, TYPE_FILE),
-        ShardRecord::Symlink(name, planned) => (name, None, planned, TYPE_SYMLINK),
-        ShardRecord::Leave | ShardRecord::End => return None,
+        ShardFileRecord::Enter(name, planned) => (name, None, planned, TYPE_DIRECTORY),
+        ShardFileRecord::File(name, size, planned) => (name, Some(*size), planned, TYPE_FILE),
+        ShardFileRecord::Range(name, range, planned) => {
+            (name, Some(range.size), planned, TYPE_FILE)
+        }
+        ShardFileRecord::Symlink(name, planned) => (name, None, planned, TYPE_SYMLINK),
+        ShardFileRecord::Leave | ShardFileRecord::End => return None,
     };
     let attributes = Attributes {
         size,
@@ -44,7 +46,7 @@ pub(super) fn planned(entry: &sync::TreeEntry) -> shard::PlannedAttributes {
 }
 
 /// Returns how an entry of the source differs from the plan; `None` if it does not.
-pub(super) fn change(record: &ShardRecord, now: &Attributes) -> Option<String> {
+pub(super) fn change(record: &ShardFileRecord, now: &Attributes) -> Option<String> {
     let (kind, word) = kind_of(record);
     if now.kind() != kind {
         return Some(format!("it is no longer a {word}"));
@@ -71,7 +73,7 @@ pub(super) fn change(record: &ShardRecord, now: &Attributes) -> Option<String> {
 
 /// Returns how a file of the target differs from the plan; `None` if it does not. A target may keep
 /// whole seconds only.
-pub(super) fn difference(record: &ShardRecord, found: &Attributes) -> Option<String> {
+pub(super) fn difference(record: &ShardFileRecord, found: &Attributes) -> Option<String> {
     let (kind, word) = kind_of(record);
     if found.kind() != kind {
         return Some(format!("is not a {word}"));
@@ -88,10 +90,10 @@ pub(super) fn difference(record: &ShardRecord, found: &Attributes) -> Option<Str
 }
 
 /// Returns the size of a regular file, whole or in ranges, and its attributes.
-pub(super) fn of_file(record: &ShardRecord) -> Option<(u64, &shard::PlannedAttributes)> {
+pub(super) fn of_file(record: &ShardFileRecord) -> Option<(u64, &shard::PlannedAttributes)> {
     match record {
-        ShardRecord::File(_, size, planned) => Some((*size, planned)),
-        ShardRecord::Range(_, range, planned) => Some((range.size, planned)),
+        ShardFileRecord::File(_, size, planned) => Some((*size, planned)),
+        ShardFileRecord::Range(_, range, planned) => Some((range.size, planned)),
         _ => None,
     }
 }
@@ -107,11 +109,11 @@ pub(super) fn is_planned_time(planned: &shard::PlannedAttributes, found: &Attrib
         && (planned.nanoseconds.is_none() || fraction.is_none() || planned.nanoseconds == fraction)
 }
 
-fn kind_of(record: &ShardRecord) -> (EntryKind, &'static str) {
+fn kind_of(record: &ShardFileRecord) -> (EntryKind, &'static str) {
     match record {
-        ShardRecord::File(..) | ShardRecord::Range(..) => (EntryKind::File, "regular file"),
-        ShardRecord::Symlink(..) => (EntryKind::Symlink, "symbolic link"),
-        ShardRecord::Enter(..) | ShardRecord::Leave | ShardRecord::End => {
+        ShardFileRecord::File(..) | ShardFileRecord::Range(..) => (EntryKind::File, "regular file"),
+        ShardFileRecord::Symlink(..) => (EntryKind::Symlink, "symbolic link"),
+        ShardFileRecord::Enter(..) | ShardFileRecord::Leave | ShardFileRecord::End => {
             (EntryKind::Directory, "directory")
         }
     }
@@ -121,13 +123,13 @@ fn kind_of(record: &ShardRecord) -> (EntryKind, &'static str) {
 mod tests {
     use super::*;
 
-    fn file(nanoseconds: Option<u32>) -> ShardRecord {
+    fn file(nanoseconds: Option<u32>) -> ShardFileRecord {
         let attributes = shard::PlannedAttributes {
             modified: Some(100),
             nanoseconds,
             ..shard::PlannedAttributes::default()
         };
-        ShardRecord::File(b"f".to_vec(), 5, attributes)
+        ShardFileRecord::File(b"f".to_vec(), 5, attributes)
     }
 
     fn found(size: u64, time: u32, nanoseconds: Option<u32>) -> Attributes {

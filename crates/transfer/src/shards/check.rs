@@ -2,10 +2,10 @@
 
 use rustix::fs::Stat;
 use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
-use shard::ShardRecord;
+use shard::ShardFileRecord;
 
 use super::attributes::{change, difference, of_file};
-use super::records::{RecordPath, RecordReader};
+use super::records::{RecordPath, ShardRecordReader};
 use super::{PlanError, ShardOutcome};
 use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::os_words;
@@ -123,7 +123,7 @@ pub(super) enum EntryVerdict {
 
 impl EntryVerdict {
     /// Decides by an entry of the source; `None` if it is that of the plan.
-    pub(super) fn of_source(record: &ShardRecord, found: LookupResult) -> Option<Self> {
+    pub(super) fn of_source(record: &ShardFileRecord, found: LookupResult) -> Option<Self> {
         match found {
             Ok(found) => change(record, &found).map(Self::Changed),
             Err(what) => Some(Self::Missing(what)),
@@ -137,7 +137,7 @@ impl EntryVerdict {
 /// copied.
 pub(super) async fn verdicts(
     run: &mut PlannedCopy<'_>,
-    mut records: RecordReader,
+    mut records: ShardRecordReader,
     target_exists: bool,
 ) -> Result<Vec<EntryVerdict>, ShardOutcome> {
     let unusable = |error: PlanError| ShardOutcome::Unusable(error);
@@ -149,11 +149,13 @@ pub(super) async fn verdicts(
         let mut ended = false;
         while batch.len() < BATCH && !ended {
             let record = records.next().map_err(unusable)?;
-            ended = record == ShardRecord::End;
+            ended = record == ShardFileRecord::End;
             let below = path.step(&record);
             let is_item = matches!(
                 record,
-                ShardRecord::File(..) | ShardRecord::Range(..) | ShardRecord::Symlink(..)
+                ShardFileRecord::File(..)
+                    | ShardFileRecord::Range(..)
+                    | ShardFileRecord::Symlink(..)
             );
             if let (true, Some(below)) = (is_item, below) {
                 batch.push((record, below));
@@ -172,7 +174,7 @@ pub(super) async fn verdicts(
 async fn judge(
     run: &mut PlannedCopy<'_>,
     lookups: &mut EntryLookups,
-    batch: &[(ShardRecord, Vec<u8>)],
+    batch: &[(ShardFileRecord, Vec<u8>)],
     target_exists: bool,
     verdicts: &mut Vec<EntryVerdict>,
 ) {

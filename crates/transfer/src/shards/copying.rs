@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use shard::{ShardFigures, ShardState};
+use shard::{ShardState, ShardWorkerCounts};
 
 use super::check::verdicts;
-use super::entries::{RecordSource, ShardWalk};
+use super::entries::{ShardRecordSource, ShardWalk};
 use super::folder::PlanFolder;
 use super::holding::{LeaseTerms, ShardLease};
 use super::planning::overlap;
-use super::seal::SealResult;
+use super::seal::ShardSealResult;
 use super::{PlanError, ShardCopyResult, ShardOutcome, ranges, seal, shown};
 use crate::cancel::CancelToken;
 use crate::copy::{
@@ -23,7 +23,7 @@ use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
 /// Shard to copy, which this worker holds; or a complete one, after which the directories may lack
 /// their attributes.
 #[derive(Debug)]
-pub enum ShardCopy {
+pub enum ShardCopyTask {
     /// Copy the shard.
     Held(Box<ShardLease>),
     /// The shard is complete: only gives split files their names, and sets the attributes of the
@@ -34,7 +34,7 @@ pub enum ShardCopy {
 /// Copies a shard on this thread, and sets the attributes of all directories after the last one.
 /// `events` is called on this thread; `progress` may be read from any.
 pub fn copy(
-    shard: ShardCopy,
+    shard: ShardCopyTask,
     request: &CopyRequest,
     connect: &dyn SessionConnector,
     progress: &ProgressCounters,
@@ -42,7 +42,7 @@ pub fn copy(
     cancel: &CancelToken,
 ) -> ShardCopyResult {
     match shard {
-        ShardCopy::Held(lease) => {
+        ShardCopyTask::Held(lease) => {
             let request = with_journal(request, &lease);
             with_environment(connect, cancel, async |environment| {
                 let begun =
@@ -54,7 +54,7 @@ pub fn copy(
                 }
             })
         }
-        ShardCopy::Done(plan, terms) => {
+        ShardCopyTask::Done(plan, terms) => {
             let options = CopyOptions {
                 journal: false,
                 inplace: false,
@@ -66,7 +66,7 @@ pub fn copy(
                     PlannedCopy::begin(request, &options, environment, progress, events).await;
                 let mut run = match begun {
                     Ok(run) => run,
-                    Err(summary) => return seal_only(*summary, SealResult::default()),
+                    Err(summary) => return seal_only(*summary, ShardSealResult::default()),
                 };
                 let sealed = seal::seal(&mut run, &plan, &terms, cancel).await;
                 seal_only(run.finish(), sealed)
@@ -91,7 +91,7 @@ fn with_journal(request: &CopyRequest, lease: &ShardLease) -> CopyRequest {
     request
 }
 
-fn seal_only(summary: CopySummary, seal: SealResult) -> ShardCopyResult {
+fn seal_only(summary: CopySummary, seal: ShardSealResult) -> ShardCopyResult {
     let (sealed, changed) = (seal.is_sealed(), seal.changed());
     let end = match summary.outcome {
         CopyOutcome::Complete => ShardOutcome::Done,
@@ -208,7 +208,7 @@ async fn carry_out(
         |verdict: &&super::check::EntryVerdict| **verdict == super::check::EntryVerdict::Unchanged;
     let unchanged = verdicts.iter().filter(is_unchanged).count() as u64;
     let walk = ShardWalk::new(
-        RecordSource::File(Box::new(plan.records(lease.shard()).map_err(unusable)?)),
+        ShardRecordSource::File(Box::new(plan.records(lease.shard()).map_err(unusable)?)),
         verdicts,
         Rc::clone(lease),
         (
@@ -221,8 +221,8 @@ async fn carry_out(
     Ok(unchanged)
 }
 
-fn figures(files: u64, bytes: u64, work: &ShardCopyFigures, failed: u64) -> ShardFigures {
-    ShardFigures {
+fn figures(files: u64, bytes: u64, work: &ShardCopyFigures, failed: u64) -> ShardWorkerCounts {
+    ShardWorkerCounts {
         files,
         bytes,
         unchanged: work.unchanged,

@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::fs;
 use std::rc::Rc;
 
-use shard::ShardRecord;
+use shard::ShardFileRecord;
 
 use super::PlanError;
 use super::attributes::{change, of_record};
 use super::check::EntryVerdict;
 use super::holding::ShardLease;
-use super::records::RecordReader;
+use super::records::ShardRecordReader;
 use crate::disk::{identity, os_words};
 use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 
@@ -19,18 +19,18 @@ use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 pub(super) const FILLABLE: u32 = 0o700;
 
 /// Records of a walk.
-pub(super) enum RecordSource {
+pub(super) enum ShardRecordSource {
     /// Records of a plan's file.
-    File(Box<RecordReader>),
+    File(Box<ShardRecordReader>),
     /// Records that were chosen before, without the end.
-    Chosen(std::vec::IntoIter<ShardRecord>),
+    Chosen(std::vec::IntoIter<ShardFileRecord>),
 }
 
-impl RecordSource {
-    fn next(&mut self) -> Result<ShardRecord, PlanError> {
+impl ShardRecordSource {
+    fn next(&mut self) -> Result<ShardFileRecord, PlanError> {
         match self {
             Self::File(reader) => reader.next(),
-            Self::Chosen(records) => Ok(records.next().unwrap_or(ShardRecord::End)),
+            Self::Chosen(records) => Ok(records.next().unwrap_or(ShardFileRecord::End)),
         }
     }
 }
@@ -38,7 +38,7 @@ impl RecordSource {
 /// Walks the files of a shard that are to be copied, and all its directories. A directory is
 /// reported with permissions to fill it and without times, which other workers would change again.
 pub(super) struct ShardWalk {
-    records: RecordSource,
+    records: ShardRecordSource,
     verdicts: std::vec::IntoIter<EntryVerdict>,
     lease: Rc<ShardLease>,
     root: Vec<u8>,
@@ -55,7 +55,7 @@ impl ShardWalk {
     /// have changed since the plan are counted in `changed`; those that are missing are not, since
     /// another machine may have them.
     pub(super) fn new(
-        records: RecordSource,
+        records: ShardRecordSource,
         verdicts: Vec<EntryVerdict>,
         lease: Rc<ShardLease>,
         (root, local): (Vec<u8>, bool),
@@ -74,7 +74,7 @@ impl ShardWalk {
         }
     }
 
-    fn enter(&mut self, record: &ShardRecord) -> Option<WalkEntry> {
+    fn enter(&mut self, record: &ShardFileRecord) -> Option<WalkEntry> {
         let (name, mut attributes) = of_record(record)?;
         let (parent, path) = match self.open.last() {
             Some((dir, above)) => (Some(*dir), join(above, name)),
@@ -97,7 +97,7 @@ impl ShardWalk {
         Some(WalkEntry::Directory { id, at, exists })
     }
 
-    fn item(&mut self, record: &ShardRecord) -> Option<WalkEntry> {
+    fn item(&mut self, record: &ShardFileRecord) -> Option<WalkEntry> {
         let verdict = self.verdicts.next().unwrap_or(EntryVerdict::Copy);
         if matches!(verdict, EntryVerdict::Unchanged | EntryVerdict::Reported) {
             return None;
@@ -130,7 +130,7 @@ impl ShardWalk {
             identity: known,
         };
         Some(match record {
-            ShardRecord::Symlink(..) => WalkEntry::Symlink(entry),
+            ShardFileRecord::Symlink(..) => WalkEntry::Symlink(entry),
             _ => WalkEntry::File(entry),
         })
     }
@@ -176,12 +176,12 @@ impl Iterator for ShardWalk {
                 }
             };
             let found = match &record {
-                ShardRecord::Enter(..) => self.enter(&record),
-                ShardRecord::File(..) | ShardRecord::Range(..) | ShardRecord::Symlink(..) => {
-                    self.item(&record)
-                }
-                ShardRecord::Leave => self.open.pop().map(|(dir, _)| WalkEntry::Listed(dir)),
-                ShardRecord::End => {
+                ShardFileRecord::Enter(..) => self.enter(&record),
+                ShardFileRecord::File(..)
+                | ShardFileRecord::Range(..)
+                | ShardFileRecord::Symlink(..) => self.item(&record),
+                ShardFileRecord::Leave => self.open.pop().map(|(dir, _)| WalkEntry::Listed(dir)),
+                ShardFileRecord::End => {
                     self.over = true;
                     None
                 }

@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use shard::{Lease, PlanHeader, PlanTotals, RecordFile, ShardTotals};
+use shard::{Lease, PlanHeader, PlanRecordFile, PlanTotals, ShardTotals};
 
-use super::records::RecordReader;
-use super::status::PlanStatus;
+use super::records::ShardRecordReader;
+use super::status::ShardPlanStatus;
 use super::{PlanError, absolute, shown};
 use crate::PrivateDir;
 use crate::disk::os_words;
@@ -208,8 +208,8 @@ impl PlanFolder {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn status(&self) -> Result<PlanStatus, PlanError> {
-        PlanStatus::of(self)
+    pub fn status(&self) -> Result<ShardPlanStatus, PlanError> {
+        ShardPlanStatus::of(self)
     }
 
     /// Reads the plan of a folder.
@@ -329,10 +329,10 @@ impl PlanFolder {
         }
     }
 
-    pub(super) fn records(&self, shard: u32) -> Result<RecordReader, PlanError> {
+    pub(super) fn records(&self, shard: u32) -> Result<ShardRecordReader, PlanError> {
         match self.header.shards.get(shard as usize) {
             Some(expected) => {
-                let kind = (RecordFile::Shard(shard), None);
+                let kind = (PlanRecordFile::Shard(shard), None);
                 self.open_records(&shard_name(&self.id, shard), expected, kind)
             }
             None => Err(PlanError::NoSuchShard(format!(
@@ -343,9 +343,9 @@ impl PlanFolder {
     }
 
     /// Steps through all directories, and the ranges of split files.
-    pub(super) fn tree(&self) -> Result<RecordReader, PlanError> {
+    pub(super) fn tree(&self) -> Result<ShardRecordReader, PlanError> {
         let kind = (
-            RecordFile::Tree(self.shards()),
+            PlanRecordFile::Tree(self.shards()),
             Some(self.header.directories),
         );
         self.open_records(&tree_name(&self.id), &self.header.tree, kind)
@@ -355,8 +355,8 @@ impl PlanFolder {
         &self,
         name: &str,
         expected: &ShardTotals,
-        kind: (RecordFile, Option<u64>),
-    ) -> Result<RecordReader, PlanError> {
+        kind: (PlanRecordFile, Option<u64>),
+    ) -> Result<ShardRecordReader, PlanError> {
         let path = self.dir.path().join(name);
         let file = self.dir.file(name.as_ref(), false);
         let file = file.map_err(|error| match error.kind() {
@@ -364,7 +364,7 @@ impl PlanFolder {
             io::ErrorKind::PermissionDenied => PlanError::Unusable(os_words(&error)),
             _ => PlanError::Io(format!("{}: {}", shown(&path), os_words(&error))),
         })?;
-        Ok(RecordReader::new(file, path, expected.clone(), kind))
+        Ok(ShardRecordReader::new(file, path, expected.clone(), kind))
     }
 
     /// Returns the newest lease of a shard: its fencing number, and its contents if they are

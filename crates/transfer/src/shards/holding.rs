@@ -7,7 +7,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use shard::{ClaimDecision, Claimant, Lease, LeaseAction, LeaseHolder, ShardFigures, ShardState};
+use shard::{
+    ClaimDecision, Claimant, Lease, LeaseAction, LeaseHolder, ShardState, ShardWorkerCounts,
+};
 
 use super::folder::PlanFolder;
 use super::place::{here, is_gone};
@@ -23,16 +25,16 @@ const LONGEST_REASON: usize = 1024;
 
 /// Result of a claim.
 #[derive(Debug)]
-pub enum ClaimResult {
+pub enum LeaseClaimResult {
     /// This worker holds the shard.
     Held(Box<ShardLease>),
     /// The shard is complete.
-    Done(ShardFigures),
+    Done(ShardWorkerCounts),
 }
 
 /// Reason why a shard could not be claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClaimError {
+pub enum ShardClaimError {
     /// Another worker copies the shard.
     Busy(String),
     /// A signal ended the wait.
@@ -98,11 +100,11 @@ impl PlanFolder {
         terms: &LeaseTerms,
         cancel: &CancelToken,
         tell: &mut dyn FnMut(String),
-    ) -> Result<ClaimResult, ClaimError> {
+    ) -> Result<LeaseClaimResult, ShardClaimError> {
         let io = |error: std::io::Error| {
             let folder = super::shown(&self.folder());
             let subject = subject(self, shard);
-            ClaimError::Io(format!("{folder}: {subject}: {}", os_words(&error)))
+            ShardClaimError::Io(format!("{folder}: {subject}: {}", os_words(&error)))
         };
         let place = here();
         let start = Instant::now();
@@ -117,18 +119,18 @@ impl PlanFolder {
                 (*fence, lease.as_ref(), gone)
             });
             match claimant.look(start.elapsed(), seen) {
-                ClaimDecision::Done(figures) => return Ok(ClaimResult::Done(figures)),
+                ClaimDecision::Done(figures) => return Ok(LeaseClaimResult::Done(figures)),
                 ClaimDecision::Exhausted => {
                     let why = format!(
                         "{}: {}: all its lease numbers are used: make a new plan in another folder",
                         super::shown(&self.folder()),
                         subject(self, shard)
                     );
-                    return Err(ClaimError::Io(why));
+                    return Err(ShardClaimError::Io(why));
                 }
                 ClaimDecision::Held => {
                     let holder = newest.and_then(|(_, lease)| lease);
-                    return Err(ClaimError::Busy(busy(shard, holder.as_ref())));
+                    return Err(ShardClaimError::Busy(busy(shard, holder.as_ref())));
                 }
                 ClaimDecision::Take(fence) => {
                     let lease = Lease {
@@ -139,7 +141,7 @@ impl PlanFolder {
                         beat: 0,
                         seconds: terms.time.as_secs().max(1),
                         place: place.clone(),
-                        figures: ShardFigures::default(),
+                        figures: ShardWorkerCounts::default(),
                         reason: Vec::new(),
                     };
                     let began = Instant::now();
@@ -148,7 +150,7 @@ impl PlanFolder {
                         let held =
                             ShardLease::start(Arc::clone(self), lease, (began, cancel), on_loss);
                         return held
-                            .map(|held| ClaimResult::Held(Box::new(held)))
+                            .map(|held| LeaseClaimResult::Held(Box::new(held)))
                             .map_err(io);
                     }
                 }
@@ -160,7 +162,7 @@ impl PlanFolder {
                     // A cancel disconnects the channel.
                     let wait = cancel.receiver().recv_timeout(left.min(LOOK));
                     if let Err(RecvTimeoutError::Disconnected) = wait {
-                        return Err(ClaimError::Interrupted);
+                        return Err(ShardClaimError::Interrupted);
                     }
                 }
             }
@@ -271,7 +273,7 @@ impl ShardLease {
     pub fn end(
         mut self,
         state: ShardState,
-        figures: ShardFigures,
+        figures: ShardWorkerCounts,
         reason: Option<&[u8]>,
     ) -> Result<(), String> {
         let valid = self.is_valid();

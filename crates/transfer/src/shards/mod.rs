@@ -23,12 +23,12 @@ use std::path::PathBuf;
 
 use crate::report::{CopySummary, EscapedName};
 
-pub use copying::{ShardCopy, copy};
+pub use copying::{ShardCopyTask, copy};
 pub use folder::PlanFolder;
-pub use holding::{ClaimError, ClaimResult, LeaseTerms, LostLeaseCallback, ShardLease};
-pub use planning::{PlanOutcome, PlanRequest, SAME_DIRECTORY, TARGET_INSIDE, make};
-pub use shard::{MOST_SHARDS, PlanTotals, ShardFigures, ShardState};
-pub use status::{PlanStatus, ShardStatus, SplitFileStatus, StateCounts};
+pub use holding::{LeaseClaimResult, LeaseTerms, LostLeaseCallback, ShardClaimError, ShardLease};
+pub use planning::{PlanCreationSettings, PlanOutcome, SAME_DIRECTORY, TARGET_INSIDE, make};
+pub use shard::{MOST_SHARDS, PlanTotals, ShardState, ShardWorkerCounts};
+pub use status::{ShardPlanStatus, ShardStateCounts, ShardStatus, SplitFileStatus};
 pub use verifying::{PlanVerifyResult, VerifyOptions, verify};
 
 /// Reason why a plan cannot be used.

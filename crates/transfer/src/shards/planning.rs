@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use schedule::EntryKind;
 use shard::{
-    EntryShards, FileRange, PlanHeader, PlanTotals, PlannedRange, ShardAssignment, ShardRecord,
-    ShardTotals, cost,
+    EntryShards, PlanHeader, PlanTotals, PlannedRange, ShardAssignment, ShardFileRange,
+    ShardFileRecord, ShardTotals, cost,
 };
-use sync::{EntryTree, Filter, NodeId, SortedTree, TreeEntryKind};
+use sync::{EntryTree, Filter, SortedTree, TreeEntryId, TreeEntryKind};
 
 use super::attributes::planned;
 use super::folder::{self, read_header, remove_others, shard_name, sum, tree_name, write_header};
@@ -41,7 +41,7 @@ pub const TARGET_INSIDE: &str =
 
 /// Settings of a new plan.
 #[derive(Clone, Debug)]
-pub struct PlanRequest {
+pub struct PlanCreationSettings {
     /// Directory to walk.
     pub source: CopyLocation,
     /// Source operand as written to the plan, with an absolute path if it is local.
@@ -87,7 +87,7 @@ pub enum PlanOutcome {
 
 /// Makes a plan on this thread. The summary has what could not be listed.
 pub fn make(
-    request: &PlanRequest,
+    request: &PlanCreationSettings,
     connect: &dyn SessionConnector,
     progress: &ProgressCounters,
     events: &mut dyn FnMut(CopyEvent),
@@ -135,7 +135,7 @@ fn remove_made(dir: &PrivateDir, made: &[PathBuf]) {
 
 /// Lists the source and writes the plan.
 fn listed_and_written(
-    request: &PlanRequest,
+    request: &PlanCreationSettings,
     dir: &PrivateDir,
     connect: &dyn SessionConnector,
     progress: &ProgressCounters,
@@ -166,7 +166,7 @@ fn listed_and_written(
 }
 
 /// Opens the folder, and refuses what cannot become a plan before the walk.
-fn prepare(request: &PlanRequest) -> Result<(PrivateDir, std::fs::File), PlanOutcome> {
+fn prepare(request: &PlanCreationSettings) -> Result<(PrivateDir, std::fs::File), PlanOutcome> {
     let path = absolute(&request.folder);
     let failed = |error: io::Error| {
         let text = os_words(&error);
@@ -237,7 +237,7 @@ pub(super) async fn overlap(run: &mut PlannedCopy<'_>, target: &[u8]) -> Option<
 }
 
 /// Lists the source; `None` if that is not possible, for a reason that was reported.
-async fn list(run: &mut PlannedCopy<'_>, request: &PlanRequest) -> Option<SortedTree> {
+async fn list(run: &mut PlannedCopy<'_>, request: &PlanCreationSettings) -> Option<SortedTree> {
     let attributes = run.root_attributes(PlannedCopySide::Source).await;
     if run.stopped() {
         return None;
@@ -286,7 +286,7 @@ async fn list(run: &mut PlannedCopy<'_>, request: &PlanRequest) -> Option<Sorted
 /// Writes the plan, unless the folder has it or must keep another one.
 fn write(
     dir: &PrivateDir,
-    request: &PlanRequest,
+    request: &PlanCreationSettings,
     tree: &SortedTree,
     cancel: &CancelToken,
 ) -> PlanOutcome {
@@ -302,7 +302,7 @@ fn write(
 
 fn try_write(
     dir: &PrivateDir,
-    request: &PlanRequest,
+    request: &PlanCreationSettings,
     tree: &SortedTree,
     cancel: &CancelToken,
 ) -> io::Result<PlanOutcome> {
@@ -370,9 +370,9 @@ fn try_write(
 }
 
 /// Creates a file of the new plan.
-fn new_file(dir: &PrivateDir, name: &str) -> io::Result<HashingFile> {
+fn new_file(dir: &PrivateDir, name: &str) -> io::Result<ShardFileHasher> {
     let file = dir.create_file(format!("{NEW}{name}").as_ref())?;
-    Ok(HashingFile {
+    Ok(ShardFileHasher {
         file: BufWriter::new(file),
         hasher: blake3::Hasher::new(),
         len: 0,
@@ -381,15 +381,15 @@ fn new_file(dir: &PrivateDir, name: &str) -> io::Result<HashingFile> {
 }
 
 /// File of records whose checksum is computed while it is written.
-struct HashingFile {
+struct ShardFileHasher {
     file: BufWriter<std::fs::File>,
     hasher: blake3::Hasher,
     len: u64,
     record: Vec<u8>,
 }
 
-impl HashingFile {
-    fn write(&mut self, record: &ShardRecord) -> io::Result<()> {
+impl ShardFileHasher {
+    fn write(&mut self, record: &ShardFileRecord) -> io::Result<()> {
         self.record.clear();
         record.write(&mut self.record);
         self.hasher.update(&self.record);
@@ -413,21 +413,21 @@ impl HashingFile {
 struct ShardPlanner<'a> {
     tree: &'a SortedTree,
     /// Entries in the order of the tree, grouped by shard.
-    order: Vec<NodeId>,
+    order: Vec<TreeEntryId>,
     /// Beginning of each shard in `order`.
     starts: Vec<usize>,
     directories: u64,
     /// Ranges of split files, in the order of the files.
-    ranges: BTreeMap<NodeId, Vec<PlannedRange>>,
+    ranges: BTreeMap<TreeEntryId, Vec<PlannedRange>>,
 }
 
 impl<'a> ShardPlanner<'a> {
     fn new(tree: &'a SortedTree, shards: u32, least_range: Option<u64>) -> Self {
         let order = depth_first(tree);
-        let entry = |id: &NodeId| tree.tree().entry(*id);
+        let entry = |id: &TreeEntryId| tree.tree().entry(*id);
         let costs = order.iter().map(|id| cost(entry(id).size));
         let mut assignment = ShardAssignment::new(costs, shards, least_range);
-        let mut assigned: Vec<(NodeId, u32)> = Vec::with_capacity(order.len());
+        let mut assigned: Vec<(TreeEntryId, u32)> = Vec::with_capacity(order.len());
         let mut ranges = BTreeMap::new();
         for id in &order {
             let size = entry(id).size;
@@ -435,7 +435,7 @@ impl<'a> ShardPlanner<'a> {
                 EntryShards::One(shard) => assigned.push((*id, shard)),
                 EntryShards::Ranges(found) => {
                     assigned.extend(found.iter().map(|range| (*id, range.shard)));
-                    let planned = |range: &FileRange| PlannedRange {
+                    let planned = |range: &ShardFileRange| PlannedRange {
                         size,
                         offset: range.offset,
                         len: range.len,
@@ -479,11 +479,11 @@ impl<'a> ShardPlanner<'a> {
         }
     }
 
-    fn write_shard(&self, shard: u32, file: &mut HashingFile) -> io::Result<ShardTotals> {
+    fn write_shard(&self, shard: u32, file: &mut ShardFileHasher) -> io::Result<ShardTotals> {
         let at = |shard: usize| self.starts.get(shard).copied().unwrap_or_default();
         let range = at(shard as usize)..at(shard as usize + 1);
         let entries = self.order.get(range).unwrap_or_default();
-        let mut steps = RecordWriter::begin(self.tree, file)?;
+        let mut steps = ShardRecordWriter::begin(self.tree, file)?;
         for id in entries {
             let ranges = self.ranges.get(id).map(Vec::as_slice);
             match ranges.and_then(|ranges| ranges.iter().find(|range| range.shard == shard)) {
@@ -494,8 +494,8 @@ impl<'a> ShardPlanner<'a> {
         steps.finish()
     }
 
-    fn write_tree(&self, file: &mut HashingFile) -> io::Result<ShardTotals> {
-        let mut steps = RecordWriter::begin(self.tree, file)?;
+    fn write_tree(&self, file: &mut ShardFileHasher) -> io::Result<ShardTotals> {
+        let mut steps = ShardRecordWriter::begin(self.tree, file)?;
         for id in depth_first(self.tree) {
             if self.tree.tree().entry(id).kind == TreeEntryKind::Directory {
                 steps.add(id)?;
@@ -509,7 +509,7 @@ impl<'a> ShardPlanner<'a> {
 }
 
 /// Entries of the tree without the root, a directory before its contents.
-fn depth_first(tree: &SortedTree) -> Vec<NodeId> {
+fn depth_first(tree: &SortedTree) -> Vec<TreeEntryId> {
     let mut order = Vec::with_capacity(tree.tree().len());
     let mut open = vec![tree.children(EntryTree::ROOT)];
     while let Some(children) = open.last_mut() {
@@ -527,18 +527,18 @@ fn depth_first(tree: &SortedTree) -> Vec<NodeId> {
 }
 
 /// Writes entries as steps through the tree, with the directories above them.
-struct RecordWriter<'a> {
+struct ShardRecordWriter<'a> {
     tree: &'a EntryTree,
-    file: &'a mut HashingFile,
+    file: &'a mut ShardFileHasher,
     /// Open directories below the root.
-    open: Vec<NodeId>,
+    open: Vec<TreeEntryId>,
     totals: PlanTotals,
 }
 
-impl<'a> RecordWriter<'a> {
-    fn begin(tree: &'a SortedTree, file: &'a mut HashingFile) -> io::Result<Self> {
+impl<'a> ShardRecordWriter<'a> {
+    fn begin(tree: &'a SortedTree, file: &'a mut ShardFileHasher) -> io::Result<Self> {
         let tree = tree.tree();
-        file.write(&ShardRecord::Enter(
+        file.write(&ShardFileRecord::Enter(
             Vec::new(),
             planned(tree.entry(EntryTree::ROOT)),
         ))?;
@@ -550,7 +550,7 @@ impl<'a> RecordWriter<'a> {
         })
     }
 
-    fn add(&mut self, id: NodeId) -> io::Result<()> {
+    fn add(&mut self, id: TreeEntryId) -> io::Result<()> {
         let entry = self.tree.entry(id);
         let (name, attributes) = (self.tree.name(id).to_vec(), planned(entry));
         match entry.kind {
@@ -560,28 +560,28 @@ impl<'a> RecordWriter<'a> {
                 self.totals.files += 1;
                 self.totals.bytes = self.totals.bytes.saturating_add(entry.size);
                 self.file
-                    .write(&ShardRecord::File(name, entry.size, attributes))
+                    .write(&ShardFileRecord::File(name, entry.size, attributes))
             }
             TreeEntryKind::Symlink => {
                 self.go_to(self.tree.parent(id))?;
                 self.totals.symlinks += 1;
-                self.file.write(&ShardRecord::Symlink(name, attributes))
+                self.file.write(&ShardFileRecord::Symlink(name, attributes))
             }
             TreeEntryKind::Other | TreeEntryKind::Temporary => Ok(()),
         }
     }
 
-    fn add_range(&mut self, id: NodeId, range: PlannedRange) -> io::Result<()> {
+    fn add_range(&mut self, id: TreeEntryId, range: PlannedRange) -> io::Result<()> {
         self.go_to(self.tree.parent(id))?;
         self.totals.files += u64::from(range.offset == 0);
         self.totals.bytes = self.totals.bytes.saturating_add(range.len);
         let (name, attributes) = (self.tree.name(id).to_vec(), planned(self.tree.entry(id)));
         self.file
-            .write(&ShardRecord::Range(name, range, attributes))
+            .write(&ShardFileRecord::Range(name, range, attributes))
     }
 
     /// Leaves and enters directories until `dir` is the current one.
-    fn go_to(&mut self, dir: NodeId) -> io::Result<()> {
+    fn go_to(&mut self, dir: TreeEntryId) -> io::Result<()> {
         let mut above = Vec::new();
         let mut at = dir;
         while at != EntryTree::ROOT {
@@ -596,13 +596,15 @@ impl<'a> RecordWriter<'a> {
             .take_while(|(a, b)| a == b)
             .count();
         for _ in common..self.open.len() {
-            self.file.write(&ShardRecord::Leave)?;
+            self.file.write(&ShardFileRecord::Leave)?;
         }
         self.open.truncate(common);
         for id in above.into_iter().skip(common) {
             let attributes = planned(self.tree.entry(id));
-            self.file
-                .write(&ShardRecord::Enter(self.tree.name(id).to_vec(), attributes))?;
+            self.file.write(&ShardFileRecord::Enter(
+                self.tree.name(id).to_vec(),
+                attributes,
+            ))?;
             self.open.push(id);
         }
         Ok(())
@@ -610,9 +612,9 @@ impl<'a> RecordWriter<'a> {
 
     fn finish(self) -> io::Result<ShardTotals> {
         for _ in 0..=self.open.len() {
-            self.file.write(&ShardRecord::Leave)?;
+            self.file.write(&ShardFileRecord::Leave)?;
         }
-        self.file.write(&ShardRecord::End)?;
+        self.file.write(&ShardFileRecord::End)?;
         self.file.finish(self.totals)
     }
 }

@@ -4,25 +4,25 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use schedule::{FailureKind, JobFailure, ResumeData, SharedTemp};
-use shard::{PlannedRange, ShardFigures, ShardRecord, ShardState};
+use schedule::{JobFailure, JobFailureKind, ResumeData, SharedTemp};
+use shard::{PlannedRange, ShardFileRecord, ShardState, ShardWorkerCounts};
 
 use super::attributes::{difference, of_record};
 use super::check::{EntryLookups, EntryVerdict, LookupResult};
-use super::entries::{FILLABLE, RecordSource, ShardWalk, changed_text, missing_text};
+use super::entries::{FILLABLE, ShardRecordSource, ShardWalk, changed_text, missing_text};
 use super::folder::PlanFolder;
 use super::holding::ShardLease;
-use super::records::{RecordPath, RecordReader};
-use super::seal::{SealResult, is_done};
+use super::records::{RecordPath, ShardRecordReader};
+use super::seal::{ShardSealResult, is_done};
 use super::{PlanError, shown};
-use crate::copy::{PlannedCopy, PlannedCopySide, SharedFile};
+use crate::copy::{PlannedCopy, PlannedCopySide, SharedTemporaryFile};
 use crate::disk::os_words;
-use crate::sync::ends::{FileOperation, OperationCounter};
+use crate::sync::ends::{OperationCounter, SyncFileOperation};
 use crate::walk::join;
 
-fn shared(plan: &PlanFolder, below: &[u8], size: u64, work: SharedTemp) -> SharedFile {
+fn shared(plan: &PlanFolder, below: &[u8], size: u64, work: SharedTemp) -> SharedTemporaryFile {
     let tag = plan.temporary_tag(below);
-    SharedFile::new(tag, size, work)
+    SharedTemporaryFile::new(tag, size, work)
 }
 
 /// Path of the temporary of a split file.
@@ -37,7 +37,7 @@ fn temporary(run: &PlannedCopy<'_>, plan: &PlanFolder, below: &[u8]) -> Vec<u8> 
 
 /// Range of a shard that the target lacks.
 struct LackingRange<'a> {
-    record: ShardRecord,
+    record: ShardFileRecord,
     range: PlannedRange,
     below: Vec<u8>,
     verdict: &'a mut EntryVerdict,
@@ -49,7 +49,7 @@ struct LackingRange<'a> {
 pub(super) async fn prepare(
     run: &mut PlannedCopy<'_>,
     plan: &PlanFolder,
-    records: RecordReader,
+    records: ShardRecordReader,
     verdicts: &mut [EntryVerdict],
 ) -> Result<(), PlanError> {
     let (mut ranges, directories) = lacking(records, verdicts)?;
@@ -65,7 +65,8 @@ pub(super) async fn prepare(
     }
     let changed = |range: &&LackingRange<'_>| matches!(range.verdict, EntryVerdict::Changed(_));
     let changed = ranges.iter().filter(changed);
-    let removals = changed.map(|range| FileOperation::Remove(temporary(run, plan, &range.below)));
+    let removals =
+        changed.map(|range| SyncFileOperation::Remove(temporary(run, plan, &range.below)));
     let removals = removals.collect();
     OperationCounter::default()
         .carry_out(run, PlannedCopySide::Target, removals)
@@ -103,7 +104,7 @@ async fn create(
     }
     let mut operations = OperationCounter::default();
     make_directories(run, &mut operations, directories).await;
-    let create = |(_, range): &(u64, &mut LackingRange<'_>)| FileOperation::CreateShared {
+    let create = |(_, range): &(u64, &mut LackingRange<'_>)| SyncFileOperation::CreateShared {
         path: temporary(run, plan, &range.below),
         size: range.range.size,
     };
@@ -122,7 +123,7 @@ async fn create(
         {
             let target = join(run.root(PlannedCopySide::Target), &range.below);
             let name = run.shown(PlannedCopySide::Target, &target);
-            if fault.kind != FailureKind::SharedTemp {
+            if fault.kind != JobFailureKind::SharedTemp {
                 fault.what = format!("cannot create its temporary: {}", fault.what);
             }
             run.fail(name, fault);
@@ -133,11 +134,11 @@ async fn create(
 }
 
 /// Directories by their paths below the root.
-type Directories = BTreeMap<Vec<u8>, ShardRecord>;
+type Directories = BTreeMap<Vec<u8>, ShardFileRecord>;
 
 /// Returns the ranges of a shard that the target lacks, and the directories above them.
 fn lacking(
-    mut records: RecordReader,
+    mut records: ShardRecordReader,
     verdicts: &mut [EntryVerdict],
 ) -> Result<(Vec<LackingRange<'_>>, Directories), PlanError> {
     let mut path = RecordPath::default();
@@ -149,9 +150,9 @@ fn lacking(
         let record = records.next()?;
         let below = path.step(&record);
         match (&record, below) {
-            (ShardRecord::Enter(..), Some(below)) => above.push((below, record)),
-            (ShardRecord::Leave, _) => drop(above.pop()),
-            (ShardRecord::Range(_, range, _), Some(below)) => {
+            (ShardFileRecord::Enter(..), Some(below)) => above.push((below, record)),
+            (ShardFileRecord::Leave, _) => drop(above.pop()),
+            (ShardFileRecord::Range(_, range, _), Some(below)) => {
                 let range = *range;
                 if let Some(verdict) = verdicts.next()
                     && *verdict != EntryVerdict::Unchanged
@@ -165,7 +166,7 @@ fn lacking(
                     });
                 }
             }
-            (ShardRecord::End, _) => return Ok((ranges, directories)),
+            (ShardFileRecord::End, _) => return Ok((ranges, directories)),
             _ => drop(verdicts.next()),
         }
     }
@@ -197,14 +198,14 @@ async fn lookup(
 async fn make_directories(
     run: &mut PlannedCopy<'_>,
     operations: &mut OperationCounter,
-    directories: BTreeMap<Vec<u8>, ShardRecord>,
+    directories: BTreeMap<Vec<u8>, ShardFileRecord>,
 ) {
     let root = run.root(PlannedCopySide::Target).to_vec();
     for (below, record) in directories {
         let path = join(&root, &below);
         let make = match below.is_empty() {
-            true => FileOperation::MakeNamedDir(root.clone()),
-            false => FileOperation::MakeDir(path.clone()),
+            true => SyncFileOperation::MakeNamedDir(root.clone()),
+            false => SyncFileOperation::MakeDir(path.clone()),
         };
         let mut ops = vec![make];
         if let Some((_, mut attributes)) = of_record(&record)
@@ -215,7 +216,7 @@ async fn make_directories(
                 mode: Some(mode | FILLABLE),
                 ..schedule::Attributes::default()
             };
-            ops.push(FileOperation::Set(path, attributes));
+            ops.push(SyncFileOperation::Set(path, attributes));
         }
         for op in ops {
             operations
@@ -228,11 +229,11 @@ async fn make_directories(
 /// Split file of which all ranges are written.
 struct WrittenFile {
     /// First range of the file.
-    record: ShardRecord,
+    record: ShardFileRecord,
     size: u64,
     below: Vec<u8>,
     /// Directories above it, the root first.
-    above: Vec<ShardRecord>,
+    above: Vec<ShardFileRecord>,
 }
 
 /// Names the split files of which all ranges are written and that have no name yet, under a lease
@@ -242,8 +243,8 @@ pub(super) async fn seal_files(
     run: &mut PlannedCopy<'_>,
     plan: &PlanFolder,
     claim: &mut dyn FnMut() -> Result<Option<ShardLease>, String>,
-) -> Result<SealResult, PlanError> {
-    let mut result = SealResult::default();
+) -> Result<ShardSealResult, PlanError> {
+    let mut result = ShardSealResult::default();
     let mut tried = BTreeSet::new();
     // Workers that complete a shard during the work find the lease taken and leave their files to
     // this one, which therefore looks again after it has given the lease back.
@@ -289,9 +290,9 @@ fn written(plan: &PlanFolder, tried: &BTreeSet<Vec<u8>>) -> Result<Vec<WrittenFi
         let record = records.next()?;
         let below = path.step(&record);
         match (&record, below) {
-            (ShardRecord::Enter(..), _) => above.push(record),
-            (ShardRecord::Leave, _) => drop(above.pop()),
-            (ShardRecord::Range(_, range, _), Some(below)) => {
+            (ShardFileRecord::Enter(..), _) => above.push(record),
+            (ShardFileRecord::Leave, _) => drop(above.pop()),
+            (ShardFileRecord::Range(_, range, _), Some(below)) => {
                 let range: PlannedRange = *range;
                 all &= match complete.get(&range.shard) {
                     Some(done) => *done,
@@ -314,7 +315,7 @@ fn written(plan: &PlanFolder, tried: &BTreeSet<Vec<u8>>) -> Result<Vec<WrittenFi
                     });
                 }
             }
-            (ShardRecord::End, _) => return Ok(files),
+            (ShardFileRecord::End, _) => return Ok(files),
             _ => {}
         }
     }
@@ -347,7 +348,7 @@ async fn sound(
         }
         let why = match EntryVerdict::of_source(&file.record, found) {
             Some(EntryVerdict::Changed(what)) => {
-                removed.push(FileOperation::Remove(temporary(run, plan, &file.below)));
+                removed.push(SyncFileOperation::Remove(temporary(run, plan, &file.below)));
                 changed += 1;
                 changed_text(&what)
             }
@@ -377,11 +378,11 @@ async fn name(
     let count = files.len() as u64;
     let named = identified(&files);
     let mut records = Vec::new();
-    let mut open: Vec<ShardRecord> = Vec::new();
+    let mut open: Vec<ShardFileRecord> = Vec::new();
     for file in files {
         let both = open.iter().zip(&file.above);
         let common = both.take_while(|(a, b)| a == b).count();
-        records.extend(open.drain(common..).map(|_| ShardRecord::Leave));
+        records.extend(open.drain(common..).map(|_| ShardFileRecord::Leave));
         open.extend(file.above.iter().skip(common).cloned());
         records.extend(file.above.into_iter().skip(common));
         let target = join(run.root(PlannedCopySide::Target), &file.below);
@@ -391,30 +392,30 @@ async fn name(
         );
         records.push(file.record);
     }
-    records.extend(open.drain(..).map(|_| ShardRecord::Leave));
+    records.extend(open.drain(..).map(|_| ShardFileRecord::Leave));
     let verdicts = vec![EntryVerdict::Copy; usize::try_from(count).unwrap_or_default()];
     let source = (
         run.root(PlannedCopySide::Source).to_vec(),
         run.is_local(PlannedCopySide::Source),
     );
     let changed = Rc::new(Cell::new(0));
-    let records = RecordSource::Chosen(records.into_iter());
+    let records = ShardRecordSource::Chosen(records.into_iter());
     let walk = ShardWalk::new(records, verdicts, Rc::clone(&lease), source, changed);
     run.copy_more(Box::new(walk)).await;
     remove_copied(run, plan, &named).await;
     let Some(lease) = Rc::into_inner(lease) else {
         return Err("internal error: the list of the split files did not end".to_owned());
     };
-    let figures = ShardFigures {
+    let figures = ShardWorkerCounts {
         files: count,
-        ..ShardFigures::default()
+        ..ShardWorkerCounts::default()
     };
     // A later worker may find further files.
     lease.end(ShardState::Stopped, figures, None)
 }
 
 /// Returns the records of files with their paths below the root.
-fn identified(files: &[WrittenFile]) -> Vec<(ShardRecord, Vec<u8>)> {
+fn identified(files: &[WrittenFile]) -> Vec<(ShardFileRecord, Vec<u8>)> {
     let of = |file: &WrittenFile| (file.record.clone(), file.below.clone());
     files.iter().map(of).collect()
 }
@@ -424,19 +425,20 @@ fn identified(files: &[WrittenFile]) -> Vec<(ShardRecord, Vec<u8>)> {
 async fn remove_copied(
     run: &mut PlannedCopy<'_>,
     plan: &PlanFolder,
-    files: &[(ShardRecord, Vec<u8>)],
+    files: &[(ShardFileRecord, Vec<u8>)],
 ) {
     if files.is_empty() || run.stopped() {
         return;
     }
     let targets = paths(run, PlannedCopySide::Target, files.iter().map(|f| &f.1));
     let found = lookup(run, PlannedCopySide::Target, &targets).await;
-    let is_named = |((record, _), found): &(&(ShardRecord, Vec<u8>), LookupResult)| {
+    let is_named = |((record, _), found): &(&(ShardFileRecord, Vec<u8>), LookupResult)| {
         let found = found.as_ref();
         found.is_ok_and(|found| difference(record, found).is_none())
     };
     let named = files.iter().zip(found).filter(is_named);
-    let removals = named.map(|((_, below), _)| FileOperation::Remove(temporary(run, plan, below)));
+    let removals =
+        named.map(|((_, below), _)| SyncFileOperation::Remove(temporary(run, plan, below)));
     let removals = removals.collect();
     OperationCounter::default()
         .carry_out(run, PlannedCopySide::Target, removals)

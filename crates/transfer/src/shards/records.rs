@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 
-use shard::{RecordFile, ShardDamage, ShardRecord, ShardStepCheck, ShardTotals, decode};
+use shard::{PlanRecordFile, ShardFileError, ShardFileRecord, ShardStepCheck, ShardTotals, decode};
 
 use super::{PlanError, shown};
 use crate::disk::os_words;
@@ -15,7 +15,7 @@ const PIECE: usize = 64 << 10;
 
 /// Records of a shard or of the tree of directories. The last one is returned only if the file has
 /// the length, the checksum and the totals of the header.
-pub(super) struct RecordReader {
+pub(super) struct ShardRecordReader {
     file: File,
     path: PathBuf,
     expected: ShardTotals,
@@ -27,13 +27,13 @@ pub(super) struct RecordReader {
     read: u64,
 }
 
-impl RecordReader {
+impl ShardRecordReader {
     /// Reads a file of records of this kind; that of the tree has this number of directories.
     pub(super) fn new(
         file: File,
         path: PathBuf,
         expected: ShardTotals,
-        (kind, directories): (RecordFile, Option<u64>),
+        (kind, directories): (PlanRecordFile, Option<u64>),
     ) -> Self {
         Self {
             file,
@@ -48,11 +48,11 @@ impl RecordReader {
         }
     }
 
-    /// Returns the next record; the last is [`ShardRecord::End`].
+    /// Returns the next record; the last is [`ShardFileRecord::End`].
     ///
     /// # Errors
     /// The file cannot be read, or is not the one that was planned.
-    pub(super) fn next(&mut self) -> Result<ShardRecord, PlanError> {
+    pub(super) fn next(&mut self) -> Result<ShardFileRecord, PlanError> {
         loop {
             let rest = self.buffer.get(self.at..).unwrap_or_default();
             match decode(rest).map_err(|damage| self.damaged(damage))? {
@@ -65,32 +65,32 @@ impl RecordReader {
         }
     }
 
-    fn checked(&mut self, record: ShardRecord) -> Result<ShardRecord, PlanError> {
+    fn checked(&mut self, record: ShardFileRecord) -> Result<ShardFileRecord, PlanError> {
         let step = self.check.step(&record);
         step.map_err(|damage| self.damaged(damage))?;
-        if let ShardRecord::Enter(name, _)
-        | ShardRecord::File(name, ..)
-        | ShardRecord::Range(name, ..)
-        | ShardRecord::Symlink(name, _) = &record
+        if let ShardFileRecord::Enter(name, _)
+        | ShardFileRecord::File(name, ..)
+        | ShardFileRecord::Range(name, ..)
+        | ShardFileRecord::Symlink(name, _) = &record
             && refused_name(name).is_some()
         {
-            return Err(self.damaged(ShardDamage(
+            return Err(self.damaged(ShardFileError(
                 "a name that is reserved for longhaul's own files",
             )));
         }
-        if record == ShardRecord::End {
+        if record == ShardFileRecord::End {
             let finished = self.check.finish();
             let (totals, directories) = finished.map_err(|damage| self.damaged(damage))?;
             let whole = self.at == self.buffer.len() && self.read == self.expected.len;
             let sum = self.hasher.finalize().to_hex();
             if !whole || sum.as_str() != self.expected.sum {
-                return Err(self.damaged(ShardDamage("its checksum does not match")));
+                return Err(self.damaged(ShardFileError("its checksum does not match")));
             }
             let counted = self
                 .directories
                 .is_none_or(|planned| planned == directories);
             if totals != self.expected.totals || !counted {
-                return Err(self.damaged(ShardDamage("its totals do not match")));
+                return Err(self.damaged(ShardFileError("its totals do not match")));
             }
         }
         Ok(record)
@@ -110,15 +110,15 @@ impl RecordReader {
         self.hasher
             .update(self.buffer.get(before..).unwrap_or_default());
         if read == 0 {
-            return Err(self.damaged(ShardDamage("the list is cut off")));
+            return Err(self.damaged(ShardFileError("the list is cut off")));
         }
         if self.read > self.expected.len {
-            return Err(self.damaged(ShardDamage("it is longer than planned")));
+            return Err(self.damaged(ShardFileError("it is longer than planned")));
         }
         Ok(())
     }
 
-    fn damaged(&self, damage: ShardDamage) -> PlanError {
+    fn damaged(&self, damage: ShardFileError) -> PlanError {
         PlanError::Unusable(format!(
             "{}: the plan is damaged ({damage}): run longhaul plan again with another folder",
             shown(&self.path)
@@ -135,23 +135,23 @@ pub(super) struct RecordPath {
 
 impl RecordPath {
     /// Follows a step. Returns the path of an entry that is not left.
-    pub(super) fn step(&mut self, record: &ShardRecord) -> Option<Vec<u8>> {
+    pub(super) fn step(&mut self, record: &ShardFileRecord) -> Option<Vec<u8>> {
         match record {
-            ShardRecord::Enter(name, _) => {
+            ShardFileRecord::Enter(name, _) => {
                 let path = self.of(name);
                 self.ends.push(self.path.len());
                 self.path = path.clone();
                 Some(path)
             }
-            ShardRecord::File(name, ..)
-            | ShardRecord::Range(name, ..)
-            | ShardRecord::Symlink(name, _) => Some(self.of(name)),
-            ShardRecord::Leave => {
+            ShardFileRecord::File(name, ..)
+            | ShardFileRecord::Range(name, ..)
+            | ShardFileRecord::Symlink(name, _) => Some(self.of(name)),
+            ShardFileRecord::Leave => {
                 let end = self.ends.pop().unwrap_or_default();
                 self.path.truncate(end);
                 None
             }
-            ShardRecord::End => None,
+            ShardFileRecord::End => None,
         }
     }
 

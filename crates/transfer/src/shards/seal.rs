@@ -5,32 +5,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use schedule::Attributes;
-use shard::{ShardRecord, ShardState};
+use shard::{ShardFileRecord, ShardState};
 
 use super::attributes::of_record;
 use super::check::BATCH;
 use super::entries::FILLABLE;
 use super::folder::PlanFolder;
-use super::holding::{ClaimError, ClaimResult, LeaseTerms, ShardLease};
+use super::holding::{LeaseClaimResult, LeaseTerms, ShardClaimError, ShardLease};
 use super::ranges::seal_files;
 use super::records::RecordPath;
 use super::shown;
 use crate::cancel::CancelToken;
 use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::os_words;
-use crate::sync::ends::{FileOperation, OperationCounter};
+use crate::sync::ends::{OperationCounter, SyncFileOperation};
 use crate::walk::join;
 
 /// Result of [`seal`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SealResult {
+pub(super) struct ShardSealResult {
     /// The split files have their names, and the directories their attributes, now or before.
     sealed: bool,
     /// Split files whose source has changed since the plan was made.
     changed: u64,
 }
 
-impl SealResult {
+impl ShardSealResult {
     /// True if the split files have their names, and the directories their attributes.
     pub(super) fn is_sealed(&self) -> bool {
         self.sealed
@@ -60,8 +60,8 @@ pub(super) async fn seal(
     plan: &Arc<PlanFolder>,
     terms: &LeaseTerms,
     cancel: &CancelToken,
-) -> SealResult {
-    let mut result = SealResult::default();
+) -> ShardSealResult {
+    let mut result = ShardSealResult::default();
     if plan.is_sealed() {
         result.sealed = true;
         return result;
@@ -108,9 +108,10 @@ fn claim(
 ) -> Result<Option<ShardLease>, String> {
     // The number behind the last shard.
     match plan.claim(plan.shards(), terms, cancel, &mut |_| {}) {
-        Ok(ClaimResult::Held(lease)) => Ok(Some(*lease)),
-        Ok(ClaimResult::Done(_)) | Err(ClaimError::Busy(_) | ClaimError::Interrupted) => Ok(None),
-        Err(ClaimError::Io(why)) => Err(why),
+        Ok(LeaseClaimResult::Held(lease)) => Ok(Some(*lease)),
+        Ok(LeaseClaimResult::Done(_))
+        | Err(ShardClaimError::Busy(_) | ShardClaimError::Interrupted) => Ok(None),
+        Err(ShardClaimError::Io(why)) => Err(why),
     }
 }
 
@@ -144,7 +145,7 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
     let mut ops = Vec::new();
     let mut root_attributes = None;
     // A directory that its owner cannot enter comes after all below it.
-    let mut closed: BTreeMap<usize, Vec<FileOperation>> = BTreeMap::new();
+    let mut closed: BTreeMap<usize, Vec<SyncFileOperation>> = BTreeMap::new();
     loop {
         let record = match records.next() {
             Ok(record) => record,
@@ -153,7 +154,7 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
                 return false;
             }
         };
-        let is_directory = matches!(record, ShardRecord::Enter(..));
+        let is_directory = matches!(record, ShardFileRecord::Enter(..));
         if let (Some(below), Some((_, attributes)), true) =
             (path.step(&record), of_record(&record), is_directory)
         {
@@ -161,7 +162,7 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
                 owner: None,
                 ..attributes
             };
-            let op = FileOperation::Set(join(&root, &below), attributes);
+            let op = SyncFileOperation::Set(join(&root, &below), attributes);
             let open = attributes
                 .mode
                 .is_none_or(|mode| mode & FILLABLE == FILLABLE);
@@ -174,7 +175,7 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
                 }
             }
         }
-        let ended = record == ShardRecord::End;
+        let ended = record == ShardFileRecord::End;
         if ops.len() >= BATCH || ended {
             set(run, &mut operations, std::mem::take(&mut ops)).await;
         }
@@ -190,7 +191,7 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
             .mode
             .is_none_or(|mode| mode & FILLABLE == FILLABLE);
         if !open {
-            let op = FileOperation::Set(root.clone(), attributes);
+            let op = SyncFileOperation::Set(root.clone(), attributes);
             set(run, &mut operations, vec![op]).await;
         }
         // The root's own path is the one that the user named, symlinks included.
@@ -202,12 +203,12 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
 async fn set(
     run: &mut PlannedCopy<'_>,
     operations: &mut OperationCounter,
-    ops: Vec<FileOperation>,
+    ops: Vec<SyncFileOperation>,
 ) {
     let paths: Vec<Vec<u8>> = ops
         .iter()
         .filter_map(|op| match op {
-            FileOperation::Set(path, _) => Some(path.clone()),
+            SyncFileOperation::Set(path, _) => Some(path.clone()),
             _ => None,
         })
         .collect();

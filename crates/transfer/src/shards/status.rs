@@ -1,7 +1,7 @@
 //! Sums up the state of all shards.
 
 use serde::Serialize;
-use shard::{ShardFigures, ShardRecord, ShardState};
+use shard::{ShardFileRecord, ShardState, ShardWorkerCounts};
 
 use super::PlanError;
 use super::folder::PlanFolder;
@@ -12,13 +12,13 @@ use crate::report::EscapedName;
 
 /// State of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PlanStatus {
+pub struct ShardPlanStatus {
     /// Source operand.
     pub source: EscapedName,
     /// Target operand.
     pub target: EscapedName,
     /// Number of shards by state.
-    pub shards: StateCounts,
+    pub shards: ShardStateCounts,
     /// Files and symlinks of the plan.
     pub entries: u64,
     /// Bytes of the plan's files.
@@ -45,7 +45,7 @@ pub struct PlanStatus {
 
 /// Number of shards in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct StateCounts {
+pub struct ShardStateCounts {
     /// Number of shards of the plan.
     pub total: u64,
     /// Shards that were not started.
@@ -101,7 +101,7 @@ pub struct ShardStatus {
     pub reason: Option<EscapedName>,
 }
 
-impl PlanStatus {
+impl ShardPlanStatus {
     /// Sums up the state of all shards.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl PlanStatus {
         let mut status = Self {
             source: EscapedName(plan.source().to_vec()),
             target: EscapedName(plan.target().to_vec()),
-            shards: StateCounts::default(),
+            shards: ShardStateCounts::default(),
             entries: totals.files + totals.symlinks,
             bytes: totals.bytes,
             entries_done: 0,
@@ -146,7 +146,7 @@ impl PlanStatus {
             }
             let figures = lease
                 .as_ref()
-                .map_or_else(ShardFigures::default, |l| l.figures);
+                .map_or_else(ShardWorkerCounts::default, |l| l.figures);
             status.bytes_sent = status.bytes_sent.saturating_add(figures.bytes);
             status.failed = status.failed.saturating_add(figures.failed);
             status.changed = status.changed.saturating_add(figures.changed);
@@ -194,8 +194,8 @@ fn unfinished_files(plan: &PlanFolder, done: &[bool]) -> Result<Vec<SplitFileSta
         let record = records.next()?;
         let below = path.step(&record);
         let (range, below) = match (record, below) {
-            (ShardRecord::Range(_, range, _), Some(below)) => (range, below),
-            (ShardRecord::End, _) => return Ok(unfinished),
+            (ShardFileRecord::Range(_, range, _), Some(below)) => (range, below),
+            (ShardFileRecord::End, _) => return Ok(unfinished),
             _ => continue,
         };
         file.ranges += 1;

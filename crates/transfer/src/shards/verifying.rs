@@ -1,18 +1,18 @@
 //! Proves that the target has the whole tree of a plan.
 
-use shard::{PlanTotals, ShardRecord};
+use shard::{PlanTotals, ShardFileRecord};
 
 use super::attributes::{difference, is_planned_time, of_file};
 use super::check::{BATCH, EntryLookups};
 use super::folder::PlanFolder;
-use super::records::{RecordPath, RecordReader};
+use super::records::{RecordPath, ShardRecordReader};
 use super::{PlanError, shown};
 use crate::cancel::CancelToken;
 use crate::copy::{
     CopyOptions, CopyRequest, PlannedCopy, PlannedCopySide, SessionConnector, with_environment,
 };
 use crate::report::{CopyEvent, CopySummary, ProgressCounters};
-use crate::sync::contents::{ContentComparison, ContentVerdict, FilePair};
+use crate::sync::contents::{ContentComparer, ContentVerdict, FilePair};
 use crate::sync::ends::OperationCounter;
 use crate::walk::join;
 
@@ -69,7 +69,7 @@ pub fn verify(
             options,
             lookups: EntryLookups::default(),
             operations: OperationCounter::default(),
-            contents: ContentComparison::default(),
+            contents: ContentComparer::default(),
             sound: PlanTotals::default(),
         };
         let mut unusable = false;
@@ -90,7 +90,7 @@ struct PlanVerification<'a> {
     options: VerifyOptions,
     lookups: EntryLookups,
     operations: OperationCounter,
-    contents: ContentComparison,
+    contents: ContentComparer,
     sound: PlanTotals,
 }
 
@@ -115,8 +115,8 @@ impl PlanVerification<'_> {
     async fn check(
         &mut self,
         run: &mut PlannedCopy<'_>,
-        mut records: RecordReader,
-        is: fn(&ShardRecord) -> bool,
+        mut records: ShardRecordReader,
+        is: fn(&ShardFileRecord) -> bool,
     ) -> Result<(), PlanError> {
         let mut path = RecordPath::default();
         loop {
@@ -124,7 +124,7 @@ impl PlanVerification<'_> {
             let mut ended = false;
             while batch.len() < BATCH && !ended {
                 let record = records.next()?;
-                ended = record == ShardRecord::End;
+                ended = record == ShardFileRecord::End;
                 if let Some(below) = path.step(&record)
                     && is(&record)
                     && !below.is_empty()
@@ -139,7 +139,7 @@ impl PlanVerification<'_> {
         }
     }
 
-    async fn compare(&mut self, run: &mut PlannedCopy<'_>, batch: Vec<(ShardRecord, Vec<u8>)>) {
+    async fn compare(&mut self, run: &mut PlannedCopy<'_>, batch: Vec<(ShardFileRecord, Vec<u8>)>) {
         let root = run.root(PlannedCopySide::Target).to_vec();
         let paths: Vec<Vec<u8>> = batch.iter().map(|(_, below)| join(&root, below)).collect();
         let found = self
@@ -154,7 +154,7 @@ impl PlanVerification<'_> {
             let wrong = match &found {
                 Err(what) => Some(what.clone()),
                 Ok(found) => difference(&record, found).or_else(|| match &record {
-                    ShardRecord::Enter(_, planned)
+                    ShardFileRecord::Enter(_, planned)
                         if self.plan.is_sealed() && !is_planned_time(planned, found) =>
                     {
                         Some("its modification time differs from the plan's".to_owned())
@@ -175,7 +175,7 @@ impl PlanVerification<'_> {
         }
         for (record, _) in sound {
             match record {
-                ShardRecord::Symlink(..) => self.sound.symlinks += 1,
+                ShardFileRecord::Symlink(..) => self.sound.symlinks += 1,
                 record => {
                     if let Some((size, _)) = of_file(&record) {
                         self.sound.files += 1;
@@ -190,8 +190,8 @@ impl PlanVerification<'_> {
     async fn with_equal_sums(
         &mut self,
         run: &mut PlannedCopy<'_>,
-        batch: Vec<(ShardRecord, Vec<u8>)>,
-    ) -> Vec<(ShardRecord, Vec<u8>)> {
+        batch: Vec<(ShardFileRecord, Vec<u8>)>,
+    ) -> Vec<(ShardFileRecord, Vec<u8>)> {
         let roots =
             [PlannedCopySide::Source, PlannedCopySide::Target].map(|end| run.root(end).to_vec());
         let files: Vec<FilePair> = batch
@@ -234,15 +234,18 @@ impl PlanVerification<'_> {
 }
 
 /// True for entries that one shard has as a whole.
-fn is_whole(record: &ShardRecord) -> bool {
-    matches!(record, ShardRecord::File(..) | ShardRecord::Symlink(..))
+fn is_whole(record: &ShardFileRecord) -> bool {
+    matches!(
+        record,
+        ShardFileRecord::File(..) | ShardFileRecord::Symlink(..)
+    )
 }
 
 /// True for directories, and once for each file that is split into ranges.
-fn is_of_tree(record: &ShardRecord) -> bool {
+fn is_of_tree(record: &ShardFileRecord) -> bool {
     match record {
-        ShardRecord::Enter(..) => true,
-        ShardRecord::Range(_, range, _) => range.offset == 0,
+        ShardFileRecord::Enter(..) => true,
+        ShardFileRecord::Range(_, range, _) => range.offset == 0,
         _ => false,
     }
 }

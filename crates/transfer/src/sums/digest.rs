@@ -5,7 +5,7 @@ use std::fmt;
 use aws_lc_rs::digest::{Context, SHA256};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::xxh::{WholeSum, XxhState};
+use super::xxh::{WholeFileXxh, XxhState};
 
 /// A checksum algorithm; in the order of speed, the fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +98,7 @@ impl fmt::Debug for Digest {
 
 /// The checksum of a range of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RangeSum {
+pub struct RangeChecksum {
     /// Offset of the first byte.
     pub from: u64,
     /// Length in bytes.
@@ -107,7 +107,7 @@ pub struct RangeSum {
     pub digests: Vec<(SumAlgorithm, Digest)>,
 }
 
-impl RangeSum {
+impl RangeChecksum {
     /// Returns the offset after the last byte.
     pub fn end(&self) -> u64 {
         self.from + self.len
@@ -132,7 +132,7 @@ impl Hasher {
         Self::with(|algorithm| by.is_none_or(|by| by == algorithm), false)
     }
 
-    /// Creates the hasher of a run, whose blocks also contribute to a [`WholeSum`]. If BLAKE3
+    /// Creates the hasher of a run, whose blocks also contribute to a [`WholeFileXxh`]. If BLAKE3
     /// covers the whole file, runs use XXH128, which locates differences.
     pub(super) fn of_run(by: Option<SumAlgorithm>, whole: bool) -> Self {
         let wants = |algorithm| match by {
@@ -178,7 +178,7 @@ impl Hasher {
     }
 
     /// Passes the blocks of a run that began at `from` to the checksum of the whole file.
-    pub(super) fn give(&mut self, from: u64, whole: &mut WholeSum) {
+    pub(super) fn give(&mut self, from: u64, whole: &mut WholeFileXxh) {
         match &mut self.xxh {
             Some(xxh) => whole.take(from, xxh),
             None => whole.give_up(),
@@ -186,7 +186,7 @@ impl Hasher {
     }
 
     /// Passes the end of a finished run that began at `from` to the checksum of the whole file.
-    pub(super) fn give_end(&mut self, from: u64, whole: &mut WholeSum) {
+    pub(super) fn give_end(&mut self, from: u64, whole: &mut WholeFileXxh) {
         match &mut self.xxh {
             Some(xxh) => whole.end(from, xxh),
             None => whole.give_up(),

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::ledger::{SumAlgorithmChoice, SumLedger, WantedDigest};
+use super::ledger::{ChecksumLedger, SumAlgorithmChoice, WantedDigest};
 use super::tree::{HashTree, HashTreeNodes};
-use super::xxh::WholeSum;
-use super::{Digest, Hasher, RangeSum, SumAlgorithm};
+use super::xxh::WholeFileXxh;
+use super::{Digest, Hasher, RangeChecksum, SumAlgorithm};
 use crate::copy::ReadAt;
 
 /// The maximum length of a run, so that a difference is located closely and the far end can start
@@ -22,7 +22,7 @@ const PART: usize = 256 << 10;
 /// A run hashes its pieces in order. Several threads may hold adjacent pieces of one run: the pool
 /// issues a ticket for each piece in order, and a thread waits for the preceding piece, which
 /// another thread already has.
-pub(crate) struct FileSums {
+pub(crate) struct FileChecksums {
     state: Mutex<FileSumState>,
     turn: Condvar,
     by: Arc<SumAlgorithmChoice>,
@@ -33,9 +33,9 @@ pub(crate) struct FileSums {
 struct FileSumState {
     next: u64,
     runs: Vec<SumRun>,
-    sums: Vec<RangeSum>,
+    sums: Vec<RangeChecksum>,
     tree: HashTree,
-    xxh: WholeSum,
+    xxh: WholeFileXxh,
     /// SHA-256 of the whole file, as long as data come in order.
     whole: Option<(u64, Hasher)>,
 }
@@ -58,11 +58,11 @@ struct SumRun {
 /// The checksums of a finished file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FinishedSums {
-    sums: Vec<RangeSum>,
+    sums: Vec<RangeChecksum>,
     /// The size of the file as far as it was transferred.
     size: u64,
     /// The sum of the whole file, by algorithms that can combine runs in any order.
-    all: RangeSum,
+    all: RangeChecksum,
     /// The digest for the manifest.
     whole: Option<Digest>,
 }
@@ -71,9 +71,9 @@ impl FinishedSums {
     /// Checksums of the runs of a file of `size` bytes; `all` is that of the whole file, by
     /// algorithms that can combine runs in any order, and `whole` the digest for the manifest.
     pub(crate) fn new(
-        sums: Vec<RangeSum>,
+        sums: Vec<RangeChecksum>,
         size: u64,
-        all: RangeSum,
+        all: RangeChecksum,
         whole: Option<Digest>,
     ) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl FinishedSums {
     }
 
     /// Checksums of the runs.
-    pub(crate) fn runs(&self) -> &[RangeSum] {
+    pub(crate) fn runs(&self) -> &[RangeChecksum] {
         &self.sums
     }
 
@@ -95,7 +95,7 @@ impl FinishedSums {
     }
 
     /// The sum of the whole file, by algorithms that can combine runs in any order.
-    pub(crate) fn of_all(&self) -> &RangeSum {
+    pub(crate) fn of_all(&self) -> &RangeChecksum {
         &self.all
     }
 
@@ -109,7 +109,7 @@ impl FinishedSums {
         if size > self.size {
             self.size = size;
             self.sums.retain(|sum| sum.len > 0);
-            (self.all, self.whole) = (RangeSum::default(), None);
+            (self.all, self.whole) = (RangeChecksum::default(), None);
         }
     }
 
@@ -152,9 +152,13 @@ impl FinishedSums {
 
     /// Reads the missing ranges from `file`, and all of it if the manifest's digest is
     /// missing.
-    pub(crate) fn complete(&mut self, file: &dyn ReadAt, ledger: &SumLedger) -> io::Result<()> {
+    pub(crate) fn complete(
+        &mut self,
+        file: &dyn ReadAt,
+        ledger: &ChecksumLedger,
+    ) -> io::Result<()> {
         if self.sums.is_empty() && self.size == 0 {
-            self.sums.push(RangeSum {
+            self.sums.push(RangeChecksum {
                 from: 0,
                 len: 0,
                 digests: Hasher::new(ledger.algorithm()).finish(),
@@ -167,7 +171,7 @@ impl FinishedSums {
                 let mut hasher = Hasher::new(ledger.algorithm());
                 let mut update = |bytes: &[u8]| hasher.update(bytes);
                 read(file, at, to, &mut update)?;
-                self.sums.push(RangeSum {
+                self.sums.push(RangeChecksum {
                     from: at,
                     len: to - at,
                     digests: hasher.finish(),
@@ -208,16 +212,16 @@ fn read(file: &dyn ReadAt, from: u64, to: u64, take: &mut dyn FnMut(&[u8])) -> i
 }
 
 /// A piece's place in a run. Dropping it unused ends the run before the piece.
-pub(crate) struct SumTicket {
-    file: Arc<FileSums>,
+pub(crate) struct ChecksumPieceTicket {
+    file: Arc<FileChecksums>,
     run: u64,
     offset: u64,
     len: u64,
     kept: bool,
 }
 
-impl FileSums {
-    pub(crate) fn new(ledger: &SumLedger) -> Arc<Self> {
+impl FileChecksums {
+    pub(crate) fn new(ledger: &ChecksumLedger) -> Arc<Self> {
         let wants = ledger.wants();
         let by = ledger.choice();
         Arc::new(Self {
@@ -238,7 +242,7 @@ impl FileSums {
     }
 
     /// Issues a ticket for a piece of up to `len` bytes at `offset`.
-    pub(crate) fn promise(self: &Arc<Self>, offset: u64, len: u64) -> SumTicket {
+    pub(crate) fn promise(self: &Arc<Self>, offset: u64, len: u64) -> ChecksumPieceTicket {
         let mut state = self.lock();
         let goes_on = |r: &&mut SumRun| {
             r.promised == offset
@@ -267,7 +271,7 @@ impl FileSums {
                 id
             }
         };
-        SumTicket {
+        ChecksumPieceTicket {
             file: Arc::clone(self),
             run,
             offset,
@@ -305,7 +309,7 @@ impl FileSums {
     }
 
     /// Returns the sums of ended runs from index `first` on; indexes do not change.
-    pub(crate) fn ended(&self, first: usize) -> Vec<RangeSum> {
+    pub(crate) fn ended(&self, first: usize) -> Vec<RangeChecksum> {
         let state = self.lock();
         state.sums.get(first..).unwrap_or_default().to_vec()
     }
@@ -316,15 +320,15 @@ impl FileSums {
         for run in std::mem::take(&mut state.runs) {
             state.close(run);
         }
-        let size = state.sums.iter().map(RangeSum::end).max().unwrap_or(0);
+        let size = state.sums.iter().map(RangeChecksum::end).max().unwrap_or(0);
         if state.sums.is_empty() {
             let digests = Hasher::new(self.by.get()).finish();
             let (from, len) = (0, 0);
-            state.sums.push(RangeSum { from, len, digests });
+            state.sums.push(RangeChecksum { from, len, digests });
         }
         let blake = state.tree.root(size);
         let xxh = state.xxh.finish(size);
-        let all = RangeSum {
+        let all = RangeChecksum {
             from: 0,
             len: size,
             digests: [
@@ -356,7 +360,7 @@ impl FileSumState {
         let len = run.hashed - run.from;
         if let Some(mut hasher) = run.hasher.filter(|_| len > 0) {
             hasher.give_end(run.from, &mut self.xxh);
-            self.sums.push(RangeSum {
+            self.sums.push(RangeChecksum {
                 from: run.from,
                 len,
                 digests: hasher.finish(),
@@ -365,7 +369,7 @@ impl FileSumState {
     }
 }
 
-impl SumTicket {
+impl ChecksumPieceTicket {
     /// Hashes the piece, which may be shorter than promised at the end of the file.
     pub(crate) fn keep<'a>(mut self, slices: impl Iterator<Item = &'a [u8]> + Clone) {
         self.kept = true;
@@ -438,7 +442,7 @@ impl FileSumState {
     }
 }
 
-impl Drop for SumTicket {
+impl Drop for ChecksumPieceTicket {
     fn drop(&mut self) {
         if self.kept {
             return;
@@ -455,7 +459,7 @@ impl Drop for SumTicket {
     }
 }
 
-impl std::fmt::Debug for FileSums {
+impl std::fmt::Debug for FileChecksums {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FileSums").finish_non_exhaustive()
     }
@@ -479,8 +483,8 @@ mod tests {
         hasher.finish().remove(0).1
     }
 
-    fn ledger(wants: WantedDigest) -> SumLedger {
-        let ledger = SumLedger::new(wants);
+    fn ledger(wants: WantedDigest) -> ChecksumLedger {
+        let ledger = ChecksumLedger::new(wants);
         ledger.choose(Some(SumAlgorithm::Xxh128));
         ledger
     }
@@ -510,7 +514,7 @@ mod tests {
         let ledger = ledger(WantedDigest::Verify);
         // The middle, or nothing, passed in this run.
         for passed in [100_000..200_000, 0..0] {
-            let sums = FileSums::new(&ledger);
+            let sums = FileChecksums::new(&ledger);
             sums.add(passed.start as u64, once(&data[passed]));
             let mut seen = sums.finish();
             seen.grow_to(data.len() as u64);
@@ -532,7 +536,7 @@ mod tests {
             WantedDigest::Blake3,
             WantedDigest::Sha256,
         ] {
-            let file = FileSums::new(&ledger(wants));
+            let file = FileChecksums::new(&ledger(wants));
             let pieces: Vec<(usize, &[u8])> = data.chunks(9216).enumerate().collect();
             let promised = Mutex::new(pieces.into_iter());
             std::thread::scope(|scope| {
@@ -565,7 +569,7 @@ mod tests {
     #[test]
     fn parts_that_overlap_are_each_summed() {
         let data = data(300_000);
-        let file = FileSums::new(&ledger(WantedDigest::Blake3));
+        let file = FileChecksums::new(&ledger(WantedDigest::Blake3));
         for (from, to) in [(0, 100_352), (200_704, 300_000), (51_200, 200_704)] {
             file.add(from as u64, once(&data[from..to]));
         }
@@ -578,8 +582,9 @@ mod tests {
     #[test]
     fn a_piece_that_never_comes_holds_nobody() {
         let data = data(30_000);
-        let file = FileSums::new(&ledger(WantedDigest::Verify));
-        let tickets: Vec<SumTicket> = (0..3).map(|n| file.promise(n * 10_000, 10_000)).collect();
+        let file = FileChecksums::new(&ledger(WantedDigest::Verify));
+        let tickets: Vec<ChecksumPieceTicket> =
+            (0..3).map(|n| file.promise(n * 10_000, 10_000)).collect();
         let mut tickets = tickets.into_iter();
         let (first, lost, last) = (tickets.next(), tickets.next(), tickets.next());
         std::thread::scope(|scope| {
@@ -594,14 +599,14 @@ mod tests {
 
     #[test]
     fn runs_have_a_largest_length_and_an_empty_file_has_a_sum() {
-        let file = FileSums::new(&ledger(WantedDigest::Verify));
+        let file = FileChecksums::new(&ledger(WantedDigest::Verify));
         let piece = vec![7; 24 << 20];
         for n in 0..4_u64 {
             file.add(n * (24 << 20), once(&piece));
         }
         let lens: Vec<u64> = file.finish().sums.iter().map(|s| s.len >> 20).collect();
         assert_eq!(lens, [72, 24]);
-        let empty = FileSums::new(&ledger(WantedDigest::Verify)).finish();
+        let empty = FileChecksums::new(&ledger(WantedDigest::Verify)).finish();
         assert_eq!((empty.size, empty.sums.len()), (0, 1));
         assert_eq!(empty.sums[0].by(SumAlgorithm::Xxh128), Some(&xxh(b"")));
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use schedule::JobId;
 
-use super::{FileSums, SumAlgorithm};
+use super::{FileChecksums, SumAlgorithm};
 
 /// The digest that is wanted in addition to the sums that are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,13 +61,13 @@ impl SumAlgorithmChoice {
 
 /// The checksums of all files of a run of longhaul: sessions add them, the verifier takes them.
 #[derive(Default)]
-pub struct SumLedger {
+pub struct ChecksumLedger {
     wants: WantedDigest,
     algorithm: Arc<SumAlgorithmChoice>,
-    files: Mutex<BTreeMap<JobId, Arc<FileSums>>>,
+    files: Mutex<BTreeMap<JobId, Arc<FileChecksums>>>,
 }
 
-impl SumLedger {
+impl ChecksumLedger {
     /// Creates an empty ledger.
     pub fn new(wants: WantedDigest) -> Self {
         Self {
@@ -105,28 +105,28 @@ impl SumLedger {
     }
 
     /// Starts or restarts the checksums for the file of `job`.
-    pub(crate) fn open(&self, job: JobId) -> Arc<FileSums> {
-        let sums = FileSums::new(self);
+    pub(crate) fn open(&self, job: JobId) -> Arc<FileChecksums> {
+        let sums = FileChecksums::new(self);
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.insert(job, Arc::clone(&sums));
         sums
     }
 
     /// Returns the checksums so far for the file of `job`.
-    pub(crate) fn get(&self, job: JobId) -> Option<Arc<FileSums>> {
+    pub(crate) fn get(&self, job: JobId) -> Option<Arc<FileChecksums>> {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.get(&job).cloned()
     }
 
     /// Removes and returns the checksums for the file of `job`, which has ended, with or without
     /// success.
-    pub(crate) fn take(&self, job: JobId) -> Option<Arc<FileSums>> {
+    pub(crate) fn take(&self, job: JobId) -> Option<Arc<FileChecksums>> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.remove(&job)
     }
 }
 
-impl std::fmt::Debug for SumLedger {
+impl std::fmt::Debug for ChecksumLedger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ledger")
             .field("wants", &self.wants)

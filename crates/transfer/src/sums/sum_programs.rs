@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Digest, RangeSum, SumAlgorithm};
+use super::{Digest, RangeChecksum, SumAlgorithm};
 
 /// The start of the script's greeting; any output before it comes from the account's start-up
 /// files.
@@ -169,12 +169,17 @@ pub(crate) fn list_line(path: &[u8]) -> Option<Vec<u8>> {
 
 /// Returns the request for the sum of the whole file at `path`.
 pub(crate) fn whole_request(path: &[u8]) -> Vec<u8> {
-    request(path, None, &RangeSum::default(), 0)
+    request(path, None, &RangeChecksum::default(), 0)
 }
 
 /// Returns the request for one sum of the file of `size` bytes at `path`, or at `later` if it has
 /// been renamed meanwhile.
-pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &RangeSum, size: u64) -> Vec<u8> {
+pub(crate) fn request(
+    path: &[u8],
+    later: Option<&[u8]>,
+    sum: &RangeChecksum,
+    size: u64,
+) -> Vec<u8> {
     let (from, len, last) = (sum.from, sum.len, sum.end() >= size);
     let begins = |b: &&u64| from.is_multiple_of(**b);
     let fits = |b: &&u64| last || len.is_multiple_of(**b);
@@ -212,7 +217,7 @@ pub(crate) fn request(path: &[u8], later: Option<&[u8]>, sum: &RangeSum, size: u
 
 /// An answer of the far end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ProgramAnswer {
+pub(crate) enum SumProgramAnswer {
     /// The program that was found.
     Program(SumProgram),
     /// No known program was found.
@@ -225,7 +230,7 @@ pub(crate) enum ProgramAnswer {
 
 /// Parses answers; any unexpected text is an error.
 #[derive(Debug, Default)]
-pub(crate) struct AnswerParser {
+pub(crate) struct ChecksumOutputParser {
     held: Vec<u8>,
     /// An answer was unexpected: nothing that follows is kept.
     broken: bool,
@@ -234,7 +239,7 @@ pub(crate) struct AnswerParser {
     processors: u32,
 }
 
-impl AnswerParser {
+impl ChecksumOutputParser {
     /// The number of processors that the far end reports; 0 before that.
     pub(crate) fn processors(&self) -> u32 {
         self.processors
@@ -262,7 +267,7 @@ impl AnswerParser {
         }
     }
 
-    fn greeting(&mut self) -> Result<Option<ProgramAnswer>, String> {
+    fn greeting(&mut self) -> Result<Option<SumProgramAnswer>, String> {
         while let Some(line) = self.line(MOST_BEFORE)? {
             let Some(said) = line.strip_prefix(GREETING) else {
                 continue;
@@ -272,20 +277,20 @@ impl AnswerParser {
             self.processors = cores.and_then(|n| n.parse().ok()).unwrap_or(1);
             let said = words.next().unwrap_or_default();
             if said.is_empty() {
-                return Ok(Some(ProgramAnswer::NoProgram));
+                return Ok(Some(SumProgramAnswer::NoProgram));
             }
             let known = PROGRAMS.iter().find(|p| p.command.as_bytes() == said);
             let Some(program) = known else {
                 return Err("the far end named an unexpected checksum program".to_owned());
             };
             self.program = Some(*program);
-            return Ok(Some(ProgramAnswer::Program(*program)));
+            return Ok(Some(SumProgramAnswer::Program(*program)));
         }
         Ok(None)
     }
 
     /// Returns the next answer of [`command`].
-    pub(crate) fn next(&mut self) -> Result<Option<ProgramAnswer>, String> {
+    pub(crate) fn next(&mut self) -> Result<Option<SumProgramAnswer>, String> {
         let Some(program) = self.program else {
             return self.greeting();
         };
@@ -294,10 +299,10 @@ impl AnswerParser {
         };
         match line.strip_prefix(b"=") {
             Some(hex) => Ok(Some(match Digest::from_hex(hex, program.algorithm) {
-                Some(digest) => ProgramAnswer::Sum(digest),
-                None => ProgramAnswer::Unreadable,
+                Some(digest) => SumProgramAnswer::Sum(digest),
+                None => SumProgramAnswer::Unreadable,
             })),
-            None if line == b"-" => Ok(Some(ProgramAnswer::Unreadable)),
+            None if line == b"-" => Ok(Some(SumProgramAnswer::Unreadable)),
             None => Err("the checksum program there gave an unexpected answer".to_owned()),
         }
     }
@@ -335,8 +340,8 @@ impl AnswerParser {
 mod tests {
     use super::*;
 
-    fn sum(from: u64, len: u64) -> RangeSum {
-        RangeSum {
+    fn sum(from: u64, len: u64) -> RangeChecksum {
+        RangeChecksum {
             from,
             len,
             digests: Vec::new(),
@@ -350,7 +355,7 @@ mod tests {
     /// Regression test: output without an end filled the memory.
     #[test]
     fn nothing_is_kept_after_an_unexpected_answer() {
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         let mut names = BTreeMap::from([(b"a".to_vec(), 1)]);
         for _ in 0..100 {
             answers.receive(&[b'x'; 100_000]);
@@ -378,37 +383,37 @@ mod tests {
 
     #[test]
     fn answers_are_those_that_were_asked_for() {
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         answers
             .receive(b"Welcome!\nlonghaul-sums 2 xxhsum -H2\n=06b05ab6733a618578af5f94892f3950\n");
         assert!(
-            matches!(answers.next(), Ok(Some(ProgramAnswer::Program(p))) if p.name == "xxhsum")
+            matches!(answers.next(), Ok(Some(SumProgramAnswer::Program(p))) if p.name == "xxhsum")
         );
-        assert!(matches!(answers.next(), Ok(Some(ProgramAnswer::Sum(_)))));
+        assert!(matches!(answers.next(), Ok(Some(SumProgramAnswer::Sum(_)))));
         assert_eq!(answers.next(), Ok(None));
         answers.receive(b"-\n=\n=zz\nsomething\n");
         for _ in 0..3 {
-            assert_eq!(answers.next(), Ok(Some(ProgramAnswer::Unreadable)));
+            assert_eq!(answers.next(), Ok(Some(SumProgramAnswer::Unreadable)));
         }
         assert!(answers.next().is_err());
     }
 
     #[test]
     fn what_never_answers_is_not_held() {
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         answers.receive(&vec![b'x'; MOST_BEFORE + 1]);
         assert!(answers.next().is_err());
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         answers.receive(b"longhaul-sums 1 rm -rf\n");
         assert!(answers.next().is_err());
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         answers.receive(b"longhaul-sums 4 \n");
-        assert_eq!(answers.next(), Ok(Some(ProgramAnswer::NoProgram)));
+        assert_eq!(answers.next(), Ok(Some(SumProgramAnswer::NoProgram)));
     }
 
     #[test]
     fn lists_are_read_by_name_in_the_forms_that_programs_have() {
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         let hex = known(SumAlgorithm::Sha256);
         let said = format!(
             "longhaul-sums 1 sha256sum\n{hex}  /a b\n{hex} *./c\n{hex} /d\n{hex}  /nobody\nnonsense\n"
@@ -469,17 +474,17 @@ mod tests {
             });
             ask(&question.repeat(200))
         });
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         answers.receive(&said);
-        let Ok(Some(ProgramAnswer::Program(program))) = answers.next() else {
+        let Ok(Some(SumProgramAnswer::Program(program))) = answers.next() else {
             panic!("{}", String::from_utf8_lossy(&said));
         };
         let mut hasher = super::super::Hasher::new(Some(program.algorithm));
         hasher.update(&data[4096..12_288]);
-        let right = ProgramAnswer::Sum(hasher.finish().remove(0).1);
+        let right = SumProgramAnswer::Sum(hasher.finish().remove(0).1);
         for n in 0..200 {
             let answer = answers.next().unwrap();
-            let known = [Some(&right), Some(&ProgramAnswer::Unreadable)];
+            let known = [Some(&right), Some(&SumProgramAnswer::Unreadable)];
             assert!(known.contains(&answer.as_ref()), "{n}: {answer:?}");
         }
     }
@@ -507,9 +512,9 @@ mod tests {
         }
         input.extend(request(b"/no/such/file", None, &sum(0, 1), 1));
         let said = ask(&input);
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         answers.receive(&said);
-        let Ok(Some(ProgramAnswer::Program(program))) = answers.next() else {
+        let Ok(Some(SumProgramAnswer::Program(program))) = answers.next() else {
             panic!("{}", String::from_utf8_lossy(&said));
         };
         for (from, len) in ranges {
@@ -518,10 +523,10 @@ mod tests {
             let digest = hasher.finish().remove(0).1;
             assert_eq!(
                 answers.next(),
-                Ok(Some(ProgramAnswer::Sum(digest))),
+                Ok(Some(SumProgramAnswer::Sum(digest))),
                 "{from} {len}"
             );
         }
-        assert_eq!(answers.next(), Ok(Some(ProgramAnswer::Unreadable)));
+        assert_eq!(answers.next(), Ok(Some(SumProgramAnswer::Unreadable)));
     }
 }

@@ -166,14 +166,14 @@ pub(super) struct XxhState {
     block: Vec<u8>,
     /// The bytes after the last whole block.
     tail: Vec<u8>,
-    /// Block results that [`WholeSum::take`] has not received yet.
+    /// Block results that [`WholeFileXxh::take`] has not received yet.
     fresh: Vec<XxhLanes>,
-    /// True if a [`WholeSum`] receives the block results.
+    /// True if a [`WholeFileXxh`] receives the block results.
     of_whole: bool,
 }
 
 impl XxhState {
-    /// Starts a run; with `of_whole`, block results are kept for a [`WholeSum`].
+    /// Starts a run; with `of_whole`, block results are kept for a [`WholeFileXxh`].
     pub(super) fn new(of_whole: bool) -> Self {
         Self {
             state: BEGIN,
@@ -243,7 +243,7 @@ impl XxhState {
 }
 
 /// The sum of a file from runs in any order.
-pub(super) struct WholeSum {
+pub(super) struct WholeFileXxh {
     state: XxhLanes,
     /// The state before the last block, as in [`XxhState`].
     earlier: XxhLanes,
@@ -258,7 +258,7 @@ pub(super) struct WholeSum {
     lost: bool,
 }
 
-impl Default for WholeSum {
+impl Default for WholeFileXxh {
     fn default() -> Self {
         Self {
             state: BEGIN,
@@ -272,7 +272,7 @@ impl Default for WholeSum {
     }
 }
 
-impl WholeSum {
+impl WholeFileXxh {
     /// Takes the new block results of `run`, which began at `from`.
     pub(super) fn take(&mut self, from: u64, run: &mut XxhState) {
         let fresh = std::mem::take(&mut run.fresh);
@@ -384,7 +384,7 @@ mod tests {
 
     /// Sums runs of `part` bytes, every third of them late, in pieces of uneven length.
     fn in_runs(data: &[u8], part: usize) -> Option<Digest> {
-        let mut whole = WholeSum::default();
+        let mut whole = WholeFileXxh::default();
         let runs: Vec<(usize, &[u8])> = data.chunks(part).enumerate().collect();
         let late = |(n, _): &&(usize, &[u8])| n % 3 == 1;
         let order = runs.iter().filter(|r| !late(r));
@@ -417,12 +417,12 @@ mod tests {
     #[test]
     fn what_is_missing_crooked_or_too_early_makes_no_sum() {
         let data = bytes(10_240);
-        let run = |whole: &mut WholeSum, from: usize, to: usize| {
+        let run = |whole: &mut WholeFileXxh, from: usize, to: usize| {
             let mut xxh = XxhState::new(true);
             xxh.update(&data[from..to]);
             whole.end(from as u64, &mut xxh);
         };
-        let mut whole = WholeSum::default();
+        let mut whole = WholeFileXxh::default();
         run(&mut whole, 0, 4096);
         run(&mut whole, 8192, 10_240);
         assert_eq!(whole.finish(10_240), None);
@@ -431,11 +431,11 @@ mod tests {
         run(&mut whole, 1024, 3072);
         assert_eq!(whole.finish(10_240), Some(by_crate(&data)));
         assert_eq!(whole.finish(10_239), None);
-        let mut whole = WholeSum::default();
+        let mut whole = WholeFileXxh::default();
         run(&mut whole, 0, 5000);
         run(&mut whole, 5000, 10_240);
         assert_eq!(whole.finish(10_240), None);
-        let mut whole = WholeSum::default();
+        let mut whole = WholeFileXxh::default();
         let long = vec![[0; 8]; MOST_EARLY / 64 + 1];
         whole.insert(1024, long);
         assert!(whole.lost && whole.early.is_empty());

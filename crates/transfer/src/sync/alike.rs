@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schedule::Attributes;
 use sync::{
-    EntryTree, Filter, NodeId, SortedTree, SyncPlan, TreeEntryKind, alike_entries, parent_path,
-    to_nfc,
+    EntryTree, Filter, SortedTree, SyncPlan, TreeEntryId, TreeEntryKind, alike_entries,
+    parent_path, to_nfc,
 };
 
-use super::ends::{DIRECTORY, FileOperation, SyncEnds};
+use super::ends::{DIRECTORY, SyncEnds, SyncFileOperation};
 use super::listing::{self, RootAttributes, RootToList};
 use crate::copy::{NAME_PROBE, PlannedCopySide};
 use crate::escape;
@@ -33,7 +33,11 @@ pub(super) fn is_name_probe(name: &[u8]) -> bool {
 pub(super) async fn remove_name_probes(ends: &mut SyncEnds<'_>, paths: &[Vec<u8>]) {
     let root = ends.root(PlannedCopySide::Target).to_vec();
     let paths: Vec<Vec<u8>> = paths.iter().map(|path| join(&root, path)).collect();
-    let looks = paths.iter().cloned().map(FileOperation::Lstat).collect();
+    let looks = paths
+        .iter()
+        .cloned()
+        .map(SyncFileOperation::Lstat)
+        .collect();
     let kinds = ends.at_target(looks).await;
     for (path, kind) in paths.into_iter().zip(kinds) {
         if !matches!(kind, Ok(Some(kind)) if kind == DIRECTORY) {
@@ -46,10 +50,11 @@ pub(super) async fn remove_name_probes(ends: &mut SyncEnds<'_>, paths: &[Vec<u8>
         let below = listed.map_or_else(Vec::new, |listed| directories(listed.tree()));
         // The deepest come last.
         for dir in below.iter().rev().filter(|dir| is_in_probe(dir)) {
-            let dir = FileOperation::RemoveDir(join(&path, dir));
+            let dir = SyncFileOperation::RemoveDir(join(&path, dir));
             ends.at_target(vec![dir]).await;
         }
-        ends.at_target(vec![FileOperation::RemoveDir(path)]).await;
+        ends.at_target(vec![SyncFileOperation::RemoveDir(path)])
+            .await;
     }
 }
 
@@ -83,8 +88,8 @@ fn directories(tree: &SortedTree) -> Vec<Vec<u8>> {
 
 /// Two names in one directory of the source that the target may treat as equal.
 struct NamePair {
-    one: NodeId,
-    other: NodeId,
+    one: TreeEntryId,
+    other: TreeEntryId,
     /// Paths at the target that show whether both are one: the first one exists or is made, and the
     /// second one is looked for.
     known: Vec<u8>,
@@ -113,12 +118,12 @@ fn separate(pairs: &mut [NamePair], source: &SortedTree) {
 }
 
 /// Asks the target's file system about names.
-pub(super) struct NameProbes {
+pub(super) struct NameEqualityProbes {
     target_exists: bool,
     dry_run: bool,
 }
 
-impl NameProbes {
+impl NameEqualityProbes {
     /// In a dry run nothing is created.
     pub(super) fn new(target_exists: bool, dry_run: bool) -> Self {
         Self {
@@ -148,21 +153,25 @@ impl NameProbes {
         let probes: BTreeSet<Vec<u8>> = pairs.iter().filter_map(|p| p.probe.clone()).collect();
         let each = pairs.iter().filter_map(|p| p.own.clone());
         let each: BTreeSet<Vec<u8>> = each.collect();
-        let ops = |make: fn(Vec<u8>) -> FileOperation,
+        let ops = |make: fn(Vec<u8>) -> SyncFileOperation,
                    paths: &BTreeSet<Vec<u8>>|
-         -> Vec<FileOperation> { paths.iter().cloned().map(make).collect() };
+         -> Vec<SyncFileOperation> { paths.iter().cloned().map(make).collect() };
         let made = pairs.iter().filter(|pair| pair.probe.is_some());
         let made: BTreeSet<Vec<u8>> = made.map(|pair| pair.known.clone()).collect();
-        ends.at_target(ops(FileOperation::MakeDir, &probes)).await;
-        ends.at_target(ops(FileOperation::MakeDir, &each)).await;
-        ends.at_target(ops(FileOperation::MakeDir, &made)).await;
+        ends.at_target(ops(SyncFileOperation::MakeDir, &probes))
+            .await;
+        ends.at_target(ops(SyncFileOperation::MakeDir, &each)).await;
+        ends.at_target(ops(SyncFileOperation::MakeDir, &made)).await;
         let looks = pairs
             .iter()
-            .map(|pair| FileOperation::Lstat(pair.looked_for.clone()));
+            .map(|pair| SyncFileOperation::Lstat(pair.looked_for.clone()));
         let folded = ends.at_target(looks.collect()).await;
-        ends.at_target(ops(FileOperation::RemoveDir, &made)).await;
-        ends.at_target(ops(FileOperation::RemoveDir, &each)).await;
-        ends.at_target(ops(FileOperation::RemoveDir, &probes)).await;
+        ends.at_target(ops(SyncFileOperation::RemoveDir, &made))
+            .await;
+        ends.at_target(ops(SyncFileOperation::RemoveDir, &each))
+            .await;
+        ends.at_target(ops(SyncFileOperation::RemoveDir, &probes))
+            .await;
         let mut any = false;
         for (pair, result) in pairs.iter().zip(folded) {
             if result.is_err() {
@@ -191,8 +200,8 @@ impl NameProbes {
         root: &[u8],
         source: &SortedTree,
         target: &SortedTree,
-        one: NodeId,
-        other: NodeId,
+        one: TreeEntryId,
+        other: TreeEntryId,
     ) -> Option<NamePair> {
         let ours = source.tree();
         let [first, second] = [one, other].map(|id| ours.path(id));
@@ -273,7 +282,7 @@ pub(super) fn are_one_in_nfc(ends: &mut SyncEnds<'_>, source: &SortedTree) -> bo
 pub(super) async fn spare_alike(ends: &mut SyncEnds<'_>, plan: &mut SyncPlan) {
     let root = ends.root(PlannedCopySide::Target).to_vec();
     // What the target lists under both names is two entries.
-    let alike: Vec<(NodeId, NodeId)> = plan
+    let alike: Vec<(TreeEntryId, TreeEntryId)> = plan
         .alike_deletions()
         .into_iter()
         .filter(|(source, _)| {
@@ -284,7 +293,7 @@ pub(super) async fn spare_alike(ends: &mut SyncEnds<'_>, plan: &mut SyncPlan) {
         .collect();
     let looks = alike.iter().map(|(source, _)| {
         let path = plan.source().tree().path(*source);
-        FileOperation::Lstat(join(&root, &path))
+        SyncFileOperation::Lstat(join(&root, &path))
     });
     let found = ends.at_target(looks.collect()).await;
     let mut spared = BTreeSet::new();

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use sync::{NodeId, SyncAction, SyncPlan, TreeEntryKind, parent_path};
+use sync::{SyncAction, SyncPlan, TreeEntryId, TreeEntryKind, parent_path};
 
-use super::ends::{FileOperation, FileOperationResult, SyncEnds};
+use super::ends::{FileOperationResult, SyncEnds, SyncFileOperation};
 use crate::copy::{PlannedCopySide, RootOverlap};
 use crate::walk::{join, local_path};
 
@@ -106,23 +106,23 @@ fn place_of(dir: &Path, target: Option<&[u8]>, real: Option<&[u8]>) -> Result<Ba
 type UnusableDirs = BTreeMap<Vec<u8>, String>;
 
 /// Entry of the target and its path below the root.
-type BackedUpEntry = (NodeId, Vec<u8>);
+type BackedUpEntry = (TreeEntryId, Vec<u8>);
 
 /// Result of moving files to the backup directory.
-pub(super) struct MovedFiles {
+pub(super) struct BackupMoveResult {
     moved: u64,
     /// Files that stay since they could not be moved.
-    kept: BTreeSet<NodeId>,
+    kept: BTreeSet<TreeEntryId>,
 }
 
-impl MovedFiles {
+impl BackupMoveResult {
     /// Returns the number of files that were moved.
     pub(super) fn moved(&self) -> u64 {
         self.moved
     }
 
     /// Returns the files that stay since they could not be moved.
-    pub(super) fn into_kept(self) -> BTreeSet<NodeId> {
+    pub(super) fn into_kept(self) -> BTreeSet<TreeEntryId> {
         self.kept
     }
 }
@@ -228,7 +228,7 @@ impl BackupRoot {
         });
         let tree = plan.target().tree();
         // Entries in the way of another type were moved before, and are gone.
-        let moved: BTreeSet<NodeId> = plan.in_the_way().iter().copied().collect();
+        let moved: BTreeSet<TreeEntryId> = plan.in_the_way().iter().copied().collect();
         let files: Vec<BackedUpEntry> = replaced
             .filter(|id| tree.entry(*id).kind != TreeEntryKind::Directory && !moved.contains(id))
             .map(|id| (id, tree.path(id)))
@@ -238,7 +238,7 @@ impl BackupRoot {
         let unlinked = match in_place {
             true => files,
             false => {
-                let link = |(_, path): &BackedUpEntry| FileOperation::Link {
+                let link = |(_, path): &BackedUpEntry| SyncFileOperation::Link {
                     of: join(&root, path),
                     to: self.path(path),
                 };
@@ -262,7 +262,7 @@ impl BackupRoot {
         &mut self,
         ends: &mut SyncEnds<'_>,
         files: &[BackedUpEntry],
-    ) -> MovedFiles {
+    ) -> BackupMoveResult {
         let (files, mut failed) = self.prepare(ends, files.to_vec()).await;
         let mut moved = self.rename(ends, files).await;
         moved.kept.append(&mut failed);
@@ -275,7 +275,7 @@ impl BackupRoot {
         &mut self,
         ends: &mut SyncEnds<'_>,
         files: Vec<BackedUpEntry>,
-    ) -> (Vec<BackedUpEntry>, BTreeSet<NodeId>) {
+    ) -> (Vec<BackedUpEntry>, BTreeSet<TreeEntryId>) {
         self.used |= !files.is_empty();
         let dirs = self.make_directories(ends, &files).await;
         let root = ends.root(PlannedCopySide::Target).to_vec();
@@ -315,7 +315,7 @@ impl BackupRoot {
             return failed;
         }
         if self.below.is_empty() {
-            let made = ends.at_target(vec![FileOperation::MakeNamedDir(self.base.clone())]);
+            let made = ends.at_target(vec![SyncFileOperation::MakeNamedDir(self.base.clone())]);
             if let Some(Err(why)) = made.await.pop() {
                 failed.insert(Vec::new(), why);
                 return failed;
@@ -333,7 +333,7 @@ impl BackupRoot {
         for paths in levels.into_values() {
             let usable = |path: &Vec<u8>| unusable(&failed, path).is_none();
             let paths: Vec<Vec<u8>> = paths.into_iter().filter(usable).collect();
-            let make = |path: &Vec<u8>| FileOperation::MakeDir(join(&self.base, path));
+            let make = |path: &Vec<u8>| SyncFileOperation::MakeDir(join(&self.base, path));
             let results = ends.at_target(paths.iter().map(make).collect()).await;
             for (path, result) in paths.into_iter().zip(results) {
                 if let Err(why) = result {
@@ -346,9 +346,9 @@ impl BackupRoot {
 
     /// Renames files into the backup directory. What an earlier sync has put there is replaced, and
     /// removed only after the rename. Files that stay are reported.
-    async fn rename(&self, ends: &mut SyncEnds<'_>, files: Vec<BackedUpEntry>) -> MovedFiles {
+    async fn rename(&self, ends: &mut SyncEnds<'_>, files: Vec<BackedUpEntry>) -> BackupMoveResult {
         let root = ends.root(PlannedCopySide::Target).to_vec();
-        let rename = |(_, path): &BackedUpEntry| FileOperation::Rename {
+        let rename = |(_, path): &BackedUpEntry| SyncFileOperation::Rename {
             from: join(&root, path),
             to: self.path(path),
         };
@@ -358,7 +358,7 @@ impl BackupRoot {
             .collect();
         let looks = taken
             .iter()
-            .map(|n| FileOperation::Lstat(self.path(&files[*n].1)));
+            .map(|n| SyncFileOperation::Lstat(self.path(&files[*n].1)));
         let found = ends.at_target(looks.collect()).await;
         // A directory stays where it is.
         let older = |found: &FileOperationResult| matches!(found, Ok(kind) if kind.is_none());
@@ -367,7 +367,7 @@ impl BackupRoot {
         let put = |n: &usize, back: bool| {
             let (older, aside) = (self.path(&files[*n].1), aside(&self.path(&files[*n].1)));
             let (from, to) = if back { (aside, older) } else { (older, aside) };
-            FileOperation::Rename { from, to }
+            SyncFileOperation::Rename { from, to }
         };
         let moved = ends
             .at_target(taken.iter().map(|n| put(n, false)).collect())
@@ -380,18 +380,18 @@ impl BackupRoot {
         let mut last = Vec::new();
         for (n, result) in free.into_iter().zip(again) {
             last.push(match &result {
-                Ok(_) => FileOperation::Remove(aside(&self.path(&files[n].1))),
+                Ok(_) => SyncFileOperation::Remove(aside(&self.path(&files[n].1))),
                 Err(_) => put(&n, true),
             });
             results[n] = result;
         }
         ends.at_target(last).await;
         let kept = files.iter().zip(&results).filter(|(_, r)| r.is_err());
-        let kept: BTreeSet<NodeId> = kept.map(|((id, _), _)| *id).collect();
+        let kept: BTreeSet<TreeEntryId> = kept.map(|((id, _), _)| *id).collect();
         let paths: Vec<Vec<u8>> = files.iter().map(|(_, path)| join(&root, path)).collect();
         let what = "not replaced or deleted, because it cannot be moved to the backup directory";
         ends.report_failures(&paths, &results, what);
-        MovedFiles {
+        BackupMoveResult {
             moved: (files.len() - kept.len()) as u64,
             kept,
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::ends::{FileOperation, FileOperationResult, OperationCounter};
+use super::ends::{FileOperationResult, OperationCounter, SyncFileOperation};
 use super::programs::{ChecksumPrograms, has_longhaul};
 use crate::copy::{PlannedCopy, PlannedCopySide};
 
@@ -71,7 +71,7 @@ pub(crate) enum ContentVerdict {
 
 /// Ways to compare contents without sending them.
 #[derive(Clone, Debug)]
-enum SumSource {
+enum ContentComparisonMethod {
     /// Both ends compute checksums of ranges.
     Ranges,
     /// The accounts of the remote ends run programs.
@@ -82,11 +82,11 @@ enum SumSource {
 
 /// Compares contents by the methods that both ends support, which are determined once per run.
 #[derive(Debug, Default)]
-pub(crate) struct ContentComparison {
-    sums: Option<SumSource>,
+pub(crate) struct ContentComparer {
+    sums: Option<ContentComparisonMethod>,
 }
 
-impl ContentComparison {
+impl ContentComparer {
     /// Returns the end that computes no checksums for the other one, and the reason; `None` if
     /// contents can be compared.
     pub(crate) async fn obstacle(
@@ -94,12 +94,12 @@ impl ContentComparison {
         run: &mut PlannedCopy<'_>,
     ) -> Option<(PlannedCopySide, String)> {
         match self.source(run).await {
-            SumSource::Nothing(end, why) => Some((end, why)),
-            SumSource::Ranges | SumSource::Programs(_) => None,
+            ContentComparisonMethod::Nothing(end, why) => Some((end, why)),
+            ContentComparisonMethod::Ranges | ContentComparisonMethod::Programs(_) => None,
         }
     }
 
-    async fn source(&mut self, run: &mut PlannedCopy<'_>) -> SumSource {
+    async fn source(&mut self, run: &mut PlannedCopy<'_>) -> ContentComparisonMethod {
         if let Some(sums) = &self.sums {
             return sums.clone();
         }
@@ -109,10 +109,10 @@ impl ContentComparison {
             run.settle(end).await;
         }
         let sums = match has_sums(run) {
-            true => SumSource::Ranges,
+            true => ContentComparisonMethod::Ranges,
             false => match ChecksumPrograms::find(run).await {
-                Ok(programs) => SumSource::Programs(programs),
-                Err((end, why)) => SumSource::Nothing(end, why),
+                Ok(programs) => ContentComparisonMethod::Programs(programs),
+                Err((end, why)) => ContentComparisonMethod::Nothing(end, why),
             },
         };
         self.sums = Some(sums.clone());
@@ -127,9 +127,11 @@ impl ContentComparison {
         files: &[FilePair],
     ) -> Vec<ContentVerdict> {
         match self.source(run).await {
-            SumSource::Ranges => by_ranges(run, operations, files).await,
-            SumSource::Programs(programs) => by_programs(run, programs, files).await,
-            SumSource::Nothing(end, why) => vec![ContentVerdict::Unknown(end, why); files.len()],
+            ContentComparisonMethod::Ranges => by_ranges(run, operations, files).await,
+            ContentComparisonMethod::Programs(programs) => by_programs(run, programs, files).await,
+            ContentComparisonMethod::Nothing(end, why) => {
+                vec![ContentVerdict::Unknown(end, why); files.len()]
+            }
         }
     }
 }
@@ -195,7 +197,7 @@ async fn range_sums<'f>(
         while from < size {
             let to = size.min(from.saturating_add(RANGE));
             let (path, range) = (path.clone(), from..to);
-            ops.push(FileOperation::Sum { path, range, size });
+            ops.push(SyncFileOperation::Sum { path, range, size });
             from = to;
         }
         counts.push(ops.len() - before);

@@ -25,12 +25,12 @@ const IN_FLIGHT: usize = 2048;
 /// Number of the first job, above those of the copy and the listings.
 const FIRST_JOB: u64 = 1 << 41;
 
-/// Result of [`FileOperation::Lstat`] for a directory.
+/// Result of [`SyncFileOperation::Lstat`] for a directory.
 pub(super) const DIRECTORY: &[u8] = b"directory";
 
 /// Operation on one name. Paths are those of the end, not relative to its root.
 #[derive(Clone, Debug)]
-pub(crate) enum FileOperation {
+pub(crate) enum SyncFileOperation {
     /// Removes a file or symlink. One that does not exist counts as removed.
     Remove(Vec<u8>),
     /// Removes an empty directory.
@@ -83,7 +83,7 @@ impl OperationCounter {
         &mut self,
         run: &mut PlannedCopy<'_>,
         end: PlannedCopySide,
-        ops: Vec<FileOperation>,
+        ops: Vec<SyncFileOperation>,
     ) -> Vec<FileOperationResult> {
         let results = self.carry_out_faults(run, end, ops).await.into_iter();
         results
@@ -97,7 +97,7 @@ impl OperationCounter {
         &mut self,
         run: &mut PlannedCopy<'_>,
         end: PlannedCopySide,
-        ops: Vec<FileOperation>,
+        ops: Vec<SyncFileOperation>,
     ) -> Vec<Result<Option<Vec<u8>>, JobFailure>> {
         if run.is_local(end) {
             let fault = |what: String| JobFailure::new(what, false);
@@ -141,7 +141,7 @@ impl<'a> SyncEnds<'a> {
     pub(super) async fn operate(
         &mut self,
         end: PlannedCopySide,
-        ops: Vec<FileOperation>,
+        ops: Vec<SyncFileOperation>,
     ) -> Vec<FileOperationResult> {
         match ops.is_empty() {
             true => Vec::new(),
@@ -150,7 +150,10 @@ impl<'a> SyncEnds<'a> {
     }
 
     /// Carries out `ops` at the target.
-    pub(super) async fn at_target(&mut self, ops: Vec<FileOperation>) -> Vec<FileOperationResult> {
+    pub(super) async fn at_target(
+        &mut self,
+        ops: Vec<SyncFileOperation>,
+    ) -> Vec<FileOperationResult> {
         self.operate(PlannedCopySide::Target, ops).await
     }
 
@@ -169,10 +172,10 @@ impl<'a> SyncEnds<'a> {
             }
         }
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
-        let mut levels: BTreeMap<usize, Vec<FileOperation>> = BTreeMap::new();
+        let mut levels: BTreeMap<usize, Vec<SyncFileOperation>> = BTreeMap::new();
         for path in all {
             let level = levels.entry(depth(&path)).or_default();
-            level.push(FileOperation::MakeDir(join(root, &path)));
+            level.push(SyncFileOperation::MakeDir(join(root, &path)));
         }
         for ops in levels.into_values() {
             // A failure shows in what is put into the directory.
@@ -247,52 +250,52 @@ fn take(
     }
 }
 
-fn job(op: FileOperation) -> JobKind {
+fn job(op: SyncFileOperation) -> JobKind {
     match op {
-        FileOperation::Remove(path) => JobKind::Remove {
+        SyncFileOperation::Remove(path) => JobKind::Remove {
             path: RemotePath(path),
         },
-        FileOperation::RemoveDir(path) => JobKind::RemoveDir {
+        SyncFileOperation::RemoveDir(path) => JobKind::RemoveDir {
             path: RemotePath(path),
         },
-        FileOperation::MakeDir(path) => JobKind::MakeDir {
+        SyncFileOperation::MakeDir(path) => JobKind::MakeDir {
             path: RemotePath(path),
             mode: 0o777,
             follow: false,
         },
-        FileOperation::MakeNamedDir(path) => JobKind::MakeDir {
+        SyncFileOperation::MakeNamedDir(path) => JobKind::MakeDir {
             path: RemotePath(path),
             mode: 0o777,
             follow: true,
         },
-        FileOperation::Rename { from, to } => JobKind::Rename {
+        SyncFileOperation::Rename { from, to } => JobKind::Rename {
             from: RemotePath(from),
             to: RemotePath(to),
         },
-        FileOperation::CreateShared { path, size } => JobKind::CreateShared {
+        SyncFileOperation::CreateShared { path, size } => JobKind::CreateShared {
             path: RemotePath(path),
             size,
         },
-        FileOperation::Set(path, attributes) => JobKind::SetAttributes {
+        SyncFileOperation::Set(path, attributes) => JobKind::SetAttributes {
             path: RemotePath(path),
             attributes,
             follow: false,
             xattrs: None,
         },
-        FileOperation::Lstat(path) => JobKind::Stat {
+        SyncFileOperation::Lstat(path) => JobKind::Stat {
             path: RemotePath(path),
             follow: false,
         },
-        FileOperation::ReadSymlink(path) => JobKind::ReadSymlink {
+        SyncFileOperation::ReadSymlink(path) => JobKind::ReadSymlink {
             path: RemotePath(path),
         },
-        FileOperation::Link { of, to } | FileOperation::ReplaceByLink { of, to } => {
+        SyncFileOperation::Link { of, to } | SyncFileOperation::ReplaceByLink { of, to } => {
             JobKind::MakeHardLink {
                 path: RemotePath(to),
                 of: RemotePath(of),
             }
         }
-        FileOperation::Sum { path, range, size } => JobKind::Sum {
+        SyncFileOperation::Sum { path, range, size } => JobKind::Sum {
             path: RemotePath(path),
             span: ByteRange {
                 offset: range.start,
@@ -303,23 +306,23 @@ fn job(op: FileOperation) -> JobKind {
     }
 }
 
-fn local(run: &mut PlannedCopy<'_>, op: &FileOperation) -> FileOperationResult {
+fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResult {
     if run.stopped() {
         return Err("interrupted".to_owned());
     }
-    if let FileOperation::ReadSymlink(path) = op {
+    if let SyncFileOperation::ReadSymlink(path) = op {
         let text = std::fs::read_link(local_path(path)).map_err(|error| os_words(&error))?;
         return Ok(Some(text.as_os_str().as_bytes().to_vec()));
     }
-    if let FileOperation::Sum { path, range, size } = op {
+    if let SyncFileOperation::Sum { path, range, size } = op {
         let sum = sum_of(run, path, range, *size).map_err(|error| os_words(&error))?;
         return Ok(Some(sum));
     }
-    if let FileOperation::ReplaceByLink { of, to } = op {
+    if let SyncFileOperation::ReplaceByLink { of, to } = op {
         return run.make_hard_link(to, of).map(|()| None);
     }
     let directories = run.directories();
-    if let FileOperation::Lstat(path) = op {
+    if let SyncFileOperation::Lstat(path) = op {
         let found = directories.locate(&run.local_target(path));
         return match found.and_then(|at| at.look()) {
             Ok(Some(stat)) => {
@@ -331,15 +334,15 @@ fn local(run: &mut PlannedCopy<'_>, op: &FileOperation) -> FileOperationResult {
     }
     let at = |path: &[u8]| directories.locate(&run.local_target(path));
     let done: io::Result<()> = match op {
-        FileOperation::Remove(path) => at(path).and_then(|at| match at.remove() {
+        SyncFileOperation::Remove(path) => at(path).and_then(|at| match at.remove() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             done => done,
         }),
-        FileOperation::RemoveDir(path) => at(path).and_then(|at| {
+        SyncFileOperation::RemoveDir(path) => at(path).and_then(|at| {
             directories.forget(&run.local_target(path));
             Ok(unlinkat(&at.dir, &at.name, AtFlags::REMOVEDIR)?)
         }),
-        FileOperation::MakeDir(path) => at(path).and_then(|at| {
+        SyncFileOperation::MakeDir(path) => at(path).and_then(|at| {
             let made = rustix::fs::mkdirat(&at.dir, &at.name, Mode::from_raw_mode(0o777));
             match made {
                 Err(Errno::EXIST) => match at.look()? {
@@ -352,28 +355,28 @@ fn local(run: &mut PlannedCopy<'_>, op: &FileOperation) -> FileOperationResult {
                 made => Ok(made?),
             }
         }),
-        FileOperation::MakeNamedDir(path) => match std::fs::create_dir(local_path(path)) {
+        SyncFileOperation::MakeNamedDir(path) => match std::fs::create_dir(local_path(path)) {
             Err(_) if local_path(path).is_dir() => Ok(()),
             made => made,
         },
-        FileOperation::Rename { from, to } => {
+        SyncFileOperation::Rename { from, to } => {
             at(from).and_then(|from| rename_to_free_name(&from, &at(to)?))
         }
-        FileOperation::CreateShared { path, size } => {
+        SyncFileOperation::CreateShared { path, size } => {
             at(path).and_then(|at| create_shared(&at, *size))
         }
-        FileOperation::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
-        FileOperation::Link { of, to } => at(of).and_then(|of| {
+        SyncFileOperation::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
+        SyncFileOperation::Link { of, to } => at(of).and_then(|of| {
             let to = at(to)?;
             let flags = AtFlags::empty();
             Ok(rustix::fs::linkat(
                 &of.dir, &of.name, &to.dir, &to.name, flags,
             )?)
         }),
-        FileOperation::Lstat(_)
-        | FileOperation::ReadSymlink(_)
-        | FileOperation::ReplaceByLink { .. }
-        | FileOperation::Sum { .. } => Ok(()),
+        SyncFileOperation::Lstat(_)
+        | SyncFileOperation::ReadSymlink(_)
+        | SyncFileOperation::ReplaceByLink { .. }
+        | SyncFileOperation::Sum { .. } => Ok(()),
     };
     done.map(|()| None).map_err(|error| os_words(&error))
 }

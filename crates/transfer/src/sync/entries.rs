@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use sftp::InodeId;
-use sync::{EntryTree, NodeId, SortedTree, SyncAction, SyncPlan, TreeEntryKind};
+use sync::{EntryTree, SortedTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind};
 
 use super::attributes::attributes;
 use crate::disk::{identity, os_words};
@@ -13,12 +13,12 @@ use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 
 /// Walks the entries of a plan whose data or attributes are copied, with the directories above
 /// them.
-pub(super) struct PlannedWalk {
+pub(super) struct SyncPlanWalk {
     plan: Arc<SyncPlan>,
     root: Vec<u8>,
     local: bool,
     /// Identities of files with several names; `None` if each name becomes a file of its own.
-    links: Option<BTreeMap<NodeId, InodeId>>,
+    links: Option<BTreeMap<TreeEntryId, InodeId>>,
     /// Entries to report, and directories that lead to them, by their number.
     wanted: Vec<bool>,
     /// Entries that the target lacks, or has as something else, by their number.
@@ -28,17 +28,17 @@ pub(super) struct PlannedWalk {
 }
 
 struct PlannedDirectory {
-    dir: NodeId,
+    dir: TreeEntryId,
     path: Vec<u8>,
-    rest: std::vec::IntoIter<NodeId>,
+    rest: std::vec::IntoIter<TreeEntryId>,
 }
 
-impl PlannedWalk {
+impl SyncPlanWalk {
     pub(super) fn new(
         plan: Arc<SyncPlan>,
         root: Vec<u8>,
         local: bool,
-        links: Option<BTreeMap<NodeId, InodeId>>,
+        links: Option<BTreeMap<TreeEntryId, InodeId>>,
     ) -> Self {
         let tree = plan.source().tree();
         let mut wanted = vec![false; tree.len() + 1];
@@ -92,9 +92,9 @@ impl PlannedWalk {
         self.plan.source()
     }
 
-    fn enter(&mut self, dir: NodeId, path: Vec<u8>) {
+    fn enter(&mut self, dir: TreeEntryId, path: Vec<u8>) {
         let children = self.source().children(dir);
-        let wanted: Vec<NodeId> = children.filter(|id| self.wanted[id.index()]).collect();
+        let wanted: Vec<TreeEntryId> = children.filter(|id| self.wanted[id.index()]).collect();
         self.stack.push(PlannedDirectory {
             dir,
             path,
@@ -102,7 +102,7 @@ impl PlannedWalk {
         });
     }
 
-    fn report(&mut self, id: NodeId, parent: Option<NodeId>, path: Vec<u8>) -> WalkEntry {
+    fn report(&mut self, id: TreeEntryId, parent: Option<TreeEntryId>, path: Vec<u8>) -> WalkEntry {
         let tree = self.source().tree();
         let entry = tree.entry(id);
         let kind = entry.kind;
@@ -164,11 +164,11 @@ impl PlannedWalk {
     }
 }
 
-fn dir_id(id: NodeId) -> WalkDirectoryId {
+fn dir_id(id: TreeEntryId) -> WalkDirectoryId {
     WalkDirectoryId(id.index() as u64)
 }
 
-impl Iterator for PlannedWalk {
+impl Iterator for SyncPlanWalk {
     type Item = WalkEntry;
 
     fn next(&mut self) -> Option<WalkEntry> {

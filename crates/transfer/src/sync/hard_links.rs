@@ -5,28 +5,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sftp::InodeId;
 use sync::{
-    ComparisonRules, FileIdentity, LinkedEntries, NodeId, SyncAction, SyncPlan, SyncStep,
+    ComparisonRules, FileIdentity, LinkedEntries, SyncAction, SyncPlan, SyncStep, TreeEntryId,
     TreeEntryKind,
 };
 
-use super::ends::{FileOperation, SyncEnds};
+use super::ends::{SyncEnds, SyncFileOperation};
 use super::link_survey::links_there;
 use crate::copy::PlannedCopySide;
 use crate::walk::join;
 
 /// Identities of the files with several names at one end, by entry.
-pub(super) type InodeIds = BTreeMap<NodeId, InodeId>;
+pub(super) type InodeIds = BTreeMap<TreeEntryId, InodeId>;
 
 /// Hard links of the source, which the target gets as well.
-pub(super) struct HardLinkNames {
+pub(super) struct SourceHardLinks {
     source: InodeIds,
     /// Names to link to whose data the target has already.
-    present: BTreeSet<NodeId>,
+    present: BTreeSet<TreeEntryId>,
     /// Names that were linked to a file of the target before the copy.
     linked: u64,
 }
 
-impl HardLinkNames {
+impl SourceHardLinks {
     /// Plans hard links for the names of one file at the source. `source` and `target` are what the
     /// listings tell; commands ask the servers that tell nothing. Returns `None`, after a warning if
     /// there are such names, if the target's server cannot make hard links.
@@ -89,7 +89,7 @@ impl HardLinkNames {
     pub(super) async fn carry_out(&mut self, ends: &mut SyncEnds<'_>, plan: &mut SyncPlan) {
         let root = ends.root(PlannedCopySide::Target).to_vec();
         let tree = plan.source().tree();
-        let path = |id: NodeId| join(&root, &tree.path(id));
+        let path = |id: TreeEntryId| join(&root, &tree.path(id));
         for first in self.files_of_target(plan) {
             if let Some(link) = self.source.get(&first) {
                 ends.note_linked_file(*link, path(first));
@@ -105,7 +105,7 @@ impl HardLinkNames {
             } = step.action
             {
                 names.push(step.source);
-                ops.push(FileOperation::ReplaceByLink {
+                ops.push(SyncFileOperation::ReplaceByLink {
                     of: path(first),
                     to: path(step.source),
                 });
@@ -129,20 +129,20 @@ impl HardLinkNames {
 
     /// Returns the names to link to that the target has without a copy, after files were moved and
     /// linked to those of an earlier copy.
-    fn files_of_target(&self, plan: &SyncPlan) -> BTreeSet<NodeId> {
+    fn files_of_target(&self, plan: &SyncPlan) -> BTreeSet<TreeEntryId> {
         let mut found = firsts(plan);
         let arrived = plan.steps().iter().filter_map(|step| match step.action {
             SyncAction::MoveFrom(_) | SyncAction::Link => Some(step.source),
             _ => None,
         });
-        let arrived: BTreeSet<NodeId> = arrived.filter(|id| found.contains(id)).collect();
+        let arrived: BTreeSet<TreeEntryId> = arrived.filter(|id| found.contains(id)).collect();
         found.retain(|id| self.present.contains(id) || arrived.contains(id));
         found
     }
 }
 
 /// Returns the names to which others are linked.
-fn firsts(plan: &SyncPlan) -> BTreeSet<NodeId> {
+fn firsts(plan: &SyncPlan) -> BTreeSet<TreeEntryId> {
     let steps = plan.steps().iter();
     let firsts = steps.filter_map(|step| match step.action {
         SyncAction::HardLink { first, .. } => Some(first),

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use sync::{
-    ComparisonResult, ComparisonRules, Filter, MetadataRules, NodeId, SyncAction, SyncPlan,
-    TimeGranularity, TreeEntryKind,
+    ComparisonResult, ComparisonRules, Filter, MetadataRules, SyncAction, SyncPlan,
+    TimeGranularity, TreeEntryId, TreeEntryKind,
 };
 
-use super::ends::{FileOperation, SyncEnds};
+use super::ends::{SyncEnds, SyncFileOperation};
 use super::listing::{self, RootAttributes, RootToList};
 use crate::copy::PlannedCopySide;
 use crate::walk::{join, local_path};
@@ -87,7 +87,7 @@ impl LinkDest {
             ..comparison.clone()
         };
         let source = plan.source().tree();
-        let has_equal = |id: &NodeId| {
+        let has_equal = |id: &TreeEntryId| {
             let there = earlier.tree().find(&source.path(*id));
             there.is_some_and(|there| {
                 let (ours, theirs) = (source.entry(*id), earlier.tree().tree().entry(there));
@@ -97,7 +97,8 @@ impl LinkDest {
         };
         let steps = plan.steps().iter();
         let created = steps.filter(|step| step.action == SyncAction::Create);
-        let equal: BTreeSet<NodeId> = created.map(|step| step.source).filter(has_equal).collect();
+        let equal: BTreeSet<TreeEntryId> =
+            created.map(|step| step.source).filter(has_equal).collect();
         plan.link(|id| equal.contains(&id));
     }
 
@@ -110,7 +111,7 @@ impl LinkDest {
     ) -> SyncPlan {
         let tree = plan.source().tree();
         let steps = plan.steps().iter();
-        let linked: Vec<NodeId> = steps
+        let linked: Vec<TreeEntryId> = steps
             .filter(|step| step.action == SyncAction::Link)
             .map(|step| step.source)
             .collect();
@@ -119,12 +120,12 @@ impl LinkDest {
         }
         let root = ends.root(PlannedCopySide::Target).to_vec();
         if !target_exists {
-            let made = vec![FileOperation::MakeDir(root.clone())];
+            let made = vec![SyncFileOperation::MakeDir(root.clone())];
             ends.at_target(made).await;
         }
         let above = linked.iter().map(|id| tree.path(tree.parent(*id)));
         ends.make_directories(&root, above.collect()).await;
-        let ops = linked.iter().map(|id| FileOperation::Link {
+        let ops = linked.iter().map(|id| SyncFileOperation::Link {
             of: join(&self.dir, &tree.path(*id)),
             to: join(&root, &tree.path(*id)),
         });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sftp::InodeId;
-use sync::{NodeId, SortedTree, TreeEntryKind};
+use sync::{SortedTree, TreeEntryId, TreeEntryKind};
 
 use super::programs::RunningSyncCommand;
 use crate::copy::{PlannedCopy, PlannedCopySide};
@@ -45,7 +45,7 @@ pub(super) async fn links_there(
     run: &mut PlannedCopy<'_>,
     end: PlannedCopySide,
     tree: &SortedTree,
-) -> Option<BTreeMap<NodeId, InodeId>> {
+) -> Option<BTreeMap<TreeEntryId, InodeId>> {
     let words = format!(
         "exec sh -c 'eval \"$(dd bs=1 count={} 2>/dev/null)\"'",
         SCRIPT.len()
@@ -56,7 +56,7 @@ pub(super) async fn links_there(
     command.send(run, root);
     command.end_input(run);
     let command = command.within(run, LONGEST_WAIT);
-    let mut answer = SurveyAnswer::new(tree);
+    let mut answer = HardLinkSurveyParser::new(tree);
     while let Some(bytes) = command.output(run).await {
         if !answer.receive(&bytes) {
             break;
@@ -67,15 +67,15 @@ pub(super) async fn links_there(
 }
 
 /// Parser of the script's output.
-struct SurveyAnswer<'t> {
+struct HardLinkSurveyParser<'t> {
     tree: &'t SortedTree,
     begun: bool,
     ended: bool,
     rest: Vec<u8>,
-    links: BTreeMap<NodeId, InodeId>,
+    links: BTreeMap<TreeEntryId, InodeId>,
 }
 
-impl<'t> SurveyAnswer<'t> {
+impl<'t> HardLinkSurveyParser<'t> {
     fn new(tree: &'t SortedTree) -> Self {
         Self {
             tree,
@@ -140,7 +140,7 @@ impl<'t> SurveyAnswer<'t> {
         Some(())
     }
 
-    fn into_links(self) -> Option<BTreeMap<NodeId, InodeId>> {
+    fn into_links(self) -> Option<BTreeMap<TreeEntryId, InodeId>> {
         self.ended.then_some(self.links)
     }
 }
@@ -173,7 +173,7 @@ mod tests {
             x:2:2:5:7:./d/c\0\
             end\0";
         for cut in 1..output.len() {
-            let mut answer = SurveyAnswer::new(&tree);
+            let mut answer = HardLinkSurveyParser::new(&tree);
             for part in output.chunks(cut) {
                 answer.receive(part);
             }
@@ -195,13 +195,13 @@ mod tests {
             &b"longhaul-links 1\n1:2:2:5:7:./d/a\0"[..],
             b"1:2:2:5:7:./d/a\0end\0",
         ] {
-            let mut answer = SurveyAnswer::new(&tree);
+            let mut answer = HardLinkSurveyParser::new(&tree);
             assert!(answer.receive(output));
             assert_eq!(answer.into_links(), None);
         }
-        let mut answer = SurveyAnswer::new(&tree);
+        let mut answer = HardLinkSurveyParser::new(&tree);
         assert!(!answer.receive(&vec![b'x'; MOST_BEFORE]));
-        let mut answer = SurveyAnswer::new(&tree);
+        let mut answer = HardLinkSurveyParser::new(&tree);
         assert!(answer.receive(GREETING));
         assert!(!answer.receive(&vec![b'x'; LONGEST + 1]));
     }

@@ -7,16 +7,18 @@ use std::path::PathBuf;
 
 use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
-use sync::{EntryTree, Filter, NodeId, Selection, SortedTree, TreeEntry, TreeEntryKind, to_nfc};
+use sync::{
+    EntryTree, Filter, FilterDecision, SortedTree, TreeEntry, TreeEntryId, TreeEntryKind, to_nfc,
+};
 
 use super::UnicodeForm;
 use super::alike::is_name_probe;
 use super::attributes::entry;
-use super::open_directories::OpenDirectories;
-use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootQuery};
+use super::open_directories::UnlistedDirectories;
+use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootAttributesQuery};
 use crate::session::SessionEvent;
 use crate::walk::{
-    LEFT_OUT, ListAnswer, LocalWalk, NOT_REGULAR, RemoteWalk, WalkDirectoryId, WalkEntry, join,
+    LEFT_OUT, LocalWalk, NOT_REGULAR, RemoteWalk, WalkAnswer, WalkDirectoryId, WalkEntry, join,
     local_path, nested_rules, refused_name,
 };
 
@@ -34,7 +36,7 @@ pub(crate) struct ListedTree {
     tree: SortedTree,
     problems: Vec<(Vec<u8>, String)>,
     kept: BTreeSet<Vec<u8>>,
-    links: BTreeMap<NodeId, InodeId>,
+    links: BTreeMap<TreeEntryId, InodeId>,
     probes: Vec<Vec<u8>>,
     filter: Filter,
     excluded: u64,
@@ -81,7 +83,7 @@ impl ListedTree {
     }
 
     /// Takes the identities of files with several hard links.
-    pub(crate) fn take_links(&mut self) -> BTreeMap<NodeId, InodeId> {
+    pub(crate) fn take_links(&mut self) -> BTreeMap<TreeEntryId, InodeId> {
         std::mem::take(&mut self.links)
     }
 }
@@ -137,7 +139,7 @@ pub(crate) enum RootAttributes {
     /// The attributes; `None` if there is no such directory yet.
     Known(Option<Attributes>),
     /// The server is asked for them while it lists.
-    Queried(RootQuery),
+    Queried(RootAttributesQuery),
 }
 
 impl RootAttributes {
@@ -357,18 +359,18 @@ impl ActiveListing {
         };
         let (id, answer) = match event {
             SessionEvent::Lane(LaneEvent::Entries(id, entries)) => {
-                (id, ListAnswer::Entries(entries))
+                (id, WalkAnswer::Entries(entries))
             }
-            SessionEvent::Lane(LaneEvent::Tree(id, steps)) => (id, ListAnswer::Tree(steps)),
-            SessionEvent::Lane(LaneEvent::LeftOut(id, name)) => (id, ListAnswer::LeftOut(name)),
-            SessionEvent::Restarted(id) => (id, ListAnswer::Restarted),
-            SessionEvent::Lane(LaneEvent::Done(id)) => (id, ListAnswer::Done),
+            SessionEvent::Lane(LaneEvent::Tree(id, steps)) => (id, WalkAnswer::Tree(steps)),
+            SessionEvent::Lane(LaneEvent::LeftOut(id, name)) => (id, WalkAnswer::LeftOut(name)),
+            SessionEvent::Restarted(id) => (id, WalkAnswer::Restarted),
+            SessionEvent::Lane(LaneEvent::Done(id)) => (id, WalkAnswer::Done),
             SessionEvent::Lane(LaneEvent::Failed(id, fault)) => {
-                (id, ListAnswer::Failed(fault.what))
+                (id, WalkAnswer::Failed(fault.what))
             }
             _ => return,
         };
-        let over = matches!(answer, ListAnswer::Done | ListAnswer::Failed(_));
+        let over = matches!(answer, WalkAnswer::Done | WalkAnswer::Failed(_));
         if let Some(tag) = asked.get(&id) {
             walk.handle(*tag, answer);
         }
@@ -383,14 +385,14 @@ struct ListingTreeBuilder {
     end: PlannedCopySide,
     root: Vec<u8>,
     tree: EntryTree,
-    dirs: OpenDirectories,
+    dirs: UnlistedDirectories,
     /// Directory of the last entry, and its path. Many directories wait to be listed, whose paths
     /// would take much memory.
-    last: Option<(NodeId, Vec<u8>)>,
+    last: Option<(TreeEntryId, Vec<u8>)>,
     filter: Filter,
     problems: Vec<(Vec<u8>, String)>,
     kept: BTreeSet<Vec<u8>>,
-    links: BTreeMap<NodeId, InodeId>,
+    links: BTreeMap<TreeEntryId, InodeId>,
     probes: Vec<Vec<u8>>,
     full: bool,
     excluded: u64,
@@ -403,7 +405,7 @@ impl ListingTreeBuilder {
             end,
             root,
             tree: EntryTree::with_limit(most_tree_bytes()),
-            dirs: OpenDirectories::default(),
+            dirs: UnlistedDirectories::default(),
             last: None,
             filter,
             problems: Vec::new(),
@@ -515,7 +517,7 @@ impl ListingTreeBuilder {
     }
 
     /// Notes that the entries of a directory follow.
-    fn open(&mut self, id: WalkDirectoryId, node: NodeId) {
+    fn open(&mut self, id: WalkDirectoryId, node: TreeEntryId) {
         let tree = &self.tree;
         self.dirs.insert(id, node, |id| tree.path(id));
     }
@@ -525,7 +527,7 @@ impl ListingTreeBuilder {
         parent: WalkDirectoryId,
         name: &[u8],
         attributes: &Attributes,
-    ) -> Option<NodeId> {
+    ) -> Option<TreeEntryId> {
         let dir = self.dirs.get(parent)?;
         let own = name;
         let formed = self.changed_form(name);
@@ -545,17 +547,17 @@ impl ListingTreeBuilder {
             PlannedCopySide::Target => self.filter.decide_name(&path, found.kind),
         };
         // A list of names excludes nothing, and everything else is not listed.
-        if selection != Selection::Selected && !self.filter.lists_names() {
+        if selection != FilterDecision::Selected && !self.filter.lists_names() {
             self.excluded += 1;
         }
         match selection {
-            Selection::Selected => {}
-            Selection::Excluded => {
+            FilterDecision::Selected => {}
+            FilterDecision::Excluded => {
                 self.tree.protect(dir);
                 return None;
             }
             // The counterpart at the target stays as it is.
-            Selection::OutOfLimits => {
+            FilterDecision::OutOfLimits => {
                 self.kept.insert(path);
                 return None;
             }
@@ -579,7 +581,7 @@ impl ListingTreeBuilder {
     }
 
     /// Returns the directory with this path relative to the root, if it is being listed.
-    fn listed_at(&mut self, path: &[u8]) -> Option<NodeId> {
+    fn listed_at(&mut self, path: &[u8]) -> Option<TreeEntryId> {
         if let Some((dir, _)) = self.last.as_ref().filter(|(_, last)| last == path) {
             return Some(*dir);
         }
@@ -599,7 +601,7 @@ impl ListingTreeBuilder {
         };
         let dir = self.listed_at(above);
         let excluded =
-            self.filter.decide_name(&below, TreeEntryKind::Temporary) == Selection::Excluded;
+            self.filter.decide_name(&below, TreeEntryKind::Temporary) == FilterDecision::Excluded;
         match dir.filter(|_| self.end == PlannedCopySide::Target && !excluded) {
             Some(dir)
                 if self
@@ -646,7 +648,7 @@ impl ListingTreeBuilder {
             .next()
             .unwrap_or_default();
         let is_selected =
-            self.filter.decide_name(&below, TreeEntryKind::Directory) != Selection::Excluded;
+            self.filter.decide_name(&below, TreeEntryKind::Directory) != FilterDecision::Excluded;
         if is_name_probe(name) && self.end == PlannedCopySide::Target && is_selected {
             self.probes.push(below.clone());
         }
@@ -656,7 +658,7 @@ impl ListingTreeBuilder {
         let is_ours = refused_name(name).is_some();
         let known = what == NOT_REGULAR || is_ours;
         // What takes no part at one end keeps its counterpart, and at the target its directory.
-        if self.filter.decide_name(&below, TreeEntryKind::Other) == Selection::Excluded {
+        if self.filter.decide_name(&below, TreeEntryKind::Other) == FilterDecision::Excluded {
             self.kept.insert(below);
             return;
         }

@@ -46,7 +46,7 @@ pub struct SyncRequest {
 #[derive(Clone, Debug, Default)]
 pub struct SyncOptions {
     /// Entries that take part.
-    pub entries: EntryChoice,
+    pub entries: SyncEntrySelection,
     /// Rules of the comparison. The grain is learnt.
     pub comparison: ComparisonRules,
     /// Delete entries that exist at the target only, within these limits.
@@ -66,7 +66,7 @@ pub struct SyncOptions {
 
 /// Entries that take part in a sync.
 #[derive(Clone, Debug, Default)]
-pub struct EntryChoice {
+pub struct SyncEntrySelection {
     /// Rules for paths, sizes and times.
     pub filter: Filter,
     /// Read `.gitignore` files of the source (`--gitignore`).

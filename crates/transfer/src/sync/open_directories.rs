@@ -3,28 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 
-use sync::NodeId;
+use sync::TreeEntryId;
 
 use crate::walk::WalkDirectoryId;
 
 /// Directories that a walk has found and not listed to the end, with their entries in the tree.
 #[derive(Default)]
-pub(super) struct OpenDirectories {
-    nodes: BTreeMap<WalkDirectoryId, NodeId>,
+pub(super) struct UnlistedDirectories {
+    nodes: BTreeMap<WalkDirectoryId, TreeEntryId>,
     /// Hashes of their paths with the directories, from the first search on. Many directories wait
     /// to be listed, whose paths would take much memory.
-    by_path: Option<BTreeSet<(u64, NodeId)>>,
+    by_path: Option<BTreeSet<(u64, TreeEntryId)>>,
     /// A server chooses the paths, and must not choose their hashes.
     hasher: RandomState,
 }
 
-impl OpenDirectories {
+impl UnlistedDirectories {
     /// Adds a directory, whose path `path_of` returns.
     pub(super) fn insert(
         &mut self,
         id: WalkDirectoryId,
-        node: NodeId,
-        path_of: impl Fn(NodeId) -> Vec<u8>,
+        node: TreeEntryId,
+        path_of: impl Fn(TreeEntryId) -> Vec<u8>,
     ) {
         self.nodes.insert(id, node);
         if let Some(by_path) = &mut self.by_path {
@@ -33,12 +33,12 @@ impl OpenDirectories {
     }
 
     /// Returns the entry of a directory.
-    pub(super) fn get(&self, id: WalkDirectoryId) -> Option<NodeId> {
+    pub(super) fn get(&self, id: WalkDirectoryId) -> Option<TreeEntryId> {
         self.nodes.get(&id).copied()
     }
 
     /// Removes a directory that is listed, whose path `path_of` returns.
-    pub(super) fn remove(&mut self, id: WalkDirectoryId, path_of: impl Fn(NodeId) -> Vec<u8>) {
+    pub(super) fn remove(&mut self, id: WalkDirectoryId, path_of: impl Fn(TreeEntryId) -> Vec<u8>) {
         if let (Some(node), Some(by_path)) = (self.nodes.remove(&id), &mut self.by_path) {
             by_path.remove(&(self.hasher.hash_one(path_of(node)), node));
         }
@@ -48,8 +48,8 @@ impl OpenDirectories {
     pub(super) fn find(
         &mut self,
         path: &[u8],
-        path_of: impl Fn(NodeId) -> Vec<u8>,
-    ) -> Option<NodeId> {
+        path_of: impl Fn(TreeEntryId) -> Vec<u8>,
+    ) -> Option<TreeEntryId> {
         let (nodes, hasher) = (&self.nodes, &self.hasher);
         let by_path = self.by_path.get_or_insert_with(|| {
             let nodes = nodes.values();
@@ -59,7 +59,7 @@ impl OpenDirectories {
         });
         // Slices and vectors have the same hash.
         let hash = self.hasher.hash_one(path);
-        let alike = by_path.range((hash, NodeId::MIN)..=(hash, NodeId::MAX));
+        let alike = by_path.range((hash, TreeEntryId::MIN)..=(hash, TreeEntryId::MAX));
         let mut alike = alike.map(|(_, node)| *node);
         alike.find(|node| path_of(*node) == path)
     }
@@ -79,16 +79,16 @@ mod tests {
     fn a_directory_is_found_without_a_look_at_the_others() {
         const DIRECTORIES: u64 = 2000;
         let mut tree = EntryTree::new();
-        let mut open = OpenDirectories::default();
+        let mut open = UnlistedDirectories::default();
         let paths = Cell::new(0);
-        let mut add = |open: &mut OpenDirectories, n: u64| {
+        let mut add = |open: &mut UnlistedDirectories, n: u64| {
             let entry = TreeEntry::new(TreeEntryKind::Directory);
             let node = tree.add(EntryTree::ROOT, n.to_string().as_bytes(), entry);
             let node = node.expect("there is room");
             open.insert(WalkDirectoryId(n), node, |id| tree.path(id));
             node
         };
-        let mut nodes: Vec<NodeId> = (0..DIRECTORIES).map(|n| add(&mut open, n)).collect();
+        let mut nodes: Vec<TreeEntryId> = (0..DIRECTORIES).map(|n| add(&mut open, n)).collect();
         nodes.push(add(&mut open, DIRECTORIES));
         let path_of = |id| {
             paths.set(paths.get() + 1);

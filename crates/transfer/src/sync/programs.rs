@@ -10,8 +10,8 @@ use crate::copy::{PlannedCopy, PlannedCopySide, RemoteCommandStep};
 use crate::disk::{open_regular, os_words};
 use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
 use crate::sums::{
-    AnswerParser, Digest, Hasher, ProgramAnswer, SumAlgorithm, SumProgram, list_command, list_line,
-    program_command_from, program_script_from, whole_request,
+    ChecksumOutputParser, Digest, Hasher, SumAlgorithm, SumProgram, SumProgramAnswer, list_command,
+    list_line, program_command_from, program_script_from, whole_request,
 };
 use crate::walk::local_path;
 
@@ -168,13 +168,13 @@ impl ChecksumProgram {
         command.send(run, program_script_from(fastest).into_bytes());
         command.end_input(run);
         let command = command.within(run, LONGEST_FIND);
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         while let Some(bytes) = command.output(run).await {
             answers.receive(&bytes);
             match answers.next() {
                 Ok(None) => {}
                 // A lying server must not have both ends asked for ever.
-                Ok(Some(ProgramAnswer::Program(program))) if program.algorithm >= fastest => {
+                Ok(Some(SumProgramAnswer::Program(program))) if program.algorithm >= fastest => {
                     command.stop(run);
                     tracing::info!("the far end computes checksums with {}", program.name);
                     return Ok(program);
@@ -237,7 +237,7 @@ impl ChecksumProgram {
         command.send(run, input);
         command.end_input(run);
         let command = command.within(run, longest);
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         while let Some(bytes) = command.output(run).await {
             answers.receive(&bytes);
             loop {
@@ -274,20 +274,20 @@ impl ChecksumProgram {
         command.send(run, input);
         command.end_input(run);
         let command = command.within(run, longest);
-        let mut answers = AnswerParser::default();
+        let mut answers = ChecksumOutputParser::default();
         let mut waiting = singly.iter();
         while let Some(bytes) = command.output(run).await {
             answers.receive(&bytes);
             loop {
                 match answers.next() {
-                    Ok(Some(ProgramAnswer::Program(program))) if program == self.program => {}
-                    Ok(Some(ProgramAnswer::Sum(digest))) => {
+                    Ok(Some(SumProgramAnswer::Program(program))) if program == self.program => {}
+                    Ok(Some(SumProgramAnswer::Sum(digest))) => {
                         let sum = waiting.next().and_then(|at| sums.get_mut(*at));
                         if let Some(sum) = sum {
                             *sum = Some(digest);
                         }
                     }
-                    Ok(Some(ProgramAnswer::Unreadable)) => drop(waiting.next()),
+                    Ok(Some(SumProgramAnswer::Unreadable)) => drop(waiting.next()),
                     Ok(None) => break,
                     Ok(Some(_)) | Err(_) => return command.stop(run),
                 }

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 
 use super::SyncRequest;
 use crate::copy::{CopyLocation, PlannedCopy};
-use crate::private_dir::{PrivateDir, UserDir};
+use crate::private_dir::{LonghaulDirKind, PrivateDir};
 
 /// Longest memory that is read, in bytes.
 const MOST: u64 = 64;
@@ -37,7 +37,7 @@ impl SourceFileSystemCheck {
     }
 
     fn read(name: &OsString) -> Option<String> {
-        let dir = PrivateDir::open(&UserDir::State.path()?).ok()?;
+        let dir = PrivateDir::open(&LonghaulDirKind::State.path()?).ok()?;
         let file = dir.file(name, false).ok()?;
         let mut text = String::new();
         file.take(MOST).read_to_string(&mut text).ok()?;
@@ -55,7 +55,7 @@ impl SourceFileSystemCheck {
             return;
         };
         let keep = || -> Option<()> {
-            let dir = PrivateDir::create(&UserDir::State.path()?).ok()?;
+            let dir = PrivateDir::create(&LonghaulDirKind::State.path()?).ok()?;
             let _ = dir.remove(&self.name);
             let mut file = dir.create_file(&self.name).ok()?;
             file.write_all(now.as_bytes()).ok()

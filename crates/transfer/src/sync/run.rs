@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use schedule::Attributes;
 use sync::{
-    ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, MetadataRules, NodeId,
-    Selection, SortedTree, SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryKind,
-    parent_path,
+    ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, FilterDecision,
+    MetadataRules, SortedTree, SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryId,
+    TreeEntryKind, parent_path,
 };
 
-use super::alike::{NameProbes, are_one_in_nfc, remove_name_probes, spare_alike};
+use super::alike::{NameEqualityProbes, are_one_in_nfc, remove_name_probes, spare_alike};
 use super::attributes::attributes;
 use super::backup::BackupRoot;
-use super::ends::{FileOperation, SyncEnds};
-use super::entries::PlannedWalk;
-use super::hard_links::HardLinkNames;
+use super::ends::{SyncEnds, SyncFileOperation};
+use super::entries::SyncPlanWalk;
+use super::hard_links::SourceHardLinks;
 use super::link_dest::LinkDest;
 use super::listing::{self, ListedTree, hides_entries};
 use super::remembered::SourceFileSystemCheck;
 use super::roots::{SyncRoots, check_roots};
 use super::savings::bytes_sent_whole;
-use super::source_inside::SourceProbes;
+use super::source_inside::NestedSourceProbes;
 use super::{SyncOptions, SyncRequest, SyncResult};
 use crate::cancel::CancelToken;
 use crate::copy::{
@@ -91,7 +91,7 @@ struct SyncRun<'a> {
     backup: Option<BackupRoot>,
     link_dest: Option<LinkDest>,
     /// Hard links of the source, if the target keeps them.
-    hard_links: Option<HardLinkNames>,
+    hard_links: Option<SourceHardLinks>,
     /// Paths of what may be directories in which an interrupted run asked about names.
     probes: Vec<Vec<u8>>,
     /// The target directory exists.
@@ -150,7 +150,7 @@ impl<'a> SyncRun<'a> {
             replaced: self.replaced,
             moved: self.moved,
             linked: self.link_dest.as_ref().map_or(0, LinkDest::linked)
-                + self.hard_links.as_ref().map_or(0, HardLinkNames::linked),
+                + self.hard_links.as_ref().map_or(0, SourceHardLinks::linked),
             sent_whole: self.sent_whole,
             refused: self.refused,
         }
@@ -237,7 +237,7 @@ impl<'a> SyncRun<'a> {
             let path = self.ends.shown(PlannedCopySide::Source, &path);
             self.ends.fail(path, "no such file or directory".to_owned());
         }
-        let names = NameProbes::new(self.target_exists, self.options.dry_run);
+        let names = NameEqualityProbes::new(self.target_exists, self.options.dry_run);
         let (ours, theirs) = (source.tree(), target.tree());
         if are_one_in_nfc(&mut self.ends, ours)
             || (names.are_one_at_target(&mut self.ends, ours, theirs)).await
@@ -254,7 +254,7 @@ impl<'a> SyncRun<'a> {
             link_dest.plan(&mut self.ends, &mut plan, comparison).await;
         }
         if self.request.copy.hard_links {
-            let planned = HardLinkNames::plan(&mut self.ends, &mut plan, links, &rules);
+            let planned = SourceHardLinks::plan(&mut self.ends, &mut plan, links, &rules);
             self.hard_links = planned.await;
         }
         let remote = self.roots.source_file_system(&mut self.ends).await;
@@ -292,7 +292,7 @@ impl<'a> SyncRun<'a> {
         if self.options.deletions.is_none() {
             return false;
         }
-        let probes = SourceProbes::new(&self.ends, plan);
+        let probes = NestedSourceProbes::new(&self.ends, plan);
         let Some(source) = probes.find_source(&mut self.ends).await else {
             return false;
         };
@@ -418,11 +418,11 @@ impl<'a> SyncRun<'a> {
     fn announce(&mut self, plan: &SyncPlan) {
         // What is replaced by an entry of another type is that entry's line; all below it is
         // deleted.
-        let in_the_way: BTreeSet<NodeId> = plan.in_the_way().iter().copied().collect();
+        let in_the_way: BTreeSet<TreeEntryId> = plan.in_the_way().iter().copied().collect();
         let tree = plan.target().tree();
         let below = in_the_way.iter().copied();
         let below = below.filter(|id| in_the_way.contains(&tree.parent(*id)));
-        let deleted: Vec<NodeId> = below.chain(plan.deletions().iter().copied()).collect();
+        let deleted: Vec<TreeEntryId> = below.chain(plan.deletions().iter().copied()).collect();
         let mut files = 0;
         let mut bytes = 0;
         for step in plan.steps() {
@@ -535,7 +535,7 @@ impl<'a> SyncRun<'a> {
         let local = self.ends.is_local(PlannedCopySide::Source);
         let root = self.ends.root(PlannedCopySide::Source).to_vec();
         let links = self.hard_links.as_ref().map(|names| names.source().clone());
-        let walk = PlannedWalk::new(Arc::clone(&plan), root, local, links);
+        let walk = SyncPlanWalk::new(Arc::clone(&plan), root, local, links);
         if walk.has_any() || self.ends.has_leftovers() {
             self.ends.copy(Box::new(walk)).await;
         }
@@ -558,10 +558,10 @@ impl<'a> SyncRun<'a> {
 
     /// Removes what stands in the way of an entry of another type. Such an entry counts as
     /// replaced, the contents of a directory as deleted.
-    async fn clear_the_way(&mut self, plan: &SyncPlan) -> BTreeSet<NodeId> {
+    async fn clear_the_way(&mut self, plan: &SyncPlan) -> BTreeSet<TreeEntryId> {
         let doomed = plan.in_the_way().to_vec();
         let tree = plan.target().tree();
-        let all: BTreeSet<NodeId> = doomed.iter().copied().collect();
+        let all: BTreeSet<TreeEntryId> = doomed.iter().copied().collect();
         let outermost = doomed.iter().filter(|id| !all.contains(&tree.parent(**id)));
         let outermost = outermost.count() as u64;
         let before = self.deleted;
@@ -575,7 +575,7 @@ impl<'a> SyncRun<'a> {
     /// Renames the target's copies of files that were moved at the source. A file that cannot be
     /// renamed is copied.
     async fn carry_out_moves(&mut self, mut plan: SyncPlan) -> SyncPlan {
-        let moves: Vec<(NodeId, NodeId)> = plan
+        let moves: Vec<(TreeEntryId, TreeEntryId)> = plan
             .steps()
             .iter()
             .filter_map(|step| match step.action {
@@ -592,11 +592,11 @@ impl<'a> SyncRun<'a> {
             .map(|(to, _)| plan.source().tree().path(plan.source().tree().parent(*to)))
             .collect();
         self.ends.make_directories(&root, above).await;
-        let ops = moves.iter().map(|(to, from)| FileOperation::Rename {
+        let ops = moves.iter().map(|(to, from)| SyncFileOperation::Rename {
             from: join(&root, &plan.target().tree().path(*from)),
             to: join(&root, &plan.source().tree().path(*to)),
         });
-        let ops: Vec<FileOperation> = ops.collect();
+        let ops: Vec<SyncFileOperation> = ops.collect();
         let results = self.ends.at_target(ops).await;
         let mut failed = BTreeSet::new();
         let mut set = Vec::new();
@@ -604,7 +604,7 @@ impl<'a> SyncRun<'a> {
             match result {
                 Ok(_) => {
                     let path = join(&root, &plan.source().tree().path(*to));
-                    set.push(FileOperation::Set(
+                    set.push(SyncFileOperation::Set(
                         path,
                         self.kept(plan.source().tree().entry(*to)),
                     ));
@@ -630,7 +630,7 @@ impl<'a> SyncRun<'a> {
                 && entry.kind == TreeEntryKind::File
             {
                 let path = join(&root, &tree.path(step.source));
-                ops.push(FileOperation::Set(path.clone(), self.kept(entry)));
+                ops.push(SyncFileOperation::Set(path.clone(), self.kept(entry)));
                 paths.push(path);
             }
         }
@@ -655,7 +655,11 @@ impl<'a> SyncRun<'a> {
 
     /// Removes entries of the target, or moves them to the backup directory. Returns the files that
     /// could not be moved.
-    async fn remove_entries(&mut self, plan: &SyncPlan, ids: &[NodeId]) -> BTreeSet<NodeId> {
+    async fn remove_entries(
+        &mut self,
+        plan: &SyncPlan,
+        ids: &[TreeEntryId],
+    ) -> BTreeSet<TreeEntryId> {
         let root = self.ends.root(PlannedCopySide::Target).to_vec();
         let tree = plan.target().tree();
         let of_kind = |dirs: bool| {
@@ -693,7 +697,7 @@ impl<'a> SyncRun<'a> {
 
     /// Sets the times of directories again from which `deletions` or directories of an earlier run
     /// were removed, or in which a backup directory was made.
-    async fn restore_times(&mut self, plan: &SyncPlan, deletions: &[NodeId]) {
+    async fn restore_times(&mut self, plan: &SyncPlan, deletions: &[TreeEntryId]) {
         let (ours, theirs) = (plan.source(), plan.target());
         let mut paths: BTreeSet<Vec<u8>> = BTreeSet::new();
         let above = deletions.iter().map(|id| theirs.tree().parent(*id));
@@ -703,13 +707,13 @@ impl<'a> SyncRun<'a> {
         // The root's own path is the one that the user named, symlinks included.
         let at_root = paths.remove(&[][..]);
         let root = self.ends.root(PlannedCopySide::Target).to_vec();
-        let ops: Vec<FileOperation> = paths
+        let ops: Vec<SyncFileOperation> = paths
             .iter()
             .filter_map(|path| ours.find(path))
             .filter(|id| ours.tree().entry(*id).kind == TreeEntryKind::Directory)
             .map(|id| {
                 let path = join(&root, &ours.tree().path(id));
-                FileOperation::Set(path, self.kept(ours.tree().entry(id)))
+                SyncFileOperation::Set(path, self.kept(ours.tree().entry(id)))
             })
             .collect();
         self.ends.at_target(ops).await;
@@ -724,7 +728,11 @@ impl<'a> SyncRun<'a> {
     async fn remove(&mut self, paths: Vec<(Vec<u8>, bool)>) {
         let (dirs, files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|(_, is_dir)| *is_dir);
         let files: Vec<Vec<u8>> = files.into_iter().map(|(path, _)| path).collect();
-        let ops = files.iter().cloned().map(FileOperation::Remove).collect();
+        let ops = files
+            .iter()
+            .cloned()
+            .map(SyncFileOperation::Remove)
+            .collect();
         self.remove_all(&files, ops).await;
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
         let mut levels: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
@@ -735,13 +743,13 @@ impl<'a> SyncRun<'a> {
             let ops = level
                 .iter()
                 .cloned()
-                .map(FileOperation::RemoveDir)
+                .map(SyncFileOperation::RemoveDir)
                 .collect();
             self.remove_all(&level, ops).await;
         }
     }
 
-    async fn remove_all(&mut self, paths: &[Vec<u8>], ops: Vec<FileOperation>) {
+    async fn remove_all(&mut self, paths: &[Vec<u8>], ops: Vec<SyncFileOperation>) {
         let results = self.ends.at_target(ops).await;
         self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
         self.ends
@@ -756,7 +764,7 @@ fn leaves_out(mut filter: Filter, dir: &[u8]) -> bool {
     ends.any(|end| {
         let path = dir.get(..end).unwrap_or_default();
         !path.is_empty()
-            && filter.decide_name(path, TreeEntryKind::Directory) == Selection::Excluded
+            && filter.decide_name(path, TreeEntryKind::Directory) == FilterDecision::Excluded
     })
 }
 

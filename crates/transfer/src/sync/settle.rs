@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use sync::{ComparisonRules, NodeId, SortedTree, SyncAction, SyncPlan, TreeEntryKind};
+use sync::{ComparisonRules, SortedTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind};
 
-use super::contents::{ContentComparison, ContentVerdict, FilePair};
-use super::ends::{FileOperation, OperationCounter};
+use super::contents::{ContentComparer, ContentVerdict, FilePair};
+use super::ends::{OperationCounter, SyncFileOperation};
 use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::report::CopyEvent;
 use crate::walk::join;
@@ -15,7 +15,7 @@ use crate::walk::join;
 pub(super) struct OperationRunner<'a, 'run> {
     run: &'a mut PlannedCopy<'run>,
     operations: &'a mut OperationCounter,
-    contents: ContentComparison,
+    contents: ContentComparer,
 }
 
 impl<'a, 'run> OperationRunner<'a, 'run> {
@@ -26,7 +26,7 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
         Self {
             run,
             operations,
-            contents: ContentComparison::default(),
+            contents: ContentComparer::default(),
         }
     }
 
@@ -46,12 +46,12 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
         self.read(PlannedCopySide::Target, target, &there).await;
     }
 
-    async fn read(&mut self, end: PlannedCopySide, tree: &mut SortedTree, links: &[NodeId]) {
+    async fn read(&mut self, end: PlannedCopySide, tree: &mut SortedTree, links: &[TreeEntryId]) {
         let root = self.run.root(end).to_vec();
-        let path = |id: &NodeId| join(&root, &tree.tree().own_path(*id));
+        let path = |id: &TreeEntryId| join(&root, &tree.tree().own_path(*id));
         let ops = links
             .iter()
-            .map(|id| FileOperation::ReadSymlink(path(id)))
+            .map(|id| SyncFileOperation::ReadSymlink(path(id)))
             .collect();
         let texts = self.operations.carry_out(self.run, end, ops).await;
         for (id, text) in links.iter().zip(texts) {
@@ -64,7 +64,7 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
     /// Compares checksums where size and second are equal. Where an end computes none, the file
     /// counts as different.
     pub(super) async fn compare_unsure(&mut self, plan: &mut SyncPlan) {
-        let unsure: Vec<(NodeId, NodeId)> = plan
+        let unsure: Vec<(TreeEntryId, TreeEntryId)> = plan
             .steps()
             .iter()
             .filter(|step| matches!(step.action, SyncAction::Unsure(_)))
@@ -104,7 +104,7 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
             true => self.equal_pairs(plan, &pairs).await,
             false => BTreeSet::new(),
         };
-        let moved: Vec<(NodeId, NodeId)> = pairs
+        let moved: Vec<(TreeEntryId, TreeEntryId)> = pairs
             .into_iter()
             .filter(|(to, from)| match sums {
                 true => equal.contains(to),
@@ -117,8 +117,8 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
     async fn equal_pairs(
         &mut self,
         plan: &SyncPlan,
-        pairs: &[(NodeId, NodeId)],
-    ) -> BTreeSet<NodeId> {
+        pairs: &[(TreeEntryId, TreeEntryId)],
+    ) -> BTreeSet<TreeEntryId> {
         let roots = [PlannedCopySide::Source, PlannedCopySide::Target]
             .map(|end| self.run.root(end).to_vec());
         let files: Vec<FilePair> = pairs

@@ -8,10 +8,10 @@
 use std::fs;
 
 use schedule::Attributes;
-use sync::{NodeId, SyncPlan, source_lookalikes};
+use sync::{SyncPlan, TreeEntryId, source_lookalikes};
 
 use super::attributes::attributes;
-use super::ends::{FileOperation, SyncEnds};
+use super::ends::{SyncEnds, SyncFileOperation};
 use crate::copy::PlannedCopySide;
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
@@ -20,14 +20,14 @@ use crate::walk::{join, local_path};
 const MOST: usize = 64;
 
 /// Directories of the target that may be the source, each with the name of a probe to make in it.
-pub(super) struct SourceProbes<'p> {
+pub(super) struct NestedSourceProbes<'p> {
     plan: &'p SyncPlan,
     /// Root of the target.
     root: Vec<u8>,
-    probes: Vec<(NodeId, Vec<u8>)>,
+    probes: Vec<(TreeEntryId, Vec<u8>)>,
 }
 
-impl<'p> SourceProbes<'p> {
+impl<'p> NestedSourceProbes<'p> {
     /// Chooses the directories, by the contents of both ends.
     pub(super) fn new(ends: &SyncEnds<'_>, plan: &'p SyncPlan) -> Self {
         let dirs = source_lookalikes(plan.source(), plan.target(), MOST);
@@ -46,43 +46,45 @@ impl<'p> SourceProbes<'p> {
             return None;
         }
         let made = ends
-            .at_target(self.operations(|path, name| FileOperation::MakeDir(join(&path, name))))
+            .at_target(self.operations(|path, name| SyncFileOperation::MakeDir(join(&path, name))))
             .await;
         let mut made = made.into_iter();
         self.probes
             .retain(|_| made.next().is_some_and(|made| made.is_ok()));
         let seen = self.are_in_source(ends).await;
-        ends.at_target(self.operations(|path, name| FileOperation::RemoveDir(join(&path, name))))
-            .await;
+        ends.at_target(
+            self.operations(|path, name| SyncFileOperation::RemoveDir(join(&path, name))),
+        )
+        .await;
         ends.at_target(self.restored_times()).await;
         let source = self.probes.iter().zip(seen).find(|(_, seen)| *seen);
         source.map(|((dir, _), _)| self.path(*dir))
     }
 
-    fn path(&self, dir: NodeId) -> Vec<u8> {
+    fn path(&self, dir: TreeEntryId) -> Vec<u8> {
         join(&self.root, &self.plan.target().tree().path(dir))
     }
 
     /// Returns an operation for each directory and probe.
     fn operations(
         &self,
-        operation: impl Fn(Vec<u8>, &[u8]) -> FileOperation,
-    ) -> Vec<FileOperation> {
+        operation: impl Fn(Vec<u8>, &[u8]) -> SyncFileOperation,
+    ) -> Vec<SyncFileOperation> {
         let probes = self.probes.iter();
         let operations = probes.map(|(dir, name)| operation(self.path(*dir), name));
         operations.collect()
     }
 
     /// Returns the operations that set the times of the directories again.
-    fn restored_times(&self) -> Vec<FileOperation> {
-        let restore = |(dir, _): &(NodeId, Vec<u8>)| {
+    fn restored_times(&self) -> Vec<SyncFileOperation> {
+        let restore = |(dir, _): &(TreeEntryId, Vec<u8>)| {
             let before = attributes(self.plan.target().tree().entry(*dir));
             let times = Attributes {
                 times: before.times,
                 nanoseconds: before.nanoseconds,
                 ..Attributes::default()
             };
-            FileOperation::Set(self.path(*dir), times)
+            SyncFileOperation::Set(self.path(*dir), times)
         };
         self.probes.iter().map(restore).collect()
     }
@@ -96,7 +98,7 @@ impl<'p> SourceProbes<'p> {
                 .map(|path| fs::symlink_metadata(local_path(&path)).is_ok())
                 .collect();
         }
-        let looks = paths.map(FileOperation::Lstat).collect();
+        let looks = paths.map(SyncFileOperation::Lstat).collect();
         let found = ends.operate(PlannedCopySide::Source, looks).await;
         found.into_iter().map(|found| found.is_ok()).collect()
     }

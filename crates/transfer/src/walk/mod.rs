@@ -7,11 +7,11 @@ mod rules;
 mod sample;
 
 use schedule::Attributes;
-use schedule::journal::SourceId;
+use schedule::journal::SourceFileStamp;
 
 pub use local::LocalWalk;
 pub(crate) use local::{dangling, local_path};
-pub use remote::{ListAnswer, RemoteWalk, WalkRequest};
+pub use remote::{RemoteWalk, WalkAnswer, WalkRequest};
 pub(crate) use rules::{compared_entry, nested_rules};
 
 /// Identifies a directory found by a walk.
@@ -58,7 +58,7 @@ pub struct EntryInfo {
     /// Attributes of the entry, or of a symlink's target if symlinks are followed.
     pub attributes: Attributes,
     /// Identity of a local file, to detect changes.
-    pub identity: Option<SourceId>,
+    pub identity: Option<SourceFileStamp>,
 }
 
 /// Reason in [`WalkEntry::Problem`] for sockets, FIFOs and devices, in scp's words.

@@ -195,7 +195,7 @@ pub struct WalkRequest {
 /// Answer to a [`WalkRequest`]. Entries may arrive in several parts before `Done`, and the first
 /// ones again if a listing restarted.
 #[derive(Debug)]
-pub enum ListAnswer {
+pub enum WalkAnswer {
     /// Part of a listing.
     Entries(Vec<(Vec<u8>, Attributes)>),
     /// Name in a listing that no file can have.
@@ -214,7 +214,7 @@ pub enum ListAnswer {
     Failed(String),
 }
 
-impl ListAnswer {
+impl WalkAnswer {
     pub(crate) fn end(result: Result<(), String>) -> Self {
         match result {
             Ok(()) => Self::Done,
@@ -404,7 +404,7 @@ impl RemoteWalk {
     }
 
     /// Handles an answer.
-    pub fn handle(&mut self, tag: u64, answer: ListAnswer) {
+    pub fn handle(&mut self, tag: u64, answer: WalkAnswer) {
         let Some(asked) = self.asked.remove(&tag) else {
             return;
         };
@@ -422,10 +422,10 @@ impl RemoteWalk {
         tag: u64,
         dir: Arc<RemoteDirectory>,
         mut names: ListedNameHashes,
-        answer: ListAnswer,
+        answer: WalkAnswer,
     ) {
         match answer {
-            ListAnswer::Entries(entries) => {
+            WalkAnswer::Entries(entries) => {
                 self.listed.1 += entries.len();
                 if names.is_empty() {
                     self.sample.directory();
@@ -439,7 +439,7 @@ impl RemoteWalk {
                 self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
             }
-            ListAnswer::LeftOut(name) => {
+            WalkAnswer::LeftOut(name) => {
                 if names.is_new(&name) {
                     let path = dir.path();
                     let what = schedule::left_out(&name);
@@ -449,11 +449,11 @@ impl RemoteWalk {
                 return;
             }
             // The first entries are sent again.
-            ListAnswer::Restarted => {
+            WalkAnswer::Restarted => {
                 self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
             }
-            ListAnswer::Failed(what) => self.found.push_back(WalkEntry::Problem {
+            WalkAnswer::Failed(what) => self.found.push_back(WalkEntry::Problem {
                 path: dir.path(),
                 what,
             }),
@@ -578,26 +578,26 @@ impl RemoteWalk {
         dir: Arc<RemoteDirectory>,
         name: Vec<u8>,
         old: Attributes,
-        answer: ListAnswer,
+        answer: WalkAnswer,
     ) {
         let path = join(&dir.path(), &name);
         match (look, answer) {
-            (_, ListAnswer::Entries(_) | ListAnswer::LeftOut(_) | ListAnswer::Tree(_)) => {}
-            (_, ListAnswer::Restarted) => {
+            (_, WalkAnswer::Entries(_) | WalkAnswer::LeftOut(_) | WalkAnswer::Tree(_)) => {}
+            (_, WalkAnswer::Restarted) => {
                 self.asked
                     .insert(tag, PendingListing::Look(look, dir, name, old));
                 return;
             }
-            (SymlinkQuery::Stat, ListAnswer::Attributes(attributes)) => {
+            (SymlinkQuery::Stat, WalkAnswer::Attributes(attributes)) => {
                 // `Done` follows with the attributes of the symlink's target.
                 self.asked
                     .insert(tag, PendingListing::Look(look, dir, name, attributes));
                 return;
             }
-            (SymlinkQuery::Stat, ListAnswer::Done) if old.kind() == EntryKind::Directory => {
+            (SymlinkQuery::Stat, WalkAnswer::Done) if old.kind() == EntryKind::Directory => {
                 self.look(SymlinkQuery::Real, &dir, name, old);
             }
-            (SymlinkQuery::Stat, ListAnswer::Done) if old.kind() == EntryKind::File => {
+            (SymlinkQuery::Stat, WalkAnswer::Done) if old.kind() == EntryKind::File => {
                 self.found.push_back(WalkEntry::File(EntryInfo {
                     parent: Some(dir.id),
                     name,
@@ -606,7 +606,7 @@ impl RemoteWalk {
                     identity: None,
                 }));
             }
-            (SymlinkQuery::Real, ListAnswer::Path(real)) => {
+            (SymlinkQuery::Real, WalkAnswer::Path(real)) => {
                 match self.loop_of(&dir, &real) {
                     Some(what) => self.found.push_back(WalkEntry::Problem { path, what }),
                     None => {
@@ -620,7 +620,7 @@ impl RemoteWalk {
                 }
                 // The `Done` that follows finds no request.
             }
-            (SymlinkQuery::Stat, ListAnswer::Failed(what))
+            (SymlinkQuery::Stat, WalkAnswer::Failed(what))
                 if old.kind() == EntryKind::Symlink && what == NO_SUCH_FILE =>
             {
                 // OpenSSH has this code for a loop, too.
@@ -629,7 +629,7 @@ impl RemoteWalk {
                         .to_owned();
                 self.found.push_back(WalkEntry::Problem { path, what });
             }
-            (_, ListAnswer::Failed(what)) => {
+            (_, WalkAnswer::Failed(what)) => {
                 self.found.push_back(WalkEntry::Problem { path, what })
             }
             (_, _) => self.found.push_back(WalkEntry::Problem {

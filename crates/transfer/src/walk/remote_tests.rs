@@ -37,14 +37,14 @@ fn entries(path: &[u8]) -> Vec<(Vec<u8>, Attributes)> {
         .collect()
 }
 
-fn answers(kind: &JobKind) -> Vec<ListAnswer> {
+fn answers(kind: &JobKind) -> Vec<WalkAnswer> {
     match kind {
-        JobKind::List { path } => vec![ListAnswer::Entries(entries(&path.0)), ListAnswer::Done],
-        JobKind::RealPath { path } => vec![ListAnswer::Path(real(&path.0)), ListAnswer::Done],
+        JobKind::List { path } => vec![WalkAnswer::Entries(entries(&path.0)), WalkAnswer::Done],
+        JobKind::RealPath { path } => vec![WalkAnswer::Path(real(&path.0)), WalkAnswer::Done],
         JobKind::Stat { path, .. } => match &path.0[..] {
-            b"r/sub/g" => vec![ListAnswer::Attributes(mode(FILE)), ListAnswer::Done],
-            b"r/gone" => vec![ListAnswer::Failed("no such file".to_owned())],
-            _ => vec![ListAnswer::Attributes(mode(DIR)), ListAnswer::Done],
+            b"r/sub/g" => vec![WalkAnswer::Attributes(mode(FILE)), WalkAnswer::Done],
+            b"r/gone" => vec![WalkAnswer::Failed("no such file".to_owned())],
+            _ => vec![WalkAnswer::Attributes(mode(DIR)), WalkAnswer::Done],
         },
         other => panic!("{other:?}"),
     }
@@ -120,8 +120,8 @@ fn most_at_a_time(files: usize) -> usize {
                 b"r" => (0..1000).map(|n| (name(n), mode(DIR))).collect(),
                 _ => (0..files).map(|n| (name(n), mode(FILE))).collect(),
             };
-            walk.handle(request.tag, ListAnswer::Entries(entries));
-            walk.handle(request.tag, ListAnswer::Done);
+            walk.handle(request.tag, WalkAnswer::Entries(entries));
+            walk.handle(request.tag, WalkAnswer::Done);
         }
         while let Some(found) = walk.poll_found() {
             listed += usize::from(matches!(found, WalkEntry::Listed(_)));
@@ -147,8 +147,8 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     assert!(matches!(root.kind, JobKind::List { .. }));
     walk.list_in_trees();
     let entries = [b"a", b"b", b"c"].map(|name| (name.to_vec(), mode(DIR)));
-    walk.handle(root.tag, ListAnswer::Entries(entries.into()));
-    walk.handle(root.tag, ListAnswer::Done);
+    walk.handle(root.tag, WalkAnswer::Entries(entries.into()));
+    walk.handle(root.tag, WalkAnswer::Done);
     let mut trees = Vec::new();
     for may in [true, true, false] {
         walk.allow_tree(may);
@@ -166,13 +166,13 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     let last = trees.pop().expect("two");
     walk.handle(
         last.tag,
-        ListAnswer::Tree(vec![file.clone(), TreeWalkStep::Leave]),
+        WalkAnswer::Tree(vec![file.clone(), TreeWalkStep::Leave]),
     );
-    walk.handle(last.tag, ListAnswer::Done);
+    walk.handle(last.tag, WalkAnswer::Done);
     assert_eq!(walk.trees_asked(), 1);
     // The longhaul is gone: the rest is listed directory by directory until the end.
     let first = trees.pop().expect("one");
-    walk.handle(first.tag, ListAnswer::Failed(schedule::NO_TREES.to_owned()));
+    walk.handle(first.tag, WalkAnswer::Failed(schedule::NO_TREES.to_owned()));
     walk.list_in_trees();
     let plainly: Vec<WalkRequest> = std::iter::from_fn(|| walk.poll_request()).collect();
     assert_eq!((plainly.len(), walk.trees_asked()), (2, 0));
@@ -180,9 +180,9 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
         assert!(matches!(asked.kind, JobKind::List { .. }));
         walk.handle(
             asked.tag,
-            ListAnswer::Entries(vec![(b"f".to_vec(), mode(FILE))]),
+            WalkAnswer::Entries(vec![(b"f".to_vec(), mode(FILE))]),
         );
-        walk.handle(asked.tag, ListAnswer::Done);
+        walk.handle(asked.tag, WalkAnswer::Done);
     }
     let found: Vec<WalkEntry> = std::iter::from_fn(|| walk.poll_found()).collect();
     let files = found
@@ -211,8 +211,8 @@ fn names_of_our_own_are_not_copied() {
     let asked = walk.poll_request().expect("the root");
     let listed = own.into_iter().chain(others);
     let listed = listed.map(|(name, bits)| (name.as_bytes().to_vec(), mode(bits)));
-    walk.handle(asked.tag, ListAnswer::Entries(listed.collect()));
-    walk.handle(asked.tag, ListAnswer::Done);
+    walk.handle(asked.tag, WalkAnswer::Entries(listed.collect()));
+    walk.handle(asked.tag, WalkAnswer::Done);
     assert!(
         walk.poll_request().is_none(),
         "nothing of ours is looked at"
@@ -240,8 +240,8 @@ fn listed(walk: &mut RemoteWalk, entries: Vec<(Vec<u8>, Attributes)>) -> bool {
     let Some(request) = walk.poll_request() else {
         return false;
     };
-    walk.handle(request.tag, ListAnswer::Entries(entries));
-    walk.handle(request.tag, ListAnswer::Done);
+    walk.handle(request.tag, WalkAnswer::Entries(entries));
+    walk.handle(request.tag, WalkAnswer::Done);
     true
 }
 
@@ -296,10 +296,10 @@ fn directories_that_wait_are_bounded() {
 fn a_name_that_no_file_can_have_is_a_problem_and_told_once() {
     let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), false, None);
     let tag = walk.poll_request().map(|request| request.tag).unwrap();
-    walk.handle(tag, ListAnswer::LeftOut(b"r/f".to_vec()));
-    walk.handle(tag, ListAnswer::Restarted);
-    walk.handle(tag, ListAnswer::LeftOut(b"r/f".to_vec()));
-    walk.handle(tag, ListAnswer::Done);
+    walk.handle(tag, WalkAnswer::LeftOut(b"r/f".to_vec()));
+    walk.handle(tag, WalkAnswer::Restarted);
+    walk.handle(tag, WalkAnswer::LeftOut(b"r/f".to_vec()));
+    walk.handle(tag, WalkAnswer::Done);
     let said = problems(&mut walk);
     assert_eq!(said.len(), 1);
     assert!(said[0].contains("\"r/f\""), "{said:?}");
@@ -311,7 +311,7 @@ fn symlinks_that_wait_to_be_looked_at_hold_listings() {
     let tag = walk.poll_request().map(|request| request.tag).unwrap();
     assert!(!walk.holds());
     let links = (0..10_000).map(|n| (format!("l{n}").into_bytes(), mode(LINK)));
-    walk.handle(tag, ListAnswer::Entries(links.collect()));
+    walk.handle(tag, WalkAnswer::Entries(links.collect()));
     assert!(walk.holds());
 }
 
@@ -330,7 +330,7 @@ fn long_names_that_wait_take_no_more_memory_than_short_ones() {
                 (format!("{n:0>len$}").into_bytes(), mode(FILE))
             });
             let names: Vec<_> = names.collect();
-            walk.handle(tag, ListAnswer::Entries(names));
+            walk.handle(tag, WalkAnswer::Entries(names));
         }
         assert!(bytes < 9 << 20, "{len}: {bytes}");
         assert!(n > 3000, "{len}: {n}");
@@ -350,8 +350,8 @@ fn a_path_at_which_a_server_may_omit_entries_is_a_problem() {
             break;
         };
         let dir = (vec![b'd'; 200], mode(DIR));
-        walk.handle(request.tag, ListAnswer::Entries(vec![dir]));
-        walk.handle(request.tag, ListAnswer::Done);
+        walk.handle(request.tag, WalkAnswer::Entries(vec![dir]));
+        walk.handle(request.tag, WalkAnswer::Done);
         while let Some(found) = walk.poll_found() {
             if let WalkEntry::Problem { path, what } = found {
                 assert!(what.contains("may omit entries"), "{what}");
@@ -374,8 +374,8 @@ fn endless_tree(len: usize) -> (usize, usize, Vec<String>) {
             let dirs = [b'd', b'e'].map(|name| (vec![name; len], mode(DIR)));
             let file = (b"f".to_vec(), mode(FILE));
             let entries = dirs.into_iter().chain([file]).collect();
-            walk.handle(request.tag, ListAnswer::Entries(entries));
-            walk.handle(request.tag, ListAnswer::Done);
+            walk.handle(request.tag, WalkAnswer::Entries(entries));
+            walk.handle(request.tag, WalkAnswer::Done);
         }
         most = most.max(walk.to_list.len());
         said.extend(problems(&mut walk));
@@ -444,8 +444,8 @@ fn a_tree_without_end_ends_where_the_target_has_too_long_paths() {
         lists += 1;
         assert!(lists < 20_000, "{last}");
         let dirs = [b'd', b'e'].map(|name| (vec![name; 5], mode(DIR)));
-        walk.handle(request.tag, ListAnswer::Entries(dirs.into()));
-        walk.handle(request.tag, ListAnswer::Done);
+        walk.handle(request.tag, WalkAnswer::Entries(dirs.into()));
+        walk.handle(request.tag, WalkAnswer::Done);
         while let Some(found) = walk.poll_found() {
             match found {
                 WalkEntry::Directory { id, at, .. } if at.path.len() > 3000 => walk.skip(id),

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use transfer::cancel::CancelToken;
 use transfer::copy::{self, CopyLocation, CopyOptions, CopyRequest, HostId};
 use transfer::report::{CopyEvent, CopySummary, ProgressCounters};
-use transfer::session::{ProgramConnector, ProgramHost, SessionOptions};
+use transfer::session::{ProgramConnectedHost, ProgramConnector, SessionOptions};
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -118,7 +118,7 @@ impl World {
 }
 
 fn connect(program: &str, arguments: &[&str]) -> ProgramConnector {
-    let host = ProgramHost {
+    let host = ProgramConnectedHost {
         name: "host".to_owned(),
         program: program.into(),
         arguments: arguments.iter().map(Into::into).collect(),

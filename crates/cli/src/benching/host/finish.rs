@@ -4,7 +4,7 @@ use transfer::copy::{HostId, SessionConnector as _};
 use super::HostBench;
 use crate::benching::files::disk;
 use crate::benching::keep;
-use crate::flags::low::BenchStorage;
+use crate::flags::low::BenchStorageChoice;
 
 impl HostBench<'_> {
     /// Removes the files at the far end, and returns a warning for each that may remain.
@@ -37,7 +37,7 @@ impl HostBench<'_> {
             longhaul: self.sizes.longhaul.clone(),
             near_memory: self.files.memory(),
             far_memory: self.far.memory(),
-            disk: (self.args.places != BenchStorage::Memory).then_some(disk),
+            disk: (self.args.places != BenchStorageChoice::Memory).then_some(disk),
             far_cpu: self.far.about_cpu(),
         });
         bench.judge();

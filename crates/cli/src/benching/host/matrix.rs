@@ -2,19 +2,19 @@
 
 use std::process::Command;
 
-use measure::bench::matrix::{self, CommonOffer, SettingSelection};
+use measure::bench::matrix::{self, BenchDataSelection, MutualAlgorithms};
 use measure::bench::{BenchData, BenchSetting, StorageKind, UnmeasuredAlgorithm};
 use ssh::cipher::{CIPHERS, MACS};
 use transfer::connect::ConnectionFacts;
 
-use crate::flags::low::{BenchArgs, BenchStorage};
+use crate::flags::low::{BenchArgs, BenchStorageChoice};
 
 /// The (connections, channels) that are measured by default.
 const LANES: &[(u32, u32)] = &[(1, 1), (1, 2), (2, 1), (4, 1)];
 
 /// The algorithms that both ends have, and those that only the host has.
 pub(super) struct CommonAlgorithms {
-    pub(super) offer: CommonOffer,
+    pub(super) offer: MutualAlgorithms,
     pub(super) named: Vec<UnmeasuredAlgorithm>,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn find(args: &BenchArgs, facts: &ConnectionFacts) -> CommonAlgorithm
     let mut named = matrix::named("cipher", &offers.ciphers, &ours);
     named.extend(matrix::named("MAC", &offers.macs, &our_macs));
     CommonAlgorithms {
-        offer: CommonOffer {
+        offer: MutualAlgorithms {
             ciphers: ciphers.map(|c| (c.name.to_owned(), c.is_aead())).collect(),
             macs: macs.map(|mac| mac.name.to_owned()).collect(),
             zlib: has(&offers.compression, "zlib@openssh.com"),
@@ -69,20 +69,23 @@ pub(super) fn data(args: &BenchArgs) -> Vec<BenchData> {
     data
 }
 
-pub(super) fn wanted(args: &BenchArgs, data: Vec<BenchData>) -> SettingSelection {
-    SettingSelection {
+pub(super) fn wanted(args: &BenchArgs, data: Vec<BenchData>) -> BenchDataSelection {
+    BenchDataSelection {
         data,
         lanes: match args.lanes.is_empty() {
             true => LANES.to_vec(),
             false => args.lanes.clone(),
         },
-        disk: args.places == BenchStorage::Both,
+        disk: args.places == BenchStorageChoice::Both,
     }
 }
 
 /// Moves all settings to disk if `--place disk` asks for it.
-pub(super) fn placed(mut settings: Vec<BenchSetting>, places: BenchStorage) -> Vec<BenchSetting> {
-    if places == BenchStorage::Disk {
+pub(super) fn placed(
+    mut settings: Vec<BenchSetting>,
+    places: BenchStorageChoice,
+) -> Vec<BenchSetting> {
+    if places == BenchStorageChoice::Disk {
         for setting in &mut settings {
             setting.place = StorageKind::Disk;
         }

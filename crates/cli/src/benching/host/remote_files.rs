@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use measure::bench::{BenchData, BenchSetting, StorageKind};
-use transfer::bench::remote_probe::{RemoteProbe, ServerCpuTime};
+use transfer::bench::remote_probe::{RemoteShellProbe, ServerCpuTime};
 use transfer::copy::{self, HostId};
 use transfer::session::Session;
 
@@ -16,8 +16,8 @@ const TRY: Duration = Duration::from_millis(20);
 
 /// Benchmark files on the host and the processor time that its server uses, through a session apart
 /// from the measured copies.
-pub(super) struct RemoteFiles {
-    end: RemoteProbe,
+pub(super) struct RemoteBenchFiles {
+    end: RemoteShellProbe,
     /// The reason why the other end answers no probes.
     silent: Option<String>,
     /// The in-memory folder there, if there is one.
@@ -34,10 +34,10 @@ pub(super) struct RemoteFiles {
     login: Option<f64>,
 }
 
-impl RemoteFiles {
+impl RemoteBenchFiles {
     /// Probes the host over a session of its own. Returns also the free bytes in memory there.
     pub(super) fn look(session: Session) -> (Self, Option<u64>) {
-        let mut end = RemoteProbe::new(session);
+        let mut end = RemoteShellProbe::new(session);
         let room = end.find_memory_storage();
         let silent = room.as_ref().err().cloned();
         let memory = room.ok().and_then(|room| room.memory);

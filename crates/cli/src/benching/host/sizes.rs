@@ -33,7 +33,7 @@ type RateKey = (
 );
 
 /// Remembers rates and ratios, and computes file sizes from them.
-pub(super) struct FileSizeEstimator {
+pub(super) struct BenchSizeChooser {
     limit: f64,
     /// Intended seconds of a run.
     aim: f64,
@@ -52,7 +52,7 @@ pub(super) struct FileSizeEstimator {
     pub(super) longhaul: Option<String>,
 }
 
-impl FileSizeEstimator {
+impl BenchSizeChooser {
     /// Plans for a measurement of `limit` seconds.
     pub(super) fn new(limit: f64, room: Option<u64>) -> Self {
         Self {
@@ -192,7 +192,7 @@ mod tests {
     /// of 12.5 MB/s.
     #[test]
     fn a_run_takes_many_round_trips() {
-        let mut sizes = FileSizeEstimator::new(180.0, None);
+        let mut sizes = BenchSizeChooser::new(180.0, None);
         sizes.expect(60, 4);
         sizes.ran(&plain(), 12.5e6);
         let near = 1 << 40;
@@ -204,7 +204,7 @@ mod tests {
         sizes.ran(&plain(), 1e6);
         assert_eq!(sizes.of(&plain(), near), long);
         // A run is at most a tenth of the time limit.
-        let mut hurried = FileSizeEstimator::new(10.0, None);
+        let mut hurried = BenchSizeChooser::new(10.0, None);
         hurried.expect(60, 4);
         hurried.ran(&plain(), 12.5e6);
         hurried.note_round_trip(0.5);

@@ -8,7 +8,7 @@ use crate::flags::flag::{Flag, FlagValueKind};
 use crate::flags::low::RelayArgs;
 use crate::flags::table::relay_rows;
 use crate::relaying::config::{OPERANDS, is_for_file};
-use crate::serving::options::{KeyOptions, Options, ServeOptionDoc};
+use crate::serving::options::{Options, ServeOptionDoc, UncheckedKeyOptions};
 
 /// The man page longhaul-serve.conf(5).
 pub(super) fn serve_conf_page() -> Vec<u8> {
@@ -34,7 +34,7 @@ pub(super) fn serve_conf_page() -> Vec<u8> {
         "Each [[key]] holds the settings that differ for clients that log in with that key. All \
          other settings apply unchanged.",
     );
-    rows(&mut roff, KeyOptions::ROWS);
+    rows(&mut roff, UncheckedKeyOptions::ROWS);
     example(
         &mut roff,
         include_str!("../../../../../packaging/serve.toml"),

@@ -22,7 +22,7 @@ pub(crate) struct BenchArgs {
     pub(crate) ciphers: Vec<String>,
     /// (connections, channels); empty for the default ones.
     pub(crate) lanes: Vec<(u32, u32)>,
-    pub(crate) places: BenchStorage,
+    pub(crate) places: BenchStorageChoice,
     /// Measure also, with OpenSSH's ssh, algorithms that longhaul lacks.
     pub(crate) insecure_too: bool,
     pub(crate) folder: Option<PathBuf>,
@@ -38,7 +38,7 @@ pub(crate) struct BenchArgs {
 
 /// The places between which files are copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum BenchStorage {
+pub(crate) enum BenchStorageChoice {
     /// Memory to memory, and disk to disk.
     #[default]
     Both,

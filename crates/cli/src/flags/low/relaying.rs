@@ -26,7 +26,7 @@ pub(crate) struct RelayArgs {
     pub(crate) rate: Option<RateLimitArg>,
     pub(crate) rate_all: Option<RateLimitArg>,
     pub(crate) threads: Option<usize>,
-    pub(crate) sockopts: relay::sockopt::SockOpts,
+    pub(crate) sockopts: relay::sockopt::SocketOptionSettings,
     pub(crate) dscp: Dscp,
     pub(crate) congestion: Option<String>,
     pub(crate) notsent_lowat: Option<u32>,

@@ -11,7 +11,7 @@ use crate::flags::point_in_time::PointInTime;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SelectionArgs {
     /// Rules with their places on the command line, by which they are ordered.
-    pub(crate) filters: Vec<(usize, FilterSource)>,
+    pub(crate) filters: Vec<(usize, UncompiledFilterRule)>,
     pub(crate) gitignore: bool,
     pub(crate) files_from: Option<PathBuf>,
     pub(crate) min_size: Option<u64>,
@@ -22,7 +22,7 @@ pub(crate) struct SelectionArgs {
 
 /// Filter rules in the order of the command line, before files are read and patterns compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum FilterSource {
+pub(crate) enum UncompiledFilterRule {
     /// A line in gitignore's syntax, from this flag.
     Rule(String, RuleOrigin),
     /// A file of such lines.
@@ -65,7 +65,7 @@ impl SelectionArgs {
                 None => format!("{prefix}{pattern}"),
             };
             self.filters
-                .push((place, FilterSource::Rule(line, origin.clone())));
+                .push((place, UncompiledFilterRule::Rule(line, origin.clone())));
         }
         Ok(())
     }
@@ -77,12 +77,12 @@ impl SelectionArgs {
         if self.gitignore {
             return None;
         }
-        let excludes = |source: &FilterSource| match source {
-            FilterSource::Rule(line, _) => !line.starts_with('!'),
-            FilterSource::File(_) => true,
+        let excludes = |source: &UncompiledFilterRule| match source {
+            UncompiledFilterRule::Rule(line, _) => !line.starts_with('!'),
+            UncompiledFilterRule::File(_) => true,
         };
         match self.filters.first() {
-            Some((_, FilterSource::Rule(line, _)))
+            Some((_, UncompiledFilterRule::Rule(line, _)))
                 if self.filters.iter().any(|(_, source)| excludes(source)) =>
             {
                 line.strip_prefix('!')
@@ -94,7 +94,8 @@ impl SelectionArgs {
     /// Adds files of rules.
     pub(crate) fn filter_files(&mut self, given: FlagInput) {
         for (place, file) in given.places.into_iter().zip(given.values) {
-            self.filters.push((place, FilterSource::File(file.into())));
+            self.filters
+                .push((place, UncompiledFilterRule::File(file.into())));
         }
     }
 }

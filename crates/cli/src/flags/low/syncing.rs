@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::ArgMatches;
 use sync::ComparisonRules;
-use transfer::operand::Operand;
+use transfer::operand::CopyOperand;
 use transfer::sync::UnicodeForm;
 
 use super::{CopyArgs, OPERANDS, UsageError, add_rows, contradiction, from_rows, usage_of};
@@ -31,7 +31,7 @@ pub(crate) struct SyncArgs {
 impl SyncArgs {
     /// Sets the directory of `--link-dest`.
     pub(crate) fn link_to(&mut self, dir: OsString) -> Result<(), String> {
-        if matches!(Operand::parse(&dir), Ok(Operand::Remote(_))) {
+        if matches!(CopyOperand::parse(&dir), Ok(CopyOperand::Remote(_))) {
             return Err("names a host: give a directory beside DST, without the host".to_owned());
         }
         self.link_dest = Some(dir.into());
@@ -40,7 +40,7 @@ impl SyncArgs {
 
     /// Sets the folder of `--backup-dir`.
     pub(crate) fn keep_backups(&mut self, folder: OsString) -> Result<(), String> {
-        if matches!(Operand::parse(&folder), Ok(Operand::Remote(_))) {
+        if matches!(CopyOperand::parse(&folder), Ok(CopyOperand::Remote(_))) {
             return Err("names a host: give a folder of DST, without the host".to_owned());
         }
         self.backup_dir = Some(folder.into());
@@ -81,10 +81,10 @@ pub(super) fn sync(matches: &ArgMatches) -> Result<SyncArgs, UsageError> {
             "an operand is empty (\"\"); name a file, or host: for a home directory",
         ));
     }
-    let is_remote = matches!(Operand::parse(source), Ok(Operand::Remote(_)));
+    let is_remote = matches!(CopyOperand::parse(source), Ok(CopyOperand::Remote(_)));
     args.copy.devices = args.one_file_system && is_remote;
     for operand in [source, target] {
-        if Operand::expand(operand).is_ok_and(|hosts| hosts.len() > 1) {
+        if CopyOperand::expand(operand).is_ok_and(|hosts| hosts.len() > 1) {
             let operand = transfer::escape::os(operand);
             return Err(wrong(&format!(
                 "{operand}: one SRC and one DST: run longhaul sync once for each host of the braces"
@@ -118,7 +118,7 @@ pub(crate) fn wrong(what: &str) -> UsageError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FilterSource, ParsedCommandLine, TerminalSetting, parse_line};
+    use super::super::{ParsedCommandLine, TerminalSetting, UncompiledFilterRule, parse_line};
     use super::*;
     use crate::flags::rate::RateLimitArg;
 
@@ -139,8 +139,8 @@ mod tests {
             .filters
             .into_iter()
             .map(|(_, filter)| match filter {
-                FilterSource::Rule(line, _) => line,
-                FilterSource::File(file) => file.display().to_string(),
+                UncompiledFilterRule::Rule(line, _) => line,
+                UncompiledFilterRule::File(file) => file.display().to_string(),
             })
             .collect();
         assert_eq!(lines, ["b", "!a", "f", "!c"]);

@@ -4,7 +4,7 @@ use measure::bench::BenchData;
 
 use super::relay::time;
 use crate::flags::flag::{Flag, FlagGroup, FlagValueKind};
-use crate::flags::low::{BenchArgs, BenchStorage};
+use crate::flags::low::{BenchArgs, BenchStorageChoice};
 
 /// Maximum number of connections or channels that a setting may have.
 const MOST_LANES: u32 = 64;
@@ -105,9 +105,9 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
          on an end that has it.",
         |args, given| {
             args.places = match given.text()?.as_str() {
-                "memory" => BenchStorage::Memory,
-                "disk" => BenchStorage::Disk,
-                _ => BenchStorage::Both,
+                "memory" => BenchStorageChoice::Memory,
+                "disk" => BenchStorageChoice::Disk,
+                _ => BenchStorageChoice::Both,
             };
             Ok(())
         },

@@ -3,8 +3,8 @@ use std::path::PathBuf;
 
 use lab::path::Dscp;
 use ssh::transport::DisabledProtection;
-use transfer::connect::RemoteServerUse;
-use transfer::operand::Destination;
+use transfer::connect::RemoteLonghaulPolicy;
+use transfer::operand::SshDestination;
 
 use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 use crate::flags::low::{AddressFamilyArg, TerminalSetting, ViaHosts};
@@ -116,7 +116,7 @@ pub(super) const ROWS: &[Flag] = &[
             args.via = Some(match given.text()?.as_str() {
                 "auto" => ViaHosts::Auto,
                 hosts => ViaHosts::Through(
-                    Destination::parse_list(hosts)
+                    SshDestination::parse_list(hosts)
                         .map_err(|e| format!("is not a list of hosts: {e}"))?,
                 ),
             });
@@ -474,10 +474,10 @@ pub(super) const ROWS: &[Flag] = &[
         overrides: &[],
         set: |args, given| {
             args.far = match given.text()?.as_str() {
-                "stock" => RemoteServerUse::Stock,
-                "exec" => RemoteServerUse::Exec,
-                "direct" => RemoteServerUse::Direct,
-                _ => RemoteServerUse::Auto,
+                "stock" => RemoteLonghaulPolicy::Stock,
+                "exec" => RemoteLonghaulPolicy::Exec,
+                "direct" => RemoteLonghaulPolicy::Direct,
+                _ => RemoteLonghaulPolicy::Auto,
             };
             Ok(())
         },

@@ -11,7 +11,7 @@ pub(super) fn path_rows() -> &'static [Flag<LabArgs>] {
     &ROWS
 }
 
-fn path_row(option: &'static lab::path::PathOptionSpec) -> Flag<LabArgs> {
+fn path_row(option: &'static lab::path::NetworkPathOption) -> Flag<LabArgs> {
     Flag {
         short: None,
         long: Some(option.name),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use relay::control::{ControlDecoder, RelayControlMessage, StartedRelayConfig};
-use relay::peer::{KnownPeers, PeerConfig, StripeCount};
+use relay::control::{RelayControlDecoder, RelayControlMessage, StartedRelayConfig};
+use relay::peer::{KnownPeers, PairRelaySettings, StripeCount};
 use relay::{
     ClientProtocols, HostSpec, InheritedSockets, ListenSpec, RelayEndpoint, RelayServer,
     RelaySettings, TargetSpec,
@@ -37,9 +37,9 @@ pub(in super::super) fn run() -> Result<(), String> {
     // The key exists in memory only.
     hide_memory().map_err(wrong)?;
     let (mut ear, voice) =
-        ends(io::stdin(), io::stdout(), ControlDecoder::of_starter()).map_err(wrong)?;
+        ends(io::stdin(), io::stdout(), RelayControlDecoder::of_starter()).map_err(wrong)?;
     let key = relay::peer::new_key()?;
-    let facing = PeerConfig::new(key.as_bytes(), KnownPeers::default())?;
+    let facing = PairRelaySettings::new(key.as_bytes(), KnownPeers::default())?;
     voice.mark().map_err(wrong)?;
     let here = RelayControlMessage::Hello {
         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -73,19 +73,19 @@ pub(in super::super) fn run() -> Result<(), String> {
 }
 
 /// A relay that accepts stripes.
-struct StripeListener {
+struct StripeAcceptingRelay {
     _relays: RelayServer,
     at: SocketAddr,
     /// Other machines can connect to it.
     reachable: bool,
 }
 
-fn start(begin: &StartedRelayConfig, key: &[u8]) -> Result<StripeListener, String> {
+fn start(begin: &StartedRelayConfig, key: &[u8]) -> Result<StripeAcceptingRelay, String> {
     let mut known = KnownPeers::default();
     for key in begin.allow.iter().chain([&begin.target_key]) {
         known.add(key)?;
     }
-    let mut facing = PeerConfig::new(key, known)?;
+    let mut facing = PairRelaySettings::new(key, known)?;
     facing.most = usize::try_from(begin.most)
         .unwrap_or(usize::MAX)
         .max(64 << 10);
@@ -120,7 +120,7 @@ fn start(begin: &StartedRelayConfig, key: &[u8]) -> Result<StripeListener, Strin
         ) {
             Ok(relays) => {
                 let at = relays.listening().first().and_then(|at| at.parse().ok());
-                return Ok(StripeListener {
+                return Ok(StripeAcceptingRelay {
                     at: at.ok_or("internal error: the relay does not listen on TCP")?,
                     _relays: relays,
                     reachable,
@@ -134,7 +134,7 @@ fn start(begin: &StartedRelayConfig, key: &[u8]) -> Result<StripeListener, Strin
 
 fn relay_at(
     at: SocketAddr,
-    facing: &PeerConfig,
+    facing: &PairRelaySettings,
     target: &TargetSpec,
 ) -> Result<RelaySettings, String> {
     let usual = settle(&RelayArgs {
@@ -163,7 +163,7 @@ fn relay_at(
 }
 
 /// Checks that the next half can be reached from here.
-fn meet(facing: &PeerConfig, target: &TargetSpec) -> Result<(), String> {
+fn meet(facing: &PairRelaySettings, target: &TargetSpec) -> Result<(), String> {
     let addresses = match &target.place {
         RelayEndpoint::Tcp {
             host: HostSpec::Name(name),

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use relay::control::{ControlDecoder, ControlError, RelayControlMessage, StartedRelayConfig};
+use relay::control::{
+    ControlMessageError, RelayControlDecoder, RelayControlMessage, StartedRelayConfig,
+};
 use transfer::connect::RemoteCommand;
 use transfer::escape;
 
@@ -38,7 +40,7 @@ impl RemoteRelay {
     /// Waits for the relay's first message.
     pub(super) fn meet(name: &str, command: RemoteCommand) -> Result<Self, String> {
         let stream = &command.stream;
-        let streams = ends(stream, stream, ControlDecoder::of_half());
+        let streams = ends(stream, stream, RelayControlDecoder::of_half());
         let (ear, voice) = streams.map_err(|e| format!("{name}: {e}"))?;
         let mut half = Self {
             name: name.to_owned(),
@@ -77,7 +79,7 @@ impl RemoteRelay {
                 "{name}: longhaul is not installed there: run longhaul bootstrap {name}, or \
                  install it on the PATH"
             ),
-            ControlReadError::Invalid(ControlError::Version(version)) => format!(
+            ControlReadError::Invalid(ControlMessageError::Version(version)) => format!(
                 "{name}: the longhaul there uses version {version} of the relay protocol, this one \
                  version {}: upgrade the older one",
                 relay::control::CONTROL
@@ -127,8 +129,8 @@ impl RemoteRelay {
     }
 
     /// Listens to the relay until it ends. The reason is sent to `gone` then.
-    pub(super) fn follow(self, gone: Sender<String>) -> io::Result<MonitoredRelay> {
-        let followed = MonitoredRelay {
+    pub(super) fn follow(self, gone: Sender<String>) -> io::Result<FollowedRelay> {
+        let followed = FollowedRelay {
             voice: Arc::clone(&self.voice),
             stream: self.command.stream.as_fd().try_clone_to_owned()?.into(),
         };
@@ -171,12 +173,12 @@ impl RemoteRelay {
 }
 
 /// A relay that a thread listens to. Dropping this ends it.
-pub(super) struct MonitoredRelay {
+pub(super) struct FollowedRelay {
     pub(super) voice: Arc<ControlChannelMux>,
     stream: std::os::unix::net::UnixStream,
 }
 
-impl Drop for MonitoredRelay {
+impl Drop for FollowedRelay {
     fn drop(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
@@ -238,7 +240,7 @@ impl Drop for StripeTunnel {
 }
 
 /// Sends a keepalive to each half.
-pub(super) fn say_alive(halves: &[MonitoredRelay]) {
+pub(super) fn say_alive(halves: &[FollowedRelay]) {
     for half in halves {
         // The listening thread notices a relay that is gone.
         let _ = half.voice.say(&RelayControlMessage::Keepalive);

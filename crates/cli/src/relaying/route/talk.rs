@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use relay::control::{
-    Bytes, ControlDecoder, ControlError, MOST_CARRIED, RelayControlMessage, marker,
+    Bytes, ControlMessageError, MOST_CARRIED, RelayControlDecoder, RelayControlMessage, marker,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -22,7 +22,7 @@ const MOST_NOISE: usize = 64 << 10;
 /// of shell startup files, is kept up to 64 KiB for error messages.
 pub(super) struct ControlChannelReader {
     input: File,
-    listener: ControlDecoder,
+    listener: RelayControlDecoder,
     /// The bytes received before the first message, until that arrives.
     noise: Option<Vec<u8>>,
 }
@@ -35,11 +35,11 @@ pub(super) enum ControlReadError {
     /// Nothing came in time.
     TimedOut,
     /// Invalid data.
-    Invalid(ControlError),
+    Invalid(ControlMessageError),
 }
 
 impl ControlChannelReader {
-    pub(super) fn new(input: File, listener: ControlDecoder) -> Self {
+    pub(super) fn new(input: File, listener: RelayControlDecoder) -> Self {
         Self {
             input,
             listener,
@@ -197,7 +197,7 @@ impl ControlChannelMux {
 pub(super) fn ends(
     input: impl std::os::fd::AsFd,
     output: impl std::os::fd::AsFd,
-    listener: ControlDecoder,
+    listener: RelayControlDecoder,
 ) -> io::Result<(ControlChannelReader, Arc<ControlChannelMux>)> {
     let input = input.as_fd().try_clone_to_owned()?;
     let output = output.as_fd().try_clone_to_owned()?;

@@ -30,7 +30,7 @@ pub(super) struct LargeFile {
 /// Result of the search for large files: at most [`MOST`] of them, and the presence of anything
 /// else to copy.
 #[derive(Default)]
-pub(super) struct LargeFiles {
+pub(super) struct LargeFileSearchResult {
     pub(super) files: Vec<LargeFile>,
     /// There is more to copy.
     pub(super) rest: bool,
@@ -67,7 +67,7 @@ impl SizeSelection {
 ///
 /// # Errors
 /// A clause that says why none of them is passed on.
-pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
+pub(super) fn find(request: &CopyRequest) -> Result<LargeFileSearchResult, String> {
     let mut search = LargeFileSearch::default();
     for source in &request.sources {
         let CopyLocation::Local(path) = source else {
@@ -100,7 +100,7 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFiles, String> {
 /// Search in progress; `entries` counts those seen, up to [`MOST_ENTRIES`].
 #[derive(Default)]
 struct LargeFileSearch {
-    found: LargeFiles,
+    found: LargeFileSearchResult,
     entries: usize,
 }
 

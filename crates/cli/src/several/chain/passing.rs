@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use schedule::CompressionMode;
-use ssh::direct_control::GrowingBlocks;
+use ssh::direct_control::GrowingFileBlocks;
 use transfer::cancel::CancelToken;
-use transfer::connect::{ConnectError, ConnectStep, RemoteCommand, RemoteRole};
+use transfer::connect::{ConnectError, ConnectStep, RemoteCommand, RemoteLonghaulRole};
 use transfer::host_to_host::{
-    self, BlockSums, HostCopy, HostCopyOutcome, MissingLonghaul, ReceiverJob,
+    self, FileBlockHashes, HostCopyOutcome, HostToHostCopy, MissingLonghaul, ReceiverJob,
     ReportedPathTranslator,
 };
 use transfer::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, ProgressCounters};
@@ -48,7 +48,8 @@ impl HostChain<'_> {
         let discarded = || -> Result<(), String> {
             let job = self.job((number, number), file, blocks)?;
             let (host, cancel) = (self.links[number].host, self.run.cancel());
-            let receiver = hosts.start_role(host, RemoteRole::Receiver, cancel, Some(LOGIN))?;
+            let receiver =
+                hosts.start_role(host, RemoteLonghaulRole::Receiver, cancel, Some(LOGIN))?;
             host_to_host::discard(receiver, job)
         };
         if let Err(why) = discarded() {
@@ -163,7 +164,7 @@ impl HostChain<'_> {
                 _ => lost(error.into()),
             }
         };
-        let receiver = start(to, RemoteRole::Receiver).map_err(|error| {
+        let receiver = start(to, RemoteLonghaulRole::Receiver).map_err(|error| {
             let is_unreachable = error.check() == ConnectStep::Reach && !cancel.is_cancelled();
             classify(
                 error,
@@ -173,7 +174,7 @@ impl HostChain<'_> {
                 },
             )
         })?;
-        let source = start(from, RemoteRole::Source);
+        let source = start(from, RemoteLonghaulRole::Source);
         let source = source.map_err(|error| classify(error, ChainCopyOutcome::Gone))?;
         Ok((receiver, source))
     }
@@ -207,7 +208,7 @@ impl HostChain<'_> {
         &self,
         (from, to): (usize, usize),
         file: FileNumber,
-        blocks: BlockSums,
+        blocks: FileBlockHashes,
     ) -> Result<ReceiverJob, String> {
         let hosts = self.run.hosts();
         let (there, here) = (self.at(from, file)?, self.at(to, file)?);
@@ -243,11 +244,11 @@ impl HostChain<'_> {
         (from, to): (usize, usize),
         file: FileNumber,
         (receiver, source): (RemoteCommand, RemoteCommand),
-        (blocks, growing): (BlockSums, GrowingBlocks),
-    ) -> Result<HostCopy, String> {
+        (blocks, growing): (FileBlockHashes, GrowingFileBlocks),
+    ) -> Result<HostToHostCopy, String> {
         let job = self.job((from, to), file, blocks)?;
         let files = self.at(from, file)?.files.clone();
-        Ok(HostCopy {
+        Ok(HostToHostCopy {
             source,
             receiver,
             names: ReportedPathTranslator {

@@ -8,9 +8,9 @@ use shim::ipc::IpcMessageHeader;
 use shim::socks::{GREETING, REST, SocksRequest, WELCOME, rest};
 use sys::SocketTuning;
 use transfer::config::ConnectTimeout;
-use transfer::connect::TcpDialer;
+use transfer::connect::TcpConnectSettings;
 
-use super::CarryReason;
+use super::CarriedConnectionReason;
 use crate::dialing::suit_the_path;
 
 /// Time limit for connecting, and for each answer of a proxy.
@@ -24,12 +24,12 @@ pub(super) fn connect(
     header: &IpcMessageHeader,
     tuning: &SocketTuning,
     tunes: bool,
-) -> io::Result<(TcpStream, CarryReason)> {
-    let dial = TcpDialer {
+) -> io::Result<(TcpStream, CarriedConnectionReason)> {
+    let dial = TcpConnectSettings {
         timeout: Some(ConnectTimeout::Fixed(PATIENCE)),
         attempts: 1,
         tuning: tuning.clone(),
-        ..TcpDialer::default()
+        ..TcpConnectSettings::default()
     };
     let to = |address| {
         let dialled = dial.connect_to(&[address]);
@@ -40,8 +40,8 @@ pub(super) fn connect(
         io::Result::Ok(stream)
     };
     match to(header.via).and_then(|proxy| led_on(proxy, header)) {
-        Ok(stream) => Ok((stream, CarryReason::Socks)),
-        Err(_) => Ok((to(header.peer)?, CarryReason::Direct)),
+        Ok(stream) => Ok((stream, CarriedConnectionReason::Socks)),
+        Err(_) => Ok((to(header.peer)?, CarriedConnectionReason::Direct)),
     }
 }
 

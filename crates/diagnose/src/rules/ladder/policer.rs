@@ -1,10 +1,10 @@
 //! Rules that tell a policer from random loss. Both drop packets without a queue; random losses
 //! stay if the connection is held below its rate, and those of a policer end.
 
-use super::{FLAT, LadderEvidence, SCALES};
-use crate::cause::Cause;
-use crate::evidence::LadderRung;
-use crate::finding::{Certainty, DataDirection, Finding};
+use super::{FLAT, SCALES, ScalingEvidence};
+use crate::cause::LimitCause;
+use crate::evidence::ThroughputMeasurement;
+use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::units::{percent, rate};
 
 /// Share of lost segments that a policer causes at least.
@@ -14,7 +14,7 @@ const POLICED_DELAY: (f64, f64) = (0.05, 0.002);
 /// Delay that is a queue on a short path: a share of the round trip, and seconds.
 const SHORT_QUEUE: (f64, f64) = (0.5, 0.0005);
 /// Share of the expected losses below which a restrained load was spared, and above which the
-/// losses do not depend on the rate. Eight are expected at least ([`crate::RestrainedLoad`]).
+/// losses do not depend on the rate. Eight are expected at least ([`crate::ReducedRateLoad`]).
 const SPARED: f64 = 0.3;
 const LOSES_AS_WELL: f64 = 0.5;
 /// Rate of a restrained load, as a share of the full rate, from which on it tells something.
@@ -34,7 +34,7 @@ const FURTHER: f64 = 1.35;
 /// Difference between the rates of both directions under one kind of policer.
 const ALIKE: f64 = 0.35;
 
-impl LadderEvidence<'_> {
+impl ScalingEvidence<'_> {
     /// A policer drops much and delays nothing; a full queue drops little and delays.
     pub(super) fn is_policed(&self) -> bool {
         let random = self.spared() == Some(false) || self.loses_as_uploads();
@@ -57,7 +57,7 @@ impl LadderEvidence<'_> {
 
     /// True if packets wait in a queue somewhere, also in a short one.
     pub(super) fn is_delayed(&self) -> bool {
-        let delayed = |r: &LadderRung| {
+        let delayed = |r: &ThroughputMeasurement| {
             let base = self.e.unloaded_rtt(r);
             let delay = r.rtt - base;
             let short = delay > SHORT_QUEUE.0 * base && delay > SHORT_QUEUE.1;
@@ -95,14 +95,14 @@ impl LadderEvidence<'_> {
         self.one.loss.max(self.one.loss_ever).max(several)
     }
 
-    pub(super) fn policed(&self) -> Finding {
+    pub(super) fn policed(&self) -> DiagnosisFinding {
         let evidence = format!(
             "{} of the packets are lost without a queue{}, and more connections bring nothing",
             percent(self.dropped()),
             self.restrained()
         );
         // All connections share the bucket, and the first has the least time to find its rate.
-        let finding = Finding::new(Cause::Policer, evidence);
+        let finding = DiagnosisFinding::new(LimitCause::Policer, evidence);
         finding.limits(self.passed(), None)
     }
 
@@ -120,7 +120,7 @@ impl LadderEvidence<'_> {
     }
 
     /// A policer of whose rate one connection leaves a part, or that has a bucket for each one.
-    pub(super) fn policed_below(&self) -> Option<Finding> {
+    pub(super) fn policed_below(&self) -> Option<DiagnosisFinding> {
         if self.spared() != Some(true) || self.is_delayed() {
             return None;
         }
@@ -135,18 +135,19 @@ impl LadderEvidence<'_> {
                 let each = self.ladder.rungs.iter().filter(|r| r.channels == 1);
                 let each = each.map(|r| r.rate / f64::from(r.connections.max(1)));
                 let each = each.fold(reached(self.one), f64::max);
-                Finding::new(Cause::FlowPolicer, evidence).limits(each, self.could())
+                DiagnosisFinding::new(LimitCause::FlowPolicer, evidence).limits(each, self.could())
             }
             Some(false) => {
                 let evidence = format!("{lost}, and all connections together bring no more");
-                Finding::new(Cause::Policer, evidence).limits(self.passed(), None)
+                DiagnosisFinding::new(LimitCause::Policer, evidence).limits(self.passed(), None)
             }
             None => {
                 let evidence = format!(
                     "{lost}{}; whether it has one bucket for all connections is not clear",
                     self.gain()
                 );
-                let finding = Finding::new(Cause::Policer, evidence).limits(self.best, None);
+                let finding =
+                    DiagnosisFinding::new(LimitCause::Policer, evidence).limits(self.best, None);
                 return Some(finding.certainty(Certainty::Unsure));
             }
         };
@@ -179,7 +180,7 @@ impl LadderEvidence<'_> {
 
 /// Rate that a connection reached: its highest one if the load was too short for the mean. Over many
 /// round trips the mean is closer, since the bucket fills a little after each loss.
-fn reached(rung: &LadderRung) -> f64 {
+fn reached(rung: &ThroughputMeasurement) -> f64 {
     match is_short(rung) {
         true => rung.rate.max(rung.peak),
         false => rung.rate,
@@ -187,6 +188,6 @@ fn reached(rung: &LadderRung) -> f64 {
 }
 
 /// True if a load had too few round trips for a recovery from its first losses.
-fn is_short(rung: &LadderRung) -> bool {
+fn is_short(rung: &ThroughputMeasurement) -> bool {
     rung.seconds < FEW_TRIPS * rung.min_rtt
 }

@@ -7,7 +7,7 @@ use pair::{FrameDecoder, StripeFrame, StripeId, StripedConnection, TOKEN};
 
 use super::Stripe;
 use crate::pump::WorkerResources;
-use crate::pump::leg::{Leg, LegRead};
+use crate::pump::leg::{Leg, LegReadResult};
 use crate::server::connection_limiter::ConnectionPermit;
 
 impl Stripe {
@@ -58,14 +58,14 @@ impl Stripe {
         self.understand(session, means.now)?;
         while *left > 0 {
             match self.leg.receive(&mut means.scratch)? {
-                LegRead::Bytes(n) => {
+                LegReadResult::Bytes(n) => {
                     *left = left.saturating_sub(n);
                     self.moved += n as u64;
                     self.parser.push(means.scratch.get(..n).unwrap_or_default());
                     self.understand(session, means.now)?;
                 }
-                LegRead::Nothing => break,
-                LegRead::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+                LegReadResult::Nothing => break,
+                LegReadResult::End => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
         }
         match self.leg.failure() {

@@ -29,7 +29,7 @@ impl fmt::Debug for TlsEngine {
 
 /// Result of passing received ciphertext to rustls once.
 #[derive(PartialEq, Eq)]
-pub(super) enum TlsStep {
+pub(super) enum TlsReceiveResult {
     /// Another step may be possible.
     Continue,
     /// close_notify has been received.
@@ -52,7 +52,7 @@ impl TlsEngine {
         cipher: &mut [u8],
         sealed: &mut Vec<u8>,
         plain: &mut impl FnMut(&[u8]),
-    ) -> (usize, Result<TlsStep, Error>) {
+    ) -> (usize, Result<TlsReceiveResult, Error>) {
         match self {
             Self::Server(server) => step(server.process_tls_records(cipher), sealed, plain),
             Self::Client(client) => step(client.process_tls_records(cipher), sealed, plain),
@@ -93,7 +93,7 @@ fn step<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     sealed: &mut Vec<u8>,
     plain: &mut impl FnMut(&[u8]),
-) -> (usize, Result<TlsStep, Error>) {
+) -> (usize, Result<TlsReceiveResult, Error>) {
     let mut discard = status.discard;
     let state = match status.state {
         Ok(state) => state,
@@ -107,7 +107,7 @@ fn step<Data>(
                     plain(record.payload);
                 }
                 Some(Err(e)) => break Err(e),
-                None => break Ok(TlsStep::Continue),
+                None => break Ok(TlsReceiveResult::Continue),
             }
         },
         ConnectionState::EncodeTlsData(mut data) => {
@@ -120,18 +120,18 @@ fn step<Data>(
             let room = sealed.get_mut(begin..).unwrap_or_default();
             let encoded = data.encode(room);
             encoded
-                .map(|_| TlsStep::Continue)
+                .map(|_| TlsReceiveResult::Continue)
                 .map_err(|e| Error::General(e.to_string()))
         }
         // Records that were queued are sent before anything written later.
         ConnectionState::TransmitTlsData(data) => {
             data.done();
-            Ok(TlsStep::Continue)
+            Ok(TlsReceiveResult::Continue)
         }
-        ConnectionState::PeerClosed => Ok(TlsStep::Ended),
+        ConnectionState::PeerClosed => Ok(TlsReceiveResult::Ended),
         ConnectionState::Closed
         | ConnectionState::WriteTraffic(_)
-        | ConnectionState::BlockedHandshake => Ok(TlsStep::Blocked),
+        | ConnectionState::BlockedHandshake => Ok(TlsReceiveResult::Blocked),
         _ => Err(Error::General(
             "the client sent TLS early data, which this relay did not offer".to_owned(),
         )),

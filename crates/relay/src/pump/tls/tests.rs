@@ -1,13 +1,13 @@
 use super::*;
-use crate::peer::{KnownPeers, PeerConfig, new_key};
+use crate::peer::{KnownPeers, PairRelaySettings, new_key};
 
 /// Two connected TLS ends that trust each other, after the handshake.
 fn ends() -> [TlsState; 2] {
     let key = new_key().expect("random numbers");
-    let print = PeerConfig::new(key.as_bytes(), KnownPeers::default()).expect("a key");
+    let print = PairRelaySettings::new(key.as_bytes(), KnownPeers::default()).expect("a key");
     let mut known = KnownPeers::default();
     known.add(print.fingerprint()).expect("a fingerprint");
-    let facing = PeerConfig::new(key.as_bytes(), known).expect("a key");
+    let facing = PairRelaySettings::new(key.as_bytes(), known).expect("a key");
     let mut ends = [
         TlsState::client(facing.opener(), "pair").expect("a client"),
         TlsState::server(&facing.entrance()).expect("a server"),
@@ -52,7 +52,7 @@ fn receive(tls: &mut TlsState, mut sealed: &[u8], into: &mut [u8]) -> usize {
 
 fn read_all(tls: &mut TlsState, at_once: usize) -> Vec<u8> {
     let (mut all, mut part) = (Vec::new(), vec![0; at_once]);
-    while let DecryptedRead::Bytes(n) = tls.read(&mut part).expect("it reads") {
+    while let TlsReadResult::Bytes(n) = tls.read(&mut part).expect("it reads") {
         all.extend_from_slice(&part[..n]);
     }
     all
@@ -122,7 +122,7 @@ fn what_the_socket_does_not_take_waits_in_front_of_what_follows() {
     let mut into = vec![0; 400_000];
     let n = receive(&mut server, &wire, &mut into);
     assert!(into[..n] == bytes);
-    assert!(matches!(server.read(&mut into), Ok(DecryptedRead::End)));
+    assert!(matches!(server.read(&mut into), Ok(TlsReadResult::End)));
     // The other direction stays open.
     server.write(b"answer", false, |_| Ok(0)).expect("it seals");
     let answer = sealed(&mut server);

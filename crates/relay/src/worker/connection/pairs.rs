@@ -16,8 +16,8 @@ use crate::address::TargetSpec;
 use crate::pump::stripe_set::{StripeContext, StripeSet};
 use crate::pump::{FlowTurnResult, Leg};
 use crate::server::connection_limiter::ConnectionPermit;
-use crate::server::pairs::{self, PairSlot, RegisteredPair};
-use crate::worker::dial::{self, DialContext};
+use crate::server::pairs::{self, PairRegistration, PairSlot};
+use crate::worker::dial::{self, TargetDialContext};
 use crate::worker::inbox::ConnectionHandle;
 
 impl RelayedConnection {
@@ -31,7 +31,7 @@ impl RelayedConnection {
             ConnectionStage::Enter(_) | ConnectionStage::Dial(_) => (None, None),
         };
         let host = target.map_or("", TargetSpec::host_name);
-        let way = DialContext::new(running, (around.registry, 0), (source, false), now);
+        let way = TargetDialContext::new(running, (around.registry, 0), (source, false), now);
         // A relay with diverted clients has no pairs, so that outgoing connections need no entry
         // here.
         let connect = |to, uplink| {
@@ -103,7 +103,7 @@ impl RelayedConnection {
         }
         let place = ConnectionHandle::new(around.inbox, around.slot, self.serial);
         let place = PairSlot::new(place, key);
-        let registered = RegisteredPair::new(token, place);
+        let registered = PairRegistration::new(token, place);
         let registered = registered.ok_or_else(|| {
             ConnectionEndReason::Refused(
                 "refused: the peer relay opens a striped connection that exists already".into(),

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use sftp::{Handle, Reply, Request, StatusCode};
 
 use super::finishing::DownloadFinishStage;
-use super::{Capabilities, DownloadState, LaneContext, RemoteFile};
+use super::{DownloadState, LaneContext, RemoteFile, ServerCapabilities};
 use crate::lane::messages::{refused, remote};
-use crate::lane::request_tag::RequestTag;
+use crate::lane::request_tag::RequestPurpose;
 use crate::{DiskRequest, JobFailure, LaneEvent};
 
 /// Data of a download that have come, are on their way, or are still to be asked for.
@@ -78,7 +78,7 @@ impl DownloadReadStage {
         if let Some(handle) = self.remote.handle() {
             let handle = handle.as_bytes();
             let request = Request::Fstat { handle };
-            load.requests.send(core, RequestTag::Fstat, &request);
+            load.requests.send(core, RequestPurpose::Fstat, &request);
             self.stating = true;
             core.stream(load.job());
         }
@@ -127,7 +127,7 @@ impl DownloadReadStage {
         self.data.reads += 1;
         load.requests.count();
         let expected = u64::from(len).min(load.size().saturating_sub(offset));
-        let sparse = load.sparse && core.can(Capabilities::SPARSE);
+        let sparse = load.sparse && core.can(ServerCapabilities::SPARSE);
         let how = (core.packs(expected), sparse);
         core.send_read(load.job(), handle, (offset, len), expected, how);
     }
@@ -315,7 +315,8 @@ impl DownloadReadStage {
                 }
                 _ => Request::Stat { path: &load.source },
             };
-            load.requests.send(core, RequestTag::SizeAgain, &request);
+            load.requests
+                .send(core, RequestPurpose::SizeAgain, &request);
         }
         self.short == ShortFileCheck::Confirmed
     }

@@ -22,12 +22,12 @@ use super::messages::{refused, remote};
 use super::put::{LONGEST_PATH, WHOLE};
 use super::queues::LaneQueueKind;
 use super::remote_file::{OpenResult, RemoteFile};
-use super::request_tag::RequestTag;
-use super::server::Capabilities;
+use super::request_tag::RequestPurpose;
+use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{
-    Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, FileState, JobFailure, JobId,
-    LaneEvent, LocalPath, PutOptions, SOURCE_SHRANK,
+    Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, FileCopyOptions, FileCopyState,
+    JobFailure, JobId, LaneEvent, LocalTargetPath, SOURCE_SHRANK,
 };
 
 /// Largest possible file size in bytes: offsets are signed (off_t).
@@ -47,8 +47,8 @@ struct DownloadState {
     /// Job that created the target, and the range to read.
     part: Option<(JobId, ByteRange)>,
     source: Vec<u8>,
-    target: LocalPath,
-    options: PutOptions,
+    target: LocalTargetPath,
+    options: FileCopyOptions,
     /// Latest attributes, from the listing, STAT or FSTAT.
     attrs: Option<Attributes>,
     /// The disk side was asked to create or to join the target.
@@ -83,9 +83,9 @@ impl DownloadJob {
     pub(super) fn new(
         id: JobId,
         source: Vec<u8>,
-        target: LocalPath,
+        target: LocalTargetPath,
         known: Option<Attributes>,
-        options: PutOptions,
+        options: FileCopyOptions,
     ) -> Self {
         // A listing describes a symlink itself, but only its target counts.
         let attrs = known.filter(|k| k.size.is_some() && k.kind() == EntryKind::File);
@@ -114,8 +114,8 @@ impl DownloadJob {
         span: ByteRange,
         sparse: bool,
     ) -> Self {
-        let options = PutOptions::default();
-        let mut get = Self::new(id, source, LocalPath::default(), None, options);
+        let options = FileCopyOptions::default();
+        let mut get = Self::new(id, source, LocalTargetPath::default(), None, options);
         get.download.sparse = sparse;
         get.download.part = Some((file, span));
         get.download.attrs = Some(known);
@@ -144,7 +144,7 @@ impl DownloadJob {
         let request = Request::Stat { path };
         self.download
             .requests
-            .send(core, RequestTag::Lstat, &request);
+            .send(core, RequestPurpose::Lstat, &request);
         self.stage = DownloadStage::Looking;
     }
 
@@ -189,7 +189,7 @@ impl DownloadJob {
     pub(super) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: Reply,
     ) -> Result<JobProgress, Misprediction> {
         let load = &mut self.download;
@@ -197,29 +197,29 @@ impl DownloadJob {
             load.requests.answered();
         }
         match what {
-            RequestTag::Lstat => self.on_look(core, &reply),
-            RequestTag::Open => self.on_open(core, &reply)?,
-            RequestTag::Fstat => {
+            RequestPurpose::Lstat => self.on_look(core, &reply),
+            RequestPurpose::Open => self.on_open(core, &reply)?,
+            RequestPurpose::Fstat => {
                 let fault = load.on_stat(core, &reply);
                 if let DownloadStage::Reading(reading) = &mut self.stage {
                     reading.stated();
                 }
                 self.fail_if(fault);
             }
-            RequestTag::SizeAgain => {
+            RequestPurpose::SizeAgain => {
                 if let DownloadStage::Reading(reading) = &mut self.stage {
                     let fault = reading.on_size_again(load, &reply);
                     self.fail_if(fault);
                 }
             }
-            RequestTag::Read { offset, len } => self.on_read(core, (offset, len), reply),
-            RequestTag::ReadPacked { offset, len } => {
+            RequestPurpose::Read { offset, len } => self.on_read(core, (offset, len), reply),
+            RequestPurpose::ReadPacked { offset, len } => {
                 core.answered_packed(&reply);
                 self.on_read(core, (offset, len), reply);
             }
-            RequestTag::GetFile { pack } => self.on_get_file(core, pack, reply),
+            RequestPurpose::GetFile { pack } => self.on_get_file(core, pack, reply),
             // All data have arrived; the result of closing a read handle does not matter.
-            RequestTag::Close => match &mut self.stage {
+            RequestPurpose::Close => match &mut self.stage {
                 DownloadStage::Reading(reading) => reading.remote_mut().closed(),
                 DownloadStage::Finishing(finishing) => finishing.closed(),
                 _ => {}
@@ -324,7 +324,7 @@ impl DownloadJob {
         let job = load.job();
         match reply {
             DiskReply::Created { .. } | DiskReply::Adopted { .. } => {
-                core.event(LaneEvent::State(job, FileState::Created));
+                core.event(LaneEvent::State(job, FileCopyState::Created));
             }
             DiskReply::Written { len, offset, .. } => {
                 load.tell_written(core, offset, len);
@@ -559,13 +559,13 @@ impl DownloadState {
             core.wrote(len);
             core.event(LaneEvent::Progress(job, len));
         }
-        core.event(LaneEvent::State(job, FileState::Written));
-        core.event(LaneEvent::State(job, FileState::Closed));
+        core.event(LaneEvent::State(job, FileCopyState::Written));
+        core.event(LaneEvent::State(job, FileCopyState::Closed));
         if self.options.fsync {
-            core.event(LaneEvent::State(job, FileState::Synced));
+            core.event(LaneEvent::State(job, FileCopyState::Synced));
         }
         if renamed {
-            core.event(LaneEvent::State(job, FileState::Renamed));
+            core.event(LaneEvent::State(job, FileCopyState::Renamed));
         }
     }
 

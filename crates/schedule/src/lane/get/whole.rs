@@ -4,9 +4,9 @@ use bytes::Bytes;
 use sftp::packed::LEAST_FILE;
 use sftp::{GetFileReply, Status, StatusCode};
 
-use super::{Capabilities, DownloadState, LONGEST_PATH, LaneContext, WHOLE};
+use super::{DownloadState, LONGEST_PATH, LaneContext, ServerCapabilities, WHOLE};
 use crate::lane::messages::{refused, remote};
-use crate::{Attributes, DiskRequest, JobFailure, LocalPath};
+use crate::{Attributes, DiskRequest, JobFailure, LocalTargetPath};
 
 /// Stage of a file that is sent in one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl DownloadState {
         let small = self
             .attrs
             .is_none_or(|a| a.size.is_some_and(|s| s <= WHOLE as u64));
-        core.can(Capabilities::GET_FILE)
+        core.can(ServerCapabilities::GET_FILE)
             && self.part.is_none()
             && small
             && self.source.len() <= LONGEST_PATH
@@ -65,7 +65,7 @@ impl DownloadState {
         let len = packed.map_or(data.len() as u64, u64::from);
         self.received(core, len);
         // A lookup without a target is not counted as a copied file.
-        if self.target != LocalPath::default() {
+        if self.target != LocalTargetPath::default() {
             core.count_whole();
         }
         let request = DiskRequest::StoreTarget {

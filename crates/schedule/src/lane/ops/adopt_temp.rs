@@ -3,7 +3,7 @@ use sftp::{Reply, Request, StatusCode};
 use super::{JobProgress, LaneContext, end};
 use crate::journal::ExistingFile;
 use crate::lane::job_requests::JobRequests;
-use crate::lane::request_tag::RequestTag;
+use crate::lane::request_tag::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{Attributes, EntryKind, JobId, LaneEvent, PartialFile, RemotePath, UploadTemp};
 
@@ -48,7 +48,8 @@ impl ResumeTempCheck {
     pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         for (step, path) in [(TEMP, &self.temp), (TARGET, &self.target)] {
             let request = Request::Lstat { path: &path.0 };
-            self.requests.send(core, RequestTag::Step(step), &request);
+            self.requests
+                .send(core, RequestPurpose::Step(step), &request);
         }
         JobProgress::Continues
     }
@@ -56,7 +57,7 @@ impl ResumeTempCheck {
     pub(in crate::lane) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> JobProgress {
         self.requests.answered();
@@ -66,7 +67,7 @@ impl ResumeTempCheck {
         };
         let missing = matches!(reply, Reply::Status(s) if s.code == StatusCode::NO_SUCH_FILE);
         match what {
-            RequestTag::Step(TEMP) => self.seen = there,
+            RequestPurpose::Step(TEMP) => self.seen = there,
             // A file that may not be looked at cannot be resumed.
             _ if there.is_some() || missing => self.replaces = Some(there),
             _ => {}

@@ -2,9 +2,9 @@ use sftp::{Attrs, OpenFlags, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, remote};
-use crate::lane::request_tag::RequestTag;
+use crate::lane::request_tag::RequestPurpose;
 use crate::lane::task::attributes;
-use crate::{EntryKind, FailureKind, JobFailure, JobId};
+use crate::{EntryKind, JobFailure, JobFailureKind, JobId};
 
 /// Creates a temporary that several processes write, or finds the one that another process has
 /// created. It is opened without TRUNC and gets its final size, so that no process cuts what
@@ -16,12 +16,12 @@ pub(in crate::lane) struct CreateShared {
     size: u64,
     /// No file had the name before.
     is_new: bool,
-    stage: CreateSharedStage,
+    stage: CreateSharedTempStage,
 }
 
 /// Request in flight.
 #[derive(Debug)]
-enum CreateSharedStage {
+enum CreateSharedTempStage {
     /// OPEN with CREAT and EXCL, which follows no symlink.
     Creating,
     /// LSTAT of what stands there; holds the refusal in case it does not explain it.
@@ -44,7 +44,7 @@ impl CreateShared {
             path,
             size,
             is_new: false,
-            stage: CreateSharedStage::Creating,
+            stage: CreateSharedTempStage::Creating,
         }
     }
 
@@ -58,7 +58,7 @@ impl CreateShared {
         let path = self.path.as_slice();
         let attrs = Attrs::with_permissions(0o600);
         let request = Request::Open { path, flags, attrs };
-        core.send(self.id, RequestTag::Step(step), &request);
+        core.send(self.id, RequestPurpose::Step(step), &request);
     }
 
     pub(in crate::lane) fn on_reply(
@@ -66,13 +66,16 @@ impl CreateShared {
         core: &mut LaneContext,
         reply: &Reply,
     ) -> JobProgress {
-        let stage = std::mem::replace(&mut self.stage, CreateSharedStage::Finished);
+        let stage = std::mem::replace(&mut self.stage, CreateSharedTempStage::Finished);
         self.is_new |= matches!(
             (&stage, reply),
-            (CreateSharedStage::Creating, Reply::Handle(_))
+            (CreateSharedTempStage::Creating, Reply::Handle(_))
         );
         let fault = match (stage, reply) {
-            (CreateSharedStage::Creating | CreateSharedStage::Opening, Reply::Handle(handle)) => {
+            (
+                CreateSharedTempStage::Creating | CreateSharedTempStage::Opening,
+                Reply::Handle(handle),
+            ) => {
                 let handle = handle.as_bytes().to_vec();
                 let attrs = Attrs {
                     size: Some(self.size),
@@ -82,58 +85,58 @@ impl CreateShared {
                     handle: &handle,
                     attrs,
                 };
-                core.send(self.id, RequestTag::Step(3), &request);
-                self.stage = CreateSharedStage::Resizing(handle);
+                core.send(self.id, RequestPurpose::Step(3), &request);
+                self.stage = CreateSharedTempStage::Resizing(handle);
                 return JobProgress::Continues;
             }
-            (CreateSharedStage::Creating, reply) => {
+            (CreateSharedTempStage::Creating, reply) => {
                 let refusal = refusal(reply);
                 let path = self.path.as_slice();
-                core.send(self.id, RequestTag::Step(1), &Request::Lstat { path });
-                self.stage = CreateSharedStage::Looking(refusal);
+                core.send(self.id, RequestPurpose::Step(1), &Request::Lstat { path });
+                self.stage = CreateSharedTempStage::Looking(refusal);
                 return JobProgress::Continues;
             }
-            (CreateSharedStage::Looking(_), Reply::Attrs(attrs)) => {
+            (CreateSharedTempStage::Looking(_), Reply::Attrs(attrs)) => {
                 let seen = attributes(attrs);
                 match seen.kind() {
                     EntryKind::File if seen.size == Some(self.size) => None,
                     // The process that created it has not set its size yet, or was killed before.
                     EntryKind::File if seen.size < Some(self.size) => {
                         self.open(core, 2, OpenFlags::WRITE);
-                        self.stage = CreateSharedStage::Opening;
+                        self.stage = CreateSharedTempStage::Opening;
                         return JobProgress::Continues;
                     }
                     _ => Some(in_the_way(&self.path)),
                 }
             }
-            (CreateSharedStage::Looking(refusal), _) => Some(refusal),
-            (CreateSharedStage::Opening, reply) => Some(refusal(reply)),
-            (CreateSharedStage::Resizing(handle), reply) => {
+            (CreateSharedTempStage::Looking(refusal), _) => Some(refusal),
+            (CreateSharedTempStage::Opening, reply) => Some(refusal(reply)),
+            (CreateSharedTempStage::Resizing(handle), reply) => {
                 let fault = messages::status(reply).err();
                 // Other failures may be this process's alone.
                 self.is_new &= matches!(&fault, Some(status) if is_refused(status));
                 let fault = fault.map(unsized_temporary);
                 let request = Request::Close { handle: &handle };
-                core.send(self.id, RequestTag::Step(4), &request);
-                self.stage = CreateSharedStage::Closing(fault);
+                core.send(self.id, RequestPurpose::Step(4), &request);
+                self.stage = CreateSharedTempStage::Closing(fault);
                 return JobProgress::Continues;
             }
-            (CreateSharedStage::Closing(fault), reply) => {
+            (CreateSharedTempStage::Closing(fault), reply) => {
                 let closed = messages::status(reply).err();
                 let fault = fault.or_else(|| closed.map(|status| remote(status.to_string())));
                 match fault {
                     // The server refuses the size to all processes, so that none uses the file.
                     Some(fault) if self.is_new => {
                         let path = self.path.as_slice();
-                        core.send(self.id, RequestTag::Step(5), &Request::Remove { path });
-                        self.stage = CreateSharedStage::Removing(fault);
+                        core.send(self.id, RequestPurpose::Step(5), &Request::Remove { path });
+                        self.stage = CreateSharedTempStage::Removing(fault);
                         return JobProgress::Continues;
                     }
                     fault => fault,
                 }
             }
-            (CreateSharedStage::Removing(fault), _) => Some(fault),
-            (CreateSharedStage::Finished, _) => None,
+            (CreateSharedTempStage::Removing(fault), _) => Some(fault),
+            (CreateSharedTempStage::Finished, _) => None,
         };
         end(core, self.id, fault)
     }
@@ -155,7 +158,7 @@ fn unsized_temporary(status: &Status) -> JobFailure {
              its temporary ({status}): make a new plan in another folder, with a \
              --range-size above the size of the file"
         ))
-        .of_kind(FailureKind::SharedTemp),
+        .of_kind(JobFailureKind::SharedTemp),
         false => remote(format!("cannot set the size: {status}")),
     }
 }

@@ -4,9 +4,9 @@ use sftp::{Reply, Request, StatusCode, temp_name};
 
 use super::LaneContext;
 use crate::lane::messages::{self, refused, remote};
-use crate::lane::replace::{ReplaceFile, ReplaceProgress};
-use crate::lane::request_tag::RequestTag;
-use crate::lane::server::Capabilities;
+use crate::lane::replace::{FileReplacement, ReplaceProgress};
+use crate::lane::request_tag::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
 use crate::lane::task::{JobProgress, attributes};
 use crate::{EntryKind, JobFailure, JobId, LaneEvent};
 
@@ -17,7 +17,7 @@ pub(in crate::lane) struct MakeHardLink {
     path: Vec<u8>,
     of: Vec<u8>,
     temp: Option<Vec<u8>>,
-    replace: Option<ReplaceFile>,
+    replace: Option<FileReplacement>,
     fault: Option<JobFailure>,
 }
 
@@ -45,14 +45,14 @@ impl MakeHardLink {
     }
 
     pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
-        if !core.can(Capabilities::HARDLINK) {
+        if !core.can(ServerCapabilities::HARDLINK) {
             self.fault = Some(remote("the server does not support hard links"));
             return self.end(core);
         }
         let (from, to) = (&self.of, &self.path);
         core.send(
             self.id,
-            RequestTag::Step(ITSELF),
+            RequestPurpose::Step(ITSELF),
             &Request::Hardlink { from, to },
         );
         JobProgress::Continues
@@ -61,17 +61,21 @@ impl MakeHardLink {
     pub(in crate::lane) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> JobProgress {
         match (what, messages::status(reply)) {
-            (RequestTag::Step(ITSELF), Err(status)) if status.code == StatusCode::FAILURE => {
+            (RequestPurpose::Step(ITSELF), Err(status)) if status.code == StatusCode::FAILURE => {
                 let path = &self.path;
                 self.fault = Some(refused(MAKING, status));
-                core.send(self.id, RequestTag::Step(LOOK), &Request::Lstat { path });
+                core.send(
+                    self.id,
+                    RequestPurpose::Step(LOOK),
+                    &Request::Lstat { path },
+                );
                 return JobProgress::Continues;
             }
-            (RequestTag::Step(LOOK), _) => {
+            (RequestPurpose::Step(LOOK), _) => {
                 // A directory is never moved aside.
                 let stands = match reply {
                     Reply::Attrs(attrs) => attributes(attrs).kind(),
@@ -85,23 +89,23 @@ impl MakeHardLink {
                 let (from, to) = (&self.of, &temp);
                 core.send(
                     self.id,
-                    RequestTag::Step(BESIDE),
+                    RequestPurpose::Step(BESIDE),
                     &Request::Hardlink { from, to },
                 );
                 self.temp = Some(temp);
                 return JobProgress::Continues;
             }
-            (RequestTag::Step(ITSELF | BESIDE), Err(status)) => {
+            (RequestPurpose::Step(ITSELF | BESIDE), Err(status)) => {
                 self.temp = None;
                 self.fault = Some(refused(MAKING, status));
             }
-            (RequestTag::Step(BESIDE), Ok(())) => {
+            (RequestPurpose::Step(BESIDE), Ok(())) => {
                 let from = self.temp.as_deref().unwrap_or_default();
                 let names = (from, self.path.as_slice());
-                self.replace = Some(ReplaceFile::begin(core, self.id, names, true));
+                self.replace = Some(FileReplacement::begin(core, self.id, names, true));
                 return JobProgress::Continues;
             }
-            (RequestTag::Replace, _) => {
+            (RequestPurpose::Replace, _) => {
                 let Some(mut replace) = self.replace.take() else {
                     return self.end(core);
                 };
@@ -116,11 +120,15 @@ impl MakeHardLink {
                     core.event(LaneEvent::Warning(self.id, text));
                 }
                 if let Some(path) = &self.temp {
-                    core.send(self.id, RequestTag::Step(CLEAN), &Request::Remove { path });
+                    core.send(
+                        self.id,
+                        RequestPurpose::Step(CLEAN),
+                        &Request::Remove { path },
+                    );
                     return JobProgress::Continues;
                 }
             }
-            (RequestTag::Step(CLEAN), done) => {
+            (RequestPurpose::Step(CLEAN), done) => {
                 let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
                 if let Some(temp) = self.temp.take().filter(|_| left) {
                     let name = sftp::printable(&temp, 4096);

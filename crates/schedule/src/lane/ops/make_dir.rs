@@ -2,7 +2,7 @@ use sftp::{Attrs, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, remote};
-use crate::lane::request_tag::RequestTag;
+use crate::lane::request_tag::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{EntryKind, JobFailure, JobId, LaneEvent, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE};
 
@@ -41,7 +41,7 @@ impl MakeDir {
         let (path, attrs) = (self.path.as_slice(), self.mode & 0o777);
         let attrs = Attrs::with_permissions(attrs);
         let request = Request::Mkdir { path, attrs };
-        core.send(self.id, RequestTag::Step(CREATE), &request);
+        core.send(self.id, RequestPurpose::Step(CREATE), &request);
         JobProgress::Continues
     }
 
@@ -62,7 +62,7 @@ impl MakeDir {
                     true => Request::Stat { path },
                     false => Request::Lstat { path },
                 };
-                core.send(self.id, RequestTag::Step(LOOK), &request);
+                core.send(self.id, RequestPurpose::Step(LOOK), &request);
                 JobProgress::Continues
             }
             Some(refusal) if self.may_be_link(reply) => {
@@ -71,7 +71,7 @@ impl MakeDir {
                 let path = self.path.as_slice();
                 core.send(
                     self.id,
-                    RequestTag::Step(LOOK_AT_LINK),
+                    RequestPurpose::Step(LOOK_AT_LINK),
                     &Request::Lstat { path },
                 );
                 JobProgress::Continues

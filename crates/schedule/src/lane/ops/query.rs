@@ -7,8 +7,8 @@ use wire::{Field as _, RemainingBytes};
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, SYNCING_NAME, refused, remote};
 use crate::lane::metadata::NOT_OURS;
-use crate::lane::request_tag::RequestTag;
-use crate::lane::server::Capabilities;
+use crate::lane::request_tag::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
 use crate::lane::task::attributes;
 use crate::{JobFailure, JobId, JobKind, LaneEvent, RemotePath};
 
@@ -20,7 +20,7 @@ pub(in crate::lane) struct QueryJob {
 }
 
 /// Only step of the job.
-const ONLY: RequestTag = RequestTag::Step(0);
+const ONLY: RequestPurpose = RequestPurpose::Step(0);
 
 impl QueryJob {
     pub(in crate::lane) fn new(id: JobId, kind: JobKind) -> Self {
@@ -53,7 +53,7 @@ impl QueryJob {
             }
             JobKind::RealPath { path } => return self.real_path(core, &path.0),
             JobKind::FileSystem { path } => {
-                if !core.can(Capabilities::STATVFS) {
+                if !core.can(ServerCapabilities::STATVFS) {
                     let fault = remote(
                         "the server does not tell on which file system a path lies (no \
                          statvfs@openssh.com)",
@@ -70,7 +70,7 @@ impl QueryJob {
 
     fn real_path(&self, core: &mut LaneContext, path: &[u8]) -> JobProgress {
         let home = path.first() == Some(&b'~');
-        if home && core.can(Capabilities::EXPAND_PATH) {
+        if home && core.can(ServerCapabilities::EXPAND_PATH) {
             core.send(self.id, ONLY, &Request::ExpandPath { path });
             return JobProgress::Continues;
         }
@@ -93,7 +93,7 @@ impl QueryJob {
 
     /// Sends the sync; other servers have no request for it, and the job succeeds.
     fn make_durable(&self, core: &mut LaneContext, paths: &[RemotePath]) -> JobProgress {
-        if !core.can(Capabilities::FSYNC_SET) {
+        if !core.can(ServerCapabilities::FSYNC_SET) {
             return end(core, self.id, None);
         }
         let mut bytes = Vec::new();
@@ -108,9 +108,9 @@ impl QueryJob {
     /// Sends a query that only a longhaul server understands.
     fn ask(&self, core: &mut LaneContext) -> JobProgress {
         let can = match &self.kind {
-            JobKind::GetXattrs { .. } => Capabilities::XATTRS,
-            JobKind::Names { .. } => Capabilities::NAMES_BY_ID,
-            _ => Capabilities::IDS_BY_NAME,
+            JobKind::GetXattrs { .. } => ServerCapabilities::XATTRS,
+            JobKind::Names { .. } => ServerCapabilities::NAMES_BY_ID,
+            _ => ServerCapabilities::IDS_BY_NAME,
         };
         if !core.can(can) {
             return end(core, self.id, Some(remote(NOT_OURS)));

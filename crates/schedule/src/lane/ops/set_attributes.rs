@@ -4,8 +4,8 @@ use super::{JobProgress, LaneContext, end};
 use crate::lane::job_requests::JobRequests;
 use crate::lane::messages::{self, remote};
 use crate::lane::metadata;
-use crate::lane::request_tag::RequestTag;
-use crate::lane::server::Capabilities;
+use crate::lane::request_tag::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
 use crate::lane::task::attributes;
 use crate::{Attributes, EntryKind, JobFailure, JobId, LaneEvent, Xattrs};
 
@@ -61,14 +61,14 @@ impl SetAttributes {
         let (path, follow) = (self.path.as_slice(), self.follow);
         let attrs = self.attrs(core);
         let xattrs = self.xattrs.as_deref();
-        if let Some(xattrs) = xattrs.filter(|_| core.can(Capabilities::METADATA)) {
+        if let Some(xattrs) = xattrs.filter(|_| core.can(ServerCapabilities::METADATA)) {
             let flags = MetadataFlags::default().with(MetadataFlags::FOLLOW, follow);
-            let what = RequestTag::Step(REST);
+            let what = RequestPurpose::Step(REST);
             metadata::set_all(&mut self.requests, core, what, (path, flags), attrs, xattrs);
             return JobProgress::Continues;
         }
         metadata::cannot_set(core, job, xattrs);
-        match follow || core.can(Capabilities::LSETSTAT) || attrs.is_empty() {
+        match follow || core.can(ServerCapabilities::LSETSTAT) || attrs.is_empty() {
             true => {
                 self.set_owner(core);
                 self.set_rest(core);
@@ -81,7 +81,7 @@ impl SetAttributes {
 
     fn attrs(&self, core: &LaneContext) -> Attrs {
         let attributes = &self.attributes;
-        let nanoseconds = core.can(Capabilities::ATTRIBUTES);
+        let nanoseconds = core.can(ServerCapabilities::ATTRIBUTES);
         Attrs {
             size: None,
             owner: attributes.owner,
@@ -115,13 +115,15 @@ impl SetAttributes {
             false => Request::Lsetstat { path, attrs },
         };
         if !attrs.is_empty() {
-            self.requests.send(core, RequestTag::Step(step), &request);
+            self.requests
+                .send(core, RequestPurpose::Step(step), &request);
         }
     }
 
     fn look(&mut self, core: &mut LaneContext) {
         let request = Request::Lstat { path: &self.path };
-        self.requests.send(core, RequestTag::Step(LOOK), &request);
+        self.requests
+            .send(core, RequestPurpose::Step(LOOK), &request);
     }
 
     /// Handles the answer to LSTAT: sets the attributes unless a symlink may stand there.
@@ -159,17 +161,17 @@ impl SetAttributes {
     pub(in crate::lane) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> JobProgress {
         self.requests.answered();
         let job = self.requests.job();
         match (what, reply) {
-            (RequestTag::Step(OWNER), reply) => {
-                metadata::on_set(core, job, RequestTag::Owner, reply);
+            (RequestPurpose::Step(OWNER), reply) => {
+                metadata::on_set(core, job, RequestPurpose::Owner, reply);
             }
-            (RequestTag::Step(LOOK), reply) => self.on_look(core, reply),
-            (_, Reply::Set { .. }) => metadata::on_set(core, job, RequestTag::Metadata, reply),
+            (RequestPurpose::Step(LOOK), reply) => self.on_look(core, reply),
+            (_, Reply::Set { .. }) => metadata::on_set(core, job, RequestPurpose::Metadata, reply),
             (_, reply) => self.on_rest(core, reply),
         }
         self.settle(core)

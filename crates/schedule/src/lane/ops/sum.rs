@@ -5,8 +5,8 @@ use sftp::{Attrs, Handle, OpenFlags, Reply, Request};
 
 use super::LaneContext;
 use crate::lane::messages::{self, refused, remote};
-use crate::lane::request_tag::RequestTag;
-use crate::lane::server::Capabilities;
+use crate::lane::request_tag::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
 use crate::lane::task::{JobProgress, Misprediction};
 use crate::{ByteRange, JobFailure, JobId, LaneEvent};
 
@@ -47,7 +47,7 @@ impl ChecksumJob {
 
     pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         let fits = self.span.len.is_some_and(|len| len <= MOST_HASHED.into());
-        if !core.can(Capabilities::SUMS) || !fits {
+        if !core.can(ServerCapabilities::SUMS) || !fits {
             self.fail(remote("the server cannot compute the checksum of the file"));
             return self.settle(core);
         }
@@ -67,7 +67,7 @@ impl ChecksumJob {
             flags: OpenFlags::READ,
             attrs: Attrs::default(),
         };
-        self.send(core, RequestTag::Open, &open);
+        self.send(core, RequestPurpose::Open, &open);
         self.ask(core);
     }
 
@@ -79,7 +79,7 @@ impl ChecksumJob {
         let handle = handle.as_bytes();
         self.asked = true;
         if self.size.is_some() {
-            self.send(core, RequestTag::Fstat, &Request::Fstat { handle });
+            self.send(core, RequestPurpose::Fstat, &Request::Fstat { handle });
         }
         let len = self.span.len.unwrap_or(0) as u32;
         if len > 0 {
@@ -91,26 +91,26 @@ impl ChecksumJob {
                 kind: BlockSumKind::Blake3.name().as_bytes(),
                 key: &[],
             };
-            let what = RequestTag::Sums {
+            let what = RequestPurpose::Sums {
                 offset: self.span.offset,
                 len: len.into(),
                 rebuilt: true,
             };
             self.send(core, what, &request);
         }
-        self.send(core, RequestTag::Close, &Request::Close { handle });
+        self.send(core, RequestPurpose::Close, &Request::Close { handle });
         core.closes(self.id);
     }
 
     pub(in crate::lane) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> Result<JobProgress, Misprediction> {
         self.pending -= 1;
         match (what, reply) {
-            (RequestTag::Open, Reply::Handle(handle)) => {
+            (RequestPurpose::Open, Reply::Handle(handle)) => {
                 if self.handle.as_ref().is_some_and(|h| h != handle) {
                     return Err(Misprediction::Handle);
                 }
@@ -119,7 +119,7 @@ impl ChecksumJob {
                     self.ask(core);
                 }
             }
-            (RequestTag::Open, _) => {
+            (RequestPurpose::Open, _) => {
                 if !self.asked {
                     core.closes(self.id);
                 }
@@ -131,14 +131,16 @@ impl ChecksumJob {
                     }
                 });
             }
-            (RequestTag::Fstat, Reply::Attrs(attrs)) if attrs.size == self.size => {}
-            (RequestTag::Fstat, _) => self.fail(remote("it has another length than the source")),
-            (RequestTag::Sums { .. }, Reply::Sums(sum))
+            (RequestPurpose::Fstat, Reply::Attrs(attrs)) if attrs.size == self.size => {}
+            (RequestPurpose::Fstat, _) => {
+                self.fail(remote("it has another length than the source"))
+            }
+            (RequestPurpose::Sums { .. }, Reply::Sums(sum))
                 if sum.len() == BlockSumKind::Blake3.bytes() =>
             {
                 self.sum = sum.to_vec();
             }
-            (RequestTag::Sums { .. }, _) => {
+            (RequestPurpose::Sums { .. }, _) => {
                 self.fail(remote("the server did not send its checksum"))
             }
             _ => {}
@@ -166,7 +168,7 @@ impl ChecksumJob {
         JobProgress::Finished
     }
 
-    fn send(&mut self, core: &mut LaneContext, what: RequestTag, request: &Request<'_>) {
+    fn send(&mut self, core: &mut LaneContext, what: RequestPurpose, request: &Request<'_>) {
         self.pending += 1;
         core.send(self.id, what, request);
     }

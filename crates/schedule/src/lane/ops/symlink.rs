@@ -4,8 +4,8 @@ use sftp::{Reply, Request, StatusCode, temp_name};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, refused, remote};
-use crate::lane::replace::{ReplaceFile, ReplaceProgress};
-use crate::lane::request_tag::RequestTag;
+use crate::lane::replace::{FileReplacement, ReplaceProgress};
+use crate::lane::request_tag::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{EntryKind, JobFailure, JobId, LaneEvent};
 
@@ -15,12 +15,12 @@ pub(in crate::lane) struct MakeSymlink {
     id: JobId,
     path: Vec<u8>,
     points_to: Vec<u8>,
-    stage: SymlinkStage,
+    stage: MakeSymlinkStage,
 }
 
 /// Request in flight.
 #[derive(Debug)]
-enum SymlinkStage {
+enum MakeSymlinkStage {
     /// SYMLINK under the final name.
     Creating,
     /// LSTAT of what stands there; holds the refusal in case it does not explain it.
@@ -28,7 +28,7 @@ enum SymlinkStage {
     /// SYMLINK under a temporary name.
     CreatingTemp(Vec<u8>),
     /// The temporary is renamed.
-    Replacing(Vec<u8>, Box<ReplaceFile>),
+    Replacing(Vec<u8>, Box<FileReplacement>),
     /// The temporary is removed after this failure.
     Removing(Vec<u8>, Option<JobFailure>),
     Finished,
@@ -42,7 +42,7 @@ impl MakeSymlink {
             id,
             path,
             points_to,
-            stage: SymlinkStage::Creating,
+            stage: MakeSymlinkStage::Creating,
         }
     }
 
@@ -58,42 +58,42 @@ impl MakeSymlink {
     ) -> JobProgress {
         let done = messages::status(reply);
         let fault = match (
-            std::mem::replace(&mut self.stage, SymlinkStage::Finished),
+            std::mem::replace(&mut self.stage, MakeSymlinkStage::Finished),
             done,
         ) {
-            (SymlinkStage::Creating, Err(status)) => {
+            (MakeSymlinkStage::Creating, Err(status)) => {
                 let fault = remote(status.to_string());
                 if status.code == StatusCode::FAILURE {
                     let path = &self.path;
-                    core.send(self.id, RequestTag::Step(1), &Request::Lstat { path });
-                    self.stage = SymlinkStage::Looking(fault);
+                    core.send(self.id, RequestPurpose::Step(1), &Request::Lstat { path });
+                    self.stage = MakeSymlinkStage::Looking(fault);
                     return JobProgress::Continues;
                 }
                 Some(fault)
             }
-            (SymlinkStage::Looking(fault), _) => match reply {
+            (MakeSymlinkStage::Looking(fault), _) => match reply {
                 Reply::Attrs(attrs) if attributes(attrs).kind() == EntryKind::Directory => {
                     Some(remote("a directory is in the way: remove it"))
                 }
                 Reply::Attrs(_) => {
                     let temp = temp_name(&self.path, core.random());
                     core.send_symlink(self.id, 2, &temp, &self.points_to);
-                    self.stage = SymlinkStage::CreatingTemp(temp);
+                    self.stage = MakeSymlinkStage::CreatingTemp(temp);
                     return JobProgress::Continues;
                 }
                 _ => Some(fault),
             },
-            (SymlinkStage::CreatingTemp(_), Err(status)) => Some(refused(MAKING, status)),
-            (SymlinkStage::CreatingTemp(temp), Ok(())) => {
+            (MakeSymlinkStage::CreatingTemp(_), Err(status)) => Some(refused(MAKING, status)),
+            (MakeSymlinkStage::CreatingTemp(temp), Ok(())) => {
                 let names = (temp.as_slice(), self.path.as_slice());
-                let replace = ReplaceFile::begin(core, self.id, names, true);
-                self.stage = SymlinkStage::Replacing(temp, Box::new(replace));
+                let replace = FileReplacement::begin(core, self.id, names, true);
+                self.stage = MakeSymlinkStage::Replacing(temp, Box::new(replace));
                 return JobProgress::Continues;
             }
-            (SymlinkStage::Replacing(temp, mut replace), _) => {
+            (MakeSymlinkStage::Replacing(temp, mut replace), _) => {
                 let replaced = replace.on_reply(core, self.id, reply);
                 if let ReplaceProgress::InProgress = replaced {
-                    self.stage = SymlinkStage::Replacing(temp, replace);
+                    self.stage = MakeSymlinkStage::Replacing(temp, replace);
                     return JobProgress::Continues;
                 }
                 let mut left = None;
@@ -103,13 +103,13 @@ impl MakeSymlink {
                 }
                 if let Some(path) = left {
                     let request = Request::Remove { path: &path };
-                    core.send(self.id, RequestTag::Step(4), &request);
-                    self.stage = SymlinkStage::Removing(path, fault);
+                    core.send(self.id, RequestPurpose::Step(4), &request);
+                    self.stage = MakeSymlinkStage::Removing(path, fault);
                     return JobProgress::Continues;
                 }
                 fault
             }
-            (SymlinkStage::Removing(temp, fault), done) => {
+            (MakeSymlinkStage::Removing(temp, fault), done) => {
                 let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
                 fault.map(|mut fault| {
                     if left {
@@ -120,7 +120,7 @@ impl MakeSymlink {
                     fault
                 })
             }
-            (SymlinkStage::Creating | SymlinkStage::Finished, _) => None,
+            (MakeSymlinkStage::Creating | MakeSymlinkStage::Finished, _) => None,
         };
         end(core, self.id, fault)
     }
@@ -128,10 +128,12 @@ impl MakeSymlink {
     /// Returns the temporary that may exist now.
     pub(in crate::lane) fn temporary(&self) -> Option<(JobId, &[u8])> {
         match &self.stage {
-            SymlinkStage::CreatingTemp(temp)
-            | SymlinkStage::Replacing(temp, _)
-            | SymlinkStage::Removing(temp, _) => Some((self.id, temp)),
-            SymlinkStage::Creating | SymlinkStage::Looking(_) | SymlinkStage::Finished => None,
+            MakeSymlinkStage::CreatingTemp(temp)
+            | MakeSymlinkStage::Replacing(temp, _)
+            | MakeSymlinkStage::Removing(temp, _) => Some((self.id, temp)),
+            MakeSymlinkStage::Creating
+            | MakeSymlinkStage::Looking(_)
+            | MakeSymlinkStage::Finished => None,
         }
     }
 }

@@ -4,10 +4,10 @@ use super::ending::UploadAttemptAbort;
 use super::naming::RenameStage;
 use super::new_file::WrittenFileInfo;
 use super::{LaneContext, UploadState};
-use crate::FileState;
+use crate::FileCopyState;
 use crate::lane::messages::{self, CLOSING, refused};
 use crate::lane::remote_file::RemoteFile;
-use crate::lane::request_tag::RequestTag;
+use crate::lane::request_tag::RequestPurpose;
 
 /// Stage in which everything up to CLOSE was sent, and the answers are awaited. A server may answer
 /// CLOSE before WRITE.
@@ -33,15 +33,15 @@ impl UploadCloseStage {
         &mut self,
         up: &mut UploadState,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> Option<UploadAttemptAbort> {
         match what {
-            RequestTag::Write { offset, len } => {
+            RequestPurpose::Write { offset, len } => {
                 self.writes = self.writes.saturating_sub(1);
                 up.write_answered(core, (offset, len), reply)
             }
-            RequestTag::Close => match messages::status(reply) {
+            RequestPurpose::Close => match messages::status(reply) {
                 Err(status) => Some(UploadAttemptAbort::Failed(refused(CLOSING, status))),
                 Ok(()) => {
                     self.remote.closed();
@@ -58,7 +58,7 @@ impl UploadCloseStage {
             return;
         }
         if self.writes == 0 {
-            up.reach(core, FileState::Written);
+            up.reach(core, FileCopyState::Written);
         }
         self.new.announce(up, core);
     }

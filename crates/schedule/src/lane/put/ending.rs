@@ -10,12 +10,12 @@ pub(super) enum UploadAttemptAbort {
     /// Another lane has completed the range, or the file must be written in place.
     Abandoned,
     /// The job starts over.
-    Retry(RetryReason),
+    Retry(UploadRetryReason),
 }
 
 /// Reason why an attempt is repeated in another way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RetryReason {
+pub(super) enum UploadRetryReason {
     /// The temporary's name may have been taken; the protocol does not tell.
     NewName,
     /// The target is a symlink.
@@ -51,14 +51,17 @@ mod tests {
     #[test]
     fn a_failure_counts_more_than_a_retry_and_the_first_of_both_stays() {
         let failed = |what: &str| UploadAttemptAbort::Failed(JobFailure::new(what, true));
-        let mut ending = UploadAttemptAbort::Retry(RetryReason::NewName);
-        ending.merge(UploadAttemptAbort::Retry(RetryReason::InPlace));
-        assert_eq!(ending, UploadAttemptAbort::Retry(RetryReason::NewName));
+        let mut ending = UploadAttemptAbort::Retry(UploadRetryReason::NewName);
+        ending.merge(UploadAttemptAbort::Retry(UploadRetryReason::InPlace));
+        assert_eq!(
+            ending,
+            UploadAttemptAbort::Retry(UploadRetryReason::NewName)
+        );
         ending.merge(UploadAttemptAbort::Abandoned);
         assert_eq!(ending, UploadAttemptAbort::Abandoned);
         ending.merge(failed("first"));
         ending.merge(failed("second"));
-        ending.merge(UploadAttemptAbort::Retry(RetryReason::Probe));
+        ending.merge(UploadAttemptAbort::Retry(UploadRetryReason::Probe));
         assert_eq!(ending, failed("first"));
     }
 }

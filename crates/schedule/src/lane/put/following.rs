@@ -2,7 +2,7 @@ use sftp::{Reply, Request};
 
 use super::ending::UploadAttemptAbort;
 use super::{LaneContext, UploadState};
-use crate::lane::request_tag::RequestTag;
+use crate::lane::request_tag::RequestPurpose;
 
 /// Stage in which STAT and REALPATH find the file that a symlink at the target points to.
 #[derive(Debug)]
@@ -13,8 +13,8 @@ impl FollowSymlinkStage {
     pub(super) fn begin(up: &mut UploadState, core: &mut LaneContext) -> Self {
         up.target.follow();
         let (requests, path) = (&mut up.requests, up.path.as_slice());
-        requests.send(core, RequestTag::Follow, &Request::Stat { path });
-        requests.send(core, RequestTag::Resolve, &Request::Realpath { path });
+        requests.send(core, RequestPurpose::Follow, &Request::Stat { path });
+        requests.send(core, RequestPurpose::Resolve, &Request::Realpath { path });
         Self
     }
 
@@ -22,12 +22,12 @@ impl FollowSymlinkStage {
     pub(super) fn on_reply(
         &self,
         up: &mut UploadState,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> Option<UploadAttemptAbort> {
         match what {
-            RequestTag::Follow => return up.target.followed(reply),
-            RequestTag::Resolve => {
+            RequestPurpose::Follow => return up.target.followed(reply),
+            RequestPurpose::Resolve => {
                 if let Some(path) = up.target.resolved(reply) {
                     up.path = path;
                 }

@@ -1,6 +1,6 @@
 use sftp::{Reply, Request};
 
-use super::ending::{RetryReason, UploadAttemptAbort};
+use super::ending::{UploadAttemptAbort, UploadRetryReason};
 use super::naming::removed;
 use super::new_file::WrittenFileInfo;
 use super::reading::SourceReadStage;
@@ -8,8 +8,8 @@ use super::source::UploadSource;
 use super::{LaneContext, UploadStage, UploadState};
 use crate::lane::messages::{self, CLOSING, refused};
 use crate::lane::remote_file::RemoteFile;
-use crate::lane::request_tag::RequestTag;
-use crate::{DiskReply, FailedTemporary, FileMeta, LaneEvent};
+use crate::lane::request_tag::RequestPurpose;
+use crate::{DiskReply, FailedTemporary, LaneEvent, SourceFileMeta};
 
 /// Stage in which an attempt ends: handles are closed, all answers are awaited, and the temporary
 /// is removed.
@@ -41,7 +41,7 @@ enum CleanupOrigin {
 pub(super) enum CleanupProgress {
     Pending,
     Finished(LaneEvent),
-    Retry(RetryReason),
+    Retry(UploadRetryReason),
 }
 
 impl UploadCleanup {
@@ -101,7 +101,7 @@ impl UploadCleanup {
     }
 
     /// Replaces the reason for starting over, if the job does.
-    pub(super) fn retry_instead(&mut self, reason: RetryReason) {
+    pub(super) fn retry_instead(&mut self, reason: UploadRetryReason) {
         if let UploadAttemptAbort::Retry(before) = &mut self.ending {
             *before = reason;
         }
@@ -112,22 +112,22 @@ impl UploadCleanup {
         &mut self,
         up: &mut UploadState,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> Option<UploadAttemptAbort> {
         let refused_open = self.remote.as_ref().is_some_and(RemoteFile::is_refused);
         match what {
-            RequestTag::RemoveTemp => {
+            RequestPurpose::RemoveTemp => {
                 self.on_removed(up, core, reply);
                 None
             }
-            RequestTag::Mode | RequestTag::KeepOwner | RequestTag::KeepGroup => {
+            RequestPurpose::Mode | RequestPurpose::KeepOwner | RequestPurpose::KeepGroup => {
                 self.new.on_reply(up, core, what, reply)
             }
             // These requests used a handle that was predicted and not given.
             _ if refused_open => None,
-            RequestTag::Write { offset, len } => up.write_answered(core, (offset, len), reply),
-            RequestTag::Close => {
+            RequestPurpose::Write { offset, len } => up.write_answered(core, (offset, len), reply),
+            RequestPurpose::Close => {
                 if let Some(remote) = &mut self.remote {
                     remote.closed();
                 }
@@ -174,7 +174,7 @@ impl UploadCleanup {
                 }
             }
             DiskReply::Joined { .. } => {
-                self.source = UploadSource::opened(FileMeta::default(), 0, true);
+                self.source = UploadSource::opened(SourceFileMeta::default(), 0, true);
             }
             DiskReply::Read { offset, .. } | DiskReply::Hole { offset, .. } => {
                 self.source.answered(core, offset);
@@ -216,7 +216,7 @@ impl UploadCleanup {
         if let (true, false, Some(path)) = (exists, self.removing, self.new.temp()) {
             self.removing = true;
             let request = Request::Remove { path };
-            up.requests.send(core, RequestTag::RemoveTemp, &request);
+            up.requests.send(core, RequestPurpose::RemoveTemp, &request);
             return CleanupProgress::Pending;
         }
         match std::mem::replace(&mut self.ending, UploadAttemptAbort::Abandoned) {

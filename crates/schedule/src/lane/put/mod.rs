@@ -31,10 +31,10 @@ use sftp::packed::LEAST_FILE;
 use sftp::{Handle, OpenFlags, Reply, Status};
 
 use self::closing::UploadCloseStage;
-use self::ending::{RetryReason, UploadAttemptAbort};
+use self::ending::{UploadAttemptAbort, UploadRetryReason};
 use self::following::FollowSymlinkStage;
 use self::giving_up::{CleanupProgress, UploadCleanup};
-use self::naming::{RenameProgress, RenameStage};
+use self::naming::{RenameStage, RenameStepResult};
 pub(super) use self::new_file::WrittenFileInfo;
 pub(super) use self::owner::OwnerPreservation;
 pub(super) use self::part::UploadPart;
@@ -50,11 +50,12 @@ use super::context::LaneContext;
 use super::job_requests::JobRequests;
 use super::messages::{self, CREATING, refused};
 use super::remote_file::OpenResult;
-use super::request_tag::RequestTag;
-use super::server::Capabilities;
+use super::request_tag::RequestPurpose;
+use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction};
 use crate::{
-    DiskReply, DiskRequest, FileState, JobFailure, JobId, LaneEvent, PutOptions, UploadTemp,
+    DiskReply, DiskRequest, FileCopyOptions, FileCopyState, JobFailure, JobId, LaneEvent,
+    UploadTemp,
 };
 
 /// Uploads one file, or a part of one.
@@ -73,7 +74,7 @@ pub(super) struct UploadJob {
 struct UploadState {
     requests: JobRequests,
     part: UploadPart,
-    options: PutOptions,
+    options: FileCopyOptions,
     /// Final path of the file: the target, or the target of a symlink.
     path: Vec<u8>,
     target: UploadTargetInfo,
@@ -112,7 +113,12 @@ enum UploadStage {
 const FIRST: usize = 32 * 1024;
 
 impl UploadJob {
-    pub(super) fn new(id: JobId, part: UploadPart, path: Vec<u8>, options: PutOptions) -> Self {
+    pub(super) fn new(
+        id: JobId,
+        part: UploadPart,
+        path: Vec<u8>,
+        options: FileCopyOptions,
+    ) -> Self {
         let target = UploadTargetInfo::new(&options);
         Self {
             upload: UploadState {
@@ -135,7 +141,7 @@ impl UploadJob {
         id: JobId,
         temp: UploadTemp,
         part: UploadPart,
-        options: PutOptions,
+        options: FileCopyOptions,
         new: WrittenFileInfo,
     ) -> Self {
         let target = UploadTargetInfo::of(&temp);
@@ -167,7 +173,7 @@ impl UploadJob {
         let handle = if core.predicts() { 4 } else { Handle::MAX };
         core.turns_mut().prefetch();
         let pack = match up.part {
-            UploadPart::Whole { .. } if whole && core.can(Capabilities::ZSTD_FILES) => {
+            UploadPart::Whole { .. } if whole && core.can(ServerCapabilities::ZSTD_FILES) => {
                 core.packs_file().then_some(LEAST_FILE)
             }
             UploadPart::Whole { .. } => core.packs_first().then_some(u64::MAX),
@@ -273,14 +279,14 @@ impl UploadJob {
     pub(super) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> Result<JobProgress, Misprediction> {
         self.upload.requests.answered();
         match what {
-            RequestTag::PutFile { len } => return Ok(self.on_put_file(core, len, reply)),
-            RequestTag::Lstat => self.on_look(core, reply),
-            RequestTag::Open => self.on_open(core, reply)?,
+            RequestPurpose::PutFile { len } => return Ok(self.on_put_file(core, len, reply)),
+            RequestPurpose::Lstat => self.on_look(core, reply),
+            RequestPurpose::Open => self.on_open(core, reply)?,
             _ => {
                 let up = &mut self.upload;
                 let (ending, sent) = match &mut self.stage {
@@ -328,7 +334,7 @@ impl UploadJob {
             let job = up.requests.job();
             let decided = up.target.is_direct();
             if core.refusals().in_place_at(&up.path) && up.options.temp_dir.is_none() && !decided {
-                self.end(core, UploadAttemptAbort::Retry(RetryReason::InPlace));
+                self.end(core, UploadAttemptAbort::Retry(UploadRetryReason::InPlace));
                 core.tell_in_place(job);
             } else {
                 core.queue_open(job);
@@ -380,7 +386,7 @@ impl UploadJob {
                 .new_file()
                 .is_some_and(WrittenFileInfo::is_temporary);
             self.upload.open_allowed(core, exists);
-            self.upload.reach(core, FileState::Created);
+            self.upload.reach(core, FileCopyState::Created);
         }
         Ok(())
     }
@@ -503,8 +509,8 @@ impl UploadJob {
             return JobProgress::Continues;
         };
         match naming.go_on(&mut self.upload, core) {
-            RenameProgress::Pending => JobProgress::Continues,
-            RenameProgress::Done => {
+            RenameStepResult::Pending => JobProgress::Continues,
+            RenameStepResult::Done => {
                 self.stage = UploadStage::Finished;
                 JobProgress::Finished
             }
@@ -531,7 +537,7 @@ impl UploadJob {
         }
     }
 
-    fn retry_instead(&mut self, core: &mut LaneContext, reason: RetryReason) {
+    fn retry_instead(&mut self, core: &mut LaneContext, reason: UploadRetryReason) {
         match &mut self.stage {
             UploadStage::GivingUp(giving_up) => giving_up.retry_instead(reason),
             _ => self.end(core, UploadAttemptAbort::Retry(reason)),
@@ -555,10 +561,13 @@ impl UploadJob {
         }
     }
 
-    fn begin_again(&mut self, core: &mut LaneContext, reason: RetryReason) -> JobProgress {
+    fn begin_again(&mut self, core: &mut LaneContext, reason: UploadRetryReason) -> JobProgress {
         let up = &mut self.upload;
         let job = up.requests.job();
-        let in_place = matches!(reason, RetryReason::Direct(_) | RetryReason::InPlace);
+        let in_place = matches!(
+            reason,
+            UploadRetryReason::Direct(_) | UploadRetryReason::InPlace
+        );
         self.stage = UploadStage::Finished;
         if in_place && up.target.is_link() {
             let text = "cannot replace the symlink: the server refuses a temporary file in its \
@@ -572,18 +581,18 @@ impl UploadJob {
         }
         up.progress.restart();
         match reason {
-            RetryReason::Follow => {
+            UploadRetryReason::Follow => {
                 self.stage = UploadStage::Following(FollowSymlinkStage::begin(up, core))
             }
-            RetryReason::Probe => {
+            UploadRetryReason::Probe => {
                 self.stage = UploadStage::Probing(WriteProbeStage::default());
                 core.queue_open(job);
             }
-            RetryReason::Direct(flags) => {
+            UploadRetryReason::Direct(flags) => {
                 up.target.write_in_place(flags);
                 self.start(core);
             }
-            RetryReason::InPlace => {
+            UploadRetryReason::InPlace => {
                 let flags = OpenFlags::WRITE | OpenFlags::TRUNC;
                 up.target.write_in_place(match up.target.replaced() {
                     Some(_) => flags,
@@ -591,7 +600,7 @@ impl UploadJob {
                 });
                 self.start(core);
             }
-            RetryReason::NewName | RetryReason::StockRequests => self.start(core),
+            UploadRetryReason::NewName | UploadRetryReason::StockRequests => self.start(core),
         }
         JobProgress::Continues
     }

@@ -3,14 +3,14 @@
 use sftp::{Reply, Request, Status, StatusCode};
 use wire::{Field as _, RemainingBytes};
 
-use super::ending::{RetryReason, UploadAttemptAbort};
+use super::ending::{UploadAttemptAbort, UploadRetryReason};
 use super::new_file::WrittenFileInfo;
 use super::{LaneContext, UploadState};
 use crate::lane::messages::{self, RENAMING, RENAMING_FROM_TEMP_DIR, SYNCING_NAME, refused};
-use crate::lane::replace::{ReplaceFile, ReplaceProgress};
-use crate::lane::request_tag::RequestTag;
-use crate::lane::server::Capabilities;
-use crate::{FileState, LaneEvent, RefusedOperations, directory_of};
+use crate::lane::replace::{FileReplacement, ReplaceProgress};
+use crate::lane::request_tag::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
+use crate::{FileCopyState, LaneEvent, RefusedOperations, directory_of};
 
 /// Stage in which all data are confirmed and the file is closed.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ enum RenameStep {
     Preparing,
     /// A rename is in flight; the old file is moved aside, or may be (`aside`).
     Renaming {
-        replace: Box<ReplaceFile>,
+        replace: Box<FileReplacement>,
         aside: bool,
     },
     /// The file has its final name.
@@ -35,7 +35,7 @@ enum RenameStep {
 
 /// Result of a step of [`RenameStage`]: it waits for an answer, or has reported the end of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RenameProgress {
+pub(super) enum RenameStepResult {
     Pending,
     Done,
 }
@@ -50,35 +50,39 @@ impl RenameStage {
 
     /// Reports that the file is closed, and synced if its name need not be.
     pub(super) fn reach_closed(&self, up: &mut UploadState, core: &mut LaneContext) {
-        up.reach(core, FileState::Closed);
+        up.reach(core, FileCopyState::Closed);
         if self.new.is_synced() && !up.syncs_name(core) {
-            up.reach(core, FileState::Synced);
+            up.reach(core, FileCopyState::Synced);
         }
     }
 
     /// Sends the next request, or ends the job.
-    pub(super) fn go_on(&mut self, up: &mut UploadState, core: &mut LaneContext) -> RenameProgress {
+    pub(super) fn go_on(
+        &mut self,
+        up: &mut UploadState,
+        core: &mut LaneContext,
+    ) -> RenameStepResult {
         let Some(temp) = self.new.temp().map(<[u8]>::to_vec) else {
             self.done(up, core);
-            return RenameProgress::Done;
+            return RenameStepResult::Done;
         };
         let keeps = self.new.owner_mut().keep(up, core, &temp);
         // The answers to these requests decide the next step.
         if self.new.set_mode(up, core) || keeps {
-            return RenameProgress::Pending;
+            return RenameStepResult::Pending;
         }
         let replaces = up.target.is_link() || up.target.replaced().is_some();
         let names = (temp.as_slice(), up.path.as_slice());
-        let replace = ReplaceFile::begin(core, up.job(), names, replaces);
+        let replace = FileReplacement::begin(core, up.job(), names, replaces);
         up.requests.count();
         self.step = RenameStep::Renaming {
             replace: Box::new(replace),
             aside: false,
         };
-        if core.can(Capabilities::POSIX_RENAME) && up.syncs_name(core) {
+        if core.can(ServerCapabilities::POSIX_RENAME) && up.syncs_name(core) {
             sync_name(up, core);
         }
-        RenameProgress::Pending
+        RenameStepResult::Pending
     }
 
     fn done(&self, up: &mut UploadState, core: &mut LaneContext) {
@@ -86,11 +90,11 @@ impl RenameStage {
             up.warn(core, "the server does not support fsync");
         }
         if self.new.is_synced() {
-            up.reach(core, FileState::Synced);
+            up.reach(core, FileCopyState::Synced);
         }
         match up.target.is_direct() {
             true => core.event(LaneEvent::InPlace(up.job())),
-            false => up.reach(core, FileState::Renamed),
+            false => up.reach(core, FileCopyState::Renamed),
         }
         core.event(LaneEvent::Done(up.job()));
     }
@@ -100,12 +104,12 @@ impl RenameStage {
         &mut self,
         up: &mut UploadState,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> Option<UploadAttemptAbort> {
         match what {
-            RequestTag::Replace => self.on_replace(up, core, reply),
-            RequestTag::SyncName => self.on_name_synced(up, core, reply),
+            RequestPurpose::Replace => self.on_replace(up, core, reply),
+            RequestPurpose::SyncName => self.on_name_synced(up, core, reply),
             _ => self.new.on_reply(up, core, what, reply),
         }
     }
@@ -215,7 +219,7 @@ fn sync_name(up: &mut UploadState, core: &mut LaneContext) {
     directory_of(&up.path).as_slice().write(&mut paths);
     let paths = RemainingBytes(&paths);
     let request = Request::FsyncSet { paths };
-    up.requests.send(core, RequestTag::SyncName, &request);
+    up.requests.send(core, RequestPurpose::SyncName, &request);
 }
 
 /// Handles a refused rename: the new file is complete under its temporary name, and the old one
@@ -242,7 +246,7 @@ fn rename_refused(
     match up.part.is_finish() {
         // The scheduler has the file written anew.
         true => UploadAttemptAbort::Abandoned,
-        false => UploadAttemptAbort::Retry(RetryReason::InPlace),
+        false => UploadAttemptAbort::Retry(UploadRetryReason::InPlace),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, Status};
 
-use super::ending::{RetryReason, UploadAttemptAbort};
+use super::ending::{UploadAttemptAbort, UploadRetryReason};
 use super::owner::OwnerPreservation;
 use super::part::UploadPart;
 use super::target::{ReplacedAttributes, UploadTargetState};
@@ -10,8 +10,8 @@ use super::{LaneContext, UploadState};
 use crate::LaneEvent;
 use crate::lane::messages::{self, SYNCING, WRITING, refused};
 use crate::lane::metadata;
-use crate::lane::request_tag::RequestTag;
-use crate::lane::server::Capabilities;
+use crate::lane::request_tag::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
 use crate::lane::task::attributes;
 use crate::{RemotePath, UploadTemp};
 
@@ -135,7 +135,7 @@ impl WrittenFileInfo {
         if up.target.is_special() {
             return;
         }
-        let nanoseconds = core.can(Capabilities::ATTRIBUTES);
+        let nanoseconds = core.can(ServerCapabilities::ATTRIBUTES);
         attrs.nanoseconds = attrs.nanoseconds.filter(|_| nanoseconds);
         let requests = &mut up.requests;
         let mut set = |core: &mut LaneContext, what, attrs| {
@@ -146,7 +146,7 @@ impl WrittenFileInfo {
                 size: Some(size),
                 ..Attrs::default()
             };
-            set(core, RequestTag::Size, size);
+            set(core, RequestPurpose::Size, size);
         }
         self.mode_set = attrs.permissions.is_some();
         let named = up.part.sets_attributes();
@@ -155,10 +155,10 @@ impl WrittenFileInfo {
         }
         let xattrs = up.options.beyond.xattrs.as_deref().filter(|_| named);
         if let Some(xattrs) = xattrs
-            && core.can(Capabilities::METADATA)
+            && core.can(ServerCapabilities::METADATA)
         {
             let of = (handle, MetadataFlags::HANDLE);
-            let what = RequestTag::Metadata;
+            let what = RequestPurpose::Metadata;
             metadata::set_all(requests, core, what, of, attrs, xattrs);
             return;
         }
@@ -168,10 +168,10 @@ impl WrittenFileInfo {
                 owner: Some(owner),
                 ..Attrs::default()
             };
-            set(core, RequestTag::Owner, owner);
+            set(core, RequestPurpose::Owner, owner);
         }
         if !attrs.is_empty() {
-            set(core, RequestTag::Attributes, attrs);
+            set(core, RequestPurpose::Attributes, attrs);
         }
         metadata::cannot_set(core, requests.job(), xattrs);
     }
@@ -187,7 +187,7 @@ impl WrittenFileInfo {
             self.mode_set = true;
             let attrs = Attrs::with_permissions(mode);
             let request = Request::Setstat { path, attrs };
-            up.requests.send(core, RequestTag::Mode, &request);
+            up.requests.send(core, RequestPurpose::Mode, &request);
             return true;
         }
         false
@@ -198,7 +198,7 @@ impl WrittenFileInfo {
         &mut self,
         up: &UploadState,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> Option<UploadAttemptAbort> {
         let failed = |doing: &str| {
@@ -206,27 +206,27 @@ impl WrittenFileInfo {
             Some(UploadAttemptAbort::Failed(refused(doing, status)))
         };
         match what {
-            RequestTag::Fstat => {
+            RequestPurpose::Fstat => {
                 if let Reply::Attrs(attrs) = reply {
                     core.event(LaneEvent::Attributes(up.job(), attributes(attrs)));
                 }
                 None
             }
             // scp also reports this and goes on; some file systems have no modes.
-            RequestTag::Attributes | RequestTag::Mode => {
+            RequestPurpose::Attributes | RequestPurpose::Mode => {
                 let status = messages::status(reply).err()?;
                 self.attributes_refused(up, core, status)
             }
-            RequestTag::TempOwner | RequestTag::KeepOwner | RequestTag::KeepGroup => {
+            RequestPurpose::TempOwner | RequestPurpose::KeepOwner | RequestPurpose::KeepGroup => {
                 self.owner.on_reply(up, core, what, reply);
                 None
             }
-            RequestTag::Owner | RequestTag::Metadata => {
+            RequestPurpose::Owner | RequestPurpose::Metadata => {
                 metadata::on_set(core, up.job(), what, reply);
                 None
             }
-            RequestTag::Size => failed(WRITING),
-            RequestTag::Sync => {
+            RequestPurpose::Size => failed(WRITING),
+            RequestPurpose::Sync => {
                 let failed = failed(SYNCING);
                 self.synced |= failed.is_none();
                 failed
@@ -258,7 +258,7 @@ impl WrittenFileInfo {
         // permissions of the old one.
         let wider = self.mode & !was != 0 && up.part.is_whole();
         if wider {
-            return Some(UploadAttemptAbort::Retry(RetryReason::NewName));
+            return Some(UploadAttemptAbort::Retry(UploadRetryReason::NewName));
         }
         if self.mode != was {
             core.event(LaneEvent::NotKept(up.job(), Parts::MODE, why));

@@ -9,7 +9,7 @@ use sftp::{Attrs, Reply, Request};
 use super::target::ReplacedAttributes;
 use super::{LaneContext, UploadState};
 use crate::lane::messages;
-use crate::lane::request_tag::RequestTag;
+use crate::lane::request_tag::RequestPurpose;
 use crate::{LaneEvent, directory_of};
 
 /// Progress of giving the new file owner and group of the replaced one. If the server refuses both,
@@ -63,19 +63,19 @@ impl OwnerPreservation {
             (OwnerStage::Untried, _) => {
                 let attrs = owner(was);
                 let request = Request::Setstat { path, attrs };
-                up.requests.send(core, RequestTag::KeepOwner, &request);
+                up.requests.send(core, RequestPurpose::KeepOwner, &request);
             }
             // The owner may match anyway, at a server that never changes owners.
             (OwnerStage::Refused, None) if !self.asked => {
                 self.asked = true;
                 let request = Request::Lstat { path };
-                up.requests.send(core, RequestTag::TempOwner, &request);
+                up.requests.send(core, RequestPurpose::TempOwner, &request);
             }
             (OwnerStage::Refused, Some((user, group))) if group != was.1 => {
                 self.stage = OwnerStage::Settled;
                 let attrs = owner((user, was.1));
                 let request = Request::Setstat { path, attrs };
-                up.requests.send(core, RequestTag::KeepGroup, &request);
+                up.requests.send(core, RequestPurpose::KeepGroup, &request);
             }
             (OwnerStage::Refused, _) => {
                 self.stage = OwnerStage::Settled;
@@ -91,18 +91,18 @@ impl OwnerPreservation {
         &mut self,
         up: &UploadState,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) {
         match (what, messages::status(reply)) {
-            (RequestTag::TempOwner, _) => {
+            (RequestPurpose::TempOwner, _) => {
                 self.learn(reply);
                 if let Some(has) = self.has {
                     core.set_owner_in(directory_of(&up.path), has);
                 }
             }
-            (RequestTag::KeepOwner, Ok(())) => self.stage = OwnerStage::Settled,
-            (RequestTag::KeepOwner, Err(_)) => self.stage = OwnerStage::Refused,
+            (RequestPurpose::KeepOwner, Ok(())) => self.stage = OwnerStage::Settled,
+            (RequestPurpose::KeepOwner, Err(_)) => self.stage = OwnerStage::Refused,
             // The group is kept, but the owner still differs.
             _ => {
                 if let Some(was) = owner_was(up) {
@@ -119,7 +119,7 @@ pub(super) fn ask_owner(up: &mut UploadState, core: &mut LaneContext, handle: &[
     let known = owner_here(up, core).is_some();
     if may && up.part.sets_attributes() && !known && core.in_order() {
         let request = Request::Fstat { handle };
-        up.requests.send(core, RequestTag::TempOwner, &request);
+        up.requests.send(core, RequestPurpose::TempOwner, &request);
     }
 }
 

@@ -4,7 +4,7 @@ use super::ending::UploadAttemptAbort;
 use super::{LaneContext, UploadState};
 use crate::lane::messages::{CREATING, READ_ONLY, refused, remote};
 use crate::lane::remote_file::{OpenResult, RemoteFile};
-use crate::lane::request_tag::RequestTag;
+use crate::lane::request_tag::RequestPurpose;
 use crate::lane::task::Misprediction;
 
 /// Stage in which an OPEN of an existing read-only file shows if it may be written. The job waits
@@ -53,8 +53,8 @@ impl WriteProbeStage {
 
     /// Handles the answer to another request: nothing was written, so the result of CLOSE does not
     /// matter.
-    pub(super) fn on_reply(&mut self, what: RequestTag) {
-        if let (RequestTag::Close, Some(remote)) = (what, &mut self.remote) {
+    pub(super) fn on_reply(&mut self, what: RequestPurpose) {
+        if let (RequestPurpose::Close, Some(remote)) = (what, &mut self.remote) {
             remote.closed();
         }
     }

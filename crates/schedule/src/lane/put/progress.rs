@@ -1,9 +1,9 @@
-use crate::FileState;
+use crate::FileCopyState;
 
 /// Progress of an upload, as reported to the owner of the lane.
 #[derive(Debug)]
 pub(super) struct UploadProgress {
-    state: FileState,
+    state: FileCopyState,
     /// Bytes reported as confirmed, over all attempts.
     told: u64,
     /// Bytes answered OK or skipped in this attempt.
@@ -13,7 +13,7 @@ pub(super) struct UploadProgress {
 impl Default for UploadProgress {
     fn default() -> Self {
         Self {
-            state: FileState::Planned,
+            state: FileCopyState::Planned,
             told: 0,
             confirmed: 0,
         }
@@ -35,7 +35,7 @@ impl UploadProgress {
     }
 
     /// Returns true if `state` has not been reached before.
-    pub(super) fn reaches(&mut self, state: FileState) -> bool {
+    pub(super) fn reaches(&mut self, state: FileCopyState) -> bool {
         let further = state > self.state;
         if further {
             self.state = state;
@@ -54,8 +54,8 @@ mod tests {
         assert_eq!((progress.confirm(10), progress.confirm(5)), (10, 5));
         progress.restart();
         assert_eq!((progress.confirm(12), progress.confirm(8)), (0, 5));
-        assert!(progress.reaches(FileState::Written));
-        assert!(!progress.reaches(FileState::Created));
-        assert!(!progress.reaches(FileState::Written));
+        assert!(progress.reaches(FileCopyState::Written));
+        assert!(!progress.reaches(FileCopyState::Created));
+        assert!(!progress.reaches(FileCopyState::Written));
     }
 }

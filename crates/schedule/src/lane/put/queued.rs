@@ -9,8 +9,8 @@ use super::target::UploadTargetState;
 use super::{LaneContext, UploadState};
 use crate::lane::queues::LaneQueueKind;
 use crate::lane::remote_file::RemoteFile;
-use crate::lane::request_tag::RequestTag;
-use crate::lane::server::Capabilities;
+use crate::lane::request_tag::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
 
 /// Stage in which the job waits for its turn to open the file or to send it whole.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl UploadQueuedStage {
         };
         let end = cut.or(attributes.size).unwrap_or(0);
         self.source = UploadSource::complete(*attributes, end);
-        let syncs = up.options.fsync && core.can(Capabilities::FSYNC);
+        let syncs = up.options.fsync && core.can(ServerCapabilities::FSYNC);
         if *set {
             self.new.is_set(up.options.preserve, syncs);
         }
@@ -181,17 +181,17 @@ impl UploadQueuedStage {
                 times: source.times,
                 nanoseconds: source
                     .nanoseconds
-                    .filter(|_| core.can(Capabilities::ATTRIBUTES)),
+                    .filter(|_| core.can(ServerCapabilities::ATTRIBUTES)),
                 ..Attrs::default()
             },
             false => Attrs::default(),
         };
         let owner = up.options.beyond.owner;
-        attrs.owner = owner.filter(|_| core.can(Capabilities::METADATA));
+        attrs.owner = owner.filter(|_| core.can(ServerCapabilities::METADATA));
         up.requests.count();
         let request = up.put_file(tag, source.mode, attrs, self.packed);
         core.packing_mut().asked(len);
-        let what = RequestTag::PutFile { len };
+        let what = RequestPurpose::PutFile { len };
         let job = up.job();
         core.pipeline_mut()
             .request_with(job, what, &request, self.first);

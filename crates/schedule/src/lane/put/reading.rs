@@ -3,7 +3,7 @@ use wire::PayloadBlock;
 use super::queued::UploadQueuedStage;
 use super::source::UploadSource;
 use super::{LaneContext, UploadState};
-use crate::{DiskReply, FileMeta, LaneEvent};
+use crate::{DiskReply, LaneEvent, SourceFileMeta};
 
 /// First stage: the disk side opens the source, and reads its first bytes if the job sends the
 /// whole file. The source counts as prefetched.
@@ -40,7 +40,7 @@ impl SourceReadStage {
             }
             DiskReply::Joined { .. } => {
                 let (attributes, offset) = up.part.piece().unwrap_or_default();
-                let meta = FileMeta {
+                let meta = SourceFileMeta {
                     attributes,
                     stream: false,
                 };
@@ -59,7 +59,7 @@ impl SourceReadStage {
         &self,
         up: &UploadState,
         core: &mut LaneContext,
-        meta: FileMeta,
+        meta: SourceFileMeta,
         (first, packed): (&PayloadBlock, Option<u64>),
         eof: bool,
     ) -> UploadSource {

@@ -12,8 +12,8 @@ use super::source::UploadSource;
 use super::target::ReplacedAttributes;
 use super::{FIRST, LaneContext, UploadState};
 use crate::lane::remote_file::RemoteFile;
-use crate::lane::request_tag::RequestTag;
-use crate::lane::server::Capabilities;
+use crate::lane::request_tag::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
 use crate::{DiskReply, DiskRequest, LaneEvent};
 use sftp::Request;
 
@@ -282,10 +282,10 @@ impl UploadSendStage {
         &mut self,
         up: &mut UploadState,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> (Option<UploadAttemptAbort>, bool) {
-        let RequestTag::Write { offset, len } = what else {
+        let RequestPurpose::Write { offset, len } = what else {
             return (None, false);
         };
         self.writes = self.writes.saturating_sub(1);
@@ -322,13 +322,13 @@ impl UploadSendStage {
             self.new.set_metadata(up, core, handle, attrs);
             ask_owner(up, core, handle);
             let syncs = up.part.sets_attributes() || up.part.is_sync();
-            if up.options.fsync && core.can(Capabilities::FSYNC) && syncs {
+            if up.options.fsync && core.can(ServerCapabilities::FSYNC) && syncs {
                 let request = Request::Fsync { handle };
-                up.requests.send(core, RequestTag::Sync, &request);
+                up.requests.send(core, RequestPurpose::Sync, &request);
             }
             if up.part.is_sync() {
                 let request = Request::Fstat { handle };
-                up.requests.send(core, RequestTag::Fstat, &request);
+                up.requests.send(core, RequestPurpose::Fstat, &request);
             }
         }
         self.remote.close(&mut up.requests, core);

@@ -3,12 +3,12 @@ use std::collections::BTreeMap;
 use wire::PayloadBlock;
 
 use super::{JobRequests, LaneContext};
-use crate::{Attributes, DiskRequest, FileMeta};
+use crate::{Attributes, DiskRequest, SourceFileMeta};
 
 /// The source of an upload as the disk side reads it.
 #[derive(Debug, Default)]
 pub(super) struct UploadSource {
-    meta: FileMeta,
+    meta: SourceFileMeta,
     /// The disk side holds it open.
     open: bool,
     next_read: u64,
@@ -23,7 +23,7 @@ pub(super) struct UploadSource {
 impl UploadSource {
     /// Creates a source of which the first `read` bytes, of one piece, were read; all if not
     /// `open`.
-    pub(super) fn opened(meta: FileMeta, read: u64, open: bool) -> Self {
+    pub(super) fn opened(meta: SourceFileMeta, read: u64, open: bool) -> Self {
         Self {
             meta,
             open,
@@ -35,14 +35,14 @@ impl UploadSource {
 
     /// Creates a source of which another job has read everything, up to `end`.
     pub(super) fn complete(attributes: Attributes, end: u64) -> Self {
-        let meta = FileMeta {
+        let meta = SourceFileMeta {
             attributes,
             stream: false,
         };
         Self::opened(meta, end, false)
     }
 
-    pub(super) fn meta(&self) -> &FileMeta {
+    pub(super) fn meta(&self) -> &SourceFileMeta {
         &self.meta
     }
 

@@ -2,9 +2,9 @@
 
 use sftp::{Attrs, OpenFlags, Reply, StatusCode};
 
-use super::ending::{RetryReason, UploadAttemptAbort};
+use super::ending::{UploadAttemptAbort, UploadRetryReason};
 use crate::lane::messages::remote;
-use crate::{PutOptions, UploadTemp};
+use crate::{FileCopyOptions, UploadTemp};
 
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
@@ -63,7 +63,7 @@ impl ReplacedAttributes {
 }
 
 impl UploadTargetInfo {
-    pub(super) fn new(options: &PutOptions) -> Self {
+    pub(super) fn new(options: &FileCopyOptions) -> Self {
         // A symlink that must be replaced is found by an LSTAT before anything is opened.
         let looks = options.existing.replace_link && !options.existing.fresh;
         let state = match (options.inplace && !looks, options.existing.fresh) {
@@ -91,7 +91,7 @@ impl UploadTargetInfo {
         };
         Self {
             state,
-            ..Self::new(&PutOptions::default())
+            ..Self::new(&FileCopyOptions::default())
         }
     }
 
@@ -158,7 +158,7 @@ impl UploadTargetInfo {
     pub(super) fn looked(
         &mut self,
         reply: &Reply,
-        options: &PutOptions,
+        options: &FileCopyOptions,
     ) -> Option<UploadAttemptAbort> {
         match reply {
             Reply::Attrs(attrs) => self.decide(attrs, options),
@@ -176,7 +176,7 @@ impl UploadTargetInfo {
         }
     }
 
-    fn decide(&mut self, attrs: &Attrs, options: &PutOptions) -> Option<UploadAttemptAbort> {
+    fn decide(&mut self, attrs: &Attrs, options: &FileCopyOptions) -> Option<UploadAttemptAbort> {
         let owner = attrs.owner;
         let Some(mode) = attrs.permissions else {
             // A server without modes: it is only known that a file exists.
@@ -201,7 +201,7 @@ impl UploadTargetInfo {
                 let probes = protected && !self.writable && !options.beyond.special_bits;
                 let mode = Some(mode & 0o777);
                 self.state = UploadTargetState::Existing(ReplacedAttributes { mode, owner });
-                probes.then_some(UploadAttemptAbort::Retry(RetryReason::Probe))
+                probes.then_some(UploadAttemptAbort::Retry(UploadRetryReason::Probe))
             }
             DIRECTORY => Some(UploadAttemptAbort::Failed(remote(IS_DIRECTORY))),
             SYMLINK if options.existing.replace_link => {
@@ -209,9 +209,11 @@ impl UploadTargetInfo {
                 self.state = UploadTargetState::New;
                 None
             }
-            SYMLINK if !self.followed => retry(RetryReason::Follow),
-            SYMLINK => retry(RetryReason::Direct(OpenFlags::WRITE | OpenFlags::TRUNC)),
-            _ => retry(RetryReason::Direct(OpenFlags::WRITE)),
+            SYMLINK if !self.followed => retry(UploadRetryReason::Follow),
+            SYMLINK => retry(UploadRetryReason::Direct(
+                OpenFlags::WRITE | OpenFlags::TRUNC,
+            )),
+            _ => retry(UploadRetryReason::Direct(OpenFlags::WRITE)),
         }
     }
 
@@ -258,12 +260,12 @@ mod tests {
     use sftp::Status;
 
     use super::*;
-    use crate::ExistingTarget;
+    use crate::ExistingTargetPolicy;
 
     fn look(
         target: &mut UploadTargetInfo,
         mode: Option<u32>,
-        options: &PutOptions,
+        options: &FileCopyOptions,
     ) -> Option<UploadAttemptAbort> {
         let attrs = Attrs {
             permissions: mode,
@@ -273,23 +275,23 @@ mod tests {
         target.looked(&Reply::Attrs(attrs), options)
     }
 
-    fn retry(reason: RetryReason) -> Option<UploadAttemptAbort> {
+    fn retry(reason: UploadRetryReason) -> Option<UploadAttemptAbort> {
         Some(UploadAttemptAbort::Retry(reason))
     }
 
     #[test]
     fn the_type_of_what_stands_there_decides() {
-        let options = PutOptions::default();
+        let options = FileCopyOptions::default();
         let through = OpenFlags::WRITE | OpenFlags::TRUNC;
         for (mode, ending) in [
             (Some(0o100_644), None),
             (Some(0o644), None),
             (None, None),
-            (Some(0o100_444), retry(RetryReason::Probe)),
-            (Some(0o120_777), retry(RetryReason::Follow)),
+            (Some(0o100_444), retry(UploadRetryReason::Probe)),
+            (Some(0o120_777), retry(UploadRetryReason::Follow)),
             (
                 Some(0o020_600),
-                retry(RetryReason::Direct(OpenFlags::WRITE)),
+                retry(UploadRetryReason::Direct(OpenFlags::WRITE)),
             ),
             (
                 Some(0o040_755),
@@ -304,16 +306,16 @@ mod tests {
         let link = look(&mut target, Some(0o120_777), &options);
         assert_eq!(
             link,
-            retry(RetryReason::Direct(through)),
+            retry(UploadRetryReason::Direct(through)),
             "a link to a link"
         );
     }
 
     #[test]
     fn a_symlink_may_be_replaced_and_a_probed_file_is_not_probed_again() {
-        let replace = PutOptions {
-            existing: ExistingTarget::REPLACED_LINK,
-            ..PutOptions::default()
+        let replace = FileCopyOptions {
+            existing: ExistingTargetPolicy::REPLACED_LINK,
+            ..FileCopyOptions::default()
         };
         let mut target = UploadTargetInfo::new(&replace);
         assert_eq!(look(&mut target, Some(0o120_777), &replace), None);
@@ -328,10 +330,10 @@ mod tests {
     /// `--inplace` opened the symlink's target for writing.
     #[test]
     fn a_symlink_is_looked_for_before_a_file_is_written_in_place() {
-        let options = PutOptions {
-            existing: ExistingTarget::REPLACED_LINK,
+        let options = FileCopyOptions {
+            existing: ExistingTargetPolicy::REPLACED_LINK,
             inplace: true,
-            ..PutOptions::default()
+            ..FileCopyOptions::default()
         };
         let mut target = UploadTargetInfo::new(&options);
         assert!(target.is_unknown());
@@ -340,11 +342,11 @@ mod tests {
         let mut target = UploadTargetInfo::new(&options);
         assert_eq!(look(&mut target, Some(0o100_644), &options), None);
         assert!(target.is_direct());
-        let existing = ExistingTarget {
+        let existing = ExistingTargetPolicy {
             fresh: true,
             ..options.existing
         };
-        let fresh = PutOptions {
+        let fresh = FileCopyOptions {
             existing,
             ..options
         };
@@ -354,10 +356,10 @@ mod tests {
     #[test]
     fn only_no_such_file_means_that_nothing_stands_there() {
         for code in [StatusCode::NO_SUCH_FILE, StatusCode::PERMISSION_DENIED] {
-            let mut target = UploadTargetInfo::new(&PutOptions::default());
+            let mut target = UploadTargetInfo::new(&FileCopyOptions::default());
             let message = String::new();
             let reply = Reply::Status(Status { code, message });
-            assert_eq!(target.looked(&reply, &PutOptions::default()), None);
+            assert_eq!(target.looked(&reply, &FileCopyOptions::default()), None);
             assert_eq!(target.state(), UploadTargetState::New);
             assert_eq!(target.is_missing(), code == StatusCode::NO_SUCH_FILE);
         }
@@ -371,11 +373,11 @@ mod tests {
                 attrs: Attrs::default(),
             }])
         };
-        let mut target = UploadTargetInfo::new(&PutOptions::default());
+        let mut target = UploadTargetInfo::new(&FileCopyOptions::default());
         target.follow();
         assert_eq!(target.resolved(&named(b"/real")), Some(b"/real".to_vec()));
         for bad in [&b""[..], b"a\0b"] {
-            let mut target = UploadTargetInfo::new(&PutOptions::default());
+            let mut target = UploadTargetInfo::new(&FileCopyOptions::default());
             target.follow();
             assert_eq!(target.resolved(&named(bad)), None);
             assert!(target.is_direct(), "written through the symlink itself");

@@ -1,7 +1,7 @@
 use sftp::{Status, StatusCode};
 
 use super::LaneContext;
-use super::ending::{RetryReason, UploadAttemptAbort};
+use super::ending::{UploadAttemptAbort, UploadRetryReason};
 use crate::lane::messages::{self, CREATING, CREATING_IN_TEMP_DIR, refused};
 use crate::{JobId, RefusedOperations};
 
@@ -52,7 +52,7 @@ impl TempOpenAttempts {
             StatusCode::OP_UNSUPPORTED if exclusive => self.create_plainly(),
             StatusCode::FAILURE if self.tries < NAME_TRIES => {
                 self.tries += 1;
-                UploadAttemptAbort::Retry(RetryReason::NewName)
+                UploadAttemptAbort::Retry(UploadRetryReason::NewName)
             }
             StatusCode::FAILURE | StatusCode::NO_SUCH_FILE if known => {
                 UploadAttemptAbort::Failed(refused(doing, status))
@@ -73,7 +73,7 @@ impl TempOpenAttempts {
             // that is not writable: scp would have overwritten it.
             _ => {
                 self.refused = Some(status.clone());
-                UploadAttemptAbort::Retry(RetryReason::InPlace)
+                UploadAttemptAbort::Retry(UploadRetryReason::InPlace)
             }
         }
     }
@@ -81,7 +81,7 @@ impl TempOpenAttempts {
     /// Repeats OPEN without EXCL, which not every server supports. The name is random.
     fn create_plainly(&mut self) -> UploadAttemptAbort {
         self.unexclusive = true;
-        UploadAttemptAbort::Retry(RetryReason::NewName)
+        UploadAttemptAbort::Retry(UploadRetryReason::NewName)
     }
 
     /// Handles a successful OPEN, of a `temporary` or of the target, which did not exist before

@@ -7,9 +7,9 @@ use super::source::UploadSource;
 use super::target::{ReplacedAttributes, UploadTargetState};
 use super::{LaneContext, UploadState};
 use crate::lane::messages::{self, WRITING, refused};
-use crate::lane::request_tag::RequestTag;
-use crate::lane::server::Capabilities;
-use crate::{FileState, JobId, LaneEvent, SOURCE_SHRANK};
+use crate::lane::request_tag::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
+use crate::{FileCopyState, JobId, LaneEvent, SOURCE_SHRANK};
 
 impl UploadState {
     pub(super) fn job(&self) -> JobId {
@@ -20,7 +20,7 @@ impl UploadState {
     pub(super) fn look(&mut self, core: &mut LaneContext) {
         if self.target.is_unknown() {
             let request = Request::Lstat { path: &self.path };
-            self.requests.send(core, RequestTag::Lstat, &request);
+            self.requests.send(core, RequestPurpose::Lstat, &request);
         }
     }
 
@@ -79,7 +79,7 @@ impl UploadState {
 
     /// Returns true if the name is made durable as well, after the rename.
     pub(super) fn syncs_name(&self, core: &LaneContext) -> bool {
-        let can = Capabilities::FSYNC_SET | Capabilities::IN_ORDER;
+        let can = ServerCapabilities::FSYNC_SET | ServerCapabilities::IN_ORDER;
         self.part.renames() && self.options.fsync && core.can(can)
     }
 
@@ -114,7 +114,7 @@ impl UploadState {
         }
     }
 
-    pub(super) fn reach(&mut self, core: &mut LaneContext, state: FileState) {
+    pub(super) fn reach(&mut self, core: &mut LaneContext, state: FileCopyState) {
         if self.progress.reaches(state) {
             core.event(LaneEvent::State(self.job(), state));
         }

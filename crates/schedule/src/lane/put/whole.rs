@@ -3,12 +3,12 @@
 use sftp::{Attrs, OWNER_NOT_SET, Parts, PutFlags, Request, SftpClient, Status, StatusCode};
 use wire::PayloadBlock;
 
-use super::ending::{RetryReason, UploadAttemptAbort};
+use super::ending::{UploadAttemptAbort, UploadRetryReason};
 use super::target::UploadTargetState;
 use super::{LaneContext, UploadState};
 use crate::lane::messages::remote;
-use crate::lane::server::Capabilities;
-use crate::{FileState, LaneEvent};
+use crate::lane::server::ServerCapabilities;
+use crate::{FileCopyState, LaneEvent};
 
 /// Size in bytes below which a file is sent in one request. Larger ones gain nothing: the three
 /// requests saved are small beside the data, and each file needs this much read-ahead.
@@ -25,7 +25,7 @@ impl UploadState {
             self.target.state(),
             UploadTargetState::Unknown | UploadTargetState::New
         );
-        core.can(Capabilities::PUT_FILE)
+        core.can(ServerCapabilities::PUT_FILE)
             && !self.plain
             && !self.options.inplace
             && self.options.beyond.xattrs.is_none()
@@ -102,7 +102,7 @@ impl UploadState {
             // A symlink, a device or a directory that is not writable: the server has done nothing.
             StatusCode::OP_UNSUPPORTED => {
                 self.plain = true;
-                return Some(UploadAttemptAbort::Retry(RetryReason::StockRequests));
+                return Some(UploadAttemptAbort::Retry(UploadRetryReason::StockRequests));
             }
             _ => {
                 let words = match status.message.is_empty() {
@@ -123,9 +123,9 @@ impl UploadState {
             self.confirm(core, len);
         }
         if self.options.fsync {
-            self.reach(core, FileState::Synced);
+            self.reach(core, FileCopyState::Synced);
         }
-        self.reach(core, FileState::Renamed);
+        self.reach(core, FileCopyState::Renamed);
         core.count_whole();
         core.event(LaneEvent::Done(self.job()));
         None

@@ -12,11 +12,11 @@ use sftp::Request;
 use sftp::blocks::{BlockSumKey, BlockSumKind};
 
 pub(super) use self::download::DeltaDownload;
-use self::search_queue::SearchQueue;
+use self::search_queue::BlockSearchQueue;
 pub(super) use self::upload::DeltaUpload;
 use super::context::LaneContext;
 use super::job_requests::JobRequests;
-use super::request_tag::RequestTag;
+use super::request_tag::RequestPurpose;
 use crate::delta::{ASKED, MatchedRange, SEGMENT, next_copy, queue_copy};
 use crate::{DiskRequest, JobFailure};
 
@@ -46,13 +46,13 @@ struct DeltaRebuild {
 
 /// End of a delta before the file is rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum DeltaFallback {
+enum DeltaAbort {
     /// A delta is impossible or does not pay: the file is to be copied plainly.
     FullCopy,
     Failed(JobFailure),
 }
 
-impl DeltaFallback {
+impl DeltaAbort {
     /// Adds a later reason: a failure counts more, and the first one stays.
     fn merge(&mut self, later: Self) {
         if *self == Self::FullCopy {
@@ -121,7 +121,7 @@ impl DeltaRebuild {
             kind: kind.name().as_bytes(),
             key: &self.key,
         };
-        let what = RequestTag::Sums {
+        let what = RequestPurpose::Sums {
             offset,
             len,
             rebuilt: kind == BlockSumKind::Strong,
@@ -277,10 +277,10 @@ mod tests {
 
     #[test]
     fn a_failure_counts_more_than_a_plain_copy() {
-        let fault = |what: &str| DeltaFallback::Failed(JobFailure::new(what, true));
-        let mut end = DeltaFallback::FullCopy;
+        let fault = |what: &str| DeltaAbort::Failed(JobFailure::new(what, true));
+        let mut end = DeltaAbort::FullCopy;
         end.merge(fault("first"));
-        end.merge(DeltaFallback::FullCopy);
+        end.merge(DeltaAbort::FullCopy);
         end.merge(fault("second"));
         assert_eq!(end, fault("first"));
     }

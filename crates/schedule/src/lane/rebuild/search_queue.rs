@@ -7,7 +7,7 @@ use crate::delta::{BasisIndex, SEARCHING, is_hopeless, queue_search};
 
 /// Search of a whole file for blocks that did not match at their own offset.
 #[derive(Debug)]
-pub(super) struct SearchQueue {
+pub(super) struct BlockSearchQueue {
     basis: Arc<BasisIndex>,
     todo: VecDeque<(u64, u64)>,
     running: usize,
@@ -17,7 +17,7 @@ pub(super) struct SearchQueue {
     found: u64,
 }
 
-impl SearchQueue {
+impl BlockSearchQueue {
     /// Creates a search of the ranges `todo` for blocks of `basis`, where `all` bytes are missing.
     pub(super) fn new(basis: BasisIndex, todo: VecDeque<(u64, u64)>, all: u64) -> Self {
         Self {

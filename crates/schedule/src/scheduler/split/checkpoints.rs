@@ -33,7 +33,7 @@ pub(super) struct UnjournaledBytes {
 
 /// A sync that begins.
 #[derive(Debug)]
-pub(super) enum NewSync {
+pub(super) enum SplitFileFsync {
     /// A lane syncs the temporary of an upload, as the job `sync`.
     Upload {
         file: JobId,
@@ -102,7 +102,7 @@ impl UnjournaledBytes {
         files: &mut BTreeMap<JobId, SplitFile>,
         now: Instant,
         mut ids: impl FnMut() -> JobId,
-    ) -> Vec<NewSync> {
+    ) -> Vec<SplitFileFsync> {
         self.synced_at = now;
         self.fresh = 0;
         let mut begun = Vec::new();
@@ -114,8 +114,8 @@ impl UnjournaledBytes {
                 let sync = ids();
                 let file = *id;
                 begun.push(match split.begin_sync(sync) {
-                    Some(temp) => NewSync::Upload { file, sync, temp },
-                    None => NewSync::Download { file },
+                    Some(temp) => SplitFileFsync::Upload { file, sync, temp },
+                    None => SplitFileFsync::Download { file },
                 });
             }
         }

@@ -1,14 +1,14 @@
 //! Ends a file that is cut over lanes: the rename, or the removal of its temporary.
 
 use super::super::assignments::AssignedRole;
-use super::super::job_losses::JobLosses;
+use super::super::job_losses::JobLaneLosses;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
 use super::files::SharedFileFailure;
 use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
 use crate::{
-    DiskRequest, FailedTemporary, FailureKind, FileState, JobFailure, JobId, JobKind, LaneEvent,
-    RemotePath, SOURCE_SHRANK, SharedTemp,
+    DiskRequest, FailedTemporary, FileCopyState, JobFailure, JobFailureKind, JobId, JobKind,
+    LaneEvent, RemotePath, SOURCE_SHRANK, SharedTemp,
 };
 
 /// Failure of a job whose file must be copied from its start at both of two hosts.
@@ -47,8 +47,8 @@ impl SplitFiles {
             board.tell(LaneEvent::Warning(id, text));
         }
         if put {
-            self.state(board, id, FileState::Written);
-            self.state(board, id, FileState::Closed);
+            self.state(board, id, FileCopyState::Written);
+            self.state(board, id, FileCopyState::Closed);
             self.release(board, id);
             self.send_finish(board, id);
             return;
@@ -90,7 +90,7 @@ impl SplitFiles {
             return;
         };
         match event {
-            LaneEvent::State(_, state) if state >= FileState::Synced => {
+            LaneEvent::State(_, state) if state >= FileCopyState::Synced => {
                 self.state(board, id, state)
             }
             LaneEvent::Warning(_, text) => board.tell(LaneEvent::Warning(id, text)),
@@ -169,13 +169,13 @@ impl SplitFiles {
         let Some(file) = self.files.remove(&id) else {
             return;
         };
-        self.state(board, id, FileState::Written);
-        self.state(board, id, FileState::Closed);
+        self.state(board, id, FileCopyState::Written);
+        self.state(board, id, FileCopyState::Closed);
         if file.options().fsync {
-            self.state(board, id, FileState::Synced);
+            self.state(board, id, FileCopyState::Synced);
         }
         if renamed {
-            self.state(board, id, FileState::Renamed);
+            self.state(board, id, FileCopyState::Renamed);
         }
         board.tell(LaneEvent::Done(id));
     }
@@ -218,7 +218,7 @@ impl SplitFiles {
             .get(&id)
             .is_some_and(SplitFile::starts_over_at_both)
         {
-            let fault = JobFailure::new(STARTS_OVER, true).of_kind(FailureKind::StartOver);
+            let fault = JobFailure::new(STARTS_OVER, true).of_kind(JobFailureKind::StartOver);
             return self.fail_file(board, id, fault);
         }
         if let Some(file) = self.files.get_mut(&id) {
@@ -344,8 +344,8 @@ impl SplitFiles {
             board.restarted(id);
         }
         let losses = match then {
-            AfterDiskClose::Restart => JobLosses::of(file.losses),
-            _ => JobLosses::one(file.losses > 0),
+            AfterDiskClose::Restart => JobLaneLosses::of(file.losses),
+            _ => JobLaneLosses::one(file.losses > 0),
         };
         let mut queued = QueuedJob::new(file.job, file.hint).with_losses(losses);
         if then == AfterDiskClose::Whole {

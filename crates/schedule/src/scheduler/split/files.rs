@@ -4,12 +4,12 @@ use super::super::assignments::AssignedRole;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
 use super::super::{LaneId, LaneOrder};
-use super::checkpoints::{NewSync, UnjournaledBytes};
+use super::checkpoints::{SplitFileFsync, UnjournaledBytes};
 use super::spans::ByteRanges;
-use super::{ClaimedRange, RunningPart, SplitFile, SplitFiles, SplitStage};
+use super::{ClaimedRange, RunningFilePart, SplitFile, SplitFiles, SplitStage};
 use crate::{
-    Attributes, DiskReply, DiskRequest, FailureKind, FileMeta, FileState, JobFailure, JobId,
-    JobKind, LaneEvent, RemotePath, SHARED_TEMP_LOST,
+    Attributes, DiskReply, DiskRequest, FileCopyState, JobFailure, JobFailureKind, JobId, JobKind,
+    LaneEvent, RemotePath, SHARED_TEMP_LOST, SourceFileMeta,
 };
 
 use std::collections::BTreeMap;
@@ -50,10 +50,10 @@ impl SharedFileFailure {
         }
     }
 
-    pub(super) fn kind(self) -> FailureKind {
+    pub(super) fn kind(self) -> JobFailureKind {
         match self {
-            Self::TempLost => FailureKind::SharedTemp,
-            Self::SourceChanged => FailureKind::Other,
+            Self::TempLost => JobFailureKind::SharedTemp,
+            Self::SourceChanged => JobFailureKind::Other,
         }
     }
 }
@@ -156,7 +156,7 @@ impl SplitFiles {
         if let JobKind::CreateTemp { alone: true, .. } = kind {
             file.head.alone = Some(part);
         }
-        let running = RunningPart {
+        let running = RunningFilePart {
             lane,
             from,
             to,
@@ -244,7 +244,7 @@ impl SplitFiles {
                 if keep.is_some_and(|keep| keep.left.is_some()) {
                     self.tell_restarted(board, id);
                 }
-                self.state(board, id, FileState::Created);
+                self.state(board, id, FileCopyState::Created);
                 self.begin_moving(board, id);
             }
             DiskReply::Finished { stored, .. } => {
@@ -257,8 +257,8 @@ impl SplitFiles {
                 file.held = false;
                 if file.stage == SplitStage::Naming && file.shared().is_some() && !file.is_put() {
                     self.files.remove(&id);
-                    self.state(board, id, FileState::Written);
-                    self.state(board, id, FileState::Closed);
+                    self.state(board, id, FileCopyState::Written);
+                    self.state(board, id, FileCopyState::Closed);
                     board.tell(LaneEvent::Done(id));
                     return;
                 }
@@ -275,7 +275,7 @@ impl SplitFiles {
         }
     }
 
-    fn on_opened(&mut self, board: &mut SchedulerState, id: JobId, meta: FileMeta) {
+    fn on_opened(&mut self, board: &mut SchedulerState, id: JobId, meta: SourceFileMeta) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
@@ -339,7 +339,7 @@ impl SplitFiles {
             LaneEvent::Temp(_, temp) => {
                 file.temp = Some(temp.clone());
                 board.tell(LaneEvent::Temp(id, temp));
-                self.state(board, id, FileState::Created);
+                self.state(board, id, FileCopyState::Created);
                 self.go_on(board, id);
             }
             LaneEvent::Ended(_, at) => {
@@ -416,7 +416,7 @@ impl SplitFiles {
         }
     }
 
-    pub(super) fn state(&self, board: &mut SchedulerState, id: JobId, state: FileState) {
+    pub(super) fn state(&self, board: &mut SchedulerState, id: JobId, state: FileCopyState) {
         board.tell(LaneEvent::State(id, state));
     }
 
@@ -502,7 +502,7 @@ impl SplitFiles {
         let began = had.is_some_and(|part| part.progress > 0);
         if file.access.relayed {
             // The bytes that the lane had taken from the relay, or would have put into it, are gone.
-            let fault = JobFailure::new(why, true).of_kind(FailureKind::ConnectionLost);
+            let fault = JobFailure::new(why, true).of_kind(JobFailureKind::ConnectionLost);
             self.fail_file(board, id, fault);
         } else if file.losses >= MOST_PART_LOSSES {
             let fault = JobFailure::new(why, true);
@@ -626,7 +626,7 @@ impl SplitFiles {
                 file.temp = Some(temp);
                 file.head.begun = true;
                 file.take_over();
-                board.tell(LaneEvent::State(id, FileState::Created));
+                board.tell(LaneEvent::State(id, FileCopyState::Created));
             }
             LaneEvent::Done(_) | LaneEvent::Failed(..) => {
                 if file.temp.is_none() && file.shared().is_some() {
@@ -667,7 +667,7 @@ impl SplitFiles {
     pub(in super::super) fn on_adopted(&mut self, board: &mut SchedulerState, id: JobId) {
         if let Some(file) = self.files.get_mut(&id) {
             file.take_over();
-            board.tell(LaneEvent::State(id, FileState::Created));
+            board.tell(LaneEvent::State(id, FileCopyState::Created));
             self.begin_moving(board, id);
             self.tell_news(board, id);
         }
@@ -717,11 +717,11 @@ impl SplitFiles {
         let begun = (self.checkpoints).begin_syncs(&mut self.files, now, || board.own_id());
         for sync in begun {
             match sync {
-                NewSync::Upload { file, sync, temp } => {
+                SplitFileFsync::Upload { file, sync, temp } => {
                     let kind = JobKind::SyncTemp { temp };
                     board.queues_mut().push_sync(sync, kind, file);
                 }
-                NewSync::Download { file } => {
+                SplitFileFsync::Download { file } => {
                     board.ask_disk(DiskRequest::SyncTarget { job: file });
                 }
             }
@@ -739,7 +739,7 @@ impl SplitFiles {
             return;
         };
         match event {
-            LaneEvent::State(_, FileState::Synced) => file.keeping.is_durable(),
+            LaneEvent::State(_, FileCopyState::Synced) => file.keeping.is_durable(),
             LaneEvent::Attributes(_, seen) => {
                 let seconds = seen.times.map_or(0, |(_, m)| u64::from(m));
                 file.keeping.set_mtime(seconds * 1_000_000_000);

@@ -14,11 +14,11 @@ use self::checkpoints::UnjournaledBytes;
 use self::record::SplitFileRecord;
 pub(crate) use self::spans::ByteRanges;
 use self::spans::OPEN;
-use self::write_fence::WriteFence;
+use self::write_fence::LostWriterLanes;
 use super::{JobHint, LaneId, total};
 use crate::{
-    Attributes, ByteRange, Job, JobFailure, JobId, JobKind, PutOptions, RemotePath, SharedTemp,
-    UploadTemp,
+    Attributes, ByteRange, FileCopyOptions, Job, JobFailure, JobId, JobKind, RemotePath,
+    SharedTemp, UploadTemp,
 };
 
 /// State of one file that is cut over lanes.
@@ -33,12 +33,12 @@ pub(super) struct SplitFile {
     /// True once a range has reported the attributes of the open file.
     seen: bool,
     temp: Option<UploadTemp>,
-    head: HeadPart,
-    access: SplitAccess,
+    head: TempCreationPart,
+    access: FileAccessRules,
     unclaimed: ByteRanges,
     /// Ranges that were written and whose handles were closed without an error.
     safe: ByteRanges,
-    running: BTreeMap<JobId, RunningPart>,
+    running: BTreeMap<JobId, RunningFilePart>,
     end: ReportedFileEnd,
     /// Bytes of progress that were reported to the owner.
     told: u64,
@@ -52,12 +52,12 @@ pub(super) struct SplitFile {
     /// Number of lanes that were lost with a part of the file.
     losses: u32,
     keeping: SplitFileRecord,
-    fence: WriteFence,
+    fence: LostWriterLanes,
 }
 
 /// The part that creates the temporary.
 #[derive(Debug, Default)]
-struct HeadPart {
+struct TempCreationPart {
     /// The CREATE of the temporary is in flight or done.
     begun: bool,
     /// Part that also writes everything and sets the attributes, and its completion (`set`).
@@ -67,7 +67,7 @@ struct HeadPart {
 
 /// Order in which the file may be moved.
 #[derive(Debug)]
-struct SplitAccess {
+struct FileAccessRules {
     /// Writes may come in any order.
     seekable: bool,
     /// One lane at a time has the file open at the far end and moves all remaining bytes in order.
@@ -76,7 +76,7 @@ struct SplitAccess {
     relayed: bool,
 }
 
-impl SplitAccess {
+impl FileAccessRules {
     /// Returns true if one lane at a time moves all remaining bytes in order.
     fn is_in_order(&self) -> bool {
         self.one_handle || self.relayed
@@ -97,7 +97,7 @@ struct ReportedFileEnd {
 pub(super) struct SplitFiles {
     files: BTreeMap<JobId, SplitFile>,
     /// Fences of temporaries that another job will continue.
-    left_fences: BTreeMap<RemotePath, WriteFence>,
+    left_fences: BTreeMap<RemotePath, LostWriterLanes>,
     checkpoints: UnjournaledBytes,
 }
 
@@ -111,7 +111,7 @@ pub(super) struct ClaimedRange {
 
 /// A part of the file that a lane has.
 #[derive(Clone, Debug)]
-struct RunningPart {
+struct RunningFilePart {
     lane: LaneId,
     from: u64,
     to: u64,
@@ -160,8 +160,8 @@ impl SplitFile {
             attributes,
             seen: false,
             temp: None,
-            head: HeadPart::default(),
-            access: SplitAccess {
+            head: TempCreationPart::default(),
+            access: FileAccessRules {
                 seekable: true,
                 one_handle,
                 relayed: hint.relayed,
@@ -177,7 +177,7 @@ impl SplitFile {
             finish_lost: false,
             losses: 0,
             keeping: SplitFileRecord::default(),
-            fence: WriteFence::default(),
+            fence: LostWriterLanes::default(),
         }
     }
 
@@ -190,7 +190,7 @@ impl SplitFile {
         self.access.relayed
     }
 
-    pub(super) fn options(&self) -> PutOptions {
+    pub(super) fn options(&self) -> FileCopyOptions {
         self.job.kind.put_options().cloned().unwrap_or_default()
     }
 
@@ -326,7 +326,7 @@ impl SplitFile {
     }
 
     /// Records the end of a part; if it failed, its range becomes unassigned again.
-    fn part_over(&mut self, job: JobId, done: bool) -> Option<RunningPart> {
+    fn part_over(&mut self, job: JobId, done: bool) -> Option<RunningFilePart> {
         let part = self.running.remove(&job)?;
         let to = part.to.min(self.end.at.unwrap_or(OPEN));
         if done {
@@ -354,7 +354,7 @@ impl SplitFile {
 
     /// Records the loss of a part with its lane. Bytes that were answered OK stay, so that paths on
     /// which no connection lasts for a whole part are passed as well.
-    fn part_lost(&mut self, job: JobId) -> Option<RunningPart> {
+    fn part_lost(&mut self, job: JobId) -> Option<RunningFilePart> {
         if let Some(part) = self.running.get(&job)
             && self.stage == SplitStage::Moving
             && self.access.seekable
@@ -424,7 +424,7 @@ impl SplitFile {
     fn news(&mut self) -> u64 {
         let most = self.end.at.unwrap_or(0).max(self.size());
         // A sync makes bytes of a running part safe; they count once.
-        let of_part = |r: &RunningPart| {
+        let of_part = |r: &RunningFilePart| {
             let to = r.to.min(most).max(r.from);
             let safe = self.safe.len_before(to) - self.safe.len_before(r.from);
             r.progress.min(to - r.from).saturating_sub(safe)

@@ -9,11 +9,11 @@ use super::super::LaneId;
 
 /// Lost lanes that had a part of a file and may still write it.
 #[derive(Debug, Default)]
-pub(super) struct WriteFence {
+pub(super) struct LostWriterLanes {
     lanes: BTreeMap<LaneId, Instant>,
 }
 
-impl WriteFence {
+impl LostWriterLanes {
     pub(super) fn lost(&mut self, lane: LaneId, until: Instant) {
         self.lanes.insert(lane, until);
     }
@@ -52,7 +52,7 @@ mod tests {
             channel,
             ..LaneId::default()
         });
-        let mut fence = WriteFence::default();
+        let mut fence = LostWriterLanes::default();
         assert!(fence.is_over(now));
         fence.lost(one, now + Duration::from_secs(4));
         fence.lost(other, now + Duration::from_secs(9));

@@ -2,7 +2,7 @@
 
 use super::super::dirs::{self, DirReadiness};
 use super::super::lanes::{LaneState, Lanes};
-use super::super::queues::{QueueName, QueuedJob};
+use super::super::queues::{JobQueueKind, QueuedJob};
 use super::super::split::SplitFiles;
 use super::super::{LaneId, LaneOrder, total};
 use super::{AssignedRole, SchedulerState};
@@ -67,15 +67,15 @@ impl SchedulerState {
 
     fn give_lists(&mut self) {
         let plain = |l: &LaneState| l.takes_lists() && !l.report().predicts;
-        while !self.queues.of(QueueName::LongLists).is_empty() {
+        while !self.queues.of(JobQueueKind::LongLists).is_empty() {
             let Some(lane) = self.lanes.best(self.now, plain) else {
                 break;
             };
-            if let Some(queued) = self.queues.pop(QueueName::LongLists) {
+            if let Some(queued) = self.queues.pop(JobQueueKind::LongLists) {
                 self.assign_whole(lane, queued, 0);
             }
         }
-        while !self.queues.of(QueueName::Lists).is_empty() {
+        while !self.queues.of(JobQueueKind::Lists).is_empty() {
             // Prefer a lane for listings; otherwise take any lane.
             let own = |l: &LaneState| l.takes_lists() && l.is_listing();
             let lanes = &self.lanes;
@@ -83,7 +83,7 @@ impl SchedulerState {
             let Some(lane) = lane.or_else(|| lanes.best(self.now, LaneState::takes_lists)) else {
                 return;
             };
-            if let Some(queued) = self.queues.pop(QueueName::Lists) {
+            if let Some(queued) = self.queues.pop(JobQueueKind::Lists) {
                 self.assign_whole(lane, queued, 0);
             }
         }
@@ -122,7 +122,7 @@ impl SchedulerState {
         };
         while let Some((at, queued)) = self
             .queues
-            .of(QueueName::Makes)
+            .of(JobQueueKind::Makes)
             .iter()
             .enumerate()
             .find(|(_, queued)| ready(&self.dirs, queued))
@@ -139,7 +139,7 @@ impl SchedulerState {
             let Some(lane) = self.lane_for(self.place(queued.kind()), may, best) else {
                 return;
             };
-            let Some(queued) = self.queues.take(QueueName::Makes, at) else {
+            let Some(queued) = self.queues.take(JobQueueKind::Makes, at) else {
                 return;
             };
             if let Some(path) = dirs::target(queued.kind()) {
@@ -150,7 +150,7 @@ impl SchedulerState {
     }
 
     fn give_jobs(&mut self) {
-        while let Some(queued) = self.queues.of(QueueName::Waiting).front() {
+        while let Some(queued) = self.queues.of(JobQueueKind::Waiting).front() {
             let sets = matches!(queued.kind(), JobKind::SetAttributes { .. });
             let place = match sets {
                 true => self
@@ -163,7 +163,7 @@ impl SchedulerState {
             let Some(lane) = self.lane_for(place, LaneState::takes_jobs, best) else {
                 return;
             };
-            let Some(queued) = self.queues.pop(QueueName::Waiting) else {
+            let Some(queued) = self.queues.pop(JobQueueKind::Waiting) else {
                 return;
             };
             let in_order = |l: &LaneState| l.report().in_order;
@@ -218,7 +218,7 @@ impl SchedulerState {
 
     /// Returns the bytes left of large files, divided by the number of lanes and by [`PIECES`].
     fn share(&self, files: &SplitFiles) -> u64 {
-        let large = self.queues.of(QueueName::Large).iter();
+        let large = self.queues.of(JobQueueKind::Large).iter();
         let queued = large.map(|q| q.hint().size.unwrap_or(0));
         let left = total(queued.chain(files.left()));
         let lanes = self.lanes.working().max(self.expected.lanes()).max(1);
@@ -263,7 +263,7 @@ impl SchedulerState {
             self.do_uploads_whole(refusals);
         }
         while files.opening() < OPENING {
-            let Some(queued) = self.queues.pop(QueueName::Large) else {
+            let Some(queued) = self.queues.pop(JobQueueKind::Large) else {
                 return;
             };
             let one_handle = !shares || self.options.one_handle;

@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::asides::MovedAsideFiles;
-use super::assignments::{AssignedRole, Assignments, EventOwner};
+use super::assignments::{AssignedRole, Assignments, EventReceiver};
 use super::dirs::{self, PendingDirs};
 use super::expected::ExpectedLanes;
-use super::gains::GainedBytes;
+use super::gains::ConfirmedBytes;
 use super::lanes::{ChannelCloseState, LaneState, Lanes};
 use super::orphaned_temps::OrphanedTemps;
-use super::queues::{JobQueues, QueueName, QueuedJob};
+use super::queues::{JobQueueKind, JobQueues, QueuedJob};
 use super::settings::PendingAttributeChanges;
 use super::{LaneId, LaneOrder, SchedulerEvent, SchedulerOptions, SchedulerStats};
 use crate::{DiskRequest, JobFailure, JobId, JobKind, LaneEvent, RemotePath};
@@ -30,7 +30,7 @@ pub(super) struct SchedulerState {
     settings: PendingAttributeChanges,
     orphaned: OrphanedTemps,
     asides: MovedAsideFiles,
-    gains: GainedBytes,
+    gains: ConfirmedBytes,
     orders: VecDeque<LaneOrder>,
     events: VecDeque<SchedulerEvent>,
     disk: VecDeque<DiskRequest>,
@@ -73,7 +73,7 @@ impl SchedulerState {
             settings: PendingAttributeChanges::default(),
             orphaned: OrphanedTemps::default(),
             asides: MovedAsideFiles::default(),
-            gains: GainedBytes::default(),
+            gains: ConfirmedBytes::default(),
             orders: VecDeque::new(),
             events: VecDeque::new(),
             disk: VecDeque::new(),
@@ -301,7 +301,7 @@ impl SchedulerState {
 
     /// Records an event of a lane: its load, its activity, and the job that it concerns. Returns
     /// the owner of the event; `None` if the lane has lost the job.
-    pub(super) fn heard(&mut self, lane: LaneId, event: &LaneEvent) -> Option<EventOwner> {
+    pub(super) fn heard(&mut self, lane: LaneId, event: &LaneEvent) -> Option<EventReceiver> {
         let id = event.job();
         let role = self.assigned.role_on(lane, id)?;
         if let (AssignedRole::Whole(queued), true) = (role, event.is_last()) {
@@ -311,7 +311,7 @@ impl SchedulerState {
                 _ => {}
             }
         }
-        let owner = EventOwner::of(role, id);
+        let owner = EventReceiver::of(role, id);
         if let Some(state) = self.lanes.get_mut(lane) {
             state.speaks();
             match event {
@@ -323,7 +323,7 @@ impl SchedulerState {
                 _ => state.hear(self.now),
             }
         }
-        if let EventOwner::Upload(id) | EventOwner::Finish(id) = owner {
+        if let EventReceiver::Upload(id) | EventReceiver::Finish(id) = owner {
             if let LaneEvent::Path(_, path) = event {
                 self.asides.told(id, path);
             }
@@ -503,7 +503,10 @@ impl SchedulerState {
 
     /// Returns the waiting jobs and those on lanes, `None` for the scheduler's own.
     pub(super) fn all_jobs(&self) -> impl Iterator<Item = Option<&QueuedJob>> {
-        let queued = self.queues.files().chain(self.queues.of(QueueName::Makes));
+        let queued = self
+            .queues
+            .files()
+            .chain(self.queues.of(JobQueueKind::Makes));
         self.assigned.wholes().chain(queued.map(Some))
     }
 

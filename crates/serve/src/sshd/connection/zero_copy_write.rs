@@ -16,7 +16,7 @@ use sys::SplicePipe;
 use tracing::debug;
 
 use super::ServedConnection;
-use crate::error::ConnectionError;
+use crate::error::ConnectionEndCause;
 use crate::sftp::WriteTarget;
 use crate::sshd::session::SessionChannel;
 
@@ -69,7 +69,7 @@ impl Drop for ZeroCopyWrite {
 impl ServedConnection<'_> {
     /// One step: moves or reads bytes, and returns how many (possibly 0). `None` if the connection
     /// should read everything available.
-    pub(super) fn pass_by(&mut self, now: Instant) -> Result<Option<usize>, ConnectionError> {
+    pub(super) fn pass_by(&mut self, now: Instant) -> Result<Option<usize>, ConnectionEndCause> {
         if self.conn.coming().is_none() {
             let may = self.conn.hears_clear() && !self.passing.never;
             if !may || !self.takes_large() {
@@ -121,7 +121,7 @@ impl ServedConnection<'_> {
     }
 
     /// Handles the packet at the front, or reads its missing bytes and no others.
-    fn read_packet(&mut self, now: Instant) -> Result<Option<usize>, ConnectionError> {
+    fn read_packet(&mut self, now: Instant) -> Result<Option<usize>, ConnectionEndCause> {
         let before = self.segments.received().len();
         self.handle(now)?;
         let after = self.segments.received().len();
@@ -153,15 +153,15 @@ impl ServedConnection<'_> {
     }
 
     /// Reads at most `most` bytes; 0 if none are available.
-    fn receive(&mut self, most: usize) -> Result<usize, ConnectionError> {
+    fn receive(&mut self, most: usize) -> Result<usize, ConnectionEndCause> {
         match self.segments.read_most(&self.stream, most, most) {
-            Ok(0) => Err(ConnectionError::Gone),
+            Ok(0) => Err(ConnectionEndCause::Gone),
             Ok(n) => Ok(n),
             Err(e) => self.none_there(e),
         }
     }
 
-    fn none_there(&mut self, e: io::Error) -> Result<usize, ConnectionError> {
+    fn none_there(&mut self, e: io::Error) -> Result<usize, ConnectionEndCause> {
         match e.kind() {
             io::ErrorKind::WouldBlock => self.readable = false,
             io::ErrorKind::Interrupted => {}
@@ -177,7 +177,7 @@ impl ServedConnection<'_> {
         id: ChannelId,
         left: usize,
         place: WriteTarget,
-    ) -> Result<usize, ConnectionError> {
+    ) -> Result<usize, ConnectionEndCause> {
         let target = self.passing.target.as_ref();
         if target.is_some_and(|target| target.id != id) {
             // The pipe holds bytes of another channel, whose WRITE continues later.
@@ -195,7 +195,7 @@ impl ServedConnection<'_> {
             },
         };
         let n = match passage.fill(&self.stream, left.min(place.left())) {
-            Ok(0) => return Err(ConnectionError::Gone),
+            Ok(0) => return Err(ConnectionEndCause::Gone),
             Ok(n) => n,
             // The pipe may be full.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock && self.passing.target.is_some() => {

@@ -10,7 +10,7 @@ use crate::msg::{ChannelClose, ChannelRequest};
 /// Returns a client's channel 0 that the server has confirmed as its channel 5.
 fn opened() -> (Channels, ChannelId) {
     let pool = PacketPool::new(1024, 2);
-    let mut channels = Channels::new(Role::Client, ChannelsConfig::default(), pool);
+    let mut channels = Channels::new(EndpointRole::Client, ChannelsConfig::default(), pool);
     let id = channels.open_session();
     let confirmation = ChannelOpenConfirmation {
         recipient: id.0,

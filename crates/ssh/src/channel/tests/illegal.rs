@@ -153,7 +153,7 @@ fn what_comes_behind_the_close_of_a_channel_is_passed_over_some_times() {
 
 /// Returns a server's channels with a session that waits for its answer.
 fn offered() -> (Channels, ChannelId) {
-    let mut server = channels(Role::Server);
+    let mut server = channels(EndpointRole::Server);
     let open = ChannelOpen {
         kind: b"session",
         sender: 5,
@@ -313,7 +313,7 @@ fn a_peer_that_asks_without_reading_is_left() {
 
 #[test]
 fn a_server_bounds_the_channels_of_a_client() {
-    let mut server = channels(Role::Server);
+    let mut server = channels(EndpointRole::Server);
     for sender in 0..2 * MAX_CHANNELS as u32 {
         let open = ChannelOpen {
             kind: b"session",

@@ -28,7 +28,7 @@ pub(super) fn start() -> Instant {
     Instant::now()
 }
 
-fn channels(role: Role) -> Channels {
+fn channels(role: EndpointRole) -> Channels {
     Channels::new(
         role,
         ChannelsConfig::default(),
@@ -37,7 +37,7 @@ fn channels(role: Role) -> Channels {
 }
 
 fn client() -> Channels {
-    channels(Role::Client)
+    channels(EndpointRole::Client)
 }
 
 /// Returns one session, confirmed as the peer's channel 7 with `window` and `max_packet`.

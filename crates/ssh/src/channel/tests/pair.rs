@@ -21,7 +21,7 @@ struct End {
 }
 
 impl End {
-    fn new(role: Role, window: u32, max_packet: u32) -> Self {
+    fn new(role: EndpointRole, window: u32, max_packet: u32) -> Self {
         let config = ChannelsConfig {
             window,
             max_window: window.saturating_mul(4),
@@ -121,8 +121,8 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             _ => u.int_in_range(3001..=300_000)?,
         })
     };
-    let mut a = End::new(Role::Client, sizes()?, sizes()?.min(32768));
-    let mut b = End::new(Role::Server, sizes()?, sizes()?.min(32768));
+    let mut a = End::new(EndpointRole::Client, sizes()?, sizes()?.min(32768));
+    let mut b = End::new(EndpointRole::Server, sizes()?, sizes()?.min(32768));
     for end in [&mut a, &mut b] {
         end.channels.set_rtt(Duration::from_millis(10));
     }

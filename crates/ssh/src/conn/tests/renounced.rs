@@ -141,7 +141,7 @@ fn keys_are_new_again_without_a_cipher() {
 
 /// Returns a block of 100,000 borrowed bytes behind `header`.
 fn outside(
-    there: Arc<dyn wire::ExternalSource>,
+    there: Arc<dyn wire::ExternalPayloadSource>,
     borrow_policy: BorrowPolicy,
     header: &[u8],
 ) -> wire::PayloadBlock {
@@ -229,7 +229,7 @@ struct Fleeting {
     lent: AtomicBool,
 }
 
-impl wire::ExternalSource for Fleeting {
+impl wire::ExternalPayloadSource for Fleeting {
     fn copy(&self, at: usize, to: &mut [u8]) -> bool {
         let all: Vec<u8> = (0..=250).cycle().skip(at % 251).take(to.len()).collect();
         to.copy_from_slice(&all);
@@ -249,7 +249,7 @@ impl wire::ExternalSource for Fleeting {
 #[derive(Debug)]
 struct Torn;
 
-impl wire::ExternalSource for Torn {
+impl wire::ExternalPayloadSource for Torn {
     fn copy(&self, _: usize, to: &mut [u8]) -> bool {
         to.fill(7);
         true

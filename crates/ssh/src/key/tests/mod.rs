@@ -343,7 +343,7 @@ fn signatures_of_security_keys_verify() {
         for (flags, present, verified) in [(0, false, false), (1, true, false), (5, true, true)] {
             let (key, signature) = security_key(&private(name), sk_type, flags, b"data");
             let touch = key.verify_touch(sk_type, b"data", &signature);
-            assert_eq!(touch, Ok(Some(SecurityKeyTouch { present, verified })));
+            assert_eq!(touch, Ok(Some(SecurityKeyFlags { present, verified })));
         }
         let mut other_counter = signature.clone();
         *other_counter.last_mut().unwrap() ^= 1;

@@ -244,13 +244,13 @@ fn a_server_that_could_offer_more_says_whether_that_would_do() {
             ..proposal()
         };
         let theirs = client.encode(
-            Role::Client,
+            EndpointRole::Client,
             [0; 16],
             true,
             false,
             DisabledProtection::Nothing,
         );
-        let mut transport = transport(Role::Server, config(server.clone()));
+        let mut transport = transport(EndpointRole::Server, config(server.clone()));
         if all {
             transport.set_could_offer(proposal());
         }

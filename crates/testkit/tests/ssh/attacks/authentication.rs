@@ -2,13 +2,13 @@
 
 use ssh::msg::{ServiceAccept, UserauthInfoRequest, UserauthPkOk, UserauthSuccess};
 use ssh::{Error, PeerMisbehaved};
-use testkit::sshd_model::{SshdConfig, Step, Way};
+use testkit::sshd_model::{SshdModelSettings, Step, Way};
 use wire::RemainingBytes;
 
 use crate::client::Setup;
 use crate::world::{World, bytes, keys, known, setup, sshd};
 
-fn slipped(setup: Setup, config: SshdConfig) -> Error {
+fn slipped(setup: Setup, config: SshdModelSettings) -> Error {
     let mut world = World::new(setup, config);
     world.client.put(bytes(10, 1), "file");
     world.refused()
@@ -99,7 +99,7 @@ fn a_key_that_was_not_offered_is_not_signed_with() {
 /// Counts from the peer are not trusted, as in CVE-2015-5600 and the client's CVE-2016-0777.
 #[test]
 fn keyboard_interactive_with_a_huge_prompt_count_is_refused() {
-    let config = SshdConfig {
+    let config = SshdModelSettings {
         ways: vec![Way::Prompts(vec![("Code: ".to_owned(), "1".to_owned())])],
         ..sshd()
     };

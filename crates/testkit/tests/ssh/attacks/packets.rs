@@ -3,7 +3,7 @@
 use ssh::msg::ExtInfo;
 use ssh::transport::AlgorithmProposal;
 use ssh::{Error, PeerMisbehaved};
-use testkit::sshd_model::{Edit, SshdConfig, Step, plain_packet};
+use testkit::sshd_model::{Edit, SshdModelSettings, Step, plain_packet};
 use wire::RemainingBytes;
 
 use crate::client::Setup;
@@ -77,7 +77,7 @@ fn a_zlib_bomb_is_refused() {
         compress: true,
         ..sshd().proposal
     };
-    let config = SshdConfig {
+    let config = SshdModelSettings {
         proposal: proposal.clone(),
         ..sshd()
     };

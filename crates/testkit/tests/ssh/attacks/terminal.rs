@@ -1,7 +1,7 @@
 //! CVE-2019-6109 and CVE-2019-6110: text from a server cannot control the terminal.
 
 use ssh::msg::{ChannelOpenFailure, Debug, Disconnect, UserauthBanner};
-use testkit::sshd_model::{Edit, SshdConfig, Step, Way, plain_packet};
+use testkit::sshd_model::{Edit, SshdModelSettings, Step, Way, plain_packet};
 use wire::Field;
 
 use crate::client::{End, Setup};
@@ -85,7 +85,7 @@ fn cve_2019_6109_disconnect_and_exit_signal_are_escaped() {
 #[test]
 fn cve_2019_6109_prompts_are_escaped() {
     let prompts = vec![(String::from_utf8_lossy(STEER).into_owned(), "1".to_owned())];
-    let config = SshdConfig {
+    let config = SshdModelSettings {
         ways: vec![Way::Prompts(prompts)],
         ..sshd()
     };
@@ -102,7 +102,7 @@ fn cve_2019_6109_prompts_are_escaped() {
 
 #[test]
 fn cve_2019_6109_errors_that_quote_the_peer_are_escaped() {
-    let ident = SshdConfig {
+    let ident = SshdModelSettings {
         software: String::from_utf8_lossy(STEER).into_owned(),
         ..sshd()
     };

@@ -4,7 +4,7 @@
 use ssh::msg::{ExtInfo, Ignore, ServiceAccept, UserauthBanner, UserauthSuccess};
 use ssh::transport::{AlgorithmProposal, KexGuess};
 use ssh::{Error, PeerMisbehaved};
-use testkit::sshd_model::{Edit, SshdConfig, plain_packet};
+use testkit::sshd_model::{Edit, SshdModelSettings, plain_packet};
 use wire::RemainingBytes;
 
 use crate::client::Setup;
@@ -16,12 +16,12 @@ const CIPHERS: [&str; 3] = [
     "aes128-gcm@openssh.com",
 ];
 
-fn with_cipher(cipher: &str) -> (Setup, SshdConfig) {
+fn with_cipher(cipher: &str) -> (Setup, SshdModelSettings) {
     let proposal = AlgorithmProposal {
         ciphers: vec![cipher.to_owned()],
         ..sshd().proposal
     };
-    let config = SshdConfig {
+    let config = SshdModelSettings {
         proposal: proposal.clone(),
         ..sshd()
     };
@@ -33,7 +33,7 @@ fn with_cipher(cipher: &str) -> (Setup, SshdConfig) {
 }
 
 /// Runs a copy while packets are changed on the way, and returns the error.
-fn attacked(setup: Setup, config: SshdConfig) -> Error {
+fn attacked(setup: Setup, config: SshdModelSettings) -> Error {
     let mut world = World::new(setup, config);
     world.client.put(bytes(1000, 1), "file");
     let error = world.refused();

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use ssh::direct_control::{self, DialRequest, MOST_ADDRESSES, TOKEN};
 use sys::{Keepalive, SocketTuning};
 
-use super::{DirectConfig, DirectConnector};
+use super::{DirectConnectionConfig, DirectConnector};
 use crate::config::{ConnectTimeout, RekeyLimit};
-use crate::connect::proposing::SecurityProposal;
-use crate::connect::tcp::TcpDialer;
+use crate::connect::proposing::AlgorithmPreferences;
+use crate::connect::tcp::TcpConnectSettings;
 use crate::session::{
-    ConnectionSource, ControlSender, DirectServerLauncher as _, DirectServerStatus, Link,
-    NoMoreConnections,
+    ConnectionOpener, ControlSender, DirectServerLauncher as _, DirectServerStatus,
+    FurtherConnectionError, Link,
 };
 
 /// Head start of the connection from the receiver to the source before the other direction is
@@ -36,7 +36,7 @@ pub struct HostToHostSettings {
     /// The source's host as the user wrote it.
     pub name: String,
     /// The allowed algorithms.
-    pub secured: SecurityProposal,
+    pub secured: AlgorithmPreferences,
     /// Addresses at which the starter of the copy reached the source's host.
     pub source: Vec<IpAddr>,
     /// Addresses of this host, for the source.
@@ -47,14 +47,14 @@ pub struct HostToHostSettings {
 
 /// The TCP connection that was made first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceConnection {
+pub struct SourceConnectionInfo {
     /// True if the source's host connected to this one.
     pub dialed: bool,
     /// Address of the source's host.
     pub address: SocketAddr,
 }
 
-/// Opens SSH connections to the source's host; a [`ConnectionSource`] for the session.
+/// Opens SSH connections to the source's host; a [`ConnectionOpener`] for the session.
 pub struct HostToHostConnector {
     direct: DirectConnector,
     opener: Arc<HostToHostDialer>,
@@ -69,9 +69,9 @@ pub(super) struct HostToHostDialer {
     outlet: ControlSender,
     /// Port of the listener that the source connects to; `None` if there is none.
     port: Option<u16>,
-    arrived: Mutex<Receiver<DialAttempt>>,
-    arrivals: Sender<DialAttempt>,
-    way: Mutex<Option<SourceConnection>>,
+    arrived: Mutex<Receiver<DirectDialResult>>,
+    arrivals: Sender<DirectDialResult>,
+    way: Mutex<Option<SourceConnectionInfo>>,
 }
 
 #[derive(Default)]
@@ -82,7 +82,7 @@ struct SourceHostAddresses {
 }
 
 /// Result of an attempt in one of the two directions.
-enum DialAttempt {
+enum DirectDialResult {
     Connected(TcpStream, bool),
     /// The number of the request to the source, or `None` for a connection from here.
     Failed(Option<u32>, String),
@@ -114,7 +114,7 @@ impl HostToHostConnector {
             arrivals,
             way: Mutex::default(),
         });
-        let config = DirectConfig {
+        let config = DirectConnectionConfig {
             name: settings.name,
             tuning: SocketTuning {
                 keepalive: Keepalive::KernelTimes,
@@ -165,18 +165,18 @@ impl HostToHostConnector {
     }
 
     /// Returns how the first connection was made.
-    pub fn way(&self) -> Option<SourceConnection> {
+    pub fn way(&self) -> Option<SourceConnectionInfo> {
         lock(&self.opener.way).clone()
     }
 }
 
-impl ConnectionSource for HostToHostConnector {
+impl ConnectionOpener for HostToHostConnector {
     fn is_open(&self) -> bool {
         self.direct.is_open()
     }
 
-    fn another(&self, _: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
-        self.connect().map_err(NoMoreConnections::Connection)
+    fn another(&self, _: bool) -> Result<Box<dyn Link>, FurtherConnectionError> {
+        self.connect().map_err(FurtherConnectionError::Connection)
     }
 }
 
@@ -199,7 +199,9 @@ impl HostToHostDialer {
     pub(super) fn dialed(&self, number: u32, why: Option<String>) {
         // A connection that was made arrives by itself.
         if let Some(why) = why {
-            let _ = self.arrivals.send(DialAttempt::Failed(Some(number), why));
+            let _ = self
+                .arrivals
+                .send(DirectDialResult::Failed(Some(number), why));
         }
     }
 
@@ -209,11 +211,11 @@ impl HostToHostDialer {
         let arrived = lock(&self.arrived);
         let until = Instant::now() + BOTH;
         match way {
-            Some(SourceConnection {
+            Some(SourceConnectionInfo {
                 dialed: false,
                 address,
             }) => from_here(&[address]),
-            Some(SourceConnection { dialed: true, .. }) => {
+            Some(SourceConnectionInfo { dialed: true, .. }) => {
                 let number = self.ask_source()?;
                 let (stream, _) = await_first(&arrived, until, Some(number), 1)?;
                 Ok(stream)
@@ -222,7 +224,11 @@ impl HostToHostDialer {
         }
     }
 
-    fn race(&self, arrived: &Receiver<DialAttempt>, until: Instant) -> Result<TcpStream, String> {
+    fn race(
+        &self,
+        arrived: &Receiver<DirectDialResult>,
+        until: Instant,
+    ) -> Result<TcpStream, String> {
         let (addresses, port) = {
             let source = lock(&self.source);
             (source.addresses.clone(), source.port)
@@ -234,16 +240,16 @@ impl HostToHostDialer {
             .name("connect".to_owned())
             .spawn(move || {
                 let attempt = match from_here(&addresses) {
-                    Ok(stream) => DialAttempt::Connected(stream, false),
-                    Err(why) => DialAttempt::Failed(None, why),
+                    Ok(stream) => DirectDialResult::Connected(stream, false),
+                    Err(why) => DirectDialResult::Failed(None, why),
                 };
                 let _ = arrivals.send(attempt);
             });
         tried.map_err(|e| e.to_string())?;
         let mut first = String::new();
         match arrived.recv_timeout(HEAD_START) {
-            Ok(DialAttempt::Connected(stream, dialed)) => return self.won(stream, dialed),
-            Ok(DialAttempt::Failed(_, why)) => first = why,
+            Ok(DirectDialResult::Connected(stream, dialed)) => return self.won(stream, dialed),
+            Ok(DirectDialResult::Failed(_, why)) => first = why,
             Err(_) => {}
         }
         let others = usize::from(first.is_empty());
@@ -263,7 +269,7 @@ impl HostToHostDialer {
 
     fn won(&self, stream: TcpStream, dialed: bool) -> Result<TcpStream, String> {
         let address = stream.peer_addr().map_err(|e| e.to_string())?;
-        *lock(&self.way) = Some(SourceConnection { dialed, address });
+        *lock(&self.way) = Some(SourceConnectionInfo { dialed, address });
         Ok(stream)
     }
 
@@ -300,7 +306,7 @@ impl HostToHostDialer {
 
 /// Waits for the first connection of `pending` attempts.
 fn await_first(
-    arrived: &Receiver<DialAttempt>,
+    arrived: &Receiver<DirectDialResult>,
     until: Instant,
     number: Option<u32>,
     mut pending: usize,
@@ -309,10 +315,10 @@ fn await_first(
     while pending > 0 {
         let left = until.saturating_duration_since(Instant::now());
         match arrived.recv_timeout(left) {
-            Ok(DialAttempt::Connected(stream, dialed)) => return Ok((stream, dialed)),
+            Ok(DirectDialResult::Connected(stream, dialed)) => return Ok((stream, dialed)),
             // A late answer to an earlier request says nothing about this one.
-            Ok(DialAttempt::Failed(Some(other), _)) if Some(other) != number => {}
-            Ok(DialAttempt::Failed(of, why)) => {
+            Ok(DirectDialResult::Failed(Some(other), _)) if Some(other) != number => {}
+            Ok(DirectDialResult::Failed(of, why)) => {
                 pending -= 1;
                 reasons.push(match of {
                     Some(_) => format!("from the source's host: {why}"),
@@ -329,9 +335,9 @@ fn await_first(
 }
 
 fn from_here(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
-    let dial = TcpDialer {
+    let dial = TcpConnectSettings {
         timeout: Some(ConnectTimeout::Fixed(BOTH)),
-        ..TcpDialer::default()
+        ..TcpConnectSettings::default()
     };
     let shown = addresses
         .first()
@@ -348,7 +354,7 @@ fn from_here(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
 }
 
 /// Listens for connections of the source and passes on those that begin with the token.
-fn accept(token: [u8; TOKEN], arrivals: Sender<DialAttempt>) -> Option<u16> {
+fn accept(token: [u8; TOKEN], arrivals: Sender<DirectDialResult>) -> Option<u16> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
         .ok()?;
@@ -369,7 +375,7 @@ fn accept(token: [u8; TOKEN], arrivals: Sender<DialAttempt>) -> Option<u16> {
                     let stream = with_token(stream, &token);
                     *lock(&count) -= 1;
                     if let Some(stream) = stream {
-                        let _ = arrivals.send(DialAttempt::Connected(stream, true));
+                        let _ = arrivals.send(DirectDialResult::Connected(stream, true));
                     }
                 });
                 if spawned.is_err() {
@@ -444,7 +450,7 @@ mod tests {
         assert!(matches!(stranger.read(&mut [0; 8]), Ok(0) | Err(_)));
         connect().write_all(&[7; TOKEN]).unwrap();
         let first = arrived.recv_timeout(Duration::from_secs(30)).unwrap();
-        assert!(matches!(first, DialAttempt::Connected(_, true)));
+        assert!(matches!(first, DirectDialResult::Connected(_, true)));
         assert!(arrived.try_recv().is_err());
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use ssh::auth::AuthEvent;
+use ssh::auth::ClientAuthEvent;
 use ssh::channel::{ChannelEvent, ChannelId as SshChannel, LARGE_DATA};
 use ssh::transport::{DisabledProtection, Identification, PeerExtensions, TransportEvent};
 use ssh::{ConnectionEvent, EarlyMessages};
@@ -285,11 +285,11 @@ impl SshLink {
     /// Handles an authentication event; true if the connection was restarted.
     fn handle_auth(
         &mut self,
-        event: AuthEvent,
+        event: ClientAuthEvent,
         events: &mut Vec<LinkEvent>,
     ) -> Result<bool, LinkError> {
         match event {
-            AuthEvent::Sign {
+            ClientAuthEvent::Sign {
                 identity,
                 algorithm,
                 data,
@@ -300,14 +300,14 @@ impl SshLink {
                     auth.sign(signature.as_deref());
                 }
             }
-            AuthEvent::Password { attempt } => {
+            ClientAuthEvent::Password { attempt } => {
                 let password = self.auth_handler.password(attempt);
                 self.login.asked();
                 if let Some(auth) = self.conn.auth() {
                     auth.password(password.as_ref());
                 }
             }
-            AuthEvent::Prompts {
+            ClientAuthEvent::Prompts {
                 name,
                 instruction,
                 prompts,
@@ -318,8 +318,8 @@ impl SshLink {
                     auth.answers(answers.as_deref());
                 }
             }
-            AuthEvent::Banner(text) => self.auth_handler.banner(&text),
-            AuthEvent::Success => {
+            ClientAuthEvent::Banner(text) => self.auth_handler.banner(&text),
+            ClientAuthEvent::Success => {
                 info!("{}: authenticated", self.config.name);
                 self.mark(TimelineStep::Authenticated);
                 // Compression begins here.
@@ -332,7 +332,7 @@ impl SshLink {
                     opened(self.facts());
                 }
             }
-            AuthEvent::Failed { server, why } => {
+            ClientAuthEvent::Failed { server, why } => {
                 if self.conn.is_early() && self.restarts.are_allowed() {
                     self.restart(events, "the key that worked last time was refused")?;
                     return Ok(true);

@@ -1,6 +1,6 @@
 /// Authentication methods that were used so far.
 #[derive(Debug, Default)]
-pub(super) enum LoginMethod {
+pub(super) enum UsedLoginMethods {
     /// No method was used.
     #[default]
     Nothing,
@@ -11,7 +11,7 @@ pub(super) enum LoginMethod {
     Others,
 }
 
-impl LoginMethod {
+impl UsedLoginMethods {
     /// Notes a signature after `steps` partial successes (RFC 4252 section 5.1). Before the first
     /// one, a later key replaces an earlier one, which the server has refused.
     pub(super) fn signed(&mut self, identity: usize, algorithm: String, steps: u32) {
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn only_a_key_that_alone_was_enough_is_remembered() {
-        let mut method = LoginMethod::default();
+        let mut method = UsedLoginMethods::default();
         assert_eq!(method.key(), None);
         method.signed(2, "ssh-ed25519".to_owned(), 0);
         assert_eq!(method.key(), Some((2, "ssh-ed25519")));
@@ -69,7 +69,7 @@ mod tests {
     /// was opened and the accepted key was not remembered.
     #[test]
     fn a_second_key_counts_as_more_unless_the_server_refused_the_first() {
-        let mut method = LoginMethod::default();
+        let mut method = UsedLoginMethods::default();
         method.signed(0, "a".to_owned(), 0);
         method.signed(1, "b".to_owned(), 0);
         assert_eq!(method.key(), Some((1, "b")));

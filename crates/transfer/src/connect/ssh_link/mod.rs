@@ -20,12 +20,12 @@ use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA, OutgoingRequest};
 use ssh::transport::{DisabledProtection, KexGuess, PeerOffers};
 use ssh::{Connection, ConnectionConfig, CryptoHelpers, PeerIncompatible, SealedQueue};
-use sys::{HelperThreads, ReceiveSegments};
+use sys::{HelperThreads, ReceiveBuffers};
 use tracing::info;
 use wire::PacketPool;
 
 use self::channels::{ChannelProgram, ChannelTable, FirstChannel, RemoteChannelState};
-use self::login::LoginMethod;
+use self::login::UsedLoginMethods;
 pub use self::login_timer::LoginLimits;
 use self::login_timer::{LoginProgress, LoginTimer};
 pub use self::opening::BulkDirection;
@@ -37,9 +37,9 @@ use super::error::{ConnectError, ConnectStep, ResponsibleParty};
 use super::remote_use;
 use super::server_kind::DetectedServerKind;
 use super::stream::ConnectedStream;
-use crate::agent::AgentSocket;
+use crate::agent::AgentChoice;
 use crate::report::Decision;
-use crate::session::{Link, LinkChannelId, LinkError, LinkEvent, RemoteKnowledge};
+use crate::session::{Link, LinkChannelId, LinkError, LinkEvent, RemoteLonghaulKnowledge};
 use crate::timeline::{ConnectionTimeline, TimelineStep};
 
 /// Bytes that a lane may queue on a channel ahead of the socket. The queue is refilled when half
@@ -105,7 +105,7 @@ pub enum LoginUserInput {
 pub type SocketOpener = Box<dyn FnMut() -> Result<ConnectedStream, ConnectError> + Send>;
 
 /// The settings of an [`SshLink`].
-pub struct LinkConfig {
+pub struct SshLinkSettings {
     /// The host as the user wrote it.
     pub name: String,
     /// The engine's settings.
@@ -113,7 +113,7 @@ pub struct LinkConfig {
     /// The server's identification and SFTP server as remembered from an earlier visit.
     pub remembered: Option<(String, ServerInfo)>,
     /// Knowledge about a longhaul at the far end; ignored if the SSH server itself is a longhaul.
-    pub far: RemoteKnowledge,
+    pub far: RemoteLonghaulKnowledge,
     /// The command that starts the remote longhaul.
     pub served_by: Vec<u8>,
     /// Environment variables to send (SendEnv, SetEnv).
@@ -133,7 +133,7 @@ pub struct LinkConfig {
     /// True if zlib is offered although the user has not requested it.
     pub chose_zlib: bool,
     /// The agent to forward.
-    pub forward: Option<AgentSocket>,
+    pub forward: Option<AgentChoice>,
     /// Called once authentication has succeeded.
     pub opened: Option<Arc<dyn Fn(ConnectionFacts) + Send + Sync>>,
     /// Record of the connection's steps.
@@ -162,7 +162,7 @@ pub enum FirstJobTime {
 
 /// One connection of this project's SSH engine, a [`Link`].
 pub struct SshLink {
-    config: LinkConfig,
+    config: SshLinkSettings,
     open: SocketOpener,
     auth_handler: Box<dyn AuthHandler>,
     stream: ConnectedStream,
@@ -170,7 +170,7 @@ pub struct SshLink {
     pool: PacketPool,
     /// Packet buffers for a peer that accepts larger packets.
     large: PacketPool,
-    segments: ReceiveSegments,
+    segments: ReceiveBuffers,
     sending: SealedQueue,
     registered: Option<(Registry, Token)>,
     readiness: SocketReadiness,
@@ -179,7 +179,7 @@ pub struct SshLink {
     channels: ChannelTable,
     server_facts: ServerFacts,
     offers: PeerOffers,
-    login: LoginMethod,
+    login: UsedLoginMethods,
     /// True if the login was refused; the error text is then complete.
     denied: bool,
     restarts: RestartState,
@@ -233,7 +233,7 @@ enum OutputState {
 impl SshLink {
     /// Opens the socket and prepares identification and KEXINIT. Waits for the TCP connection only.
     pub fn connect(
-        config: LinkConfig,
+        config: SshLinkSettings,
         mut open: SocketOpener,
         auth_handler: Box<dyn AuthHandler>,
     ) -> Result<Self, ConnectError> {
@@ -264,7 +264,7 @@ impl SshLink {
             conn,
             pool,
             large: PacketPool::new(LARGE_DATA, 2 * QUEUE / LARGE_DATA),
-            segments: ReceiveSegments::default(),
+            segments: ReceiveBuffers::default(),
             sending: helped_queue(),
             registered: None,
             readiness: SocketReadiness::UNKNOWN,
@@ -273,7 +273,7 @@ impl SshLink {
             channels: ChannelTable::default(),
             server_facts: ServerFacts::default(),
             offers: PeerOffers::default(),
-            login: LoginMethod::default(),
+            login: UsedLoginMethods::default(),
             denied: false,
             restarts: RestartState::default(),
             first_jobs: FirstJobTime::WithLogin,
@@ -397,16 +397,15 @@ impl SshLink {
         let known = self.known();
         let begins = matches!(
             known,
-            Some(RemoteKnowledge::SeenBefore(_) | RemoteKnowledge::UserAsserted)
+            Some(RemoteLonghaulKnowledge::SeenBefore(_) | RemoteLonghaulKnowledge::UserAsserted)
         );
         let served = match &self.config.serving {
             None => begins,
             Some(serving) => serving.is_ours().or_else(|| match known? {
-                RemoteKnowledge::SeenBefore(_) => Some(true),
+                RemoteLonghaulKnowledge::SeenBefore(_) => Some(true),
                 // The first connection made the same choice.
-                RemoteKnowledge::Never(_) | RemoteKnowledge::Unknown { insists: false } => {
-                    Some(false)
-                }
+                RemoteLonghaulKnowledge::Never(_)
+                | RemoteLonghaulKnowledge::Unknown { insists: false } => Some(false),
                 _ => None,
             })?,
         };
@@ -433,7 +432,7 @@ impl SshLink {
 
     /// Returns the knowledge about a longhaul at the far end; `None` until the server's
     /// identification has arrived.
-    fn known(&self) -> Option<RemoteKnowledge> {
+    fn known(&self) -> Option<RemoteLonghaulKnowledge> {
         let ident = self.conn.peer()?;
         let restarted = self.restarts.count() > 0;
         Some(remote_use::at_server(&self.config.far, ident, restarted))
@@ -586,10 +585,10 @@ impl SshLink {
         self.stream = (self.open)().map_err(|e| LinkError::Lost(e.into()))?;
         self.conn = engine(&self.config, &self.pool)?;
         let limit = self.segments.limit();
-        self.segments = ReceiveSegments::default();
+        self.segments = ReceiveBuffers::default();
         self.segments.set_limit(limit);
         self.sending = helped_queue();
-        self.login = LoginMethod::default();
+        self.login = UsedLoginMethods::default();
         self.first.forget();
         self.input = InputState::Open;
         self.output = OutputState::Open;
@@ -641,7 +640,7 @@ fn helped_queue() -> SealedQueue {
     queue
 }
 
-fn engine(config: &LinkConfig, pool: &PacketPool) -> Result<Connection, LinkError> {
+fn engine(config: &SshLinkSettings, pool: &PacketPool) -> Result<Connection, LinkError> {
     let random = Box::new(|to: &mut [u8]| {
         aws_lc_rs::rand::fill(to).expect("cannot read random numbers from the system");
     });

@@ -13,8 +13,8 @@ use wire::PacketPool;
 use super::channels::{ChannelProgram, RemoteChannelState};
 use super::{LinkRole, OutputState, QUEUE, SocketReadiness, SshLink, broken, engine_error};
 use crate::session::{
-    Link, LinkChannelId, LinkError, LinkEvent, LinkSample, PeerFacts, ProbeResult, RemoteKnowledge,
-    RemoteWindowState,
+    InitialServerFacts, Link, LinkChannelId, LinkError, LinkEvent, LinkSample, LonghaulProbeResult,
+    RemoteLonghaulKnowledge, RemoteWindowState,
 };
 use crate::timeline::{ConnectionTimeline, TimelineStep};
 
@@ -41,8 +41,8 @@ impl Link for SshLink {
     fn expects_trees(&self) -> bool {
         let lists = |info: &ServerInfo| info.has("list-tree@longhaul");
         match &self.config.far {
-            RemoteKnowledge::UserAsserted => true,
-            RemoteKnowledge::SeenBefore(info) => lists(info),
+            RemoteLonghaulKnowledge::UserAsserted => true,
+            RemoteLonghaulKnowledge::SeenBefore(info) => lists(info),
             _ => false,
         }
     }
@@ -59,11 +59,11 @@ impl Link for SshLink {
         self.denied
     }
 
-    fn peer(&self) -> Option<PeerFacts> {
+    fn peer(&self) -> Option<InitialServerFacts> {
         let ident = self.conn.peer()?;
         let remembered = self.config.remembered.as_ref();
         let same = remembered.filter(|(banner, _)| banner == ident.as_str());
-        Some(PeerFacts {
+        Some(InitialServerFacts {
             openssh: ident.openssh().is_some(),
             remembered: same
                 .filter(|_| self.restarts.may_predict())
@@ -91,7 +91,7 @@ impl Link for SshLink {
         self.auth_handler.server(info);
     }
 
-    fn far_seen(&mut self, seen: &ProbeResult) {
+    fn far_seen(&mut self, seen: &LonghaulProbeResult) {
         self.auth_handler.far(seen);
     }
 

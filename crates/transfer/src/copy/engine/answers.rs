@@ -2,26 +2,28 @@
 
 use std::path::Path;
 
-use schedule::{Attributes, FailureKind, FileCheckpoint, FileState, JobFailure, JobId, LaneEvent};
+use schedule::{
+    Attributes, FileCheckpoint, FileCopyState, JobFailure, JobFailureKind, JobId, LaneEvent,
+};
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
 
 use super::CopyEngine;
 use crate::connect::ConnectError;
 use crate::copy::copy_report::ItemFault;
-use crate::copy::file::{FileId, FileStep, FileTask, JobRole};
-use crate::copy::hard_links::{HardLinks, LinkPlacement, MadeLink};
+use crate::copy::file::{CopyFileId, FileStep, FileTask, JobRole};
+use crate::copy::hard_links::{HardLinkDecision, HardLinkResult, HardLinks};
 use crate::copy::jobs::JobPurpose;
 use crate::copy::resume::{FileStartDecision, note_seen};
 use crate::copy::sides::CopySide;
 use crate::copy::source::WalkId;
-use crate::copy::symlink::SymlinkStep;
+use crate::copy::symlink::SymlinkCopyState;
 use crate::copy::target_kind::ReportedTargetKind;
-use crate::copy::tree::{DirKey, PendingItem, TargetDir, TreeStep};
-use crate::copy::verify::{SumRequest, VerifyOutcome};
+use crate::copy::tree::{CopyDirectoryId, DirectoryReadyStep, ItemAwaitingDirectory, TargetDir};
+use crate::copy::verify::{ChecksumRequest, VerifyOutcome};
 use crate::copy::xattrs::XattrAnswer;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
-use crate::walk::ListAnswer;
+use crate::walk::WalkAnswer;
 
 impl CopyEngine<'_> {
     pub(super) fn on_lane(&mut self, event: LaneEvent) {
@@ -46,11 +48,11 @@ impl CopyEngine<'_> {
             LaneEvent::Entries(id, entries) => self.on_entries(id, entries),
             LaneEvent::LeftOut(id, name) => match self.ports.jobs_mut().answer(id) {
                 Some(asked) => asked.leave_out(name),
-                None => self.tell_walk(id, ListAnswer::LeftOut(name)),
+                None => self.tell_walk(id, WalkAnswer::LeftOut(name)),
             },
             LaneEvent::Tree(id, steps) => {
                 self.estimates.announce_tree(self.ports.sides(), &steps);
-                self.tell_walk(id, ListAnswer::Tree(steps));
+                self.tell_walk(id, WalkAnswer::Tree(steps));
                 self.estimates
                     .foresee(self.ports.sides(), self.walks.grown_estimate());
             }
@@ -102,7 +104,7 @@ impl CopyEngine<'_> {
     }
 
     /// Handles the next state of a file at the target.
-    fn on_state(&mut self, id: JobId, state: FileState) {
+    fn on_state(&mut self, id: JobId, state: FileCopyState) {
         let Some((task, role)) = self.task_of(id) else {
             return;
         };
@@ -128,7 +130,7 @@ impl CopyEngine<'_> {
         match self.ports.jobs().get(&id) {
             Some((_, JobPurpose::Walk(..) | JobPurpose::Listing(_))) => {
                 self.estimates.announce_listed(self.ports.sides(), &entries);
-                self.tell_walk(id, ListAnswer::Entries(entries));
+                self.tell_walk(id, WalkAnswer::Entries(entries));
                 self.estimates
                     .foresee(self.ports.sides(), self.walks.grown_estimate());
             }
@@ -141,7 +143,7 @@ impl CopyEngine<'_> {
     }
 
     /// Passes an answer to a walk, or to a listing that started before its walk.
-    fn tell_walk(&mut self, id: JobId, answer: ListAnswer) {
+    fn tell_walk(&mut self, id: JobId, answer: WalkAnswer) {
         match self.ports.jobs().get(&id) {
             Some((_, JobPurpose::Walk(walk, tag))) => self.walks.handle(*walk, *tag, answer),
             Some((_, JobPurpose::Listing(walk))) => self.walks.listed_ahead(*walk, answer),
@@ -154,7 +156,7 @@ impl CopyEngine<'_> {
             Some((_, JobPurpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
                 self.walks
-                    .handle(walk, tag, ListAnswer::Attributes(attributes));
+                    .handle(walk, tag, WalkAnswer::Attributes(attributes));
             }
             Some((_, JobPurpose::Root(walk))) => {
                 let walk = *walk;
@@ -197,7 +199,7 @@ impl CopyEngine<'_> {
         match self.ports.jobs_mut().get_mut(&id) {
             Some((_, JobPurpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
-                self.walks.handle(walk, tag, ListAnswer::Path(path));
+                self.walks.handle(walk, tag, WalkAnswer::Path(path));
             }
             Some((_, JobPurpose::Root(walk))) => {
                 let walk = *walk;
@@ -229,8 +231,8 @@ impl CopyEngine<'_> {
                 }
             }
             JobPurpose::Root(walk) => self.on_root(walk, said),
-            JobPurpose::Listing(walk) => self.walks.listed_ahead(walk, ListAnswer::end(said)),
-            JobPurpose::Walk(walk, tag) => self.walks.handle(walk, tag, ListAnswer::end(said)),
+            JobPurpose::Listing(walk) => self.walks.listed_ahead(walk, WalkAnswer::end(said)),
+            JobPurpose::Walk(walk, tag) => self.walks.handle(walk, tag, WalkAnswer::end(said)),
             JobPurpose::MakeDir(dir) => self.on_made(dir, said),
             JobPurpose::FinishDir(dir) => self.on_finished(dir, said),
             JobPurpose::DirMode(name) => {
@@ -270,7 +272,9 @@ impl CopyEngine<'_> {
                 Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
             },
             JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            JobPurpose::MakeHardLink(item) => self.hard_link_over(MadeLink { item, result: said }),
+            JobPurpose::MakeHardLink(item) => {
+                self.hard_link_over(HardLinkResult { item, result: said })
+            }
             JobPurpose::FileXattrs(file) => {
                 if let Err(why) = said {
                     self.metadata.note_unread_xattrs(self.ports.options(), &why);
@@ -340,18 +344,18 @@ impl CopyEngine<'_> {
         self.after_verify();
     }
 
-    fn on_our_sum_over(&mut self, ask: SumRequest, made: bool) {
+    fn on_our_sum_over(&mut self, ask: ChecksumRequest, made: bool) {
         self.verify.on_our_sum_over(&mut self.ports, ask, made);
         self.after_verify();
     }
 
-    fn on_read_back(&mut self, id: FileId, result: Result<(), JobFailure>) {
+    fn on_read_back(&mut self, id: CopyFileId, result: Result<(), JobFailure>) {
         self.verify.on_read_back(&mut self.ports, id, result);
         self.after_verify();
     }
 
     /// Takes the checksums of a finished job of `file`.
-    fn take_sums(&mut self, id: JobId, file: FileId) {
+    fn take_sums(&mut self, id: JobId, file: CopyFileId) {
         if let Some(sums) = self.verify.take_sums(id)
             && let Some(task) = self.files.get_mut(&file)
         {
@@ -359,27 +363,27 @@ impl CopyEngine<'_> {
         }
     }
 
-    fn on_taken_over(&mut self, id: FileId) {
+    fn on_taken_over(&mut self, id: CopyFileId) {
         if let Some(task) = self.files.get_mut(&id) {
             let decided = self.keeper.on_taken_over(&mut self.ports, id, task);
             self.after_decision(id, decided);
         }
     }
 
-    fn on_made(&mut self, dir: DirKey, result: Result<(), String>) {
+    fn on_made(&mut self, dir: CopyDirectoryId, result: Result<(), String>) {
         let (ports, metadata) = (&mut self.ports, &mut self.metadata);
         self.tree.on_made(ports, metadata, dir, result);
         self.after_tree();
     }
 
-    fn on_finished(&mut self, dir: DirKey, result: Result<(), String>) {
+    fn on_finished(&mut self, dir: CopyDirectoryId, result: Result<(), String>) {
         let (ports, metadata) = (&mut self.ports, &mut self.metadata);
         self.tree.on_finished(ports, metadata, dir, result);
         self.after_tree();
     }
 
     /// Starts or ends a file as the journal has decided.
-    fn after_decision(&mut self, id: FileId, decided: FileStartDecision) {
+    fn after_decision(&mut self, id: CopyFileId, decided: FileStartDecision) {
         match decided {
             FileStartDecision::Now => self.start_kept(id),
             FileStartDecision::Later => {}
@@ -397,19 +401,19 @@ impl CopyEngine<'_> {
 
     /// Starts a file, or defers it while another one is written to the same target. A listing may
     /// contain a name twice, and two writers of one file would mix their data.
-    fn begin_file(&mut self, item: PendingItem) {
+    fn begin_file(&mut self, item: ItemAwaitingDirectory) {
         if let Some(item) = self.files.occupy(item) {
             self.begin_free_file(item);
         }
     }
 
-    fn begin_free_file(&mut self, item: PendingItem) {
+    fn begin_free_file(&mut self, item: ItemAwaitingDirectory) {
         let link = self.hard_links.link_of(&item);
         let id = self.files.begin(&mut self.ports, item, link);
         self.start_file(id);
     }
 
-    pub(super) fn start_file(&mut self, id: FileId) {
+    pub(super) fn start_file(&mut self, id: CopyFileId) {
         if self.files.asks_for_source(&mut self.ports, id) {
             return;
         }
@@ -420,7 +424,7 @@ impl CopyEngine<'_> {
     }
 
     /// Starts a file once its journal records are written.
-    fn start_kept(&mut self, id: FileId) {
+    fn start_kept(&mut self, id: CopyFileId) {
         let (ports, metadata) = (&mut self.ports, &mut self.metadata);
         if self.files.request_xattrs(ports, metadata, id) {
             return;
@@ -451,7 +455,7 @@ impl CopyEngine<'_> {
     }
 
     /// Continues after the rename: with verification if that is wanted.
-    fn file_done(&mut self, id: FileId) {
+    fn file_done(&mut self, id: CopyFileId) {
         if let Some(step) = self.files.follow_change(&mut self.ports, id) {
             return self.after_file(step);
         }
@@ -466,7 +470,7 @@ impl CopyEngine<'_> {
     }
 
     /// Ends a file that is copied and, if wanted, verified.
-    fn file_kept(&mut self, id: FileId) {
+    fn file_kept(&mut self, id: CopyFileId) {
         let Some(mut task) = self.files.remove(&id) else {
             return;
         };
@@ -480,7 +484,7 @@ impl CopyEngine<'_> {
         self.file_over(&task);
     }
 
-    fn file_failed(&mut self, id: FileId, end: CopySide, fault: ItemFault) {
+    fn file_failed(&mut self, id: CopyFileId, end: CopySide, fault: ItemFault) {
         let removed = fault.is_temporary_removed();
         let Some(task) = self.files.fail(&mut self.ports, id, end, fault) else {
             return;
@@ -495,7 +499,7 @@ impl CopyEngine<'_> {
 
     /// Drops a file whose directory could not be made. The directory's failure was reported, so the
     /// file's is not.
-    fn file_dropped(&mut self, id: FileId) {
+    fn file_dropped(&mut self, id: CopyFileId) {
         if let Some(task) = self.files.remove(&id) {
             self.ports.progress().file_done();
             self.link_failed(task.link());
@@ -566,7 +570,7 @@ impl CopyEngine<'_> {
 
     /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
     /// if that is impossible and its contents can be skipped.
-    pub(super) fn begin_dir(&mut self, key: DirKey, dir: TargetDir) -> bool {
+    pub(super) fn begin_dir(&mut self, key: CopyDirectoryId, dir: TargetDir) -> bool {
         let (ports, metadata) = (&mut self.ports, &mut self.metadata);
         let begun = self.tree.begin_dir(ports, metadata, key, dir);
         self.after_tree();
@@ -574,27 +578,27 @@ impl CopyEngine<'_> {
     }
 
     /// Notes that the walk has no more entries of a directory.
-    pub(super) fn listed(&mut self, key: DirKey) {
+    pub(super) fn listed(&mut self, key: CopyDirectoryId) {
         let (ports, metadata) = (&mut self.ports, &mut self.metadata);
         self.tree.listed(ports, metadata, key);
         self.after_tree();
     }
 
     /// Notes that an entry of `dir` is finished.
-    pub(super) fn item_over(&mut self, dir: Option<DirKey>) {
+    pub(super) fn item_over(&mut self, dir: Option<CopyDirectoryId>) {
         let (ports, metadata) = (&mut self.ports, &mut self.metadata);
         self.tree.item_over(ports, metadata, dir);
         self.after_tree();
     }
 
     /// Starts an item, or defers it until its directory is made.
-    pub(super) fn begin_item(&mut self, item: PendingItem) {
+    pub(super) fn begin_item(&mut self, item: ItemAwaitingDirectory) {
         if let Some(item) = self.tree.begin_item(&self.ports, item) {
             self.begin_placed(item);
         }
     }
 
-    fn begin_placed(&mut self, item: PendingItem) {
+    fn begin_placed(&mut self, item: ItemAwaitingDirectory) {
         if item.symlink {
             self.begin_symlink(item);
         } else if let Some(item) = self.link_or_copy(item) {
@@ -606,23 +610,26 @@ impl CopyEngine<'_> {
     fn after_tree(&mut self) {
         while let Some(step) = self.tree.next_step() {
             match step {
-                TreeStep::Place(item) => self.begin_placed(*item),
-                TreeStep::FileAgain(id) => {
+                DirectoryReadyStep::Place(item) => self.begin_placed(*item),
+                DirectoryReadyStep::FileAgain(id) => {
                     let step = self.files.again(&self.ports, id);
                     self.after_file(step);
                 }
-                TreeStep::FileDropped(id) => self.file_dropped(id),
+                DirectoryReadyStep::FileDropped(id) => self.file_dropped(id),
             }
         }
     }
 
     /// Links an item to a file that was copied, or defers it until that is done. Returns the first
     /// name of a file, which must be copied.
-    pub(super) fn link_or_copy(&mut self, item: PendingItem) -> Option<PendingItem> {
+    pub(super) fn link_or_copy(
+        &mut self,
+        item: ItemAwaitingDirectory,
+    ) -> Option<ItemAwaitingDirectory> {
         match self.hard_links.place(&mut self.ports, item) {
-            LinkPlacement::Copy(item) => return Some(item),
-            LinkPlacement::Made(made) => self.hard_link_over(made),
-            LinkPlacement::Waits => {}
+            HardLinkDecision::Copy(item) => return Some(item),
+            HardLinkDecision::Made(made) => self.hard_link_over(made),
+            HardLinkDecision::Waits => {}
         }
         None
     }
@@ -650,7 +657,7 @@ impl CopyEngine<'_> {
     }
 
     /// Handles the result of a hard link. If it failed, the file is copied and the loss is noted.
-    fn hard_link_over(&mut self, MadeLink { mut item, result }: MadeLink) {
+    fn hard_link_over(&mut self, HardLinkResult { mut item, result }: HardLinkResult) {
         if let Err(why) = result {
             self.metadata.note_lost_link(&why);
             item.entry.attributes.link = None;
@@ -661,38 +668,43 @@ impl CopyEngine<'_> {
         self.item_over(item.dir);
     }
 
-    pub(super) fn begin_symlink(&mut self, held: PendingItem) {
+    pub(super) fn begin_symlink(&mut self, held: ItemAwaitingDirectory) {
         let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
         let metadata = &mut self.metadata;
-        let step = SymlinkStep::begin(&mut self.ports, metadata, held, is_top_level);
+        let step = SymlinkCopyState::begin(&mut self.ports, metadata, held, is_top_level);
         self.after_symlink(step);
     }
 
-    fn make_symlink(&mut self, held: PendingItem) {
+    fn make_symlink(&mut self, held: ItemAwaitingDirectory) {
         let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
         let metadata = &mut self.metadata;
-        let step = SymlinkStep::make(&mut self.ports, metadata, held, is_top_level);
+        let step = SymlinkCopyState::make(&mut self.ports, metadata, held, is_top_level);
         self.after_symlink(step);
     }
 
-    fn after_symlink(&mut self, step: SymlinkStep) {
+    fn after_symlink(&mut self, step: SymlinkCopyState) {
         match step {
-            SymlinkStep::Asked => {}
-            SymlinkStep::Over(held, result, end) => self.symlink_over(&held, result, end),
-            SymlinkStep::LeftOut(held) => self.item_over(held.dir),
+            SymlinkCopyState::Asked => {}
+            SymlinkCopyState::Over(held, result, end) => self.symlink_over(&held, result, end),
+            SymlinkCopyState::LeftOut(held) => self.item_over(held.dir),
         }
     }
 
-    fn symlink_over(&mut self, held: &PendingItem, result: Result<(), String>, end: CopySide) {
+    fn symlink_over(
+        &mut self,
+        held: &ItemAwaitingDirectory,
+        result: Result<(), String>,
+        end: CopySide,
+    ) {
         if result.is_ok() {
             self.tree.name_made(&mut self.ports, &held.target);
         }
-        SymlinkStep::report(&mut self.ports, &self.metadata, held, result, end);
+        SymlinkCopyState::report(&mut self.ports, &self.metadata, held, result, end);
         self.item_over(held.dir);
     }
 
     /// Requests the extended attributes of a directory, which is not finished before the answer.
-    pub(super) fn ask_dir_xattrs(&mut self, key: DirKey, source: &[u8]) {
+    pub(super) fn ask_dir_xattrs(&mut self, key: CopyDirectoryId, source: &[u8]) {
         let purpose = JobPurpose::DirXattrs(key);
         match self.metadata.ask_xattrs(&mut self.ports, source, purpose) {
             XattrAnswer::Later => self.tree.waits_for_more(key),
@@ -701,14 +713,14 @@ impl CopyEngine<'_> {
         }
     }
 
-    fn on_file_xattrs(&mut self, id: FileId, list: Vec<Xattr>) {
+    fn on_file_xattrs(&mut self, id: CopyFileId, list: Vec<Xattr>) {
         let xattrs = self.metadata.takeable(&self.ports, list);
         if let Some(task) = self.files.get_mut(&id) {
             task.set_xattrs(xattrs);
         }
     }
 
-    fn on_dir_xattrs(&mut self, key: DirKey, list: Vec<Xattr>) {
+    fn on_dir_xattrs(&mut self, key: CopyDirectoryId, list: Vec<Xattr>) {
         let xattrs = self.metadata.takeable(&self.ports, list);
         self.tree.has_xattrs(key, xattrs);
     }
@@ -716,7 +728,7 @@ impl CopyEngine<'_> {
     pub(super) fn on_restarted(&mut self, id: JobId) {
         match self.ports.jobs().get(&id) {
             Some((_, JobPurpose::Boot(_))) => self.keeper.lose_boot(),
-            _ => self.tell_walk(id, ListAnswer::Restarted),
+            _ => self.tell_walk(id, WalkAnswer::Restarted),
         }
         if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) {
             let file = *file;
@@ -743,7 +755,7 @@ impl CopyEngine<'_> {
         self.drop_what_waits();
         for id in self.ports.jobs().at(end) {
             let what = why.clone();
-            let fault = JobFailure::new(what, true).of_kind(FailureKind::ConnectionLost);
+            let fault = JobFailure::new(what, true).of_kind(JobFailureKind::ConnectionLost);
             self.on_lane(LaneEvent::Failed(id, fault));
         }
         // The other one of two hosts keeps what the same command continues.

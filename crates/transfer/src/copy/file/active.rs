@@ -3,25 +3,25 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use schedule::{Attributes, ExtraMetadata, FailureKind, JobFailure, JobKind, RemotePath};
+use schedule::{Attributes, ExtraMetadata, JobFailure, JobFailureKind, JobKind, RemotePath};
 use sftp::InodeId;
 
-use super::{FileId, FileTask, GuessedTarget, JobRole, SharedFile};
+use super::{CopyFileId, FileTask, GuessedTarget, JobRole, SharedTemporaryFile};
 use crate::copy::copy_report::ItemFault;
 use crate::copy::jobs::JobPurpose;
-use crate::copy::local_ops::CopySettings;
-use crate::copy::metadata::KeptMetadata;
+use crate::copy::local_ops::LocalFileCopySettings;
+use crate::copy::metadata::MetadataPreservation;
 use crate::copy::names::basename;
-use crate::copy::ports::CopyPorts;
-use crate::copy::relayed::RelayOutcome;
+use crate::copy::ports::CopyContext;
+use crate::copy::relayed::RelayedFileOutcome;
 use crate::copy::resume::ResumeTask;
 use crate::copy::sides::CopySide;
-use crate::copy::target_kind::{ReportedTargetKind, RetryVerdict, TargetGuess};
-use crate::copy::tree::{FailureScope, PendingItem, TargetTree};
+use crate::copy::target_kind::{ReportedTargetKind, TargetGuess, UploadRetryDecision};
+use crate::copy::tree::{FailureScope, IncompleteTargetDirs, ItemAwaitingDirectory};
 use crate::copy::verify::Verification;
 use crate::copy::xattrs::XattrAnswer;
 use crate::report::{CopyEvent, EscapedName};
-use crate::sums::FileSums;
+use crate::sums::FileChecksums;
 use crate::walk::{join, local_path};
 
 /// Warning for a copy that may mix two states of its source.
@@ -40,13 +40,13 @@ pub(in crate::copy) struct ActiveFiles {
     begun: u64,
     /// Boxed, because thousands are in flight and removing an entry moves its neighbours in the
     /// map.
-    tasks: BTreeMap<FileId, Box<FileTask>>,
+    tasks: BTreeMap<CopyFileId, Box<FileTask>>,
     /// Targets of the files in flight, with the items that must wait for one of them.
-    places: BTreeMap<Vec<u8>, VecDeque<PendingItem>>,
+    places: BTreeMap<Vec<u8>, VecDeque<ItemAwaitingDirectory>>,
     /// Bytes that relays may hold for the files in flight.
     relayed: u64,
     /// Files whose temporaries other processes write as well, by target path.
-    shared: BTreeMap<Vec<u8>, SharedFile>,
+    shared: BTreeMap<Vec<u8>, SharedTemporaryFile>,
     /// Target for which the guess about its kind was wrong, and true if it is a file.
     learned_place: Option<(Vec<u8>, bool)>,
 }
@@ -57,15 +57,15 @@ pub(in crate::copy) enum FileStep {
     /// The file waits for its jobs or for another answer, or is no longer in flight.
     Waits,
     /// The file starts, or starts again.
-    Start(FileId),
+    Start(CopyFileId),
     /// The source has changed: the file is copied again from its start.
-    CopyAgain(FileId),
+    CopyAgain(CopyFileId),
     /// The file is complete under its final name.
-    Done(FileId),
+    Done(CopyFileId),
     /// The file failed at this end.
-    Failed(FileId, CopySide, ItemFault),
+    Failed(CopyFileId, CopySide, ItemFault),
     /// The directory of the file could not be made.
-    Dropped(FileId),
+    Dropped(CopyFileId),
 }
 
 impl ActiveFiles {
@@ -75,25 +75,25 @@ impl ActiveFiles {
     }
 
     /// ID of the next file.
-    fn next_id(&self) -> FileId {
-        FileId(self.begun + 1)
+    fn next_id(&self) -> CopyFileId {
+        CopyFileId(self.begun + 1)
     }
 
     /// Takes an ID for a file that is not copied, such as a hard link.
-    pub(in crate::copy) fn take_id(&mut self) -> FileId {
+    pub(in crate::copy) fn take_id(&mut self) -> CopyFileId {
         self.begun += 1;
-        FileId(self.begun)
+        CopyFileId(self.begun)
     }
 
-    pub(in crate::copy) fn get(&self, id: &FileId) -> Option<&FileTask> {
+    pub(in crate::copy) fn get(&self, id: &CopyFileId) -> Option<&FileTask> {
         self.tasks.get(id).map(Box::as_ref)
     }
 
-    pub(in crate::copy) fn get_mut(&mut self, id: &FileId) -> Option<&mut FileTask> {
+    pub(in crate::copy) fn get_mut(&mut self, id: &CopyFileId) -> Option<&mut FileTask> {
         self.tasks.get_mut(id).map(Box::as_mut)
     }
 
-    pub(in crate::copy) fn remove(&mut self, id: &FileId) -> Option<Box<FileTask>> {
+    pub(in crate::copy) fn remove(&mut self, id: &CopyFileId) -> Option<Box<FileTask>> {
         self.tasks.remove(id)
     }
 
@@ -125,7 +125,10 @@ impl ActiveFiles {
 
     /// Occupies the target of `item`. Returns the item, unless it has to wait for another file that
     /// is written there.
-    pub(in crate::copy) fn occupy(&mut self, item: PendingItem) -> Option<PendingItem> {
+    pub(in crate::copy) fn occupy(
+        &mut self,
+        item: ItemAwaitingDirectory,
+    ) -> Option<ItemAwaitingDirectory> {
         if let Some(waiting) = self.places.get_mut(&item.target) {
             waiting.push_back(item);
             return None;
@@ -136,7 +139,7 @@ impl ActiveFiles {
 
     /// Records that writing to `target` has ended. Returns the next item that waits for it, which
     /// now occupies it.
-    pub(in crate::copy) fn vacate(&mut self, target: &[u8]) -> Option<PendingItem> {
+    pub(in crate::copy) fn vacate(&mut self, target: &[u8]) -> Option<ItemAwaitingDirectory> {
         let mut waiting = self.places.remove(target)?;
         let next = waiting.pop_front()?;
         self.places.insert(target.to_vec(), waiting);
@@ -149,7 +152,7 @@ impl ActiveFiles {
     }
 
     /// Notes that other processes write the temporary of a target as well.
-    pub(in crate::copy) fn share(&mut self, target: Vec<u8>, file: SharedFile) {
+    pub(in crate::copy) fn share(&mut self, target: Vec<u8>, file: SharedTemporaryFile) {
         self.shared.insert(target, file);
     }
 
@@ -162,11 +165,11 @@ impl ActiveFiles {
     /// at once, on a guess. `link` is the file's identity if its other names become hard links.
     pub(in crate::copy) fn begin_guessed(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        item: PendingItem,
+        ports: &mut CopyContext<'_>,
+        item: ItemAwaitingDirectory,
         target: Vec<u8>,
         link: Option<InodeId>,
-    ) -> FileId {
+    ) -> CopyFileId {
         let name = basename(&item.entry.path).to_vec();
         let side = ports.side(CopySide::Target);
         let was_file = side.is_some_and(|side| side.session().was_file(&target));
@@ -185,7 +188,7 @@ impl ActiveFiles {
             refusal: None,
             fault: None,
         };
-        let item = PendingItem {
+        let item = ItemAwaitingDirectory {
             target: path,
             ..item
         };
@@ -196,20 +199,20 @@ impl ActiveFiles {
     /// names become hard links.
     pub(in crate::copy) fn begin(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        item: PendingItem,
+        ports: &mut CopyContext<'_>,
+        item: ItemAwaitingDirectory,
         link: Option<InodeId>,
-    ) -> FileId {
+    ) -> CopyFileId {
         self.begin_with(ports, item, link, None)
     }
 
     fn begin_with(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        item: PendingItem,
+        ports: &mut CopyContext<'_>,
+        item: ItemAwaitingDirectory,
         link: Option<InodeId>,
         guess: Option<GuessedTarget>,
-    ) -> FileId {
+    ) -> CopyFileId {
         let attributes = item.entry.attributes;
         let shared = self.shared.get(&item.target).copied();
         // A root that was not queried has no mode yet.
@@ -264,8 +267,8 @@ impl ActiveFiles {
     /// can be resumed. Returns false if there is no answer to wait for.
     pub(in crate::copy) fn asks_for_source(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
     ) -> bool {
         let Some(task) = self.get(&id) else {
             return false;
@@ -286,9 +289,9 @@ impl ActiveFiles {
     /// answer to wait for.
     pub(in crate::copy) fn request_xattrs(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        id: CopyFileId,
     ) -> bool {
         let Some(task) = self.get_mut(&id) else {
             return false;
@@ -308,11 +311,11 @@ impl ActiveFiles {
     /// both ends are this machine.
     pub(in crate::copy) fn copy(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        tree: &TargetTree,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        tree: &IncompleteTargetDirs,
         verify: &Verification,
-        id: FileId,
+        id: CopyFileId,
     ) -> FileStep {
         let Some(task) = self.get(&id) else {
             return FileStep::Waits;
@@ -337,7 +340,13 @@ impl ActiveFiles {
         FileStep::Waits
     }
 
-    fn submit(&mut self, ports: &mut CopyPorts<'_>, end: CopySide, kind: JobKind, id: FileId) {
+    fn submit(
+        &mut self,
+        ports: &mut CopyContext<'_>,
+        end: CopySide,
+        kind: JobKind,
+        id: CopyFileId,
+    ) {
         let purpose = JobPurpose::File(id, JobRole::Whole);
         let size = self.get(&id).and_then(|task| task.size);
         if ports.submit_sized(end, kind, purpose, size).is_none() {
@@ -348,10 +357,10 @@ impl ActiveFiles {
 
     fn copy_here(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        sums: Option<Arc<FileSums>>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        sums: Option<Arc<FileChecksums>>,
+        id: CopyFileId,
     ) -> FileStep {
         let Some(task) = self.get_mut(&id) else {
             return FileStep::Waits;
@@ -364,7 +373,7 @@ impl ActiveFiles {
         let source = local_path(&task.source);
         progress.set_current(&task.source_name);
         task.sums.clone_from(&sums);
-        let settings = CopySettings {
+        let settings = LocalFileCopySettings {
             options: ports.options(),
             sums: sums.as_ref(),
             beyond: &beyond,
@@ -394,9 +403,9 @@ impl ActiveFiles {
     /// Counts bytes that the receiver has confirmed.
     pub(in crate::copy) fn on_progress(
         &mut self,
-        ports: &CopyPorts<'_>,
+        ports: &CopyContext<'_>,
         verify: &mut Verification,
-        (id, role): (FileId, JobRole),
+        (id, role): (CopyFileId, JobRole),
         n: u64,
     ) {
         if role == JobRole::RelayGet {
@@ -427,8 +436,8 @@ impl ActiveFiles {
     /// Takes the attributes of a source that was unknown.
     pub(in crate::copy) fn on_source(
         &mut self,
-        ports: &CopyPorts<'_>,
-        id: FileId,
+        ports: &CopyContext<'_>,
+        id: CopyFileId,
         attributes: Attributes,
     ) {
         if let Some(task) = self.get_mut(&id)
@@ -445,7 +454,7 @@ impl ActiveFiles {
     /// Handles the end of the query for a source's attributes.
     pub(in crate::copy) fn on_source_over(
         &mut self,
-        id: FileId,
+        id: CopyFileId,
         said: Result<(), String>,
     ) -> FileStep {
         match said {
@@ -462,8 +471,8 @@ impl ActiveFiles {
     /// Handles the kind of a guessed target, or the `refusal` to report it.
     pub(in crate::copy) fn on_guessed(
         &mut self,
-        ports: &CopyPorts<'_>,
-        id: FileId,
+        ports: &CopyContext<'_>,
+        id: CopyFileId,
         is: ReportedTargetKind,
         refusal: Option<String>,
     ) -> FileStep {
@@ -479,7 +488,7 @@ impl ActiveFiles {
     }
 
     /// Decides what to do after a failed upload to a guessed target.
-    fn judge(&mut self, ports: &CopyPorts<'_>, id: FileId, fault: JobFailure) -> FileStep {
+    fn judge(&mut self, ports: &CopyContext<'_>, id: CopyFileId, fault: JobFailure) -> FileStep {
         let Some(task) = self.tasks.get_mut(&id) else {
             return FileStep::Waits;
         };
@@ -498,15 +507,15 @@ impl ActiveFiles {
             _ if ports.is_lost() || guessing.refusal.as_ref().is_some_and(same) => {
                 failed(ports, id, fault)
             }
-            RetryVerdict::Final => failed(ports, id, fault),
-            RetryVerdict::Retry(guess) => {
+            UploadRetryDecision::Final => failed(ports, id, fault),
+            UploadRetryDecision::Retry(guess) => {
                 task.target = place(guess, &guessing.target, basename(&task.source));
                 task.resume.forget();
                 ports.progress().take_back(task.take_back());
                 self.learned_place = Some((guessing.target, guess == TargetGuess::Exact));
                 FileStep::Start(id)
             }
-            RetryVerdict::NoDirectory => {
+            UploadRetryDecision::NoDirectory => {
                 let what = match is {
                     ReportedTargetKind::Missing => "no such directory",
                     _ => "not a directory",
@@ -520,9 +529,9 @@ impl ActiveFiles {
     /// Handles the end of a file's job.
     pub(in crate::copy) fn on_over(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        tree: &mut TargetTree,
-        (id, role): (FileId, JobRole),
+        ports: &mut CopyContext<'_>,
+        tree: &mut IncompleteTargetDirs,
+        (id, role): (CopyFileId, JobRole),
         result: Result<(), JobFailure>,
     ) -> FileStep {
         let Some(task) = self.get_mut(&id) else {
@@ -530,24 +539,24 @@ impl ActiveFiles {
         };
         if task.relay.is_some() {
             return match self.on_relayed(id, role, result) {
-                RelayOutcome::Waits => FileStep::Waits,
-                RelayOutcome::Done => FileStep::Done(id),
-                RelayOutcome::Again if !ports.stopped() => {
+                RelayedFileOutcome::Waits => FileStep::Waits,
+                RelayedFileOutcome::Done => FileStep::Done(id),
+                RelayedFileOutcome::Again if !ports.stopped() => {
                     self.prepare_relayed_again(ports, id);
                     FileStep::Start(id)
                 }
-                RelayOutcome::Again => {
+                RelayedFileOutcome::Again => {
                     let why = ports.why_stopped();
                     FileStep::Failed(id, CopySide::Source, why.into())
                 }
-                RelayOutcome::Failed(side, fault) => {
+                RelayedFileOutcome::Failed(side, fault) => {
                     // After too many losses the temporary stays for the next run.
-                    if fault.kind != FailureKind::ConnectionLost {
+                    if fault.kind != JobFailureKind::ConnectionLost {
                         self.clear_relayed(ports, id);
                     }
                     FileStep::Failed(id, side, fault.into())
                 }
-                RelayOutcome::NotCopied => {
+                RelayedFileOutcome::NotCopied => {
                     let what = "internal error: the file was not copied".to_owned();
                     FileStep::Failed(id, CopySide::Source, what.into())
                 }
@@ -565,7 +574,7 @@ impl ActiveFiles {
     }
 
     /// Restarts a file that failed before its directory was known to exist.
-    pub(in crate::copy) fn again(&mut self, ports: &CopyPorts<'_>, id: FileId) -> FileStep {
+    pub(in crate::copy) fn again(&mut self, ports: &CopyContext<'_>, id: CopyFileId) -> FileStep {
         let Some(task) = self.get_mut(&id) else {
             return FileStep::Waits;
         };
@@ -575,7 +584,7 @@ impl ActiveFiles {
     }
 
     /// Handles a job of a file that starts again because its connection was lost.
-    pub(in crate::copy) fn on_restarted(&mut self, ports: &mut CopyPorts<'_>, id: FileId) {
+    pub(in crate::copy) fn on_restarted(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
         if self.on_relay_restarted(ports, id) {
             return;
         }
@@ -600,8 +609,8 @@ impl ActiveFiles {
     /// warning, if the file cannot be copied again.
     pub(in crate::copy) fn follow_change(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
     ) -> Option<FileStep> {
         let task = self.get_mut(&id)?;
         if !task.has_changed(&*ports.local()) {
@@ -624,8 +633,8 @@ impl ActiveFiles {
     /// Ends a file that failed at `end`, and reports it.
     pub(in crate::copy) fn fail(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         end: CopySide,
         mut fault: ItemFault,
     ) -> Option<Box<FileTask>> {
@@ -651,7 +660,7 @@ impl ActiveFiles {
 }
 
 /// Failure of a file's job, at the end that caused it.
-fn failed(ports: &CopyPorts<'_>, id: FileId, fault: JobFailure) -> FileStep {
+fn failed(ports: &CopyContext<'_>, id: CopyFileId, fault: JobFailure) -> FileStep {
     // A file between two hosts has two jobs, each with its own end (`on_relayed`).
     let end = match fault.remote == ports.source_is_remote() {
         true => CopySide::Source,

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use schedule::journal::SourceId;
+use schedule::journal::SourceFileStamp;
 use schedule::{
-    Attributes, ExistingTarget, FileState, JobKind, PutOptions, RemotePath, SharedTemp,
-    StoredTarget, UNWRITABLE, Xattrs,
+    Attributes, ExistingTargetPolicy, FileCopyOptions, FileCopyState, JobKind, RemotePath,
+    SharedTemp, StoredTarget, UNWRITABLE, Xattrs,
 };
 use sftp::InodeId;
 
-use super::{FileId, FileTask, SharedFile};
+use super::{CopyFileId, FileTask, SharedTemporaryFile};
 use crate::copy::DeltaUse;
-use crate::copy::local_ops::LocalOps;
-use crate::copy::metadata::{KeptMetadata, special_bits};
-use crate::copy::ports::CopyPorts;
+use crate::copy::local_ops::LocalFileOps;
+use crate::copy::metadata::{MetadataPreservation, special_bits};
+use crate::copy::ports::CopyContext;
 use crate::copy::relayed::RelayedFileJobs;
 use crate::copy::resume::{ResumeTask, is_durable};
 use crate::copy::sides::CopySide;
-use crate::copy::tree::DirKey;
+use crate::copy::tree::CopyDirectoryId;
 use crate::report::{CopyEvent, EscapedName};
-use crate::sums::FileSums;
+use crate::sums::FileChecksums;
 use crate::walk::local_path;
 
 impl FileTask {
@@ -46,7 +46,7 @@ impl FileTask {
     }
 
     /// Identity and size of a local source as the walk saw it.
-    pub(in crate::copy) fn identity(&self) -> Option<SourceId> {
+    pub(in crate::copy) fn identity(&self) -> Option<SourceFileStamp> {
         self.identity
     }
 
@@ -70,7 +70,7 @@ impl FileTask {
     }
 
     /// Work on a temporary that other processes write as well.
-    pub(in crate::copy) fn shared(&self) -> Option<SharedFile> {
+    pub(in crate::copy) fn shared(&self) -> Option<SharedTemporaryFile> {
         self.shared
     }
 
@@ -86,13 +86,13 @@ impl FileTask {
     pub(in crate::copy) fn was_stored(&mut self, size: u64) {
         self.resume.takes(size);
         self.confirmed = size;
-        self.state = Some(FileState::Renamed);
+        self.state = Some(FileCopyState::Renamed);
     }
 
     /// Notes the state that the target has reached.
-    pub(in crate::copy) fn reached(&mut self, state: FileState) {
+    pub(in crate::copy) fn reached(&mut self, state: FileCopyState) {
         self.state = Some(state);
-        self.synced |= state == FileState::Synced;
+        self.synced |= state == FileCopyState::Synced;
     }
 
     /// True if the file was made durable before the rename.
@@ -122,7 +122,7 @@ impl FileTask {
 
     /// True if a local source differs from the state in which it was opened (size or modification
     /// time). The data read may then mix two states that never existed together. True once at most.
-    pub(in crate::copy) fn has_changed(&mut self, local: &dyn LocalOps) -> bool {
+    pub(in crate::copy) fn has_changed(&mut self, local: &dyn LocalFileOps) -> bool {
         let Some(opened) = self.opened.take() else {
             return false;
         };
@@ -135,11 +135,11 @@ impl FileTask {
         now.is_ok_and(|now| state(now.attributes) != state(opened))
     }
 
-    pub(in crate::copy) fn set_sums(&mut self, sums: Option<Arc<FileSums>>) {
+    pub(in crate::copy) fn set_sums(&mut self, sums: Option<Arc<FileChecksums>>) {
         self.sums = sums;
     }
 
-    pub(in crate::copy) fn take_sums(&mut self) -> Option<Arc<FileSums>> {
+    pub(in crate::copy) fn take_sums(&mut self) -> Option<Arc<FileChecksums>> {
         self.sums.take()
     }
 
@@ -222,21 +222,21 @@ impl FileTask {
     /// Options of the job that writes the file. `is_fresh` tells if this run has made its directory.
     pub(super) fn put_options(
         &self,
-        ports: &CopyPorts<'_>,
+        ports: &CopyContext<'_>,
         sets_owners: bool,
         is_fresh: bool,
-    ) -> PutOptions {
+    ) -> FileCopyOptions {
         let options = ports.options();
         let mut beyond = self.beyond.clone();
         beyond.owner = beyond.owner.filter(|_| sets_owners);
         beyond.special_bits = special_bits(ports).keeps();
-        PutOptions {
+        FileCopyOptions {
             keep: self.resume.keep(),
             preserve: ports.preserves(),
             inplace: options.inplace,
             temp_dir: options.temp_dir.clone(),
             fsync: options.fsync,
-            existing: ExistingTarget {
+            existing: ExistingTargetPolicy {
                 fresh: self.repeats == 0 && is_fresh,
                 // Only the path that the user named is written through a symlink.
                 replace_link: !ports.named().is(&self.target)
@@ -249,7 +249,7 @@ impl FileTask {
 
     /// Creates the job of an upload: a delta against the file at the target if that may pay, otherwise
     /// the whole file.
-    pub(super) fn put_job(&self, ports: &CopyPorts<'_>, options: PutOptions) -> JobKind {
+    pub(super) fn put_job(&self, ports: &CopyContext<'_>, options: FileCopyOptions) -> JobKind {
         let (source, target) = (local_path(&self.source), RemotePath(self.target.clone()));
         let delta = ports.options().delta;
         let size = self.size.unwrap_or(0);
@@ -280,7 +280,7 @@ impl FileTask {
     }
 
     /// Creates the job of a download, using an older local file as a basis if there is one.
-    pub(super) fn get_job(&self, ports: &CopyPorts<'_>, options: PutOptions) -> JobKind {
+    pub(super) fn get_job(&self, ports: &CopyContext<'_>, options: FileCopyOptions) -> JobKind {
         let source = RemotePath(self.source.clone());
         let target = ports.named().local_path(&self.target);
         let known = self.attributes;
@@ -313,8 +313,8 @@ impl FileTask {
     /// Reports the results of a local copy.
     pub(super) fn tell_stored(
         &self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
         stored: StoredTarget,
     ) {
         for (parts, why) in stored.not_kept {
@@ -334,7 +334,11 @@ impl FileTask {
     }
 
     /// Warns that the replaced file had another owner, which could not be kept.
-    pub(in crate::copy) fn tell_owner(&self, ports: &mut CopyPorts<'_>, (user, group): (u32, u32)) {
+    pub(in crate::copy) fn tell_owner(
+        &self,
+        ports: &mut CopyContext<'_>,
+        (user, group): (u32, u32),
+    ) {
         let name = ports.shown(CopySide::Target, &self.target);
         ports.warn(Some(name), format!("cannot keep the owner {user}:{group}"));
     }
@@ -343,8 +347,8 @@ impl FileTask {
     /// the other names follow.
     pub(in crate::copy) fn note_other_names(
         &self,
-        ports: &CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
+        ports: &CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
         names: u64,
     ) {
         if !ports.options().hard_links {
@@ -358,12 +362,12 @@ impl FileTask {
     /// of the source, so that the task has none afterwards.
     pub(in crate::copy) fn tell_done(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        metadata: &mut KeptMetadata,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        metadata: &mut MetadataPreservation,
+        id: CopyFileId,
     ) {
         ports.progress().file_done();
-        let state = self.state.unwrap_or(FileState::Written);
+        let state = self.state.unwrap_or(FileCopyState::Written);
         let taken = self.resume.taken().min(self.confirmed);
         let summary = ports.summary_mut();
         match self.shared.map(|shared| shared.work) {
@@ -394,7 +398,7 @@ impl FileTask {
     }
 
     /// Directory of the file in the target tree; `None` for a file that is itself a source.
-    pub(in crate::copy) fn dir(&self) -> Option<DirKey> {
+    pub(in crate::copy) fn dir(&self) -> Option<CopyDirectoryId> {
         self.dir
     }
 

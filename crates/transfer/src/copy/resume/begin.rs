@@ -1,15 +1,17 @@
 //! Writes a file's journal record before the file starts.
 
-use schedule::journal::{CompletedFile, ExistingFile, JournalEntry, JournalRecord, SourceId};
+use schedule::journal::{
+    CompletedFile, ExistingFile, JournalEntry, JournalRecord, SourceFileStamp,
+};
 use schedule::{Attributes, JobKind, PartialFile, RemotePath, ResumeData, directory_of};
 
 use super::task::CompletedFileSearch;
 use super::{FileStartDecision, ResumeJournal};
-use crate::copy::file::{FileId, FileTask, SharedFile};
+use crate::copy::file::{CopyFileId, FileTask, SharedTemporaryFile};
 use crate::copy::jobs::JobPurpose;
 use crate::copy::local_ops::LocalStat;
 use crate::copy::names::basename;
-use crate::copy::ports::CopyPorts;
+use crate::copy::ports::CopyContext;
 use crate::copy::sides::CopySide;
 use crate::walk::local_path;
 
@@ -19,8 +21,8 @@ impl ResumeJournal {
     /// Decides how a file starts: copied, resumed, or checked first.
     pub(in crate::copy) fn keep(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         task: &mut FileTask,
     ) -> FileStartDecision {
         loop {
@@ -33,8 +35,8 @@ impl ResumeJournal {
 
     fn decide(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         task: &mut FileTask,
     ) -> FileStartDecision {
         if let Some(shared) = task.shared() {
@@ -116,10 +118,10 @@ impl ResumeJournal {
     /// of the temporary, so that no cleanup of this process removes what others write.
     fn keep_shared(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         task: &mut FileTask,
-        shared: SharedFile,
+        shared: SharedTemporaryFile,
     ) -> FileStartDecision {
         if task.resume().has_begun() {
             return FileStartDecision::Now;
@@ -169,10 +171,10 @@ impl ResumeJournal {
     /// temporary if its name is not made from the tag.
     fn begin_recorded(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         task: &mut FileTask,
-        (source, tag, keep): (SourceId, u64, ResumeData),
+        (source, tag, keep): (SourceFileStamp, u64, ResumeData),
     ) -> FileStartDecision {
         let of = self.records.take_number();
         task.resume_mut().begin(of, keep);
@@ -200,8 +202,8 @@ impl ResumeJournal {
     /// rename and its record. The temporary does not exist then.
     fn look_if_named(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         task: &mut FileTask,
         entry: &JournalEntry,
     ) -> FileStartDecision {
@@ -216,8 +218,8 @@ impl ResumeJournal {
 
     fn look(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         task: &mut FileTask,
         looking: CompletedFileSearch,
         path: Vec<u8>,
@@ -244,8 +246,8 @@ impl ResumeJournal {
     /// Decides about a file that was looked for at the server.
     pub(in crate::copy) fn on_taken_over(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         task: &mut FileTask,
     ) -> FileStartDecision {
         let seen = task.resume_mut().take_seen();
@@ -254,8 +256,8 @@ impl ResumeJournal {
 
     fn on_taken(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        id: FileId,
+        ports: &mut CopyContext<'_>,
+        id: CopyFileId,
         task: &mut FileTask,
         seen: Option<ExistingFile>,
     ) -> FileStartDecision {
@@ -306,7 +308,7 @@ pub(in crate::copy) fn note_seen(task: &mut FileTask, attributes: Option<Attribu
 
 /// Status of the temporary `temp` of a file with the local target `target`; `None` if they are in
 /// different directories.
-fn look_for_temporary(ports: &CopyPorts<'_>, target: &[u8], temp: &[u8]) -> Option<LocalStat> {
+fn look_for_temporary(ports: &CopyContext<'_>, target: &[u8], temp: &[u8]) -> Option<LocalStat> {
     let same = directory_of(&ports.named().temporary_place(target)) == directory_of(temp);
     let target = ports.named().local_path(target);
     let look = || ports.local().look_beside(&target, basename(temp));
@@ -314,13 +316,13 @@ fn look_for_temporary(ports: &CopyPorts<'_>, target: &[u8], temp: &[u8]) -> Opti
 }
 
 /// Properties of a source that must be unchanged for resuming.
-fn source_id(ports: &CopyPorts<'_>, task: &FileTask) -> Option<SourceId> {
+fn source_id(ports: &CopyContext<'_>, task: &FileTask) -> Option<SourceFileStamp> {
     if ports.source_is_remote() {
         let attributes = task.attributes()?;
-        return Some(SourceId {
+        return Some(SourceFileStamp {
             size: attributes.size?,
             mtime: u64::from(attributes.times?.1) * SECOND,
-            ..SourceId::default()
+            ..SourceFileStamp::default()
         });
     }
     Some(ports.local().stat(task.source()).ok()?.id)

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use schedule::journal::JournalRecord;
 use schedule::{Attributes, JobId, JobKind, RemotePath};
 
-use super::records::JournalRecords;
-use crate::copy::jobs::{JobPurpose, QueryAnswer};
-use crate::copy::local_ops::LocalOps;
-use crate::copy::ports::CopyPorts;
+use super::records::RunJournal;
+use crate::copy::jobs::{JobPurpose, PathQueryAnswer};
+use crate::copy::local_ops::LocalFileOps;
+use crate::copy::ports::CopyContext;
 use crate::copy::sides::CopySide;
 
 /// File with the boot ID of a Linux kernel.
@@ -19,7 +19,7 @@ const BOOT_LEN: u64 = 37;
 
 /// Query for the receiver's boot ID at the start of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum BootQuery {
+enum BootIdQuery {
     #[default]
     NotSent,
     Sent,
@@ -29,23 +29,23 @@ enum BootQuery {
 
 /// Boot ID of a server's kernel.
 #[derive(Debug, Default)]
-pub(super) struct ReceiverBoot {
-    query: BootQuery,
+pub(super) struct ReceiverBootId {
+    query: BootIdQuery,
     /// Request for the boot ID before the copy begins, and the file of its answer.
     requested: Option<(JobId, PathBuf)>,
     /// The boot ID; empty if unknown.
     id: Vec<u8>,
 }
 
-impl ReceiverBoot {
+impl ReceiverBootId {
     /// Requests the boot ID, so that the answer arrives in one round trip with those of other
     /// requests. [`Self::take_request`] takes the request.
-    pub(super) fn request(&mut self, ports: &mut CopyPorts<'_>, records: &JournalRecords) {
+    pub(super) fn request(&mut self, ports: &mut CopyContext<'_>, records: &RunJournal) {
         if !ports.target_is_remote() {
             return;
         }
         if let Some((kind, file)) = boot_job(ports, records)
-            && let Some(id) = ports.begin_asking(CopySide::Target, kind, QueryAnswer::default())
+            && let Some(id) = ports.begin_asking(CopySide::Target, kind, PathQueryAnswer::default())
         {
             self.requested = Some((id, file));
         }
@@ -55,8 +55,8 @@ impl ReceiverBoot {
     /// none.
     pub(super) fn take_request(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        records: &JournalRecords,
+        ports: &mut CopyContext<'_>,
+        records: &RunJournal,
     ) -> Option<(JobId, PathBuf)> {
         if self.requested.is_none() {
             self.request(ports, records);
@@ -65,7 +65,7 @@ impl ReceiverBoot {
     }
 
     /// Removes the answer to a request that nothing has taken.
-    pub(super) fn forget_request(&mut self, ports: &CopyPorts<'_>) {
+    pub(super) fn forget_request(&mut self, ports: &CopyContext<'_>) {
         if let Some((_, file)) = self.requested.take() {
             ports.local().remove_file(&file);
         }
@@ -73,7 +73,7 @@ impl ReceiverBoot {
 
     /// Notes the answer to the request, which `file` has. If it cannot be read, the boot ID stays
     /// unknown.
-    pub(super) fn answered(&mut self, ports: &CopyPorts<'_>, file: Option<&Path>) -> Vec<u8> {
+    pub(super) fn answered(&mut self, ports: &CopyContext<'_>, file: Option<&Path>) -> Vec<u8> {
         let read = |file| read_boot(&*ports.local(), file);
         self.id = file.map_or_else(Vec::new, read);
         self.id.clone()
@@ -81,15 +81,15 @@ impl ReceiverBoot {
 
     /// Notes that the lane that asked for the boot ID was lost.
     pub(super) fn lose(&mut self) {
-        self.query = BootQuery::Repeated;
+        self.query = BootIdQuery::Repeated;
     }
 
     /// Requests the boot ID for the journal of this run.
-    pub(super) fn learn(&mut self, ports: &mut CopyPorts<'_>, records: &JournalRecords) {
-        if !ports.target_is_remote() || self.query != BootQuery::NotSent {
+    pub(super) fn learn(&mut self, ports: &mut CopyContext<'_>, records: &RunJournal) {
+        if !ports.target_is_remote() || self.query != BootIdQuery::NotSent {
             return;
         }
-        self.query = BootQuery::Sent;
+        self.query = BootIdQuery::Sent;
         if let Some((kind, file)) = boot_job(ports, records) {
             ports.submit(CopySide::Target, kind, JobPurpose::Boot(file));
         }
@@ -97,8 +97,8 @@ impl ReceiverBoot {
 
     pub(super) fn learned(
         &mut self,
-        ports: &CopyPorts<'_>,
-        records: &mut JournalRecords,
+        ports: &CopyContext<'_>,
+        records: &mut RunJournal,
         file: &Path,
     ) {
         let boot = read_boot(&*ports.local(), file);
@@ -106,7 +106,7 @@ impl ReceiverBoot {
             self.id.clone_from(&boot);
             // If the lane was lost, the machine may have restarted in between.
             records.write(match self.query {
-                BootQuery::Repeated => JournalRecord::Run { boot },
+                BootIdQuery::Repeated => JournalRecord::Run { boot },
                 _ => JournalRecord::Boot { boot },
             });
         }
@@ -115,7 +115,7 @@ impl ReceiverBoot {
     /// Holds back claims after a reconnect until the receiver's boot ID is known. A restarted
     /// machine has lost data that was answered and not synced, and a later sync would not reveal
     /// it.
-    pub(super) fn rejoined(&mut self, ports: &mut CopyPorts<'_>, records: &mut JournalRecords) {
+    pub(super) fn rejoined(&mut self, ports: &mut CopyContext<'_>, records: &mut RunJournal) {
         // An answer from before the reconnect may be that of an earlier boot.
         self.forget_request(ports);
         if self.id.is_empty() || !records.writes_claims() {
@@ -130,8 +130,8 @@ impl ReceiverBoot {
     /// Handles the boot ID after a reconnect. Returns false if the machine was restarted.
     pub(super) fn is_unchanged(
         &self,
-        ports: &CopyPorts<'_>,
-        records: &mut JournalRecords,
+        ports: &CopyContext<'_>,
+        records: &mut RunJournal,
         file: &Path,
     ) -> bool {
         let unchanged = read_boot(&*ports.local(), file) == self.id;
@@ -145,7 +145,7 @@ impl ReceiverBoot {
 
 /// Creates a job that downloads the receiver's boot ID to a file beside the journal. Returns `None`
 /// without a journal.
-fn boot_job(ports: &CopyPorts<'_>, records: &JournalRecords) -> Option<(JobKind, PathBuf)> {
+fn boot_job(ports: &CopyContext<'_>, records: &RunJournal) -> Option<(JobKind, PathBuf)> {
     let mut file = records.log()?.path().as_os_str().to_owned();
     file.push(".boot");
     // Remove a leftover of a killed run, which must not be taken for the answer.
@@ -159,13 +159,13 @@ fn boot_job(ports: &CopyPorts<'_>, records: &JournalRecords) -> Option<(JobKind,
             mode: Some(0o100_444),
             ..Attributes::default()
         }),
-        options: schedule::PutOptions::default(),
+        options: schedule::FileCopyOptions::default(),
     };
     Some((kind, file.into()))
 }
 
 /// Reads the downloaded boot ID, limited to its length because a server may send anything.
-fn read_boot(local: &dyn LocalOps, file: &Path) -> Vec<u8> {
+fn read_boot(local: &dyn LocalFileOps, file: &Path) -> Vec<u8> {
     let text = local.take_text(file, BOOT_LEN);
     text.trim_ascii().to_vec()
 }

@@ -1,11 +1,11 @@
 //! State left by an earlier run: finished files, temporaries, and the target paths of sources.
 
-use schedule::journal::{JournalEntry, JournalRecord, JournalState, SourceId};
+use schedule::journal::{JournalEntry, JournalRecord, JournalState, SourceFileStamp};
 use schedule::{JobKind, RemotePath, ResumeData};
 
-use super::records::JournalRecords;
+use super::records::RunJournal;
 use crate::copy::jobs::JobPurpose;
-use crate::copy::ports::CopyPorts;
+use crate::copy::ports::CopyContext;
 use crate::copy::sides::CopySide;
 use crate::copy::source::TargetPath;
 use crate::report::CopyEvent;
@@ -63,7 +63,7 @@ impl EarlierWork {
     }
 
     /// True if an entry can be resumed for this source.
-    pub(super) fn is_of(&self, entry: &JournalEntry, source: SourceId) -> bool {
+    pub(super) fn is_of(&self, entry: &JournalEntry, source: SourceFileStamp) -> bool {
         entry.source == source && !self.afresh
     }
 
@@ -84,7 +84,7 @@ impl EarlierWork {
     pub(super) fn take_ranges(
         &mut self,
         target: &[u8],
-        source: SourceId,
+        source: SourceFileStamp,
     ) -> Option<(u64, Vec<(u64, u64)>)> {
         let (of, entry) = self.state.file(target)?;
         let same = self.is_of(entry, source) && entry.done.is_none();
@@ -94,7 +94,7 @@ impl EarlierWork {
     }
 
     /// Removes leftovers of a file from an earlier run.
-    pub(super) fn clear(&mut self, ports: &mut CopyPorts<'_>, entry: &JournalEntry) {
+    pub(super) fn clear(&mut self, ports: &mut CopyContext<'_>, entry: &JournalEntry) {
         if !ports.target_is_remote() {
             let path = ports.named().local_path(&entry.target);
             return ports.local().remove_temporaries(&path, entry.tag);
@@ -112,8 +112,8 @@ impl EarlierWork {
     /// Forgets entry `of`, whose leftovers were removed, at the end of the run or now.
     pub(super) fn forget_cleared(
         &mut self,
-        ports: &CopyPorts<'_>,
-        records: &mut JournalRecords,
+        ports: &CopyContext<'_>,
+        records: &mut RunJournal,
         of: u64,
     ) {
         match ports.target_is_remote() {
@@ -129,7 +129,7 @@ impl EarlierWork {
     }
 
     /// Removes the local temporaries of all unfinished files.
-    pub(super) fn sweep(&self, ports: &CopyPorts<'_>) {
+    pub(super) fn sweep(&self, ports: &CopyContext<'_>) {
         let files: Vec<_> = self
             .state
             .unfinished()
@@ -140,7 +140,7 @@ impl EarlierWork {
 
     /// Removes leftovers of files that are no longer sources, and those that appeared at a server
     /// after their removal. Returns true if there were any.
-    pub(super) fn clear_leftovers(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+    pub(super) fn clear_leftovers(&mut self, ports: &mut CopyContext<'_>) -> bool {
         let again = std::mem::take(&mut self.cleared);
         let late = !again.is_empty();
         for name in again {
@@ -159,14 +159,14 @@ impl EarlierWork {
     }
 
     /// Forgets the entries whose leftovers are removed.
-    pub(super) fn leftovers_cleared(&mut self, records: &mut JournalRecords) {
+    pub(super) fn leftovers_cleared(&mut self, records: &mut RunJournal) {
         for id in std::mem::take(&mut self.cleared_entries) {
             records.write(JournalRecord::Forgotten { id });
         }
     }
 
     /// Reports the files and bytes that are taken over from the earlier run.
-    pub(super) fn tell_resumed(&self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn tell_resumed(&self, ports: &mut CopyContext<'_>) {
         if self.afresh {
             return;
         }
@@ -187,7 +187,7 @@ impl EarlierWork {
     }
 }
 
-fn clear_remote(ports: &mut CopyPorts<'_>, path: Vec<u8>) {
+fn clear_remote(ports: &mut CopyContext<'_>, path: Vec<u8>) {
     let path = RemotePath(path);
     let kind = JobKind::Remove { path };
     ports.submit(CopySide::Target, kind, JobPurpose::Cleared(None));

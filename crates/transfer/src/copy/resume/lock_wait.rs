@@ -9,7 +9,7 @@ const TOLD_AFTER: Duration = Duration::from_millis(500);
 
 /// Limits the wait for a lock.
 #[derive(Debug, Default)]
-pub(super) struct LockWait {
+pub(super) struct LockWaitLimit {
     waited: Duration,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct LockWaitStep {
     pub tell: bool,
 }
 
-impl LockWait {
+impl LockWaitLimit {
     /// Returns the next step, or `None` when the wait was long enough.
     pub(super) fn next(&mut self) -> Option<LockWaitStep> {
         let before = self.waited;
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_lock_is_waited_for_two_seconds_and_told_of_once() {
-        let mut patience = LockWait::default();
+        let mut patience = LockWaitLimit::default();
         let steps: Vec<LockWaitStep> = std::iter::from_fn(|| patience.next()).collect();
         let whole: Duration = steps.iter().map(|step| step.pause).sum();
         assert_eq!(whole, LONGEST);

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use schedule::journal::JournalRecord;
 use schedule::{Attributes, JobKind, RemotePath, ResumeData};
 
-use super::records::JournalRecords;
+use super::records::RunJournal;
 use crate::copy::file::FileTask;
 use crate::copy::jobs::JobPurpose;
 use crate::copy::names::basename;
-use crate::copy::ports::CopyPorts;
+use crate::copy::ports::CopyContext;
 use crate::copy::sides::CopySide;
 use crate::walk::local_path;
 
@@ -37,8 +37,8 @@ impl CompletionRecorder {
     /// there is more to copy.
     pub(super) fn note_done(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        records: &mut JournalRecords,
+        ports: &mut CopyContext<'_>,
+        records: &mut RunJournal,
         task: &FileTask,
         more: bool,
     ) {
@@ -95,7 +95,7 @@ impl CompletionRecorder {
     }
 
     /// Reads the server's clock from the last file. Returns false if nothing is to be read.
-    pub(super) fn request_seal(&mut self, ports: &mut CopyPorts<'_>) -> bool {
+    pub(super) fn request_seal(&mut self, ports: &mut CopyContext<'_>) -> bool {
         let Some(path) = self.last_untimed.take() else {
             return false;
         };
@@ -109,7 +109,7 @@ impl CompletionRecorder {
 }
 
 /// True if a copied file was made durable.
-pub(in crate::copy) fn is_durable(ports: &CopyPorts<'_>, task: &FileTask) -> bool {
+pub(in crate::copy) fn is_durable(ports: &CopyContext<'_>, task: &FileTask) -> bool {
     task.is_synced() || ports.options().fsync && !ports.target_is_remote()
 }
 
@@ -120,7 +120,7 @@ pub(super) fn clock(attributes: &Attributes) -> Option<u64> {
 }
 
 /// Removes local temporaries for which no journal was written, since no later run would find them.
-pub(super) fn clear_unwritten(ports: &CopyPorts<'_>, records: &mut JournalRecords) {
+pub(super) fn clear_unwritten(ports: &CopyContext<'_>, records: &mut RunJournal) {
     for record in records.take_unwritten() {
         let JournalRecord::Begun { target, tag, .. } = record else {
             continue;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use schedule::journal::JournalRecord;
 
 use super::worth::ResumableWork;
-use crate::copy::file::FileId;
+use crate::copy::file::CopyFileId;
 use crate::journal::{FileDevices, JournalStore, JournalWriter};
 
 /// Bytes below which a copy is sent again rather than recorded in the journal.
@@ -16,14 +16,14 @@ const LEAST_FILES: u64 = 256;
 
 /// Journal of the run, or the records for it.
 #[derive(Default)]
-pub(super) struct JournalRecords {
+pub(super) struct RunJournal {
     place: Option<Box<dyn JournalStore>>,
     log: Option<Box<dyn JournalWriter>>,
     /// Target on this machine.
     target: Option<PathBuf>,
     /// The copy is large enough for the journal, so files wait until their records are written.
     waits: bool,
-    claims: RecordHandling,
+    claims: JournalRecordHandling,
     /// Records to write once the journal exists.
     early: Vec<JournalRecord>,
     /// Devices that hold the finished files, with one file of each.
@@ -32,7 +32,7 @@ pub(super) struct JournalRecords {
     files: u64,
     next: u64,
     /// Files whose `Begun` record is not durable yet, with the record's number.
-    waiting: VecDeque<(u64, FileId)>,
+    waiting: VecDeque<(u64, CopyFileId)>,
     worth: ResumableWork,
     /// Every file is recorded, however small the copy is.
     records_all: bool,
@@ -40,7 +40,7 @@ pub(super) struct JournalRecords {
 
 /// Handling of records that claim data at the receiver.
 #[derive(Default)]
-enum RecordHandling {
+enum JournalRecordHandling {
     #[default]
     Written,
     /// Records held until it is known that the receiver did not restart.
@@ -49,7 +49,7 @@ enum RecordHandling {
     Discarded,
 }
 
-impl JournalRecords {
+impl RunJournal {
     /// Records every file, however small the copy is.
     pub(super) fn record_all(&mut self) {
         self.records_all = true;
@@ -104,12 +104,12 @@ impl JournalRecords {
     }
 
     /// Lets a file wait until its record of this number is durable.
-    pub(super) fn wait_for(&mut self, number: u64, id: FileId) {
+    pub(super) fn wait_for(&mut self, number: u64, id: CopyFileId) {
         self.waiting.push_back((number, id));
     }
 
     /// Takes the next file whose record is durable.
-    pub(super) fn next_written(&mut self) -> Option<FileId> {
+    pub(super) fn next_written(&mut self) -> Option<CopyFileId> {
         let durable = self.log.as_ref()?.durable();
         let (number, _) = self.waiting.front()?;
         let (_, id) = (*number <= durable)
@@ -222,18 +222,18 @@ impl JournalRecords {
     }
 
     pub(super) fn write(&mut self, record: JournalRecord) -> u64 {
-        if let RecordHandling::Held(_) | RecordHandling::Discarded = self.claims
+        if let JournalRecordHandling::Held(_) | JournalRecordHandling::Discarded = self.claims
             && matches!(
                 record,
                 JournalRecord::Ranges { .. } | JournalRecord::Done { .. }
             )
         {
-            if let RecordHandling::Held(held) = &mut self.claims {
+            if let JournalRecordHandling::Held(held) = &mut self.claims {
                 held.push(record);
             }
             return 0;
         }
-        if let (RecordHandling::Held(held), JournalRecord::Forgotten { id }) =
+        if let (JournalRecordHandling::Held(held), JournalRecord::Forgotten { id }) =
             (&mut self.claims, &record)
         {
             let forgotten = *id;
@@ -251,17 +251,17 @@ impl JournalRecords {
 
     /// True if records of received data are written at once.
     pub(super) fn writes_claims(&self) -> bool {
-        matches!(self.claims, RecordHandling::Written)
+        matches!(self.claims, JournalRecordHandling::Written)
     }
 
     /// Holds records of received data back.
     pub(super) fn hold_claims(&mut self) {
-        self.claims = RecordHandling::Held(Vec::new());
+        self.claims = JournalRecordHandling::Held(Vec::new());
     }
 
     /// Writes the records that were held back.
     pub(super) fn write_held(&mut self) {
-        if let RecordHandling::Held(held) = std::mem::take(&mut self.claims) {
+        if let JournalRecordHandling::Held(held) = std::mem::take(&mut self.claims) {
             held.into_iter().for_each(|record| {
                 self.write(record);
             });
@@ -270,6 +270,6 @@ impl JournalRecords {
 
     /// Writes no more records of received data, which the receiver has lost.
     pub(super) fn discard_claims(&mut self) {
-        self.claims = RecordHandling::Discarded;
+        self.claims = JournalRecordHandling::Discarded;
     }
 }

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use schedule::journal::ExistingFile;
 use schedule::{
-    Attributes, DiskReply, DiskRequest, FileMeta, JobFailure, JobId, LocalPath, ResumeData,
-    StoredTarget,
+    Attributes, DiskReply, DiskRequest, JobFailure, JobId, LocalTargetPath, ResumeData,
+    SourceFileMeta, StoredTarget,
 };
 use testkit::sftp_model::{Errno, Fs, Kind, Rng};
 
 use crate::disk::ReadBackCheck;
-use crate::sums::{FileSums, SumLedger};
+use crate::sums::{ChecksumLedger, FileChecksums};
 
 const SECOND: u64 = 1_000_000_000;
 /// Longest time of one operation.
@@ -37,7 +37,7 @@ pub(super) struct SimDisk {
 enum JobFile {
     Source {
         inode: u64,
-        sums: Option<Arc<FileSums>>,
+        sums: Option<Arc<FileChecksums>>,
     },
     Target(Target),
     Check(Arc<ReadBackCheck>),
@@ -51,13 +51,13 @@ struct Target {
     incomplete: bool,
     /// The temporary survives this process.
     stays: bool,
-    sums: Option<Arc<FileSums>>,
+    sums: Option<Arc<FileChecksums>>,
 }
 
 /// The simulated objects that a request changes.
 pub(super) struct Around<'a> {
     pub(super) fs: &'a mut Fs,
-    pub(super) ledger: Option<&'a SumLedger>,
+    pub(super) ledger: Option<&'a ChecksumLedger>,
     pub(super) rng: &'a mut Rng,
 }
 
@@ -201,7 +201,7 @@ impl SimDisk {
                 }
                 Ok(DiskReply::Opened {
                     job,
-                    meta: FileMeta { attributes, stream },
+                    meta: SourceFileMeta { attributes, stream },
                     first,
                     packed: None,
                     eof,
@@ -383,7 +383,7 @@ fn name_of(path: &[u8]) -> &[u8] {
 }
 
 /// Opens the temporary of an earlier run, as `disk::adopt_target` does.
-fn adopt(fs: &mut Fs, path: &LocalPath, keep: Option<&ResumeData>) -> Option<Target> {
+fn adopt(fs: &mut Fs, path: &LocalTargetPath, keep: Option<&ResumeData>) -> Option<Target> {
     let keep = keep?;
     let left = keep.left.as_ref()?;
     let path = bytes_of(&path.whole());
@@ -410,7 +410,7 @@ fn adopt(fs: &mut Fs, path: &LocalPath, keep: Option<&ResumeData>) -> Option<Tar
 
 fn create(
     around: &mut Around<'_>,
-    path: &LocalPath,
+    path: &LocalTargetPath,
     keep: Option<&ResumeData>,
 ) -> Result<Target, String> {
     let path = bytes_of(&path.whole());

@@ -6,17 +6,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use schedule::journal::SourceId;
+use schedule::journal::SourceFileStamp;
 use schedule::{
-    Attributes, EntryKind, ExtraMetadata, FileState, LocalPath, MetadataFlags, ResumeData,
-    StoredTarget,
+    Attributes, EntryKind, ExtraMetadata, FileCopyState, LocalTargetPath, MetadataFlags,
+    ResumeData, StoredTarget,
 };
 use sftp::xattrs::Xattr;
 use testkit::sftp_model::{Errno, Fs, Kind};
 
 use super::disk::{attributes, bytes_of, words};
 use crate::copy::CopyOptions;
-use crate::copy::local_ops::{CopySettings, LocalOps, LocalStat, LocalTreeWalk, ReadAt};
+use crate::copy::local_ops::{
+    LocalFileCopySettings, LocalFileOps, LocalStat, LocalTreeWalk, ReadAt,
+};
 use crate::disk::LostMetadata;
 use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 
@@ -32,7 +34,7 @@ fn stat_of(fs: &Fs, path: &[u8], follow: bool) -> Result<LocalStat, Errno> {
     let modified = attributes.times.map_or(0, |(_, at)| at);
     Ok(LocalStat {
         attributes,
-        id: SourceId {
+        id: SourceFileStamp {
             size: attributes.size.unwrap_or(0),
             mtime: u64::from(modified) * SECOND,
             inode,
@@ -43,13 +45,13 @@ fn stat_of(fs: &Fs, path: &[u8], follow: bool) -> Result<LocalStat, Errno> {
 }
 
 impl SimFiles {
-    fn beside(target: &LocalPath, name: &[u8]) -> Vec<u8> {
+    fn beside(target: &LocalTargetPath, name: &[u8]) -> Vec<u8> {
         let target = bytes_of(&target.whole());
         join(&schedule::directory_of(&target), name)
     }
 }
 
-impl LocalOps for SimFiles {
+impl LocalFileOps for SimFiles {
     fn stat(&self, path: &[u8]) -> Result<LocalStat, String> {
         stat_of(&self.0.borrow(), path, true).map_err(|e| words(e).to_owned())
     }
@@ -147,30 +149,30 @@ impl LocalOps for SimFiles {
         (vec![u32::MAX; users.len()], vec![u32::MAX; groups.len()])
     }
 
-    fn look(&self, path: &LocalPath) -> Option<LocalStat> {
+    fn look(&self, path: &LocalTargetPath) -> Option<LocalStat> {
         let follow = path.is_named();
         stat_of(&self.0.borrow(), &bytes_of(&path.whole()), follow).ok()
     }
 
-    fn look_beside(&self, target: &LocalPath, name: &[u8]) -> Option<LocalStat> {
+    fn look_beside(&self, target: &LocalTargetPath, name: &[u8]) -> Option<LocalStat> {
         stat_of(&self.0.borrow(), &Self::beside(target, name), false).ok()
     }
 
-    fn remove_beside(&self, target: &LocalPath, name: &[u8]) {
+    fn remove_beside(&self, target: &LocalTargetPath, name: &[u8]) {
         let _ = self
             .0
             .borrow_mut()
             .remove(&Self::beside(target, name), false);
     }
 
-    fn remove_temporaries(&self, target: &LocalPath, tag: u64) {
+    fn remove_temporaries(&self, target: &LocalTargetPath, tag: u64) {
         let mut fs = self.0.borrow_mut();
         for name in ResumeData::names(&bytes_of(&target.whole()), tag) {
             let _ = fs.remove(&name, false);
         }
     }
 
-    fn make_directory(&self, path: &LocalPath, mode: u32, _: bool) -> Result<bool, String> {
+    fn make_directory(&self, path: &LocalTargetPath, mode: u32, _: bool) -> Result<bool, String> {
         let path = bytes_of(&path.whole());
         let mode = (mode & 0o1777) | 0o700;
         let mut fs = self.0.borrow_mut();
@@ -186,7 +188,7 @@ impl LocalOps for SimFiles {
 
     fn finish_directory(
         &self,
-        path: &LocalPath,
+        path: &LocalTargetPath,
         attributes: &Attributes,
         _created: bool,
         options: &CopyOptions,
@@ -204,7 +206,7 @@ impl LocalOps for SimFiles {
 
     fn make_symlink(
         &self,
-        path: &LocalPath,
+        path: &LocalTargetPath,
         points_to: &[u8],
         _: &Attributes,
     ) -> Result<(), String> {
@@ -221,7 +223,7 @@ impl LocalOps for SimFiles {
         made.map_err(|e| words(e).to_owned())
     }
 
-    fn make_hard_link(&self, path: &LocalPath, of: &LocalPath) -> Result<(), String> {
+    fn make_hard_link(&self, path: &LocalTargetPath, of: &LocalTargetPath) -> Result<(), String> {
         let (path, of) = (bytes_of(&path.whole()), bytes_of(&of.whole()));
         let made = self.0.borrow_mut().hard_link(&of, &path);
         made.map_err(|e| words(e).to_owned())
@@ -230,10 +232,10 @@ impl LocalOps for SimFiles {
     fn copy_file(
         &self,
         _: &Path,
-        _: &LocalPath,
-        _: &CopySettings<'_>,
+        _: &LocalTargetPath,
+        _: &LocalFileCopySettings<'_>,
         _: &mut dyn FnMut(u64),
-    ) -> Result<(FileState, StoredTarget), (bool, String)> {
+    ) -> Result<(FileCopyState, StoredTarget), (bool, String)> {
         Err((true, "the simulation has no local copies".to_owned()))
     }
 }

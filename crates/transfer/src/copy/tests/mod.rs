@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use testkit::sftp_model::{Personality, Rng};
+use testkit::sftp_model::{Rng, SftpServerProfile};
 
 use self::faults::SimFault;
 use self::session::Shape;
@@ -73,9 +73,9 @@ impl Case {
         let mut rng = Rng::new(seed);
         let upload = rng.below(2) == 0;
         let personality = match rng.below(6) {
-            0..=2 => Personality::openssh(),
-            3 | 4 => Personality::ours(),
-            _ => Personality::other(),
+            0..=2 => SftpServerProfile::openssh(),
+            3 | 4 => SftpServerProfile::ours(),
+            _ => SftpServerProfile::other(),
         };
         let shape = Shape {
             connections: 1 + rng.below(3) as u32,

@@ -11,13 +11,15 @@ use schedule::{
     LaneId, LaneOrder, LaneReport, RemotePath, Scheduler, SchedulerEvent, SchedulerOptions,
 };
 use sftp::{ClientOutput, ServerInfo};
-use testkit::sftp_model::{Fs, InjectedFault, Link, LinkOptions, Personality, Rng, SftpModel};
+use testkit::sftp_model::{
+    Fs, InjectedFault, Link, Rng, SftpModel, SftpServerProfile, VirtualLinkOptions,
+};
 use wire::PacketPool;
 
 use super::disk::{Around, SimDisk};
 use crate::disk::ReadBackCheck;
 use crate::session::SessionEvent;
-use crate::sums::SumLedger;
+use crate::sums::ChecksumLedger;
 
 /// Bytes moved below which a lost session is not resumed.
 const WORTH: u64 = 4 << 20;
@@ -29,7 +31,7 @@ const CLOSES: Duration = Duration::from_millis(50);
 /// The host: its disk and its server.
 pub(super) struct Host {
     pub(super) fs: Fs,
-    pub(super) personality: Personality,
+    pub(super) personality: SftpServerProfile,
     /// Bytes of file data that WRITEs and READs have moved.
     pub(super) written: u64,
 }
@@ -88,7 +90,7 @@ pub(super) struct Outside<'a> {
     pub(super) now: Instant,
     pub(super) host: &'a mut Host,
     pub(super) local: &'a mut Fs,
-    pub(super) ledger: Option<&'a SumLedger>,
+    pub(super) ledger: Option<&'a ChecksumLedger>,
     pub(super) rng: &'a mut Rng,
 }
 
@@ -128,7 +130,7 @@ impl SimSession {
                 connection: ConnectionId(self.next_connection),
                 channel: self.next_channel,
             };
-            let link = LinkOptions {
+            let link = VirtualLinkOptions {
                 delay: self.shape.delay,
                 bandwidth: self.shape.bandwidth,
                 fragment: 512 << 10,

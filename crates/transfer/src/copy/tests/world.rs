@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use schedule::{Job, RemotePath, TransferDirection};
 use sftp::ServerInfo;
-use testkit::sftp_model::{Act, Fs, InjectedFault, Kind, Personality, Rng, epoch};
+use testkit::sftp_model::{Act, Fs, InjectedFault, Kind, Rng, SftpServerProfile, epoch};
 
 use super::faults::SimFault;
 use super::files::SimFiles;
@@ -16,16 +16,16 @@ use super::journal::{self, SimStore};
 use super::session::{Host, Outside, Shape, SimSession};
 use crate::connect::ConnectError;
 use crate::copy::environment::{
-    ConnectedSession, CopyEnvironment, NextEvent, RemoteCommandStep, RemoteSession,
+    ConnectedSession, CopyEnvironment, NextEventResult, RemoteCommandStep, RemoteSession,
 };
-use crate::copy::local_ops::LocalOps;
-use crate::copy::transfer_estimate::{CountingThread, TransferEstimate};
+use crate::copy::local_ops::LocalFileOps;
+use crate::copy::transfer_estimate::{FileCountThread, TransferEstimate};
 use crate::copy::wait_conditions::WaitConditions;
 use crate::copy::{HostId, NamedSource};
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
 use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent, SessionSummary};
-use crate::sums::{SumLedger, WantedDigest};
+use crate::sums::{ChecksumLedger, WantedDigest};
 
 /// File with the host's boot ID.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
@@ -40,7 +40,7 @@ pub(super) struct World {
     pub(super) host: Host,
     pub(super) journal: journal::Shared,
     session: Option<SimSession>,
-    ledger: Option<Arc<SumLedger>>,
+    ledger: Option<Arc<ChecksumLedger>>,
     pub(super) rng: Rng,
     shape: Shape,
     conditions: WaitConditions,
@@ -61,7 +61,7 @@ pub(super) struct World {
 pub(super) type Shared = Rc<RefCell<World>>;
 
 impl World {
-    pub(super) fn new(shape: Shape, personality: Personality, seed: u64) -> Self {
+    pub(super) fn new(shape: Shape, personality: SftpServerProfile, seed: u64) -> Self {
         let now = epoch();
         let (mut local, mut fs) = (Fs::default(), Fs::default());
         local.place("/home/u/state", Kind::Dir, 0o755);
@@ -121,7 +121,7 @@ impl World {
         self.now += std::time::Duration::from_secs(1 + self.rng.below(30));
         self.cancelled = false;
         self.conditions = WaitConditions::default();
-        self.ledger = verify.then(|| Arc::new(SumLedger::new(WantedDigest::Verify)));
+        self.ledger = verify.then(|| Arc::new(ChecksumLedger::new(WantedDigest::Verify)));
         self.host.fs.capacity = u64::MAX;
         self.local.borrow_mut().capacity = u64::MAX;
         self.set_clocks();
@@ -314,16 +314,16 @@ impl CopyEnvironment for SimEdge {
         one == other
     }
 
-    fn ledger(&self) -> Option<Arc<SumLedger>> {
+    fn ledger(&self) -> Option<Arc<ChecksumLedger>> {
         self.0.borrow().ledger.clone()
     }
 
-    fn local(&self) -> Rc<dyn LocalOps> {
+    fn local(&self) -> Rc<dyn LocalFileOps> {
         Rc::new(SimFiles(Rc::clone(&self.0.borrow().local)))
     }
 
-    fn count(&self, _: &[Vec<u8>], _: bool) -> CountingThread {
-        CountingThread::default()
+    fn count(&self, _: &[Vec<u8>], _: bool) -> FileCountThread {
+        FileCountThread::default()
     }
 
     fn journal(&self, command: &[u8], _: Option<&Path>, _: Option<&Path>) -> Box<dyn JournalStore> {
@@ -425,15 +425,15 @@ impl RemoteSession for SimRemote {
 
     fn note_place(&self, _: &[u8], _: bool) {}
 
-    fn next_event(&self) -> NextEvent {
+    fn next_event(&self) -> NextEventResult {
         let mut world = self.world.borrow_mut();
         let Some(session) = &mut world.session else {
-            return NextEvent::Ended;
+            return NextEventResult::Ended;
         };
         match session.take_event() {
-            Some(event) => NextEvent::Event(event),
-            None if session.over => NextEvent::Ended,
-            None => NextEvent::Pending,
+            Some(event) => NextEventResult::Event(event),
+            None if session.over => NextEventResult::Ended,
+            None => NextEventResult::Pending,
         }
     }
 

@@ -4,28 +4,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::copy::file::{ActiveFiles, FileId};
-use crate::sums::{Digest, FileSums, RangeSum, SumAlgorithm, request, whole_request};
+use crate::copy::file::{ActiveFiles, CopyFileId};
+use crate::sums::{Digest, FileChecksums, RangeChecksum, SumAlgorithm, request, whole_request};
 
 /// Bytes requested as ranges up to which, or up to a quarter of the file, the checksum of the whole
 /// file is requested instead. Through a pipe, 64 MiB cost as much as 400 MiB without one.
 const LITTLE: u64 = 64 << 20;
 
 /// File that is being copied and whose checksums are requested.
-pub(super) struct CopyingFile {
-    sums: Arc<FileSums>,
+pub(super) struct EarlyChecksumFile {
+    sums: Arc<FileChecksums>,
     attempt: u64,
     /// Temporary that the far end writes.
     temporary: Option<Vec<u8>>,
     /// Completed ranges, in the order in which they ended.
-    ended: Vec<RangeSum>,
-    told: BTreeMap<usize, SumState>,
-    whole: WholeSumState,
+    ended: Vec<RangeChecksum>,
+    told: BTreeMap<usize, ChecksumRequestState>,
+    whole: SourceChecksumState,
 }
 
 /// State of the request for the checksum of a whole source during its copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum WholeSumState {
+pub(super) enum SourceChecksumState {
     #[default]
     NotAsked,
     Asked,
@@ -36,7 +36,7 @@ pub(super) enum WholeSumState {
 
 /// State of one of a file's checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SumState {
+pub(super) enum ChecksumRequestState {
     /// The checksum was requested.
     Asked,
     Matches,
@@ -45,7 +45,7 @@ pub(super) enum SumState {
 
 /// Selects a checksum of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::copy) enum SumSelector {
+pub(in crate::copy) enum ChecksumSelector {
     Whole,
     /// Index of a range, in the order in which they passed.
     Run(usize),
@@ -53,17 +53,17 @@ pub(in crate::copy) enum SumSelector {
 
 /// Request for a checksum of one copy of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::copy) struct SumRequest {
-    pub file: FileId,
-    pub sum: SumSelector,
+pub(in crate::copy) struct ChecksumRequest {
+    pub file: CopyFileId,
+    pub sum: ChecksumSelector,
     pub attempt: u64,
     /// Requested before the rename.
     pub early: bool,
 }
 
-impl SumRequest {
+impl ChecksumRequest {
     /// Request for a file that has its final name.
-    pub(super) fn new(file: FileId, sum: SumSelector, attempt: u64) -> Self {
+    pub(super) fn new(file: CopyFileId, sum: ChecksumSelector, attempt: u64) -> Self {
         Self {
             file,
             sum,
@@ -75,13 +75,13 @@ impl SumRequest {
 
 /// Files that are being copied and whose checksums are requested.
 #[derive(Default)]
-pub(super) struct CopyingFiles {
-    files: BTreeMap<FileId, CopyingFile>,
+pub(super) struct EarlyChecksumFiles {
+    files: BTreeMap<CopyFileId, EarlyChecksumFile>,
     /// Number of copy attempts so far.
     attempts: u64,
 }
 
-impl CopyingFiles {
+impl EarlyChecksumFiles {
     pub(super) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
@@ -92,7 +92,7 @@ impl CopyingFiles {
     }
 
     /// Drops a file that is no longer being copied.
-    pub(super) fn forget(&mut self, id: FileId) {
+    pub(super) fn forget(&mut self, id: CopyFileId) {
         self.files.remove(&id);
     }
 
@@ -103,7 +103,11 @@ impl CopyingFiles {
     }
 
     /// The attempt to copy a file whose data has these `sums`.
-    pub(super) fn of(&mut self, id: FileId, sums: Arc<FileSums>) -> &mut CopyingFile {
+    pub(super) fn of(
+        &mut self,
+        id: CopyFileId,
+        sums: Arc<FileChecksums>,
+    ) -> &mut EarlyChecksumFile {
         let known = self.files.get(&id);
         if known.is_some_and(|m| !Arc::ptr_eq(&m.sums, &sums)) {
             self.files.remove(&id);
@@ -111,42 +115,55 @@ impl CopyingFiles {
         let attempts = &mut self.attempts;
         self.files.entry(id).or_insert_with(|| {
             *attempts += 1;
-            CopyingFile::new(sums, *attempts)
+            EarlyChecksumFile::new(sums, *attempts)
         })
     }
 
     /// Ends the copy phase of a file with these `sums`. Returns its attempt and the answers so far.
     pub(super) fn copied(
         &mut self,
-        id: FileId,
-        sums: Option<&Arc<FileSums>>,
-    ) -> (u64, BTreeMap<usize, SumState>, WholeSumState) {
+        id: CopyFileId,
+        sums: Option<&Arc<FileChecksums>>,
+    ) -> (
+        u64,
+        BTreeMap<usize, ChecksumRequestState>,
+        SourceChecksumState,
+    ) {
         let moved = self.files.remove(&id);
-        let same = |m: &CopyingFile| sums.is_some_and(|sums| Arc::ptr_eq(sums, &m.sums));
+        let same = |m: &EarlyChecksumFile| sums.is_some_and(|sums| Arc::ptr_eq(sums, &m.sums));
         match moved.filter(same) {
             Some(moved) => (moved.attempt, moved.told, moved.whole),
-            None => (self.attempt(), BTreeMap::new(), WholeSumState::NotAsked),
+            None => (
+                self.attempt(),
+                BTreeMap::new(),
+                SourceChecksumState::NotAsked,
+            ),
         }
     }
 
     /// Stores the far end's checksum of a range of a file that is still being copied. `None` means
     /// that the file could not be read, and the checksum is requested again later.
-    pub(super) fn on_sum(&mut self, ask: SumRequest, digest: Option<&Digest>, by: SumAlgorithm) {
+    pub(super) fn on_sum(
+        &mut self,
+        ask: ChecksumRequest,
+        digest: Option<&Digest>,
+        by: SumAlgorithm,
+    ) {
         let moving = self.files.get_mut(&ask.file);
         let Some(moving) = moving.filter(|m| m.attempt == ask.attempt) else {
             return;
         };
-        let SumSelector::Run(at) = ask.sum else {
-            moving.whole = digest.map_or(WholeSumState::NotAsked, |d| {
-                WholeSumState::Answered(d.clone())
+        let ChecksumSelector::Run(at) = ask.sum else {
+            moving.whole = digest.map_or(SourceChecksumState::NotAsked, |d| {
+                SourceChecksumState::Answered(d.clone())
             });
             return;
         };
         let expected = moving.ended.get(at).and_then(|sum| sum.by(by));
         match digest {
             None => moving.told.remove(&at),
-            Some(_) if digest == expected => moving.told.insert(at, SumState::Matches),
-            Some(_) => moving.told.insert(at, SumState::Differs),
+            Some(_) if digest == expected => moving.told.insert(at, ChecksumRequestState::Matches),
+            Some(_) => moving.told.insert(at, ChecksumRequestState::Differs),
         };
     }
 
@@ -154,9 +171,9 @@ impl CopyingFiles {
     pub(super) fn range_of(
         &self,
         files: &ActiveFiles,
-        ask: SumRequest,
+        ask: ChecksumRequest,
         at: usize,
-    ) -> Option<(Vec<u8>, &RangeSum)> {
+    ) -> Option<(Vec<u8>, &RangeChecksum)> {
         let moving = self.files.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = files.get(&ask.file)?;
@@ -168,13 +185,13 @@ impl CopyingFiles {
     pub(super) fn sum_request_line(
         &self,
         files: &ActiveFiles,
-        ask: SumRequest,
+        ask: ChecksumRequest,
     ) -> Option<(Vec<u8>, u64)> {
         let moving = self.files.get(&ask.file);
         let moving = moving.filter(|m| m.attempt == ask.attempt)?;
         let task = files.get(&ask.file)?;
         let size = task.size().unwrap_or(u64::MAX);
-        let SumSelector::Run(at) = ask.sum else {
+        let ChecksumSelector::Run(at) = ask.sum else {
             return Some((whole_request(task.source()), task.size().unwrap_or(0)));
         };
         let sum = moving.ended.get(at)?;
@@ -186,15 +203,15 @@ impl CopyingFiles {
     }
 }
 
-impl CopyingFile {
-    fn new(sums: Arc<FileSums>, attempt: u64) -> Self {
+impl EarlyChecksumFile {
+    fn new(sums: Arc<FileChecksums>, attempt: u64) -> Self {
         Self {
             sums,
             attempt,
             temporary: None,
             ended: Vec::new(),
             told: BTreeMap::new(),
-            whole: WholeSumState::NotAsked,
+            whole: SourceChecksumState::NotAsked,
         }
     }
 
@@ -218,33 +235,38 @@ impl CopyingFile {
     }
 
     /// Request for the checksum of the whole file, unless there was one.
-    pub(super) fn ask_whole(&mut self, file: FileId) -> Option<SumRequest> {
-        if self.whole != WholeSumState::NotAsked {
+    pub(super) fn ask_whole(&mut self, file: CopyFileId) -> Option<ChecksumRequest> {
+        if self.whole != SourceChecksumState::NotAsked {
             return None;
         }
-        self.whole = WholeSumState::Asked;
-        Some(SumRequest {
+        self.whole = SourceChecksumState::Asked;
+        Some(ChecksumRequest {
             file,
-            sum: SumSelector::Whole,
+            sum: ChecksumSelector::Whole,
             attempt: self.attempt,
             early: true,
         })
     }
 
     /// Requests for the checksums of the complete ranges within `from..to`.
-    pub(super) fn ask_ranges(&mut self, file: FileId, from: u64, to: u64) -> Vec<SumRequest> {
+    pub(super) fn ask_ranges(
+        &mut self,
+        file: CopyFileId,
+        from: u64,
+        to: u64,
+    ) -> Vec<ChecksumRequest> {
         let more = self.sums.ended(self.ended.len());
         self.ended.extend(more);
         let mut asks = Vec::new();
         for (at, sum) in self.ended.iter().enumerate() {
             if sum.from >= from && sum.end() <= to && !self.told.contains_key(&at) {
-                asks.push(SumRequest {
+                asks.push(ChecksumRequest {
                     file,
-                    sum: SumSelector::Run(at),
+                    sum: ChecksumSelector::Run(at),
                     attempt: self.attempt,
                     early: true,
                 });
-                self.told.insert(at, SumState::Asked);
+                self.told.insert(at, ChecksumRequestState::Asked);
             }
         }
         asks

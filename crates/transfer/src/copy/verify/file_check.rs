@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::early::{SumRequest, SumSelector, SumState, WholeSumState};
-use crate::copy::file::{FileId, FileTask};
+use super::early::{ChecksumRequest, ChecksumRequestState, ChecksumSelector, SourceChecksumState};
+use crate::copy::file::{CopyFileId, FileTask};
 use crate::disk::ReadBackCheck;
 use crate::report::EscapedName;
 use crate::sums::{Digest, FinishedSums, SumAlgorithm};
@@ -42,21 +42,21 @@ pub(super) struct FileCheck {
     /// Number of the copy attempt, which requests carry too.
     attempt: u64,
     /// Answers for ranges so far.
-    told: BTreeMap<usize, SumState>,
-    whole: WholeSumState,
+    told: BTreeMap<usize, ChecksumRequestState>,
+    whole: SourceChecksumState,
     /// Some ranges differ at the far end.
     differs: bool,
-    stage: CheckStage,
+    stage: FileCheckStage,
     was_read_back: bool,
 }
 
 /// State of a file's comparison.
-enum CheckStage {
+enum FileCheckStage {
     /// Known answers have not been evaluated yet.
     Queued,
     /// Waits for these checksums; `failed` if at least one answer did not match.
     Asked {
-        waits: BTreeSet<SumSelector>,
+        waits: BTreeSet<ChecksumSelector>,
         failed: bool,
     },
     /// The file is being read back.
@@ -82,8 +82,8 @@ impl FileCheck {
         path: Vec<u8>,
         seen: FinishedSums,
         attempt: u64,
-        told: BTreeMap<usize, SumState>,
-        whole: WholeSumState,
+        told: BTreeMap<usize, ChecksumRequestState>,
+        whole: SourceChecksumState,
     ) -> Self {
         Self {
             file,
@@ -93,7 +93,7 @@ impl FileCheck {
             told,
             whole,
             differs: false,
-            stage: CheckStage::Queued,
+            stage: FileCheckStage::Queued,
             was_read_back: false,
         }
     }
@@ -123,8 +123,8 @@ impl FileCheck {
     }
 
     /// Request for one of the checksums.
-    pub(super) fn request(&self, file: FileId, sum: SumSelector) -> SumRequest {
-        SumRequest::new(file, sum, self.attempt)
+    pub(super) fn request(&self, file: CopyFileId, sum: ChecksumSelector) -> ChecksumRequest {
+        ChecksumRequest::new(file, sum, self.attempt)
     }
 
     /// True if some ranges differ at the far end.
@@ -138,7 +138,7 @@ impl FileCheck {
 
     /// Checksums to request now, by the program's algorithm; `None` if only reading back can
     /// decide.
-    pub(super) fn ask_for(&mut self, by: SumAlgorithm) -> Option<Vec<SumSelector>> {
+    pub(super) fn ask_for(&mut self, by: SumAlgorithm) -> Option<Vec<ChecksumSelector>> {
         let by_whole = self.judge_whole(by);
         self.ask(by, by_whole)
     }
@@ -149,35 +149,38 @@ impl FileCheck {
         &mut self,
         by: SumAlgorithm,
         fits: impl Fn(u64) -> bool,
-    ) -> Option<Vec<SumSelector>> {
+    ) -> Option<Vec<ChecksumSelector>> {
         let all = self.seen.runs().iter().all(|sum| fits(sum.len));
         self.ask(by, false).filter(|_| all)
     }
 
-    fn ask(&mut self, by: SumAlgorithm, by_whole: bool) -> Option<Vec<SumSelector>> {
+    fn ask(&mut self, by: SumAlgorithm, by_whole: bool) -> Option<Vec<ChecksumSelector>> {
         let sums = self.seen.runs();
         let mut open = match by_whole {
             true => self.seen.twice(),
             false => (0..sums.len()).collect(),
         };
-        open.retain(|at| self.told.get(at) != Some(&SumState::Matches));
-        self.differs |= self.told.values().any(|t| *t == SumState::Differs);
+        open.retain(|at| self.told.get(at) != Some(&ChecksumRequestState::Matches));
+        self.differs |= self
+            .told
+            .values()
+            .any(|t| *t == ChecksumRequestState::Differs);
         let unknown = open.iter().any(|at| sums[*at].by(by).is_none());
         if self.differs || unknown {
             return None;
         }
-        let whole =
-            (by_whole && self.whole != WholeSumState::Matches).then_some(SumSelector::Whole);
-        let waits: BTreeSet<SumSelector> = whole
+        let whole = (by_whole && self.whole != SourceChecksumState::Matches)
+            .then_some(ChecksumSelector::Whole);
+        let waits: BTreeSet<ChecksumSelector> = whole
             .into_iter()
-            .chain(open.into_iter().map(SumSelector::Run))
+            .chain(open.into_iter().map(ChecksumSelector::Run))
             .collect();
-        let unasked = |sum: &SumSelector| match sum {
-            SumSelector::Whole => self.whole == WholeSumState::NotAsked,
-            SumSelector::Run(at) => self.told.get(at) != Some(&SumState::Asked),
+        let unasked = |sum: &ChecksumSelector| match sum {
+            ChecksumSelector::Whole => self.whole == SourceChecksumState::NotAsked,
+            ChecksumSelector::Run(at) => self.told.get(at) != Some(&ChecksumRequestState::Asked),
         };
         let asks = waits.iter().copied().filter(unasked).collect();
-        self.stage = CheckStage::Asked {
+        self.stage = FileCheckStage::Asked {
             waits,
             failed: false,
         };
@@ -195,13 +198,13 @@ impl FileCheck {
         let asked: u64 = self.told.keys().map(|at| sums[*at].len).sum();
         let by_whole = match (&self.whole, expected) {
             (_, None) => false,
-            (WholeSumState::NotAsked, _) => asked <= self.seen.size() / 2,
+            (SourceChecksumState::NotAsked, _) => asked <= self.seen.size() / 2,
             _ => true,
         };
         tracing::debug!("{} checksums, {asked} bytes requested", sums.len());
-        if let (true, WholeSumState::Answered(digest)) = (by_whole, &self.whole) {
+        if let (true, SourceChecksumState::Answered(digest)) = (by_whole, &self.whole) {
             match expected == Some(digest) {
-                true => self.whole = WholeSumState::Matches,
+                true => self.whole = SourceChecksumState::Matches,
                 false => self.differs = true,
             }
         }
@@ -212,17 +215,17 @@ impl FileCheck {
     /// that it was requested before the rename.
     pub(super) fn answer(
         &mut self,
-        sum: SumSelector,
+        sum: ChecksumSelector,
         digest: Option<Digest>,
         early: bool,
         by: SumAlgorithm,
     ) -> CheckAction {
         let seen = match sum {
-            SumSelector::Whole => Some(self.seen.of_all()),
-            SumSelector::Run(at) => self.seen.runs().get(at),
+            ChecksumSelector::Whole => Some(self.seen.of_all()),
+            ChecksumSelector::Run(at) => self.seen.runs().get(at),
         };
         let right = digest.is_some() && seen.and_then(|s| s.by(by)) == digest.as_ref();
-        let CheckStage::Asked { waits, failed } = &mut self.stage else {
+        let FileCheckStage::Asked { waits, failed } = &mut self.stage else {
             // The file is not evaluated yet, and this is one of several answers that it needs. Bug:
             // the first one was once taken as proof of the whole file.
             self.note(sum, digest, right);
@@ -247,19 +250,20 @@ impl FileCheck {
         }
     }
 
-    fn note(&mut self, sum: SumSelector, digest: Option<Digest>, right: bool) {
+    fn note(&mut self, sum: ChecksumSelector, digest: Option<Digest>, right: bool) {
         match (sum, digest) {
-            (SumSelector::Whole, digest) => {
-                self.whole = digest.map_or(WholeSumState::NotAsked, WholeSumState::Answered)
+            (ChecksumSelector::Whole, digest) => {
+                self.whole =
+                    digest.map_or(SourceChecksumState::NotAsked, SourceChecksumState::Answered)
             }
-            (SumSelector::Run(at), None) => {
+            (ChecksumSelector::Run(at), None) => {
                 self.told.remove(&at);
             }
-            (SumSelector::Run(at), Some(_)) => {
+            (ChecksumSelector::Run(at), Some(_)) => {
                 let told = if right {
-                    SumState::Matches
+                    ChecksumRequestState::Matches
                 } else {
-                    SumState::Differs
+                    ChecksumRequestState::Differs
                 };
                 self.told.insert(at, told);
             }
@@ -268,24 +272,24 @@ impl FileCheck {
 
     /// Returns true if all answers have arrived.
     pub(super) fn is_right(&self) -> bool {
-        matches!(&self.stage, CheckStage::Asked { waits, .. } if waits.is_empty())
+        matches!(&self.stage, FileCheckStage::Asked { waits, .. } if waits.is_empty())
     }
 
     /// True if the file waits for a single range of which nothing was requested before.
     pub(super) fn is_one_sum(&self) -> bool {
-        let one = |waits: &BTreeSet<SumSelector>| {
-            waits.len() == 1 && waits.contains(&SumSelector::Run(0))
+        let one = |waits: &BTreeSet<ChecksumSelector>| {
+            waits.len() == 1 && waits.contains(&ChecksumSelector::Run(0))
         };
         self.seen.runs().len() == 1
             && self.told.is_empty()
-            && matches!(&self.stage, CheckStage::Asked { waits, .. } if one(waits))
+            && matches!(&self.stage, FileCheckStage::Asked { waits, .. } if one(waits))
     }
 
     /// Discards all answers, for a comparison that starts over.
     pub(super) fn begin_anew(&mut self) {
-        self.stage = CheckStage::Queued;
+        self.stage = FileCheckStage::Queued;
         self.told.clear();
-        self.whole = WholeSumState::NotAsked;
+        self.whole = SourceChecksumState::NotAsked;
         self.differs = false;
     }
 
@@ -301,14 +305,14 @@ impl FileCheck {
             .into_iter()
             .find(|by| sums.iter().all(|sum| sum.by(*by).is_some()))?;
         let check = Arc::new(ReadBackCheck::new(sums.to_vec(), self.seen.size(), by));
-        self.stage = CheckStage::ReadBack(Arc::clone(&check));
+        self.stage = FileCheckStage::ReadBack(Arc::clone(&check));
         self.was_read_back = true;
         Some(check)
     }
 
     pub(super) fn check(&self) -> Option<&Arc<ReadBackCheck>> {
         match &self.stage {
-            CheckStage::ReadBack(check) => Some(check),
+            FileCheckStage::ReadBack(check) => Some(check),
             _ => None,
         }
     }
@@ -321,7 +325,7 @@ impl FileCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sums::RangeSum;
+    use crate::sums::RangeChecksum;
 
     const BY: SumAlgorithm = SumAlgorithm::Xxh128;
 
@@ -329,8 +333,8 @@ mod tests {
         Digest::from_hex(format!("{n:032x}").as_bytes(), BY)
     }
 
-    fn sum(from: u64, len: u64, n: u8) -> RangeSum {
-        RangeSum {
+    fn sum(from: u64, len: u64, n: u8) -> RangeChecksum {
+        RangeChecksum {
             from,
             len,
             digests: digest(n).map(|digest| (BY, digest)).into_iter().collect(),
@@ -344,10 +348,13 @@ mod tests {
         let whole = if all {
             sum(0, 2000, 9)
         } else {
-            RangeSum::default()
+            RangeChecksum::default()
         };
         let seen = FinishedSums::new(sums, 2000, whole, None);
-        let told = told.iter().map(|at| (*at, SumState::Asked)).collect();
+        let told = told
+            .iter()
+            .map(|at| (*at, ChecksumRequestState::Asked))
+            .collect();
         let file = CheckedFile {
             source_name: EscapedName(b"source".to_vec()),
             target: b"file".to_vec(),
@@ -360,7 +367,7 @@ mod tests {
             seen,
             1,
             told,
-            WholeSumState::NotAsked,
+            SourceChecksumState::NotAsked,
         )
     }
 
@@ -368,36 +375,36 @@ mod tests {
     fn an_answer_that_comes_before_anybody_looked_is_not_all_there_is() {
         let mut file = checking(&[0, 1], false);
         assert_eq!(
-            file.answer(SumSelector::Run(0), digest(1), true, BY),
+            file.answer(ChecksumSelector::Run(0), digest(1), true, BY),
             CheckAction::Wait
         );
         assert_eq!(file.ask_for(BY), Some(vec![]));
         assert!(!file.is_right());
         assert_eq!(
-            file.answer(SumSelector::Run(1), digest(2), true, BY),
+            file.answer(ChecksumSelector::Run(1), digest(2), true, BY),
             CheckAction::Verified
         );
 
         let mut file = checking(&[0, 1], false);
-        file.answer(SumSelector::Run(0), digest(7), true, BY);
+        file.answer(ChecksumSelector::Run(0), digest(7), true, BY);
         assert_eq!(file.ask_for(BY), None, "it differs");
     }
 
     #[test]
     fn what_nobody_waits_for_proves_nothing() {
         let mut file = checking(&[0], true);
-        assert_eq!(file.ask_for(BY), Some(vec![SumSelector::Whole]));
+        assert_eq!(file.ask_for(BY), Some(vec![ChecksumSelector::Whole]));
         assert_eq!(
-            file.answer(SumSelector::Run(0), digest(1), true, BY),
+            file.answer(ChecksumSelector::Run(0), digest(1), true, BY),
             CheckAction::Wait
         );
         assert_eq!(
-            file.answer(SumSelector::Run(0), digest(1), true, BY),
+            file.answer(ChecksumSelector::Run(0), digest(1), true, BY),
             CheckAction::Wait
         );
         assert!(!file.is_right());
         assert_eq!(
-            file.answer(SumSelector::Whole, digest(9), false, BY),
+            file.answer(ChecksumSelector::Whole, digest(9), false, BY),
             CheckAction::Verified
         );
     }
@@ -405,12 +412,12 @@ mod tests {
     #[test]
     fn one_that_is_read_back_is_judged_by_that_alone() {
         let mut file = checking(&[0, 1], false);
-        file.answer(SumSelector::Run(0), digest(7), true, BY);
+        file.answer(ChecksumSelector::Run(0), digest(7), true, BY);
         assert_eq!(file.ask_for(BY), None);
         assert!(file.begin_check().is_some());
         // Bug: the file was once read back by two readers, each of which spoilt the other's result.
         assert_eq!(
-            file.answer(SumSelector::Run(1), digest(2), true, BY),
+            file.answer(ChecksumSelector::Run(1), digest(2), true, BY),
             CheckAction::Wait
         );
         assert!(file.is_read_back());
@@ -422,15 +429,15 @@ mod tests {
             let mut file = checking(&[], false);
             assert_eq!(
                 file.ask_for(BY),
-                Some(vec![SumSelector::Run(0), SumSelector::Run(1)])
+                Some(vec![ChecksumSelector::Run(0), ChecksumSelector::Run(1)])
             );
-            let early = file.answer(SumSelector::Run(0), None, true, BY);
+            let early = file.answer(ChecksumSelector::Run(0), None, true, BY);
             assert_eq!(early, CheckAction::AskAgain, "it had its other name");
             assert_eq!(
-                file.answer(SumSelector::Run(0), wrong, false, BY),
+                file.answer(ChecksumSelector::Run(0), wrong, false, BY),
                 CheckAction::Wait
             );
-            let last = file.answer(SumSelector::Run(1), digest(2), false, BY);
+            let last = file.answer(ChecksumSelector::Run(1), digest(2), false, BY);
             assert_eq!(last, CheckAction::ReadBack);
         }
     }

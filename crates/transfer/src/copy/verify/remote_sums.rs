@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 
 use schedule::{ByteRange, JobId, JobKind, RemotePath};
 
-use super::early::{SumRequest, SumSelector};
+use super::early::{ChecksumRequest, ChecksumSelector};
 use super::file_check::CheckAction;
 use super::longhaul_sums;
-use super::watch::SumWatchdog;
+use super::watch::ChecksumWatchdog;
 use super::{READ_BACK, Verification};
 use crate::copy::environment::RemoteCommandStep;
-use crate::copy::file::{ActiveFiles, FileId};
+use crate::copy::file::{ActiveFiles, CopyFileId};
 use crate::copy::jobs::JobPurpose;
-use crate::copy::ports::CopyPorts;
+use crate::copy::ports::CopyContext;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::sums::{
-    AnswerParser, Digest, ProgramAnswer, SumAlgorithm, SumProgram, list_command, list_line,
-    program_command, program_script, request, whole_request,
+    ChecksumOutputParser, Digest, SumAlgorithm, SumProgram, SumProgramAnswer, list_command,
+    list_line, program_command, program_script, request, whole_request,
 };
 
 /// Time in which the far end must report its checksum program.
@@ -40,14 +40,14 @@ const FEW: usize = 4;
 #[derive(Default)]
 pub(super) struct RemoteSumRequests {
     workers: Vec<SumWorker>,
-    list: Option<ListProgram>,
+    list: Option<ChecksumListProgram>,
     /// Files without any request.
-    queue: VecDeque<FileId>,
+    queue: VecDeque<CopyFileId>,
     /// Files among these that are collected for a list.
-    small: VecDeque<FileId>,
+    small: VecDeque<CopyFileId>,
     small_bytes: u64,
     /// Checksums not requested yet.
-    todo: VecDeque<SumRequest>,
+    todo: VecDeque<ChecksumRequest>,
     /// Number of checksums requested from a remote longhaul.
     asked_ours: usize,
     state: SumProgramState,
@@ -67,30 +67,32 @@ enum SumProgramState {
 
 struct SumWorker {
     exec: RemoteCommandId,
-    answers: AnswerParser,
+    answers: ChecksumOutputParser,
     /// Open requests, with the number of bytes to sum.
-    asked: VecDeque<(SumRequest, u64)>,
-    watch: SumWatchdog,
+    asked: VecDeque<(ChecksumRequest, u64)>,
+    watch: ChecksumWatchdog,
 }
 
 /// Program that sums a list of whole files.
-struct ListProgram {
+struct ChecksumListProgram {
     exec: RemoteCommandId,
-    answers: AnswerParser,
-    names: BTreeMap<Vec<u8>, FileId>,
-    watch: SumWatchdog,
+    answers: ChecksumOutputParser,
+    names: BTreeMap<Vec<u8>, CopyFileId>,
+    watch: ChecksumWatchdog,
 }
 
 impl RemoteSumRequests {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
             SumProgramState::Asking { until, .. } => Some(until),
-            SumProgramState::Available(..) => self.watches().filter_map(SumWatchdog::until).min(),
+            SumProgramState::Available(..) => {
+                self.watches().filter_map(ChecksumWatchdog::until).min()
+            }
             _ => None,
         }
     }
 
-    fn watches(&self) -> impl Iterator<Item = &SumWatchdog> {
+    fn watches(&self) -> impl Iterator<Item = &ChecksumWatchdog> {
         let workers = self.workers.iter().map(|w| &w.watch);
         workers.chain(self.list.as_ref().map(|l| &l.watch))
     }
@@ -120,12 +122,12 @@ impl RemoteSumRequests {
     }
 
     /// Adds a checksum to request.
-    pub(super) fn want(&mut self, sum: SumRequest) {
+    pub(super) fn want(&mut self, sum: ChecksumRequest) {
         self.todo.push_back(sum);
     }
 
     /// Takes a checksum to request from a remote longhaul, of which fewer than `most` are open.
-    pub(super) fn next_of_ours(&mut self, most: usize) -> Option<SumRequest> {
+    pub(super) fn next_of_ours(&mut self, most: usize) -> Option<ChecksumRequest> {
         match self.asked_ours < most {
             true => self.todo.pop_front(),
             false => None,
@@ -146,7 +148,7 @@ impl RemoteSumRequests {
         matches!(self.state, SumProgramState::ReadBack)
     }
 
-    pub(super) fn queue(&mut self, id: FileId) {
+    pub(super) fn queue(&mut self, id: CopyFileId) {
         self.queue.push_back(id);
     }
 
@@ -157,9 +159,9 @@ impl RemoteSumRequests {
     }
 
     /// Takes back all open requests and returns their files.
-    fn take_back(&mut self) -> Vec<FileId> {
+    fn take_back(&mut self) -> Vec<CopyFileId> {
         let workers = self.workers.iter_mut();
-        let mut ids: Vec<FileId> = workers
+        let mut ids: Vec<CopyFileId> = workers
             .flat_map(|w| w.asked.drain(..))
             .map(|(ask, _)| ask.file)
             .collect();
@@ -177,7 +179,7 @@ impl RemoteSumRequests {
 
 impl SumWorker {
     /// Removes the request that was answered.
-    fn answered(&mut self, now: Instant) -> Option<(SumRequest, u64)> {
+    fn answered(&mut self, now: Instant) -> Option<(ChecksumRequest, u64)> {
         let asked = self.asked.pop_front();
         let next = self.asked.front().map(|(_, len)| *len);
         self.watch.answered(now, next);
@@ -188,7 +190,7 @@ impl SumWorker {
 impl Verification {
     /// Submits the checksum requests that can be submitted now; looks for a checksum program first if
     /// none is known.
-    pub(in crate::copy) fn go_on(&mut self, ports: &mut CopyPorts<'_>, files: &ActiveFiles) {
+    pub(in crate::copy) fn go_on(&mut self, ports: &mut CopyContext<'_>, files: &ActiveFiles) {
         if !self.wanted || ports.stopped() || ports.far_end().is_none() {
             return;
         }
@@ -235,7 +237,7 @@ impl Verification {
         }
     }
 
-    fn ask_for_program(&mut self, ports: &CopyPorts<'_>, again: bool) {
+    fn ask_for_program(&mut self, ports: &CopyContext<'_>, again: bool) {
         self.far.state = SumProgramState::Asking {
             until: ports.now() + LONGEST_FIND,
             again,
@@ -243,7 +245,7 @@ impl Verification {
         self.start_worker(ports);
     }
 
-    fn start_worker(&mut self, ports: &CopyPorts<'_>) {
+    fn start_worker(&mut self, ports: &CopyContext<'_>) {
         let exec = self.exec_id();
         if let Some(session) = ports.far_session() {
             session.command(exec, RemoteCommandStep::Run(program_command()));
@@ -254,13 +256,13 @@ impl Verification {
         }
         self.far.workers.push(SumWorker {
             exec,
-            answers: AnswerParser::default(),
+            answers: ChecksumOutputParser::default(),
             asked: VecDeque::new(),
-            watch: SumWatchdog::default(),
+            watch: ChecksumWatchdog::default(),
         });
     }
 
-    pub(super) fn no_program(&mut self, ports: &mut CopyPorts<'_>, why: &str) {
+    pub(super) fn no_program(&mut self, ports: &mut CopyContext<'_>, why: &str) {
         // Checksums that use a program's algorithm already continue with it.
         if let Some(ledger) = &self.ledger
             && ledger.algorithm().is_none()
@@ -273,7 +275,7 @@ impl Verification {
     }
 
     /// Takes all files from the programs, to be read back.
-    fn stop_asking(&mut self, ports: &CopyPorts<'_>) {
+    fn stop_asking(&mut self, ports: &CopyContext<'_>) {
         self.moving.clear();
         for id in self.far.take_back() {
             if let Some(checking) = self.files.get_mut(&id)
@@ -287,7 +289,7 @@ impl Verification {
     }
 
     /// Stops the commands at the far end.
-    pub(super) fn stop_workers(&mut self, ports: &CopyPorts<'_>) {
+    pub(super) fn stop_workers(&mut self, ports: &CopyContext<'_>) {
         let far = &mut self.far;
         let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
         let execs: Vec<RemoteCommandId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
@@ -298,7 +300,7 @@ impl Verification {
     }
 
     /// Turns queued files into checksum requests or list entries.
-    fn sort_queue(&mut self, ports: &mut CopyPorts<'_>, program: SumProgram) {
+    fn sort_queue(&mut self, ports: &mut CopyContext<'_>, program: SumProgram) {
         while let Some(id) = self.far.queue.pop_front() {
             let Some(checking) = self.files.get_mut(&id) else {
                 continue;
@@ -324,7 +326,7 @@ impl Verification {
         }
     }
 
-    fn ask_workers(&mut self, ports: &CopyPorts<'_>, files: &ActiveFiles, processors: u32) {
+    fn ask_workers(&mut self, ports: &CopyContext<'_>, files: &ActiveFiles, processors: u32) {
         let now = ports.now();
         if ports.jobs().is_empty() && self.far.small.len() <= FEW {
             self.far.small_bytes = 0;
@@ -363,20 +365,24 @@ impl Verification {
     }
 
     /// Requests the checksum of a file of one range that no list contains.
-    fn ask_singly(&mut self, id: FileId) {
+    fn ask_singly(&mut self, id: CopyFileId) {
         if let Some(checking) = self.files.get(&id) {
-            let ask = checking.request(id, SumSelector::Run(0));
+            let ask = checking.request(id, ChecksumSelector::Run(0));
             self.far.todo.push_back(ask);
         }
     }
 
     /// Request line for a checksum, and the number of bytes to sum; `None` if it is no longer
     /// needed.
-    fn sum_request_line(&self, files: &ActiveFiles, ask: SumRequest) -> Option<(Vec<u8>, u64)> {
+    fn sum_request_line(
+        &self,
+        files: &ActiveFiles,
+        ask: ChecksumRequest,
+    ) -> Option<(Vec<u8>, u64)> {
         if let Some(checking) = self.files.get(&ask.file)
             && checking.is_attempt(ask.attempt)
         {
-            let SumSelector::Run(at) = ask.sum else {
+            let ChecksumSelector::Run(at) = ask.sum else {
                 return Some((whole_request(checking.path()), checking.size()));
             };
             let sum = checking.seen().runs().get(at)?;
@@ -386,7 +392,7 @@ impl Verification {
         self.moving.sum_request_line(files, ask)
     }
 
-    fn start_list(&mut self, ports: &CopyPorts<'_>, program: SumProgram) {
+    fn start_list(&mut self, ports: &CopyContext<'_>, program: SumProgram) {
         let far = &mut self.far;
         let enough = far.small.len() >= LIST || far.small_bytes >= LIST_BYTES;
         let last = ports.jobs().is_empty() && !far.small.is_empty();
@@ -424,12 +430,12 @@ impl Verification {
             session.command(exec, RemoteCommandStep::Input(input));
             session.command(exec, RemoteCommandStep::EndInput);
         }
-        let mut watch = SumWatchdog::default();
+        let mut watch = ChecksumWatchdog::default();
         watch.asked(ports.now(), bytes, true);
-        self.far.list = Some(ListProgram {
+        self.far.list = Some(ChecksumListProgram {
             watch,
             exec,
-            answers: AnswerParser::default(),
+            answers: ChecksumOutputParser::default(),
             names,
         });
     }
@@ -437,7 +443,7 @@ impl Verification {
     /// Handles an event of a command at the far end.
     pub(in crate::copy) fn on_exec(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         id: RemoteCommandId,
         event: RemoteCommandEvent,
     ) {
@@ -465,7 +471,7 @@ impl Verification {
         }
     }
 
-    fn take_answers(&mut self, ports: &mut CopyPorts<'_>, exec: RemoteCommandId) {
+    fn take_answers(&mut self, ports: &mut CopyContext<'_>, exec: RemoteCommandId) {
         let now = ports.now();
         loop {
             let workers = &mut self.far.workers;
@@ -474,14 +480,14 @@ impl Verification {
             };
             match worker.answers.next() {
                 Ok(None) => return,
-                Ok(Some(ProgramAnswer::Program(program))) => {
+                Ok(Some(SumProgramAnswer::Program(program))) => {
                     let processors = worker.answers.processors();
                     self.has_program(ports, program, processors);
                 }
-                Ok(Some(ProgramAnswer::NoProgram)) => {
+                Ok(Some(SumProgramAnswer::NoProgram)) => {
                     return self.no_program(ports, "the far end has no checksum program");
                 }
-                Ok(Some(ProgramAnswer::Sum(digest))) => match worker.answered(now) {
+                Ok(Some(SumProgramAnswer::Sum(digest))) => match worker.answered(now) {
                     Some((ask, _)) => self.on_sum(ports, ask, Some(digest)),
                     None => {
                         return self.worker_over(
@@ -492,7 +498,7 @@ impl Verification {
                         );
                     }
                 },
-                Ok(Some(ProgramAnswer::Unreadable)) => match worker.answered(now) {
+                Ok(Some(SumProgramAnswer::Unreadable)) => match worker.answered(now) {
                     Some((ask, _)) => self.on_sum(ports, ask, None),
                     None => {
                         return self.worker_over(
@@ -510,7 +516,7 @@ impl Verification {
 
     pub(super) fn has_program(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         program: SumProgram,
         processors: u32,
     ) {
@@ -530,7 +536,7 @@ impl Verification {
     }
 
     /// Handles a command that ended or sent invalid output.
-    fn worker_over(&mut self, ports: &mut CopyPorts<'_>, exec: RemoteCommandId, why: String) {
+    fn worker_over(&mut self, ports: &mut CopyContext<'_>, exec: RemoteCommandId, why: String) {
         let far = &mut self.far;
         let Some(at) = far.workers.iter().position(|w| w.exec == exec) else {
             return;
@@ -555,7 +561,7 @@ impl Verification {
         }
     }
 
-    fn on_list(&mut self, ports: &mut CopyPorts<'_>, event: RemoteCommandEvent) {
+    fn on_list(&mut self, ports: &mut CopyContext<'_>, event: RemoteCommandEvent) {
         let now = ports.now();
         match event {
             RemoteCommandEvent::Output(bytes) => {
@@ -579,7 +585,7 @@ impl Verification {
                 }
                 for (id, digest) in found {
                     if let Some(checking) = self.files.get(&id) {
-                        let ask = checking.request(id, SumSelector::Run(0));
+                        let ask = checking.request(id, ChecksumSelector::Run(0));
                         self.on_sum(ports, ask, Some(digest));
                     }
                 }
@@ -605,8 +611,8 @@ impl Verification {
     /// Handles the far end's checksum of a range; `None` if it could not read the file.
     pub(super) fn on_sum(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        ask: SumRequest,
+        ports: &mut CopyContext<'_>,
+        ask: ChecksumRequest,
         digest: Option<Digest>,
     ) {
         let Some(program) = self.far.program() else {
@@ -618,7 +624,7 @@ impl Verification {
         };
         match checking.answer(ask.sum, digest, ask.early, program.algorithm) {
             CheckAction::Wait => {}
-            CheckAction::AskAgain => self.far.todo.push_back(SumRequest {
+            CheckAction::AskAgain => self.far.todo.push_back(ChecksumRequest {
                 early: false,
                 ..ask
             }),
@@ -629,7 +635,7 @@ impl Verification {
 
     /// Uses a longhaul at the far end for checksums, unless checksums of whole files are in use
     /// here, which a longhaul does not make.
-    pub(super) fn find_ours(&mut self, ports: &mut CopyPorts<'_>) {
+    pub(super) fn find_ours(&mut self, ports: &mut CopyContext<'_>) {
         let undecided = self.far.is_undecided();
         let whole = self.ledger.as_ref().is_none_or(|l| l.is_whole());
         if !undecided || whole {
@@ -644,7 +650,7 @@ impl Verification {
     }
 
     /// Submits the pending checksum requests.
-    pub(super) fn ask_ours(&mut self, ports: &mut CopyPorts<'_>, files: &ActiveFiles) {
+    pub(super) fn ask_ours(&mut self, ports: &mut CopyContext<'_>, files: &ActiveFiles) {
         while let Some(ask) = self.far.next_of_ours(longhaul_sums::ASKED) {
             let Some((path, span, size)) = self.range_of(files, ask) else {
                 continue;
@@ -664,9 +670,9 @@ impl Verification {
     fn range_of(
         &self,
         files: &ActiveFiles,
-        ask: SumRequest,
+        ask: ChecksumRequest,
     ) -> Option<(Vec<u8>, ByteRange, Option<u64>)> {
-        let SumSelector::Run(at) = ask.sum else {
+        let ChecksumSelector::Run(at) = ask.sum else {
             return None;
         };
         let span = |from, len| ByteRange {
@@ -687,7 +693,7 @@ impl Verification {
     /// Handles a checksum from the remote longhaul.
     pub(in crate::copy) fn on_our_sum(
         &mut self,
-        ports: &mut CopyPorts<'_>,
+        ports: &mut CopyContext<'_>,
         job: JobId,
         sum: &[u8],
     ) {
@@ -705,8 +711,8 @@ impl Verification {
     /// Handles the end of a request; `made` means that a checksum arrived.
     pub(in crate::copy) fn on_our_sum_over(
         &mut self,
-        ports: &mut CopyPorts<'_>,
-        ask: SumRequest,
+        ports: &mut CopyContext<'_>,
+        ask: ChecksumRequest,
         made: bool,
     ) {
         self.far.ours_ends();

@@ -8,11 +8,11 @@ const SLOWEST: u64 = 4 << 20;
 
 /// Detects a checksum command that has stopped answering.
 #[derive(Debug, Default)]
-pub(super) struct SumWatchdog {
+pub(super) struct ChecksumWatchdog {
     until: Option<Instant>,
 }
 
-impl SumWatchdog {
+impl ChecksumWatchdog {
     /// Notes a request for a checksum of `len` bytes. `starts` means that the command can start on
     /// it at once.
     pub(super) fn asked(&mut self, now: Instant, len: u64, starts: bool) {

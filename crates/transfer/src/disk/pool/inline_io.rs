@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use schedule::{DiskReply, DiskRequest, JobId};
 
-use super::DiskPool;
+use super::DiskThreadPool;
 use crate::disk::write_coalescer::WriteCoalescer;
 use crate::disk::{LocalTarget, local_fault};
 
@@ -28,14 +28,14 @@ impl PendingWrites {
     }
 }
 
-impl DiskPool {
+impl DiskThreadPool {
     /// Answers a read of data that are in memory, or a write to memory if no other processor is
     /// free; otherwise returns the request unchanged. A disk thread costs two context switches and
     /// the processor's caches: with one, an upload of 4 GiB on one connection took a tenth more
     /// processor time.
     ///
-    /// If the result is `Ok(None)`, [`DiskPool::poll_reply`] gives the reply after adjacent data
-    /// arrived or [`DiskPool::flush`] was called.
+    /// If the result is `Ok(None)`, [`DiskThreadPool::poll_reply`] gives the reply after adjacent data
+    /// arrived or [`DiskThreadPool::flush`] was called.
     #[expect(
         clippy::result_large_err,
         reason = "no error: the request comes back as it was"

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use schedule::delta::LEAST;
-use sftp::blocks::{BlockSum, BlockSumKey, strong};
+use sftp::blocks::{BasisBlockChecksums, BlockSumKey, strong};
 
 use super::{CreateSettings, LocalTarget, create_target};
 use crate::disk::directories::WriteDestination;
 use crate::disk::source::{LocalSource, open_source_with};
-use crate::sums::FileSums;
+use crate::sums::FileChecksums;
 
 /// Bytes copied, or read and hashed, at a time; a multiple of the delta block size.
 const PIECE: usize = 1 << 20;
@@ -22,7 +22,7 @@ const PIECE: usize = 1 << 20;
 pub(super) struct BasisFile {
     file: LocalSource,
     /// The checksums of the rebuilt file, with `--verify`.
-    sums: Option<Arc<FileSums>>,
+    sums: Option<Arc<FileChecksums>>,
 }
 
 /// Opens the basis file of a target and the temporary beside it, as in
@@ -30,7 +30,7 @@ pub(super) struct BasisFile {
 /// without a usable basis file.
 pub(in crate::disk) fn open_older(
     create: CreateSettings<'_>,
-    sums: impl FnOnce() -> Option<Arc<FileSums>>,
+    sums: impl FnOnce() -> Option<Arc<FileChecksums>>,
 ) -> Option<(LocalTarget, u64)> {
     let Ok(WriteDestination::At(at)) = create.directories.destination(create.path) else {
         return None;
@@ -88,7 +88,7 @@ impl LocalTarget {
     ) -> io::Result<bool> {
         let block = block.max(1) as usize;
         let piece = PIECE.max(block);
-        let mut sums = BlockSum::read_all(sums);
+        let mut sums = BasisBlockChecksums::read_all(sums);
         let mut bytes = Vec::with_capacity(piece.min(len));
         let mut done = 0;
         while done < len {

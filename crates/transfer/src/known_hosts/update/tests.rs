@@ -40,9 +40,9 @@ impl Scene {
         }
     }
 
-    fn announced(&self) -> AnnouncedKeys {
+    fn announced(&self) -> AnnouncedHostKeys {
         let blobs = [self.own.blob(), self.new.blob()];
-        AnnouncedKeys::new(host(), &self.own, blobs)
+        AnnouncedHostKeys::new(host(), &self.own, blobs)
     }
 
     fn compare(
@@ -166,7 +166,7 @@ fn lines_that_say_more_than_host_and_key_keep_the_files_as_they_are() {
         Err(KnownHostsUnchangedReason::OwnKeyUnlisted)
     );
     fs::write(&scene.files[0], own).unwrap();
-    let unannounced = AnnouncedKeys::new(host(), &scene.own, [new.blob()]);
+    let unannounced = AnnouncedHostKeys::new(host(), &scene.own, [new.blob()]);
     assert_eq!(
         unannounced.compare(&scene.files),
         Err(KnownHostsUnchangedReason::OwnKeyUnannounced)

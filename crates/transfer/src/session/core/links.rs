@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use schedule::{ConnectionId, LaneError, LaneId, SchedulerStats};
 
-use super::{ConnectOrder, SessionCore, SessionStage};
+use super::{ConnectCommand, SessionCore, SessionStage};
 use crate::session::connection::SessionConnection;
 use crate::session::direct::DirectAction;
 use crate::session::lane::{LaneOnChannel, LaneRole};
 use crate::session::losses::{EmptyConnectionAction, EndedLane, LaneEndAction};
-use crate::session::reconnect::{LastConnection, LossCause, LossDecision, ReconnectResult};
+use crate::session::reconnect::{
+    ConnectionLossCause, ConnectionLossDecision, LastConnection, ReconnectEffect,
+};
 use crate::session::remote_commands::RemoteCommandEvent;
-use crate::session::{Link, LinkError, NoMoreConnections, RESUME_FROM, SessionEvent};
+use crate::session::{FurtherConnectionError, Link, LinkError, RESUME_FROM, SessionEvent};
 
 /// Silence that is not worth counting.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -147,9 +149,9 @@ impl SessionCore {
         let ids: Vec<_> = connections.iter().map(SessionConnection::id).collect();
         let chosen = || connections.iter().any(|on| on.link().has_own_choice());
         let cause = match error {
-            LinkError::SourceTruncated(_) => LossCause::SourceTruncated,
-            _ if chosen() => LossCause::OptionalFeature,
-            _ => LossCause::Path,
+            LinkError::SourceTruncated(_) => ConnectionLossCause::SourceTruncated,
+            _ if chosen() => ConnectionLossCause::OptionalFeature,
+            _ => ConnectionLossCause::Path,
         };
         for id in &ids {
             self.remote.connection_lost(&mut self.dispatcher, *id);
@@ -158,7 +160,7 @@ impl SessionCore {
         let open = self.may_connect_again();
         let connection_source = self.options.connection_source.as_ref();
         if let Some(connection_source) =
-            connection_source.filter(|_| cause == LossCause::OptionalFeature)
+            connection_source.filter(|_| cause == ConnectionLossCause::OptionalFeature)
         {
             connection_source.choose_nothing(moved < RESUME_FROM);
         }
@@ -171,8 +173,10 @@ impl SessionCore {
         };
         let why = LaneError::ConnectionLost(error.to_string());
         match self.reconnect.lost(now, last, error) {
-            LossDecision::GiveUp(why) => return self.lose(now, why),
-            LossDecision::ConnectAgain(line) => self.events.tell(now, SessionEvent::Message(line)),
+            ConnectionLossDecision::GiveUp(why) => return self.lose(now, why),
+            ConnectionLossDecision::ConnectAgain(line) => {
+                self.events.tell(now, SessionEvent::Message(line))
+            }
         }
         self.direct.all_lost(&mut self.commands);
         for id in ids {
@@ -247,8 +251,8 @@ impl SessionCore {
         }
         if young && !gone.is_retiring() {
             let refused = match gone.link().was_denied() {
-                true => NoMoreConnections::Login(why),
-                false => NoMoreConnections::Connection(why),
+                true => FurtherConnectionError::Login(why),
+                false => FurtherConnectionError::Connection(why),
             };
             self.note_joined(now, Err(refused));
         }
@@ -280,12 +284,13 @@ impl SessionCore {
     /// Requests one more connection.
     pub(super) fn reach_out(&mut self, now: Instant) {
         if self.options.connection_source.is_none() {
-            let none = NoMoreConnections::Login("this session has one connection only".to_owned());
+            let none =
+                FurtherConnectionError::Login("this session has one connection only".to_owned());
             return self.note_joined(now, Err(none));
         }
         let brief = self.concurrency.is_brief(&self.dispatcher);
         self.reaching += 1;
-        self.orders.push_back(ConnectOrder::OpenFurther { brief });
+        self.orders.push_back(ConnectCommand::OpenFurther { brief });
     }
 
     /// Handles the result of a further connection: a registered link, or the reason that there is
@@ -293,7 +298,7 @@ impl SessionCore {
     pub(in crate::session) fn joined(
         &mut self,
         now: Instant,
-        link: Result<Box<dyn Link>, NoMoreConnections>,
+        link: Result<Box<dyn Link>, FurtherConnectionError>,
     ) {
         self.turns.note_input();
         self.reaching = self.reaching.saturating_sub(1);
@@ -316,7 +321,7 @@ impl SessionCore {
                 None => {
                     dispatcher.connections_mut().remove(id);
                     let none = "the server opened no SFTP channel on the connection".to_owned();
-                    Err(NoMoreConnections::Connection(none))
+                    Err(FurtherConnectionError::Connection(none))
                 }
             }
         });
@@ -328,7 +333,11 @@ impl SessionCore {
     }
 
     /// Tells the direct connections of a connection, which may be the first direct one.
-    fn direct_joined(&mut self, now: Instant, added: &Result<ConnectionId, NoMoreConnections>) {
+    fn direct_joined(
+        &mut self,
+        now: Instant,
+        added: &Result<ConnectionId, FurtherConnectionError>,
+    ) {
         let loses = self.concurrency.loses_on_the_way_down();
         let (dispatcher, commands) = (&mut self.dispatcher, &mut self.commands);
         let step = self.direct.joined(now, dispatcher, commands, added, loses);
@@ -346,7 +355,7 @@ impl SessionCore {
     }
 
     /// Passes the result of a requested connection to the controller of their number.
-    fn note_joined(&mut self, now: Instant, result: Result<ConnectionId, NoMoreConnections>) {
+    fn note_joined(&mut self, now: Instant, result: Result<ConnectionId, FurtherConnectionError>) {
         let dispatcher = &mut self.dispatcher;
         let changes = self.concurrency.note_joined(now, dispatcher, result);
         self.carry_out(now, changes);
@@ -356,7 +365,7 @@ impl SessionCore {
     pub(in crate::session) fn rejoined(
         &mut self,
         now: Instant,
-        link: Result<Box<dyn Link>, NoMoreConnections>,
+        link: Result<Box<dyn Link>, FurtherConnectionError>,
     ) {
         self.turns.note_input();
         let link = match link {
@@ -389,13 +398,13 @@ impl SessionCore {
             return self.connection_lost(now, id, LinkError::Lost(why));
         }
         self.go_on(now, how);
-        if how == ReconnectResult::Added {
+        if how == ReconnectEffect::Added {
             self.note_joined(now, Ok(id));
         }
     }
 
     /// Continues over a new connection that replaces lost or silent ones.
-    fn go_on(&mut self, now: Instant, how: ReconnectResult) {
+    fn go_on(&mut self, now: Instant, how: ReconnectEffect) {
         let gained = self.dispatcher.scheduler().stats().gained;
         if self.reconnect.forgives(gained) {
             self.dispatcher.scheduler_mut().forgive();

@@ -12,22 +12,24 @@ use schedule::{ConcurrencyChange, ConnectionId, LaneError, LaneStats};
 
 use crate::session::command::SessionCommand;
 use crate::session::concurrency::{ConcurrencyDecision, ConcurrencyInputs, MeasuredSession};
-use crate::session::direct::{ControlSenderFactory, CopyFacts, DirectAction, DirectConnections};
+use crate::session::direct::{
+    ControlSenderFactory, DirectAction, DirectConnectionInputs, DirectConnections,
+};
 use crate::session::disk::DiskExecutor;
-use crate::session::dispatcher::{Dispatcher, LaneChanges};
+use crate::session::dispatcher::{Dispatcher, LearnedLaneFacts};
 use crate::session::event_batcher::EventBatcher;
 use crate::session::lane::{LaneOnChannel, LaneRole};
-use crate::session::listing_hold::ListingHold;
+use crate::session::listing_hold::ListingPauseControl;
 use crate::session::losses::LaneLosses;
-use crate::session::machine::MachineAccess;
+use crate::session::machine::MachineFunctions;
 use crate::session::nap::nap;
-use crate::session::next_turn::{NextTurnInputs, NextTurnTime, TurnOutcome};
+use crate::session::next_turn::{LoopDelayInputs, LoopTurnOutcome, NextTurnTime};
 use crate::session::pacing::SessionRateLimits;
 use crate::session::reconnect::ReconnectPolicy;
 use crate::session::remote_commands::{
     CONTROL, RemoteCommandEvent, RemoteCommandId, RemoteCommands,
 };
-use crate::session::remote_server::{RefusedChannel, RemoteServer};
+use crate::session::remote_server::{ChannelRefusingConnection, SftpServerSelector};
 use crate::session::reopening::ChannelReopening;
 use crate::session::server_facts::SessionServerFacts;
 use crate::session::stalls::{StallAction, StallDetector};
@@ -44,11 +46,11 @@ const FURTHER_FIGURES: Duration = Duration::from_millis(500);
 
 /// Order to the owner of the session, which has the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ConnectOrder {
-    /// Open a further connection ([`crate::session::ConnectionSource::another`]) and report it by
+pub(super) enum ConnectCommand {
+    /// Open a further connection ([`crate::session::ConnectionOpener::another`]) and report it by
     /// [`SessionCore::joined`].
     OpenFurther { brief: bool },
-    /// Connect again ([`crate::session::ConnectionSource::reconnect`]) and report it by
+    /// Connect again ([`crate::session::ConnectionOpener::reconnect`]) and report it by
     /// [`SessionCore::rejoined`].
     Reconnect,
 }
@@ -78,7 +80,7 @@ struct TurnDataMoved(());
 pub(super) struct SessionCore {
     options: SessionOptions,
     dispatcher: Dispatcher,
-    remote: RemoteServer,
+    remote: SftpServerSelector,
     direct: DirectConnections,
     commands: RemoteCommands,
     concurrency: ConcurrencyInputs,
@@ -87,15 +89,15 @@ pub(super) struct SessionCore {
     losses: LaneLosses,
     reopening: ChannelReopening,
     stalls: StallDetector,
-    listings: ListingHold,
+    listings: ListingPauseControl,
     events: EventBatcher,
     facts: Arc<SessionServerFacts>,
-    orders: VecDeque<ConnectOrder>,
+    orders: VecDeque<ConnectCommand>,
     /// Number of further connections that are being opened.
     reaching: usize,
     /// Lines that remote programs wrote to standard error.
     said: BTreeSet<String>,
-    turns: NextTurnInputs,
+    turns: LoopDelayInputs,
     /// Time at which the figures are shown next.
     figures_due: Option<Instant>,
     stage: SessionStage,
@@ -105,14 +107,14 @@ impl SessionCore {
     pub(super) fn new(
         now: Instant,
         options: SessionOptions,
-        machine: MachineAccess,
+        machine: MachineFunctions,
         (disk, outlet): (Box<dyn DiskExecutor>, ControlSenderFactory),
         facts: Arc<SessionServerFacts>,
     ) -> Self {
         let connection_source = &options.connection_source;
         Self {
             dispatcher: Dispatcher::new(now, &options, disk, machine.random),
-            remote: RemoteServer::new(connection_source.clone(), Arc::clone(&facts)),
+            remote: SftpServerSelector::new(connection_source.clone(), Arc::clone(&facts)),
             direct: DirectConnections::new(connection_source.clone(), outlet),
             commands: RemoteCommands::default(),
             concurrency: ConcurrencyInputs::new(machine),
@@ -121,13 +123,13 @@ impl SessionCore {
             losses: LaneLosses::default(),
             reopening: ChannelReopening::default(),
             stalls: StallDetector::new(options.patience, options.requests),
-            listings: ListingHold::default(),
+            listings: ListingPauseControl::default(),
             events: EventBatcher::new(now),
             facts,
             orders: VecDeque::new(),
             reaching: 0,
             said: BTreeSet::new(),
-            turns: NextTurnInputs::default(),
+            turns: LoopDelayInputs::default(),
             figures_due: None,
             stage: SessionStage::Running,
             options,
@@ -154,7 +156,7 @@ impl SessionCore {
     }
 
     /// Returns the next order for a connection.
-    pub(super) fn poll_order(&mut self) -> Option<ConnectOrder> {
+    pub(super) fn poll_order(&mut self) -> Option<ConnectCommand> {
         self.orders.pop_front()
     }
 
@@ -397,8 +399,12 @@ impl SessionCore {
         }
     }
 
-    fn note_refused(&mut self, now: Instant, refused: impl IntoIterator<Item = RefusedChannel>) {
-        for RefusedChannel(connection) in refused {
+    fn note_refused(
+        &mut self,
+        now: Instant,
+        refused: impl IntoIterator<Item = ChannelRefusingConnection>,
+    ) {
+        for ChannelRefusingConnection(connection) in refused {
             self.concurrency.note_channel_refused(now, connection);
         }
     }
@@ -444,7 +450,7 @@ impl SessionCore {
         if let Some(line) = start.line() {
             self.events.tell(now, SessionEvent::Message(line));
         }
-        self.orders.push_back(ConnectOrder::Reconnect);
+        self.orders.push_back(ConnectCommand::Reconnect);
     }
 
     /// True if answers are due and another connection may deliver them.
@@ -667,7 +673,8 @@ impl SessionCore {
     fn hold_listings(&mut self, now: Instant, unread: usize) {
         let hold = self.listings.look(now, unread);
         let is_behind = self.listings.is_behind();
-        self.commands.pause_output(now, &mut self.dispatcher, is_behind);
+        self.commands
+            .pause_output(now, &mut self.dispatcher, is_behind);
         for on in self.dispatcher.lanes_mut().iter_mut() {
             on.lane_mut().hold_lists(now, hold);
         }
@@ -683,7 +690,7 @@ impl SessionCore {
     }
 
     /// Notes what lanes have found out about the server.
-    fn note_news(&mut self, news: LaneChanges) {
+    fn note_news(&mut self, news: LearnedLaneFacts) {
         if let Some(path) = news.starts {
             self.remote.note_starts(path);
         }
@@ -737,7 +744,7 @@ impl SessionCore {
         ];
         let deadlines = deadlines.into_iter().flatten();
         let (sum, changes) = self.dispatcher.revision();
-        let after = TurnOutcome {
+        let after = LoopTurnOutcome {
             revision: (sum.wrapping_add(self.remote.revision()), changes),
             more: self.is_over() || self.dispatcher.has_more(),
             busy,
@@ -785,10 +792,10 @@ fn copy_facts(
     concurrency: &ConcurrencyInputs,
     dispatcher: &Dispatcher,
     reaching: usize,
-) -> CopyFacts {
+) -> DirectConnectionInputs {
     let connections = dispatcher.connections();
     let left = concurrency.left(dispatcher);
-    CopyFacts {
+    DirectConnectionInputs {
         alone: connections.len() == 1 && reaching == 0,
         several: concurrency.may_begin_with_several(),
         left: left.max(concurrency.foreseen()),

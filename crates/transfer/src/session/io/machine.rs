@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use schedule::TransferDirection;
 
-use crate::session::machine::{MachineAccess, MachineSample};
+use crate::session::machine::{MachineFunctions, ProcessorUseSample};
 
 /// Returns access to the machine that this process runs on.
-pub(crate) fn this_machine() -> MachineAccess {
-    MachineAccess {
+pub(crate) fn this_machine() -> MachineFunctions {
+    MachineFunctions {
         random,
         unix_seconds: seconds,
         sample,
@@ -30,8 +30,8 @@ fn processors() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }
 
-fn sample() -> MachineSample {
-    MachineSample {
+fn sample() -> ProcessorUseSample {
+    ProcessorUseSample {
         processor_time: processor_time(),
         ticks: ticks(),
         wanted_cpu: wanted_cpu(),

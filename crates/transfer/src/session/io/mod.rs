@@ -18,30 +18,30 @@ use mio::{Poll, Waker};
 use schedule::{Job, JobHint, RemotePath, TransferDirection};
 use sftp::ServerInfo;
 
-use self::session_loop::{LoopChannels, LoopInput, SessionLoop, WAKER};
+use self::session_loop::{LoopMessageQueues, SessionLoop, SessionLoopInput, WAKER};
 use super::command::SessionCommand;
 use super::disk::LocalStandIn;
-use super::remote_commands::RemoteCommandOrder;
+use super::remote_commands::RemoteCommandInstruction;
 use super::server_facts::SessionServerFacts;
 use super::{
-    ConnectionSource, Link, RemoteCommandId, SessionEvent, SessionOptions, SessionSummary,
+    ConnectionOpener, Link, RemoteCommandId, SessionEvent, SessionOptions, SessionSummary,
 };
 use crate::disk::{HostToHostBuffer, OpenDirectoryCache, ReadBackCheck};
 
 pub(crate) use machine::this_machine;
-pub use questions::QuestionSession;
-pub use raw::ProgramLink;
-pub use raw_connect::{ProgramConnector, ProgramHost, ssh_arguments};
+pub use questions::FarEndQuerySession;
+pub use raw::SftpProgramLink;
+pub use raw_connect::{ProgramConnectedHost, ProgramConnector, ssh_arguments};
 pub use send_queue::SendQueue;
 
 /// A session with a host. Dropping it ends jobs where they are, removes temporaries at this end and
 /// closes the link.
 pub struct Session {
-    orders: Sender<LoopInput>,
+    orders: Sender<SessionLoopInput>,
     events: Receiver<SessionEvent>,
     waker: Arc<LoopWaker>,
     facts: Arc<SessionServerFacts>,
-    connection_source: Option<Arc<dyn ConnectionSource>>,
+    connection_source: Option<Arc<dyn ConnectionOpener>>,
     directories: Arc<OpenDirectoryCache>,
     expects_trees: bool,
     thread: Option<JoinHandle<SessionSummary>>,
@@ -80,7 +80,7 @@ impl Session {
         let (orders, received) = unbounded();
         let (tell, events) = unbounded();
         let facts = Arc::new(SessionServerFacts::default());
-        let channels = LoopChannels {
+        let channels = LoopMessageQueues {
             received,
             orders: orders.clone(),
             events: tell,
@@ -149,23 +149,27 @@ impl Session {
     /// Runs `command` at the far end with the account's shell. Output arrives as
     /// [`SessionEvent::Exec`], ending with `RemoteCommandEvent::Ended`.
     pub(crate) fn exec(&self, id: RemoteCommandId, command: Vec<u8>) {
-        self.command(SessionCommand::Exec(RemoteCommandOrder::Run(id, command)));
+        self.command(SessionCommand::Exec(RemoteCommandInstruction::Run(
+            id, command,
+        )));
     }
 
     /// Sends bytes to the standard input of a command. Unread bytes are held in memory, so the
     /// caller bounds their number.
     pub(crate) fn exec_input(&self, id: RemoteCommandId, bytes: Vec<u8>) {
-        self.command(SessionCommand::Exec(RemoteCommandOrder::Input(id, bytes)));
+        self.command(SessionCommand::Exec(RemoteCommandInstruction::Input(
+            id, bytes,
+        )));
     }
 
     /// Ends the standard input of a command.
     pub(crate) fn exec_end(&self, id: RemoteCommandId) {
-        self.command(SessionCommand::Exec(RemoteCommandOrder::End(id)));
+        self.command(SessionCommand::Exec(RemoteCommandInstruction::End(id)));
     }
 
     /// Closes the channel of a command; no more events of it arrive.
     pub(crate) fn exec_stop(&self, id: RemoteCommandId) {
-        self.command(SessionCommand::Exec(RemoteCommandOrder::Stop(id)));
+        self.command(SessionCommand::Exec(RemoteCommandInstruction::Stop(id)));
     }
 
     /// Announces `files` with `bytes` in all before their jobs are submitted, so that further
@@ -215,7 +219,7 @@ impl Session {
     }
 
     /// Source of further connections to the host, if there is one.
-    pub(crate) fn connection_source(&self) -> Option<&Arc<dyn ConnectionSource>> {
+    pub(crate) fn connection_source(&self) -> Option<&Arc<dyn ConnectionOpener>> {
         self.connection_source.as_ref()
     }
 
@@ -250,7 +254,7 @@ impl Session {
 
     fn command(&self, command: SessionCommand) {
         // A loop that has ended has already sent its last event.
-        let _ = self.orders.send(LoopInput::Command(command));
+        let _ = self.orders.send(SessionLoopInput::Command(command));
         self.waker.wake();
     }
 }

@@ -12,12 +12,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Session that answers questions and does nothing else. The `Session` is owned here, so no event
 /// that another reader waits for is lost.
 #[derive(Debug)]
-pub struct QuestionSession {
+pub struct FarEndQuerySession {
     session: Session,
     asked: u64,
 }
 
-impl QuestionSession {
+impl FarEndQuerySession {
     /// Wraps a session that has no other user.
     pub fn new(session: Session) -> Self {
         Self { session, asked: 0 }

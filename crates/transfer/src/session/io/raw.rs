@@ -9,11 +9,11 @@ use mio::{Interest, Registry, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sftp::ClientOutput;
-use sys::ReceiveSegments;
+use sys::ReceiveBuffers;
 use wire::PacketPool;
 
 use super::SendQueue;
-use crate::session::{Link, LinkChannelId, LinkError, LinkEvent, PeerFacts};
+use crate::session::{InitialServerFacts, Link, LinkChannelId, LinkError, LinkEvent};
 
 /// Bytes queued for the child, so that one writev fills its pipe.
 const QUEUE: usize = 1 << 20;
@@ -30,7 +30,7 @@ const CHANNEL: LinkChannelId = LinkChannelId(0);
 
 /// Stage of a program's one channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ProgramStage {
+enum ProgramChannelStage {
     /// The program runs, and its channel is not open.
     Started,
     Open,
@@ -40,7 +40,7 @@ enum ProgramStage {
 
 /// Program whose standard input and output carry an SFTP session: `sftp-server`, or an ssh with `-s
 /// host sftp`. Carries one channel.
-pub struct ProgramLink {
+pub struct SftpProgramLink {
     child: Child,
     name: String,
     to_child: Option<Sender>,
@@ -51,13 +51,13 @@ pub struct ProgramLink {
     readable: bool,
     writable: bool,
     says_readable: bool,
-    stage: ProgramStage,
+    stage: ProgramChannelStage,
     queue: SendQueue,
-    segments: ReceiveSegments,
+    segments: ReceiveBuffers,
     pool: PacketPool,
 }
 
-impl ProgramLink {
+impl SftpProgramLink {
     /// Starts `program`. The child ignores SIGINT, so that an interrupted run can still remove its
     /// temporaries at the other side.
     pub fn spawn(program: OsString, arguments: Vec<OsString>) -> Result<Self, LinkError> {
@@ -102,9 +102,9 @@ impl ProgramLink {
             readable: true,
             writable: true,
             says_readable: true,
-            stage: ProgramStage::Started,
+            stage: ProgramChannelStage::Started,
             queue: SendQueue::default(),
-            segments: ReceiveSegments::default(),
+            segments: ReceiveBuffers::default(),
             pool: PacketPool::new(SLOT, 64),
         })
     }
@@ -157,7 +157,7 @@ impl ProgramLink {
     }
 }
 
-impl Link for ProgramLink {
+impl Link for SftpProgramLink {
     fn register(&mut self, registry: &Registry, first: Token) -> io::Result<()> {
         self.first = first.0;
         if let Some(to_child) = &mut self.to_child {
@@ -170,8 +170,8 @@ impl Link for ProgramLink {
         Ok(())
     }
 
-    fn peer(&self) -> Option<PeerFacts> {
-        Some(PeerFacts::default())
+    fn peer(&self) -> Option<InitialServerFacts> {
+        Some(InitialServerFacts::default())
     }
 
     fn pool(&self) -> PacketPool {
@@ -179,10 +179,10 @@ impl Link for ProgramLink {
     }
 
     fn open_channel(&mut self) -> Option<LinkChannelId> {
-        if self.stage != ProgramStage::Started {
+        if self.stage != ProgramChannelStage::Started {
             return None;
         }
-        self.stage = ProgramStage::Open;
+        self.stage = ProgramChannelStage::Open;
         Some(CHANNEL)
     }
 
@@ -201,12 +201,12 @@ impl Link for ProgramLink {
     fn receive(&mut self, _: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
         self.read_says(events);
         // Without a lane there is no receiver for the reason of the end.
-        if self.stage != ProgramStage::Open || !self.readable {
+        if self.stage != ProgramChannelStage::Open || !self.readable {
             return Ok(false);
         }
         match self.segments.read(&self.from_child, 0) {
             Ok(0) => {
-                self.stage = ProgramStage::Ended;
+                self.stage = ProgramChannelStage::Ended;
                 // Output on stderr and the end of stdout arrive in no fixed order.
                 wait_for_exit(&self.child);
                 self.says_readable = true;
@@ -281,7 +281,7 @@ impl Link for ProgramLink {
     fn finish(self: Box<Self>) {}
 }
 
-impl Drop for ProgramLink {
+impl Drop for SftpProgramLink {
     fn drop(&mut self) {
         // Closing its input ends an SFTP server; a child that does not exit is killed.
         self.to_child = None;

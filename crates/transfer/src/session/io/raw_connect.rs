@@ -1,6 +1,6 @@
 use std::ffi::{OsStr, OsString};
 
-use super::{ProgramLink, Session};
+use super::{Session, SftpProgramLink};
 use crate::cancel::CancelToken;
 use crate::connect::{ConnectError, ConnectStep};
 use crate::copy::{HostId, SessionConnector, TransferEstimate};
@@ -8,7 +8,7 @@ use crate::session::SessionOptions;
 
 /// A host that is reached through a program.
 #[derive(Clone, Debug)]
-pub struct ProgramHost {
+pub struct ProgramConnectedHost {
     /// Host name as the user wrote it.
     pub name: String,
     /// Program whose standard input and output carry the SFTP session.
@@ -21,7 +21,7 @@ pub struct ProgramHost {
 #[derive(Clone, Debug)]
 pub struct ProgramConnector {
     /// Hosts, indexed by [`HostId`].
-    pub hosts: Vec<ProgramHost>,
+    pub hosts: Vec<ProgramConnectedHost>,
     /// Options for every session.
     pub options: SessionOptions,
 }
@@ -36,7 +36,7 @@ impl SessionConnector for ProgramConnector {
         let unknown =
             || ConnectError::configuration(format!("internal error: no host number {}", host.0));
         let host = self.hosts.get(host.0).ok_or_else(unknown)?;
-        let link = ProgramLink::spawn(host.program.clone(), host.arguments.clone());
+        let link = SftpProgramLink::spawn(host.program.clone(), host.arguments.clone());
         let link =
             link.map_err(|e| ConnectError::this_machine(ConnectStep::Reach, e.into_words()))?;
         Session::start(Box::new(link), self.options.clone()).map_err(|e| {

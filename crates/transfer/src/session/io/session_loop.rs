@@ -9,15 +9,15 @@ use schedule::{ConnectionId, DiskReply, DiskRequest, JobId};
 
 use super::LoopWaker;
 use super::machine::this_machine;
-use crate::disk::{DiskPool, OpenDirectoryCache};
+use crate::disk::{DiskThreadPool, OpenDirectoryCache};
 use crate::session::command::SessionCommand;
-use crate::session::core::{ConnectOrder, SessionCore};
+use crate::session::core::{ConnectCommand, SessionCore};
 use crate::session::direct::{ControlSender, ControlSenderFactory};
 use crate::session::disk::{DiskExecutor, LocalStandIn};
 use crate::session::next_turn::NextTurnTime;
 use crate::session::server_facts::SessionServerFacts;
 use crate::session::{
-    ConnectionSource, Link, NoMoreConnections, SessionEvent, SessionOptions, SessionSummary,
+    ConnectionOpener, FurtherConnectionError, Link, SessionEvent, SessionOptions, SessionSummary,
 };
 
 pub(super) const WAKER: Token = Token(0);
@@ -25,11 +25,11 @@ pub(super) const WAKER: Token = Token(0);
 const TOKENS: usize = 64;
 
 /// Result of a thread that connects.
-type ConnectResult = Result<Box<dyn Link>, NoMoreConnections>;
+type ConnectResult = Result<Box<dyn Link>, FurtherConnectionError>;
 
 /// Input of the loop from other threads.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are jobs")]
-pub(super) enum LoopInput {
+pub(super) enum SessionLoopInput {
     Command(SessionCommand),
     /// Result of opening a further connection.
     ConnectionOpened(ConnectResult),
@@ -38,10 +38,10 @@ pub(super) enum LoopInput {
 }
 
 /// The loop's ends of the channels that it shares with the `Session` handle.
-pub(super) struct LoopChannels {
-    pub received: Receiver<LoopInput>,
+pub(super) struct LoopMessageQueues {
+    pub received: Receiver<SessionLoopInput>,
     /// Sender for threads that open connections for the loop.
-    pub orders: Sender<LoopInput>,
+    pub orders: Sender<SessionLoopInput>,
     pub events: Sender<SessionEvent>,
     pub waker: Arc<LoopWaker>,
 }
@@ -51,11 +51,11 @@ pub(super) struct LoopChannels {
 pub(super) struct SessionLoop {
     core: SessionCore,
     poll: Poll,
-    channels: LoopChannels,
-    connection_source: Option<Arc<dyn ConnectionSource>>,
+    channels: LoopMessageQueues,
+    connection_source: Option<Arc<dyn ConnectionOpener>>,
 }
 
-impl DiskExecutor for DiskPool {
+impl DiskExecutor for DiskThreadPool {
     fn submit(&mut self, request: DiskRequest) {
         Self::submit(self, request);
     }
@@ -98,7 +98,7 @@ impl SessionLoop {
     pub(super) fn new(
         poll: Poll,
         options: SessionOptions,
-        channels: LoopChannels,
+        channels: LoopMessageQueues,
         (facts, directories): (Arc<SessionServerFacts>, Arc<OpenDirectoryCache>),
         mut link: Box<dyn Link>,
     ) -> io::Result<Self> {
@@ -106,7 +106,7 @@ impl SessionLoop {
         let waker = Arc::clone(&channels.waker);
         let threads = options.disk_threads.max(1);
         let ledger = options.ledger.clone();
-        let disk = DiskPool::new(threads, ledger, directories, move || waker.wake())?;
+        let disk = DiskThreadPool::new(threads, ledger, directories, move || waker.wake())?;
         let connection_source = options.connection_source.clone();
         let with: (Box<dyn DiskExecutor>, ControlSenderFactory) =
             (Box::new(disk), outlet(&channels));
@@ -185,15 +185,15 @@ impl SessionLoop {
             let order = match self.channels.received.try_recv() {
                 Ok(order) => order,
                 Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Disconnected) => LoopInput::Command(SessionCommand::End),
+                Err(TryRecvError::Disconnected) => SessionLoopInput::Command(SessionCommand::End),
             };
             match order {
-                LoopInput::Command(command) => self.core.handle_command(now, command),
-                LoopInput::ConnectionOpened(link) => {
+                SessionLoopInput::Command(command) => self.core.handle_command(now, command),
+                SessionLoopInput::ConnectionOpened(link) => {
                     let link = self.registered(link);
                     self.core.joined(now, link);
                 }
-                LoopInput::Reconnected(link) => {
+                SessionLoopInput::Reconnected(link) => {
                     let link = self.registered(link);
                     self.core.rejoined(now, link);
                 }
@@ -207,7 +207,7 @@ impl SessionLoop {
         let first = first_token(self.core.next_connection());
         match link.register(self.poll.registry(), first) {
             Ok(()) => Ok(link),
-            Err(e) => Err(NoMoreConnections::Connection(e.to_string())),
+            Err(e) => Err(FurtherConnectionError::Connection(e.to_string())),
         }
     }
 
@@ -215,10 +215,10 @@ impl SessionLoop {
     fn carry_out(&mut self, now: Instant) {
         while let Some(order) = self.core.poll_order() {
             if let Err(e) = self.connect(order) {
-                let failed = Err(NoMoreConnections::Connection(e.to_string()));
+                let failed = Err(FurtherConnectionError::Connection(e.to_string()));
                 match order {
-                    ConnectOrder::OpenFurther { .. } => self.core.joined(now, failed),
-                    ConnectOrder::Reconnect => self.core.rejoined(now, failed),
+                    ConnectCommand::OpenFurther { .. } => self.core.joined(now, failed),
+                    ConnectCommand::Reconnect => self.core.rejoined(now, failed),
                 }
             }
         }
@@ -233,7 +233,7 @@ impl SessionLoop {
     }
 
     /// Connects on a new thread.
-    fn connect(&self, order: ConnectOrder) -> io::Result<()> {
+    fn connect(&self, order: ConnectCommand) -> io::Result<()> {
         let Some(connection_source) = self.connection_source.clone() else {
             return Ok(());
         };
@@ -241,10 +241,12 @@ impl SessionLoop {
         let thread = std::thread::Builder::new().name("connect".to_owned());
         thread.spawn(move || {
             let result = match order {
-                ConnectOrder::OpenFurther { brief } => {
-                    LoopInput::ConnectionOpened(connection_source.another(brief))
+                ConnectCommand::OpenFurther { brief } => {
+                    SessionLoopInput::ConnectionOpened(connection_source.another(brief))
                 }
-                ConnectOrder::Reconnect => LoopInput::Reconnected(connection_source.reconnect()),
+                ConnectCommand::Reconnect => {
+                    SessionLoopInput::Reconnected(connection_source.reconnect())
+                }
             };
             // After the end of the session the send fails and the link is dropped.
             let _ = orders.send(result);
@@ -255,13 +257,13 @@ impl SessionLoop {
 }
 
 /// Returns the way in which the source of direct connections sends messages.
-fn outlet(channels: &LoopChannels) -> ControlSenderFactory {
+fn outlet(channels: &LoopMessageQueues) -> ControlSenderFactory {
     let (orders, waker) = (channels.orders.clone(), channels.waker.clone());
     Arc::new(move || {
         let (orders, waker) = (orders.clone(), waker.clone());
         let send: ControlSender = Box::new(move |bytes| {
             // After the end of the session there is no receiver.
-            let _ = orders.send(LoopInput::Command(SessionCommand::Control(bytes)));
+            let _ = orders.send(SessionLoopInput::Command(SessionCommand::Control(bytes)));
             waker.wake();
         });
         send

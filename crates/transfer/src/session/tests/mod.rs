@@ -14,14 +14,14 @@ mod stalling;
 mod throttling;
 mod world;
 
-use super::machine::{MachineAccess, MachineSample};
+use super::machine::{MachineFunctions, ProcessorUseSample};
 
 /// Machine without processors' load, whose random bytes are zeros and whose time stands still.
-pub(super) fn machine() -> MachineAccess {
-    MachineAccess {
+pub(super) fn machine() -> MachineFunctions {
+    MachineFunctions {
         random: |bytes| bytes.fill(0),
         unix_seconds: || 1_700_000_000,
-        sample: MachineSample::default,
+        sample: ProcessorUseSample::default,
         processors: || 2,
         tcp_buffer: |_| Some(4 << 20),
     }

@@ -104,7 +104,7 @@ fn requests_under_a_limit_fill_the_path_and_a_tenth_of_a_second() {
 
 #[test]
 fn a_budget_is_the_smaller_of_both_bounds_and_is_spent_by_all_lanes() {
-    let mut budget = TurnBudget {
+    let mut budget = TurnByteBudget {
         left: Some(100),
         level: Some(60),
     };
@@ -115,7 +115,7 @@ fn a_budget_is_the_smaller_of_both_bounds_and_is_spent_by_all_lanes() {
     assert_eq!(budget.of_lane(0), Some(30));
     budget.spend(70);
     assert_eq!(budget.of_lane(0), Some(0));
-    let none = TurnBudget {
+    let none = TurnByteBudget {
         left: None,
         level: None,
     };

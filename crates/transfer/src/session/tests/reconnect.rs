@@ -6,7 +6,7 @@ use crate::session::tests::machine;
 fn last(gained: u64) -> LastConnection {
     LastConnection {
         gained,
-        cause: LossCause::Path,
+        cause: ConnectionLossCause::Path,
         open: true,
         answered: true,
         wanted: true,
@@ -17,19 +17,22 @@ fn broken() -> LinkError {
     LinkError::Lost("the path is gone".to_owned())
 }
 
-fn refused(why: &str) -> NoMoreConnections {
-    NoMoreConnections::Connection(why.to_owned())
+fn refused(why: &str) -> FurtherConnectionError {
+    FurtherConnectionError::Connection(why.to_owned())
 }
 
-fn denied(why: &str) -> NoMoreConnections {
-    NoMoreConnections::Login(why.to_owned())
+fn denied(why: &str) -> FurtherConnectionError {
+    FurtherConnectionError::Login(why.to_owned())
 }
 
 /// Begins with the loss of the last connection after `moved` bytes.
 fn after_loss(now: Instant, moved: u64) -> ReconnectPolicy {
     let mut reconnect = ReconnectPolicy::new(now, machine());
     let after = reconnect.lost(now, last(moved), broken());
-    assert!(matches!(after, LossDecision::ConnectAgain(_)), "{after:?}");
+    assert!(
+        matches!(after, ConnectionLossDecision::ConnectAgain(_)),
+        "{after:?}"
+    );
     reconnect
 }
 
@@ -52,7 +55,10 @@ fn attempts_follow_a_loss_with_growing_waits() {
             .expect("an attempt is planned");
         waits.push(at.saturating_duration_since(now).as_millis());
         now = at;
-        assert_eq!(reconnect.start(now, false), Some(ReconnectStart::Silently));
+        assert_eq!(
+            reconnect.start(now, false),
+            Some(ReconnectVisibility::Silently)
+        );
         assert_eq!(reconnect.poll_timeout(false), None, "one at a time");
         assert_eq!(
             reconnect.failed(now, &refused("refused"), false, false),
@@ -102,7 +108,10 @@ fn a_loss_is_final_unless_connecting_again_can_help() {
     for last in hopeless {
         let mut reconnect = ReconnectPolicy::new(now, machine());
         let after = reconnect.lost(now, last, broken());
-        assert_eq!(after, LossDecision::GiveUp("the path is gone".to_owned()));
+        assert_eq!(
+            after,
+            ConnectionLossDecision::GiveUp("the path is gone".to_owned())
+        );
         assert!(!reconnect.is_lost(), "{last:?}");
     }
 }
@@ -110,15 +119,18 @@ fn a_loss_is_final_unless_connecting_again_can_help() {
 #[test]
 fn a_torn_message_and_an_optional_feature_are_repeated_however_little_moved() {
     let now = Instant::now();
-    for cause in [LossCause::SourceTruncated, LossCause::OptionalFeature] {
+    for cause in [
+        ConnectionLossCause::SourceTruncated,
+        ConnectionLossCause::OptionalFeature,
+    ] {
         let mut reconnect = ReconnectPolicy::new(now, machine());
         let last = LastConnection { cause, ..last(0) };
         let after = reconnect.lost(now, last, broken());
-        let LossDecision::ConnectAgain(line) = after else {
+        let ConnectionLossDecision::ConnectAgain(line) = after else {
             panic!("{after:?}");
         };
         // Bug: a file that shrank was reported as a lost connection.
-        let lost = cause != LossCause::SourceTruncated;
+        let lost = cause != ConnectionLossCause::SourceTruncated;
         assert_eq!(line.contains("the connection was lost"), lost, "{line}");
     }
 }
@@ -130,7 +142,11 @@ fn connections_that_are_lost_before_they_move_anything_end_the_session() {
     for nth in 0..FRUITLESS + 1 {
         let after = reconnect.lost(now, last(0), broken());
         let ends = nth >= FRUITLESS;
-        assert_eq!(matches!(after, LossDecision::GiveUp(_)), ends, "{nth}");
+        assert_eq!(
+            matches!(after, ConnectionLossDecision::GiveUp(_)),
+            ends,
+            "{nth}"
+        );
         if !ends {
             reconnect.start(now + LONGEST, false);
             reconnect.succeeded(now);
@@ -152,9 +168,12 @@ fn connections_that_move_something_are_replaced_for_ever() {
     let mut reconnect = ReconnectPolicy::new(now, machine());
     for nth in 1..50 {
         let after = reconnect.lost(now, last(RESUME_FROM * nth), broken());
-        assert!(matches!(after, LossDecision::ConnectAgain(_)), "{nth}");
+        assert!(
+            matches!(after, ConnectionLossDecision::ConnectAgain(_)),
+            "{nth}"
+        );
         reconnect.start(now + LONGEST, false);
-        assert_eq!(reconnect.succeeded(now), ReconnectResult::Replaced);
+        assert_eq!(reconnect.succeeded(now), ReconnectEffect::Replaced);
     }
 }
 
@@ -287,7 +306,7 @@ fn late_data_of_a_lost_connection_do_not_end_the_attempts() {
 fn a_login_that_was_in_progress_at_the_loss_is_the_new_connection() {
     let now = Instant::now();
     let mut reconnect = after_loss(now, RESUME_FROM);
-    assert_eq!(reconnect.connected(now), ReconnectResult::Replaced);
+    assert_eq!(reconnect.connected(now), ReconnectEffect::Replaced);
     assert!(!reconnect.is_lost());
     assert_eq!(reconnect.poll_timeout(false), None, "no attempt is needed");
 }
@@ -297,8 +316,8 @@ fn an_attempt_that_ends_after_another_login_gives_one_more_connection() {
     let now = Instant::now();
     let mut reconnect = after_loss(now, RESUME_FROM);
     reconnect.start(now + FIRST, false);
-    assert_eq!(reconnect.connected(now + FIRST), ReconnectResult::Replaced);
-    assert_eq!(reconnect.succeeded(now + FIRST), ReconnectResult::Added);
+    assert_eq!(reconnect.connected(now + FIRST), ReconnectEffect::Replaced);
+    assert_eq!(reconnect.succeeded(now + FIRST), ReconnectEffect::Added);
 }
 
 #[test]
@@ -321,8 +340,8 @@ fn a_loss_during_an_attempt_waits_for_that_attempt() {
     let mut reconnect = ReconnectPolicy::new(now, machine());
     reconnect.start(now + DARK, true);
     let after = reconnect.lost(now + DARK, last(RESUME_FROM), broken());
-    assert!(matches!(after, LossDecision::ConnectAgain(_)));
+    assert!(matches!(after, ConnectionLossDecision::ConnectAgain(_)));
     assert_eq!(reconnect.poll_timeout(false), None);
-    assert_eq!(reconnect.succeeded(now + DARK), ReconnectResult::Replaced);
+    assert_eq!(reconnect.succeeded(now + DARK), ReconnectEffect::Replaced);
     assert_eq!(reconnect.poll_timeout(false), None);
 }

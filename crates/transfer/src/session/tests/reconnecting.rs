@@ -5,7 +5,7 @@ use std::time::Duration;
 use testkit::sftp_model::Rng;
 
 use super::world::{World, content, lock};
-use crate::session::{NoMoreConnections, SessionEvent, SessionOptions};
+use crate::session::{FurtherConnectionError, SessionEvent, SessionOptions};
 
 const LONG: Duration = Duration::from_secs(900);
 
@@ -17,13 +17,13 @@ fn one_connection() -> SessionOptions {
     }
 }
 
-fn denied(why: &str) -> (Duration, Option<NoMoreConnections>) {
-    let why = NoMoreConnections::Login(why.to_owned());
+fn denied(why: &str) -> (Duration, Option<FurtherConnectionError>) {
+    let why = FurtherConnectionError::Login(why.to_owned());
     (Duration::from_millis(300), Some(why))
 }
 
-fn unreachable() -> (Duration, Option<NoMoreConnections>) {
-    let why = NoMoreConnections::Connection("no route to host".to_owned());
+fn unreachable() -> (Duration, Option<FurtherConnectionError>) {
+    let why = FurtherConnectionError::Connection("no route to host".to_owned());
     (Duration::from_millis(50), Some(why))
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::sftp_model::Personality;
+use testkit::sftp_model::SftpServerProfile;
 
 use super::world::{World, content, lock};
 use crate::session::{SessionEvent, SessionOptions};
@@ -10,7 +10,7 @@ use crate::session::{SessionEvent, SessionOptions};
 const LONG: Duration = Duration::from_secs(900);
 
 /// Downloads 5 MB from a server that drops READs on its first `silent` channels.
-fn download(seed: u64, silent: usize, server: Personality) -> (World, Vec<String>) {
+fn download(seed: u64, silent: usize, server: SftpServerProfile) -> (World, Vec<String>) {
     let options = SessionOptions {
         connections: Some(1),
         ..SessionOptions::default()
@@ -31,7 +31,7 @@ fn repeated(world: &World) -> usize {
 #[test]
 fn requests_that_a_server_drops_are_repeated_on_another_channel() {
     for seed in 0..5 {
-        let (world, failed) = download(seed, 1, Personality::other());
+        let (world, failed) = download(seed, 1, SftpServerProfile::other());
         assert_eq!(failed, Vec::<String>::new(), "{seed}: {:?}", world.lines());
         assert_eq!(repeated(&world), 1, "{:?}", world.lines());
         assert!(world.here("big") == Some(content(2, 5_000_000)), "{seed}");
@@ -51,7 +51,7 @@ fn a_channel_that_is_refused_while_the_closed_one_lingers_is_opened_again() {
                 ..SessionOptions::default()
             },
         );
-        lock(&world.shared).net.server = Personality::other();
+        lock(&world.shared).net.server = SftpServerProfile::other();
         lock(&world.shared).net.silent = (1, 4);
         lock(&world.shared).net.lingers = Some(Duration::from_millis(lingers));
         world.get("big", content(2, 5_000_000));
@@ -81,7 +81,7 @@ fn a_channel_that_is_refused_for_good_ends_the_copy() {
             ..SessionOptions::default()
         },
     );
-    lock(&world.shared).net.server = Personality::other();
+    lock(&world.shared).net.server = SftpServerProfile::other();
     lock(&world.shared).net.silent = (1, 4);
     lock(&world.shared).net.lingers = Some(LONG);
     world.get("big", content(2, 5_000_000));
@@ -94,7 +94,7 @@ fn a_channel_that_is_refused_for_good_ends_the_copy() {
 
 #[test]
 fn the_second_repetition_has_fewer_requests_in_flight() {
-    let (world, failed) = download(1, 2, Personality::other());
+    let (world, failed) = download(1, 2, SftpServerProfile::other());
     assert_eq!(failed, Vec::<String>::new(), "{:?}", world.lines());
     let most = |line: &String| {
         let at = line.split("at most ").nth(1)?;
@@ -106,7 +106,7 @@ fn the_second_repetition_has_fewer_requests_in_flight() {
 
 #[test]
 fn a_server_that_never_answers_ends_the_copy_with_that_reason() {
-    let (world, failed) = download(2, 1000, Personality::other());
+    let (world, failed) = download(2, 1000, SftpServerProfile::other());
     assert!(
         failed
             .iter()

@@ -7,24 +7,25 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mio::{Registry, Token};
 use schedule::{
-    Attributes, DiskReply, DiskRequest, Job, JobId, JobKind, LaneEvent, PutOptions, RemotePath,
+    Attributes, DiskReply, DiskRequest, FileCopyOptions, Job, JobId, JobKind, LaneEvent, RemotePath,
 };
 use sftp::ClientOutput;
 use testkit::sftp_model::{
-    Act, Fs, InjectedFault, Kind, Link as Path, LinkOptions, Personality, Rng, SftpModel,
+    Act, Fs, InjectedFault, Kind, Link as Path, Rng, SftpModel, SftpServerProfile,
+    VirtualLinkOptions,
 };
 use wire::PacketPool;
 
 use super::disk::{Disk as DiskModel, Source};
 use crate::session::command::SessionCommand;
-use crate::session::core::{ConnectOrder, SessionCore};
+use crate::session::core::{ConnectCommand, SessionCore};
 use crate::session::disk::{DiskExecutor, LocalStandIn};
-use crate::session::machine::MachineAccess;
+use crate::session::machine::MachineFunctions;
 use crate::session::next_turn::NextTurnTime;
 use crate::session::server_facts::SessionServerFacts;
 use crate::session::{
-    ConnectionSource, Link, LinkChannelId, LinkError, LinkEvent, NoMoreConnections, PeerFacts,
-    SessionEvent, SessionOptions,
+    ConnectionOpener, FurtherConnectionError, InitialServerFacts, Link, LinkChannelId, LinkError,
+    LinkEvent, SessionEvent, SessionOptions,
 };
 
 /// Turns at one point in time after which the session is taken to spin.
@@ -49,8 +50,8 @@ struct Channel {
 /// The server, all connections to it, and the paths.
 pub(super) struct Net {
     pub fs: Fs,
-    pub server: Personality,
-    pub path: LinkOptions,
+    pub server: SftpServerProfile,
+    pub path: VirtualLinkOptions,
     /// The path carries nothing, and bytes written meanwhile are lost.
     pub dark: bool,
     /// Bytes after which each connection is lost, in the order in which they are made; later ones
@@ -119,7 +120,7 @@ pub(super) struct Shared {
     pub net: Net,
     pub disk: DiskModel,
     /// Results of the next logins, and the time that each takes. Later ones succeed in 100 ms.
-    pub logins: VecDeque<(Duration, Option<NoMoreConnections>)>,
+    pub logins: VecDeque<(Duration, Option<FurtherConnectionError>)>,
     /// Further logins are possible.
     pub open: bool,
     /// Time when the last login began.
@@ -163,11 +164,11 @@ impl Link for SimLink {
         Ok(())
     }
 
-    fn peer(&self) -> Option<PeerFacts> {
+    fn peer(&self) -> Option<InitialServerFacts> {
         let openssh = !lock(&self.shared).net.server.extensions.is_empty();
-        Some(PeerFacts {
+        Some(InitialServerFacts {
             openssh,
-            ..PeerFacts::default()
+            ..InitialServerFacts::default()
         })
     }
 
@@ -357,13 +358,13 @@ impl DiskExecutor for SimDisk {
 
 struct SimSource(Handle);
 
-impl ConnectionSource for SimSource {
+impl ConnectionOpener for SimSource {
     fn is_open(&self) -> bool {
         lock(&self.0).open
     }
 
-    fn another(&self, _: bool) -> Result<Box<dyn Link>, NoMoreConnections> {
-        Err(NoMoreConnections::Connection(
+    fn another(&self, _: bool) -> Result<Box<dyn Link>, FurtherConnectionError> {
+        Err(FurtherConnectionError::Connection(
             "the world connects".to_owned(),
         ))
     }
@@ -374,7 +375,7 @@ pub(super) struct World {
     pub core: SessionCore,
     pub shared: Handle,
     pub events: Vec<SessionEvent>,
-    logins: Vec<(Instant, ConnectOrder, Option<NoMoreConnections>)>,
+    logins: Vec<(Instant, ConnectCommand, Option<FurtherConnectionError>)>,
     began: Instant,
     next_job: u64,
 }
@@ -391,8 +392,8 @@ impl World {
             now,
             net: Net {
                 fs: Fs::default(),
-                server: Personality::openssh(),
-                path: LinkOptions {
+                server: SftpServerProfile::openssh(),
+                path: VirtualLinkOptions {
                     delay: Duration::from_millis(10),
                     bandwidth: 20_000_000,
                     fragment: 32 << 10,
@@ -417,7 +418,7 @@ impl World {
             ..options
         };
         // Names of temporaries must differ.
-        let machine = MachineAccess {
+        let machine = MachineFunctions {
             random: |bytes| {
                 use std::cell::Cell;
                 thread_local!(static NEXT: Cell<u64> = const { Cell::new(1) });
@@ -481,7 +482,7 @@ impl World {
         let kind = JobKind::Put {
             source: path,
             target: RemotePath(name.as_bytes().to_vec()),
-            options: PutOptions::default(),
+            options: FileCopyOptions::default(),
         };
         self.submit(kind, size)
     }
@@ -502,7 +503,7 @@ impl World {
             source: RemotePath(name.as_bytes().to_vec()),
             target: PathBuf::from(name).into(),
             known: Some(known),
-            options: PutOptions::default(),
+            options: FileCopyOptions::default(),
         };
         self.submit(kind, Some(size))
     }
@@ -602,10 +603,10 @@ impl World {
         }
     }
 
-    fn begin_login(&mut self, now: Instant, order: ConnectOrder) {
+    fn begin_login(&mut self, now: Instant, order: ConnectCommand) {
         let on = &mut *lock(&self.shared);
         on.began.push(now);
-        let dark = NoMoreConnections::Connection("connection timed out".to_owned());
+        let dark = FurtherConnectionError::Connection("connection timed out".to_owned());
         let usual = match on.net.dark {
             true => (Duration::from_secs(5), Some(dark)),
             false => (Duration::from_millis(100), None),
@@ -615,7 +616,8 @@ impl World {
     }
 
     fn finish_logins(&mut self, now: Instant) -> bool {
-        let due = |login: &mut (Instant, ConnectOrder, Option<NoMoreConnections>)| login.0 <= now;
+        let due =
+            |login: &mut (Instant, ConnectCommand, Option<FurtherConnectionError>)| login.0 <= now;
         let ready: Vec<_> = self.logins.extract_if(.., due).collect();
         let any = !ready.is_empty();
         for (_, order, failed) in ready {
@@ -624,8 +626,8 @@ impl World {
                 None => Ok(SimLink::add(&self.shared)),
             };
             match order {
-                ConnectOrder::OpenFurther { .. } => self.core.joined(now, link),
-                ConnectOrder::Reconnect => self.core.rejoined(now, link),
+                ConnectCommand::OpenFurther { .. } => self.core.joined(now, link),
+                ConnectCommand::Reconnect => self.core.rejoined(now, link),
             }
         }
         any

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schedule::{Attributes, NO_TREES, TreeWalkStep};
 
 use super::{
-    ListAnswer, ListedNameHashes, ListingMode, PendingListing, RemoteDirectory, RemoteWalk,
+    ListedNameHashes, ListingMode, PendingListing, RemoteDirectory, RemoteWalk, WalkAnswer,
 };
 use crate::walk::{WalkEntry, join};
 
@@ -47,9 +47,9 @@ impl TreeListing {
 }
 
 impl RemoteWalk {
-    pub(super) fn handle_tree(&mut self, tag: u64, mut tree: TreeListing, answer: ListAnswer) {
+    pub(super) fn handle_tree(&mut self, tag: u64, mut tree: TreeListing, answer: WalkAnswer) {
         match answer {
-            ListAnswer::Tree(steps) => {
+            WalkAnswer::Tree(steps) => {
                 if let [OpenDirListing { names, .. }] = tree.open.as_slice()
                     && names.is_empty()
                 {
@@ -62,13 +62,13 @@ impl RemoteWalk {
                 self.asked.insert(tag, PendingListing::Tree(tree));
                 return;
             }
-            ListAnswer::Restarted => {
+            WalkAnswer::Restarted => {
                 tree.begin_again();
                 self.asked.insert(tag, PendingListing::Tree(tree));
                 return;
             }
-            ListAnswer::Failed(what) if what == NO_TREES => return self.list_one_by_one(tree),
-            ListAnswer::Failed(what) => {
+            WalkAnswer::Failed(what) if what == NO_TREES => return self.list_one_by_one(tree),
+            WalkAnswer::Failed(what) => {
                 let last = tree.open.last().or_else(|| tree.again.first());
                 if let Some(path) = last.map(|open| open.dir.path()) {
                     self.found.push_back(WalkEntry::Problem { path, what });

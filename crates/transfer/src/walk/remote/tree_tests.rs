@@ -93,9 +93,9 @@ fn a_tree_is_found_as_it_is_told() {
     for at_once in [1, 3, 100] {
         let (mut walk, tag) = walk();
         for part in steps().chunks(at_once) {
-            walk.handle(tag, ListAnswer::Tree(part.to_vec()));
+            walk.handle(tag, WalkAnswer::Tree(part.to_vec()));
         }
-        walk.handle(tag, ListAnswer::Done);
+        walk.handle(tag, WalkAnswer::Done);
         assert_eq!(found(&mut walk), ALL);
         assert!(walk.is_over());
     }
@@ -109,11 +109,11 @@ fn what_is_told_again_is_found_once() {
             let (mut walk, tag) = walk();
             for lost in [first, second] {
                 let told = steps().into_iter().take(lost).collect();
-                walk.handle(tag, ListAnswer::Tree(told));
-                walk.handle(tag, ListAnswer::Restarted);
+                walk.handle(tag, WalkAnswer::Tree(told));
+                walk.handle(tag, WalkAnswer::Restarted);
             }
-            walk.handle(tag, ListAnswer::Tree(steps()));
-            walk.handle(tag, ListAnswer::Done);
+            walk.handle(tag, WalkAnswer::Tree(steps()));
+            walk.handle(tag, WalkAnswer::Done);
             let mut found = found(&mut walk);
             // A directory that cannot be listed is reported for each attempt.
             found.dedup();
@@ -129,12 +129,12 @@ fn what_has_vanished_when_it_is_told_again_is_closed() {
         let (mut walk, tag) = walk();
         walk.handle(
             tag,
-            ListAnswer::Tree(steps().into_iter().take(lost).collect()),
+            WalkAnswer::Tree(steps().into_iter().take(lost).collect()),
         );
-        walk.handle(tag, ListAnswer::Restarted);
+        walk.handle(tag, WalkAnswer::Restarted);
         let rest = vec![file("e"), TreeWalkStep::Leave];
-        walk.handle(tag, ListAnswer::Tree(rest));
-        walk.handle(tag, ListAnswer::Done);
+        walk.handle(tag, WalkAnswer::Tree(rest));
+        walk.handle(tag, WalkAnswer::Done);
         found(&mut walk);
         assert!(walk.is_over());
     }
@@ -146,9 +146,9 @@ fn a_listing_that_fails_closes_what_it_had_begun() {
         let (mut walk, tag) = walk();
         walk.handle(
             tag,
-            ListAnswer::Tree(steps().into_iter().take(lost).collect()),
+            WalkAnswer::Tree(steps().into_iter().take(lost).collect()),
         );
-        walk.handle(tag, ListAnswer::Failed("broken".to_owned()));
+        walk.handle(tag, WalkAnswer::Failed("broken".to_owned()));
         let found = found(&mut walk);
         assert!(found.iter().any(|f| f.ends_with("broken")), "{found:?}");
         assert!(walk.is_over());
@@ -158,7 +158,7 @@ fn a_listing_that_fails_closes_what_it_had_begun() {
 #[test]
 fn what_is_skipped_is_left_out_with_all_below() {
     let (mut walk, tag) = walk();
-    walk.handle(tag, ListAnswer::Tree(steps().into_iter().take(3).collect()));
+    walk.handle(tag, WalkAnswer::Tree(steps().into_iter().take(3).collect()));
     let mut x = None;
     while let Some(found) = walk.poll_found() {
         if let WalkEntry::Directory { id, at, .. } = found
@@ -168,8 +168,8 @@ fn what_is_skipped_is_left_out_with_all_below() {
         }
     }
     walk.skip(x.expect("it was found"));
-    walk.handle(tag, ListAnswer::Tree(steps().into_iter().skip(3).collect()));
-    walk.handle(tag, ListAnswer::Done);
+    walk.handle(tag, WalkAnswer::Tree(steps().into_iter().skip(3).collect()));
+    walk.handle(tag, WalkAnswer::Done);
     let mut rest = Vec::new();
     while let Some(found) = walk.poll_found() {
         if let WalkEntry::File(at) | WalkEntry::Directory { at, .. } = found {
@@ -186,8 +186,8 @@ fn what_is_skipped_is_left_out_with_all_below() {
 fn what_was_not_entered_is_listed_by_itself() {
     let (mut walk, tag) = walk();
     let deep = TreeWalkStep::Entry(b"deep".to_vec(), mode(0o040_755));
-    walk.handle(tag, ListAnswer::Tree(vec![deep, TreeWalkStep::Leave]));
-    walk.handle(tag, ListAnswer::Done);
+    walk.handle(tag, WalkAnswer::Tree(vec![deep, TreeWalkStep::Leave]));
+    walk.handle(tag, WalkAnswer::Done);
     let asked = walk.poll_request().expect("the deeper one");
     let JobKind::ListTree { path, .. } = asked.kind else {
         panic!("{:?}", asked.kind);
@@ -195,9 +195,9 @@ fn what_was_not_entered_is_listed_by_itself() {
     assert_eq!(path.0, b"r/deep");
     walk.handle(
         asked.tag,
-        ListAnswer::Tree(vec![file("f"), TreeWalkStep::Leave]),
+        WalkAnswer::Tree(vec![file("f"), TreeWalkStep::Leave]),
     );
-    walk.handle(asked.tag, ListAnswer::Done);
+    walk.handle(asked.tag, WalkAnswer::Done);
     assert_eq!(found(&mut walk), ["d r", "d r/deep", "f r/deep/f"]);
 }
 
@@ -206,9 +206,9 @@ fn what_was_not_entered_is_listed_by_itself() {
 fn what_is_left_of_a_tree_is_listed_one_by_one_where_no_server_lists_trees_any_more() {
     let (mut walk, tag) = walk();
     let part = vec![file("a"), enter("d"), file("b")];
-    walk.handle(tag, ListAnswer::Tree(part));
-    walk.handle(tag, ListAnswer::Restarted);
-    walk.handle(tag, ListAnswer::Failed(NO_TREES.to_owned()));
+    walk.handle(tag, WalkAnswer::Tree(part));
+    walk.handle(tag, WalkAnswer::Restarted);
+    walk.handle(tag, WalkAnswer::Failed(NO_TREES.to_owned()));
     while let Some(asked) = walk.poll_request() {
         let JobKind::List { path } = asked.kind else {
             panic!("{:?}", asked.kind);
@@ -221,8 +221,8 @@ fn what_is_left_of_a_tree_is_listed_one_by_one_where_no_server_lists_trees_any_m
             b"r/e" => vec![plain("f")],
             other => panic!("{other:?}"),
         };
-        walk.handle(asked.tag, ListAnswer::Entries(entries));
-        walk.handle(asked.tag, ListAnswer::Done);
+        walk.handle(asked.tag, WalkAnswer::Entries(entries));
+        walk.handle(asked.tag, WalkAnswer::Done);
     }
     let all = [
         "d r",
@@ -252,8 +252,8 @@ fn names_of_our_own_are_left_out_of_a_tree_with_all_below() {
         file("c"),
         TreeWalkStep::Leave,
     ];
-    walk.handle(tag, ListAnswer::Tree(told));
-    walk.handle(tag, ListAnswer::Done);
+    walk.handle(tag, WalkAnswer::Tree(told));
+    walk.handle(tag, WalkAnswer::Done);
     let found = found(&mut walk);
     let refused: Vec<_> = found.iter().filter(|line| line.starts_with('!')).collect();
     assert_eq!(refused.len(), 2, "{found:?}");

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use sftp::blocks::{BlockSum, StrongSum};
+use sftp::blocks::{BasisBlockChecksums, StrongSum};
 
 use crate::delta::SEGMENT;
 
@@ -27,7 +27,7 @@ impl FileBlockSums {
     /// Stores the sums of the `len` bytes at `offset`; false if their number is wrong.
     pub(super) fn keep(&mut self, offset: u64, len: u64, sums: &Bytes) -> bool {
         let blocks = len.div_ceil(u64::from(self.block.max(1)));
-        let whole = sums.len() as u64 == blocks * BlockSum::LEN as u64;
+        let whole = sums.len() as u64 == blocks * BasisBlockChecksums::LEN as u64;
         if whole {
             self.sums.insert(offset, sums.clone());
         }
@@ -39,9 +39,10 @@ impl FileBlockSums {
         self.sums.get(&offset).cloned().unwrap_or_default()
     }
 
-    pub(super) fn all(&self) -> Vec<BlockSum> {
+    pub(super) fn all(&self) -> Vec<BasisBlockChecksums> {
         let sums = self.sums.values();
-        sums.flat_map(|sums| BlockSum::read_all(sums)).collect()
+        sums.flat_map(|sums| BasisBlockChecksums::read_all(sums))
+            .collect()
     }
 
     /// Returns start and end of the block that contains `at`.
@@ -55,8 +56,15 @@ impl FileBlockSums {
     pub(super) fn strong(&self, at: u64) -> Option<StrongSum> {
         let segment = at / SEGMENT * SEGMENT;
         let nth = (at - segment) / u64::from(self.block.max(1));
-        let from = usize::try_from(nth).ok()?.checked_mul(BlockSum::LEN)?;
-        let sum = self.sums.get(&segment)?.get(from..from + BlockSum::LEN)?;
-        BlockSum::read_all(sum).next().map(|sum| sum.strong)
+        let from = usize::try_from(nth)
+            .ok()?
+            .checked_mul(BasisBlockChecksums::LEN)?;
+        let sum = self
+            .sums
+            .get(&segment)?
+            .get(from..from + BasisBlockChecksums::LEN)?;
+        BasisBlockChecksums::read_all(sum)
+            .next()
+            .map(|sum| sum.strong)
     }
 }

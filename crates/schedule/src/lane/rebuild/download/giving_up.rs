@@ -1,10 +1,10 @@
-use super::{DeltaDownloadCommon, DeltaDownloadStage, DeltaFallback, LaneContext, RemoteFile};
+use super::{DeltaAbort, DeltaDownloadCommon, DeltaDownloadStage, LaneContext, RemoteFile};
 use crate::{DiskRequest, LaneEvent};
 
 /// Stage in which the file is closed, all answers are awaited, and the temporary is discarded.
 #[derive(Debug)]
 pub(super) struct DeltaDownloadCleanup {
-    end: DeltaFallback,
+    end: DeltaAbort,
     remote: Option<RemoteFile>,
     local: LocalFileState,
 }
@@ -20,7 +20,7 @@ enum LocalFileState {
 
 impl DeltaDownloadCleanup {
     /// Gives the job up in `stage`.
-    pub(super) fn new(stage: DeltaDownloadStage, end: DeltaFallback) -> Self {
+    pub(super) fn new(stage: DeltaDownloadStage, end: DeltaAbort) -> Self {
         let (remote, local) = match stage {
             DeltaDownloadStage::Looking(looking) if looking.older.is_none() => {
                 (None, LocalFileState::None)
@@ -42,7 +42,7 @@ impl DeltaDownloadCleanup {
     }
 
     /// Adds a later reason.
-    pub(super) fn merge(&mut self, end: DeltaFallback) {
+    pub(super) fn merge(&mut self, end: DeltaAbort) {
         self.end.merge(end);
     }
 
@@ -82,9 +82,9 @@ impl DeltaDownloadCleanup {
             return None;
         }
         Some(
-            match std::mem::replace(&mut self.end, DeltaFallback::FullCopy) {
-                DeltaFallback::Failed(fault) => LaneEvent::Failed(id, fault),
-                DeltaFallback::FullCopy => LaneEvent::Abandoned(id),
+            match std::mem::replace(&mut self.end, DeltaAbort::FullCopy) {
+                DeltaAbort::Failed(fault) => LaneEvent::Failed(id, fault),
+                DeltaAbort::FullCopy => LaneEvent::Abandoned(id),
             },
         )
     }

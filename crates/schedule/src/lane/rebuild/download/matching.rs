@@ -9,10 +9,10 @@ use sftp::{Reply, Request, StatusCode};
 
 use super::blocks::FileBlockSums;
 use super::{
-    DeltaDownloadCommon, DeltaFallback, DeltaRebuild, LaneContext, RemoteFile, RequestTag,
-    SearchQueue,
+    BlockSearchQueue, DeltaAbort, DeltaDownloadCommon, DeltaRebuild, LaneContext, RemoteFile,
+    RequestPurpose,
 };
-use crate::delta::{BasisIndex, DeltaMatches, IN_PLACE, MatchedRange, SEGMENT};
+use crate::delta::{BasisIndex, BasisRangeComparison, IN_PLACE, MatchedRange, SEGMENT};
 use crate::lane::messages::refused;
 use crate::{DiskReply, DiskRequest};
 
@@ -43,7 +43,7 @@ pub(super) struct DeltaMatchStage {
 /// Search of the whole basis file for blocks of the new one.
 #[derive(Debug)]
 struct BasisSearch {
-    queue: SearchQueue,
+    queue: BlockSearchQueue,
     /// Strong sums to find, and their offset in the basis file once found.
     wanted: BTreeMap<StrongSum, Option<u64>>,
 }
@@ -59,7 +59,7 @@ impl DeltaMatchStage {
         if let Some(handle) = remote.handle() {
             let handle = handle.as_bytes();
             let request = Request::Fstat { handle };
-            job.requests.send(core, RequestTag::Fstat, &request);
+            job.requests.send(core, RequestPurpose::Fstat, &request);
         }
         core.stream(job.requests.job());
         Self {
@@ -110,14 +110,14 @@ impl DeltaMatchStage {
         core: &mut LaneContext,
         (offset, len): (u64, u64),
         reply: &Reply,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         self.rebuild.sums_answered();
         let Reply::Sums(sums) = reply else {
             // The file has become shorter, or the server's answer is invalid.
-            return Some(DeltaFallback::FullCopy);
+            return Some(DeltaAbort::FullCopy);
         };
         if !self.blocks.keep(offset, len, sums) {
-            return Some(DeltaFallback::FullCopy);
+            return Some(DeltaAbort::FullCopy);
         }
         if offset >= self.rebuild.local {
             self.missing.insert(offset, offset + len);
@@ -135,7 +135,7 @@ impl DeltaMatchStage {
         core: &mut LaneContext,
         (offset, len): (u64, u32),
         reply: Reply,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         match reply {
             Reply::Data { at, bytes, last } => {
                 let got = u64::from(at) + bytes.len() as u64;
@@ -175,7 +175,7 @@ impl DeltaMatchStage {
         core: &mut LaneContext,
         (offset, len): (u64, u32),
         got: u64,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         if let Some(pieces) = self.arriving.remove(&offset) {
             let request = DiskRequest::Write {
                 job: job.requests.job(),
@@ -185,7 +185,7 @@ impl DeltaMatchStage {
             job.requests.ask_disk(core, request);
         }
         if got == 0 {
-            return Some(DeltaFallback::FullCopy);
+            return Some(DeltaAbort::FullCopy);
         }
         if got < u64::from(len) {
             let end = offset + u64::from(len);
@@ -200,7 +200,7 @@ impl DeltaMatchStage {
         job: &mut DeltaDownloadCommon,
         core: &mut LaneContext,
         reply: DiskReply,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         match reply {
             DiskReply::Compared {
                 offset,
@@ -228,11 +228,11 @@ impl DeltaMatchStage {
         &mut self,
         offset: u64,
         len: u64,
-        compared: DeltaMatches,
-    ) -> Option<DeltaFallback> {
+        compared: BasisRangeComparison,
+    ) -> Option<DeltaAbort> {
         if !self.rebuild.compared(offset, len) {
             // The basis file has become shorter.
-            return Some(DeltaFallback::FullCopy);
+            return Some(DeltaAbort::FullCopy);
         }
         let end = self.rebuild.segment_end(offset);
         let behind = offset + len;
@@ -311,7 +311,7 @@ impl DeltaMatchStage {
             let starts = (behind..older).step_by(SEGMENT as usize);
             let behind = starts.map(|from| (from, older.min(from + SEGMENT)));
             let unused = std::mem::take(&mut self.unused);
-            todo = SearchQueue::ranges(unused.into_iter().chain(behind));
+            todo = BlockSearchQueue::ranges(unused.into_iter().chain(behind));
         }
         let sums = match todo.is_empty() {
             true => Vec::new(),
@@ -320,7 +320,7 @@ impl DeltaMatchStage {
         let basis = BasisIndex::new(self.rebuild.key, self.rebuild.block, size, sums);
         let all = self.missing.iter().map(|(from, to)| to - from).sum();
         let mut search = BasisSearch {
-            queue: SearchQueue::new(basis, todo, all),
+            queue: BlockSearchQueue::new(basis, todo, all),
             wanted,
         };
         self.note_kept(&mut search);
@@ -354,7 +354,7 @@ impl DeltaMatchStage {
         &mut self,
         (from, to): (u64, u64),
         found: Vec<MatchedRange>,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         let mut search = self.search.take()?;
         search.queue.searched();
         search.queue.saw(to - from);
@@ -377,7 +377,7 @@ impl DeltaMatchStage {
         }
         let hopeless = search.queue.is_hopeless(self.rebuild.size);
         self.search = Some(search);
-        hopeless.then_some(DeltaFallback::FullCopy)
+        hopeless.then_some(DeltaAbort::FullCopy)
     }
 
     /// After the last search, copies missing blocks from a known place or reads them.
@@ -482,13 +482,13 @@ impl DeltaMatchStage {
 }
 
 /// Returns why the job ends with an answer to a READ that has no data.
-pub(super) fn read_failed(reply: &Reply) -> Option<DeltaFallback> {
+pub(super) fn read_failed(reply: &Reply) -> Option<DeltaAbort> {
     match reply {
         Reply::Data { .. } | Reply::Packed { .. } => None,
         Reply::Status(status) if status.code != StatusCode::EOF => {
-            Some(DeltaFallback::Failed(refused("cannot read", status)))
+            Some(DeltaAbort::Failed(refused("cannot read", status)))
         }
         // The file has become shorter.
-        _ => Some(DeltaFallback::FullCopy),
+        _ => Some(DeltaAbort::FullCopy),
     }
 }

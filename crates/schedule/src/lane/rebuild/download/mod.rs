@@ -8,15 +8,15 @@ use sftp::{Attrs, OpenFlags, Reply, Request};
 
 use self::giving_up::DeltaDownloadCleanup;
 use self::matching::DeltaMatchStage;
-use super::{DeltaFallback, DeltaRebuild, JobRequests, LaneContext, RequestTag, SearchQueue};
+use super::{BlockSearchQueue, DeltaAbort, DeltaRebuild, JobRequests, LaneContext, RequestPurpose};
 use crate::delta::{block_len, may_be_forms};
 use crate::lane::messages::refused;
 use crate::lane::remote_file::{OpenResult, RemoteFile};
-use crate::lane::server::Capabilities;
+use crate::lane::server::ServerCapabilities;
 use crate::lane::task::{JobProgress, Misprediction, attributes};
 use crate::{
-    Attributes, DiskReply, DiskRequest, EntryKind, FileState, JobFailure, JobId, LaneEvent,
-    LocalPath, PutOptions,
+    Attributes, DiskReply, DiskRequest, EntryKind, FileCopyOptions, FileCopyState, JobFailure,
+    JobId, LaneEvent, LocalTargetPath,
 };
 
 /// Rebuilds a file beside its basis file, which keeps its name until the end.
@@ -36,8 +36,8 @@ pub(in crate::lane) struct DeltaDownload {
 struct DeltaDownloadCommon {
     requests: JobRequests,
     source: Vec<u8>,
-    target: LocalPath,
-    options: PutOptions,
+    target: LocalTargetPath,
+    options: FileCopyOptions,
     /// Use a delta on any path.
     always: bool,
     /// Latest attributes, from the listing, STAT or FSTAT.
@@ -76,9 +76,9 @@ impl DeltaDownload {
     pub(in crate::lane) fn new(
         id: JobId,
         source: Vec<u8>,
-        target: LocalPath,
+        target: LocalTargetPath,
         known: Option<Attributes>,
-        options: PutOptions,
+        options: FileCopyOptions,
         always: bool,
     ) -> Self {
         // A listing describes a symlink itself, but only its target counts.
@@ -102,7 +102,7 @@ impl DeltaDownload {
         let id = job.requests.job();
         let keep = job.options.keep.as_ref();
         let left = keep.is_some_and(|keep| keep.left.is_some());
-        if job.options.inplace || left || !core.can(Capabilities::SUMS) {
+        if job.options.inplace || left || !core.can(ServerCapabilities::SUMS) {
             core.event(LaneEvent::Abandoned(id));
             return JobProgress::Finished;
         }
@@ -110,7 +110,7 @@ impl DeltaDownload {
         let unknown = !job.always && !core.pipeline().sends_slower_than_hashing();
         if job.attrs.is_none() || unknown {
             let request = Request::Stat { path: &job.source };
-            job.requests.send(core, RequestTag::Lstat, &request);
+            job.requests.send(core, RequestPurpose::Lstat, &request);
         }
         let request = DiskRequest::OpenBasis {
             job: id,
@@ -161,7 +161,7 @@ impl DeltaDownload {
     pub(in crate::lane) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: Reply,
     ) -> Result<JobProgress, Misprediction> {
         let job = &mut self.job;
@@ -170,10 +170,10 @@ impl DeltaDownload {
             job.requests.answered();
         }
         let end = match what {
-            RequestTag::Lstat => job.on_look(&reply),
-            RequestTag::Open => self.on_open(core, &reply)?,
-            RequestTag::Fstat => self.on_stat(&reply),
-            RequestTag::Sums { offset, len, .. } => {
+            RequestPurpose::Lstat => job.on_look(&reply),
+            RequestPurpose::Open => self.on_open(core, &reply)?,
+            RequestPurpose::Fstat => self.on_stat(&reply),
+            RequestPurpose::Sums { offset, len, .. } => {
                 // A sign of progress, so that the scheduler does not take the lane for stalled.
                 core.event(LaneEvent::Progress(id, 0));
                 let end = match &mut self.stage {
@@ -185,8 +185,8 @@ impl DeltaDownload {
                 core.stream(id);
                 end
             }
-            RequestTag::Read { offset, len } | RequestTag::ReadPacked { offset, len } => {
-                if let RequestTag::ReadPacked { .. } = what {
+            RequestPurpose::Read { offset, len } | RequestPurpose::ReadPacked { offset, len } => {
+                if let RequestPurpose::ReadPacked { .. } = what {
                     core.answered_packed(&reply);
                 }
                 let end = match &mut self.stage {
@@ -199,7 +199,7 @@ impl DeltaDownload {
                 end
             }
             // All data have arrived; the result of closing a read handle does not matter.
-            RequestTag::Close => {
+            RequestPurpose::Close => {
                 if let DeltaDownloadStage::Finishing { remote, .. } = &mut self.stage {
                     remote.closed();
                 }
@@ -215,7 +215,7 @@ impl DeltaDownload {
         &mut self,
         core: &mut LaneContext,
         reply: &Reply,
-    ) -> Result<Option<DeltaFallback>, Misprediction> {
+    ) -> Result<Option<DeltaAbort>, Misprediction> {
         let remote = match &mut self.stage {
             DeltaDownloadStage::Opening(_, remote) => remote,
             DeltaDownloadStage::Matching(matching) => matching.remote_mut(),
@@ -228,7 +228,7 @@ impl DeltaDownload {
         match remote.on_open(&self.job.requests, core, reply)? {
             OpenResult::Refused(status) => {
                 let fault = refused("cannot open the file", &status);
-                return Ok(Some(DeltaFallback::Failed(fault)));
+                return Ok(Some(DeltaAbort::Failed(fault)));
             }
             OpenResult::AsPredicted => {}
             OpenResult::Known => match self.take() {
@@ -243,7 +243,7 @@ impl DeltaDownload {
     }
 
     /// Handles the attributes of the open file.
-    fn on_stat(&mut self, reply: &Reply) -> Option<DeltaFallback> {
+    fn on_stat(&mut self, reply: &Reply) -> Option<DeltaAbort> {
         let Reply::Attrs(attrs) = reply else {
             return None;
         };
@@ -252,7 +252,7 @@ impl DeltaDownload {
         self.job.attrs = Some(seen);
         // The opened file may not be the one that was looked at.
         let other = seen.size.is_some_and(|size| size != before);
-        other.then_some(DeltaFallback::FullCopy)
+        other.then_some(DeltaAbort::FullCopy)
     }
 
     pub(in crate::lane) fn on_disk(
@@ -264,7 +264,7 @@ impl DeltaDownload {
         job.requests.disk_answered();
         let id = job.requests.job();
         let end = match (&mut self.stage, reply) {
-            (_, DiskReply::Failed { fault, .. }) => Some(DeltaFallback::Failed(fault)),
+            (_, DiskReply::Failed { fault, .. }) => Some(DeltaAbort::Failed(fault)),
             (stage, DiskReply::BasisOpened { size, .. }) => {
                 match stage {
                     DeltaDownloadStage::Looking(looking) => looking.older = size,
@@ -272,9 +272,9 @@ impl DeltaDownload {
                     _ => {}
                 }
                 if size.is_some() {
-                    core.event(LaneEvent::State(id, FileState::Created));
+                    core.event(LaneEvent::State(id, FileCopyState::Created));
                 }
-                size.is_none().then_some(DeltaFallback::FullCopy)
+                size.is_none().then_some(DeltaAbort::FullCopy)
             }
             (stage, DiskReply::Finished { stored, .. }) => {
                 stored.events(id).for_each(|event| core.event(event));
@@ -348,12 +348,12 @@ impl DeltaDownload {
         fault: JobFailure,
     ) -> JobProgress {
         if !matches!(self.stage, DeltaDownloadStage::Finishing { .. }) {
-            self.end_if(Some(DeltaFallback::Failed(fault)));
+            self.end_if(Some(DeltaAbort::Failed(fault)));
         }
         self.settle(core)
     }
 
-    fn end_if(&mut self, end: Option<DeltaFallback>) {
+    fn end_if(&mut self, end: Option<DeltaAbort>) {
         let Some(end) = end else { return };
         self.stage = DeltaDownloadStage::GivingUp(match self.take() {
             DeltaDownloadStage::GivingUp(mut giving_up) => {
@@ -378,14 +378,14 @@ impl DeltaDownload {
 }
 
 impl DeltaDownloadCommon {
-    fn on_look(&mut self, reply: &Reply) -> Option<DeltaFallback> {
+    fn on_look(&mut self, reply: &Reply) -> Option<DeltaAbort> {
         match reply {
             Reply::Attrs(attrs) => {
                 self.attrs = Some(attributes(attrs));
                 None
             }
             // A plain download will report the reason.
-            _ => Some(DeltaFallback::FullCopy),
+            _ => Some(DeltaAbort::FullCopy),
         }
     }
 
@@ -396,7 +396,7 @@ impl DeltaDownloadCommon {
     }
 
     /// Reports what a reply of the disk side says of the job's progress; returns why the job ends.
-    fn tell(&mut self, core: &mut LaneContext, reply: &DiskReply) -> Option<DeltaFallback> {
+    fn tell(&mut self, core: &mut LaneContext, reply: &DiskReply) -> Option<DeltaAbort> {
         let id = self.requests.job();
         match *reply {
             DiskReply::Written { len, .. } => {
@@ -410,10 +410,10 @@ impl DeltaDownloadCommon {
                 core.event(LaneEvent::Progress(id, len));
                 core.event(LaneEvent::Reused(id, len));
                 // The basis file has become shorter.
-                (!whole).then_some(DeltaFallback::FullCopy)
+                (!whole).then_some(DeltaAbort::FullCopy)
             }
             // One of the two files has changed meanwhile, or the server is wrong.
-            DiskReply::Checked { same, .. } => (!same).then_some(DeltaFallback::FullCopy),
+            DiskReply::Checked { same, .. } => (!same).then_some(DeltaAbort::FullCopy),
             _ => None,
         }
     }
@@ -421,12 +421,16 @@ impl DeltaDownloadCommon {
     /// Reports that the file has its final name.
     fn tell_finished(&self, core: &mut LaneContext) {
         let id = self.requests.job();
-        let synced = self.options.fsync.then_some(FileState::Synced);
-        let states = [Some(FileState::Written), Some(FileState::Closed), synced];
+        let synced = self.options.fsync.then_some(FileCopyState::Synced);
+        let states = [
+            Some(FileCopyState::Written),
+            Some(FileCopyState::Closed),
+            synced,
+        ];
         for state in states.into_iter().flatten() {
             core.event(LaneEvent::State(id, state));
         }
-        core.event(LaneEvent::State(id, FileState::Renamed));
+        core.event(LaneEvent::State(id, FileCopyState::Renamed));
     }
 }
 
@@ -436,7 +440,7 @@ impl DeltaDownloadCheckStage {
         self,
         job: &DeltaDownloadCommon,
         core: &mut LaneContext,
-    ) -> Option<Result<DeltaRebuild, DeltaFallback>> {
+    ) -> Option<Result<DeltaRebuild, DeltaAbort>> {
         let (older, attrs) = (self.older?, job.attrs?);
         if job.requests.at_server() > 0 {
             return None;
@@ -446,7 +450,7 @@ impl DeltaDownloadCheckStage {
         let pays = job.always || core.pipeline().sends_slower_than_hashing();
         let alike = regular && may_be_forms(size, older) && pays;
         let Some(block) = block_len(size.max(older)).filter(|_| alike) else {
-            return Some(Err(DeltaFallback::FullCopy));
+            return Some(Err(DeltaAbort::FullCopy));
         };
         let mut key = sftp::blocks::BlockSumKey::default();
         core.random()(&mut key);

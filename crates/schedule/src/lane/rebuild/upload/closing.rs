@@ -2,15 +2,15 @@ use sftp::{Attrs, Reply, Request};
 
 use super::files::{CLOSE, DeltaUploadFiles, MODE, WHOSE};
 use super::verify::RebuildVerifier;
-use super::{DeltaFallback, DeltaPlan, DeltaUploadJob, LaneContext, RequestTag};
+use super::{DeltaAbort, DeltaFileVersions, DeltaUploadContext, LaneContext, RequestPurpose};
 use crate::lane::messages;
 use crate::lane::put::{OwnerPreservation, UploadJob, UploadPart, WrittenFileInfo};
-use crate::{DiskRequest, FileState, LaneEvent, RemotePath, UploadTemp};
+use crate::{DiskRequest, FileCopyState, LaneEvent, RemotePath, UploadTemp};
 
 /// Stage in which everything up to CLOSE was sent, and the answers are awaited.
 #[derive(Debug)]
 pub(super) struct DeltaCloseStage {
-    plan: DeltaPlan,
+    plan: DeltaFileVersions,
     files: DeltaUploadFiles,
     verify: RebuildVerifier,
     /// The temporary has the mode of the basis file.
@@ -23,9 +23,9 @@ impl DeltaCloseStage {
     /// Sets the mode of the basis file, unless the source's is kept, and queries the owner of the
     /// new file; both go with the CLOSE, which saves a round trip.
     pub(super) fn begin(
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
-        plan: DeltaPlan,
+        plan: DeltaFileVersions,
         mut files: DeltaUploadFiles,
         verify: RebuildVerifier,
     ) -> Self {
@@ -34,11 +34,13 @@ impl DeltaCloseStage {
             if !job.options.preserve {
                 let attrs = Attrs::with_permissions(plan.old.mode);
                 let request = Request::Fsetstat { handle, attrs };
-                job.requests.send(core, RequestTag::Step(MODE), &request);
+                job.requests
+                    .send(core, RequestPurpose::Step(MODE), &request);
             }
             if core.in_order() {
                 let request = Request::Fstat { handle };
-                job.requests.send(core, RequestTag::Step(WHOSE), &request);
+                job.requests
+                    .send(core, RequestPurpose::Step(WHOSE), &request);
             }
         }
         files.close(job, core);
@@ -56,9 +58,9 @@ impl DeltaCloseStage {
     }
 
     /// Handles the answer to a request.
-    pub(super) fn on_reply(&mut self, what: RequestTag, reply: &Reply) -> Option<DeltaFallback> {
+    pub(super) fn on_reply(&mut self, what: RequestPurpose, reply: &Reply) -> Option<DeltaAbort> {
         match what {
-            RequestTag::Sums {
+            RequestPurpose::Sums {
                 offset,
                 len,
                 rebuilt: true,
@@ -68,12 +70,12 @@ impl DeltaCloseStage {
                     .on_sums(&self.plan.rebuild, (offset, len), reply);
             }
             // A mode that could not be set is tried again by name, and then reported.
-            RequestTag::Step(MODE) => self.mode_set = messages::status(reply).is_ok(),
-            RequestTag::Step(WHOSE) => self.owner.learn(reply),
-            RequestTag::Step(CLOSE) => {
+            RequestPurpose::Step(MODE) => self.mode_set = messages::status(reply).is_ok(),
+            RequestPurpose::Step(WHOSE) => self.owner.learn(reply),
+            RequestPurpose::Step(CLOSE) => {
                 let status = messages::status(reply).err()?;
                 let fault = messages::refused(messages::CLOSING, status);
-                return Some(DeltaFallback::Failed(fault));
+                return Some(DeltaAbort::Failed(fault));
             }
             _ => {}
         }
@@ -83,11 +85,11 @@ impl DeltaCloseStage {
     /// Sets attributes and final name, as in any other upload, once all data are closed.
     pub(super) fn finish(
         mut self,
-        job: &DeltaUploadJob,
+        job: &DeltaUploadContext,
         core: &mut LaneContext,
     ) -> Option<UploadJob> {
         let id = job.requests.job();
-        core.event(LaneEvent::State(id, FileState::Written));
+        core.event(LaneEvent::State(id, FileCopyState::Written));
         let temp = UploadTemp {
             temp: RemotePath(self.files.take_temp()?),
             target: RemotePath(job.path.clone()),

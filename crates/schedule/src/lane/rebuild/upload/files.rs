@@ -1,10 +1,10 @@
 use sftp::{Attrs, Handle, OpenFlags, Reply, Request, temp_name};
 
-use super::{DeltaFallback, DeltaUploadJob, LaneContext, RequestTag};
+use super::{DeltaAbort, DeltaUploadContext, LaneContext, RequestPurpose};
 use crate::lane::task::Misprediction;
-use crate::{FileState, JobId, LaneEvent};
+use crate::{FileCopyState, JobId, LaneEvent};
 
-/// Step numbers of [`RequestTag::Step`] in a delta upload.
+/// Step numbers of [`RequestPurpose::Step`] in a delta upload.
 pub(super) const OPEN_OLD: u8 = 0;
 pub(super) const OPEN_NEW: u8 = 1;
 pub(super) const CLOSE: u8 = 2;
@@ -33,7 +33,7 @@ impl DeltaUploadFiles {
     /// handles, sums of the basis file are requested right behind the OPEN. If the handle is
     /// another file's, nothing has been changed, and the sums are discarded.
     pub(super) fn open(
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
         mode: Option<u32>,
     ) -> Self {
@@ -44,7 +44,8 @@ impl DeltaUploadFiles {
             flags: OpenFlags::READ,
             attrs: Attrs::default(),
         };
-        job.requests.send(core, RequestTag::Step(OPEN_OLD), &old);
+        job.requests
+            .send(core, RequestPurpose::Step(OPEN_OLD), &old);
         let place = job.options.temporary_place(&job.path);
         let temp = match &job.options.keep {
             Some(keep) => keep.temporary(&place, 0),
@@ -56,7 +57,8 @@ impl DeltaUploadFiles {
             flags: OpenFlags::READ | OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL,
             attrs: Attrs::with_permissions(mode),
         };
-        job.requests.send(core, RequestTag::Step(OPEN_NEW), &new);
+        job.requests
+            .send(core, RequestPurpose::Step(OPEN_NEW), &new);
         Self {
             id,
             opening: 2,
@@ -73,10 +75,10 @@ impl DeltaUploadFiles {
     pub(super) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
-    ) -> Result<Option<DeltaFallback>, Misprediction> {
-        let RequestTag::Step(step @ (OPEN_OLD | OPEN_NEW)) = what else {
+    ) -> Result<Option<DeltaAbort>, Misprediction> {
+        let RequestPurpose::Step(step @ (OPEN_OLD | OPEN_NEW)) = what else {
             return Ok(None);
         };
         self.opening = self.opening.saturating_sub(1);
@@ -92,20 +94,20 @@ impl DeltaUploadFiles {
             Reply::Handle(handle) => {
                 self.new = Some(handle.clone());
                 self.created = true;
-                core.event(LaneEvent::State(self.id, FileState::Created));
+                core.event(LaneEvent::State(self.id, FileCopyState::Created));
                 Ok(None)
             }
             _ => {
                 if step == OPEN_NEW {
                     self.temp = None;
                 }
-                Ok(Some(DeltaFallback::FullCopy))
+                Ok(Some(DeltaAbort::FullCopy))
             }
         }
     }
 
     /// Sends CLOSE for the open handles and lets other jobs open.
-    pub(super) fn close(&mut self, job: &mut DeltaUploadJob, core: &mut LaneContext) {
+    pub(super) fn close(&mut self, job: &mut DeltaUploadContext, core: &mut LaneContext) {
         if self.opening > 0 || std::mem::replace(&mut self.closing, true) {
             return;
         }
@@ -115,7 +117,8 @@ impl DeltaUploadFiles {
         for handle in handles.into_iter().flatten() {
             let handle = handle.as_bytes();
             let request = Request::Close { handle };
-            job.requests.send(core, RequestTag::Step(CLOSE), &request);
+            job.requests
+                .send(core, RequestPurpose::Step(CLOSE), &request);
         }
         core.closes(self.id);
     }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use sftp::{Reply, Request, StatusCode};
 
 use super::files::DeltaUploadFiles;
-use super::{DeltaFallback, DeltaUploadJob, DeltaUploadStage, LaneContext, RequestTag};
+use super::{DeltaAbort, DeltaUploadContext, DeltaUploadStage, LaneContext, RequestPurpose};
 use crate::lane::messages;
 use crate::lane::task::Misprediction;
 use crate::{DiskRequest, LaneEvent};
@@ -11,7 +11,7 @@ use crate::{DiskRequest, LaneEvent};
 /// Stage in which the handles are closed, all answers are awaited, and the temporary is removed.
 #[derive(Debug)]
 pub(super) struct DeltaUploadCleanup {
-    end: DeltaFallback,
+    end: DeltaAbort,
     files: Option<DeltaUploadFiles>,
     /// Reads of the source without an answer.
     reads: BTreeMap<u64, u64>,
@@ -23,10 +23,10 @@ pub(super) struct DeltaUploadCleanup {
 impl DeltaUploadCleanup {
     /// Gives the job up in `stage`.
     pub(super) fn new(
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
         stage: DeltaUploadStage,
-        end: DeltaFallback,
+        end: DeltaAbort,
     ) -> Self {
         job.requests.withdraw_writes(core);
         let (files, reads, source) = match stage {
@@ -57,13 +57,13 @@ impl DeltaUploadCleanup {
     }
 
     /// Adds a later reason.
-    pub(super) fn merge(&mut self, end: DeltaFallback) {
+    pub(super) fn merge(&mut self, end: DeltaAbort) {
         self.end.merge(end);
     }
 
     /// Returns true if the file is to be uploaded plainly.
     pub(super) fn is_plain(&self) -> bool {
-        self.end == DeltaFallback::FullCopy
+        self.end == DeltaAbort::FullCopy
     }
 
     /// Records that the disk side has opened the source, and if it holds it open.
@@ -74,13 +74,13 @@ impl DeltaUploadCleanup {
     /// Handles the answer to a request.
     pub(super) fn on_reply(
         &mut self,
-        job: &DeltaUploadJob,
+        job: &DeltaUploadContext,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
-    ) -> Result<Option<DeltaFallback>, Misprediction> {
+    ) -> Result<Option<DeltaAbort>, Misprediction> {
         match (&mut self.files, what) {
-            (Some(files), RequestTag::RemoveTemp) => {
+            (Some(files), RequestPurpose::RemoveTemp) => {
                 if let Some(temp) = files.take_temp() {
                     self.on_removed(job, core, &temp, reply);
                 }
@@ -93,7 +93,7 @@ impl DeltaUploadCleanup {
 
     fn on_removed(
         &mut self,
-        job: &DeltaUploadJob,
+        job: &DeltaUploadContext,
         core: &mut LaneContext,
         temp: &[u8],
         reply: &Reply,
@@ -107,8 +107,8 @@ impl DeltaUploadCleanup {
         let name = sftp::printable(temp, 4096);
         let text = format!("cannot remove the temporary file {name}");
         match &mut self.end {
-            DeltaFallback::Failed(fault) => fault.what.push_str(&format!("; {text}")),
-            DeltaFallback::FullCopy => core.event(LaneEvent::Warning(job.requests.job(), text)),
+            DeltaAbort::Failed(fault) => fault.what.push_str(&format!("; {text}")),
+            DeltaAbort::FullCopy => core.event(LaneEvent::Warning(job.requests.job(), text)),
         }
     }
 
@@ -122,7 +122,7 @@ impl DeltaUploadCleanup {
     /// Cleans up; returns the last event once that is done.
     pub(super) fn go_on(
         &mut self,
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
     ) -> Option<LaneEvent> {
         let id = job.requests.job();
@@ -143,13 +143,14 @@ impl DeltaUploadCleanup {
         {
             self.removing = true;
             let request = Request::Remove { path };
-            job.requests.send(core, RequestTag::RemoveTemp, &request);
+            job.requests
+                .send(core, RequestPurpose::RemoveTemp, &request);
             return None;
         }
         Some(
-            match std::mem::replace(&mut self.end, DeltaFallback::FullCopy) {
-                DeltaFallback::Failed(fault) => LaneEvent::Failed(id, fault),
-                DeltaFallback::FullCopy => LaneEvent::Abandoned(id),
+            match std::mem::replace(&mut self.end, DeltaAbort::FullCopy) {
+                DeltaAbort::Failed(fault) => LaneEvent::Failed(id, fault),
+                DeltaAbort::FullCopy => LaneEvent::Abandoned(id),
             },
         )
     }

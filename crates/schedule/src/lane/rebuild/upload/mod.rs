@@ -16,13 +16,15 @@ use self::files::DeltaUploadFiles;
 use self::giving_up::DeltaUploadCleanup;
 use self::moving::DeltaTransferStage;
 use self::verify::DeltaVerifyStage;
-use super::{DeltaFallback, DeltaRebuild, JobRequests, LaneContext, RequestTag, SearchQueue};
+use super::{BlockSearchQueue, DeltaAbort, DeltaRebuild, JobRequests, LaneContext, RequestPurpose};
 use crate::delta::{LEAST, block_len, may_be_forms};
 use crate::lane::messages;
 use crate::lane::put::UploadJob;
-use crate::lane::server::Capabilities;
+use crate::lane::server::ServerCapabilities;
 use crate::lane::task::{JobProgress, Misprediction};
-use crate::{DiskReply, DiskRequest, FileMeta, JobFailure, JobId, LaneEvent, PutOptions};
+use crate::{
+    DiskReply, DiskRequest, FileCopyOptions, JobFailure, JobId, LaneEvent, SourceFileMeta,
+};
 
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
@@ -34,18 +36,18 @@ const OWNER_WRITE: u32 = 0o200;
 /// soon as the delta turns out to be impossible or not to pay.
 #[derive(Debug)]
 pub(in crate::lane) struct DeltaUpload {
-    job: DeltaUploadJob,
+    job: DeltaUploadContext,
     stage: DeltaUploadStage,
 }
 
 /// Part of a job that does not change between its stages.
 #[derive(Debug)]
-struct DeltaUploadJob {
+struct DeltaUploadContext {
     requests: JobRequests,
     source: PathBuf,
     /// Path of the existing file, which is replaced.
     path: Vec<u8>,
-    options: PutOptions,
+    options: FileCopyOptions,
     /// Use a delta on any path.
     always: bool,
 }
@@ -56,9 +58,9 @@ enum DeltaUploadStage {
     /// Looks at the target and the source.
     Looking(DeltaUploadCheckStage),
     /// Waits for its turn to open both files.
-    Queued(Box<DeltaPlan>),
+    Queued(Box<DeltaFileVersions>),
     /// Waits for both handles.
-    Opening(Box<(DeltaPlan, DeltaUploadFiles)>),
+    Opening(Box<(DeltaFileVersions, DeltaUploadFiles)>),
     /// Sums are compared, ranges copied and sent.
     Moving(Box<DeltaTransferStage>),
     /// The rebuilt file is compared with the source.
@@ -77,7 +79,7 @@ struct DeltaUploadCheckStage {
     /// Result of LSTAT on the basis file.
     old: Option<BasisFileInfo>,
     /// The disk side holds the source open.
-    source: Option<FileMeta>,
+    source: Option<SourceFileMeta>,
 }
 
 /// Size in bytes, permission bits and owner of the basis file at the server, from LSTAT.
@@ -90,9 +92,9 @@ struct BasisFileInfo {
 
 /// Both versions of the file, which may be alike.
 #[derive(Debug)]
-struct DeltaPlan {
+struct DeltaFileVersions {
     old: BasisFileInfo,
-    meta: FileMeta,
+    meta: SourceFileMeta,
     rebuild: DeltaRebuild,
 }
 
@@ -101,10 +103,10 @@ impl DeltaUpload {
         id: JobId,
         source: PathBuf,
         path: Vec<u8>,
-        options: PutOptions,
+        options: FileCopyOptions,
         always: bool,
     ) -> Self {
-        let job = DeltaUploadJob {
+        let job = DeltaUploadContext {
             requests: JobRequests::new(id),
             source,
             path,
@@ -122,12 +124,12 @@ impl DeltaUpload {
         let keep = job.options.keep.as_ref();
         let left = keep.is_some_and(|keep| keep.left.is_some());
         let plain = job.options.inplace || job.options.existing.fresh || left;
-        if plain || !core.can(Capabilities::SUMS) {
+        if plain || !core.can(ServerCapabilities::SUMS) {
             core.event(LaneEvent::Abandoned(job.requests.job()));
             return JobProgress::Finished;
         }
         let request = Request::Lstat { path: &job.path };
-        job.requests.send(core, RequestTag::Lstat, &request);
+        job.requests.send(core, RequestPurpose::Lstat, &request);
         let request = DiskRequest::OpenSource {
             job: job.requests.job(),
             path: job.source.clone(),
@@ -208,7 +210,7 @@ impl DeltaUpload {
     pub(in crate::lane) fn on_reply(
         &mut self,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
     ) -> Result<JobProgress, Misprediction> {
         if let DeltaUploadStage::Finishing(put) = &mut self.stage {
@@ -216,14 +218,14 @@ impl DeltaUpload {
         }
         self.job.requests.answered();
         let id = self.job.requests.job();
-        if let RequestTag::Sums { .. } = what {
+        if let RequestPurpose::Sums { .. } = what {
             // A sign of progress, so that the scheduler does not take the lane for stalled.
             core.event(LaneEvent::Progress(id, 0));
             core.stream(id);
         }
         let mut end = None;
-        if let RequestTag::Write { len, .. } | RequestTag::Copied { len } = what {
-            let copied = matches!(what, RequestTag::Copied { .. });
+        if let RequestPurpose::Write { len, .. } | RequestPurpose::Copied { len } = what {
+            let copied = matches!(what, RequestPurpose::Copied { .. });
             end = self.job.moved(core, len, copied, reply);
         }
         let job = &mut self.job;
@@ -239,7 +241,7 @@ impl DeltaUpload {
             | DeltaUploadStage::Finished => None,
         };
         self.end_if(core, end.or(later));
-        if let RequestTag::Sums { rebuilt: true, .. } = what {
+        if let RequestPurpose::Sums { rebuilt: true, .. } = what {
             self.close_if_verified(core);
         }
         Ok(self.settle(core))
@@ -267,7 +269,7 @@ impl DeltaUpload {
         let job = &mut self.job;
         job.requests.disk_answered();
         let end = match (&mut self.stage, reply) {
-            (_, DiskReply::Failed { fault, .. }) => Some(DeltaFallback::Failed(fault)),
+            (_, DiskReply::Failed { fault, .. }) => Some(DeltaAbort::Failed(fault)),
             (stage, DiskReply::Opened { meta, eof, .. }) => {
                 let plain = eof || meta.stream;
                 match stage {
@@ -283,7 +285,7 @@ impl DeltaUpload {
                     let id = job.requests.job();
                     core.event(LaneEvent::Attributes(id, meta.attributes));
                 }
-                plain.then_some(DeltaFallback::FullCopy)
+                plain.then_some(DeltaAbort::FullCopy)
             }
             (DeltaUploadStage::Moving(moving), reply) => moving.on_disk(job, core, reply),
             (DeltaUploadStage::GivingUp(giving_up), DiskReply::Read { offset, .. }) => {
@@ -309,7 +311,7 @@ impl DeltaUpload {
                 }
                 DeltaDecision::Plain => {
                     self.stage = DeltaUploadStage::Looking(looking);
-                    end = Some(DeltaFallback::FullCopy);
+                    end = Some(DeltaAbort::FullCopy);
                 }
             },
             DeltaUploadStage::Opening(opening) if opening.1.are_open() => {
@@ -361,11 +363,11 @@ impl DeltaUpload {
         if let DeltaUploadStage::Finishing(put) = &mut self.stage {
             return put.cancel(core, fault, leaving);
         }
-        self.end_if(core, Some(DeltaFallback::Failed(fault)));
+        self.end_if(core, Some(DeltaAbort::Failed(fault)));
         self.settle(core)
     }
 
-    fn end_if(&mut self, core: &mut LaneContext, end: Option<DeltaFallback>) {
+    fn end_if(&mut self, core: &mut LaneContext, end: Option<DeltaAbort>) {
         let Some(end) = end else { return };
         self.stage = DeltaUploadStage::GivingUp(
             match std::mem::replace(&mut self.stage, DeltaUploadStage::Finished) {
@@ -411,7 +413,7 @@ impl DeltaUpload {
     }
 }
 
-impl DeltaUploadJob {
+impl DeltaUploadContext {
     /// Handles the answer to a WRITE or copy-data.
     fn moved(
         &self,
@@ -419,7 +421,7 @@ impl DeltaUploadJob {
         len: u64,
         copied: bool,
         reply: &Reply,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         let id = self.requests.job();
         let Err(status) = messages::status(reply) else {
             core.event(LaneEvent::Progress(id, len));
@@ -430,8 +432,8 @@ impl DeltaUploadJob {
         };
         Some(match status.code {
             // The basis file has become shorter.
-            sftp::StatusCode::EOF => DeltaFallback::FullCopy,
-            _ => DeltaFallback::Failed(messages::refused(messages::WRITING, status)),
+            sftp::StatusCode::EOF => DeltaAbort::FullCopy,
+            _ => DeltaAbort::Failed(messages::refused(messages::WRITING, status)),
         })
     }
 }
@@ -440,14 +442,14 @@ impl DeltaUploadJob {
 #[derive(Debug)]
 enum DeltaDecision {
     Wait,
-    Go(Box<DeltaPlan>),
+    Go(Box<DeltaFileVersions>),
     Plain,
 }
 
 impl DeltaUploadCheckStage {
     /// Handles the LSTAT of the target; only ordinary files are rebuilt, others need a plain
     /// upload.
-    fn on_look(&mut self, reply: &Reply) -> Option<DeltaFallback> {
+    fn on_look(&mut self, reply: &Reply) -> Option<DeltaAbort> {
         match reply {
             Reply::Attrs(Attrs {
                 permissions: Some(mode),
@@ -462,12 +464,12 @@ impl DeltaUploadCheckStage {
                 });
                 None
             }
-            _ => Some(DeltaFallback::FullCopy),
+            _ => Some(DeltaAbort::FullCopy),
         }
     }
 
     /// Decides once both ends were looked at.
-    fn decide(&self, job: &DeltaUploadJob, core: &mut LaneContext) -> DeltaDecision {
+    fn decide(&self, job: &DeltaUploadContext, core: &mut LaneContext) -> DeltaDecision {
         let (Some(old), Some(meta)) = (self.old, self.source) else {
             return DeltaDecision::Wait;
         };
@@ -480,6 +482,6 @@ impl DeltaUploadCheckStage {
         let mut key = sftp::blocks::BlockSumKey::default();
         core.random()(&mut key);
         let rebuild = DeltaRebuild::upload(key, block, size, old.size);
-        DeltaDecision::Go(Box::new(DeltaPlan { old, meta, rebuild }))
+        DeltaDecision::Go(Box::new(DeltaFileVersions { old, meta, rebuild }))
     }
 }

@@ -3,14 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use sftp::blocks::{BlockSum, BlockSumKind};
+use sftp::blocks::{BasisBlockChecksums, BlockSumKind};
 use sftp::{Reply, Request};
 use wire::PayloadBlock;
 
 use super::files::DeltaUploadFiles;
 use super::verify::{DeltaVerifyStage, RebuildVerifier};
-use super::{DeltaFallback, DeltaPlan, DeltaUploadJob, LaneContext, RequestTag, SearchQueue};
-use crate::delta::{BasisIndex, DeltaMatches, IN_PLACE, MatchedRange, SEGMENT};
+use super::{
+    BlockSearchQueue, DeltaAbort, DeltaFileVersions, DeltaUploadContext, LaneContext,
+    RequestPurpose,
+};
+use crate::delta::{BasisIndex, BasisRangeComparison, IN_PLACE, MatchedRange, SEGMENT};
 use crate::lane::task::Misprediction;
 use crate::{DiskReply, DiskRequest};
 
@@ -21,7 +24,7 @@ const COPIED: u64 = 16 << 20;
 /// Stage in which sums are compared, ranges copied and sent.
 #[derive(Debug)]
 pub(super) struct DeltaTransferStage {
-    plan: DeltaPlan,
+    plan: DeltaFileVersions,
     files: DeltaUploadFiles,
     verify: RebuildVerifier,
     /// Sums of the basis file, by segment offset.
@@ -38,7 +41,7 @@ pub(super) struct DeltaTransferStage {
 /// Search of the source for ranges of the basis file.
 #[derive(Debug)]
 struct SourceSearch {
-    queue: SearchQueue,
+    queue: BlockSearchQueue,
     /// Results by start offset, handled in order, since a match may extend into the next range.
     results: BTreeMap<u64, (u64, Vec<MatchedRange>)>,
     order: VecDeque<u64>,
@@ -49,9 +52,9 @@ struct SourceSearch {
 impl DeltaTransferStage {
     /// Starts rebuilding, once both files are open or their OPENs were sent.
     pub(super) fn begin(
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
-        mut plan: DeltaPlan,
+        mut plan: DeltaFileVersions,
         files: DeltaUploadFiles,
     ) -> Self {
         // Segments beyond the end of the basis file only need their own sums.
@@ -75,7 +78,11 @@ impl DeltaTransferStage {
     }
 
     /// Sends the next request: sum requests first, since their answers take longest, then copies.
-    pub(super) fn send_next(&mut self, job: &mut DeltaUploadJob, core: &mut LaneContext) -> bool {
+    pub(super) fn send_next(
+        &mut self,
+        job: &mut DeltaUploadContext,
+        core: &mut LaneContext,
+    ) -> bool {
         let rebuild = &mut self.plan.rebuild;
         if let Some(of) = self.files.sums()
             && rebuild.may_ask_sums()
@@ -100,7 +107,7 @@ impl DeltaTransferStage {
                 to_offset: copy.at,
             };
             job.requests
-                .send(core, RequestTag::Copied { len }, &request);
+                .send(core, RequestPurpose::Copied { len }, &request);
             return true;
         }
         let Some((at, len)) = rebuild.next_literal(core.server().write_length().into()) else {
@@ -124,21 +131,23 @@ impl DeltaTransferStage {
     /// Handles the answer to a request.
     pub(super) fn on_reply(
         &mut self,
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
-        what: RequestTag,
+        what: RequestPurpose,
         reply: &Reply,
-    ) -> Result<Option<DeltaFallback>, Misprediction> {
+    ) -> Result<Option<DeltaAbort>, Misprediction> {
         Ok(match what {
-            RequestTag::Sums {
+            RequestPurpose::Sums {
                 offset,
                 len,
                 rebuilt: true,
             } => self
                 .verify
                 .on_sums(&self.plan.rebuild, (offset, len), reply),
-            RequestTag::Sums { offset, len, .. } => self.on_sums(job, core, (offset, len), reply),
-            RequestTag::Write { .. } | RequestTag::Copied { .. } => {
+            RequestPurpose::Sums { offset, len, .. } => {
+                self.on_sums(job, core, (offset, len), reply)
+            }
+            RequestPurpose::Write { .. } | RequestPurpose::Copied { .. } => {
                 self.moving = self.moving.saturating_sub(1);
                 None
             }
@@ -148,11 +157,11 @@ impl DeltaTransferStage {
 
     fn on_sums(
         &mut self,
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
         (offset, len): (u64, u64),
         reply: &Reply,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         let rebuild = &mut self.plan.rebuild;
         rebuild.sums_answered();
         match reply {
@@ -164,17 +173,17 @@ impl DeltaTransferStage {
                 None
             }
             // The basis file has become shorter, or the server's answer is invalid.
-            _ => Some(DeltaFallback::FullCopy),
+            _ => Some(DeltaAbort::FullCopy),
         }
     }
 
     /// Handles a reply of the disk side.
     pub(super) fn on_disk(
         &mut self,
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
         reply: DiskReply,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         match reply {
             DiskReply::Compared {
                 offset,
@@ -200,12 +209,12 @@ impl DeltaTransferStage {
         &mut self,
         offset: u64,
         len: u64,
-        compared: DeltaMatches,
-    ) -> Option<DeltaFallback> {
+        compared: BasisRangeComparison,
+    ) -> Option<DeltaAbort> {
         let rebuild = &mut self.plan.rebuild;
         if !rebuild.compared(offset, len) {
             // The source has become shorter.
-            return Some(DeltaFallback::FullCopy);
+            return Some(DeltaAbort::FullCopy);
         }
         let mut same = offset;
         let end = offset + len;
@@ -229,17 +238,17 @@ impl DeltaTransferStage {
 
     fn on_read(
         &mut self,
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
         offset: u64,
         block: PayloadBlock,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         let asked = self.reads.remove(&offset)?;
         core.end_reading(asked);
         let len = block.len() as u64;
         if len < asked {
             // The source has become shorter.
-            return Some(DeltaFallback::FullCopy);
+            return Some(DeltaAbort::FullCopy);
         }
         let handle = self.files.new_handle()?;
         self.moving += 1;
@@ -254,9 +263,9 @@ impl DeltaTransferStage {
     /// Starts all work that is possible now.
     pub(super) fn rebuild(
         &mut self,
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         if self.plan.rebuild.has_compared_all() && self.search.is_none() {
             self.search = Some(self.search_for_differing());
         }
@@ -275,21 +284,23 @@ impl DeltaTransferStage {
     fn search_for_differing(&mut self) -> SourceSearch {
         let rebuild = &self.plan.rebuild;
         let sums = std::mem::take(&mut self.sums);
-        let sums = sums.values().flat_map(|sums| BlockSum::read_all(sums));
+        let sums = sums
+            .values()
+            .flat_map(|sums| BasisBlockChecksums::read_all(sums));
         let basis = BasisIndex::new(rebuild.key, rebuild.block, rebuild.remote, sums.collect());
         let differs = std::mem::take(&mut self.differs);
         let all = differs.iter().map(|(from, to)| to - from).sum();
-        let todo = SearchQueue::ranges(differs);
+        let todo = BlockSearchQueue::ranges(differs);
         SourceSearch {
             order: todo.iter().map(|(from, _)| *from).collect(),
-            queue: SearchQueue::new(basis, todo, all),
+            queue: BlockSearchQueue::new(basis, todo, all),
             results: BTreeMap::new(),
             covered: 0,
         }
     }
 
     /// Queues copies of matches and sends the bytes between them; each byte once.
-    fn take_results(&mut self) -> Option<DeltaFallback> {
+    fn take_results(&mut self) -> Option<DeltaAbort> {
         let rebuild = &mut self.plan.rebuild;
         let search = self.search.as_mut()?;
         while let Some(first) = search.order.front().copied()
@@ -324,7 +335,7 @@ impl DeltaTransferStage {
         search
             .queue
             .is_hopeless(rebuild.size)
-            .then_some(DeltaFallback::FullCopy)
+            .then_some(DeltaAbort::FullCopy)
     }
 
     /// Returns true if everything was sent or copied, so that only the check is left.

@@ -8,7 +8,9 @@ use sftp::blocks::{BlockSumKind, StrongSum};
 
 use super::closing::DeltaCloseStage;
 use super::files::DeltaUploadFiles;
-use super::{DeltaFallback, DeltaPlan, DeltaRebuild, DeltaUploadJob, LaneContext, RequestTag};
+use super::{
+    DeltaAbort, DeltaFileVersions, DeltaRebuild, DeltaUploadContext, LaneContext, RequestPurpose,
+};
 use crate::delta::ASKED;
 
 /// Comparison of the rebuilt file with the source, which begins while data move.
@@ -37,7 +39,7 @@ impl RebuildVerifier {
     /// Requests the sums of a complete segment of the temporary; false if there is none.
     pub(super) fn ask_ready(
         &mut self,
-        job: &mut DeltaUploadJob,
+        job: &mut DeltaUploadContext,
         core: &mut LaneContext,
         rebuild: &DeltaRebuild,
         files: &DeltaUploadFiles,
@@ -65,7 +67,7 @@ impl RebuildVerifier {
         rebuild: &DeltaRebuild,
         (offset, len): (u64, u64),
         reply: &Reply,
-    ) -> Option<DeltaFallback> {
+    ) -> Option<DeltaAbort> {
         self.in_flight = self.in_flight.saturating_sub(1);
         let own = self.own.remove(&offset).unwrap_or_default();
         let same = match reply {
@@ -75,20 +77,24 @@ impl RebuildVerifier {
             }
             _ => false,
         };
-        (!same).then_some(DeltaFallback::FullCopy)
+        (!same).then_some(DeltaAbort::FullCopy)
     }
 }
 
 /// Stage in which all data have left, and the rest of the rebuilt file is compared.
 #[derive(Debug)]
 pub(super) struct DeltaVerifyStage {
-    plan: DeltaPlan,
+    plan: DeltaFileVersions,
     files: DeltaUploadFiles,
     verify: RebuildVerifier,
 }
 
 impl DeltaVerifyStage {
-    pub(super) fn new(plan: DeltaPlan, files: DeltaUploadFiles, verify: RebuildVerifier) -> Self {
+    pub(super) fn new(
+        plan: DeltaFileVersions,
+        files: DeltaUploadFiles,
+        verify: RebuildVerifier,
+    ) -> Self {
         Self {
             plan,
             files,
@@ -97,7 +103,11 @@ impl DeltaVerifyStage {
     }
 
     /// Requests the sums of a complete segment; false if there is none.
-    pub(super) fn ask_ready(&mut self, job: &mut DeltaUploadJob, core: &mut LaneContext) -> bool {
+    pub(super) fn ask_ready(
+        &mut self,
+        job: &mut DeltaUploadContext,
+        core: &mut LaneContext,
+    ) -> bool {
         let rebuild = &self.plan.rebuild;
         self.verify.ask_ready(job, core, rebuild, &self.files)
     }
@@ -113,9 +123,9 @@ impl DeltaVerifyStage {
     }
 
     /// Handles the answer to a request.
-    pub(super) fn on_reply(&mut self, what: RequestTag, reply: &Reply) -> Option<DeltaFallback> {
+    pub(super) fn on_reply(&mut self, what: RequestPurpose, reply: &Reply) -> Option<DeltaAbort> {
         match what {
-            RequestTag::Sums {
+            RequestPurpose::Sums {
                 offset,
                 len,
                 rebuilt: true,
@@ -127,7 +137,11 @@ impl DeltaVerifyStage {
     }
 
     /// Sends CLOSE after the last request for sums.
-    pub(super) fn close(self, job: &mut DeltaUploadJob, core: &mut LaneContext) -> DeltaCloseStage {
+    pub(super) fn close(
+        self,
+        job: &mut DeltaUploadContext,
+        core: &mut LaneContext,
+    ) -> DeltaCloseStage {
         DeltaCloseStage::begin(job, core, self.plan, self.files, self.verify)
     }
 
