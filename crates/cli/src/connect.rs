@@ -87,7 +87,7 @@ pub(crate) struct Hosts {
     detours: Detours,
 }
 
-/// How sessions are opened for a measurement.
+/// Settings of the sessions that a measurement opens.
 #[derive(Clone)]
 pub(crate) struct MeasurementSessionSettings {
     /// Compression mode of a longhaul at the host.

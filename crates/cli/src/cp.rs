@@ -49,7 +49,7 @@ pub(crate) fn run(mut args: ResolvedCopyArgs) -> Exit {
     })
 }
 
-/// A run whose output, signals and hosts are prepared.
+/// A copy command whose output, signal handling and hosts are prepared.
 pub(crate) struct PreparedCopy<'a> {
     output: &'a Arc<RunReporter>,
     hosts: &'a Hosts,

@@ -47,7 +47,7 @@ pub(crate) enum CopyRoute {
     Direct(Box<DirectHostCopy>),
 }
 
-/// A copy for which the direct way is tried.
+/// A copy between two hosts for which the direct way is tried.
 pub(crate) struct DirectHostCopy {
     source: HostId,
     target: HostId,

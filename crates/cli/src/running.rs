@@ -25,7 +25,8 @@ const MOST_HOSTS: usize = 64;
 /// Names of other files that are looked at for dead processes.
 const MOST_FILES: usize = 1000;
 
-/// The file of this process. It is created with the first figures and removed at the end.
+/// File with the figures of this process's running transfer. It is created with the first figures
+/// and removed at the end.
 #[derive(Debug, Default)]
 pub(crate) struct RunningTransferFile {
     state: Mutex<TransferStatusFileState>,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Cause of a limit.
+/// Cause that limits a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitCause {
@@ -96,7 +96,7 @@ pub enum RemedyActor {
     Network,
 }
 
-/// One change that helps.
+/// Change that removes a cause, and who can make it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remedy {
     /// The person who can apply it.

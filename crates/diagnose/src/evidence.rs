@@ -170,7 +170,7 @@ pub struct DscpMeasurements {
     pub marks: Vec<DscpMeasurement>,
 }
 
-/// Pairs of one DSCP.
+/// Rates with and without one DSCP, measured in pairs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DscpMeasurement {
     /// Name of the class, such as `CS1`.
@@ -196,7 +196,7 @@ pub struct NegotiatedTcpOptions {
     pub mss: u32,
 }
 
-/// One end.
+/// Properties of one end's machine that can limit a copy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineFacts {
@@ -229,7 +229,7 @@ pub struct SmallFileRate {
     pub size: u64,
 }
 
-/// Data that stopped to pass.
+/// Connection on which data stopped passing, or that was reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TransferStall {
     /// Age of the connection.

@@ -24,7 +24,7 @@ impl DataDirection {
     }
 }
 
-/// Degree of certainty.
+/// Degree of certainty of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {

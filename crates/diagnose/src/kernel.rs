@@ -11,7 +11,7 @@ const RMEM: (u64, u64) = (6 << 20, 32 << 20);
 /// Maximum of `tcp_wmem` of every kernel.
 const WMEM: u64 = 4 << 20;
 
-/// TCP buffer.
+/// Receive or send buffer of a TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TcpBufferKind {
     Receive,

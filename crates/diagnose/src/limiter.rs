@@ -212,7 +212,7 @@ pub struct TransferFacts {
     pub receive_buffer: Option<u64>,
 }
 
-/// Facts about the server of a transfer.
+/// Facts about the server of a transfer that tell if it is the bottleneck.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServerFacts {
     /// The server is slow to take or produce data ([`LimiterEvidence`] alone does not tell).
@@ -232,7 +232,7 @@ pub struct LossFacts {
     pub borne: bool,
 }
 
-/// Use of further connections for a transfer.
+/// Effect of further connections on a transfer, if they were tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FurtherConnectionEffect {
     /// More connections were not tried, or brought something.

@@ -20,7 +20,7 @@ const SHARE: f64 = 1.5;
 /// Share of one connection's rate that several do not stay below on a healthy path.
 const FALLEN: f64 = 0.7;
 
-/// Diagnosis of a path.
+/// Verdict about a path in one sentence, with its certainty and the findings behind it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PathDiagnosis {
     /// One sentence: the cause, the possible gain, and the change that gets most of it.

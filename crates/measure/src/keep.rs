@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::result::{ProgramComparisonResult, SCHEMA};
 
-/// Result of a race with the file in the results folder that it was read from.
+/// Result of a benchmark against other programs, with the file in the results folder that it was
+/// read from.
 #[derive(Debug, Clone)]
 pub struct StoredBenchmarkResult {
     /// Path of the file.

@@ -50,7 +50,7 @@ pub struct MachineProperties {
     pub commit: String,
 }
 
-/// Program that takes part in a race, or the reason why this machine cannot run it.
+/// Program that is compared in a benchmark, or the reason why this machine cannot run it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BenchmarkProgram {
     /// Name in the race.
@@ -248,7 +248,7 @@ pub struct ToolRoundTrips {
     pub number: f64,
 }
 
-/// A published report that this project answers.
+/// A published report, with the scenarios that reproduce its subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishedReport {
     /// Number in the list of cases.

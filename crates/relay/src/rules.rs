@@ -32,7 +32,7 @@ pub struct ListenerRules {
     pub remove: Vec<FirewallCommand>,
 }
 
-/// Names and constants of one address family.
+/// nftables names and constants of one address family.
 struct AddressFamilyNames {
     /// Name of the family in nft.
     nft: &'static str,

@@ -455,7 +455,8 @@ impl TempDir {
     }
 }
 
-/// Knowledge of an entry that may exist at the target of a file, and its treatment.
+/// What is known of an entry that may exist at the target of a file, and whether a symlink there is
+/// replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExistingTargetPolicy {
     /// The target cannot exist, since this run created its directory; skips the check of the

@@ -32,7 +32,7 @@ pub(crate) struct ClientPathResolver<'e> {
     held: Vec<HeldRoot>,
 }
 
-/// A directory named by the client.
+/// A directory that the client named as a root, held open once it exists.
 #[derive(Debug)]
 struct HeldRoot {
     path: Vec<u8>,
@@ -52,7 +52,7 @@ struct ExistingRootPrefix {
     rest: Vec<u8>,
 }
 
-/// A path below a held root.
+/// A path relative to a root directory that is held open.
 #[derive(Clone, Copy)]
 struct PathBelowRoot<'a> {
     root: &'a HeldRoot,

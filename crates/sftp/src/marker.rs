@@ -48,7 +48,7 @@ pub enum MarkerLine {
     },
 }
 
-/// State of the longhaul that was sent to the remote host.
+/// Reason why the longhaul that an earlier run sent cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteBinaryAbsence {
     /// None was sent, as far as the client remembers.
@@ -59,7 +59,7 @@ pub enum RemoteBinaryAbsence {
     Altered,
 }
 
-/// Reason why the peer cannot be a longhaul.
+/// Reason why the peer is taken for something other than longhaul: its marker line did not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LonghaulMarkerError {
     /// An SFTP server answered without a marker, such as the one of a ForceCommand.

@@ -31,7 +31,7 @@ pub struct ShardFileRange {
     pub len: u64,
 }
 
-/// Shards of an entry.
+/// The one shard that has an entry, or the ranges of a file that several shards write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryShards {
     /// One shard has the entry.
@@ -126,7 +126,7 @@ impl ShardAssignment {
     }
 }
 
-/// Part of a large entry that goes to one shard.
+/// Part of a large file, or a whole one, that goes to one shard.
 struct ShardPiece {
     at: u64,
     cost: u64,
@@ -153,7 +153,7 @@ impl ShardPiece {
     }
 }
 
-/// Sizes of the files that are split and of their ranges.
+/// Size up to which files stay whole, and size of the ranges of larger ones.
 struct SplitSizes {
     shards: u32,
     /// Size up to which files stay whole, and the usual size of a range; `None` splits no file.

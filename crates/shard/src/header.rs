@@ -61,7 +61,7 @@ pub struct PlanHeader {
     pub shards: Vec<ShardTotals>,
 }
 
-/// Reason why a header cannot be used.
+/// Reason why the header of a plan cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanHeaderError {
     /// The text is no plan.

@@ -59,7 +59,7 @@ impl HolderProcess {
     }
 }
 
-/// Results of a worker so far.
+/// Files, bytes and failures that one worker has counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardWorkerCounts {
     /// Files copied by this worker.
@@ -74,7 +74,7 @@ pub struct ShardWorkerCounts {
     pub changed: u64,
 }
 
-/// Lease of a shard.
+/// Lease of a shard: one worker has the shard until it ends or stops renewing the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Identifier of the plan.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::record::{PlannedAttributes, PlannedRange, ShardFileError, ShardFileRecord};
 
-/// File of records of a plan.
+/// File of records of a plan: those of one shard, or the tree of directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanRecordFile {
     /// Records of the shard with this number.
@@ -14,7 +14,7 @@ pub enum PlanRecordFile {
     Tree(u32),
 }
 
-/// Checks the ranges of a file of records.
+/// Checks that the ranges of a plan's split files cover each byte once.
 #[derive(Clone, Debug)]
 pub(crate) struct ShardRangeChecker {
     file: PlanRecordFile,

@@ -62,7 +62,7 @@ impl PlannedRange {
     }
 }
 
-/// One step through the tree of a shard.
+/// One record of a shard's file: an entry, a step into or out of a directory, or the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShardFileRecord {
     /// Enters a directory of the current one. The first step enters the root, whose name is empty.

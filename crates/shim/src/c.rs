@@ -111,7 +111,7 @@ const NEXT: *mut c_void = ptr::without_provenance_mut(usize::MAX);
 /// RTLD_NOW as glibc's internal calls pass it, for a library that is loaded already.
 const RTLD_NOW_DLOPEN: c_int = 2 | i32::MIN;
 
-/// A hooked function of the C library, found on first use.
+/// Function of the C library behind a hook, found on first use.
 pub(crate) struct OriginalFunction {
     name: &'static CStr,
     at: AtomicPtr<c_void>,

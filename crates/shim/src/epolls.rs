@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 /// Maximum number of instances that are remembered.
 const MOST: usize = 32;
 
-/// Descriptors of instances, each plus one; 0 means free.
+/// Descriptors of epoll instances, each plus one; 0 means free.
 pub(crate) struct EpollTable([AtomicI32; MOST]);
 
 impl EpollTable {

@@ -194,7 +194,7 @@ struct Iovec {
     len: usize,
 }
 
-/// `struct cmsghdr` with one descriptor.
+/// `struct cmsghdr` followed by one file descriptor.
 #[repr(C)]
 struct Cmsghdr {
     len: usize,

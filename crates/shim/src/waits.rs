@@ -17,7 +17,7 @@ pub(crate) enum WaitKind {
     Writing,
 }
 
-/// Waits of one connection in one direction.
+/// Counts, total and longest of a program's waits for one connection in one direction, by length.
 pub(crate) struct SocketWaitHistogram {
     classes: [AtomicU32; CLASSES],
     total_us: AtomicU64,

@@ -57,7 +57,7 @@ message! {
 }
 
 message! {
-    /// Further keys, sent at any time and answered by [`KeysAccepted`].
+    /// Further keys for one login each, sent at any time and answered by [`KeysAccepted`].
     pub struct MoreLoginKeysRequest<'a> = 2 {
         /// Number chosen by the client, which the answer repeats.
         pub number: u32,
@@ -115,7 +115,7 @@ message! {
 }
 
 message! {
-    /// Answer of a server that waits for connections.
+    /// Reply of a server that listens for direct connections.
     pub struct DirectListeningReply<'a> = 17 {
         /// The server's protocol version.
         pub version: u32,
@@ -131,7 +131,7 @@ message! {
 }
 
 message! {
-    /// Refusal, the last message of a server that accepts no connection.
+    /// Last message of a server that accepts no direct connection, with the reason.
     pub struct DirectRefusedReply<'a> = 18 {
         /// The server's protocol version.
         pub version: u32,

@@ -32,7 +32,8 @@ pub(crate) fn pairs(
     pairs
 }
 
-/// Size in bytes and modification time, in the unit that both ends share.
+/// Size in bytes and modification time by which a moved file is recognized, in the unit that both
+/// ends share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MoveMatchKey(u64, i64);
 

@@ -20,7 +20,7 @@ const LEAST_READ: usize = 64 << 10;
 /// allocator.
 const KEPT: usize = 64;
 
-/// Receive memory: data is read into large segments and passed on as slices. A segment is reused
+/// Receive buffers: data is read into large segments and passed on as slices. A segment is reused
 /// once its last slice is dropped, since fresh memory costs a page fault per 4 KiB received.
 #[derive(Debug, Default)]
 pub struct ReceiveBuffers {

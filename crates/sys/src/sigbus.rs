@@ -25,7 +25,7 @@ const PLACES: usize = 256;
 /// between two stores the handler could mix the start of one mapping with the end of another.
 pub(crate) const LEN: usize = 6 << 20;
 
-/// Slot for one guarded mapping.
+/// Slot for one memory mapping that is guarded against SIGBUS.
 struct MappingGuardSlot {
     /// Start address of the mapping, [`FREE`], or [`TAKEN`] while it is being set.
     start: AtomicUsize,

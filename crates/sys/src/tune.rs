@@ -60,7 +60,7 @@ pub struct SocketTuning {
     pub abrupt: bool,
 }
 
-/// Use of keepalive probes on an idle connection (SO_KEEPALIVE).
+/// Mode of TCP keepalive probes on an idle connection (SO_KEEPALIVE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keepalive {
     /// No probes.

@@ -17,7 +17,7 @@ pub fn ends_with_this_thread() -> Command {
     command
 }
 
-/// Process that runs until it is dropped.
+/// Child process that is ended when this is dropped.
 #[derive(Debug)]
 pub struct BackgroundProcess {
     name: String,

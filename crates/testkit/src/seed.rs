@@ -1,7 +1,7 @@
 //! Small deterministic random number generator, so that a failing tree can be recreated from its
 //! seed.
 
-/// xorshift64*: good enough for test data, and for nothing else.
+/// Seeded xorshift64* generator for test data: not for any other use.
 #[derive(Clone, Debug)]
 pub struct Seed(u64);
 

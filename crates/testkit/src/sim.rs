@@ -68,7 +68,7 @@ impl Path {
     }
 }
 
-/// One direction: bytes written on one side arrive on the other side later, in order.
+/// One direction of a simulated connection: written bytes arrive on the other side later, in order.
 #[derive(Debug)]
 pub struct Wire {
     path: Path,

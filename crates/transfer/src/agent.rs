@@ -49,7 +49,7 @@ wire::message! {
     }
 }
 wire::message! {
-    /// SSH_AGENT_SIGN_RESPONSE.
+    /// SSH_AGENT_SIGN_RESPONSE: the agent's signature, with its algorithm.
     pub struct AgentSignResponse<'a> = 14 {
         /// Algorithm and signature.
         pub signature: &'a [u8],
@@ -117,7 +117,7 @@ pub struct AgentKey {
     pub comment: Vec<u8>,
 }
 
-/// A connection to an agent.
+/// A connection to an ssh-agent.
 #[derive(Debug)]
 pub struct Agent {
     stream: UnixStream,

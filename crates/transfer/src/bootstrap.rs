@@ -19,7 +19,7 @@ use crate::session::FarEndQuerySession;
 /// The prefix of the result line, which distinguishes it from output of startup files.
 const LINE: &str = "longhaul-place ";
 
-/// A binary on the far end.
+/// Longhaul binary at the far end, found there or sent by this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteLonghaulBinary {
     /// The SHA-256 of the binary in hexadecimal.

@@ -55,7 +55,7 @@ const PLACE: usize = 9;
 /// per host.
 const FORMAT: u32 = 2;
 
-/// The memory of a host, port and user.
+/// Properties of a host that are remembered for the next connection with this port and user.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostMemory {
@@ -119,7 +119,8 @@ pub struct HostMemory {
     pub files: Vec<String>,
 }
 
-/// The record of a longhaul at the far end.
+/// What an earlier run learned about the longhaul at the far end: version, extensions, and the
+/// binary that was sent there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteLonghaulRecord {
@@ -148,7 +149,7 @@ pub struct RefusedOperationsRecord {
     pub refusals: RefusedOperations,
 }
 
-/// Cost of further logins, and the time at which it was seen.
+/// Stored cost of further logins at a host, and the time at which it was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoginCostRecord {
@@ -266,7 +267,7 @@ impl HostMemory {
     }
 }
 
-/// A public key that the server accepted.
+/// A public key of the user that the server accepted in a login.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptedLoginKey {

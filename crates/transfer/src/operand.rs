@@ -14,7 +14,7 @@ mod braces;
 
 pub use braces::MOST_HOSTS;
 
-/// A source or a target.
+/// A source or a target of a copy: a local path, or a path on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyOperand {
     /// A path on this machine.
@@ -34,7 +34,7 @@ pub struct RemoteOperand {
     pub path: RemotePath,
 }
 
-/// `[user@]host[:port]`.
+/// Host to connect to, with optional user and port: `[user@]host[:port]`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SshDestination {
     /// The user, if given.

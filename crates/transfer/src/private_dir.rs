@@ -27,7 +27,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o002;
 const WRITABLE_BY_GROUP: u32 = 0o020;
 const STICKY: u32 = 0o1000;
 
-/// The user's folders of the XDG Base Directory Specification.
+/// One of longhaul's own folders, by the XDG Base Directory Specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LonghaulDirKind {
     /// `$XDG_STATE_HOME/longhaul`, by default `~/.local/state/longhaul`: journals and keys.

@@ -42,7 +42,7 @@ pub enum EchoMode {
     Visible,
 }
 
-/// The reason why there is no answer.
+/// Reason why a question to the user got no answer.
 #[derive(Debug)]
 pub enum PromptError {
     /// BatchMode is set, or there is neither a terminal nor SSH_ASKPASS.

@@ -244,7 +244,7 @@ pub struct ItemFailure {
     pub reason: String,
 }
 
-/// The comparison of files with their sources.
+/// Figures of a verification: how many files equal their sources, and how that was found out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyResult {
     /// The number of correct files.
@@ -439,7 +439,7 @@ impl Default for CopySummary {
     }
 }
 
-/// The values of a [`ProgressCounters`].
+/// The values of a [`ProgressCounters`] at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressValues {
     bytes_done: u64,

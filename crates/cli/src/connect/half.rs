@@ -20,7 +20,8 @@ use super::waiting::wait_for;
 use super::{Hosts, limit_connecting};
 use crate::flags::low::CopyArgs;
 
-/// Channels of an open connection of ssh.
+/// Opens channels over a connection that an `ssh` master process holds; each is an `ssh` program of
+/// its own.
 struct ControlMasterChannels {
     arguments: Vec<OsString>,
 }

@@ -38,7 +38,7 @@ pub(super) fn options(flags: &CopyArgs) -> Vec<OsString> {
     args.0
 }
 
-/// Argument list under construction.
+/// Argument list that is built for an ssh program.
 struct SshProgramArgs(Vec<OsString>);
 
 impl SshProgramArgs {

@@ -13,7 +13,8 @@ use crate::flags::low::{CopyArgs, TerminalSetting, UsageError};
 use crate::output::ticker::ProgressMode;
 use crate::several::MultiHostCopy;
 
-/// The properties of the environment that change the meaning of the command line.
+/// Terminals, environment variables and user of this process, as far as they change the meaning of
+/// the command line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Environment {
     pub(crate) stdout_is_terminal: bool,
@@ -46,7 +47,7 @@ pub(crate) struct ResolvedCopyArgs {
     pub(crate) level: LevelFilter,
 }
 
-/// Operands as they can be typed, in the order of the request's places.
+/// Operands of a copy request as they can be typed, in the order of the request's places.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CommandLineOperands {
     pub(crate) sources: Vec<OsString>,

@@ -227,7 +227,7 @@ pub(crate) enum AddressFamilyArg {
     V6,
 }
 
-/// When to do something that depends on the terminal.
+/// When to do something: only on a terminal, always or never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TerminalSetting {
     /// Only on a terminal.

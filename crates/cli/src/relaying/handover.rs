@@ -29,7 +29,8 @@ const DONE: u8 = b'k';
 /// A successor has taken over, and owns the path.
 static HANDED_OVER: AtomicBool = AtomicBool::new(false);
 
-/// A predecessor that has sent its sockets, and still accepts connections.
+/// Connection to the relay process that this one replaces, which has sent its sockets and still
+/// accepts connections.
 pub(super) struct PredecessorRelay(UnixStream);
 
 /// Receives the sockets of the process that waits at this path, if there is one.
@@ -126,7 +127,7 @@ fn has_ended(path: &Path) -> bool {
     })
 }
 
-/// The thread that waits for a successor.
+/// Thread that waits for a successor process, which takes over the listening sockets.
 pub(super) struct HandoverListener(thread::JoinHandle<()>);
 
 impl HandoverListener {

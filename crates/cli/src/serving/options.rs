@@ -17,7 +17,7 @@ pub(crate) struct ServeOptionDoc {
     pub(crate) doc: &'static str,
 }
 
-/// Name of an option in the file.
+/// Name of an option in a configuration file of `longhaul serve`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServeOptionName(&'static str);
 

@@ -58,7 +58,7 @@ impl fmt::Display for ConfigMistake {
     }
 }
 
-/// A rule about one option.
+/// Option of `longhaul serve` and the check of its value.
 struct OptionRule {
     name: ServeOptionName,
     check: OptionCheck,

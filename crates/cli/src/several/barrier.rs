@@ -22,7 +22,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Tells whether the target takes two names for one.
 pub(super) type AreOne<'a> = &'a (dyn Fn(&[u8], &[u8]) -> bool + Sync);
 
-/// Waits of several copies for each other.
+/// Holds all copies until the names of all their sources are known.
 pub(super) struct SourceNamesBarrier<'a> {
     state: Mutex<SourceNamesBarrierState>,
     changed: Condvar,

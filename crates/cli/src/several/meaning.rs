@@ -7,7 +7,7 @@ use transfer::operand::CopyOperand;
 
 use crate::flags::low::CopyArgs;
 
-/// Meaning of the remote operands of a copy whose last operand names one host.
+/// Roles of the remote operands of a copy whose last operand names one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RemoteOperandRoles {
     /// All but the last one are sources, as in scp.

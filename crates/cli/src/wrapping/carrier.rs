@@ -75,7 +75,7 @@ struct LiveConnection {
     line: Option<Vec<u8>>,
 }
 
-/// The content of a message about a connection, and its sender.
+/// Message of the preloaded library about a connection, and its sender.
 #[derive(Clone)]
 struct CarryConnectionRequest {
     header: IpcMessageHeader,

@@ -65,7 +65,7 @@ fn threshold(probability: f64) -> u64 {
     (probability * 2f64.powi(64)) as u64
 }
 
-/// The random effects on a segment behind the queue.
+/// Random effects on one segment behind the queue: loss, duplication, delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentFate {
     pub(super) lost: bool,
@@ -89,7 +89,7 @@ impl SegmentFate {
     }
 }
 
-/// The fates of the segments that arrive at a link, in order, independent of free room in its
+/// Draws the fate of each segment that arrives at a link, in order, independent of free room in its
 /// queue: the nth segment has the same fate in every run with a seed.
 #[derive(Debug)]
 pub(super) struct SegmentFateGenerator {

@@ -24,7 +24,7 @@ pub(super) struct FqCodel {
     flows: BTreeMap<FlowKey, CodelFlow>,
 }
 
-/// One connection. Times are in nanoseconds.
+/// CoDel state of one connection. Times are in nanoseconds.
 #[derive(Debug, Default)]
 struct CodelFlow {
     /// Departure of its last packet.

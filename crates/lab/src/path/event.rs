@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::units::{InvalidValue, time};
 
-/// A single event at a time counted from the start.
+/// A change of the emulated path, at a time counted from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkPathEvent {
     /// Time of the event.

@@ -46,8 +46,8 @@ impl PacketDirection {
     }
 }
 
-/// The properties of a path. [`NetworkPathSpec::build`] creates and checks one; a value made otherwise is
-/// not checked.
+/// The properties of an emulated network path. [`NetworkPathSpec::build`] creates and checks one; a
+/// value made otherwise is not checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkPathSpec {
     /// Round-trip time of an empty path; half of it each way.

@@ -7,7 +7,7 @@ use super::{
     TcpBufferSettings, event,
 };
 
-/// The reason why a path is invalid: one sentence.
+/// Reason why the settings of an emulated network path are invalid: one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkPathError(pub(super) String);
 

@@ -95,7 +95,8 @@ fn pause(pids: &[i32], time: Duration) {
     }
 }
 
-/// A disk that has bytes to write, and the processes that wait for it.
+/// Emulates a disk of limited rate: the bytes that it still has to write, and the processes that
+/// wait for it.
 #[derive(Debug, Default)]
 struct DiskWriteThrottle {
     known: BTreeMap<i32, u64>,

@@ -16,7 +16,7 @@ pub struct MutualAlgorithms {
     pub zstd: bool,
 }
 
-/// Kinds of data and of lanes that the user wants to be measured.
+/// Kinds of data and numbers of lanes that the user wants to be measured.
 #[derive(Debug, Clone)]
 pub struct BenchDataSelection {
     /// Kinds of data; the first is used if a single one suffices.

@@ -6,7 +6,7 @@ use crate::address::{HostSpec, TargetSpec};
 /// Maximum length of a request with its headers, in bytes.
 pub const LONGEST: usize = 8 << 10;
 
-/// Status of the reply to a CONNECT request.
+/// Status code of the reply to an HTTP CONNECT request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpConnectStatus {
     /// 200: the target is connected.

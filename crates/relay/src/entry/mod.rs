@@ -9,7 +9,7 @@ pub mod socks;
 
 use crate::address::{RelayEndpoint, TargetSpec};
 
-/// Result of parsing the bytes received so far.
+/// Result of parsing a PROXY header or a SOCKS or HTTP request from the bytes received so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeParseResult<T> {
     /// The message is incomplete.

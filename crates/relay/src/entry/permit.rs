@@ -7,7 +7,8 @@ use crate::address::{HostSpec, RelayEndpoint, TargetSpec};
 use crate::network::IpNetwork;
 use sys::is_special;
 
-/// Rule `HOST:PORT`: HOST is a name, `*.example.com`, a network or `*`; PORT is a number or `*`.
+/// Rule `HOST:PORT` that permits a target: HOST is a name, `*.example.com`, a network or `*`; PORT
+/// is a number or `*`. HOST is a name, `*.example.com`, a network or `*`; PORT is a number or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermittedTargetRule {
     host: HostPattern,

@@ -10,7 +10,8 @@ use crate::worker::inbox::ConnectionHandle;
 /// Registry of the whole process, so that a reload of relays keeps existing pairs.
 static PAIRS: Mutex<BTreeMap<[u8; TOKEN], PairSlot>> = Mutex::new(BTreeMap::new());
 
-/// A pair: its connection, and the key of the peer relay.
+/// A pair of relays: the connection to which its stripes belong, and the key that every stripe must
+/// present.
 #[derive(Clone, Debug)]
 pub(crate) struct PairSlot {
     connection: ConnectionHandle,

@@ -33,7 +33,8 @@ struct StatusMonitorState {
     _ends: Sender<()>,
 }
 
-/// Rates of the last minute, of relays by listening address and of connections by serial number.
+/// Byte rates of the last minute: of relays by listening address, and of connections by serial
+/// number.
 #[derive(Debug, Default)]
 struct RelayRateHistories {
     relays: RateHistory<String>,

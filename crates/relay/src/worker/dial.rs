@@ -92,7 +92,7 @@ pub(crate) enum DialTurnResult {
     Forbidden(String),
 }
 
-/// Context of the connection that connecting needs.
+/// Parts of a relayed connection that [`TargetDialer`] uses.
 pub(crate) struct TargetDialContext<'a> {
     running: &'a RunningRelay,
     registry: &'a Registry,

@@ -46,7 +46,8 @@ const PACING: f64 = 1.25;
 /// Maximum ratio of the window to the data moved per round trip (RFC 6817 section 2.4.2).
 const ALLOWED: f64 = 2.0;
 
-/// Measurements up to now; counters run from the beginning.
+/// Measurements of the path from which the rate of a background copy is set; counters run from its
+/// beginning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackgroundPathSample {
     /// Time of the sample.

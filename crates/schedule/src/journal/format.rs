@@ -238,7 +238,7 @@ fn check_header(head: &[u8]) -> Result<(), JournalReadError> {
     }))
 }
 
-/// First record of some bytes.
+/// First record of some journal bytes: whole, incomplete or damaged.
 enum FirstRecord<'a> {
     /// The payload; its checksum is right.
     Whole(&'a [u8]),

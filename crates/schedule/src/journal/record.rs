@@ -7,8 +7,8 @@ pub const LONGEST: usize = 1 << 20;
 /// Maximum number of ranges in one record; more are split into several records.
 pub const MOST_RANGES: usize = 1024;
 
-/// Identity of a source file at the start of its copy. If any field differs later, the file has
-/// changed.
+/// Size, modification time, inode and device of a source file at the start of its copy. If any of
+/// them differs later, the file has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFileStamp {
     /// Size in bytes.

@@ -25,7 +25,7 @@ pub(super) struct FileReplacement {
     refusal: Option<Status>,
 }
 
-/// Request in flight.
+/// Request in flight while a temporary is renamed to its final name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplaceStage {
     /// posix-rename@openssh.com.

@@ -50,7 +50,7 @@ pub(super) enum JobProgress {
     Finished,
 }
 
-/// The server differs from the one for which handles were predicted.
+/// Property of the server that differs from the prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Misprediction {
     Handle,

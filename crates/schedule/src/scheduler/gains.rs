@@ -15,7 +15,7 @@ pub(super) struct ConfirmedBytes {
     jobs: BTreeMap<JobId, JobProgress>,
 }
 
-/// Bytes of a job.
+/// Bytes that a job has done: since its last start, and at most in any attempt.
 #[derive(Debug, Default)]
 struct JobProgress {
     /// Since it was last started over.

@@ -34,7 +34,7 @@ pub(super) struct LaneState {
     awaiting_since: Option<Instant>,
 }
 
-/// Use of a lane for further jobs.
+/// Availability of a lane for further jobs: open, retiring or closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LaneAvailability {
     Open,

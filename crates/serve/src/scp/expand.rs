@@ -21,7 +21,7 @@ const LONGEST_PATH: usize = 4096;
 /// Path that failed, and the reason.
 pub(super) type FailedPath = (Vec<u8>, FileError);
 
-/// Expands words step by step, because the client has other channels.
+/// Expands the paths of an scp command step by step, because the client has other channels.
 pub(super) struct WordExpansion {
     words: std::vec::IntoIter<CommandWord>,
     walk: Option<PatternWalk>,
@@ -29,7 +29,7 @@ pub(super) struct WordExpansion {
     left: PatternExpansionLimits,
 }
 
-/// Remaining limits.
+/// Names and directory listings that the expansion of a pattern may still use.
 struct PatternExpansionLimits {
     room: usize,
     names: usize,

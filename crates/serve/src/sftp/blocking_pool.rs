@@ -37,7 +37,7 @@ const MOST_WAITING: usize = 2;
 /// Maximum time for which the requests of a disconnected client continue.
 pub(crate) const LAST: Duration = Duration::from_secs(10);
 
-/// Number of a request in the pool.
+/// Number of a request in the pool of threads for blocking calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockingRequestId(u64);
 

@@ -17,7 +17,7 @@ use crate::growing::GrowingFile;
 use crate::held_roots::ClientPathResolver;
 use crate::{Access, ExportedTree};
 
-/// The served tree, and the files in it that this client has created.
+/// The served tree as one client sees it, with the files in it that this client has created.
 pub(super) struct ClientTree<'e> {
     export: &'e ExportedTree,
     paths: ClientPathResolver<'e>,

@@ -12,7 +12,7 @@ use super::request_error::reason;
 /// that finds no space can have a hundred thousand.
 const NAMED: u64 = 16;
 
-/// Number of files of a session with disk errors.
+/// Logs disk errors of a session, and counts the files that had one.
 #[derive(Debug, Default)]
 pub(super) struct DiskErrorLog {
     files: u64,

@@ -75,7 +75,7 @@ impl SessionCompression {
     }
 }
 
-/// Data of a file for an answer.
+/// File data for a reply to READ, plain or compressed.
 pub(super) enum ReadReplyData<'a> {
     /// Compressed data, and the length of what they decompress to.
     Packed(u32, &'a [u8]),

@@ -52,7 +52,7 @@ pub(super) struct SmallFileRequests {
     group: FsyncGroup,
 }
 
-/// Parts of a session that a small file uses.
+/// Parts of a session that a request for a whole small file uses.
 pub(super) struct SmallFileContext<'s, 'e> {
     tree: &'s mut ClientTree<'e>,
     zstd: &'s mut SessionCompression,

@@ -21,8 +21,7 @@ const SHORT: Duration = Duration::from_millis(5);
 #[derive(Debug, Default)]
 pub(super) struct LossDetector(Mutex<PacketLossCounts>);
 
-/// Packets sent and retransmitted by all connections of a client since the last judgement; `told`
-/// is final.
+/// Packets sent and retransmitted by all connections of a client since loss was last judged.
 #[derive(Debug, Default)]
 struct PacketLossCounts {
     since: Option<Instant>,
@@ -31,7 +30,8 @@ struct PacketLossCounts {
     told: bool,
 }
 
-/// Counters that one connection reported last, to compute the difference.
+/// Counters of sent and retransmitted segments that one connection reported last, to compute the
+/// difference.
 #[derive(Debug, Default)]
 pub(super) struct LastLossCounters {
     sent: u32,

@@ -28,7 +28,8 @@ const HANDED: &[u8] = &[22];
 /// Maximum number of descriptors in one message.
 const MOST_HANDED: usize = 2;
 
-/// One end of the socket. Messages are sent and received whole, and their length is bounded.
+/// One end of the socket between the monitor and a process that it has started. Messages are sent
+/// and received whole, and their length is bounded.
 #[derive(Debug)]
 pub(super) struct MonitorMessageSocket(OwnedFd);
 

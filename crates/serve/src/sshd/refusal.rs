@@ -42,7 +42,8 @@ pub(super) enum KeyRefusal {
     ByProcess(String),
 }
 
-/// Part of a security key's proof that is missing.
+/// Requirement that a security key's proof does not meet: user presence, user verification, or
+/// being a security key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnmetSecurityKeyRequirement {
     Presence,

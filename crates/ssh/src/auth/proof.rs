@@ -5,7 +5,7 @@ use super::request::{CONNECTION, HOSTBOUND};
 use crate::key::{KeyError, PublicKey, SecurityKeyFlags};
 use crate::msg::UserauthRequest;
 
-/// Proof that a client owns a key (RFC 4252 section 7).
+/// Signature by which a client proves that it owns a key (RFC 4252 section 7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyProof {
     /// Signature algorithm.

@@ -33,7 +33,7 @@ pub(super) struct ChannelState {
     pub(super) close_sent: bool,
 }
 
-/// Knowledge of the window that the peer grants first.
+/// What is known about the window that the peer grants first: told by the peer, or assumed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum InitialWindowState {
     /// The peer's messages tell it.

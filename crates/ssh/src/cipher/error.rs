@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Error of sealing one of our packets: a bug in its layout, never the peer's fault.
+/// Error of encrypting one of our packets: a bug in its layout, never the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketSealError {
     /// The buffer is not a packet of this cipher: too short, too long, not a multiple of the block
@@ -34,7 +34,7 @@ impl fmt::Display for PacketSealError {
 
 impl std::error::Error for PacketSealError {}
 
-/// Error of opening a packet from the peer. Each ends the connection.
+/// Error of decrypting a packet from the peer. Each ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketOpenError {
     /// The buffer is shorter than the call needs.

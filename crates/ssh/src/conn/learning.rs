@@ -14,7 +14,8 @@ use crate::msg::{GlobalRequest, RequestSuccess};
 /// The maximum number of keys in an announcement; a longer one is ignored.
 const MOST_KEYS: usize = 32;
 
-/// State of the announcement and of the proofs that were requested.
+/// State of learning the server's host keys: whether they were announced, and the keys of which
+/// proofs were requested.
 #[derive(Debug, Default)]
 pub(super) struct HostKeyLearning {
     announced: bool,

@@ -39,7 +39,7 @@ pub(super) struct InitSent {
     guess: Option<StartedKeyExchange>,
 }
 
-/// Client side of an exchange whose public value was sent.
+/// Client side of a key exchange whose public value was sent.
 struct StartedKeyExchange {
     method: &'static KexMethod,
     exchange: ClientKeyExchange,
@@ -64,7 +64,8 @@ pub(super) struct AwaitReply {
     started: StartedKeyExchange,
 }
 
-/// A server waits for the client's share of the key. Both KEXINITs are kept for the exchange hash.
+/// State of a server that waits for the client's share of the key. Both KEXINITs are kept for the
+/// exchange hash.
 pub(super) struct AwaitInit {
     chosen: NegotiatedAlgorithms,
     ours: Vec<u8>,

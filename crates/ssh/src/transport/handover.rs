@@ -20,7 +20,7 @@ pub type TransportHandover = Zeroizing<Vec<u8>>;
 /// Capacity in bytes that exceeds every serialized transport.
 const ROOM: usize = 8 << 10;
 
-/// Key material of the keys in use.
+/// Key material of both directions that is in use.
 #[derive(Default)]
 pub(super) struct CurrentKeys {
     pub(super) sealing: KeyMaterial,

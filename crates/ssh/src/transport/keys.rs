@@ -17,7 +17,7 @@ use crate::kex::{self, SharedSecret};
 use crate::key::HOST_KEY_ALGORITHMS;
 use crate::msg::{ExtInfo, NewKeys};
 
-/// Keys of both directions from one key exchange.
+/// Sealing and opening key from one key exchange, one for each direction.
 pub(super) struct KeySet {
     pub(super) seal: SealingKey,
     pub(super) open: OpeningKey,

@@ -9,7 +9,7 @@ use crate::compress::Inflate;
 use crate::crypto_offload::{CryptoHelpers, CryptoJobBatch, HelperJobOrder, OffloadJob};
 use crate::error::{Error, Local, PeerMisbehaved};
 
-/// Job to open a whole packet, on any thread.
+/// Job to decrypt and verify a whole packet, on any thread.
 #[derive(Debug)]
 pub struct PacketDecryptionJob {
     key: Arc<OpeningKey>,

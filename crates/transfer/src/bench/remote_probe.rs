@@ -6,7 +6,7 @@ use crate::session::{FarEndQuerySession, Session};
 /// The prefix of result lines, which distinguishes them from output of startup files.
 const LINE: &str = "longhaul-bench ";
 
-/// Places for files at the far end.
+/// A folder on a memory file system at the far end, with its free bytes, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteMemoryFolder {
     /// A memory file system's folder and its free bytes.
@@ -22,7 +22,8 @@ pub struct ServerCpuTime {
     pub processes: u32,
 }
 
-/// Sends queries to the far end over a separate session.
+/// Queries a shell at the far end, over a separate session, for processor times and memory file
+/// systems.
 pub struct RemoteShellProbe {
     questions: FarEndQuerySession,
 }

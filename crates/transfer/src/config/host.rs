@@ -209,7 +209,7 @@ pub enum AddressFamily {
     Inet6,
 }
 
-/// StrictHostKeyChecking.
+/// Value of StrictHostKeyChecking: treatment of a host whose key is new or has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StrictHostKeyChecking {
     /// Asks about a new host and refuses a changed key.

@@ -35,7 +35,8 @@ pub struct RemoteCommand {
     carries: Option<JoinHandle<()>>,
 }
 
-/// The part of longhaul that runs on a host.
+/// Role of a longhaul that is started on a host: half of a relay pair, or source or receiver of a
+/// copy between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteLonghaulRole {
     /// One half of a relay pair.

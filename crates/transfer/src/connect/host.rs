@@ -69,7 +69,7 @@ pub struct AttemptSettings {
     pub relaying: bool,
 }
 
-/// The settings that all hosts of a run share.
+/// The settings for connections that all hosts of a run share.
 #[derive(Clone)]
 pub struct SharedConnectSettings {
     /// The prompt for questions to the user.
@@ -132,7 +132,7 @@ pub struct FirstConnectionMatch {
     pub rtt: Option<Duration>,
 }
 
-/// The host key of the first connection.
+/// Host key of the first connection, which further connections must have as well.
 #[derive(Clone, Debug)]
 pub enum FirstHostKey {
     /// The host key blob.

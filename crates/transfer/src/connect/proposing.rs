@@ -26,7 +26,7 @@ use crate::report::{
     CipherOrderReason, Decision, DecisionOrigin, DecisionSubject, KexGuessKind, ZlibReason,
 };
 
-/// The reasons behind a proposal.
+/// Reasons for the order and choice of algorithms in a KEXINIT proposal.
 pub(super) struct AlgorithmProposalReasons {
     guess: KexGuess,
     /// The age of the host memory behind the guess.

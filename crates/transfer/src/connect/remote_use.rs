@@ -20,7 +20,7 @@ const RUNS_COMMANDS: [&str; 2] = ["OpenSSH_", "dropbear"];
 /// Seconds after which a missing longhaul is looked for again.
 const AGAIN: u64 = 24 * 3600;
 
-/// The use of a longhaul at the far end.
+/// Policy for the use of a longhaul at the far end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RemoteLonghaulPolicy {
     /// Used if present and if the copy is large enough to ask for it.

@@ -26,7 +26,7 @@ pub enum ConnectedStream {
     Jump(UnixStream, Option<JumpStreamThread>),
 }
 
-/// The thread that carries a stream through another connection.
+/// Thread that carries a stream through a connection to a jump host.
 #[derive(Debug)]
 pub struct JumpStreamThread {
     /// The carrying thread.

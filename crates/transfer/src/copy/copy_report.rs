@@ -8,7 +8,7 @@ use crate::report::{
 };
 use crate::session::SessionSummary;
 
-/// Reason why something was not copied: one sentence without its path, and the kind.
+/// Reason why a file or directory was not copied: one sentence without its path, and the kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ItemFault {
     what: String,

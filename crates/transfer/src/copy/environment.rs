@@ -25,7 +25,8 @@ use crate::journal::JournalStore;
 use crate::session::{RemoteCommandId, SessionEvent, SessionSummary};
 use crate::sums::ChecksumLedger;
 
-/// World around a copy.
+/// Everything that a copy needs from outside: time, random numbers, sessions, local files and the
+/// journal's file.
 pub(super) trait CopyEnvironment {
     /// Current time.
     fn now(&self) -> Instant;
@@ -150,7 +151,7 @@ pub(crate) enum RemoteCommandStep {
     Stop,
 }
 
-/// Answer of [`RemoteSession::next_event`].
+/// Result of [`RemoteSession::next_event`].
 #[derive(Debug)]
 pub(super) enum NextEventResult {
     Event(SessionEvent),

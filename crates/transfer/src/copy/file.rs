@@ -32,7 +32,7 @@ pub(super) enum JobRole {
     RelayPut,
 }
 
-/// Work on a temporary that other processes write as well.
+/// Temporary file that several processes write, and this process's part of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedTemporaryFile {
     /// Number from which the name of the temporary is made.

@@ -172,7 +172,7 @@ impl JobsInFlight {
     }
 }
 
-/// Selects entries of a listing.
+/// Selects the entries of a listing that match a pattern.
 #[derive(Clone, Debug)]
 pub(super) struct PatternListingFilter {
     pattern: NamePattern,
@@ -194,7 +194,8 @@ impl PatternListingFilter {
     }
 }
 
-/// Answer to a question.
+/// Answer to a query about a path, as far as it has arrived: attributes, canonical path, file
+/// system or names of a listing.
 #[derive(Debug, Default)]
 pub(super) struct PathQueryAnswer {
     attributes: Option<Attributes>,

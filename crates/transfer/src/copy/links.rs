@@ -6,7 +6,8 @@
 
 use std::collections::BTreeSet;
 
-/// Names at the top level of the copy.
+/// Symlinks that this run has made at the top level of the target, and the target paths of the
+/// command line's sources.
 #[derive(Debug, Default)]
 pub(super) struct TopLevelSymlinks {
     /// Symlinks that this run has made or requested.

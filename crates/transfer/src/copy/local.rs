@@ -252,7 +252,7 @@ pub(super) fn make_hard_link(
     }
 }
 
-/// Parameters of [`copy_file`].
+/// Resources and options that [`copy_file`] uses.
 pub(super) struct LocalFileCopyContext<'a> {
     pub directories: &'a OpenDirectoryCache,
     pub options: &'a CopyOptions,

@@ -56,8 +56,9 @@ pub(super) struct LocalFileCopySettings<'a> {
     pub beyond: &'a ExtraMetadata,
 }
 
-/// Files of this machine. Errors are the system's words without the path. Paths that are written
-/// are resolved so that no symlink below the named target is followed ([`LocalTargetPath`]).
+/// File operations on this machine. Errors are the system's words without the path. Paths that are
+/// written are resolved so that no symlink below the named target is followed
+/// ([`LocalTargetPath`]).
 pub(super) trait LocalFileOps {
     /// Status of `path`, through symlinks.
     fn stat(&self, path: &[u8]) -> Result<LocalStat, String>;

@@ -8,7 +8,7 @@ use super::links::TopLevelSymlinks;
 use super::source::TargetPath;
 use crate::walk::local_path;
 
-/// Target of the command.
+/// Target path as the user gave it, with what is known of it.
 pub(super) struct CommandLineTarget<'a> {
     options: &'a CopyOptions,
     /// Path as the user named it.

@@ -44,7 +44,7 @@ pub(super) enum EntryAwaitingOwner {
     Root(SourceRoot, Attributes),
 }
 
-/// Query in progress: IDs at the source and their names there.
+/// Query in progress for the names of IDs at the source. IDs at the source and their names there.
 #[derive(Debug, Default)]
 struct OwnerQuery {
     users: Vec<u32>,

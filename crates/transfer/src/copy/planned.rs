@@ -83,7 +83,7 @@ pub(crate) fn with_environment<T>(
     environment.drive(work(PlannedCopyEnvironment(&environment)))
 }
 
-/// World around a planned copy.
+/// What a planned copy may use of its [`CopyEnvironment`].
 #[derive(Clone, Copy)]
 pub(crate) struct PlannedCopyEnvironment<'a>(&'a dyn CopyEnvironment);
 

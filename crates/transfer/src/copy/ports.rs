@@ -22,8 +22,8 @@ use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters};
 use crate::session::{SessionSummary, StallNotice};
 use crate::walk::local_path;
 
-/// The world as the parts of a copy see it. A part submits jobs and reports through it, and sees
-/// nothing of the other parts.
+/// Everything through which the parts of a copy act: sessions, jobs, environment and report. A part
+/// submits jobs and reports through it, and sees nothing of the other parts.
 pub(super) struct CopyContext<'a> {
     options: &'a CopyOptions,
     environment: &'a dyn CopyEnvironment,

@@ -41,7 +41,7 @@ impl PartialEq for SourceFilter {
 
 impl Eq for SourceFilter {}
 
-/// Selection of the entries of a run's walks.
+/// Selects the entries of a run's walks that are copied, and counts the others.
 #[derive(Debug)]
 pub(super) struct WalkEntrySelection {
     filter: Filter,

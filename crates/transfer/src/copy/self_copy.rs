@@ -79,7 +79,8 @@ pub(super) struct OverlappingSources {
     pub inside: Option<(Vec<u8>, bool)>,
 }
 
-/// Finds out if paths of two ends are one file or directory of one machine.
+/// Finds out if paths at the two ends name one file or directory, because both ends are one
+/// machine.
 pub(super) struct SameFileDetector<'q, Q> {
     inquiry: &'q mut Q,
 }

@@ -222,7 +222,8 @@ impl TargetNameIndex {
     }
 }
 
-/// Decision about an entry that waited.
+/// Decision about an entry that waited because its name collides with another: it begins, or is
+/// left out.
 pub(super) enum NameCollisionVerdict {
     Begins(Box<NameCheckedEntry>),
     /// The directory and all its contents are left out.

@@ -32,14 +32,14 @@ type LookedAt = (SourceRoot, Option<Vec<u8>>, Result<Attributes, String>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WalkId(pub(super) u64);
 
-/// Source to copy.
+/// A source to copy, and the path at the target that it is copied to.
 #[derive(Clone, Debug)]
 pub(super) struct SourceRoot {
     pub path: Vec<u8>,
     pub onto: TargetPath,
 }
 
-/// Target path of a source.
+/// Path in the target to which a source is copied, as far as it is known.
 #[derive(Clone, Debug)]
 pub(super) enum TargetPath {
     /// Into this directory, under the source's own name.

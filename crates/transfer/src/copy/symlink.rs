@@ -9,7 +9,7 @@ use super::sides::CopySide;
 use super::tree::ItemAwaitingDirectory;
 use crate::report::CopyEvent;
 
-/// Symlink of the copy, whose end a server may still report.
+/// State of a symlink that is copied: a server was asked, it was made or failed, or it is left out.
 #[derive(Debug)]
 pub(super) enum SymlinkCopyState {
     /// A server was asked.

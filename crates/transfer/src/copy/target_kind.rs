@@ -9,7 +9,8 @@ use schedule::{Attributes, EntryKind};
 
 use super::names::basename;
 
-/// Target of a file while the answer is pending.
+/// Guess at the target of a file while the answer to a query is pending: the target path itself, or
+/// a name in that directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TargetGuess {
     /// The target path itself.

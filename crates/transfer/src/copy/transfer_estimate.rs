@@ -37,7 +37,8 @@ impl TransferEstimate {
     }
 }
 
-/// Handle of a counting thread, which stops when this is dropped.
+/// Handle of the thread that counts the files to be transferred; the thread stops when this is
+/// dropped.
 #[derive(Debug, Default)]
 pub(super) struct FileCountThread {
     shared: Arc<EstimateShared>,

@@ -14,7 +14,7 @@ const SPECIAL: u32 = 0o7000;
 /// Attribute of file capabilities, which grant privileges like a setuid bit.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Counts entries and remembers the first.
+/// Number of entries that one warning is about, and the first of them.
 #[derive(Debug, Default)]
 struct AffectedEntryCount {
     entries: u64,
@@ -65,7 +65,7 @@ impl SpecialBitRules {
     }
 }
 
-/// Counts of the run so far.
+/// Counts, by kind, of what the run has left out on purpose so far.
 #[derive(Debug, Default)]
 pub(super) struct LeftOutCounts {
     special_bits: AffectedEntryCount,

@@ -28,7 +28,7 @@ const ANSWERS: Duration = Duration::from_secs(8);
 /// Interval of the checks for a cancel while candidates connect.
 const CANCEL_SEEN: Duration = Duration::from_millis(50);
 
-/// The host to measure.
+/// Host to which the direct way and the detours are measured, with the settings of the copy.
 pub struct DetourTarget {
     /// Configuration of the host, with the direct way.
     pub config: HostConfig,

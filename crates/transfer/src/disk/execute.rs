@@ -72,7 +72,7 @@ fn not_open_for(request: &DiskRequest) -> io::Error {
     })
 }
 
-/// One request, with everything that its operation may use.
+/// One disk request, with everything that its operation may use.
 struct DiskRequestExecution<'a> {
     job: JobId,
     /// Place of a read in the order of checksums.

@@ -97,7 +97,7 @@ pub(super) enum JobFile {
     Check(Arc<ReadBackCheck>),
 }
 
-/// A request that is about to run.
+/// Disk request that is about to run.
 struct NextDiskRequest {
     request: DiskRequest,
     file: Option<JobFile>,

@@ -7,8 +7,8 @@ use ssh::direct_control::TOKEN;
 /// Maximum number of requests. A copy makes one for each connection, lost ones included.
 const MOST: u32 = 1000;
 
-/// Checks requests of one receiver, by which it could have the source's host connect to a service
-/// of a third machine and send it bytes.
+/// Checks the connect requests of one receiver, which could otherwise have the source's host
+/// connect to a service of a third machine and send it bytes.
 #[derive(Debug, Default)]
 pub(super) struct ReceiverDialGuard {
     /// The addresses of the first request, to which later ones are confined.

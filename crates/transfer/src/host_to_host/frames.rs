@@ -92,7 +92,7 @@ pub(super) enum ReceiverCommand {
     Discard(Box<ReceiverJob>),
 }
 
-/// Message of the receiver.
+/// Message that the receiving host of a copy between two hosts sends.
 #[derive(Debug)]
 pub(super) enum ReceiverMessage {
     /// Input for the source.

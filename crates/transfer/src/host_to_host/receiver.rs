@@ -358,7 +358,7 @@ impl InitiatorMessageReader {
     }
 }
 
-/// The source's host for the copy.
+/// Connects the receiver's session to the source's host.
 struct SourceHostConnector<'a> {
     /// Checksums of the file, if its source is not believed.
     required: Option<Arc<RequiredBlockHashes>>,

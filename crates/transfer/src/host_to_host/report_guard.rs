@@ -17,7 +17,7 @@ const MOST_FAILURES_WITHOUT_PROGRESS: u32 = 1 << 20;
 /// Bytes of names and texts that a receiver puts into its list of failures, which must fit into one
 /// message. Each byte may need six in JSON.
 const MOST_LISTED: usize = 512 << 10;
-/// Checks the messages of one receiver.
+/// Bounds the reports of one receiver, which may be hostile.
 #[derive(Debug)]
 pub(super) struct ReceiverReportChecker {
     /// The receiver has reported its first connection.

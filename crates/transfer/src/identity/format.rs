@@ -8,7 +8,8 @@ use super::openssh::{EncodedKeyFile, UnreadableKey};
 use super::pem::Pem;
 use super::traditional;
 
-/// The contents of a key file.
+/// Private key in a key file: usable, locked by a passphrase, or held by hardware, of which only
+/// the public key is here.
 pub(super) enum KeyFileContents {
     /// A private key.
     Key(PrivateKey),

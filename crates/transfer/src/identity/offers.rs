@@ -9,7 +9,7 @@ use super::{OfferableKey, SigningKeySource};
 use crate::agent::AgentKey;
 use crate::escape;
 
-/// The sources of keys.
+/// Key files, certificates and agent keys from which the keys to offer are taken.
 pub(super) struct KeySources<'a> {
     pub files: &'a [KeyFile],
     /// Certificates of CertificateFile, then those beside key files.

@@ -17,7 +17,7 @@ const CIPHERS: &[(&str, usize, &Algorithm)] = &[
 ];
 const BLOCK: usize = 16;
 
-/// An encrypted key as read from the file.
+/// Encrypted private key in the traditional PEM format, as read from its file.
 pub(super) struct EncryptedPemKey {
     cipher: &'static Algorithm,
     key_len: usize,

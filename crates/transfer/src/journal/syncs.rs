@@ -33,7 +33,8 @@ pub(super) struct JournalFsyncTracker {
     folder: Mutex<Option<PathBuf>>,
 }
 
-/// The records that are written and may be synced.
+/// State of the thread that makes journal records durable: the records written, and whether they
+/// must be synced now.
 #[derive(Default)]
 struct JournalFsyncState {
     records: u64,

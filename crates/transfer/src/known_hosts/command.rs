@@ -22,7 +22,7 @@ pub struct KnownHostsCommand {
     arguments: Vec<String>,
 }
 
-/// The purpose of a run, which the command gets as `%I`.
+/// Purpose of a run of the KnownHostsCommand, which the command gets as `%I`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKeyLookupPurpose {
     /// Called before the key exchange, to prefer algorithms of known keys.

@@ -23,7 +23,7 @@ const SERIAL_BITMAP: u8 = 0x22;
 const KEY_IDS: u8 = 0x23;
 const CERTIFICATE_EXTENSION: u8 = 0x39;
 
-/// The revoked keys and certificates of a list.
+/// Keys and certificates that an OpenSSH key revocation list (KRL) revokes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Krl {
     keys: Vec<Vec<u8>>,

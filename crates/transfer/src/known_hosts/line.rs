@@ -15,7 +15,7 @@ const LONGEST_PATTERN: usize = 1022;
 
 const NUL: &str = "it contains a NUL byte";
 
-/// A parsed line of a file.
+/// A parsed line of a known_hosts file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownHostsLine {
     /// The hosts and the key that OpenSSH reads in the line.
@@ -43,7 +43,7 @@ enum LineMarker {
     Revoked,
 }
 
-/// The readable parts of a damaged line.
+/// The readable parts of a damaged line of known_hosts.
 #[derive(Clone, Debug)]
 pub(super) struct DamagedKnownHostsLine {
     place: KnownHostsLinePosition,
@@ -55,7 +55,7 @@ pub(super) struct DamagedKnownHostsLine {
     purpose: DamagedLineKind,
 }
 
-/// The meaning of a damaged line.
+/// Meaning of a damaged line of known_hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DamagedLineKind {
     /// Names a host's key.

@@ -78,7 +78,7 @@ impl HostName {
     }
 }
 
-/// The position of a line.
+/// File and number of a line of known hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownHostsLinePosition {
     /// The file, or [`COMMAND_OUTPUT`].
@@ -114,7 +114,7 @@ pub enum HostKeyVerdict {
     Unreadable(UnreadableKnownHostsEntry),
 }
 
-/// An unreadable line or file.
+/// Line of a known_hosts file that cannot be parsed, or a file that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableKnownHostsEntry {
     /// The file.
@@ -127,7 +127,7 @@ pub struct UnreadableKnownHostsEntry {
     pub revokes: bool,
 }
 
-/// A key in a file.
+/// Host key that a known_hosts file lists, and its place there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownHostKey {
     /// The position of its line.

@@ -14,7 +14,7 @@ const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// Longest name of a candidate and longest reason, in bytes.
 const LONGEST: usize = 512;
 
-/// A measurement of the ways to a host, and the choice.
+/// Stored measurement of the ways to a host, and the one that was chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DetourRecord {

@@ -75,7 +75,8 @@ pub struct CompressionResult {
     pub plain: u64,
 }
 
-/// The kind of data.
+/// Kind of the data that a measurement moved: random, text, already compressed, or the user's own
+/// file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BenchDataKind {
@@ -89,7 +90,7 @@ pub enum BenchDataKind {
     Own,
 }
 
-/// A compression method.
+/// Compression whose effect was measured: zlib of SSH, or zstd between two longhauls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CompressionMethod {

@@ -19,7 +19,7 @@ const PROXY: &str = "proxy";
 /// The port for connect(2) of a UDP socket, which sends nothing (discard, RFC 863).
 const DISCARD: u16 = 9;
 
-/// The measurements of a network path to a host that is not in use.
+/// Stored measurements of a network path to a host, kept while another path is in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkPathRecord {

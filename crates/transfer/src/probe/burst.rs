@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(6);
 /// Round trips for the load between these: slow start needs nine for 4 MiB.
 const TRIPS: u32 = 12;
 
-/// The load.
+/// Load of one burst of data: its direction, its size, and a function that is told of each arrival.
 pub(crate) struct BurstLoad<'a> {
     up: bool,
     size: u64,
@@ -32,7 +32,7 @@ impl<'a> BurstLoad<'a> {
     }
 }
 
-/// The end of a burst.
+/// Outcome of a burst: round trip, duration, and whether it was complete.
 pub(crate) struct BurstResult {
     rtt: Duration,
     took: Duration,

@@ -25,7 +25,7 @@ const SUSPECT: f64 = 0.8;
 /// Round trips that a slice needs so that slow start does not decide.
 const SLICE_TRIPS: f64 = 6.0;
 
-/// Loads of marked and unmarked packets in turns.
+/// Loads the path with DSCP-marked and unmarked packets in turns.
 pub(super) struct DscpComparison<'p, 'a> {
     path: &'p mut ProbedConnections<'a>,
     evidence: &'p mut Evidence,

@@ -27,7 +27,7 @@ const MOST_OUTPUT: usize = 64 << 10;
 /// Longest wait in one turn.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Purpose of a channel.
+/// Load that a channel of a probe carries: WRITEs, READs or none.
 #[derive(Debug)]
 pub(super) enum ChannelUse {
     /// WRITEs to a handle.
@@ -38,7 +38,7 @@ pub(super) enum ChannelUse {
     Idle,
 }
 
-/// One SFTP channel.
+/// One SFTP channel of a probe, with its load and the requests that have no answer yet.
 #[derive(Debug)]
 pub(super) struct ProbeChannel {
     id: LinkChannelId,
@@ -90,14 +90,14 @@ impl RateLimit {
     }
 }
 
-/// A command's output.
+/// Output of a probe's command so far, and its end.
 #[derive(Debug, Default)]
 struct CommandOutput {
     text: Vec<u8>,
     ended: Option<Result<(), String>>,
 }
 
-/// One connection.
+/// One connection of a probe, with its channels and its command.
 struct ProbeConnection {
     link: Box<dyn Link>,
     channels: Vec<ProbeChannel>,

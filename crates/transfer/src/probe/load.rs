@@ -45,7 +45,7 @@ fn loaded_answer(pings: &[PingAnswer], middle: Instant) -> Option<f64> {
     Some(median(&mut late))
 }
 
-/// Load for channels.
+/// Load that a probe puts on channels in one direction, until a time or an amount of data.
 pub(super) struct ProbeLoad<'a> {
     pub up: bool,
     pub channels: &'a [ChannelIndex],
@@ -60,7 +60,7 @@ pub(super) struct ProbeLoad<'a> {
     pub extension: Duration,
 }
 
-/// Result of a load.
+/// Result of loading the path for a time: rate, answer times and the reason for an early end.
 pub(super) struct LoadTestResult {
     pub rung: Option<ThroughputMeasurement>,
     /// Median answer time of the idle connection.

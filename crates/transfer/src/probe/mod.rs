@@ -46,7 +46,7 @@ pub struct ProbeOptions {
     pub progress: Arc<ProbeProgress>,
 }
 
-/// Settings of the connections.
+/// Host, connection settings and cancellation of a path measurement.
 #[derive(Clone)]
 pub struct ProbeSettings {
     /// The host's configuration.

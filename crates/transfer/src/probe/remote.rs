@@ -16,7 +16,7 @@ pub(super) const COMMAND: &str = "exec sh -c 'r() { x=`cat $1` && echo longhaul-
     while read -r k v; do case $k in nr_*) echo longhaul-doctor $k $v;; esac; \
     done </sys/fs/cgroup$g/cpu.stat' 2>/dev/null";
 
-/// Facts of one moment.
+/// Facts about the server's machine that a shell there reported at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RemoteFacts {
     machine: MachineFacts,

@@ -11,7 +11,7 @@ use crate::copy::DeltaUse;
 use crate::detour::RouteResult;
 use crate::memory::findings::CompressionResult;
 
-/// One decision.
+/// A decision that the program made in a run, with its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// The host concerned, as the user wrote it; `None` for the whole run.

@@ -51,7 +51,8 @@ pub struct FarEndServerReport {
     pub less: bool,
 }
 
-/// Server mode of a far end (GLOSSARY.md).
+/// How a far end serves files: by its stock SFTP server, or by a longhaul that was started there or
+/// is the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerMode {

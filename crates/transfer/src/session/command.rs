@@ -3,7 +3,7 @@ use schedule::{Job, JobHint, JobId, RemotePath, TransferDirection};
 use super::disk::LocalStandIn;
 use super::remote_commands::RemoteCommandInstruction;
 
-/// Order of a session's handle.
+/// Command that a session's handle sends to the session loop.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are jobs")]
 pub(super) enum SessionCommand {
     Push(Job, JobHint),

@@ -240,7 +240,7 @@ pub(super) struct MeasuredSession<'a> {
     pub pacing: &'a mut SessionRateLimits,
 }
 
-/// Result of [`ConcurrencyInputs::look`].
+/// Changes of connections and channels that were decided, and a warning for the user.
 #[derive(Debug, Default)]
 pub(super) struct ConcurrencyDecision {
     pub changes: Vec<ConcurrencyChange>,

@@ -35,7 +35,7 @@ const LONG: Duration = Duration::from_millis(4);
 /// Sends a message to the far end of the control channel.
 pub type ControlSender = Box<dyn Fn(Vec<u8>) + Send + Sync>;
 
-/// Result of a message from the direct server.
+/// State of the direct server after one of its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DirectServerStatus {
     /// Nothing to do yet.

@@ -68,7 +68,7 @@ struct ReleasingLane {
     why: String,
 }
 
-/// Result of draining the events of a lane.
+/// Facts about a lane's server that draining the lane's events has revealed.
 #[derive(Debug, Default)]
 pub(super) struct LearnedLaneFacts {
     /// Directory against which the lane's server resolves relative paths.

@@ -26,7 +26,8 @@ pub(super) enum ChannelServer {
     Command,
 }
 
-/// Program at the far end of a lane's channel.
+/// Server at the far end of a lane's channel: the stock one, or a longhaul, and whether it has
+/// greeted.
 #[derive(Debug)]
 enum LaneServerState {
     Stock,

@@ -3,7 +3,8 @@ use std::time::Duration;
 
 use schedule::TransferDirection;
 
-/// Access to the machine that a session runs on, so that its decisions can be repeated in a test.
+/// Functions that ask the machine for random bytes, time, processor use and buffer sizes; tests
+/// replace them so that decisions can be repeated.
 #[derive(Clone, Copy)]
 pub(crate) struct MachineFunctions {
     /// Fills a slice with random bytes.

@@ -41,7 +41,7 @@ impl NextTurnTime {
 /// Sum of the revisions of all components, and the number of other changes.
 pub(super) type Revision = (u64, u64);
 
-/// Findings of the last turn that decide when the next one is.
+/// What the last turn of the session's loop has found, which decides when the next one is.
 #[derive(Debug, Default)]
 pub(super) struct LoopDelayInputs {
     /// Input came from a connection, the disk or the handle.
@@ -110,7 +110,8 @@ impl LoopDelayInputs {
     }
 }
 
-/// State of the components after a turn.
+/// State of the components after a turn of the session's loop, which decides when the next turn is
+/// taken.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoopTurnOutcome {
     pub revision: Revision,

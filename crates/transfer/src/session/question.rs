@@ -14,7 +14,7 @@ pub(super) struct PendingQuestion {
     said: Vec<u8>,
 }
 
-/// Event that answers a question.
+/// End of a command or of a job, which answers a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AwaitedEvent {
     /// The end of a command.

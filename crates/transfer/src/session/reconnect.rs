@@ -43,7 +43,7 @@ pub(super) struct ReconnectPolicy {
     machine: MachineFunctions,
 }
 
-/// Existence of a connection.
+/// Whether the host has a connection, or when and why the last one was lost.
 #[derive(Debug)]
 enum HostLinkState {
     Connected,
@@ -51,7 +51,7 @@ enum HostLinkState {
     Lost(Instant, String),
 }
 
-/// Attempt to connect again.
+/// State of reconnecting: none planned, planned for a time, or in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReconnectState {
     /// No attempt is planned.
@@ -96,7 +96,7 @@ pub(super) enum ConnectionLossDecision {
     ConnectAgain(String),
 }
 
-/// Attempt that starts now.
+/// Whether the reconnect attempt that starts now is reported to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReconnectVisibility {
     /// Replacement of a lost connection, or a repeated attempt; not reported to the user.
@@ -105,7 +105,8 @@ pub(super) enum ReconnectVisibility {
     Announced,
 }
 
-/// Use of a new connection.
+/// Effect of a new connection after a reconnect: it replaces lost connections, or is added to
+/// silent ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReconnectEffect {
     /// Replacement of lost connections.

@@ -15,7 +15,7 @@ pub struct RemoteCommandId(pub u64);
 /// The session's own command that starts the server of direct connections.
 pub(super) const CONTROL: RemoteCommandId = RemoteCommandId(u64::MAX);
 
-/// Event of a remote command.
+/// Output of a remote command, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteCommandEvent {
     /// Bytes that the command wrote to standard output.
@@ -25,7 +25,7 @@ pub enum RemoteCommandEvent {
     Ended(Result<Option<u32>, String>),
 }
 
-/// Order for a remote command.
+/// Instruction to start, feed, end or stop a remote command.
 pub(super) enum RemoteCommandInstruction {
     Run(RemoteCommandId, Vec<u8>),
     Input(RemoteCommandId, Vec<u8>),

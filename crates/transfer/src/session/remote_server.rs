@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const HURRY: Duration = Duration::from_secs(5);
 const ROUND_TRIPS: u32 = 4;
 
-/// State of the longhaul at the far end.
+/// State of the search for a longhaul at the far end.
 #[derive(Debug)]
 enum RemoteLonghaulState {
     /// The server has not identified itself yet.
@@ -59,7 +59,8 @@ enum RemoteLonghaulState {
     Serves(ServerInfo),
 }
 
-/// Knowledge of the session about the longhaul at the far end.
+/// Selects the SFTP server for the lanes: the stock one, or a longhaul that a command starts at the
+/// far end.
 pub(super) struct SftpServerSelector {
     probe: RemoteLonghaulState,
     /// Lanes to the longhaul that have not answered yet and that the scheduler does not know.
@@ -94,7 +95,7 @@ struct ProbedLane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChannelRefusingConnection(pub ConnectionId);
 
-/// Reason for which an asked lane is given up.
+/// Reason for which a lane that asks for a longhaul at the far end is given up.
 struct LonghaulProbeFailure {
     why: String,
     /// The result to remember, after which the host is not probed again soon.

@@ -29,7 +29,7 @@ const LONGEST_SILENCE: Duration = DARK.saturating_sub(Duration::from_secs(1));
 /// keepalives.
 const MOVES: u64 = 4096;
 
-/// State of the silent lanes.
+/// Detects silent lanes, which are reported to the user and whose requests may be repeated.
 #[derive(Debug)]
 pub(super) struct StallDetector {
     /// Silence after which a lane is reported and its requests are repeated.
@@ -87,7 +87,7 @@ pub(super) enum StallAction {
     },
 }
 
-/// Silence of one lane.
+/// Time since which one lane has been silent, and the notices given about it.
 #[derive(Debug)]
 struct LaneSilence {
     since: Instant,

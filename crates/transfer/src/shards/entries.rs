@@ -18,7 +18,7 @@ use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 /// end.
 pub(super) const FILLABLE: u32 = 0o700;
 
-/// Records of a walk.
+/// Source of the records of a walk: a plan's file, or records that were chosen before.
 pub(super) enum ShardRecordSource {
     /// Records of a plan's file.
     File(Box<ShardRecordReader>),

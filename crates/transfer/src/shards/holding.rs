@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Longest reason that a lease keeps, in bytes.
 const LONGEST_REASON: usize = 1024;
 
-/// Result of a claim.
+/// Result of claiming a shard: this worker holds it, or it is complete.
 #[derive(Debug)]
 pub enum LeaseClaimResult {
     /// This worker holds the shard.

@@ -50,7 +50,7 @@ impl fmt::Display for PlanError {
     }
 }
 
-/// Result of a shard's copy.
+/// Counts and outcome of the copy of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardCopyResult {
     /// Result of the copy.

@@ -58,7 +58,7 @@ pub struct PlanCreationSettings {
     pub folder: PathBuf,
 }
 
-/// Result of planning.
+/// Result of making a plan: it was written, is unchanged, or is missing for a reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanOutcome {
     /// The plan was written.
@@ -526,7 +526,7 @@ fn depth_first(tree: &SortedTree) -> Vec<TreeEntryId> {
     order
 }
 
-/// Writes entries as steps through the tree, with the directories above them.
+/// Writes a plan's records as steps through the tree, with the directories above them.
 struct ShardRecordWriter<'a> {
     tree: &'a EntryTree,
     file: &'a mut ShardFileHasher,

@@ -13,8 +13,8 @@ use crate::walk::refused_name;
 /// Bytes that are read at once; more than the longest record.
 const PIECE: usize = 64 << 10;
 
-/// Records of a shard or of the tree of directories. The last one is returned only if the file has
-/// the length, the checksum and the totals of the header.
+/// Reads the records of a shard or of the tree of directories. The last one is returned only if the
+/// file has the length, the checksum and the totals of the header.
 pub(super) struct ShardRecordReader {
     file: File,
     path: PathBuf,

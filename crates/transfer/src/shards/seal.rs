@@ -21,7 +21,7 @@ use crate::disk::os_words;
 use crate::sync::ends::{OperationCounter, SyncFileOperation};
 use crate::walk::join;
 
-/// Result of [`seal`].
+/// Result of giving split files their names and setting the attributes of directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ShardSealResult {
     /// The split files have their names, and the directories their attributes, now or before.

@@ -10,7 +10,7 @@ use super::records::RecordPath;
 use crate::disk::os_words;
 use crate::report::EscapedName;
 
-/// State of a plan.
+/// State of a shard plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShardPlanStatus {
     /// Source operand.

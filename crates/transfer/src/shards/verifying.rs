@@ -23,7 +23,7 @@ pub struct VerifyOptions {
     pub checksum: bool,
 }
 
-/// Result of a verification.
+/// Result of comparing a target with the plan of its shards.
 #[derive(Debug)]
 pub struct PlanVerifyResult {
     /// Each difference is a failure.

@@ -120,7 +120,7 @@ impl RangeChecksum {
     }
 }
 
-/// A running checksum: by one algorithm, or by all while the far end's algorithm is not known.
+/// Checksum in progress: by one algorithm, or by all while the far end's algorithm is not known.
 pub(crate) struct Hasher {
     xxh: Option<Box<XxhState>>,
     blake: Option<Box<blake3::Hasher>>,

@@ -21,7 +21,7 @@ const LONGEST: usize = 256;
 /// in blocks of 256 KiB or 1 MiB.
 const BLOCKS: [u64; 4] = [32 << 10, 7 * 4096, 4096, 512];
 
-/// A checksum program.
+/// A checksum program at the far end, or checksums requested over SFTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SumProgram {
     /// The shell command; empty for sums that are requested over SFTP by hash@longhaul
@@ -215,7 +215,7 @@ pub(crate) fn request(
     line
 }
 
-/// An answer of the far end.
+/// Answer of the far end: the checksum program found there, or the digest of the next file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SumProgramAnswer {
     /// The program that was found.
@@ -228,7 +228,7 @@ pub(crate) enum SumProgramAnswer {
     Unreadable,
 }
 
-/// Parses answers; any unexpected text is an error.
+/// Parses the output of the checksum programs at the far end; any unexpected text is an error.
 #[derive(Debug, Default)]
 pub(crate) struct ChecksumOutputParser {
     held: Vec<u8>,

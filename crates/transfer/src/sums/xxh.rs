@@ -155,7 +155,7 @@ impl SumTail {
     }
 }
 
-/// The running sum of a run.
+/// State of the XXH128 of one run of bytes.
 pub(super) struct XxhState {
     state: XxhLanes,
     /// The state before the last block, which is processed differently if no data follow.
@@ -242,7 +242,7 @@ impl XxhState {
     }
 }
 
-/// The sum of a file from runs in any order.
+/// The XXH checksum of a whole file, combined from runs in any order.
 pub(super) struct WholeFileXxh {
     state: XxhLanes,
     /// The state before the last block, as in [`XxhState`].

@@ -117,7 +117,7 @@ fn separate(pairs: &mut [NamePair], source: &SortedTree) {
     }
 }
 
-/// Asks the target's file system about names.
+/// Asks the target's file system whether it treats names as equal.
 pub(super) struct NameEqualityProbes {
     target_exists: bool,
     dry_run: bool,

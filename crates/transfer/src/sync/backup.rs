@@ -14,7 +14,7 @@ use super::ends::{FileOperationResult, SyncEnds, SyncFileOperation};
 use crate::copy::{PlannedCopySide, RootOverlap};
 use crate::walk::{join, local_path};
 
-/// Place of the backup directory at the target's end.
+/// Location of the backup directory at the target's end, as a base and a path below it.
 #[derive(Clone, Debug)]
 pub(super) struct BackupRoot {
     /// Directory that the user named, below which no symlink is followed: the target, or the backup

@@ -60,7 +60,7 @@ impl FilePair {
     }
 }
 
-/// Result for a pair of files.
+/// Result of comparing the contents of a source file and its counterpart at the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ContentVerdict {
     Equal,
@@ -69,7 +69,7 @@ pub(crate) enum ContentVerdict {
     Unknown(PlannedCopySide, String),
 }
 
-/// Ways to compare contents without sending them.
+/// Method of comparing contents without sending them.
 #[derive(Clone, Debug)]
 enum ContentComparisonMethod {
     /// Both ends compute checksums of ranges.

@@ -66,7 +66,7 @@ pub(super) async fn links_there(
     answer.into_links()
 }
 
-/// Parser of the script's output.
+/// Parses the output of the script that finds hard links at a server without longhaul.
 struct HardLinkSurveyParser<'t> {
     tree: &'t SortedTree,
     begun: bool,

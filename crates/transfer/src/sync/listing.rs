@@ -30,7 +30,7 @@ const AT_ONCE: usize = 256;
 /// Number of the first job of a listing.
 const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
 
-/// Entries of one end.
+/// Listed entries of one end, with its root's attributes and the problems of the listing.
 pub(crate) struct ListedTree {
     root: Option<Attributes>,
     tree: SortedTree,
@@ -88,7 +88,7 @@ impl ListedTree {
     }
 }
 
-/// One end of the sync, to be listed.
+/// Tree of a sync to be listed: its end, root path and listing options.
 pub(crate) struct RootToList {
     end: PlannedCopySide,
     path: Vec<u8>,
@@ -197,7 +197,7 @@ pub(crate) async fn list(
     }
 }
 
-/// Listing in progress.
+/// Listing of one tree of a sync that has begun and is not complete.
 struct ActiveListing {
     root: RootAttributes,
     builder: ListingTreeBuilder,

@@ -85,7 +85,7 @@ pub enum UnicodeForm {
     Nfc,
 }
 
-/// Result of a sync.
+/// Result of a sync of two trees.
 #[derive(Clone, Debug)]
 pub struct SyncResult {
     /// Result of the copy.

@@ -334,7 +334,7 @@ struct ChecksumNameList {
     input: Vec<u8>,
 }
 
-/// Command that runs at an end.
+/// Command of a sync that is running at one of its ends, with the time limit for its output.
 pub(super) struct RunningSyncCommand {
     end: PlannedCopySide,
     id: RemoteCommandId,

@@ -11,7 +11,7 @@ use crate::private_dir::{LonghaulDirKind, PrivateDir};
 /// Longest memory that is read, in bytes.
 const MOST: u64 = 64;
 
-/// File system of a source.
+/// Compares the file system of a sync's source with that of the last run.
 pub(super) struct SourceFileSystemCheck {
     name: OsString,
     /// Identity of the file system in hexadecimal digits, as it is stored.

@@ -36,7 +36,7 @@ pub(crate) struct BenchArgs {
     pub(crate) compare: Option<(PathBuf, PathBuf)>,
 }
 
-/// The places between which files are copied.
+/// Storage that the benchmark copies between: memory, disk, or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BenchStorageChoice {
     /// Memory to memory, and disk to disk.

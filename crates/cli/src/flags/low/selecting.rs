@@ -20,7 +20,7 @@ pub(crate) struct SelectionArgs {
     pub(crate) older: Option<PointInTime>,
 }
 
-/// Filter rules in the order of the command line, before files are read and patterns compiled.
+/// One filter flag: a rule, or a file of rules that is not read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UncompiledFilterRule {
     /// A line in gitignore's syntax, from this flag.

@@ -172,7 +172,7 @@ impl RemoteRelay {
     }
 }
 
-/// A relay that a thread listens to. Dropping this ends it.
+/// A relay started over ssh, whose control channel a thread reads. Dropping this ends it.
 pub(super) struct FollowedRelay {
     pub(super) voice: Arc<ControlChannelMux>,
     stream: std::os::unix::net::UnixStream,

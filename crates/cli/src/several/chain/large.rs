@@ -97,7 +97,7 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFileSearchResult, Strin
     Ok(search.found)
 }
 
-/// Search in progress; `entries` counts those seen, up to [`MOST_ENTRIES`].
+/// Search for large files in progress; `entries` counts those seen, up to [`MOST_ENTRIES`].
 #[derive(Default)]
 struct LargeFileSearch {
     found: LargeFileSearchResult,

@@ -4,7 +4,8 @@ use super::{DownloadState, LaneContext, RemoteFile};
 use crate::lane::messages::refused;
 use crate::{DiskRequest, FailedTemporary, JobFailure, LaneEvent};
 
-/// Stage in which the file is closed, all answers are awaited, and the target is discarded.
+/// Stage of a failed download in which the file is closed, all answers are awaited, and the target
+/// is discarded.
 #[derive(Debug)]
 pub(super) struct DownloadCleanup {
     remote: Option<RemoteFile>,

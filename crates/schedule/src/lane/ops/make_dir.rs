@@ -6,7 +6,7 @@ use crate::lane::request_tag::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{EntryKind, JobFailure, JobId, LaneEvent, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE};
 
-/// Creates a directory; an existing one will do.
+/// Job that creates a directory; an existing one will do.
 #[derive(Debug)]
 pub(in crate::lane) struct MakeDir {
     id: JobId,

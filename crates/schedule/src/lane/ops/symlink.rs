@@ -18,7 +18,7 @@ pub(in crate::lane) struct MakeSymlink {
     stage: MakeSymlinkStage,
 }
 
-/// Request in flight.
+/// Request of a [`MakeSymlink`] that is in flight.
 #[derive(Debug)]
 enum MakeSymlinkStage {
     /// SYMLINK under the final name.

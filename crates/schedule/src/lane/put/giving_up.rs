@@ -26,7 +26,7 @@ pub(super) struct UploadCleanup {
     removing: bool,
 }
 
-/// Stage before.
+/// Stage of the upload in which it was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CleanupOrigin {
     Probing,

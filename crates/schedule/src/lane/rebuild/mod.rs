@@ -44,7 +44,8 @@ struct DeltaRebuild {
     left: BTreeMap<u64, u64>,
 }
 
-/// End of a delta before the file is rebuilt.
+/// Outcome of a delta that ends before the file is rebuilt: the file is copied in full, or the job
+/// fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum DeltaAbort {
     /// A delta is impossible or does not pay: the file is to be copied plainly.

@@ -31,7 +31,8 @@ pub(super) struct UnjournaledBytes {
     told_at: Instant,
 }
 
-/// A sync that begins.
+/// An fsync of a split file that begins: of an upload's temporary by a lane, or of a download's
+/// target by the disk side.
 #[derive(Debug)]
 pub(super) enum SplitFileFsync {
     /// A lane syncs the temporary of an upload, as the job `sync`.

@@ -33,7 +33,7 @@ const NOT_CONTINUED: &str = "the server does not continue a file that an earlier
 const SHARED_CHANGED: &str =
     "the source changed while shards copied it: make a new plan in another folder";
 
-/// Failure of a file of which other processes write other ranges.
+/// Failure of a file whose other ranges are written by other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum SharedFileFailure {
     /// The temporary of all ranges cannot be used.

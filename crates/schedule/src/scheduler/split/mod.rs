@@ -65,7 +65,7 @@ struct TempCreationPart {
     set: bool,
 }
 
-/// Order in which the file may be moved.
+/// Restrictions on the order in which the bytes of a file may be moved.
 #[derive(Debug)]
 struct FileAccessRules {
     /// Writes may come in any order.
@@ -109,7 +109,7 @@ pub(super) struct ClaimedRange {
     kind: JobKind,
 }
 
-/// A part of the file that a lane has.
+/// Range of a split file that a lane is moving.
 #[derive(Clone, Debug)]
 struct RunningFilePart {
     lane: LaneId,

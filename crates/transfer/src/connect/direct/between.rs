@@ -45,7 +45,8 @@ pub struct HostToHostSettings {
     pub token: [u8; TOKEN],
 }
 
-/// The TCP connection that was made first.
+/// The first TCP connection between the source's host and this one: who made it, and the address of
+/// the source's host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceConnectionInfo {
     /// True if the source's host connected to this one.

@@ -140,7 +140,8 @@ pub struct SshLinkSettings {
     pub track: Option<ConnectionTimeline>,
 }
 
-/// Role of a connection among those to its host.
+/// Role of a connection among those to its host: the first, a further one, or one to a server that
+/// was started over another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkRole {
     /// The first connection.

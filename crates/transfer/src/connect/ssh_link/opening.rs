@@ -44,7 +44,8 @@ pub enum BulkDirection {
     Download,
 }
 
-/// The opening of a connection's congestion window.
+/// Opens the congestion window of a connection, this side's or the server's, before there are data
+/// to send.
 #[derive(Debug, Default)]
 pub(super) struct CongestionWindowOpener {
     bulk: BulkDirection,

@@ -8,7 +8,7 @@ pub(super) struct RestartState {
     progress: LoginProgress,
 }
 
-/// Progress of the connection.
+/// Progress of a connection: logging in, or at work since data of a channel have arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LoginProgress {
     #[default]
@@ -17,7 +17,7 @@ enum LoginProgress {
     Working,
 }
 
-/// Use of predictions on the connection.
+/// Whether the connection may predict channel numbers and windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PredictionUse {
     #[default]
@@ -26,7 +26,7 @@ enum PredictionUse {
     Off,
 }
 
-/// Permission to start over.
+/// Whether a connection may start over without predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum RestartPolicy {
     #[default]

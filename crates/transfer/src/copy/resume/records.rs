@@ -14,7 +14,7 @@ const LEAST_BYTES: u64 = 16 << 20;
 /// Number of files below which a copy is sent again rather than recorded in the journal.
 const LEAST_FILES: u64 = 256;
 
-/// Journal of the run, or the records for it.
+/// The journal of the run, or, until the copy is large enough for one, its records in memory.
 #[derive(Default)]
 pub(super) struct RunJournal {
     place: Option<Box<dyn JournalStore>>,

@@ -34,7 +34,8 @@ pub(super) enum SourceChecksumState {
     Matches,
 }
 
-/// State of one of a file's checksums.
+/// State of the request for one of a file's checksums: asked, or answered with a match or a
+/// difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChecksumRequestState {
     /// The checksum was requested.

@@ -10,7 +10,7 @@ use crate::disk::ReadBackCheck;
 use crate::report::EscapedName;
 use crate::sums::{Digest, FinishedSums, SumAlgorithm};
 
-/// File as messages and the manifest name it.
+/// File of a verification, with its names and its repeated copies.
 #[derive(Debug)]
 pub(super) struct CheckedFile {
     /// Name of the source for messages.
@@ -63,7 +63,7 @@ enum FileCheckStage {
     ReadBack(Arc<ReadBackCheck>),
 }
 
-/// Consequence of an answer.
+/// Next step of a file's comparison after a checksum has been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CheckAction {
     /// Wait for more answers.

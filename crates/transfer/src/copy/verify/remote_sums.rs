@@ -73,7 +73,7 @@ struct SumWorker {
     watch: ChecksumWatchdog,
 }
 
-/// Program that sums a list of whole files.
+/// Running remote program that computes checksums of a list of whole files.
 struct ChecksumListProgram {
     exec: RemoteCommandId,
     answers: ChecksumOutputParser,

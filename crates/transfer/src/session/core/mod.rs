@@ -76,7 +76,7 @@ struct TurnDecisionsMade(());
 /// it, so that one write takes the output of all lanes.
 struct TurnDataMoved(());
 
-/// A session with a host.
+/// Session with a host, without its sockets, threads and clock.
 pub(super) struct SessionCore {
     options: SessionOptions,
     dispatcher: Dispatcher,

@@ -6,7 +6,7 @@ use crate::connect::{ConnectError, ConnectStep};
 use crate::copy::{HostId, SessionConnector, TransferEstimate};
 use crate::session::SessionOptions;
 
-/// A host that is reached through a program.
+/// A host to which a program's standard input and output carry the SFTP session.
 #[derive(Clone, Debug)]
 pub struct ProgramConnectedHost {
     /// Host name as the user wrote it.

@@ -27,7 +27,7 @@ const TOKENS: usize = 64;
 /// Result of a thread that connects.
 type ConnectResult = Result<Box<dyn Link>, FurtherConnectionError>;
 
-/// Input of the loop from other threads.
+/// Input of the session loop from other threads: commands, and results of opening connections.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are jobs")]
 pub(super) enum SessionLoopInput {
     Command(SessionCommand),
@@ -37,7 +37,7 @@ pub(super) enum SessionLoopInput {
     Reconnected(ConnectResult),
 }
 
-/// The loop's ends of the channels that it shares with the `Session` handle.
+/// Message queues between the loop's thread and the `Session` handle: the ends that the loop uses.
 pub(super) struct LoopMessageQueues {
     pub received: Receiver<SessionLoopInput>,
     /// Sender for threads that open connections for the loop.

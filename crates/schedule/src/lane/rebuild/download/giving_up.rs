@@ -9,7 +9,7 @@ pub(super) struct DeltaDownloadCleanup {
     local: LocalFileState,
 }
 
-/// The disk side's files for the job.
+/// State of the local files that a download by delta writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LocalFileState {
     None,

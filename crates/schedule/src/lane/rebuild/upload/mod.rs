@@ -40,7 +40,7 @@ pub(in crate::lane) struct DeltaUpload {
     stage: DeltaUploadStage,
 }
 
-/// Part of a job that does not change between its stages.
+/// Paths, options and requests of a delta upload job, which all its stages share.
 #[derive(Debug)]
 struct DeltaUploadContext {
     requests: JobRequests,
@@ -73,7 +73,7 @@ enum DeltaUploadStage {
     Finished,
 }
 
-/// Stage in which source and target are looked at.
+/// Stage in which the disk side opens the source and the server is asked for the basis file.
 #[derive(Debug, Default)]
 struct DeltaUploadCheckStage {
     /// Result of LSTAT on the basis file.
