@@ -55,6 +55,18 @@ impl ResolvedTarget {
     }
 }
 
+const NOT_A_DIRECTORY: &str = "not a directory";
+
+/// Returns the path without the `/` or `/.` at its end that says that it is a directory; `None` if
+/// it has none, or nothing else.
+fn without_final_slash(path: &[u8]) -> Option<&[u8]> {
+    let mut bare = path;
+    while let Some(shorter) = bare.strip_suffix(b"/").or_else(|| bare.strip_suffix(b"/.")) {
+        bare = shorter;
+    }
+    (bare.len() < path.len() && !bare.is_empty()).then_some(bare)
+}
+
 /// Makes the directory into which several sources are copied, in a parent that exists. Returns
 /// `None`, after reporting it, if that fails.
 async fn make_target<'a>(
@@ -132,6 +144,13 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
                 }
             };
         }
+        // The system says nothing else of `file/`, whether the file exists or not.
+        let bare = without_final_slash(&bytes);
+        if !is_dir && bare.is_some_and(|bare| self.ports().local().stat(bare).is_ok()) {
+            self.ports()
+                .fail_at(CopySide::Target, &bytes, NOT_A_DIRECTORY.to_owned());
+            return None;
+        }
         let exists = there.is_ok() || self.ports().local().exists(&local_path(&bytes));
         if self.many && !exists && wanted != TargetDirectory::Existing {
             return Some(ResolvedTarget {
@@ -142,7 +161,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         let many = self.many || wanted == TargetDirectory::Existing;
         if many && !is_dir {
             let what = match there {
-                Ok(_) => "not a directory".to_owned(),
+                Ok(_) => NOT_A_DIRECTORY.to_owned(),
                 Err(what) => what,
             };
             self.ports().fail_at(CopySide::Target, &bytes, what);
@@ -172,7 +191,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
             let made = local.create_dir(directory);
             made.map_err(|what| format!("cannot create the directory: {what}"))?;
             if !local.stat(bytes)?.is_directory() {
-                return Err("not a directory".to_owned());
+                return Err(NOT_A_DIRECTORY.to_owned());
             }
         }
         Ok(())
@@ -195,21 +214,30 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         if self.ports().stopped() {
             return None;
         }
+        let is = match without_final_slash(&path) {
+            Some(bare) if is == ReportedTargetKind::Missing => {
+                self.inquiry.look_at(CopySide::Target, bare).await
+            }
+            _ => is,
+        };
+        if self.ports().stopped() {
+            return None;
+        }
         self.ports()
             .named_mut()
             .set_missing(!many && is == ReportedTargetKind::Missing);
+        let is_file = is == ReportedTargetKind::SomethingElse;
         let onto = match is {
             ReportedTargetKind::Directory => TargetPath::Into(path),
             // Like scp, make the directory into which several files are copied.
             ReportedTargetKind::Missing if many => make_target(self.inquiry, path).await?,
-            _ if many => {
+            _ if many || (is_file && without_final_slash(&path).is_some()) => {
                 self.ports()
-                    .fail_at(CopySide::Target, &path, "not a directory".to_owned());
+                    .fail_at(CopySide::Target, &path, NOT_A_DIRECTORY.to_owned());
                 return None;
             }
             _ => TargetPath::Exactly(path),
         };
-        let is_file = is == ReportedTargetKind::SomethingElse;
         Some(ResolvedTarget { onto, is_file })
     }
 }

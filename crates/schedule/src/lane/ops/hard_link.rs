@@ -64,15 +64,12 @@ impl MakeHardLink {
         what: RequestPurpose,
         reply: &Reply,
     ) -> JobProgress {
+        let step = RequestPurpose::Step;
         match (what, messages::status(reply)) {
             (RequestPurpose::Step(ITSELF), Err(status)) if status.code == StatusCode::FAILURE => {
                 let path = &self.path;
                 self.fault = Some(refused(MAKING, status));
-                core.send(
-                    self.id,
-                    RequestPurpose::Step(LOOK),
-                    &Request::Lstat { path },
-                );
+                core.send(self.id, step(LOOK), &Request::Lstat { path });
                 return JobProgress::Continues;
             }
             (RequestPurpose::Step(LOOK), _) => {
@@ -87,11 +84,7 @@ impl MakeHardLink {
                 self.fault = None;
                 let temp = temp_name(&self.path, core.random());
                 let (from, to) = (&self.of, &temp);
-                core.send(
-                    self.id,
-                    RequestPurpose::Step(BESIDE),
-                    &Request::Hardlink { from, to },
-                );
+                core.send(self.id, step(BESIDE), &Request::Hardlink { from, to });
                 self.temp = Some(temp);
                 return JobProgress::Continues;
             }
@@ -120,11 +113,7 @@ impl MakeHardLink {
                     core.event(LaneEvent::Warning(self.id, text));
                 }
                 if let Some(path) = &self.temp {
-                    core.send(
-                        self.id,
-                        RequestPurpose::Step(CLEAN),
-                        &Request::Remove { path },
-                    );
+                    core.send(self.id, step(CLEAN), &Request::Remove { path });
                     return JobProgress::Continues;
                 }
             }

@@ -12,7 +12,7 @@ use super::CopyEngine;
 use crate::connect::ConnectError;
 use crate::copy::copy_report::ItemFault;
 use crate::copy::file::{CopyFileId, FileStep, FileTask, JobRole};
-use crate::copy::hard_links::{HardLinkDecision, HardLinkResult, HardLinks};
+use crate::copy::hard_links::{HardLinkDecision, HardLinks};
 use crate::copy::jobs::JobPurpose;
 use crate::copy::resume::{FileStartDecision, note_seen};
 use crate::copy::sides::CopySide;
@@ -272,9 +272,7 @@ impl CopyEngine<'_> {
                 Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
             },
             JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            JobPurpose::MakeHardLink(item) => {
-                self.hard_link_over(HardLinkResult { item, result: said })
-            }
+            JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said),
             JobPurpose::FileXattrs(file) => {
                 if let Err(why) = said {
                     self.metadata.note_unread_xattrs(self.ports.options(), &why);
@@ -480,7 +478,8 @@ impl CopyEngine<'_> {
         let made = self
             .hard_links
             .first_copied(&mut self.ports, task.link(), task.target());
-        made.into_iter().for_each(|made| self.hard_link_over(made));
+        made.into_iter()
+            .for_each(|made| self.hard_link_over(made.item, made.result));
         self.file_over(&task);
     }
 
@@ -628,7 +627,7 @@ impl CopyEngine<'_> {
     ) -> Option<ItemAwaitingDirectory> {
         match self.hard_links.place(&mut self.ports, item) {
             HardLinkDecision::Copy(item) => return Some(item),
-            HardLinkDecision::Made(made) => self.hard_link_over(made),
+            HardLinkDecision::Made(made) => self.hard_link_over(made.item, made.result),
             HardLinkDecision::Waits => {}
         }
         None
@@ -657,7 +656,7 @@ impl CopyEngine<'_> {
     }
 
     /// Handles the result of a hard link. If it failed, the file is copied and the loss is noted.
-    fn hard_link_over(&mut self, HardLinkResult { mut item, result }: HardLinkResult) {
+    fn hard_link_over(&mut self, mut item: ItemAwaitingDirectory, result: Result<(), String>) {
         if let Err(why) = result {
             self.metadata.note_lost_link(&why);
             item.entry.attributes.link = None;
