@@ -43,7 +43,8 @@ pub enum LaneEvent {
     /// Steps of a [`ListTree`](crate::JobKind::ListTree); names are checked as for `Entries`.
     Tree(JobId, Vec<TreeWalkStep>),
     /// Answer of a Stat, or attributes of the existing directory for a MakeDir. For a Put whose
-    /// source is read in several pieces: the source's attributes when it was opened.
+    /// source is read in several pieces: the source's attributes when it was opened. For a Get: those
+    /// at the end, if the source was changed after it was opened.
     Attributes(JobId, Attributes),
     /// Answer of a RealPath or ReadSymlink. For a Put: the path of the old file while the new one
     /// gets its name, on a server without posix-rename@openssh.com, which renames only to a free

@@ -99,6 +99,8 @@ pub(super) struct FileTask {
     sums: Option<Arc<FileChecksums>>,
     /// Attributes of a local source when it was opened, if it is read in several pieces.
     opened: Option<Attributes>,
+    /// A remote source was in another state at the end than when it was opened.
+    source_changed: bool,
     /// The source changed during the copy, which was repeated for that reason.
     changed: bool,
     /// Number of repeated copies.

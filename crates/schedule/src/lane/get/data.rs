@@ -49,9 +49,21 @@ impl DownloadProgress {
 pub(super) struct DownloadReadStage {
     remote: RemoteFile,
     data: DownloadProgress,
-    /// FSTAT has no answer yet.
-    stating: bool,
+    stat: SourceStatStage,
     short: ShortFileCheck,
+}
+
+/// FSTAT of the source: when it is opened, and again behind the last READ if the first answer has
+/// come by then. A file that is read within one round trip is not checked again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SourceStatStage {
+    NotSent,
+    /// The first one has no answer yet.
+    AtOpen,
+    Opened,
+    /// The second one has no answer yet.
+    AtEnd,
+    Compared,
 }
 
 /// Check of a file that ended before the size stated when it was opened.
@@ -68,7 +80,7 @@ impl DownloadReadStage {
         Self {
             remote,
             data,
-            stating: false,
+            stat: SourceStatStage::NotSent,
             short: ShortFileCheck::NotChecked,
         }
     }
@@ -79,7 +91,7 @@ impl DownloadReadStage {
             let handle = handle.as_bytes();
             let request = Request::Fstat { handle };
             load.requests.send(core, RequestPurpose::Fstat, &request);
-            self.stating = true;
+            self.stat = SourceStatStage::AtOpen;
             core.stream(load.job());
         }
     }
@@ -103,6 +115,7 @@ impl DownloadReadStage {
         let covered = data.next > load.size();
         let all = data.next >= limit;
         if all || data.end.is_some() || (covered && data.reads > 0) {
+            self.look_again(load, core, &handle);
             if core.predicts() {
                 // The next file may open now; a file that has grown is opened again.
                 self.remote.close(&mut load.requests, core);
@@ -114,6 +127,16 @@ impl DownloadReadStage {
         data.next = offset.saturating_add(len.into());
         self.read(load, core, &handle, offset, len);
         true
+    }
+
+    /// Asks behind the last READ if the file is still as it was when it was opened.
+    fn look_again(&mut self, load: &mut DownloadState, core: &mut LaneContext, handle: &Handle) {
+        if self.stat == SourceStatStage::Opened {
+            let handle = handle.as_bytes();
+            let request = Request::Fstat { handle };
+            load.requests.send(core, RequestPurpose::Fstat, &request);
+            self.stat = SourceStatStage::AtEnd;
+        }
     }
 
     fn read(
@@ -290,12 +313,28 @@ impl DownloadReadStage {
     pub(super) fn is_complete(&self, load: &DownloadState) -> bool {
         let data = &self.data;
         let covered = data.end.is_some() || load.limit().is_some_and(|l| data.next >= l);
-        covered && data.reads == 0 && data.missing.is_empty() && !self.stating
+        covered && data.reads == 0 && data.missing.is_empty() && !self.is_stating()
     }
 
-    /// Records the answer to FSTAT.
-    pub(super) fn stated(&mut self) {
-        self.stating = false;
+    /// Returns true if an FSTAT has no answer yet.
+    fn is_stating(&self) -> bool {
+        matches!(self.stat, SourceStatStage::AtOpen | SourceStatStage::AtEnd)
+    }
+
+    /// Handles the answer to FSTAT.
+    pub(super) fn on_stat(
+        &mut self,
+        load: &mut DownloadState,
+        core: &mut LaneContext,
+        reply: &Reply,
+    ) -> Option<JobFailure> {
+        if self.stat == SourceStatStage::AtEnd {
+            self.stat = SourceStatStage::Compared;
+            load.compare_version(core, reply);
+            return None;
+        }
+        self.stat = SourceStatStage::Opened;
+        load.on_stat(core, reply)
     }
 
     /// Returns true unless the file ended before its stated size and the server has not confirmed

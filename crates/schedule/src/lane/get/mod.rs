@@ -200,10 +200,10 @@ impl DownloadJob {
             RequestPurpose::Lstat => self.on_look(core, &reply),
             RequestPurpose::Open => self.on_open(core, &reply)?,
             RequestPurpose::Fstat => {
-                let fault = load.on_stat(core, &reply);
-                if let DownloadStage::Reading(reading) = &mut self.stage {
-                    reading.stated();
-                }
+                let fault = match &mut self.stage {
+                    DownloadStage::Reading(reading) => reading.on_stat(load, core, &reply),
+                    _ => load.on_stat(core, &reply),
+                };
                 self.fail_if(fault);
             }
             RequestPurpose::SizeAgain => {
@@ -503,6 +503,18 @@ impl DownloadState {
             core.event(LaneEvent::Attributes(self.job(), seen));
         }
         fault
+    }
+
+    /// Reports the source's attributes if it is no longer as it was when it was opened.
+    fn compare_version(&self, core: &mut LaneContext, reply: &Reply) {
+        let (Reply::Attrs(attrs), Some(opened)) = (reply, self.attrs) else {
+            return;
+        };
+        let version = |of: Attributes| (of.size, of.times.map(|(_, modified)| modified));
+        let seen = attributes(attrs);
+        if version(seen) != version(opened) {
+            core.event(LaneEvent::Attributes(self.job(), seen));
+        }
     }
 
     /// Makes the disk side create the target or join it, once.

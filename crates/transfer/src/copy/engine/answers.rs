@@ -168,10 +168,12 @@ impl CopyEngine<'_> {
                 let step = self.files.on_guessed(&self.ports, file, is, None);
                 self.after_file(step);
             }
-            Some((_, JobPurpose::File(file, JobRole::Whole))) => {
-                let here = !self.ports.source_is_remote();
-                if let Some(task) = self.files.get_mut(file).filter(|_| here) {
-                    task.opened_as(attributes);
+            Some((_, JobPurpose::File(file, JobRole::Whole | JobRole::RelayGet))) => {
+                let is_remote = self.ports.source_is_remote();
+                match self.files.get_mut(file) {
+                    Some(task) if is_remote => task.source_was_changed(),
+                    Some(task) => task.opened_as(attributes),
+                    None => {}
                 }
             }
             Some((_, JobPurpose::Clock(files))) => {

@@ -239,6 +239,7 @@ impl ActiveFiles {
             guess,
             sums: None,
             opened: None,
+            source_changed: false,
             changed: false,
             repeats: 0,
             beyond: ExtraMetadata {

@@ -120,9 +120,17 @@ impl FileTask {
         self.opened = Some(attributes);
     }
 
-    /// True if a local source differs from the state in which it was opened (size or modification
+    /// Notes that the server has a remote source in another state than when it was opened.
+    pub(in crate::copy) fn source_was_changed(&mut self) {
+        self.source_changed = true;
+    }
+
+    /// True if the source differs from the state in which it was opened (size or modification
     /// time). The data read may then mix two states that never existed together. True once at most.
     pub(in crate::copy) fn has_changed(&mut self, local: &dyn LocalFileOps) -> bool {
+        if std::mem::take(&mut self.source_changed) {
+            return true;
+        }
         let Some(opened) = self.opened.take() else {
             return false;
         };
