@@ -462,9 +462,10 @@ pub struct ExistingTargetPolicy {
     /// The target cannot exist, since this run created its directory; skips the check of the
     /// target.
     pub fresh: bool,
-    /// Replace a symlink at the target instead of following it. Below the path that the user
-    /// named, another user or an earlier copy may have created the symlink, and would decide
-    /// through it which file is written (CVE-2019-6111).
+    /// Replace a symlink at the target instead of following it, and a FIFO, socket or device instead
+    /// of writing to it. Below the path that the user named, another user or an earlier copy may
+    /// have created it, and would decide through it which file is written (CVE-2019-6111) or who
+    /// gets the data.
     pub replace_link: bool,
 }
 

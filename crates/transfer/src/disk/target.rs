@@ -184,17 +184,19 @@ impl CreateSettings<'_> {
         }
         match found.map(|stat| (kind_of(&stat), stat)) {
             Some((FileType::Directory, _)) => Err(Errno::ISDIR.into()),
-            Some((FileType::Symlink, _)) if self.inplace => {
-                at.remove()?;
-                create_in_place(&at)
-            }
-            // The rename replaces the symlink by the file.
-            Some((FileType::Symlink, _)) => self.temporary(at, None),
             Some((FileType::RegularFile, _)) if self.inplace => open_in_place(&at, false),
             Some((FileType::RegularFile, stat)) => {
                 self.temporary(at, Some(ReplacedAttributes::of(&stat)))
             }
-            Some(_) => open_stream(|flags| at.open(flags, 0)),
+            Some((kind, _)) if kind != FileType::Symlink && self.path.is_named() => {
+                open_stream(|flags| at.open(flags, 0))
+            }
+            Some(_) if self.inplace => {
+                at.remove()?;
+                create_in_place(&at)
+            }
+            // The rename replaces the symlink, FIFO, socket or device by the file.
+            Some(_) => self.temporary(at, None),
             None if self.inplace => create_in_place(&at),
             None => self.temporary(at, None),
         }

@@ -569,9 +569,9 @@ impl UploadJob {
             UploadRetryReason::Direct(_) | UploadRetryReason::InPlace
         );
         self.stage = UploadStage::Finished;
-        if in_place && up.target.is_link() {
-            let text = "cannot replace the symlink: the server refuses a temporary file in its \
-                 directory";
+        if in_place && up.target.replaces_node() {
+            let text = "cannot replace the symlink, FIFO or device there: the server refuses a \
+                 temporary file in its directory";
             core.event(LaneEvent::Failed(job, messages::remote(text)));
             return JobProgress::Finished;
         }

@@ -71,7 +71,7 @@ impl RenameStage {
         if self.new.set_mode(up, core) || keeps {
             return RenameStepResult::Pending;
         }
-        let replaces = up.target.is_link() || up.target.replaced().is_some();
+        let replaces = up.target.replaces_node() || up.target.replaced().is_some();
         let names = (temp.as_slice(), up.path.as_slice());
         let replace = FileReplacement::begin(core, up.job(), names, replaces);
         up.requests.count();
@@ -230,7 +230,7 @@ fn rename_refused(
     status: &Status,
     always: Option<StatusCode>,
 ) -> UploadAttemptAbort {
-    if up.target.is_link() || messages::says_full(status) {
+    if up.target.replaces_node() || messages::says_full(status) {
         return UploadAttemptAbort::Failed(refused(RENAMING, status));
     }
     if up.options.temp_dir.is_some() {

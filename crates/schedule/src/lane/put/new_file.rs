@@ -103,7 +103,7 @@ impl WrittenFileInfo {
         };
         let (replaces, was) = match up.target.state() {
             // A symlink to be replaced is moved aside like a file.
-            UploadTargetState::New => (up.target.is_link(), ReplacedAttributes::default()),
+            UploadTargetState::New => (up.target.replaces_node(), ReplacedAttributes::default()),
             UploadTargetState::Existing(was) => (true, was),
             UploadTargetState::Unknown | UploadTargetState::Direct(_) => return,
         };

@@ -23,8 +23,8 @@ pub(super) struct UploadTargetInfo {
     state: UploadTargetState,
     /// The server says that nothing exists at the target.
     missing: bool,
-    /// A symlink to be replaced exists at the target.
-    link: bool,
+    /// A symlink, FIFO, socket or device that is to be replaced exists at the target.
+    replaces_node: bool,
     /// A read-only file may be written, as an OPEN has shown.
     writable: bool,
     /// The path is the one that a symlink points to.
@@ -74,7 +74,7 @@ impl UploadTargetInfo {
         Self {
             state,
             missing: false,
-            link: false,
+            replaces_node: false,
             writable: false,
             followed: false,
         }
@@ -127,9 +127,9 @@ impl UploadTargetInfo {
         self.state == UploadTargetState::Direct(OpenFlags::WRITE)
     }
 
-    /// Returns true if a symlink is to be replaced.
-    pub(super) fn is_link(&self) -> bool {
-        self.link
+    /// Returns true if a symlink, FIFO, socket or device is to be replaced.
+    pub(super) fn replaces_node(&self) -> bool {
+        self.replaces_node
     }
 
     /// Returns true if the path is the one that a symlink points to.
@@ -204,8 +204,9 @@ impl UploadTargetInfo {
                 probes.then_some(UploadAttemptAbort::Retry(UploadRetryReason::Probe))
             }
             DIRECTORY => Some(UploadAttemptAbort::Failed(remote(IS_DIRECTORY))),
-            SYMLINK if options.existing.replace_link => {
-                self.link = true;
+            // OPEN of a FIFO would block a server for ever, or hand the data to whoever made it.
+            _ if options.existing.replace_link => {
+                self.replaces_node = true;
                 self.state = UploadTargetState::New;
                 None
             }
@@ -319,7 +320,13 @@ mod tests {
         };
         let mut target = UploadTargetInfo::new(&replace);
         assert_eq!(look(&mut target, Some(0o120_777), &replace), None);
-        assert!(target.is_link() && target.replaced().is_none());
+        assert!(target.replaces_node() && target.replaced().is_none());
+        // Bug: a FIFO below the target was opened, which blocked sftp-server for ever.
+        for node in [0o010_600, 0o020_600, 0o140_755] {
+            let mut target = UploadTargetInfo::new(&replace);
+            assert_eq!(look(&mut target, Some(node), &replace), None);
+            assert!(target.replaces_node() && !target.is_special());
+        }
         let mut target = UploadTargetInfo::new(&replace);
         target.may_be_written();
         assert_eq!(look(&mut target, Some(0o100_444), &replace), None);
@@ -338,7 +345,7 @@ mod tests {
         let mut target = UploadTargetInfo::new(&options);
         assert!(target.is_unknown());
         assert_eq!(look(&mut target, Some(0o120_777), &options), None);
-        assert!(target.is_link() && !target.is_direct());
+        assert!(target.replaces_node() && !target.is_direct());
         let mut target = UploadTargetInfo::new(&options);
         assert_eq!(look(&mut target, Some(0o100_644), &options), None);
         assert!(target.is_direct());
