@@ -487,6 +487,79 @@ fn a_file_that_changes_while_it_is_sent_is_sent_again() {
     assert!(outcome.out().contains(told), "{outcome}");
 }
 
+/// A remote file that changes while it is read is copied again. Before this, a copy between two hosts
+/// mixed both states without a warning.
+#[test]
+fn a_remote_file_that_changes_while_it_is_read_is_copied_again() {
+    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let (old, new) = (Seed::new(1).bytes(9_000_000), Seed::new(2).bytes(9_000_000));
+    let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
+    let client = &mut scene.client;
+    client.dir.add_host_at("peer", &scene.peer, proxy.port());
+    client
+        .dir
+        .add_host_at("other", &scene.peer, scene.peer.port());
+    let here = scene.path("copy").into_os_string();
+    let there = longhaul_tests::remote("other", &scene.path("copy"));
+    for (flags, target) in [(&[][..], here), (&["-3"], there)] {
+        write_file(&scene.path("file"), &old);
+        let file = fs::OpenOptions::new().write(true).open(scene.path("file"));
+        let file = file.expect("ours");
+        // SFTP tells seconds alone.
+        let before = std::time::SystemTime::now() - Duration::from_secs(60);
+        file.set_modified(before).expect("ours");
+        let carried = proxy.carried(Way::Down);
+        let cp = scene.client.cp().arg("--json").args(flags);
+        let running = cp.arg(scene.remote("file")).arg(&target).spawn();
+        assert!(running.until(|| proxy.carried(Way::Down) > carried + 4_000_000));
+        file.write_all_at(&new, 0).expect("ours");
+        let outcome = running.wait().expect_code(0);
+        let copy = fs::read(scene.path("copy")).expect("it is there");
+        assert!(copy == new, "not a state of the file\n{outcome}");
+        fs::remove_file(scene.path("copy")).expect("ours");
+    }
+}
+
+/// Bug: `cp a file/` replaced the file.
+#[test]
+fn a_file_that_is_named_as_a_directory_is_not_replaced() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("source"), b"new");
+    write_file(&scene.path("file"), b"kept");
+    let (here, there) = (
+        scene.path("source").into_os_string(),
+        scene.remote("source"),
+    );
+    let targets = [scene.path("file").into_os_string(), scene.remote("file")];
+    for (source, target) in [
+        (&here, &targets[0]),
+        (&here, &targets[1]),
+        (&there, &targets[0]),
+        (&there, &targets[1]),
+    ] {
+        for end in ["/", "//", "/."] {
+            let mut named = target.clone();
+            named.push(end);
+            let outcome = scene.client.cp().arg(source).arg(&named).run();
+            let outcome = outcome.expect_code(1);
+            let said = outcome.err();
+            let why = ["not a directory", "no such directory"];
+            assert!(why.iter().any(|why| said.contains(why)), "{outcome}");
+            assert_eq!(fs::read(scene.path("file")).expect("ours"), b"kept");
+        }
+    }
+}
+
 fn ways(scene: &Scene, up: bool) -> (std::ffi::OsString, std::ffi::OsString) {
     if up {
         (scene.path("file").into_os_string(), scene.remote("copy"))

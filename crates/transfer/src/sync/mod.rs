@@ -13,6 +13,7 @@ mod link_survey;
 pub(crate) mod listing;
 mod open_directories;
 mod programs;
+mod read_only_dirs;
 mod remembered;
 mod roots;
 mod run;

@@ -19,6 +19,7 @@ use super::entries::SyncPlanWalk;
 use super::hard_links::SourceHardLinks;
 use super::link_dest::LinkDest;
 use super::listing::{self, ListedTree, hides_entries};
+use super::read_only_dirs::ReadOnlyDirectories;
 use super::remembered::SourceFileSystemCheck;
 use super::roots::{SyncRoots, check_roots};
 use super::savings::bytes_sent_whole;
@@ -512,6 +513,8 @@ impl<'a> SyncRun<'a> {
     /// sets attributes, and deletes last.
     async fn change(&mut self, mut plan: SyncPlan) {
         remove_name_probes(&mut self.ends, &self.probes).await;
+        let mut read_only = ReadOnlyDirectories::default();
+        read_only.open_for_steps(&mut self.ends, &plan).await;
         let kept = self.clear_the_way(&plan).await;
         plan.withhold(&kept);
         let mut plan = self.carry_out_moves(plan).await;
@@ -552,8 +555,13 @@ impl<'a> SyncRun<'a> {
             let refused = "nothing is deleted: not everything was copied; run the sync again";
             self.ends.warn(None, refused.to_owned());
         }
+        // The copy has set the modes of directories again.
+        read_only
+            .open_for_removals(&mut self.ends, &plan, deletions)
+            .await;
         self.remove_entries(&plan, deletions).await;
-        self.restore_times(&plan, deletions).await;
+        let changed = read_only.paths(&plan);
+        self.restore_directories(&plan, deletions, changed).await;
     }
 
     /// Removes what stands in the way of an entry of another type. Such an entry counts as
@@ -695,18 +703,28 @@ impl<'a> SyncRun<'a> {
         kept
     }
 
-    /// Sets the times of directories again from which `deletions` or directories of an earlier run
-    /// were removed, or in which a backup directory was made.
-    async fn restore_times(&mut self, plan: &SyncPlan, deletions: &[TreeEntryId]) {
+    /// Sets the modes and times of directories again from which `deletions` or directories of an
+    /// earlier run were removed, in which a backup directory was made, or which are in `changed`.
+    async fn restore_directories(
+        &mut self,
+        plan: &SyncPlan,
+        deletions: &[TreeEntryId],
+        changed: Vec<Vec<u8>>,
+    ) {
         let (ours, theirs) = (plan.source(), plan.target());
-        let mut paths: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let root = self.ends.root(PlannedCopySide::Target).to_vec();
+        if changed.iter().any(Vec::is_empty) {
+            let entry = ours.tree().entry(EntryTree::ROOT);
+            let set = SyncFileOperation::Set(root.clone(), self.kept(entry));
+            self.ends.at_target(vec![set]).await;
+        }
+        let mut paths: BTreeSet<Vec<u8>> = changed.into_iter().collect();
         let above = deletions.iter().map(|id| theirs.tree().parent(*id));
         paths.extend(above.map(|id| theirs.tree().path(id)));
         paths.extend(self.backup.iter().flat_map(BackupRoot::changed_dirs));
         paths.extend(self.probes.iter().map(|probe| parent_path(probe).to_vec()));
         // The root's own path is the one that the user named, symlinks included.
         let at_root = paths.remove(&[][..]);
-        let root = self.ends.root(PlannedCopySide::Target).to_vec();
         let ops: Vec<SyncFileOperation> = paths
             .iter()
             .filter_map(|path| ours.find(path))

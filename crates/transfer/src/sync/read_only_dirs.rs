@@ -1,0 +1,99 @@
+//! Makes directories of the target writable while their entries change, as rsync does.
+
+use std::collections::BTreeSet;
+
+use schedule::Attributes;
+use sync::{EntryTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind};
+
+use super::ends::{SyncEnds, SyncFileOperation};
+use crate::copy::PlannedCopySide;
+use crate::walk::join;
+
+/// Write permission of the owner.
+const OWNER_WRITE: u16 = 0o200;
+
+/// Directories of the target whose owner may write to them for the time of the sync.
+#[derive(Debug, Default)]
+pub(super) struct ReadOnlyDirectories(BTreeSet<TreeEntryId>);
+
+impl ReadOnlyDirectories {
+    /// Gives the owner write permission for the directories in which the steps of the plan change
+    /// names. A server that refuses it refuses the changes too, and says why.
+    pub(super) async fn open_for_steps(&mut self, ends: &mut SyncEnds<'_>, plan: &SyncPlan) {
+        let (source, target) = (plan.source(), plan.target());
+        let changed = plan
+            .steps()
+            .iter()
+            .filter(|step| !matches!(step.action, SyncAction::SetAttributes(_)));
+        let above: BTreeSet<TreeEntryId> = changed
+            .clone()
+            .map(|step| source.tree().parent(step.source))
+            .collect();
+        let paths = above.into_iter().map(|dir| source.tree().path(dir));
+        let mut dirs: BTreeSet<TreeEntryId> = paths.filter_map(|path| target.find(&path)).collect();
+        let moved = changed.filter_map(|step| match step.action {
+            SyncAction::MoveFrom(from) => Some(target.tree().parent(from)),
+            _ => None,
+        });
+        dirs.extend(moved);
+        self.open(ends, plan, dirs).await;
+        self.open_for_removals(ends, plan, plan.in_the_way()).await;
+    }
+
+    /// Gives the owner write permission for the directories that contain `removed`, entries of the
+    /// target, and for those among them.
+    pub(super) async fn open_for_removals(
+        &mut self,
+        ends: &mut SyncEnds<'_>,
+        plan: &SyncPlan,
+        removed: &[TreeEntryId],
+    ) {
+        let tree = plan.target().tree();
+        let above = removed.iter().map(|id| tree.parent(*id));
+        let dirs = above.chain(removed.iter().copied()).collect();
+        self.open(ends, plan, dirs).await;
+    }
+
+    async fn open(
+        &mut self,
+        ends: &mut SyncEnds<'_>,
+        plan: &SyncPlan,
+        dirs: BTreeSet<TreeEntryId>,
+    ) {
+        let tree = plan.target().tree();
+        let root = ends.root(PlannedCopySide::Target).to_vec();
+        let mut ops = Vec::new();
+        for dir in dirs {
+            let entry = tree.entry(dir);
+            let Some(mode) = entry.mode.filter(|mode| mode & OWNER_WRITE == 0) else {
+                continue;
+            };
+            if entry.kind != TreeEntryKind::Directory {
+                continue;
+            }
+            let attributes = Attributes {
+                mode: Some(u32::from(mode | OWNER_WRITE)),
+                ..Attributes::default()
+            };
+            ops.push(SyncFileOperation::Set(
+                path_of(&root, tree, dir),
+                attributes,
+            ));
+            self.0.insert(dir);
+        }
+        ends.at_target(ops).await;
+    }
+
+    /// Returns the paths of the directories relative to the root, in any order.
+    pub(super) fn paths(&self, plan: &SyncPlan) -> Vec<Vec<u8>> {
+        let tree = plan.target().tree();
+        self.0.iter().map(|dir| tree.path(*dir)).collect()
+    }
+}
+
+fn path_of(root: &[u8], tree: &EntryTree, dir: TreeEntryId) -> Vec<u8> {
+    match tree.path(dir) {
+        path if path.is_empty() => root.to_vec(),
+        path => join(root, &path),
+    }
+}
