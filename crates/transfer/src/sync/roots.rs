@@ -75,9 +75,10 @@ pub(super) fn check_roots(
         None | Some(None | Some(EntryKind::Directory)) => None,
         Some(_) => Some("not a directory: name the directory to make equal to the source"),
     };
+    // A remote source may not have answered yet when a local target is found to be a file.
     for (end, error) in [
-        (PlannedCopySide::Source, source_error),
         (PlannedCopySide::Target, target_error),
+        (PlannedCopySide::Source, source_error),
     ] {
         if let Some(error) = error {
             let name = run.shown(end, run.root(end));
