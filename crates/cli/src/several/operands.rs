@@ -280,7 +280,7 @@ pub(super) fn parts(
                 }
                 part.options.target_directory = match create {
                     true => TargetDirectory::Created,
-                    false => TargetDirectory::Existing,
+                    false => TargetDirectory::Shared,
                 };
                 (HostId(at), part)
             };

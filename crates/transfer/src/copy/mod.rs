@@ -171,8 +171,9 @@ pub enum TargetDirectory {
     /// The target must be a directory only if there are several sources.
     #[default]
     AsInScp,
-    /// The directory must exist: other copies have the same target.
-    Existing,
+    /// Other copies have the same target: it must be a directory, and is created in its parent if
+    /// nothing exists there.
+    Shared,
     /// The directory and its parent are created if they do not exist.
     Created,
 }

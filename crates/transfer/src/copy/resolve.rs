@@ -132,18 +132,6 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         let there = self.ports().local().stat(&bytes);
         let is_dir = there.as_ref().is_ok_and(LocalStat::is_directory);
         let wanted = self.ports().options().target_directory;
-        if wanted == TargetDirectory::Created && !is_dir {
-            return match self.create_target(&bytes) {
-                Ok(()) => Some(ResolvedTarget {
-                    is_file: false,
-                    onto: TargetPath::Into(bytes),
-                }),
-                Err(what) => {
-                    self.ports().fail_at(CopySide::Target, &bytes, what);
-                    None
-                }
-            };
-        }
         // The system says nothing else of `file/`, whether the file exists or not.
         let bare = without_final_slash(&bytes);
         if !is_dir && bare.is_some_and(|bare| self.ports().local().stat(bare).is_ok()) {
@@ -151,14 +139,25 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
                 .fail_at(CopySide::Target, &bytes, NOT_A_DIRECTORY.to_owned());
             return None;
         }
+        if wanted != TargetDirectory::AsInScp && there.is_err() {
+            let with_parent = wanted == TargetDirectory::Created;
+            if let Err(what) = self.create_target(&bytes, with_parent) {
+                self.ports().fail_at(CopySide::Target, &bytes, what);
+                return None;
+            }
+            return Some(ResolvedTarget {
+                is_file: false,
+                onto: TargetPath::Into(bytes),
+            });
+        }
         let exists = there.is_ok() || self.ports().local().exists(&local_path(&bytes));
-        if self.many && !exists && wanted != TargetDirectory::Existing {
+        if self.many && !exists {
             return Some(ResolvedTarget {
                 onto: make_target(self.inquiry, bytes).await?,
                 is_file: false,
             });
         }
-        let many = self.many || wanted == TargetDirectory::Existing;
+        let many = self.many || wanted != TargetDirectory::AsInScp;
         if many && !is_dir {
             let what = match there {
                 Ok(_) => NOT_A_DIRECTORY.to_owned(),
@@ -178,11 +177,13 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         })
     }
 
-    /// Makes the target directory, and its parent. Several copies may do so at the same time.
-    fn create_target(&mut self, target: &[u8]) -> Result<(), String> {
+    /// Makes the target directory, and its parent if wanted. Several copies may do so at the same
+    /// time.
+    fn create_target(&mut self, target: &[u8], with_parent: bool) -> Result<(), String> {
         let local = self.ports().local();
         let path = local_path(target);
-        let parent = path.parent().filter(|parent| *parent != Path::new(""));
+        let parent = path.parent().filter(|_| with_parent);
+        let parent = parent.filter(|parent| *parent != Path::new(""));
         for directory in parent.into_iter().chain([path.as_path()]) {
             let bytes = directory.as_os_str().as_bytes();
             if local.stat(bytes).is_ok_and(|stat| stat.is_directory()) {
