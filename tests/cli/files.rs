@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use longhaul_tests::{Client, Scene, longhaul, names_in, remote, scratch};
 use testkit::delay_proxy::Way;
 use testkit::peer::PeerBuilder;
+use testkit::process::must;
 use testkit::tree::{Compare, Tree, assert_same, write_file};
 use testkit::{DelayProxy, PeerKind, Seed, missing};
 
@@ -556,6 +557,40 @@ fn a_file_that_is_named_as_a_directory_is_not_replaced() {
             let why = ["not a directory", "no such directory"];
             assert!(why.iter().any(|why| said.contains(why)), "{outcome}");
             assert_eq!(fs::read(scene.path("file")).expect("ours"), b"kept");
+        }
+    }
+}
+
+/// Bug: the server opened the FIFO, and waited for ever for somebody to read from it.
+#[test]
+fn a_fifo_below_the_target_is_replaced() {
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        let (from, to) = (scene.path("from"), scene.path("to"));
+        fs::create_dir(&from).expect("our folder");
+        fs::create_dir(&to).expect("our folder");
+        write_file(&from.join("file"), b"content");
+        let here = |path: &Path| path.as_os_str().to_owned();
+        let there = |path: &Path| remote("peer", path);
+        for flags in [&["-r"][..], &["-r", "--inplace"], &[]] {
+            for (source, target) in [
+                (here(&from.join(".")), there(&to)),
+                (there(&from.join(".")), here(&to)),
+                (there(&from.join(".")), there(&to)),
+            ] {
+                let _ = fs::remove_file(to.join("file"));
+                must("mkfifo", &[to.join("file").as_ref()]);
+                let run = match flags.is_empty() {
+                    true => crate::sync::sync(&scene, &[]),
+                    false => scene.client.cp().args(flags),
+                };
+                run.arg(source).arg(target).run().expect_code(0);
+                let meta = fs::symlink_metadata(to.join("file")).expect("it is there");
+                assert!(meta.is_file(), "{kind:?} {flags:?}");
+                assert_same(&from, &to, Compare::CONTENT);
+            }
         }
     }
 }

@@ -352,15 +352,20 @@ fn hosts_that_are_typed_out_are_copied_at_the_same_time() {
     assert_eq!(of("host").len(), 2, "{out}");
 }
 
+/// As with several sources of one host.
 #[test]
-fn a_missing_target_of_several_hosts_is_an_error_as_in_scp() {
+fn a_missing_target_of_several_hosts_is_made_and_its_parent_is_not() {
     let Some(hosts) = Hosts::start(2) else { return };
     hosts.write("h1/one", b"1");
     hosts.write("h2/two", b"2");
     let to = hosts.path("none");
-    let outcome = hosts.gather(&[], &to).run().expect_code(1);
-    outcome.expect_err(&[&to.display().to_string()]);
+    let below = to.join("new");
+    let outcome = hosts.gather(&[], &below).run().expect_code(1);
+    outcome.expect_err(&[&below.display().to_string()]);
     assert!(!to.exists());
+    hosts.gather(&[], &to).run().expect_code(0);
+    holds(&to.join("one"), b"1");
+    holds(&to.join("two"), b"2");
 }
 
 #[test]

@@ -7,9 +7,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use longhaul_tests::Scene;
+use longhaul_tests::processes::memory;
+use testkit::delay_proxy::Way;
 use testkit::process::must;
 use testkit::tree::{Compare, assert_same, differences};
-use testkit::{Outcome, PeerBuilder, PeerKind, Seed};
+use testkit::{DelayProxy, Outcome, PeerBuilder, PeerKind, Seed};
 
 use crate::sync::{assert_nothing_planned, entries, set_time, summary, sync, write_file};
 
@@ -258,4 +260,39 @@ fn a_server_without_hard_links_is_one_warning() {
         assert!(outcome.err().contains(says), "{copied}: {outcome}");
         assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
     }
+}
+
+/// Attack: find(1) at the far end, or what is called so there, writes without end. Output that was not
+/// looked at yet filled the memory: 2 GB in 12 s.
+#[test]
+fn endless_output_of_a_far_command_does_not_fill_the_memory() {
+    let folder = longhaul_tests::scratch();
+    let find = folder.path().join("find");
+    let script = "#!/bin/sh\ncase \"$*\" in *-prune*) exit 0;; esac\nexec cat /dev/zero\n";
+    crate::hindered::write_script(&find, script);
+    let path = std::env::var("PATH").expect("a path of programs");
+    let path = format!("PATH={}:{path}", folder.path().display());
+    let Some(mut scene) = Scene::with(PeerBuilder::openssh().option("SetEnv", path)) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    let proxy = DelayProxy::to(scene.peer.addr()).start();
+    let client = &mut scene.client;
+    client.dir.add_host_at("peer", &scene.peer, proxy.port());
+    write_file(&scene.path("a/file"), b"content");
+    fs::hard_link(scene.path("a/file"), scene.path("a/other")).expect("a link");
+    write_file(&scene.path("b/file"), b"before");
+    let to = longhaul_tests::remote("peer", &scene.path("b"));
+    let running = sync(&scene, &["-H"]).arg(scene.path("a")).arg(to).spawn();
+    let used = || memory(running.pid(), "Pss:");
+    let mut most = 0;
+    let much = running.until(|| {
+        most = most.max(used());
+        proxy.carried(Way::Down) > 150 << 20 || most > 120 << 20
+    });
+    assert!(much && most < 120 << 20, "{most} bytes");
+    running.interrupt();
+    running.wait().expect_code(130);
 }

@@ -290,3 +290,29 @@ fn the_size_counts_however_late_it_comes() {
         assert!(w.failed(job).is_some(), "{seed}");
     }
 }
+
+/// Bug: a source that was overwritten under way was copied as a mix of both versions without a word.
+#[test]
+fn a_file_that_changes_while_it_is_read_is_reported_with_what_it_is_now() {
+    for mode in MODES {
+        for (changes, len) in [(false, 2_000_000), (true, 2_000_000), (true, 2_500_000)] {
+            let mut w = World::new(mode);
+            w.place("a", &bytes(2_000_000, 5), 0o644);
+            w.model.change_before(6, move |fs| {
+                let node = fs.at_mut("a").unwrap();
+                if changes {
+                    node.times.1 += 9;
+                    node.kind = Kind::File(bytes(len, 6));
+                }
+            });
+            let job = w.get("a", known(2_000_000));
+            w.run();
+            assert!(w.done(job), "{mode:?}");
+            let is_reported = |event: &LaneEvent| matches!(event, LaneEvent::Attributes(..));
+            let reports = w.events.iter().filter(|(_, e)| is_reported(e)).count();
+            let grew = w.warnings().iter().any(|t| t.contains("grew"));
+            assert_eq!(grew, len > 2_000_000, "{mode:?} {len}");
+            assert_eq!(reports, usize::from(changes && !grew), "{mode:?} {len}");
+        }
+    }
+}

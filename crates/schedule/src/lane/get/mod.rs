@@ -33,6 +33,10 @@ use crate::{
 /// Largest possible file size in bytes: offsets are signed (off_t).
 const LARGEST: u64 = i64::MAX as u64;
 
+/// Warning for a source that is larger at the end than when it was opened.
+const GREW: &str = "the source grew while it was copied: unless it was only appended to, the copy may \
+                    mix two versions";
+
 /// Downloads one file, or a range of it into a target that other lanes fill as well.
 #[derive(Debug)]
 pub(super) struct DownloadJob {
@@ -505,14 +509,19 @@ impl DownloadState {
         fault
     }
 
-    /// Reports the source's attributes if it is no longer as it was when it was opened.
+    /// Reports the source's attributes if it is no longer as it was when it was opened. One that grew
+    /// is most likely a log: another copy would find it changed again.
     fn compare_version(&self, core: &mut LaneContext, reply: &Reply) {
         let (Reply::Attrs(attrs), Some(opened)) = (reply, self.attrs) else {
             return;
         };
         let version = |of: Attributes| (of.size, of.times.map(|(_, modified)| modified));
         let seen = attributes(attrs);
-        if version(seen) != version(opened) {
+        if seen.size > opened.size {
+            if self.part.is_none() {
+                core.event(LaneEvent::Warning(self.job(), GREW.to_owned()));
+            }
+        } else if version(seen) != version(opened) {
             core.event(LaneEvent::Attributes(self.job(), seen));
         }
     }
