@@ -506,13 +506,13 @@ fn a_remote_file_that_changes_while_it_is_read_is_copied_again() {
         .dir
         .add_host_at("other", &scene.peer, scene.peer.port());
     let here = scene.path("copy").into_os_string();
-    let there = longhaul_tests::remote("other", &scene.path("copy"));
+    let there = remote("other", &scene.path("copy"));
     for (flags, target) in [(&[][..], here), (&["-3"], there)] {
         write_file(&scene.path("file"), &old);
         let file = fs::OpenOptions::new().write(true).open(scene.path("file"));
         let file = file.expect("ours");
         // SFTP tells seconds alone.
-        let before = std::time::SystemTime::now() - Duration::from_secs(60);
+        let before = SystemTime::now() - Duration::from_secs(60);
         file.set_modified(before).expect("ours");
         let carried = proxy.carried(Way::Down);
         let cp = scene.client.cp().arg("--json").args(flags);

@@ -70,6 +70,18 @@ impl SharedTemporaryFile {
     }
 }
 
+/// Version of a source, by which a change during its copy is seen.
+#[derive(Debug, Default)]
+enum SourceVersion {
+    /// Not looked at, or read at once.
+    #[default]
+    Unknown,
+    /// Attributes of a local source when it was opened, which is read in several pieces.
+    Opened(Attributes),
+    /// A remote source was in another state at the end than when it was opened.
+    Changed,
+}
+
 /// File that is being copied.
 #[derive(Debug)]
 pub(super) struct FileTask {
@@ -97,10 +109,7 @@ pub(super) struct FileTask {
     guess: Option<GuessedTarget>,
     /// Checksums of the data that passed, if checksums are wanted.
     sums: Option<Arc<FileChecksums>>,
-    /// Attributes of a local source when it was opened, if it is read in several pieces.
-    opened: Option<Attributes>,
-    /// A remote source was in another state at the end than when it was opened.
-    source_changed: bool,
+    source_version: SourceVersion,
     /// The source changed during the copy, which was repeated for that reason.
     changed: bool,
     /// Number of repeated copies.

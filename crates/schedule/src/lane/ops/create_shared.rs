@@ -19,7 +19,7 @@ pub(in crate::lane) struct CreateShared {
     stage: CreateSharedTempStage,
 }
 
-/// Request of a [`CreateSharedTemp`] that is in flight.
+/// Request of a [`CreateShared`] that is in flight.
 #[derive(Debug)]
 enum CreateSharedTempStage {
     /// OPEN with CREAT and EXCL, which follows no symlink.

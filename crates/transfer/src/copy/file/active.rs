@@ -6,7 +6,7 @@ use std::sync::Arc;
 use schedule::{Attributes, ExtraMetadata, JobFailure, JobFailureKind, JobKind, RemotePath};
 use sftp::InodeId;
 
-use super::{CopyFileId, FileTask, GuessedTarget, JobRole, SharedTemporaryFile};
+use super::{CopyFileId, FileTask, GuessedTarget, JobRole, SharedTemporaryFile, SourceVersion};
 use crate::copy::copy_report::ItemFault;
 use crate::copy::jobs::JobPurpose;
 use crate::copy::local_ops::LocalFileCopySettings;
@@ -238,8 +238,7 @@ impl ActiveFiles {
             stranded: None,
             guess,
             sums: None,
-            opened: None,
-            source_changed: false,
+            source_version: SourceVersion::Unknown,
             changed: false,
             repeats: 0,
             beyond: ExtraMetadata {
@@ -370,7 +369,9 @@ impl ActiveFiles {
         let local = ports.local();
         let progress = ports.progress();
         let beyond = task.beyond.clone();
-        task.opened = local.stat(&task.source).ok().map(|stat| stat.attributes);
+        if let Ok(stat) = local.stat(&task.source) {
+            task.opened_as(stat.attributes);
+        }
         let source = local_path(&task.source);
         progress.set_current(&task.source_name);
         task.sums.clone_from(&sums);

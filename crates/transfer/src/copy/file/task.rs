@@ -9,7 +9,7 @@ use schedule::{
 };
 use sftp::InodeId;
 
-use super::{CopyFileId, FileTask, SharedTemporaryFile};
+use super::{CopyFileId, FileTask, SharedTemporaryFile, SourceVersion};
 use crate::copy::DeltaUse;
 use crate::copy::local_ops::LocalFileOps;
 use crate::copy::metadata::{MetadataPreservation, special_bits};
@@ -117,22 +117,21 @@ impl FileTask {
 
     /// Notes the attributes of a local source that was opened.
     pub(in crate::copy) fn opened_as(&mut self, attributes: Attributes) {
-        self.opened = Some(attributes);
+        self.source_version = SourceVersion::Opened(attributes);
     }
 
     /// Notes that the server has a remote source in another state than when it was opened.
     pub(in crate::copy) fn source_was_changed(&mut self) {
-        self.source_changed = true;
+        self.source_version = SourceVersion::Changed;
     }
 
     /// True if the source differs from the state in which it was opened (size or modification
     /// time). The data read may then mix two states that never existed together. True once at most.
     pub(in crate::copy) fn has_changed(&mut self, local: &dyn LocalFileOps) -> bool {
-        if std::mem::take(&mut self.source_changed) {
-            return true;
-        }
-        let Some(opened) = self.opened.take() else {
-            return false;
+        let opened = match std::mem::take(&mut self.source_version) {
+            SourceVersion::Opened(opened) => opened,
+            SourceVersion::Changed => return true,
+            SourceVersion::Unknown => return false,
         };
         let state = |of: Attributes| {
             let nanoseconds = of.nanoseconds.map(|(_, modified)| modified);
