@@ -226,6 +226,8 @@ impl ActiveFiles {
             // The receiver does not have what the journal lists.
             options.keep = None;
             task.resume_mut().was_left_aside();
+            // The job has reported what it continued, and sends it again.
+            ports.progress().take_back(task.take_back());
             self.begin_waiting_get(ports, id);
             return true;
         }
