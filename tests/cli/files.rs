@@ -441,20 +441,23 @@ fn a_file_that_shrinks_while_it_is_read() {
     }
 }
 
+/// A server behind a path of 6 MB/s.
+fn behind_a_slow_path() -> Option<(Scene, DelayProxy)> {
+    let mut scene = Scene::beyond_scp(PeerKind::OpenSsh)?;
+    let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
+    let client = &mut scene.client;
+    client.dir.add_host_at("peer", &scene.peer, proxy.port());
+    Some((scene, proxy))
+}
+
 /// A file that changes during the copy is sent again. Before this, the copy had half of either
 /// state without a warning.
 #[test]
 fn a_file_that_changes_while_it_is_sent_is_sent_again() {
-    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+    let Some((scene, proxy)) = behind_a_slow_path() else {
         return;
     };
-    if scene.client.is_scp() {
-        return;
-    }
     let (old, new) = (Seed::new(1).bytes(9_000_000), Seed::new(2).bytes(9_000_000));
-    let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
-    let client = &mut scene.client;
-    client.dir.add_host_at("peer", &scene.peer, proxy.port());
     write_file(&scene.path("file"), &old);
     let cp = || {
         let cp = scene.client.cp().arg("--json").arg(scene.path("file"));
@@ -492,16 +495,11 @@ fn a_file_that_changes_while_it_is_sent_is_sent_again() {
 /// mixed both states without a warning.
 #[test]
 fn a_remote_file_that_changes_while_it_is_read_is_copied_again() {
-    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+    let Some((mut scene, proxy)) = behind_a_slow_path() else {
         return;
     };
-    if scene.client.is_scp() {
-        return;
-    }
     let (old, new) = (Seed::new(1).bytes(9_000_000), Seed::new(2).bytes(9_000_000));
-    let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
     let client = &mut scene.client;
-    client.dir.add_host_at("peer", &scene.peer, proxy.port());
     client
         .dir
         .add_host_at("other", &scene.peer, scene.peer.port());

@@ -276,12 +276,12 @@ mod tests {
 
     #[test]
     fn a_closed_port_says_so_and_an_open_one_connects() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(dial().connect("127.0.0.1", port).is_ok());
-        drop(listener);
+        // One that the kernel chooses may be another test's as soon as it is closed.
+        let port = testkit::port::free();
         let error = dial().connect("127.0.0.1", port).unwrap_err().to_string();
         assert!(error.contains("connection refused"), "{error}");
+        let _listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+        assert!(dial().connect("127.0.0.1", port).is_ok());
         let unreachable = DialError::Unreachable(rustix::io::Errno::HOSTUNREACH.into());
         assert_eq!(unreachable.to_string(), "no route to host");
     }
