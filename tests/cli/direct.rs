@@ -243,7 +243,7 @@ fn without_a_longhaul_there_the_sftp_server_is_used() {
     far.goes_on_without("no direct connection");
     // Endless output is not longhaul either.
     far.script("yes");
-    far.goes_on_without("is not longhaul serve --once");
+    far.goes_on_without("did not start at the far end");
 }
 
 #[test]

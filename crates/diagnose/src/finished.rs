@@ -21,7 +21,8 @@ pub struct FinishedTransfer {
 pub fn explain(finished: &FinishedTransfer) -> PathDiagnosis {
     let (direction, f) = (finished.direction, &finished.figures);
     let unseen = ["idle path", "other numbers of connections", "DSCP classes"];
-    let unseen = unseen.map(|what| format!("{what}: one transfer does not compare it"));
+    let unseen =
+        unseen.map(|what| format!("{what}: one transfer cannot tell; run longhaul doctor HOST"));
     let mut findings = Vec::new();
     let verdict = match cause(finished.limiter) {
         Some(cause) => {

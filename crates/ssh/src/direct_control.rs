@@ -197,9 +197,10 @@ impl fmt::Display for DirectControlError {
             Self::Message(e) => write!(f, "malformed control message: {e}"),
             Self::Unexpected(number) => write!(f, "unexpected control message {number}"),
             Self::TooLong(len) => write!(f, "control message of {len} bytes exceeds the limit"),
-            Self::NoMarker => {
-                f.write_str("the program at the far end is not longhaul serve --once")
-            }
+            Self::NoMarker => f.write_str(
+                "longhaul serve --once did not start at the far end, where another program answers: \
+                 look for a forced command, or start-up files that print",
+            ),
             Self::Key(e) => write!(f, "cannot use a one-time key: {e}"),
             Self::Keys => f.write_str("too many or too long one-time keys"),
             Self::Version(theirs) => {

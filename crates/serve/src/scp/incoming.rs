@@ -254,7 +254,11 @@ impl IncomingFile {
     fn keep(&mut self, why: FileError) -> FileError {
         let kept = self.temporary.take().unwrap_or_default();
         let kept = wire::escape::name(&kept).to_string();
-        warn!(kept, "cannot write the file in place: {why}");
+        warn!(
+            kept,
+            "the file may be damaged, because it could not be overwritten ({why}); the complete new \
+             file is kept beside it"
+        );
         FileError::KeptAs(Box::new(why), kept)
     }
 

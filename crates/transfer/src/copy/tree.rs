@@ -716,7 +716,10 @@ impl IncompleteTargetDirs {
                 }
                 ports.tell(CopyEvent::DirectoryDone { target });
             }
-            Err(what) => ports.fail(None, target, format!("cannot set mode and times: {what}")),
+            Err(what) => {
+                let what = format!("cannot set the mode and times of the directory: {what}");
+                ports.fail(None, target, what);
+            }
         }
         self.item_over(ports, metadata, dir.parent);
     }

@@ -393,7 +393,7 @@ impl fmt::Display for HostKeyError {
             ),
             Self::Declined { host } => write!(
                 f,
-                "host key verification failed: the key of {host} was not accepted"
+                "host key verification failed: you did not accept the key of {host}"
             ),
         }
     }

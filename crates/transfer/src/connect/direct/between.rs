@@ -340,12 +340,11 @@ fn from_here(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
         timeout: Some(ConnectTimeout::Fixed(BOTH)),
         ..TcpConnectSettings::default()
     };
-    let shown = addresses
-        .first()
-        .map_or_else(String::new, ToString::to_string);
+    let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let shown = shown.join(", ");
     dial.connect_to(addresses).map_err(|e| match e {
         crate::connect::DialError::TimedOut(_) => {
-            format!("{shown} did not answer; a firewall may drop the packets")
+            format!("{shown} did not answer; a firewall between the two hosts may drop the packets")
         }
         crate::connect::DialError::Unreachable(e) => format!("cannot connect to {shown}: {e}"),
         crate::connect::DialError::NoAddress(_) => {
