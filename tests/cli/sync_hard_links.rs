@@ -290,7 +290,7 @@ fn endless_output_of_a_far_command_does_not_fill_the_memory() {
     let mut most = 0;
     let much = running.until(|| {
         most = most.max(used());
-        proxy.carried(Way::Down) > 150 << 20 || most > 120 << 20
+        proxy.carried(Way::Down) > 300 << 20 || most > 120 << 20
     });
     assert!(much && most < 120 << 20, "{most} bytes");
     running.interrupt();
