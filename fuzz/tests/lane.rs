@@ -210,7 +210,7 @@ impl Run {
             fsync: options.fsync,
             existing: ExistingTargetPolicy {
                 fresh: options.fresh && onto == Onto::Nothing,
-                replace_link: false,
+                replace_node: false,
             },
             ..FileCopyOptions::default()
         };

@@ -12,7 +12,7 @@ use measure::{RunOutcome, ScenarioRun};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use sys::children_usage;
-use testkit::daemon::ends_with_this_thread;
+use testkit::background_process::ends_with_this_thread;
 
 use crate::content;
 use crate::job::{Job, Server, ServerKind};

@@ -12,7 +12,7 @@ use measure::{
 };
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::daemon::ends_with_this_thread;
+use testkit::background_process::ends_with_this_thread;
 use testkit::tree::write_file;
 use testkit::{PeerKind, Run};
 

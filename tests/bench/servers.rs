@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use testkit::daemon::{BackgroundProcess, ends_with_this_thread};
+use testkit::background_process::{BackgroundProcess, ends_with_this_thread};
 use testkit::missing::is_root;
 use testkit::process::shell_quoted;
 use testkit::{ClientDir, KeyKind, KeyPair, PeerBuilder, PeerServer, port};

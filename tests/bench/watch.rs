@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use measure::ProgressPoint;
-use testkit::daemon::descendants;
+use testkit::background_process::descendants;
 use testkit::process::{cpu_time, own_cpu_time};
 
 /// Maximum number of points of a curve; longer ones are thinned out.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use testkit::daemon::BackgroundProcess;
+use testkit::background_process::BackgroundProcess;
 use testkit::tree::write_file;
 use testkit::{KeyKind, KeyPair, Outcome, Run, Seed, missing, wait};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, longhaul};
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::daemon::BackgroundProcess;
+use testkit::background_process::BackgroundProcess;
 use testkit::peer::PeerBuilder;
 use testkit::tree::write_file;
 use testkit::{KeyKind, Outcome, Run, Seed, missing};

@@ -8,7 +8,7 @@ use crate::operating::configured;
 use longhaul_tests::longhaul;
 use rustix::process::{Pid, Signal, kill_process};
 use testkit::Run;
-use testkit::daemon::BackgroundProcess;
+use testkit::background_process::BackgroundProcess;
 use testkit::tree::write_file;
 
 use crate::accounts::Machine;

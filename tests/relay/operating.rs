@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_tests::longhaul;
 use rustix::process::Signal;
-use testkit::daemon::BackgroundProcess;
+use testkit::background_process::BackgroundProcess;
 use testkit::tree::write_file;
 use testkit::{Run, missing, port, wait};
 

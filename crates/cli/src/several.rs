@@ -6,9 +6,9 @@ mod chain;
 mod combined;
 mod completing;
 mod hosts_file;
-mod meaning;
 mod operands;
 mod progress;
+mod remote_operand_roles;
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,7 +1,7 @@
 //! Diagnosis of a finished transfer from the figures that it reported.
 
-use crate::cause::{LimitCause, RemedyActor};
-use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
+use crate::diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
+use crate::limit_cause::{LimitCause, RemedyActor};
 use crate::limiter::{Limiter, LimiterEvidence};
 use crate::units::{percent, rate, time};
 use crate::verdict::{PathDiagnosis, sentence};

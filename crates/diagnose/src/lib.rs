@@ -5,12 +5,12 @@
 //! transfer, which `longhaul cp` and the ladder of `longhaul doctor` share. Pure: no I/O, clock or
 //! threads.
 
-mod cause;
+mod diagnosis_finding;
 mod evidence;
-mod finding;
 mod finished;
 mod hops;
 mod kernel;
+mod limit_cause;
 mod limiter;
 mod rules;
 #[cfg(test)]
@@ -18,15 +18,15 @@ mod tests;
 mod units;
 mod verdict;
 
-pub use cause::{LimitCause, Remedy, RemedyActor};
+pub use diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
 pub use evidence::{
     DscpMeasurement, DscpMeasurements, Evidence, MachineFacts, MinMedianMax, NegotiatedTcpOptions,
     ReducedRateLoad, SmallFileRate, ThroughputMeasurement, ThroughputScaling, TimedLoginStep,
     TransferStall,
 };
-pub use finding::{Certainty, DataDirection, DiagnosisFinding};
 pub use finished::{FinishedTransfer, explain};
 pub use hops::compare_hops;
+pub use limit_cause::{LimitCause, Remedy, RemedyActor};
 pub use limiter::{
     FurtherConnectionEffect, Limiter, LimiterEvidence, LossFacts, ServerFacts, TransferFacts,
     limiter,

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::cause::{LimitCause, Remedy};
+use crate::diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::evidence::{Evidence, ThroughputScaling};
-use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
+use crate::limit_cause::{LimitCause, Remedy};
 use crate::limiter::Limiter;
 use crate::rules::{self, ladder::GROWS, ladder::limiter_of};
 use crate::units::rate;

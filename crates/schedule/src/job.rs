@@ -278,8 +278,8 @@ pub enum JobKind {
         left: PartialFile,
         /// Size of the source in bytes. A longer temporary would keep its end, which no part writes.
         size: Option<u64>,
-        /// See [`ExistingTargetPolicy::replace_link`].
-        replace_link: bool,
+        /// See [`ExistingTargetPolicy::replace_node`].
+        replace_node: bool,
     },
     /// Creates the temporary of a file that several processes write, with its final size, or finds
     /// an existing one. Nothing in it is changed.
@@ -466,19 +466,19 @@ pub struct ExistingTargetPolicy {
     /// of writing to it. Below the path that the user named, another user or an earlier copy may
     /// have created it, and would decide through it which file is written (CVE-2019-6111) or who
     /// gets the data.
-    pub replace_link: bool,
+    pub replace_node: bool,
 }
 
 impl ExistingTargetPolicy {
     /// The target cannot exist.
     pub const FRESH: Self = Self {
         fresh: true,
-        replace_link: false,
+        replace_node: false,
     };
     /// A symlink at the target is replaced.
-    pub const REPLACED_LINK: Self = Self {
+    pub const REPLACED_NODE: Self = Self {
         fresh: false,
-        replace_link: true,
+        replace_node: true,
     };
 }
 

@@ -17,7 +17,7 @@ mod job;
 pub mod journal;
 mod lane;
 mod lane_event;
-mod local_path;
+mod local_target_path;
 mod scheduler;
 
 pub use background::{BackgroundAllowance, BackgroundPathSample, BackgroundRateControl};
@@ -44,7 +44,7 @@ pub use lane::{
     left_out,
 };
 pub use lane_event::{FileCheckpoint, FileCopyState, LaneEvent, TreeWalkStep};
-pub use local_path::LocalTargetPath;
+pub use local_target_path::LocalTargetPath;
 pub use scheduler::{
     ConnectionId, JobHint, LaneId, LaneOrder, LaneReport, Scheduler, SchedulerEvent,
     SchedulerOptions, SchedulerStats,

@@ -15,15 +15,15 @@ mod balance;
 mod claim;
 mod header;
 mod lease;
-mod range_check;
 mod record;
+mod shard_range_checker;
 mod text;
 
 pub use balance::{EntryShards, ShardAssignment, ShardFileRange, cost};
 pub use claim::{ClaimDecision, Claimant, LeaseAction, LeaseHolder};
 pub use header::{MOST_SHARDS, PlanHeader, PlanHeaderError, PlanTotals, ShardTotals};
 pub use lease::{HolderProcess, Lease, ShardState, ShardWorkerCounts};
-pub use range_check::PlanRecordFile;
 pub use record::{
     PlannedAttributes, PlannedRange, ShardFileError, ShardFileRecord, ShardStepCheck, decode,
 };
+pub use shard_range_checker::PlanRecordFile;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::PlanTotals;
-use crate::range_check::{PlanRecordFile, ShardRangeChecker};
+use crate::shard_range_checker::{PlanRecordFile, ShardRangeChecker};
 
 /// Longest name of an entry in bytes, as file systems and SFTP servers allow at most.
 const LONGEST_NAME: usize = 1024;

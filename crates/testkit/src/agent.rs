@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::daemon::BackgroundProcess;
+use crate::background_process::BackgroundProcess;
 use crate::keys::KeyPair;
 use crate::process::Run;
 use crate::wait;

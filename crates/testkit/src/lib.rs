@@ -5,9 +5,9 @@
 //! its owner is dropped.
 
 pub mod agent;
+pub mod background_process;
 pub mod certificate;
 pub mod client;
-pub mod daemon;
 pub mod delay_proxy;
 pub mod keys;
 pub mod missing;

@@ -2,7 +2,7 @@
 
 mod finish;
 mod matrix;
-mod remote_files;
+mod remote_bench_files;
 mod sizes;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use transfer::copy::{CopyOptions, CopyRequest, HostId, SessionConnector as _};
 use transfer::operand::SshDestination;
 use transfer::report::ServerMode;
 
-use self::remote_files::RemoteBenchFiles;
+use self::remote_bench_files::RemoteBenchFiles;
 use self::sizes::BenchSizeChooser;
 use super::files::{LocalBenchFiles, disk};
 use super::machine;

@@ -9,7 +9,7 @@ use transfer::operand::{CopyOperand, SshDestination};
 use transfer::report::EscapedName;
 
 use super::hosts_file;
-use super::meaning::{RemoteOperandRoles, meaning};
+use super::remote_operand_roles::{RemoteOperandRoles, meaning};
 use crate::flags::high::{Environment, ResolvedCopyArgs, place};
 use crate::flags::low::{CopyArgs, UsageError};
 

@@ -1,8 +1,8 @@
 //! Rules about disks, logins, small files and the server's answers.
 
-use crate::cause::LimitCause;
+use crate::diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::evidence::{DscpMeasurement, Evidence, ThroughputMeasurement, ThroughputScaling};
-use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
+use crate::limit_cause::LimitCause;
 use crate::units::{percent, rate, time};
 
 /// Time of a step of the login in seconds, beyond its round trips ([`usual_round_trips`]), from

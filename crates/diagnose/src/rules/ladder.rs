@@ -4,10 +4,10 @@ mod policer;
 
 use std::time::Duration;
 
-use crate::cause::{LimitCause, RemedyActor};
+use crate::diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::evidence::{Evidence, ThroughputMeasurement, ThroughputScaling};
-use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::kernel::{self, TcpBufferKind};
+use crate::limit_cause::{LimitCause, RemedyActor};
 use crate::limiter::{
     FurtherConnectionEffect, Limiter, LimiterEvidence, LossFacts, ServerFacts, TransferFacts,
     limiter,

@@ -3,8 +3,8 @@
 mod ends;
 pub(crate) mod ladder;
 
+use crate::diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::evidence::Evidence;
-use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
 
 /// Applies all rules. The lowest limit comes first, then findings that cost only time, then limits
 /// that are unsure, then notes.

@@ -2,14 +2,14 @@
 //! used is `buffsize:size[kiosc]`. Unknown names, and options that would make a relay unsafe, are
 //! rejected rather than ignored.
 
-mod conn_map;
+mod connection_selector;
 
 use std::fs;
 use std::net::IpAddr;
 
 use sys::SocketBufferSizes;
 
-pub use conn_map::ConnectionSelector;
+pub use connection_selector::ConnectionSelector;
 
 /// All `--sockopt` settings of a relay, merged in the order of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use super::config::LaneConfig;
 use super::packing::LaneCompressibility;
 use super::pipeline::RequestPipeline;
 use super::queues::{LaneQueueKind, LaneQueues};
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use super::server::{ServerCapabilities, ServerProfile};
 use crate::{DiskRequest, JobId, LaneEvent, RemotePath};
 

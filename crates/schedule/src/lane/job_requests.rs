@@ -1,7 +1,7 @@
 use sftp::Request;
 
 use super::context::LaneContext;
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use crate::{DiskRequest, JobId};
 
 /// Requests of one job that have no answer yet, at the server and at the disk side.

@@ -1,9 +1,9 @@
 use sftp::{Handle, NameRecord, Reply, Request, StatusCode};
 
 use super::context::LaneContext;
-use super::listing_bounds::{ListingNameGuard, is_safe};
+use super::listing_name_guard::{ListingNameGuard, is_safe};
 use super::messages::{refused, remote};
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{JobFailure, JobId, LaneEvent};
 

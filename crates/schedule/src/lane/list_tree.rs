@@ -2,9 +2,9 @@ use sftp::{Reply, Request, StatusCode, TreeFlags};
 
 use super::config::CompressionMode;
 use super::context::LaneContext;
-use super::listing_bounds::{ListingNameGuard, is_safe};
+use super::listing_name_guard::{ListingNameGuard, is_safe};
 use super::messages::{left_out, refused, remote};
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use super::task::{JobProgress, attributes};
 use crate::{JobFailure, JobId, LaneEvent, TreeWalkStep};

@@ -5,7 +5,7 @@ use sftp::{Attrs, MetadataFlags, Parts, Reply, Request};
 use super::context::LaneContext;
 use super::job_requests::JobRequests;
 use super::messages;
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use crate::{JobId, LaneEvent, Xattrs};
 
 /// Metadata that one set-metadata@longhaul sets.

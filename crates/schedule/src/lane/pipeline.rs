@@ -8,7 +8,7 @@ use wire::PayloadBlock;
 
 use super::OldestRequest;
 use super::config::LaneConfig;
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use crate::depth::RequestStamp;
 use crate::{InflightLimit, JobId};
 

@@ -2,7 +2,7 @@ use sftp::{Attrs, Handle, OpenFlags, Reply, Request, Status, StatusCode};
 
 use super::context::LaneContext;
 use super::job_requests::JobRequests;
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use super::task::Misprediction;
 
 /// A file that a job has open at the server, from its OPEN to the answer to its CLOSE.

@@ -4,7 +4,7 @@ use sftp::{Reply, Request, Status, StatusCode, temp_name};
 
 use super::context::LaneContext;
 use super::messages::{self, refused};
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use crate::{JobFailure, JobId};
 

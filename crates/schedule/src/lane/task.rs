@@ -10,7 +10,7 @@ use super::ops::{
 };
 use super::put::{OwnerPreservation, UploadJob, UploadPart, WrittenFileInfo};
 use super::rebuild::{DeltaDownload, DeltaUpload};
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use crate::{
     Attributes, DiskReply, DiskRequest, ExistingTargetPolicy, FileCopyOptions, Job, JobFailure,
     JobId, JobKind,
@@ -109,9 +109,9 @@ impl JobMachine {
                 temp,
                 left,
                 size,
-                replace_link,
+                replace_node,
             } => {
-                let adopt = ResumeTempCheck::new(id, (target, temp), (left, size), replace_link);
+                let adopt = ResumeTempCheck::new(id, (target, temp), (left, size), replace_node);
                 Self::Adopt(Box::new(adopt))
             }
             JobKind::CreateShared { path, size } => {

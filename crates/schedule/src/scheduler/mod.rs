@@ -6,7 +6,7 @@ mod dirs;
 mod events;
 mod expected;
 mod gains;
-mod job_losses;
+mod job_lane_losses;
 mod lanes;
 mod meter;
 mod orphaned_temps;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::JobHint;
 use super::assignments::AssignedRole;
-use super::job_losses::JobLaneLosses;
+use super::job_lane_losses::JobLaneLosses;
 use crate::job::place_of_listing;
 use crate::{Job, JobId, JobKind, RefusedOperations, ResumeData, SharedTemp};
 

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 use sftp::RequestId;
 use wire::{PacketPool, PayloadBlock};
 
-use super::blocking_pool::BlockingRequestId;
+use super::pooled_requests::BlockingRequestId;
 
 /// Bytes before the data of a READ's answer: length, number, ID and length of the data.
 pub(crate) const DATA_HEADER: usize = 4 + 1 + 4 + 4;

@@ -8,7 +8,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::{Errno, Result};
 use sftp::Request;
 
-use super::deferred_close::{BackgroundFileCloser, DeferredFile};
+use super::background_file_closer::{BackgroundFileCloser, DeferredFile};
 use super::drop_box::DropBoxFiles;
 use super::handles::{DescriptorPermit, HandleTable};
 use super::request_error::{Exhausted, Forbidden, RequestError};

@@ -9,12 +9,12 @@
 mod accounts;
 mod answers;
 mod attributes;
-mod blocking_pool;
+mod background_file_closer;
 mod client_tree;
 mod copied;
 mod count;
-mod deferred_close;
 mod direct_write;
+mod disk_error_log;
 mod drop_box;
 mod durable;
 #[cfg(test)]
@@ -22,17 +22,17 @@ mod escape_tests;
 #[cfg(test)]
 mod extensions_tests;
 mod file_io;
-mod group_sync;
+mod fsync_group;
 mod handles;
 mod hashes;
 mod incoming;
-mod io_error_log;
 mod listings;
 mod longname;
 mod metadata;
 mod open_files;
 mod packed;
 mod paths;
+mod pooled_requests;
 mod reply;
 mod request_error;
 mod server;
@@ -46,9 +46,9 @@ mod whole_file;
 
 pub use answers::AnswerChunk;
 pub(crate) use answers::AnswerQueue;
-pub(crate) use blocking_pool::LAST;
 pub(crate) use direct_write::WriteTarget;
 pub use handles::OpenFileLimit;
+pub(crate) use pooled_requests::LAST;
 pub(crate) use request_error::RequestError;
 pub(crate) use server::ANSWERS;
 pub use server::{SftpServer, show_marker};

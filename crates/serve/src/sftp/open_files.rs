@@ -14,12 +14,12 @@ use wire::PayloadBlock;
 use crate::growing::GrowingFile;
 
 use super::answers::AnswerQueue;
-use super::blocking_pool::{BlockingOutcome, PooledRequests, ReadAttempt, changes_nothing};
 use super::client_tree::ClientTree;
 use super::copied::{FilePosition, check_copy, copy, is_long};
 use super::direct_write::{DirectWriteProgress, WriteTarget};
 use super::file_io::{open_flags, read_at, write_at};
 use super::handles::{HandleTable, OpenFile, OpenFileLimit};
+use super::pooled_requests::{BlockingOutcome, PooledRequests, ReadAttempt, changes_nothing};
 use super::reply::{BlockingPoolResult, ReplyBuilder, settle};
 use super::request_error::RequestError;
 use super::session::{LONGEST_DATA, RequestResult};
@@ -447,7 +447,7 @@ impl OpenFiles {
 
     /// Deadline of requests in the pool.
     #[cfg(test)]
-    pub(super) fn deadline(&self) -> Option<super::blocking_pool::LongRequestDeadline> {
+    pub(super) fn deadline(&self) -> Option<super::pooled_requests::LongRequestDeadline> {
         self.pool.as_ref().map(PooledRequests::until)
     }
 }

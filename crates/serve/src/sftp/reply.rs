@@ -5,7 +5,7 @@ use wire::{Field, PayloadBlock, RemainingBytes};
 
 use super::answers::{AnswerQueue, DATA_HEADER};
 use super::attributes::attributes;
-use super::blocking_pool::{BlockingOutcome, BlockingRequestId, FinishedRequest};
+use super::pooled_requests::{BlockingOutcome, BlockingRequestId, FinishedRequest};
 use super::request_error::RequestError;
 
 /// The answer to one request. If nothing is added, it becomes a STATUS of success.

@@ -238,7 +238,7 @@ impl<'e> SftpServer<'e> {
 
     /// Deadline of requests in the blocking pool.
     #[cfg(test)]
-    pub(super) fn deadline(&self) -> Option<super::blocking_pool::LongRequestDeadline> {
+    pub(super) fn deadline(&self) -> Option<super::pooled_requests::LongRequestDeadline> {
         self.session.files().deadline()
     }
 

@@ -13,7 +13,7 @@ use super::accounts::ids_by_name;
 use super::answers::AnswerQueue;
 use super::client_tree::ClientTree;
 use super::direct_write::WriteTarget;
-use super::group_sync::may_be_held;
+use super::fsync_group::may_be_held;
 use super::handles::OpenFileLimit;
 use super::hashes::{HashRequest, hash};
 use super::incoming::IncomingStream;

@@ -7,8 +7,8 @@ use sftp::Request;
 use tracing::{debug, info};
 use wire::escape::field;
 
+use super::disk_error_log::{DiskErrorLog, RequestFile, subject};
 use super::handles::HandleTable;
-use super::io_error_log::{DiskErrorLog, RequestFile, subject};
 use super::request_error::RequestError;
 
 /// Maximum number of names that are remembered for a rename; clients that rename a file usually do

@@ -14,7 +14,7 @@ use super::answers::AnswerQueue;
 use super::attributes::attributes;
 use super::client_tree::ClientTree;
 use super::file_io::write_at;
-use super::group_sync::FsyncGroup;
+use super::fsync_group::FsyncGroup;
 use super::packed::{ReadReplyData, SessionCompression};
 use super::reply::ReplyBuilder;
 use super::request_error::{Exhausted, PutFileStep, RequestError, Unsuitable, Unsupported, reason};

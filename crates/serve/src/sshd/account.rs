@@ -19,7 +19,7 @@ use super::losses::LossDetector;
 use super::message::{
     BeginSession, EndedWithoutLogin, KeyCheckReply, KeyCheckRequest, LogMessage, SessionEnded,
 };
-use super::message_socket::{MessageBuffer, MonitorMessageSocket, nonsense};
+use super::monitor_message_socket::{MessageBuffer, MonitorMessageSocket, nonsense};
 use super::{ServedClientSettings, StopSignal, confine, engine};
 use crate::TransferCounters;
 

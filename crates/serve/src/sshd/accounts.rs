@@ -20,7 +20,7 @@ use super::confine::EMPTY;
 use super::keys::{AuthorizedKeyLookup, AuthorizedKeysFile, LoginKey};
 use super::limits::LoginAccountKind;
 use super::message::{KeyCheckReply, KeyCheckRequest};
-use super::message_socket::{MonitorMessageSocket, nonsense, readable};
+use super::monitor_message_socket::{MonitorMessageSocket, nonsense, readable};
 use super::once_keys::OneLoginKeys;
 use super::process::ForkedAccountProcess;
 use super::refusal::{AccountRefusal, KeyRefusal};

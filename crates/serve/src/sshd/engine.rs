@@ -13,7 +13,7 @@ use ssh::transport::{AlgorithmProposal, KexGuess, RandomFill, TransportConfig};
 use wire::PacketPool;
 
 use super::message::{HostKeyProofRequest, HostKeySignRequest, SignatureReply};
-use super::message_socket::MonitorMessageSocket;
+use super::monitor_message_socket::MonitorMessageSocket;
 
 /// Silence after which the server sends the client a keepalive request.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(60);

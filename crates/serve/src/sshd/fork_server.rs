@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sys::ForkSide;
 
 use super::account::AccountProcess;
-use super::message_socket::MonitorMessageSocket;
+use super::monitor_message_socket::MonitorMessageSocket;
 use super::{StopSignal, confine};
 
 /// The fork server, before its first fork.

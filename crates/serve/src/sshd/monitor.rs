@@ -21,7 +21,7 @@ use super::message::{
     KeyCheckRequest, KeyQuery, KeyVerdict, LogMessage, SessionEnded, SignatureCheckRequest,
     SignatureReply,
 };
-use super::message_socket::{MessageBuffer, MonitorMessageSocket, nonsense, readable};
+use super::monitor_message_socket::{MessageBuffer, MonitorMessageSocket, nonsense, readable};
 use super::refusal::KeyRefusal;
 use super::signing::{prove_with, sign_with};
 use super::spare_processes::ConnectionProcesses;

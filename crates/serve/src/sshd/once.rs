@@ -27,7 +27,7 @@ use super::accounts::AccessPolicy;
 use super::connection_limiter::ConnectionLimiter;
 use super::dialed::DialedConnectionSender;
 use super::engine::OfferedAlgorithms;
-use super::message_socket::readable;
+use super::monitor_message_socket::readable;
 use super::once_keys::OneLoginKeys;
 use super::once_source::{self, ServedSources};
 use super::{

@@ -19,7 +19,7 @@ use super::engine::{OfferedAlgorithms, SupportedAlgorithms};
 use super::message::{
     ConnectionHandover, EndedWithoutLogin, KeyQuery, KeyVerdict, LogMessage, SignatureCheckRequest,
 };
-use super::message_socket::{MonitorMessageSocket, nonsense};
+use super::monitor_message_socket::{MonitorMessageSocket, nonsense};
 use super::{confine, engine};
 use crate::error::ConnectionEndCause;
 

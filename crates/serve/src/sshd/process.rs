@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, pidfd_send_signal};
 use tracing::level_filters::LevelFilter;
 
-use super::message_socket::{MonitorMessageSocket, readable};
+use super::monitor_message_socket::{MonitorMessageSocket, readable};
 
 /// Role of a process that was started with exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::message_socket::MonitorMessageSocket;
+use super::monitor_message_socket::MonitorMessageSocket;
 use super::preauth::PreauthProcessConfig;
 use super::process::{HelperProcess, ProcessRole};
 use super::{ServerSettings, StopSignal};
@@ -116,7 +116,7 @@ impl SpareProcesses {
     /// Drops ended processes; returns the shortest of their lifetimes.
     fn drop_ended(&mut self) -> Option<Duration> {
         let ended = |started: &SpareProcess| {
-            let gone = super::message_socket::readable(
+            let gone = super::monitor_message_socket::readable(
                 [started.process.link().as_fd()],
                 Some(Instant::now()),
             );

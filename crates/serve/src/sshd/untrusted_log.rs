@@ -13,7 +13,7 @@ use wire::escape::name;
 
 use super::keys::LoginKey;
 use super::message::{ConnectionHandover, LogMessage};
-use super::message_socket::nonsense;
+use super::monitor_message_socket::nonsense;
 
 /// Longest text of one line in bytes.
 const LINE: usize = 4096;

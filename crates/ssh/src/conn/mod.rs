@@ -2,7 +2,7 @@
 
 mod alive;
 mod learning;
-mod partial_packet;
+mod partial_data_packet;
 mod proofs;
 mod sealed;
 #[cfg(test)]
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wire::{BorrowPolicy, PacketPool};
 
-pub use partial_packet::{DATA_HEAD, DataPacketStart};
+pub use partial_data_packet::{DATA_HEAD, DataPacketStart};
 pub use sealed::SealedQueue;
 
 use self::alive::SshKeepaliveTimer;
 use self::learning::HostKeyLearning;
-use self::partial_packet::PartialDataPacket;
+use self::partial_data_packet::PartialDataPacket;
 use self::proofs::HostKeyAnnouncementState;
 use crate::EndpointRole;
 use crate::auth::{AuthConfig, ClientAuthEvent, ServerAuth, ServerAuthEvent, UserAuth};

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{PeerBuilder, Started};
-use crate::daemon::BackgroundProcess;
+use crate::background_process::BackgroundProcess;
 use crate::keys::{KeyKind, KeyPair};
 use crate::process::Run;
 use crate::{missing, port};

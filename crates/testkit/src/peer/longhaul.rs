@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{PeerBuilder, Started};
-use crate::daemon::BackgroundProcess;
+use crate::background_process::BackgroundProcess;
 use crate::keys::KeyPair;
 
 pub(super) fn start(builder: &PeerBuilder, folder: &Path, keys: &[KeyPair]) -> Option<Started> {

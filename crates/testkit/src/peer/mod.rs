@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::background_process::BackgroundProcess;
 use crate::client::ClientDir;
-use crate::daemon::BackgroundProcess;
 use crate::keys::{KeyKind, KeyPair};
 use crate::{missing, port};
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Auth, PASSWORD, PeerBuilder, PeerKind, Started};
-use crate::daemon::{BackgroundProcess, ends_with_this_thread};
+use crate::background_process::{BackgroundProcess, ends_with_this_thread};
 use crate::keys::KeyPair;
 use crate::process::Run;
 use crate::{missing, port};

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{PASSWORD, PeerBuilder, PeerKind, Started};
-use crate::daemon::BackgroundProcess;
+use crate::background_process::BackgroundProcess;
 use crate::keys::KeyPair;
 use crate::missing;
 

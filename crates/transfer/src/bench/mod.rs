@@ -3,4 +3,4 @@
 
 pub mod data;
 pub mod primitives;
-pub mod remote_probe;
+pub mod remote_shell_probe;

@@ -17,7 +17,7 @@ use super::host::{
 };
 use super::host_auth_handler::SharedPrompt;
 use super::host_auth_handler::{memory_name, remembered};
-use super::preconnect::{self, PreopenedConnections};
+use super::preopened_connections::{self, PreopenedConnections};
 use super::proposing::{cipher_order, secured};
 use super::remote_use::{self, RemoteLonghaulPolicy};
 use super::server_kind::DetectedServerKind;
@@ -192,7 +192,7 @@ impl ConnectionFactory {
         if self.config.proxy != ProxyMethod::Direct {
             return None;
         }
-        let first = preconnect::FirstConnectionFacts::new(
+        let first = preopened_connections::FirstConnectionFacts::new(
             address.ip(),
             tcp.rtt,
             link.stream().is_one_machine(),

@@ -22,7 +22,7 @@ use super::host_auth_handler::{HostAuthHandler, SharedPrompt, memory_name};
 use super::jump;
 use super::master;
 use super::passing::passed_socket;
-use super::preconnect::{ConnectionHold, PlannedUpload};
+use super::preopened_connections::{ConnectionHold, PlannedUpload};
 use super::proposing::{AlgorithmProposalReasons, propose, remembered};
 use super::proxy_process::ProxyProcess;
 use super::remote_use::{self, RemoteLonghaulPolicy};

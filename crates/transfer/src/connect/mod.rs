@@ -15,7 +15,7 @@ mod host_key_learner;
 mod jump;
 mod master;
 mod passing;
-mod preconnect;
+mod preopened_connections;
 mod proposing;
 mod proxy_process;
 mod remote_use;
@@ -38,7 +38,7 @@ pub use host::{
 };
 pub use host_auth_handler::SharedPrompt;
 pub use passing::{pass_socket, passed_socket};
-pub use preconnect::{ConnectionHold, PlannedUpload};
+pub use preopened_connections::{ConnectionHold, PlannedUpload};
 pub use proposing::{AlgorithmPreferences, algorithms};
 pub use remote_use::{
     RemoteLonghaulPolicy, findings, longhaul_is_absent, remember_absent, remember_findings,

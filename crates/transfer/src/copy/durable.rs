@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use schedule::{JobKind, RemotePath, directory_of};
 
+use super::context::CopyContext;
 use super::jobs::JobPurpose;
-use super::ports::CopyContext;
 use super::sides::CopySide;
 
 /// Paths in one request, and their total bytes; both are far below the protocol's limits.
@@ -34,8 +34,13 @@ impl UnsyncedDirs {
     }
 
     /// Notes that a directory, symlink or hard link got this name and is complete.
-    pub(super) fn name_made(&mut self, ports: &mut CopyContext<'_>, path: &[u8], directory: bool) {
-        if !ports.options().fsync || !ports.target_is_remote() {
+    pub(super) fn name_made(
+        &mut self,
+        context: &mut CopyContext<'_>,
+        path: &[u8],
+        directory: bool,
+    ) {
+        if !context.options().fsync || !context.target_is_remote() {
             return;
         }
         if directory {
@@ -43,21 +48,21 @@ impl UnsyncedDirs {
         }
         self.insert(directory_of(path));
         if self.is_full() {
-            self.sync(ports);
+            self.sync(context);
         }
     }
 
     /// Requests durability for all noted directories. Returns false if there are none or no session
     /// can do it.
-    pub(super) fn sync(&mut self, ports: &mut CopyContext<'_>) -> bool {
+    pub(super) fn sync(&mut self, context: &mut CopyContext<'_>) -> bool {
         let unsynced = std::mem::take(self);
         let Some(first) = unsynced.dirs.first() else {
             return false;
         };
-        let name = ports.shown(CopySide::Target, first);
+        let name = context.shown(CopySide::Target, first);
         let paths = unsynced.dirs.into_iter().map(RemotePath).collect();
         let kind = JobKind::MakeDurable { paths };
         let purpose = JobPurpose::Durable(name);
-        ports.submit(CopySide::Target, kind, purpose).is_some()
+        context.submit(CopySide::Target, kind, purpose).is_some()
     }
 }

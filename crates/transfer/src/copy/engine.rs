@@ -9,22 +9,22 @@ use schedule::{
     Attributes, JobFailure, JobFailureKind, JobId, JobKind, LaneEvent, Parts, RemotePath,
 };
 
+use super::context::CopyContext;
 use super::copy_report::CopyReport;
 use super::environment::CopyEnvironment;
 use super::equal_names::ClaimedTargets;
 use super::file::{ActiveFiles, SharedTemporaryFile};
 use super::hard_links::HardLinks;
-use super::inquiry::ServerInquiry;
 use super::jobs::PathQueryAnswer;
 use super::metadata::MetadataPreservation;
 use super::owner::{EntryAwaitingOwner, NextOwnerResult, OwnerMap};
 use super::planned::PlannedEntries;
-use super::ports::CopyContext;
 use super::resume::ResumeJournal;
 use super::self_copy::{SameFileDetector, SelfCopyRules};
-use super::server_names::{NameCheckedEntry, NameCollisionVerdict, TargetNameIndex};
+use super::server_inquiry::ServerInquiry;
 use super::sides::{CopySide, RemoteSide};
 use super::source::{ActiveWalks, SourceRoot, TargetPath, WalkId};
+use super::target_name_index::{NameCheckedEntry, NameCollisionVerdict, TargetNameIndex};
 use super::transfer_estimate::{FileCountThread, TransferSizeAnnouncer};
 use super::tree::{CopyDirectoryId, IncompleteTargetDirs, ItemAwaitingDirectory, TargetDir};
 use super::verify::Verification;
@@ -52,7 +52,7 @@ const LONGEST_SETTLING: Duration = Duration::from_secs(30);
 /// Runs a copy from one source end to the target end: keeps jobs in flight until nothing is left.
 /// Joins the parts of the copy: passes answers to them and carries out their results.
 pub(super) struct CopyEngine<'a> {
-    ports: CopyContext<'a>,
+    context: CopyContext<'a>,
     files: ActiveFiles,
     tree: IncompleteTargetDirs,
     walks: ActiveWalks,
@@ -78,7 +78,7 @@ impl<'a> CopyEngine<'a> {
         events: &'a mut dyn FnMut(CopyEvent),
     ) -> Self {
         Self {
-            ports: CopyContext::new(options, environment, CopyReport::new(progress, events)),
+            context: CopyContext::new(options, environment, CopyReport::new(progress, events)),
             files: ActiveFiles::default(),
             tree: IncompleteTargetDirs::default(),
             walks: ActiveWalks::new(options.filter.as_ref()),
@@ -98,7 +98,7 @@ impl<'a> CopyEngine<'a> {
     /// Looks for the journal of an earlier run of this copy. Returns false if another process is
     /// running the same copy.
     pub(super) async fn find_earlier_run(&mut self, request: &CopyRequest) -> bool {
-        self.keeper.find(&mut self.ports, request).await
+        self.keeper.find(&mut self.context, request).await
     }
 
     /// Records every file, however small the copy is. Called before the earlier run is looked for.
@@ -119,31 +119,31 @@ impl<'a> CopyEngine<'a> {
 
     /// Records how the command's target was resolved.
     pub(super) fn note_resolved(&mut self, onto: &TargetPath) {
-        self.keeper.note_onto(&mut self.ports, onto);
+        self.keeper.note_onto(&mut self.context, onto);
     }
 
     /// Requests the receiver's boot ID, so that the answer arrives in one round trip with those of
     /// other requests. [`Self::prepare`] takes it.
     pub(super) fn request_boot(&mut self) {
-        self.keeper.request_boot(&mut self.ports);
+        self.keeper.request_boot(&mut self.context);
     }
 
     /// Removes the answer to a request of the receiver's boot ID that nothing has taken.
     pub(super) fn forget_boot_request(&mut self) {
-        self.keeper.forget_boot_request(&self.ports);
+        self.keeper.forget_boot_request(&self.context);
     }
 
     /// Takes the count of the files to send, and announces it to the target's session.
     pub(super) fn announce(&mut self, counting: FileCountThread) {
-        self.estimates.begin(self.ports.sides(), counting);
+        self.estimates.begin(self.context.sides(), counting);
     }
 
     /// Prepares the copy once the target's session is open: judges what the earlier run has stored,
     /// and opens the manifest. Returns false, after reporting it, if nothing can be copied.
     pub(super) async fn prepare(&mut self) -> bool {
         self.ask_for_boot().await;
-        self.keeper.tell_resumed(&mut self.ports);
-        self.verify.begin_manifest(&mut self.ports)
+        self.keeper.tell_resumed(&mut self.context);
+        self.verify.begin_manifest(&mut self.context)
     }
 
     /// Has each file claim its target; with `None`, no two can have the same.
@@ -172,7 +172,7 @@ impl<'a> CopyEngine<'a> {
 
     /// Notes which of the `sources` are the target itself or contain it.
     pub(super) async fn avoid_itself(&mut self, sources: &[Vec<u8>], onto: &TargetPath) {
-        let rules = SelfCopyRules::new(self.ports.options(), self.walks.avoids());
+        let rules = SelfCopyRules::new(self.context.options(), self.walks.avoids());
         let probe = SameFileDetector::new(self);
         let overlaps = probe.avoid_itself(rules, sources, onto).await;
         self.walks.note_overlaps(overlaps);
@@ -219,7 +219,7 @@ impl<'a> CopyEngine<'a> {
     ) {
         self.settle_far().await;
         let id = self.walks.begin_planned(entries, target);
-        self.walks.name_root(&self.ports, id, source);
+        self.walks.name_root(&self.context, id, source);
         self.copy_roots(VecDeque::new()).await;
     }
 
@@ -238,9 +238,9 @@ impl<'a> CopyEngine<'a> {
         if self.stopped() {
             return;
         }
-        self.walks.report_missing(&mut self.ports);
+        self.walks.report_missing(&mut self.context);
         self.clear_leftovers().await;
-        if self.keeper.request_seal(&mut self.ports) {
+        if self.keeper.request_seal(&mut self.context) {
             self.copy().await;
         }
     }
@@ -254,12 +254,12 @@ impl<'a> CopyEngine<'a> {
                 self.decide_alike().await;
                 continue;
             }
-            self.walks.ask(&mut self.ports);
+            self.walks.ask(&mut self.context);
             self.start_written();
-            self.verify.go_on(&mut self.ports, &self.files);
+            self.verify.go_on(&mut self.context, &self.files);
             self.after_verify();
             let over = self.is_quiet() && (self.stopped() || !self.has_more());
-            if over && !self.tree.sync_names(&mut self.ports) {
+            if over && !self.tree.sync_names(&mut self.context) {
                 return;
             }
             if !self.wait().await {
@@ -284,10 +284,10 @@ impl<'a> CopyEngine<'a> {
             None => return false,
             Some(true) => return true,
         }
-        let Some(mut entry) = self.walks.next_entry(&self.ports) else {
+        let Some(mut entry) = self.walks.next_entry(&self.context) else {
             return false;
         };
-        if self.ports.target_is_remote() {
+        if self.context.target_is_remote() {
             let merges = self.walks.claims_targets();
             match self.server_names.hold_if_alike(&self.tree, merges, entry) {
                 Some(free) => entry = free,
@@ -301,7 +301,7 @@ impl<'a> CopyEngine<'a> {
     /// Starts a found entry once its owner is mapped to an ID of the target.
     fn begin_owned(&mut self, next: EntryAwaitingOwner) {
         let maps = self.metadata.support().map_owners;
-        if let Some(next) = self.owners.map(&mut self.ports, maps, next) {
+        if let Some(next) = self.owners.map(&mut self.context, maps, next) {
             self.begin_mapped(next);
         }
     }
@@ -310,7 +310,7 @@ impl<'a> CopyEngine<'a> {
     /// while a query is in progress.
     fn feed_waiting(&mut self) -> Option<bool> {
         let maps = self.metadata.support().map_owners;
-        match self.owners.next(&mut self.ports, maps) {
+        match self.owners.next(&mut self.context, maps) {
             NextOwnerResult::Nothing => Some(false),
             NextOwnerResult::Asking => None,
             NextOwnerResult::Entry(next) => {
@@ -335,7 +335,7 @@ impl<'a> CopyEngine<'a> {
             NameCheckedEntry::Walk(id, found, target) => {
                 Some(EntryAwaitingOwner::Found(id, found, target))
             }
-            NameCheckedEntry::Root(root) => self.walks.begin_root(&mut self.ports, root),
+            NameCheckedEntry::Root(root) => self.walks.begin_root(&mut self.context, root),
         };
         if let Some(file) = file {
             self.begin_owned(file);
@@ -348,7 +348,7 @@ impl<'a> CopyEngine<'a> {
             &found
         {
             let paths = at.path.len() + root.len();
-            self.ports.jobs_mut().note_paths(paths);
+            self.context.jobs_mut().note_paths(paths);
         }
         match found {
             WalkEntry::Directory {
@@ -360,10 +360,10 @@ impl<'a> CopyEngine<'a> {
             WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),
             WalkEntry::Listed(dir) => self.listed(CopyDirectoryId::new(id, dir)),
             WalkEntry::Problem { path, what } => {
-                let path = self.ports.shown(CopySide::Source, &path);
+                let path = self.context.shown(CopySide::Source, &path);
                 match what == NOT_REGULAR {
-                    true => self.ports.warn(Some(path), LEFT_OUT.to_owned()),
-                    false => self.ports.fail(None, path, what),
+                    true => self.context.warn(Some(path), LEFT_OUT.to_owned()),
+                    false => self.context.fail(None, path, what),
                 }
             }
         }
@@ -375,11 +375,12 @@ impl<'a> CopyEngine<'a> {
             .map(|parent| CopyDirectoryId::new(key.walk(), parent));
         let target = self.tree.target_of(key.walk(), &at, root);
         self.metadata
-            .note_times(&self.ports, &at.path, &at.attributes);
+            .note_times(&self.context, &at.path, &at.attributes);
         let begun = match target {
             Some(target) => {
-                let (ports, path) = (&mut self.ports, &at.path);
-                self.walks.may_claim(ports, key.walk(), path, &target, true)
+                let (context, path) = (&mut self.context, &at.path);
+                self.walks
+                    .may_claim(context, key.walk(), path, &target, true)
                     && self.begin_dir(key, TargetDir::new(parent, target, at.attributes, exists))
             }
             None => false,
@@ -400,8 +401,8 @@ impl<'a> CopyEngine<'a> {
         let Some(target) = self.tree.target_of(id, &entry, root) else {
             return;
         };
-        let (ports, path) = (&mut self.ports, &entry.path);
-        if self.walks.may_claim(ports, id, path, &target, false) {
+        let (context, path) = (&mut self.context, &entry.path);
+        if self.walks.may_claim(context, id, path, &target, false) {
             let dir = entry.parent.map(|parent| CopyDirectoryId::new(id, parent));
             self.begin_item(ItemAwaitingDirectory::new(entry, target, dir, symlink));
         }
@@ -410,9 +411,9 @@ impl<'a> CopyEngine<'a> {
     fn begin_root_item(&mut self, root: SourceRoot, attributes: Attributes) {
         let target = root.onto.target(&root.path);
         let id = self.walks.next_id();
-        self.walks.name_root(&self.ports, id, &root.path);
-        let (ports, path) = (&mut self.ports, &root.path);
-        if !self.walks.may_claim(ports, id, path, &target, false) {
+        self.walks.name_root(&self.context, id, &root.path);
+        let (context, path) = (&mut self.context, &root.path);
+        if !self.walks.may_claim(context, id, path, &target, false) {
             return;
         }
         let entry = EntryInfo {
@@ -428,7 +429,7 @@ impl<'a> CopyEngine<'a> {
                 let link = self.hard_links.link_of(&item);
                 let id = self
                     .files
-                    .begin_guessed(&mut self.ports, item, target, link);
+                    .begin_guessed(&mut self.context, item, target, link);
                 self.start_file(id);
             }
             _ => self.begin_item(item),
@@ -442,7 +443,7 @@ impl<'a> CopyEngine<'a> {
             return;
         };
         names.ask(self).await;
-        match self.server_names.judge(&mut self.ports, names) {
+        match self.server_names.judge(&mut self.context, names) {
             NameCollisionVerdict::Begins(entry) => self.begin_found(*entry),
             NameCollisionVerdict::DirectoryRefused(key) => self.leave_out_dir(key),
             NameCollisionVerdict::Dropped => {}
@@ -451,28 +452,28 @@ impl<'a> CopyEngine<'a> {
 
     /// True if the run ends without doing the rest.
     pub(super) fn stopped(&self) -> bool {
-        self.ports.stopped()
+        self.context.stopped()
     }
 
     /// Ends the sessions and returns the summary.
     pub(super) fn finish(mut self) -> CopySummary {
         self.end(CopySide::Source);
         self.end(CopySide::Target);
-        self.verify.end_manifest(&mut self.ports);
-        self.metadata.tell_losses(&mut self.ports);
-        let whole = self.ports.summary().failed == 0 && !self.stopped();
-        self.keeper.close(&mut self.ports, whole);
+        self.verify.end_manifest(&mut self.context);
+        self.metadata.tell_losses(&mut self.context);
+        let whole = self.context.summary().failed == 0 && !self.stopped();
+        self.keeper.close(&mut self.context, whole);
         let (moved, excluded) = (self.files.moved(), self.walks.excluded());
-        let environment = self.ports.environment();
+        let environment = self.context.environment();
         let elapsed = environment.now().saturating_duration_since(self.start);
-        let fsync = self.ports.options().fsync;
-        let summary = self.ports.summary_mut();
+        let fsync = self.context.options().fsync;
+        let summary = self.context.summary_mut();
         summary.elapsed = elapsed;
         summary.unfinished += moved;
         summary.excluded += excluded;
         summary.synced = fsync && summary.files > 0;
         self.explain();
-        let (mut summary, lost) = self.ports.into_summary();
+        let (mut summary, lost) = self.context.into_summary();
         summary.outcome = match lost {
             _ if environment.is_cancelled() => CopyOutcome::Interrupted,
             Some(why) if why.is_misconfiguration() => CopyOutcome::Misconfigured(why.into()),
@@ -485,11 +486,11 @@ impl<'a> CopyEngine<'a> {
 
     /// Adds the copy's own decisions to the summary.
     fn explain(&mut self) {
-        let options = self.ports.options();
+        let options = self.context.options();
         let mode = options.delta;
         let delta = DecisionSubject::Delta {
             mode,
-            reused: self.ports.summary().reused,
+            reused: self.context.summary().reused,
         };
         let origin = match mode {
             DeltaUse::Auto => DecisionOrigin::Default,
@@ -498,10 +499,10 @@ impl<'a> CopyEngine<'a> {
         };
         let mut decided = vec![Decision::new(delta, origin)];
         if options.verify {
-            let verify = DecisionSubject::Verify(self.ports.summary().verified.clone());
+            let verify = DecisionSubject::Verify(self.context.summary().verified.clone());
             decided.push(Decision::new(verify, DecisionOrigin::Flag("--verify")));
         }
-        self.ports.summary_mut().decisions.extend(decided);
+        self.context.summary_mut().decisions.extend(decided);
     }
 
     /// Ends the session at `end`, if there is one.
@@ -509,7 +510,7 @@ impl<'a> CopyEngine<'a> {
         if end == CopySide::Source {
             self.walks.forget_estimate();
         }
-        let Some(side) = self.ports.sides_mut().end(end) else {
+        let Some(side) = self.context.sides_mut().end(end) else {
             return;
         };
         let (session, name) = side.into_session();
@@ -521,25 +522,25 @@ impl<'a> CopyEngine<'a> {
             session.note_place(&place, file);
         }
         let files = self.files.begun();
-        self.ports.note_session(host, files, session.finish());
+        self.context.note_session(host, files, session.finish());
     }
 
     /// Waits until the servers at the far ends are known if the copy keeps more than stock servers
     /// can, so that all its files are treated alike.
     pub(super) async fn settle_far(&mut self) {
-        if !self.ports.options().settle {
+        if !self.context.options().settle {
             return;
         }
         for end in [CopySide::Source, CopySide::Target] {
             self.settle_end(end).await;
         }
-        self.metadata.learn(&mut self.ports);
+        self.metadata.learn(&mut self.context);
     }
 
     /// Reads the receiver's boot ID once the target's session is open, to learn if data that was
     /// only in its memory may be lost.
     async fn ask_for_boot(&mut self) {
-        let Some(request) = self.keeper.take_boot_request(&mut self.ports) else {
+        let Some(request) = self.keeper.take_boot_request(&mut self.context) else {
             return;
         };
         let file = match request {
@@ -550,12 +551,12 @@ impl<'a> CopyEngine<'a> {
             }
             None => None,
         };
-        self.keeper.boot_answered(&self.ports, file.as_deref());
+        self.keeper.boot_answered(&self.context, file.as_deref());
     }
 
     /// Removes what an interrupted run has left and this one has not taken.
     async fn clear_leftovers(&mut self) {
-        if self.keeper.clear_leftovers(&mut self.ports) {
+        if self.keeper.clear_leftovers(&mut self.context) {
             self.copy().await;
         }
         if !self.stopped() {
@@ -567,14 +568,14 @@ impl<'a> CopyEngine<'a> {
     /// [`CopyContext::name_target`] first: only paths below the named target are opened.
     pub(super) async fn discard(&mut self, request: &CopyRequest) {
         if self.find_earlier_run(request).await {
-            self.keeper.discard(&self.ports);
+            self.keeper.discard(&self.context);
         }
     }
 
     /// Waits until it is known which server handles the lanes of an end.
     pub(super) async fn settle_end(&mut self, end: CopySide) {
         let settled = |engine: &Self| {
-            let side = engine.ports.side(end);
+            let side = engine.context.side(end);
             side.is_none_or(|side| side.session().is_settled())
         };
         if settled(self) {
@@ -583,9 +584,9 @@ impl<'a> CopyEngine<'a> {
         // The session opens a channel only if it has a job.
         let path = RemotePath(b".".to_vec());
         let _ = self.ask(end, JobKind::RealPath { path }).await;
-        let until = self.ports.now() + LONGEST_SETTLING;
+        let until = self.context.now() + LONGEST_SETTLING;
         while !settled(self) && !self.stopped() {
-            let Some(side) = self.ports.side(end) else {
+            let Some(side) = self.context.side(end) else {
                 return;
             };
             let conditions = WaitConditions {
@@ -594,9 +595,9 @@ impl<'a> CopyEngine<'a> {
                 until: Some(until),
                 ..WaitConditions::default()
             };
-            wait_for(self.ports.environment(), conditions).await;
+            wait_for(self.context.environment(), conditions).await;
             self.check_cancel();
-            if !self.ports.sides_mut().take_events() && self.ports.now() >= until {
+            if !self.context.sides_mut().take_events() && self.context.now() >= until {
                 return;
             }
             self.handle_events();
@@ -605,14 +606,14 @@ impl<'a> CopyEngine<'a> {
 
     fn has_room(&self) -> bool {
         let waiting = self.keeper.waiting() + self.hard_links.waiting();
-        self.ports.jobs().has_room(self.tree.held() + waiting)
-            && self.files.relay_has_room(&self.ports)
+        self.context.jobs().has_room(self.tree.held() + waiting)
+            && self.files.relay_has_room(&self.context)
             && self.verify.has_room()
     }
 
     /// Takes the answer to a query; `None` if it has not arrived.
     pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<PathQueryAnswer, String>> {
-        self.ports.jobs_mut().take_answer(id)
+        self.context.jobs_mut().take_answer(id)
     }
 
     /// Waits for the answer to a query.
@@ -623,30 +624,30 @@ impl<'a> CopyEngine<'a> {
                 return answer;
             }
             if !self.wait().await {
-                self.ports.jobs_mut().asks_no_more(id);
-                return Err(self.ports.why_stopped());
+                self.context.jobs_mut().asks_no_more(id);
+                return Err(self.context.why_stopped());
             }
         }
     }
 
     /// Begins to end the copy if it was interrupted: jobs are ended at both ends.
     pub(super) fn check_cancel(&mut self) {
-        if !self.ports.environment().is_cancelled() || !self.ports.cancel() {
+        if !self.context.environment().is_cancelled() || !self.context.cancel() {
             return;
         }
         self.drop_what_waits();
         let leaves = self.keeper.goes_on();
-        for side in self.ports.sides().iter() {
+        for side in self.context.sides().iter() {
             self.cancel_at(side, "interrupted");
         }
         // A scheduler that ends a shard gives it time, in which files in flight are completed.
-        let is_shard = leaves && self.ports.options().journal_folder.is_some();
+        let is_shard = leaves && self.context.options().journal_folder.is_some();
         let most = if leaves { LEAVING } else { LONGEST_CLEANUP };
-        self.leave_by = (!is_shard).then(|| self.ports.now() + most);
+        self.leave_by = (!is_shard).then(|| self.context.now() + most);
         // The source of a copy between two hosts has nothing to clean up, and the data on its way
         // are of no use.
-        if self.ports.source_is_remote() && self.ports.target_is_remote() {
-            for id in self.ports.jobs().at(CopySide::Source) {
+        if self.context.source_is_remote() && self.context.target_is_remote() {
+            for id in self.context.jobs().at(CopySide::Source) {
                 let fault = JobFailure::new("interrupted", false);
                 let fault = fault.of_kind(JobFailureKind::OtherHost);
                 self.on_lane(LaneEvent::Failed(id, fault));
@@ -664,7 +665,7 @@ impl<'a> CopyEngine<'a> {
 
     /// True if an interrupted copy ends now, without what is still on its way.
     fn must_leave(&self) -> bool {
-        self.leave_by.is_some_and(|by| self.ports.now() >= by)
+        self.leave_by.is_some_and(|by| self.context.now() >= by)
     }
 
     /// Drops all work that has not begun.
@@ -675,7 +676,7 @@ impl<'a> CopyEngine<'a> {
         self.owners.drop_waiting();
         self.hard_links.forget();
         self.keeper.drop_waiting();
-        self.verify.stop(&self.ports);
+        self.verify.stop(&self.context);
         self.after_verify();
     }
 
@@ -683,43 +684,48 @@ impl<'a> CopyEngine<'a> {
     /// after a cancel takes too long.
     async fn wait_ready(&mut self) -> bool {
         let mut conditions = WaitConditions {
-            sessions: self.ports.sides().open().map(RemoteSide::number).collect(),
+            sessions: self
+                .context
+                .sides()
+                .open()
+                .map(RemoteSide::number)
+                .collect(),
             journal: self.keeper.goes_on() && self.keeper.waiting() > 0,
             ..WaitConditions::default()
         };
         if conditions.sessions.is_empty() {
             return false;
         }
-        if !self.ports.is_cancelled() {
+        if !self.context.is_cancelled() {
             conditions.cancel = true;
             conditions.until = self.verify.deadline();
-            wait_for(self.ports.environment(), conditions).await;
+            wait_for(self.context.environment(), conditions).await;
             return true;
         }
-        let cleaned = self.ports.now() + LONGEST_CLEANUP;
+        let cleaned = self.context.now() + LONGEST_CLEANUP;
         let until = self.leave_by.unwrap_or(cleaned);
         conditions.until = Some(until);
-        wait_for(self.ports.environment(), conditions).await;
-        self.ports.sides_mut().take_events() || self.ports.now() < until
+        wait_for(self.context.environment(), conditions).await;
+        self.context.sides_mut().take_events() || self.context.now() < until
     }
 
     /// True if no work is in progress.
     fn is_quiet(&self) -> bool {
-        self.ports.jobs().is_empty() && self.keeper.waiting() == 0 && self.verify.is_quiet()
+        self.context.jobs().is_empty() && self.keeper.waiting() == 0 && self.verify.is_quiet()
     }
 
     /// Waits for events and handles them. Returns false if there is nothing to wait for.
     async fn wait(&mut self) -> bool {
-        self.estimates.announce_count(self.ports.sides());
+        self.estimates.announce_count(self.context.sides());
         if self.must_leave() {
             return false;
         }
-        let none = !self.ports.sides_mut().take_events();
-        self.keeper.write_out(&mut self.ports);
-        if std::mem::replace(&mut self.heard, !none) && none && self.ports.jobs().len() >= MANY {
+        let none = !self.context.sides_mut().take_events();
+        self.keeper.write_out(&mut self.context);
+        if std::mem::replace(&mut self.heard, !none) && none && self.context.jobs().len() >= MANY {
             // With many small files, some complete at any time, and waking for each costs more than
             // the files themselves.
-            let environment = self.ports.environment();
+            let environment = self.context.environment();
             let pause = WaitConditions::pause(environment, GATHERS, false);
             wait_for(environment, pause).await;
             return true;
@@ -729,7 +735,7 @@ impl<'a> CopyEngine<'a> {
                 return false;
             }
             self.start_written();
-            self.ports.sides_mut().take_events();
+            self.context.sides_mut().take_events();
         }
         self.handle_events();
         true
@@ -737,31 +743,31 @@ impl<'a> CopyEngine<'a> {
 
     /// Handles an event that a caller has taken from a session.
     pub(super) fn handle_event(&mut self, end: CopySide, event: SessionEvent) {
-        self.ports.sides_mut().push_event(end, event);
+        self.context.sides_mut().push_event(end, event);
         self.handle_events();
     }
 
     /// Handles all events that were taken.
     fn handle_events(&mut self) {
-        while let Some((end, event)) = self.ports.sides_mut().next_event() {
+        while let Some((end, event)) = self.context.sides_mut().next_event() {
             match event {
                 Some(SessionEvent::Lane(event)) => self.on_lane(event),
                 Some(SessionEvent::Restarted(id)) => self.on_restarted(id),
                 Some(SessionEvent::Exec(id, event)) => self.on_exec(id, event),
-                Some(SessionEvent::Reconnected) => self.keeper.on_rejoined(&mut self.ports, end),
+                Some(SessionEvent::Reconnected) => self.keeper.on_rejoined(&mut self.context, end),
                 // The code that waits for it checks the session itself.
                 Some(SessionEvent::ServerKnown) => {}
                 Some(SessionEvent::Message(line)) => {
                     let line = EscapedName(line.into_bytes()).to_string();
                     // Between two hosts either one may have said it.
-                    let both = self.ports.source_is_remote() && self.ports.target_is_remote();
-                    let line = match self.ports.side(end).filter(|_| both) {
+                    let both = self.context.source_is_remote() && self.context.target_is_remote();
+                    let line = match self.context.side(end).filter(|_| both) {
                         Some(side) => format!("{}: {line}", side.name()),
                         None => line,
                     };
-                    self.ports.warn(None, line);
+                    self.context.warn(None, line);
                 }
-                Some(SessionEvent::Stalled(notice)) => self.ports.warn_of_stall(end, notice),
+                Some(SessionEvent::Stalled(notice)) => self.context.warn_of_stall(end, notice),
                 Some(SessionEvent::AboutToFail(why)) => self.on_losing(end, &why),
                 Some(SessionEvent::Lost(why)) => self.on_lost(end, why),
                 None => self.on_lost(
@@ -774,12 +780,12 @@ impl<'a> CopyEngine<'a> {
 }
 
 impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
-    fn ports(&self) -> &CopyContext<'a> {
-        &self.ports
+    fn context(&self) -> &CopyContext<'a> {
+        &self.context
     }
 
-    fn ports_mut(&mut self) -> &mut CopyContext<'a> {
-        &mut self.ports
+    fn context_mut(&mut self) -> &mut CopyContext<'a> {
+        &mut self.context
     }
 
     async fn ask_with(
@@ -788,9 +794,9 @@ impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
         kind: JobKind,
         collected: PathQueryAnswer,
     ) -> Result<PathQueryAnswer, String> {
-        match self.ports.begin_asking(end, kind, collected) {
+        match self.context.begin_asking(end, kind, collected) {
             Some(id) => self.answer(id).await,
-            None => Err(self.ports.why_stopped()),
+            None => Err(self.context.why_stopped()),
         }
     }
 }

@@ -16,7 +16,7 @@ use sftp::ServerInfo;
 
 use super::HostId;
 use super::equal_names::NamedSource;
-use super::local_ops::LocalFileOps;
+use super::local_file_ops::LocalFileOps;
 use super::transfer_estimate::{FileCountThread, TransferEstimate};
 use super::wait_conditions::WaitConditions;
 use crate::connect::ConnectError;

@@ -9,9 +9,9 @@ use std::hash::BuildHasher;
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::alike_names::{MOST, alike_name, alike_sources, folds_names};
-use super::local_ops::LocalFileOps;
+use super::context::CopyContext;
+use super::local_file_ops::LocalFileOps;
 use super::names::{RemotePathForm, name_in_target, written};
-use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::WalkId;
 use super::{CopyLocation, CopyOptions, HostId};
@@ -78,10 +78,10 @@ pub(super) struct NameClash {
 
 impl SourceOperand {
     /// The source for messages, as `host:path` if remote.
-    pub(super) fn shown(&self, ports: &CopyContext<'_>) -> EscapedName {
+    pub(super) fn shown(&self, context: &CopyContext<'_>) -> EscapedName {
         match self.host {
             Some(host) => {
-                let host = ports.environment().name(host);
+                let host = context.environment().name(host);
                 EscapedName([host.as_bytes(), b":", self.path.as_slice()].concat())
             }
             None => EscapedName(self.path.clone()),
@@ -194,13 +194,17 @@ pub(super) struct SeenSourceNames(HashMap<Vec<u8>, Vec<SourceOperand>>);
 
 impl SeenSourceNames {
     /// Returns false, after a warning, for a source that was named before.
-    pub(super) fn is_first(&mut self, ports: &mut CopyContext<'_>, source: SourceOperand) -> bool {
+    pub(super) fn is_first(
+        &mut self,
+        context: &mut CopyContext<'_>,
+        source: SourceOperand,
+    ) -> bool {
         let name = name_in_target(&source.path).unwrap_or_default().to_vec();
         let others = self.0.entry(name).or_default();
-        let files = ports.local();
+        let files = context.local();
         if others.iter().any(|other| other.is_same(&source, &*files)) {
-            let name = source.shown(ports);
-            ports.warn(Some(name), "named twice, copied once".to_owned());
+            let name = source.shown(context);
+            context.warn(Some(name), "named twice, copied once".to_owned());
             return false;
         }
         others.push(source);
@@ -264,19 +268,19 @@ impl ClaimedTargets {
     /// claimed it.
     pub(super) fn admits(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         root: WalkId,
         source: &[u8],
         target: &[u8],
         is_directory: bool,
     ) -> bool {
-        let files = ports.local();
-        let dir = local_path(ports.named().path());
+        let files = context.local();
+        let dir = local_path(context.named().path());
         let are_one = |one: &[u8], other: &[u8]| files.are_one_at(&dir, one, other);
         let Some(conflict) = self.claim(target, root, is_directory, are_one) else {
             return true;
         };
-        let target = ports.shown(CopySide::Target, target);
+        let target = context.shown(CopySide::Target, target);
         let what = match conflict {
             TargetNameConflict::Source(other) => format!(
                 "not copied: {target} is already the copy of {other}; copy the sources to \
@@ -289,10 +293,10 @@ impl ClaimedTargets {
                     true => "be merged with",
                     false => "overwrite",
                 },
-                ports.shown(CopySide::Target, &other)
+                context.shown(CopySide::Target, &other)
             ),
         };
-        ports.fail_at(CopySide::Source, source, what);
+        context.fail_at(CopySide::Source, source, what);
         false
     }
 
@@ -365,14 +369,14 @@ impl<'s> NamedOperands<'s> {
 
     /// Refuses operands whose names are equal whatever their patterns match. Returns false if there
     /// are any.
-    pub(super) fn differ_as_written(&self, ports: &mut CopyContext<'_>) -> bool {
-        let options = ports.options();
+    pub(super) fn differ_as_written(&self, context: &mut CopyContext<'_>) -> bool {
+        let options = context.options();
         let name = |source: &SourceOperand| {
             let name = source.known_name();
             name.filter(|name| !leaves_out(options, name))
         };
-        let clashes = clashes(&*ports.local(), self.sources, name);
-        refuse(ports, &clashes)
+        let clashes = clashes(&*context.local(), self.sources, name);
+        refuse(context, &clashes)
     }
 
     /// Returns the register in which files below the sources claim their targets; `None` if no two
@@ -380,13 +384,13 @@ impl<'s> NamedOperands<'s> {
     /// the target's file system ignores case or normalizes names.
     pub(super) fn claims(
         &self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         target: &CopyLocation,
     ) -> Option<ClaimedTargets> {
         let unnamed = |source: &SourceOperand| name_in_target(&source.path).is_none();
         let merges = self.sources.len() > 1 && self.sources.iter().any(unnamed);
-        let files = ports.local();
-        let folds = (merges || ports.is_recursive()) && folds_names(are_one_in(&*files, target));
+        let files = context.local();
+        let folds = (merges || context.is_recursive()) && folds_names(are_one_in(&*files, target));
         (merges || folds).then(|| ClaimedTargets::new(folds))
     }
 
@@ -394,13 +398,13 @@ impl<'s> NamedOperands<'s> {
     /// target on this machine. Returns false if there are any.
     pub(super) fn differ(
         &self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         names: &[NamedSource],
         target: &CopyLocation,
     ) -> bool {
         let name = |source: &SourceOperand| name_in_target(&source.path).map(<[u8]>::to_vec);
-        let files = ports.local();
-        if !refuse(ports, &clashes(&*files, self.sources, name)) {
+        let files = context.local();
+        if !refuse(context, &clashes(&*files, self.sources, name)) {
             return false;
         }
         let Some((first, second)) = alike_sources(names, are_one_in(&*files, target)) else {
@@ -408,14 +412,14 @@ impl<'s> NamedOperands<'s> {
         };
         let what = alike_name(first);
         let what = format!("{what}: nothing was copied; copy them to different directories");
-        ports.fail(None, second.source.clone(), what);
+        context.fail(None, second.source.clone(), what);
         false
     }
 
     /// Returns the sources with their names in the target directory.
-    pub(super) fn names(&self, ports: &CopyContext<'_>) -> Vec<NamedSource> {
+    pub(super) fn names(&self, context: &CopyContext<'_>) -> Vec<NamedSource> {
         let named = |source: &SourceOperand| NamedSource {
-            source: source.shown(ports),
+            source: source.shown(context),
             name: name_in_target(&source.path).map(<[u8]>::to_vec),
         };
         self.sources.iter().map(named).collect()
@@ -440,8 +444,8 @@ pub(super) fn leaves_out(options: &CopyOptions, path: &[u8]) -> bool {
 }
 
 /// Reports sources with equal names. Returns true if there are none.
-fn refuse(ports: &mut CopyContext<'_>, clashes: &[NameClash]) -> bool {
-    let advice = match ports.is_recursive() {
+fn refuse(context: &mut CopyContext<'_>, clashes: &[NameClash]) -> bool {
+    let advice = match context.is_recursive() {
         true => {
             "copy them to different directories, or write DIR/. to merge the contents of \
              directories"
@@ -449,10 +453,10 @@ fn refuse(ports: &mut CopyContext<'_>, clashes: &[NameClash]) -> bool {
         false => "copy them to different directories",
     };
     if let Some(clash) = clashes.first() {
-        let first = clash.first.shown(ports);
+        let first = clash.first.shown(context);
         let what = equal_names(&first, &clash.name, clashes.len() - 1);
-        let second = clash.second.shown(ports);
-        ports.fail(
+        let second = clash.second.shown(context);
+        context.fail(
             None,
             second,
             format!("{what}: nothing was copied; {advice}"),

@@ -2,11 +2,11 @@
 
 use sftp::pattern::{self, PathComponent};
 
+use super::context::CopyContext;
 use super::home::{home_of, in_home};
-use super::inquiry::ServerInquiry;
 use super::jobs::{MOST_MATCHED, PatternListingFilter};
 use super::names::{RemotePathForm, written};
-use super::ports::CopyContext;
+use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::target_kind::{ReportedTargetKind, is_directory_by_name};
 use crate::walk::{join, refused_name};
@@ -21,8 +21,8 @@ impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
         Self { inquiry }
     }
 
-    fn ports(&mut self) -> &mut CopyContext<'a> {
-        self.inquiry.ports_mut()
+    fn context(&mut self) -> &mut CopyContext<'a> {
+        self.inquiry.context_mut()
     }
 
     /// Expands the patterns of a remote source. Returns `None`, after reporting it, if nothing
@@ -63,14 +63,14 @@ impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
                 }
             };
         }
-        if found.is_empty() && !self.ports().stopped() {
+        if found.is_empty() && !self.context().stopped() {
             // Like GLOB_NOCHECK of glob(3): a file may have this literal name.
             let itself = literal(&path);
             if self.inquiry.look_at(CopySide::Source, &itself).await != ReportedTargetKind::Missing
             {
                 return Some(vec![itself]);
             }
-            self.ports().fail_at(
+            self.context().fail_at(
                 CopySide::Source,
                 &path,
                 "no such file or directory".to_owned(),
@@ -103,23 +103,23 @@ impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
             let mut asked = match answer {
                 Ok(asked) => asked,
                 Err(what) if is_endless(&what) => {
-                    self.ports().fail_at(CopySide::Source, &path, what);
+                    self.context().fail_at(CopySide::Source, &path, what);
                     return None;
                 }
                 // As in glob(3), a directory that cannot be read matches nothing.
                 Err(_) => continue,
             };
             for name in asked.take_left_out() {
-                self.ports()
+                self.context()
                     .fail_at(CopySide::Source, &path, schedule::left_out(&name));
             }
             // Each name is kept with its directory in front.
-            if !self.ports().jobs_mut().may_match(asked.bytes_below(&dir)) {
+            if !self.context().jobs_mut().may_match(asked.bytes_below(&dir)) {
                 let what = format!(
                     "the patterns match too many names (over {} MiB): copy the directory with -r",
                     MOST_MATCHED >> 20
                 );
-                self.ports().fail_at(CopySide::Source, &path, what);
+                self.context().fail_at(CopySide::Source, &path, what);
                 return None;
             }
             let mut names = asked.into_names();
@@ -136,7 +136,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
         let Some(what) = refused_name(name) else {
             return true;
         };
-        self.ports()
+        self.context()
             .fail_at(CopySide::Source, &join(dir, name), what.to_owned());
         false
     }

@@ -7,9 +7,9 @@ use schedule::{FileCopyState, JobKind, RemotePath};
 use sftp::InodeId;
 
 use super::CopyOptions;
+use super::context::CopyContext;
 use super::file::CopyFileId;
 use super::jobs::JobPurpose;
-use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::tree::ItemAwaitingDirectory;
 use crate::report::CopyEvent;
@@ -94,7 +94,7 @@ impl HardLinks {
     /// Links an item to a file that was copied, or defers it until that is done.
     pub(super) fn place(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         item: ItemAwaitingDirectory,
     ) -> HardLinkDecision {
         let Some(link) = self.link_of(&item) else {
@@ -114,7 +114,7 @@ impl HardLinks {
             // All names were found.
             self.files.remove(&key(&link));
         }
-        match make(ports, item, of) {
+        match make(context, item, of) {
             Some(made) => HardLinkDecision::Made(made),
             None => HardLinkDecision::Waits,
         }
@@ -124,7 +124,7 @@ impl HardLinks {
     /// made at once.
     pub(super) fn first_copied(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         link: Option<InodeId>,
         target: &[u8],
     ) -> Vec<HardLinkResult> {
@@ -138,7 +138,7 @@ impl HardLinks {
         if names.found >= link.names {
             self.files.remove(&key(&link));
         }
-        let make = |item| make(ports, item, target.to_vec());
+        let make = |item| make(context, item, target.to_vec());
         waiting.into_iter().filter_map(make).collect()
     }
 
@@ -156,50 +156,50 @@ impl HardLinks {
 
     /// Reports a hard link that was made as file `id`.
     pub(super) fn report(
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         item: &ItemAwaitingDirectory,
     ) {
-        ports.progress().add_file(Some(0));
-        ports.progress().file_done();
-        ports.summary_mut().files += 1;
-        let source = ports.shown(CopySide::Source, &item.entry.path);
-        let target = ports.shown(CopySide::Target, &item.target);
-        ports.tell(CopyEvent::FileStarted {
+        context.progress().add_file(Some(0));
+        context.progress().file_done();
+        context.summary_mut().files += 1;
+        let source = context.shown(CopySide::Source, &item.entry.path);
+        let target = context.shown(CopySide::Target, &item.target);
+        context.tell(CopyEvent::FileStarted {
             id: id.0,
             source: source.clone(),
             target: target.clone(),
             size: Some(0),
         });
-        ports.tell(CopyEvent::FileDone {
+        context.tell(CopyEvent::FileDone {
             id: id.0,
             source,
             target,
             bytes: 0,
             state: FileCopyState::Renamed,
             in_place: false,
-            synced: ports.options().fsync,
-            verified: ports.options().verify,
+            synced: context.options().fsync,
+            verified: context.options().verify,
         });
     }
 }
 
 /// Makes `item` a hard link to `of`. Returns `None` if the server is asked to do so.
 fn make(
-    ports: &mut CopyContext<'_>,
+    context: &mut CopyContext<'_>,
     item: ItemAwaitingDirectory,
     of: Vec<u8>,
 ) -> Option<HardLinkResult> {
-    if ports.target_is_remote() {
+    if context.target_is_remote() {
         let (path, of) = (RemotePath(item.target.clone()), RemotePath(of));
         let kind = JobKind::MakeHardLink { path, of };
-        ports.submit(CopySide::Target, kind, JobPurpose::MakeHardLink(item));
+        context.submit(CopySide::Target, kind, JobPurpose::MakeHardLink(item));
         return None;
     }
     let (path, of) = (
-        ports.named().local_path(&item.target),
-        ports.named().local_path(&of),
+        context.named().local_path(&item.target),
+        context.named().local_path(&of),
     );
-    let result = ports.local().make_hard_link(&path, &of);
+    let result = context.local().make_hard_link(&path, &of);
     Some(HardLinkResult { item, result })
 }

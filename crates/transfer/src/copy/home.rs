@@ -2,9 +2,9 @@
 
 use schedule::{JobKind, RemotePath};
 
-use super::inquiry::ServerInquiry;
 use super::jobs::PathQueryAnswer;
 use super::names::{RemotePathForm, written};
+use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use crate::walk::join;
 
@@ -42,7 +42,7 @@ pub(super) async fn home_of<'a>(
         Ok(Some(_)) => "the server answered with a path that is not absolute".to_owned(),
         Err(what) => what,
     };
-    server.ports_mut().fail_at(end, &user, what);
+    server.context_mut().fail_at(end, &user, what);
     None
 }
 

@@ -25,7 +25,7 @@ const NAME: usize = 100;
 /// Purpose of a job, which decides how its result is handled.
 #[derive(Debug)]
 pub(super) enum JobPurpose {
-    /// [`super::inquiry::ServerInquiry::ask`] waits for the answer.
+    /// [`super::server_inquiry::ServerInquiry::ask`] waits for the answer.
     Ask,
     /// Attributes or canonical path of a root.
     Root(WalkId),

@@ -5,7 +5,7 @@ use schedule::{Attributes, Parts, RefusedOperations, directory_of};
 use sftp::ServerInfo;
 
 use super::DeltaUse;
-use super::ports::CopyContext;
+use super::context::CopyContext;
 use super::sides::CopySide;
 use super::withheld::{LeftOutCounts, SpecialBitRules};
 use crate::report::EscapedName;
@@ -110,13 +110,13 @@ impl MetadataLoss {
 
 impl MetadataPreservation {
     /// Learns the abilities of the servers at the far ends, once these are known.
-    pub(super) fn learn(&mut self, ports: &mut CopyContext<'_>) {
-        self.can = support(ports);
-        self.tell_sent_whole(ports);
-        if !ports.source_is_remote() {
+    pub(super) fn learn(&mut self, context: &mut CopyContext<'_>) {
+        self.can = support(context);
+        self.tell_sent_whole(context);
+        if !context.source_is_remote() {
             return;
         }
-        let wanted = ports.options();
+        let wanted = context.options();
         let lacks = [
             (
                 wanted.xattrs && !self.can.tell_xattrs,
@@ -136,11 +136,14 @@ impl MetadataPreservation {
     }
 
     /// Warns once that `--delta` has no effect, and why.
-    fn tell_sent_whole(&mut self, ports: &mut CopyContext<'_>) {
-        if ports.options().delta != DeltaUse::Always || self.told_sent_whole {
+    fn tell_sent_whole(&mut self, context: &mut CopyContext<'_>) {
+        if context.options().delta != DeltaUse::Always || self.told_sent_whole {
             return;
         }
-        let why = match (ports.side(CopySide::Source), ports.side(CopySide::Target)) {
+        let why = match (
+            context.side(CopySide::Source),
+            context.side(CopySide::Target),
+        ) {
             (None, None) => "the copy is within this machine",
             (Some(_), Some(_)) => "their data goes from host to host through this machine",
             (None, Some(side)) | (Some(side), None) => {
@@ -154,7 +157,7 @@ impl MetadataPreservation {
             }
         };
         self.told_sent_whole = true;
-        ports.warn(None, format!("--delta: sending files whole, because {why}"));
+        context.warn(None, format!("--delta: sending files whole, because {why}"));
     }
 
     /// Abilities of the far ends beyond those of stock servers.
@@ -192,16 +195,16 @@ impl MetadataPreservation {
     /// Notes a local modification time that is to be kept but does not fit into 32 bits of seconds.
     pub(super) fn note_times(
         &mut self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         path: &[u8],
         attributes: &Attributes,
     ) {
         let at_an_end = |seconds: u32| seconds == 0 || seconds == u32::MAX;
         let cut = attributes.times.is_some_and(|(_, at)| at_an_end(at));
-        if ports.source_is_remote() || !ports.preserves() || !cut {
+        if context.source_is_remote() || !context.preserves() || !cut {
             return;
         }
-        let there = ports.local().stat(path);
+        let there = context.local().stat(path);
         if there.is_ok_and(|stat| u32::try_from(stat.seconds).is_err()) {
             self.lost.note(Parts::TIMES, OUTSIDE);
         }
@@ -215,7 +218,7 @@ impl MetadataPreservation {
     /// Warns once that the server refuses the requests for temporaries, whatever the file.
     pub(super) fn on_refused(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         (found, target): (RefusedOperations, &[u8]),
         why: &str,
     ) {
@@ -223,7 +226,7 @@ impl MetadataPreservation {
         if !found.in_place_somewhere() || !self.withheld.is_first_refusal(directory.clone()) {
             return;
         }
-        let host = ports
+        let host = context
             .side(CopySide::Target)
             .map(|side| side.name().to_owned());
         let host = EscapedName(host.unwrap_or_default().into_bytes());
@@ -246,25 +249,25 @@ impl MetadataPreservation {
             "{refuses}{place} ({why}): writing files in place; a file whose copy is interrupted \
              stays incomplete (--inplace silences this warning)"
         );
-        ports.warn(Some(host), text);
+        context.warn(Some(host), text);
     }
 
     /// Warns about all metadata that was lost, and about all that was left out.
-    pub(super) fn tell_losses(&self, ports: &mut CopyContext<'_>) {
+    pub(super) fn tell_losses(&self, context: &mut CopyContext<'_>) {
         let lost = self.lost.sentence().into_iter();
         for warning in lost.chain(self.withheld.warnings()) {
-            ports.warn(None, warning);
+            context.warn(None, warning);
         }
     }
 }
 
 /// Rules about setuid, setgid and sticky bits.
-pub(super) fn special_bits(ports: &CopyContext<'_>) -> SpecialBitRules {
-    SpecialBitRules::new(ports.options(), ports.source_is_remote())
+pub(super) fn special_bits(context: &CopyContext<'_>) -> SpecialBitRules {
+    SpecialBitRules::new(context.options(), context.source_is_remote())
 }
 
-fn support(ports: &CopyContext<'_>) -> MetadataSupport {
-    let has = |end, name: &str| match ports.side(end) {
+fn support(context: &CopyContext<'_>) -> MetadataSupport {
+    let has = |end, name: &str| match context.side(end) {
         None => true,
         Some(side) => side.session().far_info().is_some_and(|info| info.has(name)),
     };

@@ -2,6 +2,8 @@
 //! and disk do the work.
 
 mod alike_names;
+mod command_line_target;
+mod context;
 mod copy_report;
 mod durable;
 mod engine;
@@ -11,18 +13,15 @@ mod expand;
 mod file;
 mod hard_links;
 mod home;
-mod inquiry;
 mod jobs;
 mod links;
 mod local;
-mod local_ops;
+mod local_file_ops;
 mod metadata;
-mod named_target;
 mod names;
 mod operand_copy;
 mod owner;
 mod planned;
-mod ports;
 mod relayed;
 mod resolve;
 mod resume;
@@ -30,12 +29,13 @@ mod root_overlap;
 mod roots;
 mod selection;
 mod self_copy;
-mod server_names;
+mod server_inquiry;
 mod sides;
 mod source;
 mod source_group;
 mod symlink;
 mod target_kind;
+mod target_name_index;
 #[cfg(test)]
 mod tests;
 mod this_machine;
@@ -57,7 +57,7 @@ pub use self::alike_names::{alike_name, alike_sources, are_one_at};
 pub(crate) use self::environment::RemoteCommandStep;
 pub use self::equal_names::{NamedSource, SourceName, equal_names};
 pub(crate) use self::file::SharedTemporaryFile;
-pub(crate) use self::local_ops::ReadAt;
+pub(crate) use self::local_file_ops::ReadAt;
 use self::operand_copy::OperandCopy;
 pub(crate) use self::planned::{
     CALLERS_FIRST_JOB, FileSystemQuery, PlannedCopy, PlannedCopySide, RootAttributesQuery,
@@ -65,7 +65,7 @@ pub(crate) use self::planned::{
 };
 pub(crate) use self::root_overlap::RootOverlap;
 pub use self::selection::SourceFilter;
-pub(crate) use self::server_names::NAME_PROBE;
+pub(crate) use self::target_name_index::NAME_PROBE;
 use self::threads::ThreadedEnvironment;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;

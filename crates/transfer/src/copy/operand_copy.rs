@@ -8,8 +8,8 @@ use super::environment::CopyEnvironment;
 use super::equal_names::{NamedOperands, SeenSourceNames, SourceOperand, leaves_out};
 use super::expand::PatternExpansion;
 use super::home;
-use super::inquiry::ServerInquiry;
 use super::resolve::{ResolvedTarget, TargetResolver};
+use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::source::{SourceRoot, TargetPath};
 use super::source_group::SourceGroup;
@@ -53,7 +53,7 @@ impl<'a> OperandCopy<'a> {
         // Only paths below the named target are opened.
         let target = target.as_os_str().as_bytes().to_vec();
         let onto = TargetPath::Exactly(target);
-        self.engine.ports_mut().name_target(&onto);
+        self.engine.context_mut().name_target(&onto);
         self.engine.discard(&self.request).await;
     }
 
@@ -62,15 +62,15 @@ impl<'a> OperandCopy<'a> {
         let mut groups = SourceGroup::all_of(self.request.sources.clone());
         let operands = groups.iter().flat_map(SourceGroup::operands);
         let operands: Vec<SourceOperand> = operands.collect();
-        let ports = self.engine.ports_mut();
-        if self.many && !NamedOperands::new(&operands).differ_as_written(ports) {
+        let context = self.engine.context_mut();
+        if self.many && !NamedOperands::new(&operands).differ_as_written(context) {
             return;
         }
         if !self.engine.find_earlier_run(&self.request).await {
             return;
         }
         let only_local = groups.iter().all(|group| group.host().is_none());
-        if only_local && !SourceGroup::some_exist(&groups, self.engine.ports_mut()) {
+        if only_local && !SourceGroup::some_exist(&groups, self.engine.context_mut()) {
             return;
         }
         if !self.connect_target(&groups) || !self.engine.prepare().await {
@@ -82,7 +82,7 @@ impl<'a> OperandCopy<'a> {
         // End the sessions that only expanded patterns.
         for group in &mut groups {
             if let Some(side) = group.take_session() {
-                let sides = self.engine.ports_mut().sides_mut();
+                let sides = self.engine.context_mut().sides_mut();
                 sides.set(CopySide::Source, Some(side));
                 self.engine.end_source();
             }
@@ -98,16 +98,16 @@ impl<'a> OperandCopy<'a> {
         };
         let here = groups.iter().filter(|group| group.host().is_none());
         let paths: Vec<Vec<u8>> = here.flat_map(|group| group.paths().to_vec()).collect();
-        let ports = self.engine.ports_mut();
-        let counting = ports.environment().count(&paths, ports.is_recursive());
-        match ports.connect(host, Some(counting.coming())) {
+        let context = self.engine.context_mut();
+        let counting = context.environment().count(&paths, context.is_recursive());
+        match context.connect(host, Some(counting.coming())) {
             Ok(side) => {
-                ports.sides_mut().set(CopySide::Target, Some(side));
+                context.sides_mut().set(CopySide::Target, Some(side));
                 self.engine.announce(counting);
                 true
             }
             Err(why) => {
-                ports.end_with(why);
+                context.end_with(why);
                 false
             }
         }
@@ -122,16 +122,16 @@ impl<'a> OperandCopy<'a> {
             if let Some(host) = group.host()
                 && (alone || group.has_patterns())
             {
-                let ports = self.engine.ports_mut();
-                match ports.connect_end(CopySide::Source, host) {
+                let context = self.engine.context_mut();
+                match context.connect_end(CopySide::Source, host) {
                     Ok(()) => {}
                     Err(why) if alone => {
-                        ports.end_with(why);
+                        context.end_with(why);
                         return false;
                     }
                     Err(why) => {
                         // Like scp, continue with the sources on other hosts.
-                        group.fail(ports, &why.to_string());
+                        group.fail(context, &why.to_string());
                         continue;
                     }
                 }
@@ -145,21 +145,21 @@ impl<'a> OperandCopy<'a> {
                     }
                     None => vec![path],
                 };
-                let ports = self.engine.ports_mut();
+                let context = self.engine.context_mut();
                 // Names that are left out may be equal.
                 let selected = |path: &Vec<u8>| {
-                    if leaves_out(ports.options(), path) {
-                        ports.summary_mut().excluded += 1;
+                    if leaves_out(context.options(), path) {
+                        context.summary_mut().excluded += 1;
                         return false;
                     }
                     let path = path.clone();
-                    named.is_first(ports, SourceOperand { host, path })
+                    named.is_first(context, SourceOperand { host, path })
                 };
                 group.add_found(matches.into_iter().filter(selected).collect());
             }
-            let ports = self.engine.ports_mut();
-            group.keep_session(ports.sides_mut().take(CopySide::Source));
-            if ports.stopped() {
+            let context = self.engine.context_mut();
+            group.keep_session(context.sides_mut().take(CopySide::Source));
+            if context.stopped() {
                 return false;
             }
         }
@@ -176,37 +176,37 @@ impl<'a> OperandCopy<'a> {
         }
         let operands = NamedOperands::new(&sources);
         let target = &self.request.target;
-        let claims = operands.claims(self.engine.ports(), target);
+        let claims = operands.claims(self.engine.context(), target);
         self.engine.claim_targets(claims);
-        let ports = self.engine.ports_mut();
-        let names = operands.names(ports);
-        let differ = operands.differ(ports, &names, target);
-        ports.environment().admit(&names, differ)
+        let context = self.engine.context_mut();
+        let names = operands.names(context);
+        let differ = operands.differ(context, &names, target);
+        context.environment().admit(&names, differ)
     }
 
     async fn copy_groups(&mut self, groups: &mut [SourceGroup]) {
         let alone = groups.len() == 1;
         let mut target = None;
         for group in groups {
-            let ports = self.engine.ports_mut();
-            if ports.stopped() {
+            let context = self.engine.context_mut();
+            if context.stopped() {
                 return;
             }
             if group.is_empty() {
                 continue;
             }
-            ports
+            context
                 .sides_mut()
                 .set(CopySide::Source, group.take_session());
-            if let Some(host) = group.host().filter(|_| !ports.source_is_remote()) {
-                match ports.connect_end(CopySide::Source, host) {
+            if let Some(host) = group.host().filter(|_| !context.source_is_remote()) {
+                match context.connect_end(CopySide::Source, host) {
                     Ok(()) => {}
                     Err(why) if alone => {
-                        ports.end_with(why);
+                        context.end_with(why);
                         return;
                     }
                     Err(why) => {
-                        group.fail(ports, &why.to_string());
+                        group.fail(context, &why.to_string());
                         continue;
                     }
                 }
@@ -239,12 +239,12 @@ impl<'a> OperandCopy<'a> {
             }
         };
         if let Some(onto) = self.engine.resolved_before(&path) {
-            self.engine.ports_mut().name_target(&onto);
+            self.engine.context_mut().name_target(&onto);
             return Some(ResolvedTarget::resolved_before(onto));
         }
         let mut resolver = TargetResolver::new(&mut self.engine, group, self.many);
         let resolved = resolver.resolve(path).await?;
-        self.engine.ports_mut().name_target(resolved.onto());
+        self.engine.context_mut().name_target(resolved.onto());
         self.engine.note_resolved(resolved.onto());
         Some(resolved)
     }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use schedule::{Attributes, JobKind};
 
 use super::CopyOptions;
+use super::context::CopyContext;
 use super::jobs::JobPurpose;
-use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::{SourceRoot, WalkId};
 use crate::walk::WalkEntry;
@@ -99,12 +99,12 @@ impl EntryAwaitingOwner {
 impl OwnerMap {
     /// Takes the next entry that waited for its owner. `can_map` tells if both ends can translate
     /// owners between names and IDs.
-    pub(super) fn next(&mut self, ports: &mut CopyContext<'_>, can_map: bool) -> NextOwnerResult {
+    pub(super) fn next(&mut self, context: &mut CopyContext<'_>, can_map: bool) -> NextOwnerResult {
         if self.asked.is_some() {
             return NextOwnerResult::Asking;
         }
         match self.waiting.pop_front() {
-            Some(next) => NextOwnerResult::Entry(Box::new(self.map(ports, can_map, next))),
+            Some(next) => NextOwnerResult::Entry(Box::new(self.map(context, can_map, next))),
             None => NextOwnerResult::Nothing,
         }
     }
@@ -113,11 +113,11 @@ impl OwnerMap {
     /// for a query.
     pub(super) fn map(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         can_map: bool,
         mut next: EntryAwaitingOwner,
     ) -> Option<EntryAwaitingOwner> {
-        let here = !ports.source_is_remote() && !ports.target_is_remote();
+        let here = !context.source_is_remote() && !context.target_is_remote();
         if self.maps_names
             && can_map
             && !here
@@ -130,7 +130,7 @@ impl OwnerMap {
                     None => self.waiting.push_front(next),
                     Some(_) => self.waiting.push_back(next),
                 }
-                self.ask(ports, owner);
+                self.ask(context, owner);
                 return None;
             };
             attributes.owner = Some(mapped);
@@ -138,7 +138,7 @@ impl OwnerMap {
         Some(next)
     }
 
-    fn ask(&mut self, ports: &mut CopyContext<'_>, (user, group): (u32, u32)) {
+    fn ask(&mut self, context: &mut CopyContext<'_>, (user, group): (u32, u32)) {
         if self.asked.is_some() {
             return;
         }
@@ -149,14 +149,14 @@ impl OwnerMap {
         };
         let (users, groups) = (asked.users.clone(), asked.groups.clone());
         self.asked = Some(asked);
-        if ports.source_is_remote() {
+        if context.source_is_remote() {
             let kind = JobKind::Names { users, groups };
-            ports.submit(CopySide::Source, kind, JobPurpose::OwnerNames);
+            context.submit(CopySide::Source, kind, JobPurpose::OwnerNames);
             return;
         }
-        let (user, group) = ports.local().owner_names(user, group);
+        let (user, group) = context.local().owner_names(user, group);
         self.on_names((vec![user], vec![group]));
-        self.on_names_over(ports);
+        self.on_names_over(context);
     }
 
     /// Stores the owners' names at the source.
@@ -166,17 +166,17 @@ impl OwnerMap {
         }
     }
 
-    pub(super) fn on_names_over(&mut self, ports: &mut CopyContext<'_>) {
+    pub(super) fn on_names_over(&mut self, context: &mut CopyContext<'_>) {
         let Some(asked) = &self.asked else {
             return;
         };
         let (users, groups) = asked.names.clone();
-        if ports.target_is_remote() {
+        if context.target_is_remote() {
             let kind = JobKind::Ids { users, groups };
-            ports.submit(CopySide::Target, kind, JobPurpose::OwnerIds);
+            context.submit(CopySide::Target, kind, JobPurpose::OwnerIds);
             return;
         }
-        let ids = ports.local().owner_ids(&users, &groups);
+        let ids = context.local().owner_ids(&users, &groups);
         self.on_ids(ids);
         self.on_ids_over();
     }

@@ -14,11 +14,11 @@ use super::engine::CopyEngine;
 use super::environment::{CopyEnvironment, NextEventResult, RemoteCommandStep};
 use super::file::SharedTemporaryFile;
 use super::home;
-use super::inquiry::ServerInquiry;
 use super::jobs::PathQueryAnswer;
 use super::metadata::special_bits;
 use super::root_overlap::RootOverlap;
 use super::self_copy::SameFileDetector;
+use super::server_inquiry::ServerInquiry;
 use super::sides::{CopySide, RemoteSide};
 use super::source::TargetPath;
 use super::threads::ThreadedEnvironment;
@@ -130,12 +130,12 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if an end is this machine.
     pub(crate) fn is_local(&self, end: PlannedCopySide) -> bool {
-        self.engine.ports().side(end.into()).is_none()
+        self.engine.context().side(end.into()).is_none()
     }
 
     /// Version and extensions of the server of an end, once known.
     pub(crate) fn server(&self, end: PlannedCopySide) -> Option<&ServerInfo> {
-        self.engine.ports().side(end.into())?.session().far_info()
+        self.engine.context().side(end.into())?.session().far_info()
     }
 
     /// Waits until it is known which server handles an end.
@@ -145,14 +145,14 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if the server of an end lists whole trees, or is expected to.
     pub(crate) fn lists_trees(&self, end: PlannedCopySide) -> bool {
-        let side = self.engine.ports().side(end.into());
+        let side = self.engine.context().side(end.into());
         side.is_some_and(|side| side.session().lists_trees())
     }
 
     /// Submits a job to the session of an end. The caller chooses its number, above those of the
     /// copy.
     pub(crate) fn submit(&self, end: PlannedCopySide, job: Job) {
-        if let Some(side) = self.engine.ports().side(end.into()) {
+        if let Some(side) = self.engine.context().side(end.into()) {
             side.session().submit(job, None);
         }
     }
@@ -168,7 +168,7 @@ impl<'a> PlannedCopy<'a> {
         end: PlannedCopySide,
     ) -> Result<Option<SessionEvent>, String> {
         loop {
-            let Some(side) = self.engine.ports().side(end.into()) else {
+            let Some(side) = self.engine.context().side(end.into()) else {
                 return Ok(None);
             };
             let event = match side.session().next_event() {
@@ -243,14 +243,14 @@ impl<'a> PlannedCopy<'a> {
         id: RemoteCommandId,
         step: RemoteCommandStep,
     ) {
-        if let Some(side) = self.engine.ports().side(end.into()) {
+        if let Some(side) = self.engine.context().side(end.into()) {
             side.session().command(id, step);
         }
     }
 
     /// Time of the run.
     pub(crate) fn now(&self) -> Instant {
-        self.engine.ports().now()
+        self.engine.context().now()
     }
 
     /// Waits until a session has an event or the run is interrupted.
@@ -260,24 +260,24 @@ impl<'a> PlannedCopy<'a> {
 
     /// Waits as [`PlannedCopy::wait`] does, or until `until`.
     pub(crate) async fn wait_until(&self, until: Option<Instant>) {
-        let ports = self.engine.ports();
+        let context = self.engine.context();
         let conditions = WaitConditions {
-            sessions: ports.sides().iter().map(RemoteSide::number).collect(),
+            sessions: context.sides().iter().map(RemoteSide::number).collect(),
             cancel: true,
             until,
             ..WaitConditions::default()
         };
-        wait_for(ports.environment(), conditions).await;
+        wait_for(context.environment(), conditions).await;
     }
 
     /// Formats a path of an end for messages.
     pub(crate) fn shown(&self, end: PlannedCopySide, path: &[u8]) -> EscapedName {
-        self.engine.ports().shown(end.into(), path)
+        self.engine.context().shown(end.into(), path)
     }
 
     /// Host and path of an operand, with all that distinguishes it from others.
     pub(crate) fn place_name(&self, place: &CopyLocation) -> EscapedName {
-        self.engine.ports().place_name(place)
+        self.engine.context().place_name(place)
     }
 
     /// Cache that resolves paths of a target on this machine.
@@ -289,20 +289,20 @@ impl<'a> PlannedCopy<'a> {
     /// followed below it, on this machine or at a longhaul.
     pub(crate) fn also_use(&mut self, dir: Vec<u8>) {
         if !self.beside.contains(&dir) {
-            self.engine.ports().hold_root(dir.clone());
+            self.engine.context().hold_root(dir.clone());
             self.beside.push(dir);
         }
     }
 
     /// Notes that the target does not exist, so that this run makes it.
     pub(crate) fn note_target_missing(&mut self) {
-        self.engine.ports_mut().named_mut().set_missing(true);
+        self.engine.context_mut().named_mut().set_missing(true);
     }
 
     /// Local path below the target or a directory of [`PlannedCopy::also_use`], in which no symlink
     /// is followed.
     pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalTargetPath {
-        let at = self.engine.ports().named().local_path(path);
+        let at = self.engine.context().named().local_path(path);
         // A directory below the target is no exception.
         if at.below_part().is_some() {
             return at;
@@ -325,12 +325,12 @@ impl<'a> PlannedCopy<'a> {
 
     /// Reports an event.
     pub(crate) fn tell(&mut self, event: CopyEvent) {
-        self.engine.ports_mut().tell(event);
+        self.engine.context_mut().tell(event);
     }
 
     /// Reports something that could not be done.
     pub(crate) fn fail(&mut self, path: EscapedName, fault: impl Into<ItemFault>) {
-        self.engine.ports_mut().fail(None, path, fault);
+        self.engine.context_mut().fail(None, path, fault);
     }
 
     /// True if the run was cancelled or a session was lost.
@@ -341,7 +341,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if setuid and setgid bits of the source are kept.
     pub(crate) fn keeps_special_bits(&self) -> bool {
-        special_bits(self.engine.ports()).keeps()
+        special_bits(self.engine.context()).keeps()
     }
 
     /// Notes that this run has made a second name of the file at `target`, which keeps the old
@@ -354,7 +354,7 @@ impl<'a> PlannedCopy<'a> {
     /// target on this machine.
     pub(crate) fn make_hard_link(&self, path: &[u8], of: &[u8]) -> Result<(), String> {
         let (path, of) = (self.local_target(path), self.local_target(of));
-        self.engine.ports().local().make_hard_link(&path, &of)
+        self.engine.context().local().make_hard_link(&path, &of)
     }
 
     /// Notes that the target has the data of a file with several names at `target`, so that the
@@ -381,17 +381,17 @@ impl<'a> PlannedCopy<'a> {
 
     /// Returns the setting for the use of delta.
     pub(crate) fn delta(&self) -> DeltaUse {
-        self.engine.ports().options().delta
+        self.engine.context().options().delta
     }
 
     /// True if anything has failed so far.
     pub(crate) fn has_failed(&self) -> bool {
-        self.engine.ports().summary().failed > 0
+        self.engine.context().summary().failed > 0
     }
 
     /// Files that are complete so far, and the bytes of file data that were confirmed.
     pub(crate) fn copied(&self) -> (u64, u64) {
-        let summary = &self.engine.ports().summary();
+        let summary = &self.engine.context().summary();
         (summary.files, summary.bytes)
     }
 
@@ -402,7 +402,7 @@ impl<'a> PlannedCopy<'a> {
             nanoseconds: attributes.nanoseconds,
             ..Attributes::default()
         };
-        if self.engine.ports().target_is_remote() {
+        if self.engine.context().target_is_remote() {
             let kind = JobKind::SetAttributes {
                 path: RemotePath(self.target.clone()),
                 attributes: times_only,
@@ -419,7 +419,9 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that a session was lost.
     pub(crate) fn lose(&mut self, why: String) {
-        self.engine.ports_mut().lose(ConnectError::unreachable(why));
+        self.engine
+            .context_mut()
+            .lose(ConnectError::unreachable(why));
     }
 
     /// Copies the entries onto the target's root and waits until all are done.
@@ -445,9 +447,9 @@ impl<'a> PlannedCopy<'a> {
     pub(crate) async fn copy_more(&mut self, entries: PlannedEntries) {
         let target = self.target.clone();
         let engine = &mut self.engine;
-        let directories = engine.ports().summary().directories;
+        let directories = engine.context().summary().directories;
         engine.copy_planned(entries, &self.source, target).await;
-        engine.ports_mut().summary_mut().directories = directories;
+        engine.context_mut().summary_mut().directories = directories;
     }
 
     /// Ends the sessions and returns the summary.
@@ -474,9 +476,9 @@ impl PlannedCopy<'_> {
             let Some(CopyLocation::Remote { host, .. }) = place else {
                 continue;
             };
-            let ports = self.engine.ports_mut();
-            if let Err(why) = ports.connect_end(end, *host) {
-                ports.end_with(why);
+            let context = self.engine.context_mut();
+            if let Err(why) = context.connect_end(end, *host) {
+                context.end_with(why);
                 return false;
             }
         }
@@ -489,7 +491,7 @@ impl PlannedCopy<'_> {
             .await?;
         let target = self.root_path(CopySide::Target, &request.target).await?;
         let onto = TargetPath::Exactly(target.clone());
-        self.engine.ports_mut().name_target(&onto);
+        self.engine.context_mut().name_target(&onto);
         // Confines the journal of an earlier run to this target.
         let _ = self.engine.resolved_before(&target);
         (self.source, self.target) = (source, target);
@@ -512,7 +514,7 @@ impl PlannedCopy<'_> {
             let answer = self.engine.answer(id).await;
             let root = answer.ok().and_then(|answer| answer.attributes());
             if end == PlannedCopySide::Target && root.is_none() {
-                self.engine.ports_mut().named_mut().set_missing(true);
+                self.engine.context_mut().named_mut().set_missing(true);
             }
             return root;
         }
@@ -520,7 +522,7 @@ impl PlannedCopy<'_> {
             true => b".".to_vec(),
             false => path,
         };
-        let stat = self.engine.ports().local().stat(&path);
+        let stat = self.engine.context().local().stat(&path);
         stat.ok().map(|stat| stat.attributes)
     }
 
@@ -581,7 +583,7 @@ impl PlannedCopy<'_> {
         };
         let answer = PathQueryAnswer::default();
         self.engine
-            .ports_mut()
+            .context_mut()
             .begin_asking(end.into(), kind, answer)
             .map(RootAttributesQuery)
     }
@@ -593,7 +595,7 @@ impl PlannedCopy<'_> {
         let answer = PathQueryAnswer::default();
         let id = self
             .engine
-            .ports_mut()
+            .context_mut()
             .begin_asking(end.into(), kind, answer);
         id.map(FileSystemQuery)
     }

@@ -8,9 +8,9 @@ use schedule::{
     PartialFile, RemotePath, SourceFileMeta,
 };
 
+use super::context::CopyContext;
 use super::file::{ActiveFiles, CopyFileId, FileTask, JobRole};
 use super::jobs::JobPurpose;
-use super::ports::CopyContext;
 use super::sides::CopySide;
 use crate::disk::HostToHostBuffer;
 use crate::sums::FileChecksums;
@@ -105,16 +105,18 @@ impl RelayedFileFaults {
 
 impl ActiveFiles {
     /// True if another file between two hosts may begin.
-    pub(super) fn relay_has_room(&self, ports: &CopyContext<'_>) -> bool {
+    pub(super) fn relay_has_room(&self, context: &CopyContext<'_>) -> bool {
         self.relayed() < RELAY_BUDGET
-            && (!ports.source_is_remote() || !ports.target_is_remote() || self.len() < RELAY_FILES)
+            && (!context.source_is_remote()
+                || !context.target_is_remote()
+                || self.len() < RELAY_FILES)
     }
 
     /// Starts both jobs of a file, whose data is summed in `sums`. If the target has a part of the
     /// file, the upload is alone until it has found that part.
     pub(super) fn start_relayed(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         sums: Option<Arc<FileChecksums>>,
         id: CopyFileId,
         mut options: FileCopyOptions,
@@ -178,9 +180,9 @@ impl ActiveFiles {
         });
         self.hold_for_relay(share);
         if left.is_none() {
-            self.begin_waiting_get(ports, id);
+            self.begin_waiting_get(context, id);
         }
-        ports.submit_with(
+        context.submit_with(
             CopySide::Target,
             JobPurpose::File(id, JobRole::RelayPut),
             |session, id| {
@@ -190,7 +192,7 @@ impl ActiveFiles {
     }
 
     /// Begins the download of a file whose upload has found what the receiver has.
-    pub(super) fn begin_waiting_get(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
+    pub(super) fn begin_waiting_get(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
             return;
         };
@@ -199,7 +201,7 @@ impl ActiveFiles {
         };
         relay.jobs += 1;
         let bound = Arc::clone(&relay.relay);
-        ports.submit_with(
+        context.submit_with(
             CopySide::Source,
             JobPurpose::File(id, JobRole::RelayGet),
             |session, id| {
@@ -213,7 +215,7 @@ impl ActiveFiles {
     /// gone, so both end, and the rest of the file is copied by two others.
     pub(super) fn on_relay_restarted(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
     ) -> bool {
         let Some(task) = self.get_mut(&id) else {
@@ -227,8 +229,8 @@ impl ActiveFiles {
             options.keep = None;
             task.resume_mut().was_left_aside();
             // The job has reported what it continued, and sends it again.
-            ports.progress().take_back(task.take_back());
-            self.begin_waiting_get(ports, id);
+            context.progress().take_back(task.take_back());
+            self.begin_waiting_get(context, id);
             return true;
         }
         relay.faults.lost = true;
@@ -240,12 +242,12 @@ impl ActiveFiles {
 
     /// Prepares another attempt at a relayed file: it continues the temporary if a connection was
     /// lost, and starts over otherwise.
-    pub(super) fn prepare_relayed_again(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
+    pub(super) fn prepare_relayed_again(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(task) = self.get_mut(&id) else {
             return;
         };
         let taken = task.resume().taken();
-        ports.progress().take_back(task.restart());
+        context.progress().take_back(task.restart());
         let arrived = task.resume().arrived();
         let Some(relay) = task.relay() else {
             return;
@@ -259,13 +261,13 @@ impl ActiveFiles {
             relay.attempts = 0;
         }
         relay.reached = relay.reached.max(arrived);
-        let place = ports.named().temporary_place(task.target());
-        let sums = ports.options().verify || ports.options().manifest.is_some();
+        let place = context.named().temporary_place(task.target());
+        let sums = context.options().verify || context.options().manifest.is_some();
         if !starts_over && !sums && task.resume_mut().continue_temporary(&place) {
             task.resume_mut().adopts(taken, arrived);
             return;
         }
-        self.clear_relayed(ports, id);
+        self.clear_relayed(context, id);
         if let Some(task) = self.get_mut(&id) {
             task.resume_mut().forget();
             // The source may be a different file by now.
@@ -275,7 +277,7 @@ impl ActiveFiles {
 
     /// Removes the temporary that the upload of a relayed file has left for another attempt, which
     /// there will not be. In a run that ends early it stays for the next one.
-    pub(super) fn clear_relayed(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
+    pub(super) fn clear_relayed(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(task) = self.get_mut(&id) else {
             return;
         };
@@ -285,7 +287,7 @@ impl ActiveFiles {
             let kind = JobKind::Remove {
                 path: RemotePath(path),
             };
-            ports.submit(CopySide::Target, kind, JobPurpose::Cleared(entry));
+            context.submit(CopySide::Target, kind, JobPurpose::Cleared(entry));
         }
     }
 

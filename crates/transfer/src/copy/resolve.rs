@@ -6,9 +6,9 @@ use std::path::Path;
 use schedule::{JobKind, RemotePath};
 
 use super::TargetDirectory;
-use super::inquiry::ServerInquiry;
-use super::local_ops::LocalStat;
-use super::ports::CopyContext;
+use super::context::CopyContext;
+use super::local_file_ops::LocalStat;
+use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::source::TargetPath;
 use super::source_group::SourceGroup;
@@ -45,8 +45,8 @@ impl ResolvedTarget {
             TargetPath::Exactly(path) if found > 1 && self.is_file => {
                 let what =
                     "several files match, but the target is not a directory: name a directory";
-                let ports = inquiry.ports_mut();
-                ports.fail_at(CopySide::Target, path, what.to_owned());
+                let context = inquiry.context_mut();
+                context.fail_at(CopySide::Target, path, what.to_owned());
                 None
             }
             TargetPath::Exactly(path) if found > 1 => make_target(inquiry, path.clone()).await,
@@ -73,7 +73,7 @@ async fn make_target<'a>(
     inquiry: &mut impl ServerInquiry<'a>,
     path: Vec<u8>,
 ) -> Option<TargetPath> {
-    let made = match inquiry.ports().target_is_remote() {
+    let made = match inquiry.context().target_is_remote() {
         true => {
             let kind = JobKind::MakeDir {
                 path: RemotePath(path.clone()),
@@ -83,7 +83,7 @@ async fn make_target<'a>(
             inquiry.ask(CopySide::Target, kind).await.map(drop)
         }
         false => {
-            let local = inquiry.ports().local();
+            let local = inquiry.context().local();
             local.create_dir(&local_path(&path)).map(drop)
         }
     };
@@ -91,7 +91,7 @@ async fn make_target<'a>(
         Ok(()) => Some(TargetPath::Into(path)),
         Err(what) => {
             let what = format!("cannot create the directory: {what}");
-            inquiry.ports_mut().fail_at(CopySide::Target, &path, what);
+            inquiry.context_mut().fail_at(CopySide::Target, &path, what);
             None
         }
     }
@@ -115,34 +115,34 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         }
     }
 
-    fn ports(&mut self) -> &mut CopyContext<'a> {
-        self.inquiry.ports_mut()
+    fn context(&mut self) -> &mut CopyContext<'a> {
+        self.inquiry.context_mut()
     }
 
     /// Queries the target at `path`, which the server of a remote target resolves. Returns `None`,
     /// after reporting it, if the sources cannot be copied there.
     pub(super) async fn resolve(&mut self, path: Vec<u8>) -> Option<ResolvedTarget> {
-        match self.ports().target_is_remote() {
+        match self.context().target_is_remote() {
             true => self.resolve_remote(path).await,
             false => self.resolve_local(path).await,
         }
     }
 
     async fn resolve_local(&mut self, bytes: Vec<u8>) -> Option<ResolvedTarget> {
-        let there = self.ports().local().stat(&bytes);
+        let there = self.context().local().stat(&bytes);
         let is_dir = there.as_ref().is_ok_and(LocalStat::is_directory);
-        let wanted = self.ports().options().target_directory;
+        let wanted = self.context().options().target_directory;
         // The system says nothing else of `file/`, whether the file exists or not.
         let bare = without_final_slash(&bytes);
-        if !is_dir && bare.is_some_and(|bare| self.ports().local().stat(bare).is_ok()) {
-            self.ports()
+        if !is_dir && bare.is_some_and(|bare| self.context().local().stat(bare).is_ok()) {
+            self.context()
                 .fail_at(CopySide::Target, &bytes, NOT_A_DIRECTORY.to_owned());
             return None;
         }
         if wanted != TargetDirectory::AsInScp && there.is_err() {
             let with_parent = wanted == TargetDirectory::Created;
             if let Err(what) = self.create_target(&bytes, with_parent) {
-                self.ports().fail_at(CopySide::Target, &bytes, what);
+                self.context().fail_at(CopySide::Target, &bytes, what);
                 return None;
             }
             return Some(ResolvedTarget {
@@ -150,7 +150,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
                 onto: TargetPath::Into(bytes),
             });
         }
-        let exists = there.is_ok() || self.ports().local().exists(&local_path(&bytes));
+        let exists = there.is_ok() || self.context().local().exists(&local_path(&bytes));
         if self.many && !exists {
             return Some(ResolvedTarget {
                 onto: make_target(self.inquiry, bytes).await?,
@@ -163,10 +163,10 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
                 Ok(_) => NOT_A_DIRECTORY.to_owned(),
                 Err(what) => what,
             };
-            self.ports().fail_at(CopySide::Target, &bytes, what);
+            self.context().fail_at(CopySide::Target, &bytes, what);
             return None;
         }
-        self.ports().named_mut().set_missing(!exists && !many);
+        self.context().named_mut().set_missing(!exists && !many);
         Some(ResolvedTarget {
             is_file: there.is_ok() && !is_dir,
             onto: if is_dir {
@@ -180,7 +180,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
     /// Makes the target directory, and its parent if wanted. Several copies may do so at the same
     /// time.
     fn create_target(&mut self, target: &[u8], with_parent: bool) -> Result<(), String> {
-        let local = self.ports().local();
+        let local = self.context().local();
         let path = local_path(target);
         let parent = path.parent().filter(|_| with_parent);
         let parent = parent.filter(|parent| *parent != Path::new(""));
@@ -203,7 +203,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         if !many
             && let Some(source) = self.group.only_local_path()
             && self
-                .ports()
+                .context()
                 .local()
                 .stat(source)
                 .is_ok_and(|stat| stat.is_file())
@@ -212,7 +212,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
             return Some(ResolvedTarget { onto, is_file });
         }
         let is = self.inquiry.look_at(CopySide::Target, &path).await;
-        if self.ports().stopped() {
+        if self.context().stopped() {
             return None;
         }
         let is = match without_final_slash(&path) {
@@ -221,10 +221,10 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
             }
             _ => is,
         };
-        if self.ports().stopped() {
+        if self.context().stopped() {
             return None;
         }
-        self.ports()
+        self.context()
             .named_mut()
             .set_missing(!many && is == ReportedTargetKind::Missing);
         let is_file = is == ReportedTargetKind::SomethingElse;
@@ -233,7 +233,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
             // Like scp, make the directory into which several files are copied.
             ReportedTargetKind::Missing if many => make_target(self.inquiry, path).await?,
             _ if many || (is_file && without_final_slash(&path).is_some()) => {
-                self.ports()
+                self.context()
                     .fail_at(CopySide::Target, &path, NOT_A_DIRECTORY.to_owned());
                 return None;
             }

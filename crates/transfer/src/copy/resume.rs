@@ -3,7 +3,7 @@
 mod begin;
 mod boot;
 mod left;
-mod lock_wait;
+mod lock_wait_limit;
 mod note;
 mod records;
 mod task;
@@ -17,14 +17,14 @@ use schedule::{Attributes, FileCheckpoint, JobId};
 
 use self::boot::ReceiverBootId;
 use self::left::EarlierWork;
-use self::lock_wait::{LockWaitLimit, LockWaitStep};
+use self::lock_wait_limit::{LockWaitLimit, LockWaitStep};
 use self::note::CompletionRecorder;
 use self::records::RunJournal;
 pub(super) use self::task::ResumeTask;
 use self::worth::ResumableWork;
 pub(super) use self::{begin::note_seen, note::is_durable};
+use super::context::CopyContext;
 use super::file::{CopyFileId, FileTask};
-use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::TargetPath;
 use super::{CopyLocation as CopyOperand, CopyRequest};
@@ -84,7 +84,7 @@ impl ResumeJournal {
     /// running the same copy.
     pub(super) async fn find(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         request: &CopyRequest,
     ) -> bool {
         let remote = |place: &CopyOperand| matches!(place, CopyOperand::Remote { .. });
@@ -92,45 +92,45 @@ impl ResumeJournal {
         let from_hosts = request.sources.iter().all(remote);
         let from_here = !request.sources.iter().any(remote);
         let alike = from_hosts || from_here && to;
-        if !ports.options().journal || ports.options().inplace || !alike {
+        if !context.options().journal || context.options().inplace || !alike {
             return true;
         }
         let local = match &request.target {
             CopyOperand::Local(path) => Some(path.clone()),
             CopyOperand::Remote { .. } => None,
         };
-        let identity = identity(ports, request);
-        let folder = ports.options().journal_folder.as_ref();
+        let identity = identity(context, request);
+        let folder = context.options().journal_folder.as_ref();
         let folder = folder.map(|folder| folder.path.as_path());
-        let place = ports
+        let place = context
             .environment()
             .journal(&identity, local.as_deref(), folder);
-        let found = find_unlocked(ports, &*place).await;
+        let found = find_unlocked(context, &*place).await;
         self.records.set_target(local);
-        self.earlier.set_afresh(ports.options().afresh);
+        self.earlier.set_afresh(context.options().afresh);
         if let Some(beside) = place.beside().as_deref().map(EscapedName::from) {
             let why = "ignoring this journal of an older longhaul: journals are now in \
                  ~/.local/state/longhaul; remove it if no older longhaul needs it";
-            ports.warn(Some(beside), why.to_owned());
+            context.warn(Some(beside), why.to_owned());
         }
         match found {
             Ok(EarlierRun::Nothing) => {}
-            Ok(EarlierRun::SetAside(why)) => ports.warn(None, why),
+            Ok(EarlierRun::SetAside(why)) => context.warn(None, why),
             Ok(EarlierRun::Busy(path)) => {
                 let what = format!(
                     "another longhaul is already running this copy (journal {}): wait for it, \
                      or end it",
                     EscapedName::from(&*path)
                 );
-                let target = ports.place_name(&request.target);
-                ports.fail(None, target, what);
+                let target = context.place_name(&request.target);
+                context.fail(None, target, what);
                 return false;
             }
-            Ok(EarlierRun::Found(state)) => self.go_on_with(ports, &*place, state),
+            Ok(EarlierRun::Found(state)) => self.go_on_with(context, &*place, state),
             Err(e) => {
                 // Keep the existing journal until it can be written again. A second one would be
                 // left over then.
-                warn_of_journal(ports, &os_words(&e));
+                warn_of_journal(context, &os_words(&e));
                 return true;
             }
         }
@@ -141,14 +141,14 @@ impl ResumeJournal {
     /// Takes over the work of an interrupted run, and appends to its journal.
     fn go_on_with(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         place: &dyn JournalStore,
         mut state: Box<JournalState>,
     ) {
         let here = self.records.target().is_some();
         if let Some(target) = self.records.target() {
             state.confine(target.as_os_str().as_bytes());
-            state.started(ports.environment().boot());
+            state.started(context.environment().boot());
         }
         if state.left_out() > 0 {
             let text = format!(
@@ -156,19 +156,19 @@ impl ResumeJournal {
                  them are copied again",
                 state.left_out()
             );
-            ports.warn(None, text);
+            context.warn(None, text);
         }
         let files = state.soft_files().filter(|_| here).map(local_path);
         let log = match place.go_on(here, state.soft() as u64, files.collect()) {
             Ok(log) => log,
-            Err(e) => return warn_of_journal(ports, &os_words(&e)),
+            Err(e) => return warn_of_journal(context, &os_words(&e)),
         };
         let worth = ResumableWork::of(&state);
         self.records.go_on(log, state.next_id(), worth);
         self.records.write(state.seal());
         self.earlier.set(*state);
         if here {
-            let boot = ports.environment().boot();
+            let boot = context.environment().boot();
             self.records.write(JournalRecord::Run { boot });
         }
     }
@@ -179,7 +179,7 @@ impl ResumeJournal {
     }
 
     /// Records how the command's target was resolved.
-    pub(super) fn note_onto(&mut self, ports: &mut CopyContext<'_>, onto: &TargetPath) {
+    pub(super) fn note_onto(&mut self, context: &mut CopyContext<'_>, onto: &TargetPath) {
         if !self.records.is_on() || self.earlier.has_onto() {
             return;
         }
@@ -192,29 +192,29 @@ impl ResumeJournal {
         self.records.write(JournalRecord::Onto { into });
         // Such a copy first makes a directory of that name. Without a record of that, the same
         // command would copy into it the next time.
-        let makes = !into && ports.is_recursive();
+        let makes = !into && context.is_recursive();
         if makes && self.records.log().is_none() {
-            self.create(ports);
+            self.create(context);
             // Ask now: later the answer would queue behind hundreds of files.
-            self.boot.learn(ports, &self.records);
+            self.boot.learn(context, &self.records);
         }
     }
 
     /// Opens the journal of a copy that is large enough: files wait from now on until their records
     /// are written. Returns the number of the last record.
-    fn open(&mut self, ports: &mut CopyContext<'_>) -> Option<u64> {
+    fn open(&mut self, context: &mut CopyContext<'_>) -> Option<u64> {
         if self.records.log().is_none() {
-            self.create(ports);
+            self.create(context);
         }
         let number = self.records.sync_from_now_on()?;
-        self.boot.learn(ports, &self.records);
+        self.boot.learn(context, &self.records);
         Some(number)
     }
 
-    fn create(&mut self, ports: &mut CopyContext<'_>) {
-        let created = self.records.create(|| ports.environment().boot());
+    fn create(&mut self, context: &mut CopyContext<'_>) {
+        let created = self.records.create(|| context.environment().boot());
         if let Err(e) = created {
-            warn_of_journal(ports, &os_words(&e));
+            warn_of_journal(context, &os_words(&e));
         }
     }
 
@@ -230,8 +230,8 @@ impl ResumeJournal {
 
     /// Removes leftovers of files that are no longer sources, and those that appeared at a server
     /// after their removal. Returns true if there were any.
-    pub(super) fn clear_leftovers(&mut self, ports: &mut CopyContext<'_>) -> bool {
-        self.earlier.clear_leftovers(ports)
+    pub(super) fn clear_leftovers(&mut self, context: &mut CopyContext<'_>) -> bool {
+        self.earlier.clear_leftovers(context)
     }
 
     /// Forgets the entries whose leftovers are removed.
@@ -240,9 +240,9 @@ impl ResumeJournal {
     }
 
     /// Reports the files and bytes that are taken over from the earlier run.
-    pub(super) fn tell_resumed(&self, ports: &mut CopyContext<'_>) {
+    pub(super) fn tell_resumed(&self, context: &mut CopyContext<'_>) {
         if self.records.log().is_some() {
-            self.earlier.tell_resumed(ports);
+            self.earlier.tell_resumed(context);
         }
     }
 
@@ -251,28 +251,28 @@ impl ResumeJournal {
     /// there is nothing to learn.
     pub(super) fn take_boot_request(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
     ) -> Option<Option<(JobId, std::path::PathBuf)>> {
-        let learns = self.records.log().is_some() && ports.target_is_remote();
-        learns.then(|| self.boot.take_request(ports, &self.records))
+        let learns = self.records.log().is_some() && context.target_is_remote();
+        learns.then(|| self.boot.take_request(context, &self.records))
     }
 
     /// Notes the receiver's boot ID, which was downloaded to `file`.
-    pub(super) fn boot_answered(&mut self, ports: &CopyContext<'_>, file: Option<&Path>) {
-        let boot = self.boot.answered(ports, file);
+    pub(super) fn boot_answered(&mut self, context: &CopyContext<'_>, file: Option<&Path>) {
+        let boot = self.boot.answered(context, file);
         self.earlier.started(boot.clone());
         self.records.write(JournalRecord::Run { boot });
     }
 
     /// Requests the receiver's boot ID, so that the answer arrives in one round trip with those of
     /// other requests. [`Self::take_boot_request`] takes it.
-    pub(super) fn request_boot(&mut self, ports: &mut CopyContext<'_>) {
-        self.boot.request(ports, &self.records);
+    pub(super) fn request_boot(&mut self, context: &mut CopyContext<'_>) {
+        self.boot.request(context, &self.records);
     }
 
     /// Removes the answer to a request that nothing has taken.
-    pub(super) fn forget_boot_request(&mut self, ports: &CopyContext<'_>) {
-        self.boot.forget_request(ports);
+    pub(super) fn forget_boot_request(&mut self, context: &CopyContext<'_>) {
+        self.boot.forget_request(context);
     }
 
     /// Notes that the lane that asked for the boot ID was lost.
@@ -280,26 +280,31 @@ impl ResumeJournal {
         self.boot.lose();
     }
 
-    pub(super) fn on_boot(&mut self, ports: &CopyContext<'_>, file: &Path) {
-        self.boot.learned(ports, &mut self.records, file);
+    pub(super) fn on_boot(&mut self, context: &CopyContext<'_>, file: &Path) {
+        self.boot.learned(context, &mut self.records, file);
     }
 
     /// Handles a reconnect with the host at `end`.
-    pub(super) fn on_rejoined(&mut self, ports: &mut CopyContext<'_>, end: CopySide) {
+    pub(super) fn on_rejoined(&mut self, context: &mut CopyContext<'_>, end: CopySide) {
         if end == CopySide::Target {
-            self.boot.rejoined(ports, &mut self.records);
+            self.boot.rejoined(context, &mut self.records);
         }
     }
 
     /// Handles the boot ID after a reconnect. Returns false if the receiver was restarted, and has
     /// lost data that was not synced.
-    pub(super) fn is_boot_unchanged(&mut self, ports: &CopyContext<'_>, file: &Path) -> bool {
-        self.boot.is_unchanged(ports, &mut self.records, file)
+    pub(super) fn is_boot_unchanged(&mut self, context: &CopyContext<'_>, file: &Path) -> bool {
+        self.boot.is_unchanged(context, &mut self.records, file)
     }
 
     /// Records the temporary of a file, if it has another name than the first choice.
-    pub(super) fn on_temporary(&mut self, ports: &CopyContext<'_>, task: &FileTask, path: Vec<u8>) {
-        let target = ports.named().temporary_place(task.target());
+    pub(super) fn on_temporary(
+        &mut self,
+        context: &CopyContext<'_>,
+        task: &FileTask,
+        path: Vec<u8>,
+    ) {
+        let target = context.named().temporary_place(task.target());
         if let Some(id) = task.resume().renamed(&target, &path) {
             self.records.write(JournalRecord::Temp { id, path });
         }
@@ -319,9 +324,9 @@ impl ResumeJournal {
 
     /// Records that a file copied by this run was renamed to its final name. `more` tells if there
     /// is more to copy.
-    pub(super) fn note_done(&mut self, ports: &mut CopyContext<'_>, task: &FileTask, more: bool) {
+    pub(super) fn note_done(&mut self, context: &mut CopyContext<'_>, task: &FileTask, more: bool) {
         self.completed
-            .note_done(ports, &mut self.records, task, more);
+            .note_done(context, &mut self.records, task, more);
     }
 
     /// Records that a file failed and its temporary was removed, so that the next run expects
@@ -349,37 +354,37 @@ impl ResumeJournal {
     /// Reads the server's clock from the last file of a run that ends with failed files, so that
     /// the next run tells apart its files from those that were changed since. Returns false if
     /// there is nothing to read.
-    pub(super) fn request_seal(&mut self, ports: &mut CopyContext<'_>) -> bool {
-        if ports.stopped() || ports.summary().failed == 0 || !self.goes_on() {
+    pub(super) fn request_seal(&mut self, context: &mut CopyContext<'_>) -> bool {
+        if context.stopped() || context.summary().failed == 0 || !self.goes_on() {
             return false;
         }
-        self.completed.request_seal(ports)
+        self.completed.request_seal(context)
     }
 
     /// Removes the local temporaries and the journal of an interrupted run.
-    pub(super) fn discard(&mut self, ports: &CopyContext<'_>) {
+    pub(super) fn discard(&mut self, context: &CopyContext<'_>) {
         if let Some(log) = self.records.take_log() {
-            self.earlier.sweep(ports);
+            self.earlier.sweep(context);
             log.remove();
         }
     }
 
     /// Writes the collected records before the run waits for anything.
-    pub(super) fn write_out(&mut self, ports: &mut CopyContext<'_>) {
+    pub(super) fn write_out(&mut self, context: &mut CopyContext<'_>) {
         if let Err(e) = self.records.write_out() {
-            warn_of_journal(ports, &os_words(&e));
+            warn_of_journal(context, &os_words(&e));
         }
     }
 
     /// True if the journal has nothing to resume. Removes local temporaries that it names. A lost
     /// server may keep some, which the same command removes.
-    fn is_worthless(&self, ports: &CopyContext<'_>, log: &dyn JournalWriter) -> bool {
-        let makes = ports.is_recursive();
+    fn is_worthless(&self, context: &CopyContext<'_>, log: &dyn JournalWriter) -> bool {
+        let makes = context.is_recursive();
         let Some(target) = self.records.target() else {
-            return !ports.stopped() && self.records.is_nothing(makes);
+            return !context.stopped() && self.records.is_nothing(makes);
         };
         let is_directory = || {
-            let there = ports.local().stat(target.as_os_str().as_bytes());
+            let there = context.local().stat(target.as_os_str().as_bytes());
             there.is_ok_and(|stat| stat.is_directory())
         };
         if !self.records.is_nothing(makes && is_directory()) {
@@ -389,44 +394,44 @@ impl ResumeJournal {
             left.confine(target.as_os_str().as_bytes());
             let files: Vec<_> = left
                 .unfinished()
-                .map(|(_, entry)| (ports.named().local_path(&entry.target), entry.tag))
+                .map(|(_, entry)| (context.named().local_path(&entry.target), entry.tag))
                 .collect();
-            ports.local().sweep_temporaries(&files);
+            context.local().sweep_temporaries(&files);
         }
         true
     }
 
     /// Closes the journal at the end of the run. A complete copy needs none, and a small copy that
     /// ended with failed files starts over next time.
-    pub(super) fn close(&mut self, ports: &mut CopyContext<'_>, whole: bool) {
+    pub(super) fn close(&mut self, context: &mut CopyContext<'_>, whole: bool) {
         let here = self.records.target().is_some();
         let Some(log) = self.records.take_log() else {
             if !whole && here {
-                note::clear_unwritten(ports, &mut self.records);
+                note::clear_unwritten(context, &mut self.records);
             }
             return;
         };
         let small = !self.records.waits();
         if small && !whole && here {
-            note::clear_unwritten(ports, &mut self.records);
+            note::clear_unwritten(context, &mut self.records);
         }
-        if whole || (small && !ports.stopped()) || self.is_worthless(ports, &*log) {
+        if whole || (small && !context.stopped()) || self.is_worthless(context, &*log) {
             log.remove();
         } else if !small {
-            ports.summary_mut().journal = Some(EscapedName::from(log.path()));
+            context.summary_mut().journal = Some(EscapedName::from(log.path()));
         }
     }
 }
 
-fn warn_of_journal(ports: &mut CopyContext<'_>, why: &str) {
+fn warn_of_journal(context: &mut CopyContext<'_>, why: &str) {
     let text = format!("this copy cannot be resumed if it is interrupted: {why}");
-    ports.warn(None, text);
+    context.warn(None, text);
 }
 
 /// Reads the journal of an earlier run, waiting for the process that holds its lock: a killed
 /// process may take a moment to exit.
 async fn find_unlocked(
-    ports: &mut CopyContext<'_>,
+    context: &mut CopyContext<'_>,
     place: &dyn JournalStore,
 ) -> std::io::Result<EarlierRun> {
     let mut patience = LockWaitLimit::default();
@@ -439,10 +444,10 @@ async fn find_unlocked(
             Some(LockWaitStep { pause, tell }) => {
                 if tell {
                     let what = "another longhaul is running this copy: waiting a moment in case it is about to end";
-                    ports.warn(None, what.to_owned());
+                    context.warn(None, what.to_owned());
                 }
-                ports.pause(pause).await;
-                if ports.environment().is_cancelled() {
+                context.pause(pause).await;
+                if context.environment().is_cancelled() {
                     return found;
                 }
             }
@@ -452,39 +457,39 @@ async fn find_unlocked(
 }
 
 /// Identity of the copy: sources, target and the flags that change the result.
-fn identity(ports: &CopyContext<'_>, request: &CopyRequest) -> Vec<u8> {
+fn identity(context: &CopyContext<'_>, request: &CopyRequest) -> Vec<u8> {
     let mut identity = Vec::new();
     for flag in [
-        ports.options().recursive,
-        ports.options().preserve,
-        ports.options().archive,
+        context.options().recursive,
+        context.options().preserve,
+        context.options().archive,
     ] {
         identity.push(b'0' + u8::from(flag));
     }
     // A copy made without these flags cannot be resumed with them.
     for (flag, letter) in [
-        (ports.options().xattrs, b'X'),
-        (ports.options().acls, b'A'),
-        (ports.options().hard_links, b'H'),
-        (ports.options().sparse, b'S'),
-        (ports.options().numeric_ids, b'n'),
+        (context.options().xattrs, b'X'),
+        (context.options().acls, b'A'),
+        (context.options().hard_links, b'H'),
+        (context.options().sparse, b'S'),
+        (context.options().numeric_ids, b'n'),
     ] {
         identity.extend(flag.then_some(letter));
     }
-    if ports.options().part > 0 {
-        identity.extend([b'P', b'0'.saturating_add(ports.options().part)]);
+    if context.options().part > 0 {
+        identity.extend([b'P', b'0'.saturating_add(context.options().part)]);
     }
-    if let Some(dir) = &ports.options().temp_dir {
+    if let Some(dir) = &context.options().temp_dir {
         identity.push(b'T');
         identity.extend_from_slice(dir.path());
     }
-    if let Some(folder) = &ports.options().journal_folder {
+    if let Some(folder) = &context.options().journal_folder {
         identity.push(b'K');
         identity.extend_from_slice(&folder.key);
     }
     for place in request.sources.iter().chain([&request.target]) {
         identity.push(0);
-        identity.extend_from_slice(&ports.place_name(place).0);
+        identity.extend_from_slice(&context.place_name(place).0);
     }
     identity
 }

@@ -11,8 +11,8 @@ use std::path::{Component, Path, PathBuf};
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
-use super::inquiry::ServerInquiry;
 use super::self_copy::{SameFileDetector, as_here, parent_of, place_of};
+use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use crate::disk::temp_name;
 use crate::walk::{join, local_path};
@@ -76,7 +76,7 @@ impl<'a, Q: ServerInquiry<'a>> SameFileDetector<'_, Q> {
         };
         let relative = !remote.starts_with(b"/");
         let home = relative.then(|| self.home_there(end)).flatten();
-        let local = self.ports().local();
+        let local = self.context().local();
         let (far_place, here) = place_of(&*local, &as_here(remote, home.as_deref())?)?;
         let near = match near {
             b"" => b".",
@@ -124,7 +124,7 @@ impl<'a, Q: ServerInquiry<'a>> SameFileDetector<'_, Q> {
         let source = self.real_path(CopySide::Source, source).await?;
         let target = self.real_place(CopySide::Target, target).await?;
         let overlap = RootOverlap::of(&local_path(&source), &local_path(&target))?;
-        let is_one = self.ports().is_one_login()
+        let is_one = self.context().is_one_login()
             || (probe && self.is_one_machine(&overlap, &source, &target).await);
         is_one.then_some(overlap)
     }
@@ -205,7 +205,7 @@ impl<'a, Q: ServerInquiry<'a>> SameFileDetector<'_, Q> {
             let real = match self.is_remote(end) {
                 true => self.real_path(end, above.as_os_str().as_bytes()).await,
                 false => self
-                    .ports()
+                    .context()
                     .local()
                     .canonical(&above)
                     .map(|real| real.as_os_str().as_bytes().to_vec()),

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
+use super::context::CopyContext;
 use super::jobs::JobPurpose;
-use super::local_ops::LocalStat;
+use super::local_file_ops::LocalStat;
 use super::owner::EntryAwaitingOwner;
-use super::ports::CopyContext;
 use super::self_copy::place_of;
 use super::sides::CopySide;
 use super::source::{ActiveWalks, SourceRoot, WalkId, source_lists_trees};
@@ -17,27 +17,27 @@ impl ActiveWalks {
     /// Begins a source: its walk, or the file, which is returned.
     pub(super) fn begin_root(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         root: SourceRoot,
     ) -> Option<EntryAwaitingOwner> {
-        match ports.source_is_remote() {
-            true => self.begin_remote_root(ports, root),
-            false => self.begin_local_root(ports, root),
+        match context.source_is_remote() {
+            true => self.begin_remote_root(context, root),
+            false => self.begin_local_root(context, root),
         }
     }
 
     /// Begins a source on this machine: its walk, or the file, which is returned.
     fn begin_local_root(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         root: SourceRoot,
     ) -> Option<EntryAwaitingOwner> {
         let path = local_path(&root.path);
-        let stat = match ports.local().stat(&root.path) {
+        let stat = match context.local().stat(&root.path) {
             Ok(stat) => stat,
             Err(what) => {
-                let name = ports.shown(CopySide::Source, &root.path);
-                ports.fail(None, name, what);
+                let name = context.shown(CopySide::Source, &root.path);
+                context.fail(None, name, what);
                 return None;
             }
         };
@@ -45,43 +45,45 @@ impl ActiveWalks {
             return None;
         }
         if stat.is_directory() {
-            if !may_recurse(ports, &root.path) {
+            if !may_recurse(context, &root.path) {
                 return None;
             }
-            if !ports.target_is_remote() && is_same_directory(ports, &root, &stat) {
+            if !context.target_is_remote() && is_same_directory(context, &root, &stat) {
                 return None;
             }
             if self.is_same(&root.path) {
-                fail_same(ports, &root, "the same directory");
+                fail_same(context, &root, "the same directory");
                 return None;
             }
             let target = root.onto.target(&root.path);
-            let avoid = match !ports.target_is_remote() {
+            let avoid = match !context.target_is_remote() {
                 true => Some(local_path(&target)),
                 false => self.avoid_for(&root.path).map(|path| local_path(&path)),
             };
-            let local = ports.local();
+            let local = context.local();
             let is_inside = |avoid: &PathBuf| {
                 let place = place_of(&*local, avoid).map(|(place, _)| place);
                 let source = local.canonical(&path);
                 place.zip(source).is_some_and(|(p, s)| p.starts_with(s))
             };
             if !self.is_filtered() && avoid.as_ref().is_some_and(is_inside) {
-                let name = ports.shown(CopySide::Source, &root.path);
-                ports.fail(None, name, INTO_ITSELF.to_owned());
+                let name = context.shown(CopySide::Source, &root.path);
+                context.fail(None, name, INTO_ITSELF.to_owned());
                 return None;
             }
             let id = self.next_id();
-            self.name_root(ports, id, &root.path);
-            let walk = ports.local().walk(path, !ports.options().archive, avoid);
+            self.name_root(context, id, &root.path);
+            let walk = context
+                .local()
+                .walk(path, !context.options().archive, avoid);
             self.begin_local(id, walk, target);
         } else if stat.is_file() && self.is_same(&root.path) {
-            fail_same(ports, &root, "the same file");
+            fail_same(context, &root, "the same file");
         } else if stat.is_file() {
             return Some(EntryAwaitingOwner::Root(root, stat.attributes));
         } else {
-            let name = ports.shown(CopySide::Source, &root.path);
-            ports.fail(None, name, NOT_REGULAR.to_owned());
+            let name = context.shown(CopySide::Source, &root.path);
+            context.fail(None, name, NOT_REGULAR.to_owned());
         }
         None
     }
@@ -89,18 +91,18 @@ impl ActiveWalks {
     /// Begins a source on a host: queries it, or returns a file that need not be queried.
     fn begin_remote_root(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         root: SourceRoot,
     ) -> Option<EntryAwaitingOwner> {
         if self.is_same(&root.path) {
-            fail_same(ports, &root, "the same file or directory");
+            fail_same(context, &root, "the same file or directory");
             return None;
         }
-        if ports.keeps_foreign_links() {
+        if context.keeps_foreign_links() {
             let target = root.onto.target(&root.path);
-            ports.named_mut().source_goes_to(target);
+            context.named_mut().source_goes_to(target);
         }
-        let looks = ports.is_recursive() || ports.target_is_remote();
+        let looks = context.is_recursive() || context.target_is_remote();
         if !looks {
             if !self.selects_root(&root.path, &Attributes::default()) {
                 return None;
@@ -119,7 +121,7 @@ impl ActiveWalks {
         };
         let mut asked = 0;
         for kind in [stat, real] {
-            if ports
+            if context
                 .submit(CopySide::Source, kind, JobPurpose::Root(id))
                 .is_some()
             {
@@ -127,10 +129,10 @@ impl ActiveWalks {
             }
         }
         // For a source that is not a directory the listing fails, which is ignored.
-        if ports.is_recursive() {
+        if context.is_recursive() {
             let path = RemotePath(root.path.clone());
             // A server's tree listing would not stop at a target on the same host.
-            let tree = !ports.target_is_remote() && self.lists_another(ports);
+            let tree = !context.target_is_remote() && self.lists_another(context);
             let list = match tree {
                 true => JobKind::ListTree {
                     path,
@@ -139,7 +141,7 @@ impl ActiveWalks {
                 },
                 false => JobKind::List { path },
             };
-            if ports
+            if context
                 .submit(CopySide::Source, list, JobPurpose::Listing(id))
                 .is_some()
             {
@@ -153,12 +155,12 @@ impl ActiveWalks {
     /// Handles the answer to one of the two queries about a root.
     pub(super) fn on_root(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: WalkId,
         result: Result<(), String>,
     ) -> Option<EntryAwaitingOwner> {
         let (root, real, attributes) = self.looked_at(id, result)?;
-        let name = ports.shown(CopySide::Source, &root.path);
+        let name = context.shown(CopySide::Source, &root.path);
         let is_directory = attributes
             .as_ref()
             .is_ok_and(|a| a.kind() == EntryKind::Directory);
@@ -168,7 +170,7 @@ impl ActiveWalks {
         let attributes = match attributes {
             Ok(attributes) => attributes,
             Err(what) => {
-                ports.fail(None, name, what);
+                context.fail(None, name, what);
                 return None;
             }
         };
@@ -177,9 +179,9 @@ impl ActiveWalks {
             return None;
         }
         match attributes.kind() {
-            EntryKind::Directory if may_recurse(ports, &root.path) => {
+            EntryKind::Directory if may_recurse(context, &root.path) => {
                 let target = root.onto.target(&root.path);
-                let follow = !ports.options().archive;
+                let follow = !context.options().archive;
                 let avoid = self.avoid_for(&root.path);
                 let within = |real: &Vec<u8>| {
                     let avoid = avoid.as_deref().map(local_path);
@@ -190,57 +192,57 @@ impl ActiveWalks {
                     // that it is left out would be missing.
                     self.forget_listing(id);
                     if !self.is_filtered() {
-                        ports.fail(None, name, INTO_ITSELF.to_owned());
+                        context.fail(None, name, INTO_ITSELF.to_owned());
                         return None;
                     }
                 }
-                self.name_root(ports, id, &root.path);
+                self.name_root(context, id, &root.path);
                 let walk = RemoteWalk::new(root.path, real, attributes, follow, avoid);
-                let trees = source_lists_trees(ports);
+                let trees = source_lists_trees(context);
                 self.begin_walk(id, walk, target, trees);
             }
             EntryKind::Directory => {}
             EntryKind::File if real.is_some() && real == self.avoid_for(&root.path) => {
-                fail_same(ports, &root, "the same file");
+                fail_same(context, &root, "the same file");
             }
             EntryKind::File => return Some(EntryAwaitingOwner::Root(root, attributes)),
             // Without a file type the download itself shows if it is a file.
             EntryKind::Other if attributes.mode.is_none() => {
                 return Some(EntryAwaitingOwner::Root(root, attributes));
             }
-            _ => ports.fail(None, name, NOT_REGULAR.to_owned()),
+            _ => context.fail(None, name, NOT_REGULAR.to_owned()),
         }
         None
     }
 }
 
-fn is_same_directory(ports: &mut CopyContext<'_>, root: &SourceRoot, stat: &LocalStat) -> bool {
+fn is_same_directory(context: &mut CopyContext<'_>, root: &SourceRoot, stat: &LocalStat) -> bool {
     let target = root.onto.target(&root.path);
-    let there = ports.local().stat(&target);
+    let there = context.local().stat(&target);
     let same = there.is_ok_and(|there| there.is_same(stat));
     if same {
-        fail_same(ports, root, "the same directory");
+        fail_same(context, root, "the same directory");
     }
     same
 }
 
-fn fail_same(ports: &mut CopyContext<'_>, root: &SourceRoot, what: &str) {
-    let name = ports.shown(CopySide::Source, &root.path);
-    ports.fail(None, name, format!("source and target are {what}"));
+fn fail_same(context: &mut CopyContext<'_>, root: &SourceRoot, what: &str) {
+    let name = context.shown(CopySide::Source, &root.path);
+    context.fail(None, name, format!("source and target are {what}"));
 }
 
-fn may_recurse(ports: &mut CopyContext<'_>, path: &[u8]) -> bool {
-    let may = ports.is_recursive();
+fn may_recurse(context: &mut CopyContext<'_>, path: &[u8]) -> bool {
+    let may = context.is_recursive();
     if !may {
-        let name = ports.shown(CopySide::Source, path);
-        let what = match ports.options().may_fan_out && ports.source_is_remote() {
+        let name = context.shown(CopySide::Source, path);
+        let what = match context.options().may_fan_out && context.source_is_remote() {
             true => {
                 "it is a directory, and a source here, as in scp: to copy to every host, add \
                  --fan-out"
             }
             false => "it is a directory: use -r to copy it",
         };
-        ports.fail(None, name, what.to_owned());
+        context.fail(None, name, what.to_owned());
     }
     may
 }

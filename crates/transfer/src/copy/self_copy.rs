@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 use schedule::{JobKind, RemotePath};
 
 use super::CopyOptions;
-use super::inquiry::ServerInquiry;
-use super::local_ops::LocalFileOps;
+use super::context::CopyContext;
+use super::local_file_ops::LocalFileOps;
 use super::names::name_in_target;
-use super::ports::CopyContext;
+use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::source::TargetPath;
 use super::target_kind::ReportedTargetKind;
@@ -96,12 +96,12 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
     }
 
     /// Sessions of both ends and files of this machine.
-    pub(super) fn ports(&self) -> &CopyContext<'a> {
-        self.inquiry.ports()
+    pub(super) fn context(&self) -> &CopyContext<'a> {
+        self.inquiry.context()
     }
 
     pub(super) fn is_remote(&self, end: CopySide) -> bool {
-        self.ports().sides().is_remote(end)
+        self.context().sides().is_remote(end)
     }
 
     /// Finds a target that lies in one of `sources`, and the sources that are the target's own
@@ -140,7 +140,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
         onto: &TargetPath,
     ) {
         let (path, into) = parts(onto);
-        let local = self.ports().local();
+        let local = self.context().local();
         let Some((place, there)) = place_of(&*local, &local_path(path)) else {
             return;
         };
@@ -204,7 +204,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
         let home = relative
             .then(|| self.home_there(CopySide::Target))
             .flatten();
-        let local = self.ports().local();
+        let local = self.context().local();
         let here = as_here(path, home.as_deref());
         let Some((place, there)) = here.and_then(|path| place_of(&*local, &path)) else {
             return;
@@ -266,7 +266,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
         let is_one = match self.is_probe_seen(&dir).await {
             Some(seen) => seen,
             // Files in a directory that cannot be written may be writable.
-            None => self.ports().is_one_login(),
+            None => self.context().is_one_login(),
         };
         if is_one {
             found.inside = Some((place, into));
@@ -320,7 +320,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
         source: &Path,
         target: &Path,
     ) -> Option<(SourceTargetOverlap, PathBuf)> {
-        let local = self.ports().local();
+        let local = self.context().local();
         let source = local.canonical(source)?;
         let stat = local.stat(source.as_os_str().as_bytes()).ok()?;
         if stat.is_directory() {
@@ -342,8 +342,8 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
 
     /// Local path of the home directory of the account that logged in at `end`.
     pub(super) fn home_there(&self, end: CopySide) -> Option<PathBuf> {
-        let login = self.ports().side(end).and_then(|side| side.login());
-        self.ports().local().home(login)
+        let login = self.context().side(end).and_then(|side| side.login());
+        self.context().local().home(login)
     }
 
     /// Canonical path of an existing entry.
@@ -364,7 +364,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
     ) -> bool {
         let name = temp_name(b"same-host");
         let (there, here) = (join(dir, &name), here.join(OsStr::from_bytes(&name)));
-        let local = self.ports().local();
+        let local = self.context().local();
         if local.create_dir(&here) == Ok(true) {
             let sees = self.is_there(end, &there).await;
             local.remove_dir(&here);

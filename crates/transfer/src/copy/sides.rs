@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::HostId;
 use super::environment::{ConnectedSession, NextEventResult, RemoteSession};
-use super::local_ops::LocalFileOps;
+use super::local_file_ops::LocalFileOps;
 use crate::report::EscapedName;
 use crate::session::SessionEvent;
 

@@ -2,16 +2,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use schedule::{Attributes, JobKind};
 
+use super::context::CopyContext;
 use super::equal_names::ClaimedTargets;
 use super::jobs::JobPurpose;
-use super::local_ops::LocalTreeWalk;
+use super::local_file_ops::LocalTreeWalk;
 use super::names::name_in_target;
 use super::planned::PlannedEntries;
-use super::ports::CopyContext;
 use super::selection::{SourceFilter, WalkEntrySelection};
 use super::self_copy::OverlappingSources;
-use super::server_names::NameCheckedEntry;
 use super::sides::CopySide;
+use super::target_name_index::NameCheckedEntry;
 use super::tree::CopyDirectoryId;
 use crate::walk::{RemoteWalk, WalkAnswer, WalkEntry, join};
 
@@ -243,14 +243,14 @@ impl ActiveWalks {
     /// another source has claimed it.
     pub(super) fn may_claim(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         root: WalkId,
         source: &[u8],
         target: &[u8],
         is_directory: bool,
     ) -> bool {
         let claims = self.claims.as_mut();
-        claims.is_none_or(|claims| claims.admits(ports, root, source, target, is_directory))
+        claims.is_none_or(|claims| claims.admits(context, root, source, target, is_directory))
     }
 
     /// True if a source that the user named is copied.
@@ -283,20 +283,20 @@ impl ActiveWalks {
     }
 
     /// Reports the names of `--files-from` that no source has.
-    pub(super) fn report_missing(&self, ports: &mut CopyContext<'_>) {
+    pub(super) fn report_missing(&self, context: &mut CopyContext<'_>) {
         let selection = self.selection.as_ref();
         for name in selection
             .map(WalkEntrySelection::missing)
             .unwrap_or_default()
         {
-            let what = match ports.is_recursive() {
+            let what = match context.is_recursive() {
                 true => "listed in --files-from, but not found in any source: correct the list",
                 false => {
                     "listed in --files-from, but not found at the top of a source; directories \
                      need -r"
                 }
             };
-            ports.fail_at(CopySide::Source, &name, what.to_owned());
+            context.fail_at(CopySide::Source, &name, what.to_owned());
         }
     }
 
@@ -438,14 +438,14 @@ impl ActiveWalks {
     }
 
     /// True if the source can list another tree at the same time.
-    pub(super) fn lists_another(&self, ports: &CopyContext<'_>) -> bool {
-        self.trees_asked() < TREES && source_lists_trees(ports)
+    pub(super) fn lists_another(&self, context: &CopyContext<'_>) -> bool {
+        self.trees_asked() < TREES && source_lists_trees(context)
     }
 
     /// Notes the name of a source that may be merged, at the start of its walk or file.
-    pub(super) fn name_root(&mut self, ports: &CopyContext<'_>, root: WalkId, path: &[u8]) {
+    pub(super) fn name_root(&mut self, context: &CopyContext<'_>, root: WalkId, path: &[u8]) {
         if let Some(claims) = &mut self.claims {
-            claims.name_root(root, ports.shown(CopySide::Source, path));
+            claims.name_root(root, context.shown(CopySide::Source, path));
         }
     }
 
@@ -468,8 +468,8 @@ impl ActiveWalks {
 
     /// Takes the next selected entry of the walks, or the next source to begin. Returns `None` if
     /// there is none now.
-    pub(super) fn next_entry(&mut self, ports: &CopyContext<'_>) -> Option<NameCheckedEntry> {
-        let is_local = !ports.source_is_remote();
+    pub(super) fn next_entry(&mut self, context: &CopyContext<'_>) -> Option<NameCheckedEntry> {
+        let is_local = !context.source_is_remote();
         while let Some((id, found, target)) = self.next_found() {
             if self.selects(id, &found, is_local) {
                 return Some(NameCheckedEntry::Walk(id, found, target));
@@ -481,7 +481,7 @@ impl ActiveWalks {
         }
         let root = self.roots.pop_front();
         if root.is_none() && self.is_empty() {
-            ports.progress().set_totals_final();
+            context.progress().set_totals_final();
         }
         root.map(NameCheckedEntry::Root)
     }
@@ -520,12 +520,12 @@ impl ActiveWalks {
     }
 
     /// Submits the requests of the walks.
-    pub(super) fn ask(&mut self, ports: &mut CopyContext<'_>) {
+    pub(super) fn ask(&mut self, context: &mut CopyContext<'_>) {
         let mut questions = Vec::new();
         let mut holds = self.held_ahead() > HELD_AHEAD;
         // The first visit to a host starts on the stock server and may have found a longhaul since.
         let may = self.walking().any(RemoteWalk::may_list_in_trees);
-        let trees = may && source_lists_trees(ports);
+        let trees = may && source_lists_trees(context);
         let mut listed = self.trees_asked();
         for (id, remote) in &mut self.remote {
             if let RemoteRoot::Walking(walk, _) = remote {
@@ -544,13 +544,13 @@ impl ActiveWalks {
             }
         }
         if holds != self.holds
-            && let Some(side) = ports.side(CopySide::Source)
+            && let Some(side) = context.side(CopySide::Source)
         {
             self.holds = holds;
             side.session().hold_lists(holds);
         }
         for (id, request) in questions {
-            ports.submit(
+            context.submit(
                 CopySide::Source,
                 request.kind,
                 JobPurpose::Walk(id, request.tag),
@@ -560,8 +560,8 @@ impl ActiveWalks {
 }
 
 /// True if the source lists whole trees, or is expected to.
-pub(super) fn source_lists_trees(ports: &CopyContext<'_>) -> bool {
-    let source = ports.side(CopySide::Source);
+pub(super) fn source_lists_trees(context: &CopyContext<'_>) -> bool {
+    let source = context.side(CopySide::Source);
     source.is_some_and(|side| side.session().lists_trees())
 }
 

@@ -4,9 +4,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use sftp::pattern;
 
+use super::context::CopyContext;
 use super::equal_names::SourceOperand;
 use super::names::{RemotePathForm, written};
-use super::ports::CopyContext;
 use super::sides::{CopySide, RemoteSide};
 use super::{CopyLocation, HostId};
 
@@ -106,24 +106,24 @@ impl SourceGroup {
     }
 
     /// Reports that no source of the group can be copied.
-    pub(super) fn fail(&self, ports: &mut CopyContext<'_>, why: &str) {
+    pub(super) fn fail(&self, context: &mut CopyContext<'_>, why: &str) {
         for source in self.operands() {
-            let name = source.shown(ports);
-            ports.fail(None, name, why.to_owned());
+            let name = source.shown(context);
+            context.fail(None, name, why.to_owned());
         }
     }
 
     /// Returns true if any of the sources, which are all on this machine, exists. Otherwise reports
     /// each missing one.
-    pub(super) fn some_exist(groups: &[Self], ports: &mut CopyContext<'_>) -> bool {
+    pub(super) fn some_exist(groups: &[Self], context: &mut CopyContext<'_>) -> bool {
         let paths: Vec<&Vec<u8>> = groups.iter().flat_map(|group| &group.paths).collect();
-        let local = ports.local();
+        let local = context.local();
         if paths.iter().any(|path| local.stat(path).is_ok()) {
             return true;
         }
         for path in paths {
             if let Err(what) = local.stat(path) {
-                ports.fail_at(CopySide::Source, path, what);
+                context.fail_at(CopySide::Source, path, what);
             }
         }
         false

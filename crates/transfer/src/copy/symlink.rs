@@ -2,9 +2,9 @@
 
 use schedule::{Attributes, JobKind, RemotePath};
 
+use super::context::CopyContext;
 use super::jobs::JobPurpose;
 use super::metadata::MetadataPreservation;
-use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::tree::ItemAwaitingDirectory;
 use crate::report::CopyEvent;
@@ -24,25 +24,25 @@ impl SymlinkCopyState {
     /// Reads the symlink at the source, and makes it if the source is on this machine.
     /// `is_top_level` tells if the command's target holds it.
     pub(super) fn begin(
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         held: ItemAwaitingDirectory,
         is_top_level: bool,
     ) -> Self {
-        if ports.source_is_remote() {
+        if context.source_is_remote() {
             let path = RemotePath(held.entry.path.clone());
-            ports.submit(
+            context.submit(
                 CopySide::Source,
                 JobKind::ReadSymlink { path },
                 JobPurpose::ReadSymlink(held),
             );
             return Self::Asked;
         }
-        match ports.local().read_link(&held.entry.path) {
+        match context.local().read_link(&held.entry.path) {
             Ok(path) => {
                 let points_to = Some(path);
                 let held = ItemAwaitingDirectory { points_to, ..held };
-                Self::make(ports, metadata, held, is_top_level)
+                Self::make(context, metadata, held, is_top_level)
             }
             Err(what) => Self::Over(held, Err(what), CopySide::Source),
         }
@@ -50,64 +50,66 @@ impl SymlinkCopyState {
 
     /// Makes a symlink that was read.
     pub(super) fn make(
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         held: ItemAwaitingDirectory,
         is_top_level: bool,
     ) -> Self {
-        if ports.keeps_foreign_links() && !ports.named_mut().may_link(&held.target, is_top_level) {
+        if context.keeps_foreign_links()
+            && !context.named_mut().may_link(&held.target, is_top_level)
+        {
             let what = "another source of this copy has the same target".to_owned();
             return Self::Over(held, Err(what), CopySide::Target);
         }
         let points_to = held.points_to.clone().unwrap_or_default();
-        let below = ports.named().rest_of(&held.target).unwrap_or_default();
-        if ports.options().safe_links
+        let below = context.named().rest_of(&held.target).unwrap_or_default();
+        if context.options().safe_links
             && metadata
                 .withheld()
                 .leaves_link_out(&held.target, below, &points_to)
         {
             return Self::LeftOut(held);
         }
-        if ports.target_is_remote() {
+        if context.target_is_remote() {
             let path = RemotePath(held.target.clone());
             let kind = JobKind::MakeSymlink { path, points_to };
-            ports.submit(CopySide::Target, kind, JobPurpose::MakeSymlink(held));
+            context.submit(CopySide::Target, kind, JobPurpose::MakeSymlink(held));
             return Self::Asked;
         }
         let attributes = kept_attributes(metadata, &held);
-        let path = ports.named().local_path(&held.target);
-        let made = ports.local().make_symlink(&path, &points_to, &attributes);
+        let path = context.named().local_path(&held.target);
+        let made = context.local().make_symlink(&path, &points_to, &attributes);
         Self::Over(held, made, CopySide::Target)
     }
 
     /// Reports a symlink that was made or has failed at `end`. The times of one at the far end are
     /// set now; a local symlink got them when it was made.
     pub(super) fn report(
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &MetadataPreservation,
         held: &ItemAwaitingDirectory,
         result: Result<(), String>,
         end: CopySide,
     ) {
         let name = match end {
-            CopySide::Source => ports.shown(end, &held.entry.path),
-            CopySide::Target => ports.shown(end, &held.target),
+            CopySide::Source => context.shown(end, &held.entry.path),
+            CopySide::Target => context.shown(end, &held.target),
         };
         if let Err(what) = result {
-            return ports.fail(None, name, what);
+            return context.fail(None, name, what);
         }
-        ports.summary_mut().symlinks += 1;
+        context.summary_mut().symlinks += 1;
         let attributes = kept_attributes(metadata, held);
-        if ports.target_is_remote() && attributes.times.is_some() {
+        if context.target_is_remote() && attributes.times.is_some() {
             let kind = JobKind::SetAttributes {
                 path: RemotePath(held.target.clone()),
                 attributes,
                 follow: false,
                 xattrs: None,
             };
-            ports.submit(CopySide::Target, kind, JobPurpose::SymlinkTimes);
+            context.submit(CopySide::Target, kind, JobPurpose::SymlinkTimes);
         }
-        ports.tell(CopyEvent::SymlinkDone { target: name });
+        context.tell(CopyEvent::SymlinkDone { target: name });
     }
 }
 

@@ -17,7 +17,9 @@ use schedule::{
 use sftp::xattrs::Xattr;
 
 use super::alike_names;
-use super::local_ops::{LocalFileCopySettings, LocalFileOps, LocalStat, LocalTreeWalk, ReadAt};
+use super::local_file_ops::{
+    LocalFileCopySettings, LocalFileOps, LocalStat, LocalTreeWalk, ReadAt,
+};
 use super::{CopyOptions, local};
 use crate::cancel::CancelToken;
 use crate::disk::{

@@ -17,7 +17,7 @@ use super::environment::{
     ConnectedSession, CopyEnvironment, NextEventResult, RemoteCommandStep, RemoteSession,
 };
 use super::equal_names::NamedSource;
-use super::local_ops::LocalFileOps;
+use super::local_file_ops::LocalFileOps;
 use super::this_machine::LocalFiles;
 use super::transfer_estimate::{FileCountThread, TransferEstimate};
 use super::wait_conditions::WaitConditions;

@@ -2,12 +2,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
 
+use super::context::CopyContext;
 use super::durable::UnsyncedDirs;
 use super::file::CopyFileId;
 use super::jobs::JobPurpose;
 use super::local::SYMLINK;
 use super::metadata::{MetadataPreservation, special_bits};
-use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::source::WalkId;
 use crate::report::CopyEvent;
@@ -301,7 +301,7 @@ impl IncompleteTargetDirs {
     /// skipped.
     pub(super) fn begin_dir(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         key: CopyDirectoryId,
         mut dir: TargetDir,
@@ -309,7 +309,7 @@ impl IncompleteTargetDirs {
         let mut is_parent_ready = true;
         dir.state = DirState::Making;
         if let Some(parent) = dir.parent {
-            let in_order = self.may_fill_early(ports, parent);
+            let in_order = self.may_fill_early(context, parent);
             let Some(above) = self.dirs.get_mut(&parent) else {
                 return false;
             };
@@ -329,15 +329,15 @@ impl IncompleteTargetDirs {
         // of the tree. On this machine they cost nothing.
         dir.existed = dir.existed
             && is_parent_ready
-            && ports.target_is_remote()
-            && !ports.named().was_missing(&dir.target);
+            && context.target_is_remote()
+            && !context.named().was_missing(&dir.target);
         if dir.existed {
             dir.state = DirState::Ready;
         }
         let makes = dir.state == DirState::Making;
         self.dirs.insert(key, dir);
         if makes {
-            self.make_dir(ports, metadata, key);
+            self.make_dir(context, metadata, key);
         }
         self.dirs
             .get(&key)
@@ -346,7 +346,7 @@ impl IncompleteTargetDirs {
 
     fn make_dir(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         key: CopyDirectoryId,
     ) {
@@ -356,64 +356,65 @@ impl IncompleteTargetDirs {
         dir.state = DirState::Making;
         // Default mode of a new directory before the umask, if the server reported none.
         let mode = dir.attributes.mode.unwrap_or(0o777);
-        if ports.target_is_remote() {
+        if context.target_is_remote() {
             let path = RemotePath(dir.target.clone());
             // The owner must be able to fill it.
             let mode = (mode & 0o1777) | 0o300;
-            let follow = self.follows(ports, key);
+            let follow = self.follows(context, key);
             let kind = JobKind::MakeDir { path, mode, follow };
-            ports.submit(CopySide::Target, kind, JobPurpose::MakeDir(key));
+            context.submit(CopySide::Target, kind, JobPurpose::MakeDir(key));
             return;
         }
         // A symlink made by this run was chosen by the source (CVE-2019-6111).
         let target = dir.target.clone();
-        let path = ports.named().local_path(&target);
+        let path = context.named().local_path(&target);
         let follow = match path.is_named() {
             // A symlink that was there is what the user named.
-            true => !ports.named().was_missing(&target),
-            false => ports.options().keep_dirlinks && !ports.named().has_made_link(&target),
+            true => !context.named().was_missing(&target),
+            false => context.options().keep_dirlinks && !context.named().has_made_link(&target),
         };
-        let made = ports.local().make_directory(&path, mode, follow);
+        let made = context.local().make_directory(&path, mode, follow);
         let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
         match made {
             Ok(created) => {
                 dir.existed = !created;
-                self.on_made(ports, metadata, key, Ok(()));
+                self.on_made(context, metadata, key, Ok(()));
             }
-            Err(what) => self.on_made(ports, metadata, key, Err(what)),
+            Err(what) => self.on_made(context, metadata, key, Err(what)),
         }
     }
 
     /// True if a symlink to a directory is accepted at the far end: at the path that the user
     /// named, or everywhere with --keep-dirlinks. A symlink that this run has made, or that a
     /// remote source may have chosen, never is.
-    fn follows(&self, ports: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
+    fn follows(&self, context: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
         self.dirs.get(&key).is_some_and(|dir| {
-            let named = dir.parent.is_none() && ports.named().is(&dir.target);
-            let dirlinks = ports.options().keep_dirlinks
-                && (dir.parent.is_none() || !ports.keeps_foreign_links());
-            (named || dirlinks) && !ports.named().has_made_link(&dir.target)
+            let named = dir.parent.is_none() && context.named().is(&dir.target);
+            let dirlinks = context.options().keep_dirlinks
+                && (dir.parent.is_none() || !context.keeps_foreign_links());
+            (named || dirlinks) && !context.named().has_made_link(&dir.target)
         })
     }
 
     /// True if requests for the contents of a directory may leave before its own MKDIR is
     /// answered. A path through a symlink that is not followed would lead elsewhere, so nothing
     /// but a directory may stand there.
-    fn may_fill_early(&self, ports: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
-        if !server_works_in_order(ports) {
+    fn may_fill_early(&self, context: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
+        if !server_works_in_order(context) {
             return false;
         }
-        self.follows(ports, key) || !ports.keeps_foreign_links() && self.is_below_fresh(ports, key)
+        self.follows(context, key)
+            || !context.keeps_foreign_links() && self.is_below_fresh(context, key)
     }
 
     /// True if this run has made a directory above, or makes the root, so that only this run has
     /// made what stands below.
-    fn is_below_fresh(&self, ports: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
+    fn is_below_fresh(&self, context: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
         let mut at = self.dirs.get(&key).and_then(|dir| dir.parent);
         while let Some(dir) = at.and_then(|key| self.dirs.get(&key)) {
-            let missing = dir.parent.is_none() && ports.named().was_missing(&dir.target);
+            let missing = dir.parent.is_none() && context.named().was_missing(&dir.target);
             match dir.state {
                 DirState::Ready => return !dir.existed,
                 _ if missing => return true,
@@ -425,17 +426,17 @@ impl IncompleteTargetDirs {
 
     /// True if the attributes of a directory at the far end are set through a symlink. A server
     /// without lsetstat@openssh.com has just created a new directory, so SETSTAT is used for it.
-    fn sets_through_link(&self, ports: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
-        let lacks = ports
+    fn sets_through_link(&self, context: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
+        let lacks = context
             .side(CopySide::Target)
             .and_then(|side| side.session().server_info())
             .is_none_or(|server| !server.has(LSETSTAT));
-        self.follows(ports, key) || lacks && self.dirs.get(&key).is_some_and(|dir| !dir.existed)
+        self.follows(context, key) || lacks && self.dirs.get(&key).is_some_and(|dir| !dir.existed)
     }
 
     pub(super) fn on_made(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         key: CopyDirectoryId,
         result: Result<(), String>,
@@ -451,9 +452,9 @@ impl IncompleteTargetDirs {
         match result {
             Ok(()) => {
                 dir.state = DirState::Ready;
-                self.set_mode_now(ports, key);
+                self.set_mode_now(context, key);
                 for below in held_dirs {
-                    self.make_dir(ports, metadata, below);
+                    self.make_dir(context, metadata, below);
                 }
                 for file in failed {
                     self.steps.push_back(DirectoryReadyStep::FileAgain(file));
@@ -462,7 +463,7 @@ impl IncompleteTargetDirs {
                     self.steps
                         .push_back(DirectoryReadyStep::Place(Box::new(item)));
                 }
-                self.check_dir(ports, metadata, Some(key));
+                self.check_dir(context, metadata, Some(key));
             }
             Err(what) => {
                 dir.state = DirState::Failed;
@@ -474,46 +475,46 @@ impl IncompleteTargetDirs {
                         .is_some_and(|d| d.state == DirState::Failed)
                 });
                 if !parent_failed {
-                    let target = ports.shown(CopySide::Target, &target);
+                    let target = context.shown(CopySide::Target, &target);
                     let what = match what == schedule::SYMLINK_IN_THE_WAY {
                         true => SYMLINK.to_owned(),
                         false => what,
                     };
                     let what = format!("cannot create the directory: {what}");
-                    ports.fail(None, target, what);
+                    context.fail(None, target, what);
                 }
                 for file in failed {
                     self.steps.push_back(DirectoryReadyStep::FileDropped(file));
                 }
                 for below in held_dirs {
                     self.on_made(
-                        ports,
+                        context,
                         metadata,
                         below,
                         Err("its directory could not be created".to_owned()),
                     );
                 }
-                self.check_dir(ports, metadata, Some(key));
+                self.check_dir(context, metadata, Some(key));
             }
         }
     }
 
     /// Sets the mode of a new directory at once if the mode allows filling it and no times are
     /// kept. Doing it at the end would add a round trip for which nothing else waits.
-    fn set_mode_now(&mut self, ports: &mut CopyContext<'_>, key: CopyDirectoryId) {
-        let preserve = ports.preserves();
+    fn set_mode_now(&mut self, context: &mut CopyContext<'_>, key: CopyDirectoryId) {
+        let preserve = context.preserves();
         let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
         let Some(mode) = dir.attributes.mode.filter(|mode| mode & 0o300 == 0o300) else {
             return;
         };
-        if preserve || dir.existed || !ports.target_is_remote() {
+        if preserve || dir.existed || !context.target_is_remote() {
             return;
         }
         dir.has_mode = true;
         let target = dir.target.clone();
-        let follow = self.sets_through_link(ports, key);
+        let follow = self.sets_through_link(context, key);
         let kind = JobKind::SetAttributes {
             path: RemotePath(target.clone()),
             attributes: Attributes {
@@ -523,20 +524,20 @@ impl IncompleteTargetDirs {
             follow,
             xattrs: None,
         };
-        let name = ports.shown(CopySide::Target, &target);
-        ports.submit(CopySide::Target, kind, JobPurpose::DirMode(name));
+        let name = context.shown(CopySide::Target, &target);
+        context.submit(CopySide::Target, kind, JobPurpose::DirMode(name));
     }
 
     /// Defers an item until its directory is made. Returns the item if it need not wait.
     pub(super) fn begin_item(
         &mut self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         item: ItemAwaitingDirectory,
     ) -> Option<ItemAwaitingDirectory> {
         let place = match item.dir {
             Some(dir) => {
-                let here = !ports.source_is_remote() && ports.target_is_remote();
-                let early = here && self.may_fill_early(ports, dir);
+                let here = !context.source_is_remote() && context.target_is_remote();
+                let early = here && self.may_fill_early(context, dir);
                 self.place(dir, &item, early)
             }
             None => ItemPlacement::Place,
@@ -550,46 +551,46 @@ impl IncompleteTargetDirs {
     }
 
     /// Notes that a symlink or hard link got this name and is complete.
-    pub(super) fn name_made(&mut self, ports: &mut CopyContext<'_>, path: &[u8]) {
-        self.unsynced.name_made(ports, path, false);
+    pub(super) fn name_made(&mut self, context: &mut CopyContext<'_>, path: &[u8]) {
+        self.unsynced.name_made(context, path, false);
     }
 
     /// Requests durability for all names that were made. Returns false if there are none or no
     /// session can do it.
-    pub(super) fn sync_names(&mut self, ports: &mut CopyContext<'_>) -> bool {
-        self.unsynced.sync(ports)
+    pub(super) fn sync_names(&mut self, context: &mut CopyContext<'_>) -> bool {
+        self.unsynced.sync(context)
     }
 
     /// Notes that the walk has no more entries of a directory.
     pub(super) fn listed(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         key: CopyDirectoryId,
     ) {
         if let Some(dir) = self.dirs.get_mut(&key) {
             dir.listed = true;
         }
-        self.check_dir(ports, metadata, Some(key));
+        self.check_dir(context, metadata, Some(key));
     }
 
     /// Notes that an entry of `dir` is finished.
     pub(super) fn item_over(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         dir: Option<CopyDirectoryId>,
     ) {
         if let Some(found) = dir.and_then(|key| self.dirs.get_mut(&key)) {
             found.open -= 1;
-            self.check_dir(ports, metadata, dir);
+            self.check_dir(context, metadata, dir);
         }
     }
 
     /// Finishes `dir` if all its contents are done.
     fn check_dir(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         key: Option<CopyDirectoryId>,
     ) {
@@ -605,7 +606,7 @@ impl IncompleteTargetDirs {
             match dir.state {
                 DirState::Ready => {
                     dir.state = DirState::Finishing;
-                    self.finish_dir(ports, metadata, key);
+                    self.finish_dir(context, metadata, key);
                 }
                 DirState::Failed => {
                     let parent = dir.parent;
@@ -622,18 +623,18 @@ impl IncompleteTargetDirs {
 
     fn finish_dir(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         key: CopyDirectoryId,
     ) {
-        let preserve = ports.preserves();
-        let owns = ports.options().archive && metadata.sets_owners();
+        let preserve = context.preserves();
+        let owns = context.options().archive && metadata.sets_owners();
         let Some(dir) = self.dirs.get(&key) else {
             return;
         };
         let (target, mode) = (dir.target.clone(), dir.attributes.mode);
-        let shown = ports.shown(CopySide::Target, &target);
-        let rules = special_bits(ports);
+        let shown = context.shown(CopySide::Target, &target);
+        let rules = special_bits(context);
         let mode = mode.map(|mode| {
             metadata
                 .withheld()
@@ -644,7 +645,7 @@ impl IncompleteTargetDirs {
         };
         let owner = dir.attributes.owner.filter(|_| owns);
         let xattrs = dir.xattrs.take();
-        if !ports.target_is_remote() {
+        if !context.target_is_remote() {
             let beyond = ExtraMetadata {
                 owner,
                 xattrs,
@@ -655,15 +656,15 @@ impl IncompleteTargetDirs {
                 mode,
                 ..dir.attributes
             };
-            let path = ports.named().local_path(&target);
-            let (options, local) = (ports.options(), ports.local());
+            let path = context.named().local_path(&target);
+            let (options, local) = (context.options(), context.local());
             let done = local.finish_directory(&path, &attributes, created, options, &beyond);
             let result = done.map(|not_kept| {
                 for (parts, why) in not_kept {
                     metadata.note_lost(parts, &why);
                 }
             });
-            self.on_finished(ports, metadata, key, result);
+            self.on_finished(context, metadata, key, result);
             return;
         }
         let same = dir.has_mode || dir.existed && !preserve;
@@ -677,29 +678,29 @@ impl IncompleteTargetDirs {
         };
         let nothing = (attributes.mode, attributes.times, owner) == (None, None, None);
         if nothing && xattrs.is_none() {
-            self.on_finished(ports, metadata, key, Ok(()));
+            self.on_finished(context, metadata, key, Ok(()));
             return;
         }
         let kind = JobKind::SetAttributes {
             path: RemotePath(target),
             attributes,
-            follow: self.sets_through_link(ports, key),
+            follow: self.sets_through_link(context, key),
             xattrs,
         };
-        ports.submit(CopySide::Target, kind, JobPurpose::FinishDir(key));
+        context.submit(CopySide::Target, kind, JobPurpose::FinishDir(key));
         // If the server works in order, the parent may follow at once. Waiting a round trip for
         // each level took most of the time of a small, deep tree.
-        if server_works_in_order(ports)
+        if server_works_in_order(context)
             && let Some(dir) = self.dirs.get_mut(&key)
         {
             let parent = dir.parent.take();
-            self.item_over(ports, metadata, parent);
+            self.item_over(context, metadata, parent);
         }
     }
 
     pub(super) fn on_finished(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         key: CopyDirectoryId,
         result: Result<(), String>,
@@ -707,28 +708,28 @@ impl IncompleteTargetDirs {
         let Some(dir) = self.dirs.remove(&key) else {
             return;
         };
-        let target = ports.shown(CopySide::Target, &dir.target);
+        let target = context.shown(CopySide::Target, &dir.target);
         match result {
             Ok(()) => {
-                ports.summary_mut().directories += 1;
+                context.summary_mut().directories += 1;
                 if !dir.existed {
-                    self.unsynced.name_made(ports, &dir.target, true);
+                    self.unsynced.name_made(context, &dir.target, true);
                 }
-                ports.tell(CopyEvent::DirectoryDone { target });
+                context.tell(CopyEvent::DirectoryDone { target });
             }
             Err(what) => {
                 let what = format!("cannot set the mode and times of the directory: {what}");
-                ports.fail(None, target, what);
+                context.fail(None, target, what);
             }
         }
-        self.item_over(ports, metadata, dir.parent);
+        self.item_over(context, metadata, dir.parent);
     }
 }
 
 /// True if the server answers requests in order, as OpenSSH and longhaul do. A directory may
 /// then be made in a parent whose own MKDIR is not answered yet.
-fn server_works_in_order(ports: &CopyContext<'_>) -> bool {
-    ports
+fn server_works_in_order(context: &CopyContext<'_>) -> bool {
+    context
         .side(CopySide::Target)
         .and_then(|side| side.session().server_info())
         .is_some_and(sftp::ServerInfo::answers_in_order)

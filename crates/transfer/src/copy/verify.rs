@@ -18,10 +18,10 @@ use self::early::{EarlyChecksumFile, EarlyChecksumFiles};
 use self::file_check::{CheckedFile, FileCheck};
 use self::remote_sums::RemoteSumRequests;
 use super::CopyOptions;
+use super::context::CopyContext;
 use super::file::{ActiveFiles, CopyFileId, FileTask};
 use super::jobs::JobPurpose;
-use super::local_ops::ReadAt;
-use super::ports::CopyContext;
+use super::local_file_ops::ReadAt;
 use super::sides::CopySide;
 use crate::disk::{ReadBackCheck, os_words};
 use crate::report::{CopyEvent, EscapedName, VerifyResult};
@@ -153,30 +153,30 @@ impl Verification {
 
 impl Verification {
     /// Opens the manifest. Returns false, after reporting it, on failure.
-    pub(super) fn begin_manifest(&mut self, ports: &mut CopyContext<'_>) -> bool {
+    pub(super) fn begin_manifest(&mut self, context: &mut CopyContext<'_>) -> bool {
         if self.wanted {
-            ports.summary_mut().verified = Some(VerifyResult::default());
+            context.summary_mut().verified = Some(VerifyResult::default());
         }
-        let Some(path) = &ports.options().manifest else {
+        let Some(path) = &context.options().manifest else {
             return true;
         };
         match Manifest::create(path) {
             Ok(manifest) => self.manifest = Some(manifest),
             Err(e) => {
                 let what = format!("cannot write the manifest: {}", os_words(&e));
-                ports.fail(None, EscapedName::from(path.as_path()), what);
+                context.fail(None, EscapedName::from(path.as_path()), what);
                 return false;
             }
         }
         true
     }
 
-    pub(super) fn end_manifest(&mut self, ports: &mut CopyContext<'_>) {
-        if let (Some(manifest), Some(path)) = (self.manifest.take(), &ports.options().manifest)
+    pub(super) fn end_manifest(&mut self, context: &mut CopyContext<'_>) {
+        if let (Some(manifest), Some(path)) = (self.manifest.take(), &context.options().manifest)
             && let Err(e) = manifest.finish()
         {
             let what = format!("cannot write the manifest: {}", os_words(&e));
-            ports.fail(None, EscapedName::from(path.as_path()), what);
+            context.fail(None, EscapedName::from(path.as_path()), what);
         }
     }
 
@@ -188,23 +188,23 @@ impl Verification {
     /// Verifies a file that has its final name.
     pub(super) fn verify_file(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         task: &mut FileTask,
     ) {
         let Some(ledger) = self.ledger.clone() else {
             return self.outcomes.push_back(VerifyOutcome::Verified(id));
         };
-        if self.wanted && ports.stopped() {
+        if self.wanted && context.stopped() {
             // Nothing is asked any more, so it would wait for its comparison for ever.
-            return self.not_verified(ports, id);
+            return self.not_verified(context, id);
         }
-        let local = ports.local();
+        let local = context.local();
         let sums = task.take_sums();
         let mut seen = sums.as_ref().map(|sums| sums.finish()).unwrap_or_default();
         // An earlier run may have sent other parts of the file, or all of it.
         seen.grow_to(task.confirmed());
-        let here = match (ports.source_is_remote(), ports.target_is_remote()) {
+        let here = match (context.source_is_remote(), context.target_is_remote()) {
             (false, _) => Some(local_path(task.source())),
             (true, false) => Some(local_path(task.target())),
             (true, true) => None,
@@ -238,30 +238,30 @@ impl Verification {
             );
         }
         if !self.wanted {
-            return self.verified(ports, id, &CheckedFile::of(task), &seen);
+            return self.verified(context, id, &CheckedFile::of(task), &seen);
         }
         let (attempt, told, whole) = self.moving.copied(id, sums.as_ref());
-        let path = match ports.far_end() {
+        let path = match context.far_end() {
             Some(CopySide::Source) => source,
             _ => target,
         };
         let file = CheckedFile::of(task);
         let checking = FileCheck::new(file, path, seen, attempt, told, whole);
         self.files.insert(id, checking);
-        let far = ports.far_end();
-        if let Some(verified) = &mut ports.summary_mut().verified {
+        let far = context.far_end();
+        if let Some(verified) = &mut context.summary_mut().verified {
             verified.download |= far == Some(CopySide::Source);
         }
         match far {
             Some(_) => self.far.queue(id),
-            None => self.read_here(ports, id),
+            None => self.read_here(context, id),
         }
     }
 
     /// Completes a file whose verification succeeded or was not wanted.
     fn verified(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         file: &CheckedFile,
         seen: &FinishedSums,
@@ -270,11 +270,11 @@ impl Verification {
             && let Err(e) = manifest.add(digest, &file.target)
         {
             self.manifest = None;
-            let path = ports.options().manifest.clone().unwrap_or_default();
+            let path = context.options().manifest.clone().unwrap_or_default();
             let what = format!("cannot write the manifest: {}", os_words(&e));
-            ports.fail(None, EscapedName::from(path.as_path()), what);
+            context.fail(None, EscapedName::from(path.as_path()), what);
         }
-        if let Some(verified) = &mut ports.summary_mut().verified {
+        if let Some(verified) = &mut context.summary_mut().verified {
             verified.files += 1;
             verified.repaired += u64::from(file.was_repaired);
         }
@@ -282,19 +282,19 @@ impl Verification {
     }
 
     /// Completes a file whose checksums at the far end match.
-    fn is_right(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
+    fn is_right(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
         if let Some(checking) = self.files.remove(&id) {
             if checking.was_read_back()
-                && let Some(verified) = &mut ports.summary_mut().verified
+                && let Some(verified) = &mut context.summary_mut().verified
             {
                 verified.read_back += 1;
             }
-            self.verified(ports, id, checking.file(), checking.seen());
+            self.verified(context, id, checking.file(), checking.seen());
         }
     }
 
     /// Verifies a local copy by reading the target again.
-    fn read_here(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
+    fn read_here(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(checking) = self.files.get_mut(&id) else {
             return;
         };
@@ -306,16 +306,16 @@ impl Verification {
             );
         };
         let path = local_path(checking.path());
-        let file = ports.local().reader(&path);
+        let file = context.local().reader(&path);
         match file.and_then(|file| feed(&*file, &check)) {
-            Ok(()) => self.judge_read_back(ports, id),
+            Ok(()) => self.judge_read_back(context, id),
             Err(e) => self.unverified(id, CopySide::Target, &os_words(&e)),
         }
     }
 
     /// Verifies a file by reading it back over SFTP.
-    fn read_back(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
-        let Some(end) = ports.far_end() else { return };
+    fn read_back(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
+        let Some(end) = context.far_end() else { return };
         let found = self.files.get_mut(&id);
         let Some(checking) = found.filter(|c| !c.is_read_back()) else {
             return;
@@ -330,7 +330,7 @@ impl Verification {
             options: FileCopyOptions::default(),
         };
         self.reading += 1;
-        let submitted = ports.submit_with(end, JobPurpose::Check(id), |session, id| {
+        let submitted = context.submit_with(end, JobPurpose::Check(id), |session, id| {
             session.submit_check(Job { id, kind }, check);
         });
         if submitted.is_none() {
@@ -342,23 +342,23 @@ impl Verification {
     /// Handles the end of reading back.
     pub(super) fn on_read_back(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         result: Result<(), JobFailure>,
     ) {
         self.reading = self.reading.saturating_sub(1);
-        let end = ports.far_end().unwrap_or(CopySide::Target);
+        let end = context.far_end().unwrap_or(CopySide::Target);
         let Some(checking) = self.files.get(&id) else {
             return;
         };
         let longer = checking.check().is_some_and(|check| check.is_longer());
         match result {
             Err(fault) if !longer => self.unverified(id, end, &fault.what),
-            _ => self.judge_read_back(ports, id),
+            _ => self.judge_read_back(context, id),
         }
     }
 
-    fn judge_read_back(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
+    fn judge_read_back(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
         let Some(checking) = self.files.get(&id) else {
             return;
         };
@@ -378,30 +378,30 @@ impl Verification {
                 let path = checking.path().to_vec();
                 let why = "the checksum program at the far end reads a different file than the \
                            SFTP server shows";
-                self.no_program(ports, why);
+                self.no_program(context, why);
                 let path = EscapedName(path);
-                ports.warn(Some(path), format!("{why}: reading files back instead"));
+                context.warn(Some(path), format!("{why}: reading files back instead"));
             }
-            return self.is_right(ports, id);
+            return self.is_right(context, id);
         };
         if let Some(checking) = self.files.remove(&id) {
-            self.is_wrong(ports, id, checking.file(), (from, len));
+            self.is_wrong(context, id, checking.file(), (from, len));
         }
     }
 
     fn is_wrong(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         file: &CheckedFile,
         (from, len): (u64, u64),
     ) {
         let again = file.repeats < REPEATS;
-        let path = match ports.far_end() {
+        let path = match context.far_end() {
             Some(CopySide::Source) => file.source_name.clone(),
-            _ => ports.shown(CopySide::Target, &file.target),
+            _ => context.shown(CopySide::Target, &file.target),
         };
-        ports.tell(CopyEvent::Mismatch {
+        context.tell(CopyEvent::Mismatch {
             id: id.0,
             path,
             from,
@@ -435,23 +435,23 @@ impl Verification {
     }
 
     /// Fails all unverified files when the run ends early.
-    pub(super) fn stop(&mut self, ports: &CopyContext<'_>) {
+    pub(super) fn stop(&mut self, context: &CopyContext<'_>) {
         self.far = RemoteSumRequests::default();
         self.moving.clear();
         for id in std::mem::take(&mut self.files).into_keys() {
-            self.not_verified(ports, id);
+            self.not_verified(context, id);
         }
     }
 
     /// Reports a copied file as failed because the run ends before its comparison.
-    fn not_verified(&mut self, ports: &CopyContext<'_>, id: CopyFileId) {
-        let why = ports.why_stopped();
+    fn not_verified(&mut self, context: &CopyContext<'_>, id: CopyFileId) {
+        let why = context.why_stopped();
         let what = format!("copied, but not verified: {why}");
         self.failed(id, CopySide::Target, what);
     }
 
-    fn note_reason(ports: &mut CopyContext<'_>, why: &str) {
-        if let Some(verified) = &mut ports.summary_mut().verified {
+    fn note_reason(context: &mut CopyContext<'_>, why: &str) {
+        if let Some(verified) = &mut context.summary_mut().verified {
             verified.reason.get_or_insert_with(|| why.to_owned());
         }
     }
@@ -469,20 +469,20 @@ impl Verification {
     /// Returns the file of `job` and the data that has passed, if checksums can be requested.
     fn moving(
         &mut self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         job: JobId,
     ) -> Option<(CopyFileId, &mut EarlyChecksumFile)> {
         if !self.wanted || self.far.is_given_up() {
             return None;
         }
-        let id = moving_file(ports, job)?;
+        let id = moving_file(context, job)?;
         let sums = self.ledger.as_ref()?.get(job)?;
         Some((id, self.moving.of(id, sums)))
     }
 
     /// Notes the temporary that the far end writes for `job`.
-    pub(super) fn note_temporary(&mut self, ports: &CopyContext<'_>, job: JobId, path: &[u8]) {
-        if let Some((_, moving)) = self.moving(ports, job) {
+    pub(super) fn note_temporary(&mut self, context: &CopyContext<'_>, job: JobId, path: &[u8]) {
+        if let Some((_, moving)) = self.moving(context, job) {
             moving.has_temporary(path);
         }
     }
@@ -491,21 +491,21 @@ impl Verification {
     /// their range.
     pub(super) fn verify_early(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         files: &ActiveFiles,
         job: JobId,
         (from, to): (u64, u64),
     ) {
-        let upload = ports.far_end() == Some(CopySide::Target);
+        let upload = context.far_end() == Some(CopySide::Target);
         // A file that ends in a hole gets its length last, and a program would find less than was
         // skipped.
-        if upload && ports.options().sparse {
+        if upload && context.options().sparse {
             return;
         }
-        self.find_ours(ports);
-        let by_whole = self.compares_whole(ports.now());
-        let size = moving_file(ports, job).and_then(|id| files.get(&id)?.size());
-        let Some((file, moving)) = self.moving(ports, job) else {
+        self.find_ours(context);
+        let by_whole = self.compares_whole(context.now());
+        let size = moving_file(context, job).and_then(|id| files.get(&id)?.size());
+        let Some((file, moving)) = self.moving(context, job) else {
             return;
         };
         if upload && !moving.is_readable() {
@@ -523,9 +523,9 @@ impl Verification {
 }
 
 /// File that `job` copies from or to the end at which files are read again.
-fn moving_file(ports: &CopyContext<'_>, job: JobId) -> Option<CopyFileId> {
-    match ports.jobs().get(&job)? {
-        (end, JobPurpose::File(id, _)) if Some(*end) == ports.far_end() => Some(*id),
+fn moving_file(context: &CopyContext<'_>, job: JobId) -> Option<CopyFileId> {
+    match context.jobs().get(&job)? {
+        (end, JobPurpose::File(id, _)) if Some(*end) == context.far_end() => Some(*id),
         _ => None,
     }
 }

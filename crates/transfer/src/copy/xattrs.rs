@@ -5,9 +5,9 @@ use schedule::{JobKind, MetadataFlags, Parts, RemotePath, Xattrs};
 use sftp::xattrs::Xattr;
 
 use super::CopyOptions;
+use super::context::CopyContext;
 use super::jobs::JobPurpose;
 use super::metadata::{MetadataPreservation, STOCK, special_bits};
-use super::ports::CopyContext;
 use super::sides::CopySide;
 
 /// Answer to the query for the extended attributes of a source.
@@ -25,28 +25,28 @@ impl MetadataPreservation {
     /// Reads the extended attributes of a source, through a symlink; local ones are read at once.
     pub(super) fn ask_xattrs(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         source: &[u8],
         purpose: JobPurpose,
     ) -> XattrAnswer {
-        let kinds = xattr_kinds(ports.options());
+        let kinds = xattr_kinds(context.options());
         if kinds.is_empty() {
             return XattrAnswer::Unknown;
         }
-        if ports.source_is_remote() {
+        if context.source_is_remote() {
             let flags = kinds.with(MetadataFlags::FOLLOW, true);
             let path = RemotePath(source.to_vec());
             let kind = JobKind::GetXattrs { path, flags };
             let tells = self.support().tell_xattrs;
-            return match tells && ports.submit(CopySide::Source, kind, purpose).is_some() {
+            return match tells && context.submit(CopySide::Source, kind, purpose).is_some() {
                 true => XattrAnswer::Later,
                 false => XattrAnswer::Unknown,
             };
         }
-        match ports.local().xattrs(source, kinds) {
-            Ok(list) => XattrAnswer::Known(self.takeable(ports, list)),
+        match context.local().xattrs(source, kinds) {
+            Ok(list) => XattrAnswer::Known(self.takeable(context, list)),
             Err(why) => {
-                self.note_unread_xattrs(ports.options(), &why);
+                self.note_unread_xattrs(context.options(), &why);
                 XattrAnswer::Unknown
             }
         }
@@ -64,15 +64,15 @@ impl MetadataPreservation {
     /// Filters the extended attributes that the target can set.
     pub(super) fn takeable(
         &mut self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         mut list: Vec<Xattr>,
     ) -> Option<Box<Xattrs>> {
-        let kinds = xattr_kinds(ports.options());
-        let rules = special_bits(ports);
+        let kinds = xattr_kinds(context.options());
+        let rules = special_bits(context);
         self.withheld()
             .without_capabilities(rules, &mut list, kinds);
         let xattrs = Xattrs { kinds, list };
-        if !self.support().take_xattrs && ports.target_is_remote() {
+        if !self.support().take_xattrs && context.target_is_remote() {
             self.note_lost(xattrs.parts(), STOCK);
             return None;
         }

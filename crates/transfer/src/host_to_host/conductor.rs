@@ -15,10 +15,10 @@ use ssh::direct_control::{
     write_list,
 };
 
-use super::dial_guard::ReceiverDialGuard;
 use super::frames::{self, ReceiverCommand, ReceiverJob, ReceiverMessage};
 use super::names::ReportedPathTranslator;
-use super::report_guard::ReceiverReportChecker;
+use super::receiver_dial_guard::ReceiverDialGuard;
+use super::receiver_report_checker::ReceiverReportChecker;
 use super::sources::SourcesInDirectory;
 use crate::cancel::CancelToken;
 use crate::connect::{RemoteCommand, SourceConnectionInfo};

@@ -7,13 +7,13 @@
 
 mod blocks;
 mod conductor;
-mod dial_guard;
 mod discard;
 mod frames;
 mod names;
 mod progress_watchdog;
 mod receiver;
-mod report_guard;
+mod receiver_dial_guard;
+mod receiver_report_checker;
 mod sources;
 
 pub use blocks::FileBlockHashes;

@@ -18,7 +18,7 @@ use super::blocks::{FileBlockHashes, RequiredBlockHashes, differs};
 use super::frames::{
     self, InvalidFrameError, ReceiverCommand, ReceiverJob, ReceiverMessage, VERSION,
 };
-use super::report_guard::{cut_failures, cut_texts};
+use super::receiver_report_checker::{cut_failures, cut_texts};
 use crate::cancel::CancelToken;
 use crate::connect::{
     ConnectError, ConnectStep, HostToHostConnector, HostToHostSettings, ResponsibleParty,

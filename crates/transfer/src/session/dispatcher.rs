@@ -16,7 +16,7 @@ use super::lane::{ChannelServer, LaneOnChannel, LaneRole};
 use super::lane_set::LaneSet;
 use super::pacing::SessionRateLimits;
 use super::pending_disk_ops::PendingDiskOps;
-use super::remote_server::{STARTS, SftpServerSelector};
+use super::sftp_server_selector::{STARTS, SftpServerSelector};
 use super::{ConnectionOpener, Link, SessionEvent, SessionOptions};
 use crate::timeline::Timeline;
 

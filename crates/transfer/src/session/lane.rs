@@ -4,7 +4,7 @@ use bytes::Bytes;
 use schedule::{ConnectionId, Job, Lane, LaneError, LaneId, LaneReport, LaneSample};
 use sftp::{MarkerLine, MarkerSearch};
 
-use super::remote_server::{check, not_ours};
+use super::sftp_server_selector::{check, not_ours};
 use super::stalls::LaneWait;
 use super::{LinkChannelId, RemoteWindowState};
 

@@ -14,7 +14,7 @@ use sync::{
 use super::UnicodeForm;
 use super::alike::is_name_probe;
 use super::attributes::entry;
-use super::open_directories::UnlistedDirectories;
+use super::unlisted_directories::UnlistedDirectories;
 use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootAttributesQuery};
 use crate::session::SessionEvent;
 use crate::walk::{

@@ -11,7 +11,6 @@ mod hard_links;
 mod link_dest;
 mod link_survey;
 pub(crate) mod listing;
-mod open_directories;
 mod programs;
 mod read_only_dirs;
 mod remembered;
@@ -20,6 +19,7 @@ mod run;
 mod savings;
 mod settle;
 mod source_inside;
+mod unlisted_directories;
 
 use std::path::PathBuf;
 

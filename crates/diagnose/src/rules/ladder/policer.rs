@@ -2,9 +2,9 @@
 //! stay if the connection is held below its rate, and those of a policer end.
 
 use super::{FLAT, SCALES, ScalingEvidence};
-use crate::cause::LimitCause;
+use crate::diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::evidence::ThroughputMeasurement;
-use crate::finding::{Certainty, DataDirection, DiagnosisFinding};
+use crate::limit_cause::LimitCause;
 use crate::units::{percent, rate};
 
 /// Share of lost segments that a policer causes at least.

@@ -8,7 +8,7 @@ use sftp::{Handle, Reply, Request, StatusCode};
 use super::finishing::DownloadFinishStage;
 use super::{DownloadState, LaneContext, RemoteFile, ServerCapabilities};
 use crate::lane::messages::{refused, remote};
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::{DiskRequest, JobFailure, LaneEvent};
 
 /// Data of a download that have come, are on their way, or are still to be asked for.

@@ -22,7 +22,7 @@ use super::messages::{refused, remote};
 use super::put::{LONGEST_PATH, WHOLE};
 use super::queues::LaneQueueKind;
 use super::remote_file::{OpenResult, RemoteFile};
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{

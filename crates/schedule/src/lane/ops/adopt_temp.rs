@@ -3,7 +3,7 @@ use sftp::{Reply, Request, StatusCode};
 use super::{JobProgress, LaneContext, end};
 use crate::journal::ExistingFile;
 use crate::lane::job_requests::JobRequests;
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{Attributes, EntryKind, JobId, LaneEvent, PartialFile, RemotePath, UploadTemp};
 
@@ -16,7 +16,7 @@ pub(in crate::lane) struct ResumeTempCheck {
     left: PartialFile,
     /// Size of the source in bytes.
     size: Option<u64>,
-    replace_link: bool,
+    replace_node: bool,
     /// Attributes of the temporary.
     seen: Option<Attributes>,
     /// Attributes of the file at the final name, once known; `Some(None)` without a file.
@@ -31,7 +31,7 @@ impl ResumeTempCheck {
         id: JobId,
         (target, temp): (RemotePath, RemotePath),
         (left, size): (PartialFile, Option<u64>),
-        replace_link: bool,
+        replace_node: bool,
     ) -> Self {
         Self {
             requests: JobRequests::new(id),
@@ -39,7 +39,7 @@ impl ResumeTempCheck {
             temp,
             left,
             size,
-            replace_link,
+            replace_node,
             seen: None,
             replaces: None,
         }
@@ -90,7 +90,7 @@ impl ResumeTempCheck {
             Some((EntryKind::File, mode)) if mode.is_some_and(|m| m & 0o200 != 0) => {
                 (true, mode.map(|m| m & 0o777))
             }
-            Some((EntryKind::Symlink, _)) if self.replace_link => (false, None),
+            Some((EntryKind::Symlink, _)) if self.replace_node => (false, None),
             Some(_) => return None,
         };
         let seen = self.seen.filter(|seen| seen.kind() == EntryKind::File)?;

@@ -2,7 +2,7 @@ use sftp::{Attrs, OpenFlags, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, remote};
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{EntryKind, JobFailure, JobFailureKind, JobId};
 

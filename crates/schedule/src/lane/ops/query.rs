@@ -7,7 +7,7 @@ use wire::{Field as _, RemainingBytes};
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, SYNCING_NAME, refused, remote};
 use crate::lane::metadata::NOT_OURS;
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::lane::task::attributes;
 use crate::{JobFailure, JobId, JobKind, LaneEvent, RemotePath};

@@ -4,7 +4,7 @@ use super::{JobProgress, LaneContext, end};
 use crate::lane::job_requests::JobRequests;
 use crate::lane::messages::{self, remote};
 use crate::lane::metadata;
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::lane::task::attributes;
 use crate::{Attributes, EntryKind, JobFailure, JobId, LaneEvent, Xattrs};

@@ -5,7 +5,7 @@ use sftp::{Attrs, Handle, OpenFlags, Reply, Request};
 
 use super::LaneContext;
 use crate::lane::messages::{self, refused, remote};
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::lane::task::{JobProgress, Misprediction};
 use crate::{ByteRange, JobFailure, JobId, LaneEvent};

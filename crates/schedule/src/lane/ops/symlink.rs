@@ -5,7 +5,7 @@ use sftp::{Reply, Request, StatusCode, temp_name};
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, refused, remote};
 use crate::lane::replace::{FileReplacement, ReplaceProgress};
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{EntryKind, JobFailure, JobId, LaneEvent};
 

@@ -7,7 +7,7 @@ use super::{LaneContext, UploadState};
 use crate::FileCopyState;
 use crate::lane::messages::{self, CLOSING, refused};
 use crate::lane::remote_file::RemoteFile;
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 
 /// Stage in which everything up to CLOSE was sent, and the answers are awaited. A server may answer
 /// CLOSE before WRITE.

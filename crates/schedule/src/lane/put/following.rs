@@ -2,7 +2,7 @@ use sftp::{Reply, Request};
 
 use super::ending::UploadAttemptAbort;
 use super::{LaneContext, UploadState};
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 
 /// Stage in which STAT and REALPATH find the file that a symlink at the target points to.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use super::source::UploadSource;
 use super::{LaneContext, UploadStage, UploadState};
 use crate::lane::messages::{self, CLOSING, refused};
 use crate::lane::remote_file::RemoteFile;
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::{DiskReply, FailedTemporary, LaneEvent, SourceFileMeta};
 
 /// Stage in which an attempt ends: handles are closed, all answers are awaited, and the temporary

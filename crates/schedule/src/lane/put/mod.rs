@@ -50,7 +50,7 @@ use super::context::LaneContext;
 use super::job_requests::JobRequests;
 use super::messages::{self, CREATING, refused};
 use super::remote_file::OpenResult;
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction};
 use crate::{

@@ -8,7 +8,7 @@ use super::new_file::WrittenFileInfo;
 use super::{LaneContext, UploadState};
 use crate::lane::messages::{self, RENAMING, RENAMING_FROM_TEMP_DIR, SYNCING_NAME, refused};
 use crate::lane::replace::{FileReplacement, ReplaceProgress};
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::{FileCopyState, LaneEvent, RefusedOperations, directory_of};
 

@@ -10,7 +10,7 @@ use super::{LaneContext, UploadState};
 use crate::LaneEvent;
 use crate::lane::messages::{self, SYNCING, WRITING, refused};
 use crate::lane::metadata;
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::lane::task::attributes;
 use crate::{RemotePath, UploadTemp};

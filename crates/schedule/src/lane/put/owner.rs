@@ -9,7 +9,7 @@ use sftp::{Attrs, Reply, Request};
 use super::target::ReplacedAttributes;
 use super::{LaneContext, UploadState};
 use crate::lane::messages;
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::{LaneEvent, directory_of};
 
 /// Progress of giving the new file owner and group of the replaced one. If the server refuses both,

@@ -4,7 +4,7 @@ use super::ending::UploadAttemptAbort;
 use super::{LaneContext, UploadState};
 use crate::lane::messages::{CREATING, READ_ONLY, refused, remote};
 use crate::lane::remote_file::{OpenResult, RemoteFile};
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::Misprediction;
 
 /// Stage in which an OPEN of an existing read-only file shows if it may be written. The job waits

@@ -9,7 +9,7 @@ use super::target::UploadTargetState;
 use super::{LaneContext, UploadState};
 use crate::lane::queues::LaneQueueKind;
 use crate::lane::remote_file::RemoteFile;
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 
 /// Stage in which the job waits for its turn to open the file or to send it whole.

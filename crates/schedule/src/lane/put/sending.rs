@@ -12,7 +12,7 @@ use super::source::UploadSource;
 use super::target::ReplacedAttributes;
 use super::{FIRST, LaneContext, UploadState};
 use crate::lane::remote_file::RemoteFile;
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::{DiskReply, DiskRequest, LaneEvent};
 use sftp::Request;

@@ -65,7 +65,7 @@ impl ReplacedAttributes {
 impl UploadTargetInfo {
     pub(super) fn new(options: &FileCopyOptions) -> Self {
         // A symlink that must be replaced is found by an LSTAT before anything is opened.
-        let looks = options.existing.replace_link && !options.existing.fresh;
+        let looks = options.existing.replace_node && !options.existing.fresh;
         let state = match (options.inplace && !looks, options.existing.fresh) {
             (true, _) => UploadTargetState::Direct(in_place()),
             (false, true) => UploadTargetState::New,
@@ -205,7 +205,7 @@ impl UploadTargetInfo {
             }
             DIRECTORY => Some(UploadAttemptAbort::Failed(remote(IS_DIRECTORY))),
             // OPEN of a FIFO would block a server for ever, or hand the data to whoever made it.
-            _ if options.existing.replace_link => {
+            _ if options.existing.replace_node => {
                 self.replaces_node = true;
                 self.state = UploadTargetState::New;
                 None
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_symlink_may_be_replaced_and_a_probed_file_is_not_probed_again() {
         let replace = FileCopyOptions {
-            existing: ExistingTargetPolicy::REPLACED_LINK,
+            existing: ExistingTargetPolicy::REPLACED_NODE,
             ..FileCopyOptions::default()
         };
         let mut target = UploadTargetInfo::new(&replace);
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn a_symlink_is_looked_for_before_a_file_is_written_in_place() {
         let options = FileCopyOptions {
-            existing: ExistingTargetPolicy::REPLACED_LINK,
+            existing: ExistingTargetPolicy::REPLACED_NODE,
             inplace: true,
             ..FileCopyOptions::default()
         };

@@ -7,7 +7,7 @@ use super::source::UploadSource;
 use super::target::{ReplacedAttributes, UploadTargetState};
 use super::{LaneContext, UploadState};
 use crate::lane::messages::{self, WRITING, refused};
-use crate::lane::request_tag::RequestPurpose;
+use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::{FileCopyState, JobId, LaneEvent, SOURCE_SHRANK};
 
@@ -28,7 +28,7 @@ impl UploadState {
     pub(super) fn go_in_place(&mut self, core: &mut LaneContext) {
         // A symlink that is to be replaced is looked at first, since its target must not be
         // overwritten.
-        let looks = self.options.existing.replace_link && !self.options.existing.fresh;
+        let looks = self.options.existing.replace_node && !self.options.existing.fresh;
         let decided = self.target.is_direct();
         let has_dir = self.options.temp_dir.is_some();
         if !core.refusals().in_place_at(&self.path)

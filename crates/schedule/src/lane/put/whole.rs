@@ -66,7 +66,7 @@ impl UploadState {
         let fresh = self.target.state() == UploadTargetState::New;
         let flags = PutFlags::default()
             .with(PutFlags::FRESH, fresh)
-            .with(PutFlags::REPLACE_LINK, self.options.existing.replace_link)
+            .with(PutFlags::REPLACE_LINK, self.options.existing.replace_node)
             .with(PutFlags::FSYNC, self.options.fsync);
         match packed {
             // Never longer than the original block.

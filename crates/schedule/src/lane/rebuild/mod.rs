@@ -1,8 +1,8 @@
 //! Copies by delta: unchanged parts of a file are taken from an older version at the receiving end,
 //! and only the rest is sent (docs/design/0009-delta.md).
 
+mod block_search_queue;
 mod download;
-mod search_queue;
 mod upload;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,12 +11,12 @@ use bytes::Bytes;
 use sftp::Request;
 use sftp::blocks::{BlockSumKey, BlockSumKind};
 
+use self::block_search_queue::BlockSearchQueue;
 pub(super) use self::download::DeltaDownload;
-use self::search_queue::BlockSearchQueue;
 pub(super) use self::upload::DeltaUpload;
 use super::context::LaneContext;
 use super::job_requests::JobRequests;
-use super::request_tag::RequestPurpose;
+use super::request_purpose::RequestPurpose;
 use crate::delta::{ASKED, MatchedRange, SEGMENT, next_copy, queue_copy};
 use crate::{DiskRequest, JobFailure};
 

@@ -1,7 +1,7 @@
 //! Ends a file that is cut over lanes: the rename, or the removal of its temporary.
 
 use super::super::assignments::AssignedRole;
-use super::super::job_losses::JobLaneLosses;
+use super::super::job_lane_losses::JobLaneLosses;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
 use super::files::SharedFileFailure;

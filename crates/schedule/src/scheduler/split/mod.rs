@@ -3,18 +3,18 @@
 mod checkpoints;
 mod ending;
 mod files;
+mod lost_writer_lanes;
 mod record;
 mod spans;
-mod write_fence;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use self::checkpoints::UnjournaledBytes;
+use self::lost_writer_lanes::LostWriterLanes;
 use self::record::SplitFileRecord;
 pub(crate) use self::spans::ByteRanges;
 use self::spans::OPEN;
-use self::write_fence::LostWriterLanes;
 use super::{JobHint, LaneId, total};
 use crate::{
     Attributes, ByteRange, FileCopyOptions, Job, JobFailure, JobId, JobKind, RemotePath,
@@ -452,7 +452,7 @@ impl SplitFile {
     /// than followed is checked first.
     fn write_in_place(&mut self) {
         if let JobKind::Put { options, .. } = &mut self.job.kind {
-            options.inplace = !options.existing.replace_link;
+            options.inplace = !options.existing.replace_node;
         }
     }
 

@@ -197,7 +197,7 @@ impl SplitFile {
             temp: self.kept_temporary()?,
             left,
             size: self.attributes.size,
-            replace_link: options.existing.replace_link,
+            replace_node: options.existing.replace_node,
         })
     }
 

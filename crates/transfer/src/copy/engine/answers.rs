@@ -32,10 +32,10 @@ impl CopyEngine<'_> {
             LaneEvent::Failed(id, fault) => self.on_over(id, Err(fault)),
             LaneEvent::Warning(id, message) => self.on_warning(id, message),
             LaneEvent::Progress(id, n) => {
-                if let Some((_, JobPurpose::File(file, role))) = self.ports.jobs().get(&id) {
+                if let Some((_, JobPurpose::File(file, role))) = self.context.jobs().get(&id) {
                     let job = (*file, *role);
                     self.files
-                        .on_progress(&self.ports, &mut self.verify, job, n);
+                        .on_progress(&self.context, &mut self.verify, job, n);
                 }
             }
             LaneEvent::Reused(id, n) => {
@@ -46,20 +46,20 @@ impl CopyEngine<'_> {
             LaneEvent::Sum(id, sum) => self.on_our_sum(id, &sum),
             LaneEvent::State(id, state) => self.on_state(id, state),
             LaneEvent::Entries(id, entries) => self.on_entries(id, entries),
-            LaneEvent::LeftOut(id, name) => match self.ports.jobs_mut().answer(id) {
+            LaneEvent::LeftOut(id, name) => match self.context.jobs_mut().answer(id) {
                 Some(asked) => asked.leave_out(name),
                 None => self.tell_walk(id, WalkAnswer::LeftOut(name)),
             },
             LaneEvent::Tree(id, steps) => {
-                self.estimates.announce_tree(self.ports.sides(), &steps);
+                self.estimates.announce_tree(self.context.sides(), &steps);
                 self.tell_walk(id, WalkAnswer::Tree(steps));
                 self.estimates
-                    .foresee(self.ports.sides(), self.walks.grown_estimate());
+                    .foresee(self.context.sides(), self.walks.grown_estimate());
             }
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
             LaneEvent::FileSystem(id, identity) => {
-                if let Some(asked) = self.ports.jobs_mut().answer(id) {
+                if let Some(asked) = self.context.jobs_mut().answer(id) {
                     asked.set_file_system(identity);
                 }
             }
@@ -72,7 +72,7 @@ impl CopyEngine<'_> {
             LaneEvent::Refused(id, found, why) => {
                 let target = self.task_of(id).map(|(task, _)| task.target().to_vec());
                 let found = (found, target.as_deref().unwrap_or_default());
-                self.metadata.on_refused(&mut self.ports, found, &why);
+                self.metadata.on_refused(&mut self.context, found, &why);
             }
             LaneEvent::InPlace(id) => {
                 if let Some((task, _)) = self.task_of(id) {
@@ -80,20 +80,20 @@ impl CopyEngine<'_> {
                 }
             }
             LaneEvent::Belonged(id, owner) => {
-                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+                if let Some((_, JobPurpose::File(file, _))) = self.context.jobs().get(&id)
                     && let Some(task) = self.files.get(file)
                 {
-                    task.tell_owner(&mut self.ports, owner);
+                    task.tell_owner(&mut self.context, owner);
                 }
             }
             LaneEvent::OtherNames(id, names) => {
-                if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+                if let Some((_, JobPurpose::File(file, _))) = self.context.jobs().get(&id)
                     && let Some(task) = self.files.get(file)
                 {
-                    task.note_other_names(&self.ports, &mut self.metadata, names);
+                    task.note_other_names(&self.context, &mut self.metadata, names);
                 }
             }
-            LaneEvent::Xattrs(id, list) => match self.ports.jobs().get(&id) {
+            LaneEvent::Xattrs(id, list) => match self.context.jobs().get(&id) {
                 Some((_, JobPurpose::FileXattrs(file))) => self.on_file_xattrs(*file, list),
                 Some((_, JobPurpose::DirXattrs(dir))) => self.on_dir_xattrs(*dir, list),
                 _ => {}
@@ -111,15 +111,15 @@ impl CopyEngine<'_> {
         if role != JobRole::RelayGet {
             task.reached(state);
         }
-        if let Some((_, JobPurpose::File(file, JobRole::RelayPut))) = self.ports.jobs().get(&id) {
+        if let Some((_, JobPurpose::File(file, JobRole::RelayPut))) = self.context.jobs().get(&id) {
             let file = *file;
-            self.files.begin_waiting_get(&mut self.ports, file);
+            self.files.begin_waiting_get(&mut self.context, file);
         }
     }
 
     /// Returns the file of a job and the job's role.
     fn task_of(&mut self, id: JobId) -> Option<(&mut FileTask, JobRole)> {
-        let (_, JobPurpose::File(file, role)) = self.ports.jobs().get(&id)? else {
+        let (_, JobPurpose::File(file, role)) = self.context.jobs().get(&id)? else {
             return None;
         };
         Some((self.files.get_mut(file)?, *role))
@@ -127,15 +127,16 @@ impl CopyEngine<'_> {
 
     /// Passes a part of a listing to the walk or the question that wants it.
     fn on_entries(&mut self, id: JobId, entries: Vec<(Vec<u8>, Attributes)>) {
-        match self.ports.jobs().get(&id) {
+        match self.context.jobs().get(&id) {
             Some((_, JobPurpose::Walk(..) | JobPurpose::Listing(_))) => {
-                self.estimates.announce_listed(self.ports.sides(), &entries);
+                self.estimates
+                    .announce_listed(self.context.sides(), &entries);
                 self.tell_walk(id, WalkAnswer::Entries(entries));
                 self.estimates
-                    .foresee(self.ports.sides(), self.walks.grown_estimate());
+                    .foresee(self.context.sides(), self.walks.grown_estimate());
             }
             _ => {
-                if let Some(asked) = self.ports.jobs_mut().answer(id) {
+                if let Some(asked) = self.context.jobs_mut().answer(id) {
                     asked.list(entries);
                 }
             }
@@ -144,7 +145,7 @@ impl CopyEngine<'_> {
 
     /// Passes an answer to a walk, or to a listing that started before its walk.
     fn tell_walk(&mut self, id: JobId, answer: WalkAnswer) {
-        match self.ports.jobs().get(&id) {
+        match self.context.jobs().get(&id) {
             Some((_, JobPurpose::Walk(walk, tag))) => self.walks.handle(*walk, *tag, answer),
             Some((_, JobPurpose::Listing(walk))) => self.walks.listed_ahead(*walk, answer),
             _ => {}
@@ -152,7 +153,7 @@ impl CopyEngine<'_> {
     }
 
     fn on_attributes(&mut self, id: JobId, attributes: Attributes) {
-        match self.ports.jobs().get(&id) {
+        match self.context.jobs().get(&id) {
             Some((_, JobPurpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
                 self.walks
@@ -165,11 +166,11 @@ impl CopyEngine<'_> {
             Some((_, JobPurpose::MakeDir(dir))) => self.tree.existed(*dir),
             Some((_, JobPurpose::Guess(file))) => {
                 let (file, is) = (*file, ReportedTargetKind::of(&attributes));
-                let step = self.files.on_guessed(&self.ports, file, is, None);
+                let step = self.files.on_guessed(&self.context, file, is, None);
                 self.after_file(step);
             }
             Some((_, JobPurpose::File(file, JobRole::Whole | JobRole::RelayGet))) => {
-                let is_remote = self.ports.source_is_remote();
+                let is_remote = self.context.source_is_remote();
                 match self.files.get_mut(file) {
                     Some(task) if is_remote => task.source_was_changed(),
                     Some(task) => task.opened_as(attributes),
@@ -187,10 +188,10 @@ impl CopyEngine<'_> {
                 }
             }
             Some((_, JobPurpose::Size(file))) => {
-                self.files.on_source(&self.ports, *file, attributes);
+                self.files.on_source(&self.context, *file, attributes);
             }
             _ => {
-                if let Some(asked) = self.ports.jobs_mut().answer(id) {
+                if let Some(asked) = self.context.jobs_mut().answer(id) {
                     asked.set_attributes(attributes);
                 }
             }
@@ -198,7 +199,7 @@ impl CopyEngine<'_> {
     }
 
     fn on_path(&mut self, id: JobId, path: Vec<u8>) {
-        match self.ports.jobs_mut().get_mut(&id) {
+        match self.context.jobs_mut().get_mut(&id) {
             Some((_, JobPurpose::Walk(walk, tag))) => {
                 let (walk, tag) = (*walk, *tag);
                 self.walks.handle(walk, tag, WalkAnswer::Path(path));
@@ -214,7 +215,7 @@ impl CopyEngine<'_> {
                 }
             }
             _ => {
-                if let Some(asked) = self.ports.jobs_mut().answer(id) {
+                if let Some(asked) = self.context.jobs_mut().answer(id) {
                     asked.set_path(path);
                 }
             }
@@ -222,13 +223,13 @@ impl CopyEngine<'_> {
     }
 
     fn on_over(&mut self, id: JobId, result: Result<(), JobFailure>) {
-        let Some((end, purpose)) = self.ports.jobs_mut().remove(&id) else {
+        let Some((end, purpose)) = self.context.jobs_mut().remove(&id) else {
             return;
         };
         let said = result.as_ref().map_err(|fault| fault.what.clone()).copied();
         match purpose {
             JobPurpose::Ask => {
-                if let Some(asked) = self.ports.jobs_mut().answer(id) {
+                if let Some(asked) = self.context.jobs_mut().answer(id) {
                     asked.end(said);
                 }
             }
@@ -239,13 +240,13 @@ impl CopyEngine<'_> {
             JobPurpose::FinishDir(dir) => self.on_finished(dir, said),
             JobPurpose::DirMode(name) => {
                 if let Err(what) = said {
-                    self.ports
+                    self.context
                         .fail(None, name, format!("cannot set its mode: {what}"));
                 }
             }
             JobPurpose::Durable(name) => {
                 if let Err(what) = said {
-                    self.ports.fail(None, name, what);
+                    self.context.fail(None, name, what);
                 }
             }
             JobPurpose::File(file, role) => {
@@ -253,7 +254,7 @@ impl CopyEngine<'_> {
                 let job = (file, role);
                 let step = self
                     .files
-                    .on_over(&mut self.ports, &mut self.tree, job, result);
+                    .on_over(&mut self.context, &mut self.tree, job, result);
                 self.after_file(step);
             }
             JobPurpose::Check(file) => self.on_read_back(file, result),
@@ -261,7 +262,7 @@ impl CopyEngine<'_> {
             JobPurpose::Guess(file) => {
                 if let Err(what) = said {
                     let is = ReportedTargetKind::Missing;
-                    let step = self.files.on_guessed(&self.ports, file, is, Some(what));
+                    let step = self.files.on_guessed(&self.context, file, is, Some(what));
                     self.after_file(step);
                 }
             }
@@ -277,21 +278,23 @@ impl CopyEngine<'_> {
             JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said),
             JobPurpose::FileXattrs(file) => {
                 if let Err(why) = said {
-                    self.metadata.note_unread_xattrs(self.ports.options(), &why);
+                    self.metadata
+                        .note_unread_xattrs(self.context.options(), &why);
                 }
                 self.start_kept(file);
             }
             JobPurpose::DirXattrs(dir) => {
                 if let Err(why) = said {
-                    self.metadata.note_unread_xattrs(self.ports.options(), &why);
+                    self.metadata
+                        .note_unread_xattrs(self.context.options(), &why);
                 }
                 self.item_over(Some(dir));
             }
             // If the question failed, owners keep their numeric IDs.
-            JobPurpose::OwnerNames => self.owners.on_names_over(&mut self.ports),
+            JobPurpose::OwnerNames => self.owners.on_names_over(&mut self.context),
             JobPurpose::OwnerIds => self.owners.on_ids_over(),
             JobPurpose::Taken(file) => self.on_taken_over(file),
-            JobPurpose::Boot(file) => self.keeper.on_boot(&self.ports, &file),
+            JobPurpose::Boot(file) => self.keeper.on_boot(&self.context, &file),
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
             JobPurpose::Cleared(entry) => {
                 if let (Some(entry), Ok(())) = (entry, said) {
@@ -303,27 +306,27 @@ impl CopyEngine<'_> {
     }
 
     fn on_warning(&mut self, id: JobId, message: String) {
-        let path = match self.ports.jobs().get(&id) {
+        let path = match self.context.jobs().get(&id) {
             Some((_, JobPurpose::File(file, _))) => {
                 self.files.get(file).map(|task| task.name().clone())
             }
             _ => None,
         };
-        self.ports.warn(path, message);
+        self.context.warn(path, message);
     }
 
     fn on_temporary(&mut self, id: JobId, path: Vec<u8>) {
-        self.verify.note_temporary(&self.ports, id, &path);
-        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id)
+        self.verify.note_temporary(&self.context, id, &path);
+        if let Some((_, JobPurpose::File(file, _))) = self.context.jobs().get(&id)
             && let Some(task) = self.files.get_mut(file)
         {
             task.resume_mut().has_temporary(path.clone());
-            self.keeper.on_temporary(&self.ports, task, path);
+            self.keeper.on_temporary(&self.context, task, path);
         }
     }
 
     fn on_kept(&mut self, id: JobId, kept: FileCheckpoint) {
-        if let Some((_, JobPurpose::File(file, role))) = self.ports.jobs().get(&id)
+        if let Some((_, JobPurpose::File(file, role))) = self.context.jobs().get(&id)
             && *role != JobRole::RelayGet
             && let Some(task) = self.files.get_mut(file)
         {
@@ -334,23 +337,23 @@ impl CopyEngine<'_> {
 
     /// Handles bytes of a file that are stored at the target.
     fn on_bytes_stored(&mut self, id: JobId, from: u64, to: u64) {
-        let (ports, files) = (&mut self.ports, &self.files);
-        self.verify.verify_early(ports, files, id, (from, to));
+        let (context, files) = (&mut self.context, &self.files);
+        self.verify.verify_early(context, files, id, (from, to));
         self.after_verify();
     }
 
     fn on_our_sum(&mut self, id: JobId, sum: &[u8]) {
-        self.verify.on_our_sum(&mut self.ports, id, sum);
+        self.verify.on_our_sum(&mut self.context, id, sum);
         self.after_verify();
     }
 
     fn on_our_sum_over(&mut self, ask: ChecksumRequest, made: bool) {
-        self.verify.on_our_sum_over(&mut self.ports, ask, made);
+        self.verify.on_our_sum_over(&mut self.context, ask, made);
         self.after_verify();
     }
 
     fn on_read_back(&mut self, id: CopyFileId, result: Result<(), JobFailure>) {
-        self.verify.on_read_back(&mut self.ports, id, result);
+        self.verify.on_read_back(&mut self.context, id, result);
         self.after_verify();
     }
 
@@ -365,20 +368,20 @@ impl CopyEngine<'_> {
 
     fn on_taken_over(&mut self, id: CopyFileId) {
         if let Some(task) = self.files.get_mut(&id) {
-            let decided = self.keeper.on_taken_over(&mut self.ports, id, task);
+            let decided = self.keeper.on_taken_over(&mut self.context, id, task);
             self.after_decision(id, decided);
         }
     }
 
     fn on_made(&mut self, dir: CopyDirectoryId, result: Result<(), String>) {
-        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
-        self.tree.on_made(ports, metadata, dir, result);
+        let (context, metadata) = (&mut self.context, &mut self.metadata);
+        self.tree.on_made(context, metadata, dir, result);
         self.after_tree();
     }
 
     fn on_finished(&mut self, dir: CopyDirectoryId, result: Result<(), String>) {
-        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
-        self.tree.on_finished(ports, metadata, dir, result);
+        let (context, metadata) = (&mut self.context, &mut self.metadata);
+        self.tree.on_finished(context, metadata, dir, result);
         self.after_tree();
     }
 
@@ -409,31 +412,31 @@ impl CopyEngine<'_> {
 
     fn begin_free_file(&mut self, item: ItemAwaitingDirectory) {
         let link = self.hard_links.link_of(&item);
-        let id = self.files.begin(&mut self.ports, item, link);
+        let id = self.files.begin(&mut self.context, item, link);
         self.start_file(id);
     }
 
     pub(super) fn start_file(&mut self, id: CopyFileId) {
-        if self.files.asks_for_source(&mut self.ports, id) {
+        if self.files.asks_for_source(&mut self.context, id) {
             return;
         }
         if let Some(task) = self.files.get_mut(&id) {
-            let decided = self.keeper.keep(&mut self.ports, id, task);
+            let decided = self.keeper.keep(&mut self.context, id, task);
             self.after_decision(id, decided);
         }
     }
 
     /// Starts a file once its journal records are written.
     fn start_kept(&mut self, id: CopyFileId) {
-        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
-        if self.files.request_xattrs(ports, metadata, id) {
+        let (context, metadata) = (&mut self.context, &mut self.metadata);
+        if self.files.request_xattrs(context, metadata, id) {
             return;
         }
         if let Some(task) = self.files.get_mut(&id) {
             task.resume_mut().set_recorded(self.keeper.goes_on());
         }
         let (tree, verify) = (&self.tree, &self.verify);
-        let step = self.files.copy(ports, metadata, tree, verify, id);
+        let step = self.files.copy(context, metadata, tree, verify, id);
         self.after_file(step);
     }
 
@@ -456,13 +459,13 @@ impl CopyEngine<'_> {
 
     /// Continues after the rename: with verification if that is wanted.
     fn file_done(&mut self, id: CopyFileId) {
-        if let Some(step) = self.files.follow_change(&mut self.ports, id) {
+        if let Some(step) = self.files.follow_change(&mut self.context, id) {
             return self.after_file(step);
         }
         match self.files.get_mut(&id) {
             // A range cannot be read under the final name yet.
             Some(task) if self.verify.is_wanted() && task.shared().is_none() => {
-                self.verify.verify_file(&mut self.ports, id, task);
+                self.verify.verify_file(&mut self.context, id, task);
                 self.after_verify();
             }
             _ => self.file_kept(id),
@@ -475,11 +478,11 @@ impl CopyEngine<'_> {
             return;
         };
         let more = self.has_more() || !self.files.is_empty();
-        self.keeper.note_done(&mut self.ports, &task, more);
-        task.tell_done(&mut self.ports, &mut self.metadata, id);
+        self.keeper.note_done(&mut self.context, &task, more);
+        task.tell_done(&mut self.context, &mut self.metadata, id);
         let made = self
             .hard_links
-            .first_copied(&mut self.ports, task.link(), task.target());
+            .first_copied(&mut self.context, task.link(), task.target());
         made.into_iter()
             .for_each(|made| self.hard_link_over(made.item, made.result));
         self.file_over(&task);
@@ -487,7 +490,7 @@ impl CopyEngine<'_> {
 
     fn file_failed(&mut self, id: CopyFileId, end: CopySide, fault: ItemFault) {
         let removed = fault.is_temporary_removed();
-        let Some(task) = self.files.fail(&mut self.ports, id, end, fault) else {
+        let Some(task) = self.files.fail(&mut self.context, id, end, fault) else {
             return;
         };
         if removed {
@@ -502,7 +505,7 @@ impl CopyEngine<'_> {
     /// file's is not.
     fn file_dropped(&mut self, id: CopyFileId) {
         if let Some(task) = self.files.remove(&id) {
-            self.ports.progress().file_done();
+            self.context.progress().file_done();
             self.link_failed(task.link());
             self.file_over(&task);
         }
@@ -520,27 +523,27 @@ impl CopyEngine<'_> {
     /// Handles the boot ID of the target after a reconnect. Ends the run if the machine was
     /// restarted.
     fn on_boot_again(&mut self, file: &Path) {
-        if self.keeper.is_boot_unchanged(&self.ports, file) {
+        if self.keeper.is_boot_unchanged(&self.context, file) {
             return;
         }
-        let target = self.ports.side(CopySide::Target);
+        let target = self.context.side(CopySide::Target);
         let name = target.map(|side| side.name().to_owned());
         let why = format!(
             "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
             name.unwrap_or_default()
         );
-        self.ports.lose(ConnectError::unreachable(why));
+        self.context.lose(ConnectError::unreachable(why));
         self.drop_what_waits();
-        for side in self.ports.sides().iter() {
+        for side in self.context.sides().iter() {
             side.session().cancel_resumable("the machine was rebooted");
         }
     }
 
     /// Handles the answer to one of the two queries about a root.
     fn on_root(&mut self, id: WalkId, result: Result<(), String>) {
-        let file = self.walks.on_root(&mut self.ports, id, result);
+        let file = self.walks.on_root(&mut self.context, id, result);
         self.estimates
-            .foresee(self.ports.sides(), self.walks.grown_estimate());
+            .foresee(self.context.sides(), self.walks.grown_estimate());
         if let Some(file) = file {
             self.begin_owned(file);
         }
@@ -554,7 +557,7 @@ impl CopyEngine<'_> {
                 VerifyOutcome::Failed(id, end, what) => self.file_failed(id, end, what.into()),
                 VerifyOutcome::CopyAgain(id) => {
                     if let Some(task) = self.files.get_mut(&id) {
-                        self.ports.progress().take_back(task.repeat());
+                        self.context.progress().take_back(task.repeat());
                         self.keeper.forget_earlier(task.target());
                         self.start_file(id);
                     }
@@ -565,36 +568,36 @@ impl CopyEngine<'_> {
 
     /// Handles an event of a command at the far end.
     pub(super) fn on_exec(&mut self, id: RemoteCommandId, event: RemoteCommandEvent) {
-        self.verify.on_exec(&mut self.ports, id, event);
+        self.verify.on_exec(&mut self.context, id, event);
         self.after_verify();
     }
 
     /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
     /// if that is impossible and its contents can be skipped.
     pub(super) fn begin_dir(&mut self, key: CopyDirectoryId, dir: TargetDir) -> bool {
-        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
-        let begun = self.tree.begin_dir(ports, metadata, key, dir);
+        let (context, metadata) = (&mut self.context, &mut self.metadata);
+        let begun = self.tree.begin_dir(context, metadata, key, dir);
         self.after_tree();
         begun
     }
 
     /// Notes that the walk has no more entries of a directory.
     pub(super) fn listed(&mut self, key: CopyDirectoryId) {
-        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
-        self.tree.listed(ports, metadata, key);
+        let (context, metadata) = (&mut self.context, &mut self.metadata);
+        self.tree.listed(context, metadata, key);
         self.after_tree();
     }
 
     /// Notes that an entry of `dir` is finished.
     pub(super) fn item_over(&mut self, dir: Option<CopyDirectoryId>) {
-        let (ports, metadata) = (&mut self.ports, &mut self.metadata);
-        self.tree.item_over(ports, metadata, dir);
+        let (context, metadata) = (&mut self.context, &mut self.metadata);
+        self.tree.item_over(context, metadata, dir);
         self.after_tree();
     }
 
     /// Starts an item, or defers it until its directory is made.
     pub(super) fn begin_item(&mut self, item: ItemAwaitingDirectory) {
-        if let Some(item) = self.tree.begin_item(&self.ports, item) {
+        if let Some(item) = self.tree.begin_item(&self.context, item) {
             self.begin_placed(item);
         }
     }
@@ -613,7 +616,7 @@ impl CopyEngine<'_> {
             match step {
                 DirectoryReadyStep::Place(item) => self.begin_placed(*item),
                 DirectoryReadyStep::FileAgain(id) => {
-                    let step = self.files.again(&self.ports, id);
+                    let step = self.files.again(&self.context, id);
                     self.after_file(step);
                 }
                 DirectoryReadyStep::FileDropped(id) => self.file_dropped(id),
@@ -627,7 +630,7 @@ impl CopyEngine<'_> {
         &mut self,
         item: ItemAwaitingDirectory,
     ) -> Option<ItemAwaitingDirectory> {
-        match self.hard_links.place(&mut self.ports, item) {
+        match self.hard_links.place(&mut self.context, item) {
             HardLinkDecision::Copy(item) => return Some(item),
             HardLinkDecision::Made(made) => self.hard_link_over(made.item, made.result),
             HardLinkDecision::Waits => {}
@@ -664,22 +667,22 @@ impl CopyEngine<'_> {
             item.entry.attributes.link = None;
             return self.begin_file(item);
         }
-        self.tree.name_made(&mut self.ports, &item.target);
-        HardLinks::report(&mut self.ports, self.files.take_id(), &item);
+        self.tree.name_made(&mut self.context, &item.target);
+        HardLinks::report(&mut self.context, self.files.take_id(), &item);
         self.item_over(item.dir);
     }
 
     pub(super) fn begin_symlink(&mut self, held: ItemAwaitingDirectory) {
         let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
         let metadata = &mut self.metadata;
-        let step = SymlinkCopyState::begin(&mut self.ports, metadata, held, is_top_level);
+        let step = SymlinkCopyState::begin(&mut self.context, metadata, held, is_top_level);
         self.after_symlink(step);
     }
 
     fn make_symlink(&mut self, held: ItemAwaitingDirectory) {
         let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
         let metadata = &mut self.metadata;
-        let step = SymlinkCopyState::make(&mut self.ports, metadata, held, is_top_level);
+        let step = SymlinkCopyState::make(&mut self.context, metadata, held, is_top_level);
         self.after_symlink(step);
     }
 
@@ -698,16 +701,16 @@ impl CopyEngine<'_> {
         end: CopySide,
     ) {
         if result.is_ok() {
-            self.tree.name_made(&mut self.ports, &held.target);
+            self.tree.name_made(&mut self.context, &held.target);
         }
-        SymlinkCopyState::report(&mut self.ports, &self.metadata, held, result, end);
+        SymlinkCopyState::report(&mut self.context, &self.metadata, held, result, end);
         self.item_over(held.dir);
     }
 
     /// Requests the extended attributes of a directory, which is not finished before the answer.
     pub(super) fn ask_dir_xattrs(&mut self, key: CopyDirectoryId, source: &[u8]) {
         let purpose = JobPurpose::DirXattrs(key);
-        match self.metadata.ask_xattrs(&mut self.ports, source, purpose) {
+        match self.metadata.ask_xattrs(&mut self.context, source, purpose) {
             XattrAnswer::Later => self.tree.waits_for_more(key),
             XattrAnswer::Known(xattrs) => self.tree.has_xattrs(key, xattrs),
             XattrAnswer::Unknown => {}
@@ -715,52 +718,52 @@ impl CopyEngine<'_> {
     }
 
     fn on_file_xattrs(&mut self, id: CopyFileId, list: Vec<Xattr>) {
-        let xattrs = self.metadata.takeable(&self.ports, list);
+        let xattrs = self.metadata.takeable(&self.context, list);
         if let Some(task) = self.files.get_mut(&id) {
             task.set_xattrs(xattrs);
         }
     }
 
     fn on_dir_xattrs(&mut self, key: CopyDirectoryId, list: Vec<Xattr>) {
-        let xattrs = self.metadata.takeable(&self.ports, list);
+        let xattrs = self.metadata.takeable(&self.context, list);
         self.tree.has_xattrs(key, xattrs);
     }
 
     pub(super) fn on_restarted(&mut self, id: JobId) {
-        match self.ports.jobs().get(&id) {
+        match self.context.jobs().get(&id) {
             Some((_, JobPurpose::Boot(_))) => self.keeper.lose_boot(),
             _ => self.tell_walk(id, WalkAnswer::Restarted),
         }
-        if let Some((_, JobPurpose::File(file, _))) = self.ports.jobs().get(&id) {
+        if let Some((_, JobPurpose::File(file, _))) = self.context.jobs().get(&id) {
             let file = *file;
-            self.files.on_restarted(&mut self.ports, file);
+            self.files.on_restarted(&mut self.context, file);
         }
     }
 
     /// Notes the reason that later failures have in common, and drops all waiting work.
     pub(super) fn on_losing(&mut self, end: CopySide, why: &str) {
-        if let Some(side) = self.ports.side(end) {
+        if let Some(side) = self.context.side(end) {
             let why = format!("{}: {why}", side.name());
-            self.ports.lose(ConnectError::unreachable(why));
+            self.context.lose(ConnectError::unreachable(why));
             self.drop_what_waits();
         }
     }
 
     /// Ends the copy after the loss of the session at `end`.
     pub(super) fn on_lost(&mut self, end: CopySide, why: String) {
-        let Some(name) = self.ports.sides_mut().lose(end) else {
+        let Some(name) = self.context.sides_mut().lose(end) else {
             return;
         };
         let why = format!("{name}: {why}");
-        self.ports.lose(ConnectError::unreachable(why.clone()));
+        self.context.lose(ConnectError::unreachable(why.clone()));
         self.drop_what_waits();
-        for id in self.ports.jobs().at(end) {
+        for id in self.context.jobs().at(end) {
             let what = why.clone();
             let fault = JobFailure::new(what, true).of_kind(JobFailureKind::ConnectionLost);
             self.on_lane(LaneEvent::Failed(id, fault));
         }
         // The other one of two hosts keeps what the same command continues.
-        for side in self.ports.sides().open() {
+        for side in self.context.sides().open() {
             self.cancel_at(side, &why);
         }
     }

@@ -7,12 +7,12 @@ use schedule::{Attributes, ExtraMetadata, JobFailure, JobFailureKind, JobKind, R
 use sftp::InodeId;
 
 use super::{CopyFileId, FileTask, GuessedTarget, JobRole, SharedTemporaryFile, SourceVersion};
+use crate::copy::context::CopyContext;
 use crate::copy::copy_report::ItemFault;
 use crate::copy::jobs::JobPurpose;
-use crate::copy::local_ops::LocalFileCopySettings;
+use crate::copy::local_file_ops::LocalFileCopySettings;
 use crate::copy::metadata::MetadataPreservation;
 use crate::copy::names::basename;
-use crate::copy::ports::CopyContext;
 use crate::copy::relayed::RelayedFileOutcome;
 use crate::copy::resume::ResumeTask;
 use crate::copy::sides::CopySide;
@@ -165,13 +165,13 @@ impl ActiveFiles {
     /// at once, on a guess. `link` is the file's identity if its other names become hard links.
     pub(in crate::copy) fn begin_guessed(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         item: ItemAwaitingDirectory,
         target: Vec<u8>,
         link: Option<InodeId>,
     ) -> CopyFileId {
         let name = basename(&item.entry.path).to_vec();
-        let side = ports.side(CopySide::Target);
+        let side = context.side(CopySide::Target);
         let was_file = side.is_some_and(|side| side.session().was_file(&target));
         let guess = TargetGuess::new(&target, &name, was_file);
         let path = place(guess, &target, &name);
@@ -180,7 +180,7 @@ impl ActiveFiles {
             follow: true,
         };
         // Submitted before the upload, so that its answer is there if the upload fails.
-        ports.submit(CopySide::Target, stat, JobPurpose::Guess(self.next_id()));
+        context.submit(CopySide::Target, stat, JobPurpose::Guess(self.next_id()));
         let guessing = GuessedTarget {
             guess,
             target,
@@ -192,23 +192,23 @@ impl ActiveFiles {
             target: path,
             ..item
         };
-        self.begin_with(ports, item, link, Some(guessing))
+        self.begin_with(context, item, link, Some(guessing))
     }
 
     /// Begins a file whose target is not being written. `link` is the file's identity if its other
     /// names become hard links.
     pub(in crate::copy) fn begin(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         item: ItemAwaitingDirectory,
         link: Option<InodeId>,
     ) -> CopyFileId {
-        self.begin_with(ports, item, link, None)
+        self.begin_with(context, item, link, None)
     }
 
     fn begin_with(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         item: ItemAwaitingDirectory,
         link: Option<InodeId>,
         guess: Option<GuessedTarget>,
@@ -219,7 +219,7 @@ impl ActiveFiles {
         let known = attributes.mode.is_some();
         let task = FileTask {
             identity: item.entry.identity,
-            source_name: ports.shown(CopySide::Source, &item.entry.path),
+            source_name: context.shown(CopySide::Source, &item.entry.path),
             source: item.entry.path,
             target: item.target,
             dir: item.dir,
@@ -242,19 +242,19 @@ impl ActiveFiles {
             changed: false,
             repeats: 0,
             beyond: ExtraMetadata {
-                owner: attributes.owner.filter(|_| ports.options().archive),
+                owner: attributes.owner.filter(|_| context.options().archive),
                 ..ExtraMetadata::default()
             },
             xattrs_asked: false,
             shared,
             link,
         };
-        ports.progress().add_file(task.size);
+        context.progress().add_file(task.size);
         let (source, size) = (task.source_name.clone(), task.size);
-        let target = ports.shown(CopySide::Target, &task.target);
+        let target = context.shown(CopySide::Target, &task.target);
         let id = self.take_id();
         self.tasks.insert(id, Box::new(task));
-        ports.tell(CopyEvent::FileStarted {
+        context.tell(CopyEvent::FileStarted {
             id: id.0,
             source,
             target,
@@ -267,18 +267,18 @@ impl ActiveFiles {
     /// can be resumed. Returns false if there is no answer to wait for.
     pub(in crate::copy) fn asks_for_source(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
     ) -> bool {
         let Some(task) = self.get(&id) else {
             return false;
         };
-        if task.attributes.is_some() || !ports.source_is_remote() {
+        if task.attributes.is_some() || !context.source_is_remote() {
             return false;
         }
         let path = RemotePath(task.source.clone());
         let kind = JobKind::Stat { path, follow: true };
-        let asked = ports.submit(CopySide::Source, kind, JobPurpose::Size(id));
+        let asked = context.submit(CopySide::Source, kind, JobPurpose::Size(id));
         if asked.is_none() {
             self.remove(&id);
         }
@@ -289,7 +289,7 @@ impl ActiveFiles {
     /// answer to wait for.
     pub(in crate::copy) fn request_xattrs(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         id: CopyFileId,
     ) -> bool {
@@ -299,7 +299,7 @@ impl ActiveFiles {
         if !task.begin_xattrs() {
             return false;
         }
-        match metadata.ask_xattrs(ports, &task.source, JobPurpose::FileXattrs(id)) {
+        match metadata.ask_xattrs(context, &task.source, JobPurpose::FileXattrs(id)) {
             XattrAnswer::Later => return true,
             XattrAnswer::Known(xattrs) => task.set_xattrs(xattrs),
             XattrAnswer::Unknown => {}
@@ -311,7 +311,7 @@ impl ActiveFiles {
     /// both ends are this machine.
     pub(in crate::copy) fn copy(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         tree: &IncompleteTargetDirs,
         verify: &Verification,
@@ -320,36 +320,36 @@ impl ActiveFiles {
         let Some(task) = self.get(&id) else {
             return FileStep::Waits;
         };
-        let ends = (ports.source_is_remote(), ports.target_is_remote());
+        let ends = (context.source_is_remote(), context.target_is_remote());
         if ends == (false, false) {
-            return self.copy_here(ports, metadata, verify.sums(), id);
+            return self.copy_here(context, metadata, verify.sums(), id);
         }
         let is_fresh = task.dir.is_some_and(|dir| tree.is_fresh(dir));
-        let options = task.put_options(ports, metadata.sets_owners(), is_fresh);
+        let options = task.put_options(context, metadata.sets_owners(), is_fresh);
         match ends {
             (false, _) => {
-                let kind = task.put_job(ports, options);
-                self.submit(ports, CopySide::Target, kind, id);
+                let kind = task.put_job(context, options);
+                self.submit(context, CopySide::Target, kind, id);
             }
             (true, false) => {
-                let kind = task.get_job(ports, options);
-                self.submit(ports, CopySide::Source, kind, id);
+                let kind = task.get_job(context, options);
+                self.submit(context, CopySide::Source, kind, id);
             }
-            (true, true) => self.start_relayed(ports, verify.sums(), id, options),
+            (true, true) => self.start_relayed(context, verify.sums(), id, options),
         }
         FileStep::Waits
     }
 
     fn submit(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         end: CopySide,
         kind: JobKind,
         id: CopyFileId,
     ) {
         let purpose = JobPurpose::File(id, JobRole::Whole);
         let size = self.get(&id).and_then(|task| task.size);
-        if ports.submit_sized(end, kind, purpose, size).is_none() {
+        if context.submit_sized(end, kind, purpose, size).is_none() {
             // The run is ending, and its reason is reported elsewhere.
             self.remove(&id);
         }
@@ -357,7 +357,7 @@ impl ActiveFiles {
 
     fn copy_here(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         sums: Option<Arc<FileChecksums>>,
         id: CopyFileId,
@@ -365,9 +365,9 @@ impl ActiveFiles {
         let Some(task) = self.get_mut(&id) else {
             return FileStep::Waits;
         };
-        let target = ports.named().local_path(&task.target);
-        let local = ports.local();
-        let progress = ports.progress();
+        let target = context.named().local_path(&task.target);
+        let local = context.local();
+        let progress = context.progress();
         let beyond = task.beyond.clone();
         if let Ok(stat) = local.stat(&task.source) {
             task.opened_as(stat.attributes);
@@ -376,7 +376,7 @@ impl ActiveFiles {
         progress.set_current(&task.source_name);
         task.sums.clone_from(&sums);
         let settings = LocalFileCopySettings {
-            options: ports.options(),
+            options: context.options(),
             sums: sums.as_ref(),
             beyond: &beyond,
         };
@@ -388,7 +388,7 @@ impl ActiveFiles {
             Ok((state, stored)) => {
                 task.state = Some(state);
                 task.in_place = stored.in_place;
-                task.tell_stored(ports, metadata, stored);
+                task.tell_stored(context, metadata, stored);
                 FileStep::Done(id)
             }
             Err((reading, what)) => {
@@ -405,7 +405,7 @@ impl ActiveFiles {
     /// Counts bytes that the receiver has confirmed.
     pub(in crate::copy) fn on_progress(
         &mut self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         verify: &mut Verification,
         (id, role): (CopyFileId, JobRole),
         n: u64,
@@ -414,7 +414,7 @@ impl ActiveFiles {
             return;
         }
         if let Some(task) = self.get_mut(&id) {
-            let progress = ports.progress();
+            let progress = context.progress();
             // Bytes that an earlier job has sent are reported with the first bytes of this one.
             let adopted = task.resume.adopted();
             let earlier = match task.confirmed == 0 && n >= adopted {
@@ -430,7 +430,7 @@ impl ActiveFiles {
                 progress.add_size(Some(task.confirmed - size));
                 task.size = Some(task.confirmed);
             }
-            verify.note_progress(ports.now(), n);
+            verify.note_progress(context.now(), n);
             progress.set_current(&task.source_name);
         }
     }
@@ -438,7 +438,7 @@ impl ActiveFiles {
     /// Takes the attributes of a source that was unknown.
     pub(in crate::copy) fn on_source(
         &mut self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         id: CopyFileId,
         attributes: Attributes,
     ) {
@@ -448,7 +448,7 @@ impl ActiveFiles {
             task.attributes = Some(attributes);
             if task.size.is_none() {
                 task.size = attributes.size;
-                ports.progress().add_size(attributes.size);
+                context.progress().add_size(attributes.size);
             }
         }
     }
@@ -473,7 +473,7 @@ impl ActiveFiles {
     /// Handles the kind of a guessed target, or the `refusal` to report it.
     pub(in crate::copy) fn on_guessed(
         &mut self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         id: CopyFileId,
         is: ReportedTargetKind,
         refusal: Option<String>,
@@ -484,13 +484,13 @@ impl ActiveFiles {
         guessing.is = Some(is);
         guessing.refusal = refusal;
         match guessing.fault.take() {
-            Some(fault) => self.judge(ports, id, fault),
+            Some(fault) => self.judge(context, id, fault),
             None => FileStep::Waits,
         }
     }
 
     /// Decides what to do after a failed upload to a guessed target.
-    fn judge(&mut self, ports: &CopyContext<'_>, id: CopyFileId, fault: JobFailure) -> FileStep {
+    fn judge(&mut self, context: &CopyContext<'_>, id: CopyFileId, fault: JobFailure) -> FileStep {
         let Some(task) = self.tasks.get_mut(&id) else {
             return FileStep::Waits;
         };
@@ -506,14 +506,14 @@ impl ActiveFiles {
         // target's kind is still unknown.
         let same = |refusal: &String| fault.what.starts_with(refusal.as_str());
         match guessing.guess.judge(&guessing.target, is) {
-            _ if ports.is_lost() || guessing.refusal.as_ref().is_some_and(same) => {
-                failed(ports, id, fault)
+            _ if context.is_lost() || guessing.refusal.as_ref().is_some_and(same) => {
+                failed(context, id, fault)
             }
-            UploadRetryDecision::Final => failed(ports, id, fault),
+            UploadRetryDecision::Final => failed(context, id, fault),
             UploadRetryDecision::Retry(guess) => {
                 task.target = place(guess, &guessing.target, basename(&task.source));
                 task.resume.forget();
-                ports.progress().take_back(task.take_back());
+                context.progress().take_back(task.take_back());
                 self.learned_place = Some((guessing.target, guess == TargetGuess::Exact));
                 FileStep::Start(id)
             }
@@ -531,7 +531,7 @@ impl ActiveFiles {
     /// Handles the end of a file's job.
     pub(in crate::copy) fn on_over(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         tree: &mut IncompleteTargetDirs,
         (id, role): (CopyFileId, JobRole),
         result: Result<(), JobFailure>,
@@ -543,18 +543,18 @@ impl ActiveFiles {
             return match self.on_relayed(id, role, result) {
                 RelayedFileOutcome::Waits => FileStep::Waits,
                 RelayedFileOutcome::Done => FileStep::Done(id),
-                RelayedFileOutcome::Again if !ports.stopped() => {
-                    self.prepare_relayed_again(ports, id);
+                RelayedFileOutcome::Again if !context.stopped() => {
+                    self.prepare_relayed_again(context, id);
                     FileStep::Start(id)
                 }
                 RelayedFileOutcome::Again => {
-                    let why = ports.why_stopped();
+                    let why = context.why_stopped();
                     FileStep::Failed(id, CopySide::Source, why.into())
                 }
                 RelayedFileOutcome::Failed(side, fault) => {
                     // After too many losses the temporary stays for the next run.
                     if fault.kind != JobFailureKind::ConnectionLost {
-                        self.clear_relayed(ports, id);
+                        self.clear_relayed(context, id);
                     }
                     FileStep::Failed(id, side, fault.into())
                 }
@@ -566,9 +566,9 @@ impl ActiveFiles {
         }
         match result {
             Ok(()) => FileStep::Done(id),
-            Err(fault) if task.guess.is_some() => self.judge(ports, id, fault),
+            Err(fault) if task.guess.is_some() => self.judge(context, id, fault),
             Err(fault) => match tree.blame(task.dir, id) {
-                FailureScope::File => failed(ports, id, fault),
+                FailureScope::File => failed(context, id, fault),
                 FailureScope::Undecided => FileStep::Waits,
                 FailureScope::Directory => FileStep::Dropped(id),
             },
@@ -576,27 +576,27 @@ impl ActiveFiles {
     }
 
     /// Restarts a file that failed before its directory was known to exist.
-    pub(in crate::copy) fn again(&mut self, ports: &CopyContext<'_>, id: CopyFileId) -> FileStep {
+    pub(in crate::copy) fn again(&mut self, context: &CopyContext<'_>, id: CopyFileId) -> FileStep {
         let Some(task) = self.get_mut(&id) else {
             return FileStep::Waits;
         };
-        ports.progress().take_back(task.take_back());
+        context.progress().take_back(task.take_back());
         task.state = None;
         FileStep::Start(id)
     }
 
     /// Handles a job of a file that starts again because its connection was lost.
-    pub(in crate::copy) fn on_restarted(&mut self, ports: &mut CopyContext<'_>, id: CopyFileId) {
-        if self.on_relay_restarted(ports, id) {
+    pub(in crate::copy) fn on_restarted(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
+        if self.on_relay_restarted(context, id) {
             return;
         }
         let Some(task) = self.get_mut(&id) else {
             return;
         };
-        ports.progress().take_back(task.restart());
+        context.progress().take_back(task.restart());
         if let Some(temporary) = task.stranded.clone().map(EscapedName) {
-            let target = ports.shown(CopySide::Target, &task.target);
-            ports.warn(
+            let target = context.shown(CopySide::Target, &task.target);
+            context.warn(
                 Some(target),
                 format!(
                     "the connection was lost while the old file was renamed to {temporary}: \
@@ -611,39 +611,39 @@ impl ActiveFiles {
     /// warning, if the file cannot be copied again.
     pub(in crate::copy) fn follow_change(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
     ) -> Option<FileStep> {
         let task = self.get_mut(&id)?;
-        if !task.has_changed(&*ports.local()) {
+        if !task.has_changed(&*context.local()) {
             return None;
         }
-        let stopped = ports.stopped();
+        let stopped = context.stopped();
         if task.shared.is_some() && !stopped {
             let what = SHARED_CHANGED.to_owned();
             return Some(FileStep::Failed(id, CopySide::Source, what.into()));
         }
         if stopped || !task.may_follow_change() {
-            ports.warn(Some(task.source_name.clone()), CHANGED.to_owned());
+            context.warn(Some(task.source_name.clone()), CHANGED.to_owned());
             return None;
         }
-        ports.progress().take_back(task.follow_change());
-        ports.warn(Some(task.source_name.clone()), CHANGED_ONCE.to_owned());
+        context.progress().take_back(task.follow_change());
+        context.warn(Some(task.source_name.clone()), CHANGED_ONCE.to_owned());
         Some(FileStep::CopyAgain(id))
     }
 
     /// Ends a file that failed at `end`, and reports it.
     pub(in crate::copy) fn fail(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         end: CopySide,
         mut fault: ItemFault,
     ) -> Option<Box<FileTask>> {
         let task = self.remove(&id)?;
-        ports.progress().file_done();
-        if ports.stopped() {
-            ports.summary_mut().unfinished += task.moved();
+        context.progress().file_done();
+        if context.stopped() {
+            context.summary_mut().unfinished += task.moved();
         }
         let stranded = task.stranded.clone().map(EscapedName);
         // The lane that lost the file may have named it already.
@@ -654,17 +654,17 @@ impl ActiveFiles {
         }
         let name = match end {
             CopySide::Source => task.source_name.clone(),
-            CopySide::Target => ports.shown(CopySide::Target, &task.target),
+            CopySide::Target => context.shown(CopySide::Target, &task.target),
         };
-        ports.fail(Some(id.0), name, fault);
+        context.fail(Some(id.0), name, fault);
         Some(task)
     }
 }
 
 /// Failure of a file's job, at the end that caused it.
-fn failed(ports: &CopyContext<'_>, id: CopyFileId, fault: JobFailure) -> FileStep {
+fn failed(context: &CopyContext<'_>, id: CopyFileId, fault: JobFailure) -> FileStep {
     // A file between two hosts has two jobs, each with its own end (`on_relayed`).
-    let end = match fault.remote == ports.source_is_remote() {
+    let end = match fault.remote == context.source_is_remote() {
         true => CopySide::Source,
         false => CopySide::Target,
     };

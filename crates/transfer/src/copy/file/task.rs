@@ -11,9 +11,9 @@ use sftp::InodeId;
 
 use super::{CopyFileId, FileTask, SharedTemporaryFile, SourceVersion};
 use crate::copy::DeltaUse;
-use crate::copy::local_ops::LocalFileOps;
+use crate::copy::context::CopyContext;
+use crate::copy::local_file_ops::LocalFileOps;
 use crate::copy::metadata::{MetadataPreservation, special_bits};
-use crate::copy::ports::CopyContext;
 use crate::copy::relayed::RelayedFileJobs;
 use crate::copy::resume::{ResumeTask, is_durable};
 use crate::copy::sides::CopySide;
@@ -229,25 +229,25 @@ impl FileTask {
     /// Options of the job that writes the file. `is_fresh` tells if this run has made its directory.
     pub(super) fn put_options(
         &self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         sets_owners: bool,
         is_fresh: bool,
     ) -> FileCopyOptions {
-        let options = ports.options();
+        let options = context.options();
         let mut beyond = self.beyond.clone();
         beyond.owner = beyond.owner.filter(|_| sets_owners);
-        beyond.special_bits = special_bits(ports).keeps();
+        beyond.special_bits = special_bits(context).keeps();
         FileCopyOptions {
             keep: self.resume.keep(),
-            preserve: ports.preserves(),
+            preserve: context.preserves(),
             inplace: options.inplace,
             temp_dir: options.temp_dir.clone(),
             fsync: options.fsync,
             existing: ExistingTargetPolicy {
                 fresh: self.repeats == 0 && is_fresh,
                 // Only the path that the user named is written through a symlink.
-                replace_link: !ports.named().is(&self.target)
-                    || ports.named().has_made_link(&self.target),
+                replace_node: !context.named().is(&self.target)
+                    || context.named().has_made_link(&self.target),
             },
             sparse: options.sparse,
             beyond,
@@ -256,16 +256,16 @@ impl FileTask {
 
     /// Creates the job of an upload: a delta against the file at the target if that may pay, otherwise
     /// the whole file.
-    pub(super) fn put_job(&self, ports: &CopyContext<'_>, options: FileCopyOptions) -> JobKind {
+    pub(super) fn put_job(&self, context: &CopyContext<'_>, options: FileCopyOptions) -> JobKind {
         let (source, target) = (local_path(&self.source), RemotePath(self.target.clone()));
-        let delta = ports.options().delta;
+        let delta = context.options().delta;
         let size = self.size.unwrap_or(0);
         let left = options
             .keep
             .as_ref()
             .is_some_and(|keep| keep.left.is_some());
         // A file rebuilt from a delta has no holes.
-        let holes = || options.sparse && ports.local().has_holes(&source);
+        let holes = || options.sparse && context.local().has_holes(&source);
         let whole = options.inplace
             || options.existing.fresh
             || left
@@ -287,19 +287,19 @@ impl FileTask {
     }
 
     /// Creates the job of a download, using an older local file as a basis if there is one.
-    pub(super) fn get_job(&self, ports: &CopyContext<'_>, options: FileCopyOptions) -> JobKind {
+    pub(super) fn get_job(&self, context: &CopyContext<'_>, options: FileCopyOptions) -> JobKind {
         let source = RemotePath(self.source.clone());
-        let target = ports.named().local_path(&self.target);
+        let target = context.named().local_path(&self.target);
         let known = self.attributes;
         let keep = options.keep.as_ref();
         let left = keep.is_some_and(|keep| keep.left.is_some());
         let size = known.and_then(|known| known.size).unwrap_or(0);
         let rebuilds = || {
-            let older = ports.local().look(&target).filter(|stat| stat.is_file());
+            let older = context.local().look(&target).filter(|stat| stat.is_file());
             older.is_some_and(|stat| schedule::delta::may_be_forms(size, stat.id.size))
         };
         let whole = options.inplace || left || size < schedule::delta::LEAST || !rebuilds();
-        let delta = ports.options().delta;
+        let delta = context.options().delta;
         match delta {
             DeltaUse::Auto | DeltaUse::Always if !whole => JobKind::GetDelta {
                 source,
@@ -320,7 +320,7 @@ impl FileTask {
     /// Reports the results of a local copy.
     pub(super) fn tell_stored(
         &self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         stored: StoredTarget,
     ) {
@@ -328,38 +328,38 @@ impl FileTask {
             metadata.note_lost(parts, &why);
         }
         if let Some(owner) = stored.belonged {
-            self.tell_owner(ports, owner);
+            self.tell_owner(context, owner);
         }
-        self.note_other_names(ports, metadata, stored.other_names);
+        self.note_other_names(context, metadata, stored.other_names);
         let name = || Some(self.source_name.clone());
         if let Some(why) = &stored.written_over {
-            ports.warn(name(), schedule::written_over(why));
+            context.warn(name(), schedule::written_over(why));
         }
         if stored.unwritable {
-            ports.warn(name(), UNWRITABLE.to_owned());
+            context.warn(name(), UNWRITABLE.to_owned());
         }
     }
 
     /// Warns that the replaced file had another owner, which could not be kept.
     pub(in crate::copy) fn tell_owner(
         &self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         (user, group): (u32, u32),
     ) {
-        let name = ports.shown(CopySide::Target, &self.target);
-        ports.warn(Some(name), format!("cannot keep the owner {user}:{group}"));
+        let name = context.shown(CopySide::Target, &self.target);
+        context.warn(Some(name), format!("cannot keep the owner {user}:{group}"));
     }
 
     /// Notes that the replaced file had other names, which keep the old contents. With --hard-links
     /// the other names follow.
     pub(in crate::copy) fn note_other_names(
         &self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         names: u64,
     ) {
-        if !ports.options().hard_links {
-            let name = || ports.shown(CopySide::Target, &self.target);
+        if !context.options().hard_links {
+            let name = || context.shown(CopySide::Target, &self.target);
             let withheld = metadata.withheld();
             withheld.note_other_names(&self.target, names, name);
         }
@@ -369,14 +369,14 @@ impl FileTask {
     /// of the source, so that the task has none afterwards.
     pub(in crate::copy) fn tell_done(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         id: CopyFileId,
     ) {
-        ports.progress().file_done();
+        context.progress().file_done();
         let state = self.state.unwrap_or(FileCopyState::Written);
         let taken = self.resume.taken().min(self.confirmed);
-        let summary = ports.summary_mut();
+        let summary = context.summary_mut();
         match self.shared.map(|shared| shared.work) {
             Some(SharedTemp::Range(..)) => summary.ranges += 1,
             Some(SharedTemp::Seal) | None => summary.files += 1,
@@ -386,21 +386,21 @@ impl FileTask {
         summary.reused += self.reused;
         summary.state = Some(summary.state.map_or(state, |least| least.min(state)));
         if let Some(attributes) = &self.attributes {
-            metadata.note_times(ports, &self.source, attributes);
-            let rules = special_bits(ports);
+            metadata.note_times(context, &self.source, attributes);
+            let rules = special_bits(context);
             let shown = || self.source_name.clone();
             let mode = attributes.mode.unwrap_or(0);
             metadata.withheld().note_file_mode(rules, mode, shown);
         }
-        ports.tell(CopyEvent::FileDone {
+        context.tell(CopyEvent::FileDone {
             id: id.0,
             source: std::mem::take(&mut self.source_name),
-            target: ports.shown(CopySide::Target, &self.target),
+            target: context.shown(CopySide::Target, &self.target),
             bytes: self.confirmed,
             state,
             in_place: self.in_place,
-            synced: ports.options().fsync && is_durable(ports, self),
-            verified: ports.options().verify,
+            synced: context.options().fsync && is_durable(context, self),
+            verified: context.options().verify,
         });
     }
 

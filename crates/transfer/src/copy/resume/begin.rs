@@ -7,11 +7,11 @@ use schedule::{Attributes, JobKind, PartialFile, RemotePath, ResumeData, directo
 
 use super::task::CompletedFileSearch;
 use super::{FileStartDecision, ResumeJournal};
+use crate::copy::context::CopyContext;
 use crate::copy::file::{CopyFileId, FileTask, SharedTemporaryFile};
 use crate::copy::jobs::JobPurpose;
-use crate::copy::local_ops::LocalStat;
+use crate::copy::local_file_ops::LocalStat;
 use crate::copy::names::basename;
-use crate::copy::ports::CopyContext;
 use crate::copy::sides::CopySide;
 use crate::walk::local_path;
 
@@ -21,12 +21,12 @@ impl ResumeJournal {
     /// Decides how a file starts: copied, resumed, or checked first.
     pub(in crate::copy) fn keep(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         task: &mut FileTask,
     ) -> FileStartDecision {
         loop {
-            let decision = self.decide(ports, id, task);
+            let decision = self.decide(context, id, task);
             if decision != FileStartDecision::Again {
                 return decision;
             }
@@ -35,12 +35,12 @@ impl ResumeJournal {
 
     fn decide(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         task: &mut FileTask,
     ) -> FileStartDecision {
         if let Some(shared) = task.shared() {
-            return self.keep_shared(ports, id, task, shared);
+            return self.keep_shared(context, id, task, shared);
         }
         if !self.records.is_on() {
             return FileStartDecision::Now;
@@ -49,7 +49,7 @@ impl ResumeJournal {
             return FileStartDecision::Now;
         }
         let known = task.identity();
-        let Some(source) = known.or_else(|| source_id(ports, task)) else {
+        let Some(source) = known.or_else(|| source_id(context, task)) else {
             return FileStartDecision::Now;
         };
         let target = task.target().to_vec();
@@ -59,14 +59,14 @@ impl ResumeJournal {
         match known {
             Some((_, entry, true)) if entry.done.is_some() => {
                 // Checks if the file is unchanged.
-                return self.look(ports, id, task, CompletedFileSearch::Name, entry.target);
+                return self.look(context, id, task, CompletedFileSearch::Name, entry.target);
             }
             Some((_, entry, true)) if entry.is_whole() && !was_found => {
-                return self.look_if_named(ports, id, task, &entry);
+                return self.look_if_named(context, id, task, &entry);
             }
             Some((of, entry, same)) if entry.done.is_none() => {
                 self.earlier.take(of);
-                let both = ports.source_is_remote() && ports.target_is_remote();
+                let both = context.source_is_remote() && context.target_is_remote();
                 let left = match both {
                     // Data between two hosts arrives in order.
                     true => entry.left().into_prefix(),
@@ -77,10 +77,10 @@ impl ResumeJournal {
                     tag: entry.tag,
                     ..ResumeData::default()
                 };
-                let first = first.temporary(&ports.named().temporary_place(&target), 0);
+                let first = first.temporary(&context.named().temporary_place(&target), 0);
                 let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
                 // Checksums of a file between two hosts are those of the bytes that pass.
-                let sums = ports.options().verify || ports.options().manifest.is_some();
+                let sums = context.options().verify || context.options().manifest.is_some();
                 let may = !both || !sums;
                 if may && same && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
@@ -95,22 +95,22 @@ impl ResumeJournal {
                 }
                 if entry.source != source && !left_is_empty {
                     let what = "changed since the interrupted copy: it is copied from the start";
-                    ports.warn(Some(task.source_name().clone()), what.to_owned());
+                    context.warn(Some(task.source_name().clone()), what.to_owned());
                 }
-                self.earlier.clear(ports, &entry);
-                self.earlier.forget_cleared(ports, &mut self.records, of);
+                self.earlier.clear(context, &entry);
+                self.earlier.forget_cleared(context, &mut self.records, of);
             }
             Some((of, ..)) => {
                 self.earlier.take(of);
             }
             None => {}
         }
-        let tag = ports.environment().random();
+        let tag = context.environment().random();
         let keep = ResumeData {
             tag,
             ..ResumeData::default()
         };
-        self.begin_recorded(ports, id, task, (source, tag, keep))
+        self.begin_recorded(context, id, task, (source, tag, keep))
     }
 
     /// Starts the work on a shared temporary. All bytes outside of this process's range count as
@@ -118,7 +118,7 @@ impl ResumeJournal {
     /// of the temporary, so that no cleanup of this process removes what others write.
     fn keep_shared(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         task: &mut FileTask,
         shared: SharedTemporaryFile,
@@ -128,7 +128,7 @@ impl ResumeJournal {
         }
         let target = task.target().to_vec();
         let known = task.identity();
-        let source = known.or_else(|| source_id(ports, task));
+        let source = known.or_else(|| source_id(context, task));
         let (size, (from, to)) = shared.range();
         let mut ranges = vec![(0, from), (to, size)];
         let is_range = from < to;
@@ -160,8 +160,8 @@ impl ResumeJournal {
             (None, _) => task.resume_mut().begin_unrecorded(keep),
             (Some(_), Some((of, _))) => task.resume_mut().begin(of, keep),
             (Some(source), None) => {
-                let tag = ports.environment().random();
-                return self.begin_recorded(ports, id, task, (source, tag, keep));
+                let tag = context.environment().random();
+                return self.begin_recorded(context, id, task, (source, tag, keep));
             }
         }
         FileStartDecision::Now
@@ -171,7 +171,7 @@ impl ResumeJournal {
     /// temporary if its name is not made from the tag.
     fn begin_recorded(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         task: &mut FileTask,
         (source, tag, keep): (SourceFileStamp, u64, ResumeData),
@@ -190,7 +190,7 @@ impl ResumeJournal {
             return FileStartDecision::Later;
         }
         if self.records.needs_journal()
-            && let Some(number) = self.open(ports).filter(|number| *number > 0)
+            && let Some(number) = self.open(context).filter(|number| *number > 0)
         {
             self.records.wait_for(number, id);
             return FileStartDecision::Later;
@@ -202,7 +202,7 @@ impl ResumeJournal {
     /// rename and its record. The temporary does not exist then.
     fn look_if_named(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         task: &mut FileTask,
         entry: &JournalEntry,
@@ -211,52 +211,52 @@ impl ResumeJournal {
             tag: entry.tag,
             ..ResumeData::default()
         };
-        let first = || keep.temporary(&ports.named().temporary_place(&entry.target), 0);
+        let first = || keep.temporary(&context.named().temporary_place(&entry.target), 0);
         let temp = entry.temp.clone().unwrap_or_else(first);
-        self.look(ports, id, task, CompletedFileSearch::Temporary, temp)
+        self.look(context, id, task, CompletedFileSearch::Temporary, temp)
     }
 
     fn look(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         task: &mut FileTask,
         looking: CompletedFileSearch,
         path: Vec<u8>,
     ) -> FileStartDecision {
         task.resume_mut().search(looking);
-        if ports.target_is_remote() {
+        if context.target_is_remote() {
             let path = RemotePath(path);
             let follow = looking == CompletedFileSearch::Name;
             let kind = JobKind::Stat { path, follow };
-            ports.submit(CopySide::Target, kind, JobPurpose::Taken(id));
+            context.submit(CopySide::Target, kind, JobPurpose::Taken(id));
             return FileStartDecision::Later;
         }
         let found = match looking {
-            CompletedFileSearch::Name => ports.local().look(&ports.named().local_path(&path)),
-            _ => look_for_temporary(ports, task.target(), &path),
+            CompletedFileSearch::Name => context.local().look(&context.named().local_path(&path)),
+            _ => look_for_temporary(context, task.target(), &path),
         };
         let found = found.filter(LocalStat::is_file);
         if let Some(stat) = &found {
             self.records.lies_on(stat.id.device, &local_path(&path));
         }
-        self.on_taken(ports, id, task, found.map(|stat| stat.existing()))
+        self.on_taken(context, id, task, found.map(|stat| stat.existing()))
     }
 
     /// Decides about a file that was looked for at the server.
     pub(in crate::copy) fn on_taken_over(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         task: &mut FileTask,
     ) -> FileStartDecision {
         let seen = task.resume_mut().take_seen();
-        self.on_taken(ports, id, task, seen)
+        self.on_taken(context, id, task, seen)
     }
 
     fn on_taken(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         task: &mut FileTask,
         seen: Option<ExistingFile>,
@@ -270,9 +270,9 @@ impl ResumeJournal {
                 return FileStartDecision::Again;
             }
             let target = entry.target.clone();
-            return self.look(ports, id, task, CompletedFileSearch::Name, target);
+            return self.look(context, id, task, CompletedFileSearch::Name, target);
         }
-        let times = ports.preserves();
+        let times = context.preserves();
         let named = entry.done.is_none() && seen.is_some_and(|seen| entry.is_named(seen, times));
         let stands = |done: CompletedFile| seen.is_some_and(|s| done.stands(s));
         if named || entry.done.is_some_and(stands) {
@@ -284,7 +284,7 @@ impl ResumeJournal {
             });
             let size = entry.source.size;
             task.was_stored(size);
-            ports.progress().add_earlier(size);
+            context.progress().add_earlier(size);
             if let Some(done) = done {
                 self.earlier.take(of);
                 self.records.write(done);
@@ -308,16 +308,16 @@ pub(in crate::copy) fn note_seen(task: &mut FileTask, attributes: Option<Attribu
 
 /// Status of the temporary `temp` of a file with the local target `target`; `None` if they are in
 /// different directories.
-fn look_for_temporary(ports: &CopyContext<'_>, target: &[u8], temp: &[u8]) -> Option<LocalStat> {
-    let same = directory_of(&ports.named().temporary_place(target)) == directory_of(temp);
-    let target = ports.named().local_path(target);
-    let look = || ports.local().look_beside(&target, basename(temp));
+fn look_for_temporary(context: &CopyContext<'_>, target: &[u8], temp: &[u8]) -> Option<LocalStat> {
+    let same = directory_of(&context.named().temporary_place(target)) == directory_of(temp);
+    let target = context.named().local_path(target);
+    let look = || context.local().look_beside(&target, basename(temp));
     same.then(look).flatten()
 }
 
 /// Properties of a source that must be unchanged for resuming.
-fn source_id(ports: &CopyContext<'_>, task: &FileTask) -> Option<SourceFileStamp> {
-    if ports.source_is_remote() {
+fn source_id(context: &CopyContext<'_>, task: &FileTask) -> Option<SourceFileStamp> {
+    if context.source_is_remote() {
         let attributes = task.attributes()?;
         return Some(SourceFileStamp {
             size: attributes.size?,
@@ -325,5 +325,5 @@ fn source_id(ports: &CopyContext<'_>, task: &FileTask) -> Option<SourceFileStamp
             ..SourceFileStamp::default()
         });
     }
-    Some(ports.local().stat(task.source()).ok()?.id)
+    Some(context.local().stat(task.source()).ok()?.id)
 }

@@ -7,9 +7,9 @@ use schedule::journal::JournalRecord;
 use schedule::{Attributes, JobId, JobKind, RemotePath};
 
 use super::records::RunJournal;
+use crate::copy::context::CopyContext;
 use crate::copy::jobs::{JobPurpose, PathQueryAnswer};
-use crate::copy::local_ops::LocalFileOps;
-use crate::copy::ports::CopyContext;
+use crate::copy::local_file_ops::LocalFileOps;
 use crate::copy::sides::CopySide;
 
 /// File with the boot ID of a Linux kernel.
@@ -40,12 +40,13 @@ pub(super) struct ReceiverBootId {
 impl ReceiverBootId {
     /// Requests the boot ID, so that the answer arrives in one round trip with those of other
     /// requests. [`Self::take_request`] takes the request.
-    pub(super) fn request(&mut self, ports: &mut CopyContext<'_>, records: &RunJournal) {
-        if !ports.target_is_remote() {
+    pub(super) fn request(&mut self, context: &mut CopyContext<'_>, records: &RunJournal) {
+        if !context.target_is_remote() {
             return;
         }
-        if let Some((kind, file)) = boot_job(ports, records)
-            && let Some(id) = ports.begin_asking(CopySide::Target, kind, PathQueryAnswer::default())
+        if let Some((kind, file)) = boot_job(context, records)
+            && let Some(id) =
+                context.begin_asking(CopySide::Target, kind, PathQueryAnswer::default())
         {
             self.requested = Some((id, file));
         }
@@ -55,26 +56,26 @@ impl ReceiverBootId {
     /// none.
     pub(super) fn take_request(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         records: &RunJournal,
     ) -> Option<(JobId, PathBuf)> {
         if self.requested.is_none() {
-            self.request(ports, records);
+            self.request(context, records);
         }
         self.requested.take()
     }
 
     /// Removes the answer to a request that nothing has taken.
-    pub(super) fn forget_request(&mut self, ports: &CopyContext<'_>) {
+    pub(super) fn forget_request(&mut self, context: &CopyContext<'_>) {
         if let Some((_, file)) = self.requested.take() {
-            ports.local().remove_file(&file);
+            context.local().remove_file(&file);
         }
     }
 
     /// Notes the answer to the request, which `file` has. If it cannot be read, the boot ID stays
     /// unknown.
-    pub(super) fn answered(&mut self, ports: &CopyContext<'_>, file: Option<&Path>) -> Vec<u8> {
-        let read = |file| read_boot(&*ports.local(), file);
+    pub(super) fn answered(&mut self, context: &CopyContext<'_>, file: Option<&Path>) -> Vec<u8> {
+        let read = |file| read_boot(&*context.local(), file);
         self.id = file.map_or_else(Vec::new, read);
         self.id.clone()
     }
@@ -85,23 +86,23 @@ impl ReceiverBootId {
     }
 
     /// Requests the boot ID for the journal of this run.
-    pub(super) fn learn(&mut self, ports: &mut CopyContext<'_>, records: &RunJournal) {
-        if !ports.target_is_remote() || self.query != BootIdQuery::NotSent {
+    pub(super) fn learn(&mut self, context: &mut CopyContext<'_>, records: &RunJournal) {
+        if !context.target_is_remote() || self.query != BootIdQuery::NotSent {
             return;
         }
         self.query = BootIdQuery::Sent;
-        if let Some((kind, file)) = boot_job(ports, records) {
-            ports.submit(CopySide::Target, kind, JobPurpose::Boot(file));
+        if let Some((kind, file)) = boot_job(context, records) {
+            context.submit(CopySide::Target, kind, JobPurpose::Boot(file));
         }
     }
 
     pub(super) fn learned(
         &mut self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         records: &mut RunJournal,
         file: &Path,
     ) {
-        let boot = read_boot(&*ports.local(), file);
+        let boot = read_boot(&*context.local(), file);
         if !boot.is_empty() {
             self.id.clone_from(&boot);
             // If the lane was lost, the machine may have restarted in between.
@@ -115,26 +116,26 @@ impl ReceiverBootId {
     /// Holds back claims after a reconnect until the receiver's boot ID is known. A restarted
     /// machine has lost data that was answered and not synced, and a later sync would not reveal
     /// it.
-    pub(super) fn rejoined(&mut self, ports: &mut CopyContext<'_>, records: &mut RunJournal) {
+    pub(super) fn rejoined(&mut self, context: &mut CopyContext<'_>, records: &mut RunJournal) {
         // An answer from before the reconnect may be that of an earlier boot.
-        self.forget_request(ports);
+        self.forget_request(context);
         if self.id.is_empty() || !records.writes_claims() {
             return;
         }
-        if let Some((kind, file)) = boot_job(ports, records) {
+        if let Some((kind, file)) = boot_job(context, records) {
             records.hold_claims();
-            ports.submit(CopySide::Target, kind, JobPurpose::BootAgain(file));
+            context.submit(CopySide::Target, kind, JobPurpose::BootAgain(file));
         }
     }
 
     /// Handles the boot ID after a reconnect. Returns false if the machine was restarted.
     pub(super) fn is_unchanged(
         &self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         records: &mut RunJournal,
         file: &Path,
     ) -> bool {
-        let unchanged = read_boot(&*ports.local(), file) == self.id;
+        let unchanged = read_boot(&*context.local(), file) == self.id;
         match unchanged {
             true => records.write_held(),
             false => records.discard_claims(),
@@ -145,11 +146,11 @@ impl ReceiverBootId {
 
 /// Creates a job that downloads the receiver's boot ID to a file beside the journal. Returns `None`
 /// without a journal.
-fn boot_job(ports: &CopyContext<'_>, records: &RunJournal) -> Option<(JobKind, PathBuf)> {
+fn boot_job(context: &CopyContext<'_>, records: &RunJournal) -> Option<(JobKind, PathBuf)> {
     let mut file = records.log()?.path().as_os_str().to_owned();
     file.push(".boot");
     // Remove a leftover of a killed run, which must not be taken for the answer.
-    ports.local().remove_file(Path::new(&file));
+    context.local().remove_file(Path::new(&file));
     let kind = JobKind::Get {
         source: RemotePath(BOOT.to_vec()),
         target: PathBuf::from(file.clone()).into(),

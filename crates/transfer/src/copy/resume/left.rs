@@ -4,8 +4,8 @@ use schedule::journal::{JournalEntry, JournalRecord, JournalState, SourceFileSta
 use schedule::{JobKind, RemotePath, ResumeData};
 
 use super::records::RunJournal;
+use crate::copy::context::CopyContext;
 use crate::copy::jobs::JobPurpose;
-use crate::copy::ports::CopyContext;
 use crate::copy::sides::CopySide;
 use crate::copy::source::TargetPath;
 use crate::report::CopyEvent;
@@ -94,16 +94,16 @@ impl EarlierWork {
     }
 
     /// Removes leftovers of a file from an earlier run.
-    pub(super) fn clear(&mut self, ports: &mut CopyContext<'_>, entry: &JournalEntry) {
-        if !ports.target_is_remote() {
-            let path = ports.named().local_path(&entry.target);
-            return ports.local().remove_temporaries(&path, entry.tag);
+    pub(super) fn clear(&mut self, context: &mut CopyContext<'_>, entry: &JournalEntry) {
+        if !context.target_is_remote() {
+            let path = context.named().local_path(&entry.target);
+            return context.local().remove_temporaries(&path, entry.tag);
         }
-        let place = ports.named().temporary_place(&entry.target);
+        let place = context.named().temporary_place(&entry.target);
         let names = ResumeData::names(&place, entry.tag);
         let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
         for name in &names {
-            clear_remote(ports, name.clone());
+            clear_remote(context, name.clone());
         }
         // A process that is killed has not begun a file twice: its first name can still appear.
         self.cleared.extend(names.into_iter().next());
@@ -112,11 +112,11 @@ impl EarlierWork {
     /// Forgets entry `of`, whose leftovers were removed, at the end of the run or now.
     pub(super) fn forget_cleared(
         &mut self,
-        ports: &CopyContext<'_>,
+        context: &CopyContext<'_>,
         records: &mut RunJournal,
         of: u64,
     ) {
-        match ports.target_is_remote() {
+        match context.target_is_remote() {
             // What a killed process has sent may still create the temporary.
             true => self.cleared_entries.push(of),
             false => drop(records.write(JournalRecord::Forgotten { id: of })),
@@ -129,31 +129,31 @@ impl EarlierWork {
     }
 
     /// Removes the local temporaries of all unfinished files.
-    pub(super) fn sweep(&self, ports: &CopyContext<'_>) {
+    pub(super) fn sweep(&self, context: &CopyContext<'_>) {
         let files: Vec<_> = self
             .state
             .unfinished()
-            .map(|(_, entry)| (ports.named().local_path(&entry.target), entry.tag))
+            .map(|(_, entry)| (context.named().local_path(&entry.target), entry.tag))
             .collect();
-        ports.local().sweep_temporaries(&files);
+        context.local().sweep_temporaries(&files);
     }
 
     /// Removes leftovers of files that are no longer sources, and those that appeared at a server
     /// after their removal. Returns true if there were any.
-    pub(super) fn clear_leftovers(&mut self, ports: &mut CopyContext<'_>) -> bool {
+    pub(super) fn clear_leftovers(&mut self, context: &mut CopyContext<'_>) -> bool {
         let again = std::mem::take(&mut self.cleared);
         let late = !again.is_empty();
         for name in again {
-            clear_remote(ports, name);
+            clear_remote(context, name);
         }
         let left: Vec<JournalEntry> = self
             .state
             .unfinished()
             .map(|(_, entry)| entry.clone())
             .collect();
-        match !ports.target_is_remote() {
-            true => self.sweep(ports),
-            false => left.iter().for_each(|entry| self.clear(ports, entry)),
+        match !context.target_is_remote() {
+            true => self.sweep(context),
+            false => left.iter().for_each(|entry| self.clear(context, entry)),
         }
         late || !left.is_empty()
     }
@@ -166,7 +166,7 @@ impl EarlierWork {
     }
 
     /// Reports the files and bytes that are taken over from the earlier run.
-    pub(super) fn tell_resumed(&self, ports: &mut CopyContext<'_>) {
+    pub(super) fn tell_resumed(&self, context: &mut CopyContext<'_>) {
         if self.afresh {
             return;
         }
@@ -179,7 +179,7 @@ impl EarlierWork {
             let proven: u64 = entry.proven().iter().map(|(from, to)| to - from).sum();
             (files + 1, bytes + proven)
         });
-        ports.tell(CopyEvent::Resumed {
+        context.tell(CopyEvent::Resumed {
             done,
             partial: files,
             partial_bytes: bytes,
@@ -187,8 +187,8 @@ impl EarlierWork {
     }
 }
 
-fn clear_remote(ports: &mut CopyContext<'_>, path: Vec<u8>) {
+fn clear_remote(context: &mut CopyContext<'_>, path: Vec<u8>) {
     let path = RemotePath(path);
     let kind = JobKind::Remove { path };
-    ports.submit(CopySide::Target, kind, JobPurpose::Cleared(None));
+    context.submit(CopySide::Target, kind, JobPurpose::Cleared(None));
 }

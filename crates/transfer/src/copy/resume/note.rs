@@ -6,10 +6,10 @@ use schedule::journal::JournalRecord;
 use schedule::{Attributes, JobKind, RemotePath, ResumeData};
 
 use super::records::RunJournal;
+use crate::copy::context::CopyContext;
 use crate::copy::file::FileTask;
 use crate::copy::jobs::JobPurpose;
 use crate::copy::names::basename;
-use crate::copy::ports::CopyContext;
 use crate::copy::sides::CopySide;
 use crate::walk::local_path;
 
@@ -37,7 +37,7 @@ impl CompletionRecorder {
     /// there is more to copy.
     pub(super) fn note_done(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         records: &mut RunJournal,
         task: &FileTask,
         more: bool,
@@ -51,18 +51,18 @@ impl CompletionRecorder {
         }
         let size = task.confirmed();
         let mut mtime = 0;
-        if !ports.target_is_remote() {
-            let target = ports.named().local_path(task.target());
-            let Some(stat) = ports.local().look(&target) else {
+        if !context.target_is_remote() {
+            let target = context.named().local_path(task.target());
+            let Some(stat) = context.local().look(&target) else {
                 return;
             };
             mtime = stat.id.mtime;
             records.lies_on(stat.id.device, &local_path(task.target()));
-        } else if ports.preserves() {
-            let times = match ports.source_is_remote() {
+        } else if context.preserves() {
+            let times = match context.source_is_remote() {
                 true => task.attributes().and_then(|a| a.times),
                 false => {
-                    let stat = ports.local().stat(task.source());
+                    let stat = context.local().stat(task.source());
                     stat.ok().and_then(|stat| stat.attributes.times)
                 }
             };
@@ -71,31 +71,31 @@ impl CompletionRecorder {
         records.write(JournalRecord::Done {
             id,
             // A server may be unable to sync what the user wants synced.
-            durable: is_durable(ports, task),
+            durable: is_durable(context, task),
             size,
             mtime,
         });
-        if ports.target_is_remote() && mtime == 0 {
+        if context.target_is_remote() && mtime == 0 {
             self.untimed += 1;
             self.last_untimed = Some(task.target().to_vec());
         }
-        let now = ports.now();
+        let now = context.now();
         let due = |at| now.saturating_duration_since(at) >= CLOCK;
         let due = self.clock_at.is_none_or(due);
         // After the last file nothing needs resuming, and the run would wait for the answer.
-        let more = more || !ports.jobs().is_empty();
-        let untimed = ports.target_is_remote() && mtime == 0;
+        let more = more || !context.jobs().is_empty();
+        let untimed = context.target_is_remote() && mtime == 0;
         if more && untimed && records.goes_on() && (due || size >= LARGE) {
             self.clock_at = Some(now);
             let path = RemotePath(task.target().to_vec());
             let follow = true;
             let kind = JobKind::Stat { path, follow };
-            ports.submit(CopySide::Target, kind, JobPurpose::Clock(self.untimed));
+            context.submit(CopySide::Target, kind, JobPurpose::Clock(self.untimed));
         }
     }
 
     /// Reads the server's clock from the last file. Returns false if nothing is to be read.
-    pub(super) fn request_seal(&mut self, ports: &mut CopyContext<'_>) -> bool {
+    pub(super) fn request_seal(&mut self, context: &mut CopyContext<'_>) -> bool {
         let Some(path) = self.last_untimed.take() else {
             return false;
         };
@@ -103,14 +103,14 @@ impl CompletionRecorder {
             path: RemotePath(path),
             follow: true,
         };
-        ports.submit(CopySide::Target, kind, JobPurpose::Clock(self.untimed));
+        context.submit(CopySide::Target, kind, JobPurpose::Clock(self.untimed));
         true
     }
 }
 
 /// True if a copied file was made durable.
-pub(in crate::copy) fn is_durable(ports: &CopyContext<'_>, task: &FileTask) -> bool {
-    task.is_synced() || ports.options().fsync && !ports.target_is_remote()
+pub(in crate::copy) fn is_durable(context: &CopyContext<'_>, task: &FileTask) -> bool {
+    task.is_synced() || context.options().fsync && !context.target_is_remote()
 }
 
 /// Time of a server's clock, in nanoseconds since 1970.
@@ -120,14 +120,14 @@ pub(super) fn clock(attributes: &Attributes) -> Option<u64> {
 }
 
 /// Removes local temporaries for which no journal was written, since no later run would find them.
-pub(super) fn clear_unwritten(ports: &CopyContext<'_>, records: &mut RunJournal) {
+pub(super) fn clear_unwritten(context: &CopyContext<'_>, records: &mut RunJournal) {
     for record in records.take_unwritten() {
         let JournalRecord::Begun { target, tag, .. } = record else {
             continue;
         };
-        for name in ResumeData::names(&ports.named().temporary_place(&target), tag) {
-            let path = ports.named().local_path(&target);
-            ports.local().remove_beside(&path, basename(&name));
+        for name in ResumeData::names(&context.named().temporary_place(&target), tag) {
+            let path = context.named().local_path(&target);
+            context.local().remove_beside(&path, basename(&name));
         }
     }
 }

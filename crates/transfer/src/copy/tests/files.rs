@@ -16,7 +16,7 @@ use testkit::sftp_model::{Errno, Fs, Kind};
 
 use super::disk::{attributes, bytes_of, words};
 use crate::copy::CopyOptions;
-use crate::copy::local_ops::{
+use crate::copy::local_file_ops::{
     LocalFileCopySettings, LocalFileOps, LocalStat, LocalTreeWalk, ReadAt,
 };
 use crate::disk::LostMetadata;

@@ -18,7 +18,7 @@ use crate::connect::ConnectError;
 use crate::copy::environment::{
     ConnectedSession, CopyEnvironment, NextEventResult, RemoteCommandStep, RemoteSession,
 };
-use crate::copy::local_ops::LocalFileOps;
+use crate::copy::local_file_ops::LocalFileOps;
 use crate::copy::transfer_estimate::{FileCountThread, TransferEstimate};
 use crate::copy::wait_conditions::WaitConditions;
 use crate::copy::{HostId, NamedSource};

@@ -10,10 +10,10 @@ use super::file_check::CheckAction;
 use super::longhaul_sums;
 use super::watch::ChecksumWatchdog;
 use super::{READ_BACK, Verification};
+use crate::copy::context::CopyContext;
 use crate::copy::environment::RemoteCommandStep;
 use crate::copy::file::{ActiveFiles, CopyFileId};
 use crate::copy::jobs::JobPurpose;
-use crate::copy::ports::CopyContext;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::sums::{
     ChecksumOutputParser, Digest, SumAlgorithm, SumProgram, SumProgramAnswer, list_command,
@@ -190,20 +190,20 @@ impl SumWorker {
 impl Verification {
     /// Submits the checksum requests that can be submitted now; looks for a checksum program first if
     /// none is known.
-    pub(in crate::copy) fn go_on(&mut self, ports: &mut CopyContext<'_>, files: &ActiveFiles) {
-        if !self.wanted || ports.stopped() || ports.far_end().is_none() {
+    pub(in crate::copy) fn go_on(&mut self, context: &mut CopyContext<'_>, files: &ActiveFiles) {
+        if !self.wanted || context.stopped() || context.far_end().is_none() {
             return;
         }
-        self.find_ours(ports);
-        let now = ports.now();
+        self.find_ours(context);
+        let now = context.now();
         match self.far.state {
             // Nothing is copied before the server at the far end is known.
             SumProgramState::Unknown
-                if ports.far_session().is_none_or(|s| s.far_info().is_none()) => {}
-            SumProgramState::Unknown => self.ask_for_program(ports, false),
+                if context.far_session().is_none_or(|s| s.far_info().is_none()) => {}
+            SumProgramState::Unknown => self.ask_for_program(context, false),
             SumProgramState::Asking { until, .. } if now >= until => {
                 self.no_program(
-                    ports,
+                    context,
                     "the shell at the far end did not name a checksum program",
                 );
             }
@@ -213,41 +213,41 @@ impl Verification {
             {
                 let name = program.name;
                 let why = format!("{name} at the far end stopped answering");
-                ports.warn(None, format!("{why}: reading files back instead"));
-                self.no_program(ports, &why);
-                self.go_on(ports, files);
+                context.warn(None, format!("{why}: reading files back instead"));
+                self.no_program(context, &why);
+                self.go_on(context, files);
             }
             SumProgramState::Available(program, _) if program.is_ours() => {
-                self.sort_queue(ports, program);
-                self.ask_ours(ports, files);
+                self.sort_queue(context, program);
+                self.ask_ours(context, files);
             }
             SumProgramState::Available(program, processors) => {
-                self.sort_queue(ports, program);
-                self.ask_workers(ports, files, processors);
-                self.start_list(ports, program);
+                self.sort_queue(context, program);
+                self.ask_workers(context, files, processors);
+                self.start_list(context, program);
             }
             SumProgramState::ReadBack => {
                 while self.reading < READ_BACK {
                     let Some(id) = self.far.queue.pop_front() else {
                         return;
                     };
-                    self.read_back(ports, id);
+                    self.read_back(context, id);
                 }
             }
         }
     }
 
-    fn ask_for_program(&mut self, ports: &CopyContext<'_>, again: bool) {
+    fn ask_for_program(&mut self, context: &CopyContext<'_>, again: bool) {
         self.far.state = SumProgramState::Asking {
-            until: ports.now() + LONGEST_FIND,
+            until: context.now() + LONGEST_FIND,
             again,
         };
-        self.start_worker(ports);
+        self.start_worker(context);
     }
 
-    fn start_worker(&mut self, ports: &CopyContext<'_>) {
+    fn start_worker(&mut self, context: &CopyContext<'_>) {
         let exec = self.exec_id();
-        if let Some(session) = ports.far_session() {
+        if let Some(session) = context.far_session() {
             session.command(exec, RemoteCommandStep::Run(program_command()));
             session.command(
                 exec,
@@ -262,7 +262,7 @@ impl Verification {
         });
     }
 
-    pub(super) fn no_program(&mut self, ports: &mut CopyContext<'_>, why: &str) {
+    pub(super) fn no_program(&mut self, context: &mut CopyContext<'_>, why: &str) {
         // Checksums that use a program's algorithm already continue with it.
         if let Some(ledger) = &self.ledger
             && ledger.algorithm().is_none()
@@ -270,12 +270,12 @@ impl Verification {
             ledger.choose(Some(SumAlgorithm::Xxh128));
         }
         self.far.give_up(why);
-        Self::note_reason(ports, why);
-        self.stop_asking(ports);
+        Self::note_reason(context, why);
+        self.stop_asking(context);
     }
 
     /// Takes all files from the programs, to be read back.
-    fn stop_asking(&mut self, ports: &CopyContext<'_>) {
+    fn stop_asking(&mut self, context: &CopyContext<'_>) {
         self.moving.clear();
         for id in self.far.take_back() {
             if let Some(checking) = self.files.get_mut(&id)
@@ -285,22 +285,22 @@ impl Verification {
                 self.far.queue.push_back(id);
             }
         }
-        self.stop_workers(ports);
+        self.stop_workers(context);
     }
 
     /// Stops the commands at the far end.
-    pub(super) fn stop_workers(&mut self, ports: &CopyContext<'_>) {
+    pub(super) fn stop_workers(&mut self, context: &CopyContext<'_>) {
         let far = &mut self.far;
         let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
         let execs: Vec<RemoteCommandId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
-        if let Some(session) = ports.far_session() {
+        if let Some(session) = context.far_session() {
             let stop = |exec| session.command(exec, RemoteCommandStep::Stop);
             execs.into_iter().for_each(stop);
         }
     }
 
     /// Turns queued files into checksum requests or list entries.
-    fn sort_queue(&mut self, ports: &mut CopyContext<'_>, program: SumProgram) {
+    fn sort_queue(&mut self, context: &mut CopyContext<'_>, program: SumProgram) {
         while let Some(id) = self.far.queue.pop_front() {
             let Some(checking) = self.files.get_mut(&id) else {
                 continue;
@@ -310,7 +310,7 @@ impl Verification {
                 false => checking.ask_for(program.algorithm),
             };
             let Some(asks) = asks else {
-                self.read_back(ports, id);
+                self.read_back(context, id);
                 continue;
             };
             let one = !program.is_ours() && checking.is_one_sum() && checking.size() <= SMALL;
@@ -318,7 +318,7 @@ impl Verification {
                 self.far.small_bytes += checking.size();
                 self.far.small.push_back(id);
             } else if checking.is_right() {
-                self.is_right(ports, id);
+                self.is_right(context, id);
             } else {
                 let asks = asks.into_iter().map(|sum| checking.request(id, sum));
                 self.far.todo.extend(asks);
@@ -326,9 +326,9 @@ impl Verification {
         }
     }
 
-    fn ask_workers(&mut self, ports: &CopyContext<'_>, files: &ActiveFiles, processors: u32) {
-        let now = ports.now();
-        if ports.jobs().is_empty() && self.far.small.len() <= FEW {
+    fn ask_workers(&mut self, context: &CopyContext<'_>, files: &ActiveFiles, processors: u32) {
+        let now = context.now();
+        if context.jobs().is_empty() && self.far.small.len() <= FEW {
             self.far.small_bytes = 0;
             for id in std::mem::take(&mut self.far.small) {
                 self.ask_singly(id);
@@ -338,7 +338,7 @@ impl Verification {
         let far = &self.far;
         let asked: usize = far.workers.iter().map(|w| w.asked.len()).sum();
         if far.workers.len() < most && asked + far.todo.len() > far.workers.len() {
-            self.start_worker(ports);
+            self.start_worker(context);
         }
         loop {
             let far = &mut self.far;
@@ -358,7 +358,7 @@ impl Verification {
                 worker.watch.asked(now, len, worker.asked.is_empty());
                 worker.asked.push_back((ask, len));
             }
-            if let Some(session) = ports.far_session() {
+            if let Some(session) = context.far_session() {
                 session.command(exec, RemoteCommandStep::Input(line));
             }
         }
@@ -392,10 +392,10 @@ impl Verification {
         self.moving.sum_request_line(files, ask)
     }
 
-    fn start_list(&mut self, ports: &CopyContext<'_>, program: SumProgram) {
+    fn start_list(&mut self, context: &CopyContext<'_>, program: SumProgram) {
         let far = &mut self.far;
         let enough = far.small.len() >= LIST || far.small_bytes >= LIST_BYTES;
-        let last = ports.jobs().is_empty() && !far.small.is_empty();
+        let last = context.jobs().is_empty() && !far.small.is_empty();
         if far.list.is_some() || !(enough || last) {
             return;
         }
@@ -425,13 +425,13 @@ impl Verification {
             self.ask_singly(id);
         }
         let exec = self.exec_id();
-        if let Some(session) = ports.far_session() {
+        if let Some(session) = context.far_session() {
             session.command(exec, RemoteCommandStep::Run(list_command(program)));
             session.command(exec, RemoteCommandStep::Input(input));
             session.command(exec, RemoteCommandStep::EndInput);
         }
         let mut watch = ChecksumWatchdog::default();
-        watch.asked(ports.now(), bytes, true);
+        watch.asked(context.now(), bytes, true);
         self.far.list = Some(ChecksumListProgram {
             watch,
             exec,
@@ -443,12 +443,12 @@ impl Verification {
     /// Handles an event of a command at the far end.
     pub(in crate::copy) fn on_exec(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         id: RemoteCommandId,
         event: RemoteCommandEvent,
     ) {
         if self.far.list.as_ref().is_some_and(|l| l.exec == id) {
-            return self.on_list(ports, event);
+            return self.on_list(context, event);
         }
         let Some(at) = self.far.workers.iter().position(|w| w.exec == id) else {
             return;
@@ -456,23 +456,23 @@ impl Verification {
         match event {
             RemoteCommandEvent::Output(bytes) => {
                 self.far.workers[at].answers.receive(&bytes);
-                self.take_answers(ports, id);
+                self.take_answers(context, id);
             }
             RemoteCommandEvent::Ended(how) => {
                 // No exit status means that the connection started over during the command.
                 let asks = matches!(self.far.state, SumProgramState::Asking { again: false, .. });
                 if asks && how == Ok(None) {
                     self.far.workers.clear();
-                    return self.ask_for_program(ports, true);
+                    return self.ask_for_program(context, true);
                 }
                 let ended = "the far end does not run the checksum command".to_owned();
-                self.worker_over(ports, id, how.err().unwrap_or(ended));
+                self.worker_over(context, id, how.err().unwrap_or(ended));
             }
         }
     }
 
-    fn take_answers(&mut self, ports: &mut CopyContext<'_>, exec: RemoteCommandId) {
-        let now = ports.now();
+    fn take_answers(&mut self, context: &mut CopyContext<'_>, exec: RemoteCommandId) {
+        let now = context.now();
         loop {
             let workers = &mut self.far.workers;
             let Some(worker) = workers.iter_mut().find(|w| w.exec == exec) else {
@@ -482,16 +482,16 @@ impl Verification {
                 Ok(None) => return,
                 Ok(Some(SumProgramAnswer::Program(program))) => {
                     let processors = worker.answers.processors();
-                    self.has_program(ports, program, processors);
+                    self.has_program(context, program, processors);
                 }
                 Ok(Some(SumProgramAnswer::NoProgram)) => {
-                    return self.no_program(ports, "the far end has no checksum program");
+                    return self.no_program(context, "the far end has no checksum program");
                 }
                 Ok(Some(SumProgramAnswer::Sum(digest))) => match worker.answered(now) {
-                    Some((ask, _)) => self.on_sum(ports, ask, Some(digest)),
+                    Some((ask, _)) => self.on_sum(context, ask, Some(digest)),
                     None => {
                         return self.worker_over(
-                            ports,
+                            context,
                             exec,
                             "the checksum program at the far end sent an unexpected answer"
                                 .to_owned(),
@@ -499,24 +499,24 @@ impl Verification {
                     }
                 },
                 Ok(Some(SumProgramAnswer::Unreadable)) => match worker.answered(now) {
-                    Some((ask, _)) => self.on_sum(ports, ask, None),
+                    Some((ask, _)) => self.on_sum(context, ask, None),
                     None => {
                         return self.worker_over(
-                            ports,
+                            context,
                             exec,
                             "the checksum program at the far end sent an unexpected answer"
                                 .to_owned(),
                         );
                     }
                 },
-                Err(why) => return self.worker_over(ports, exec, why),
+                Err(why) => return self.worker_over(context, exec, why),
             }
         }
     }
 
     pub(super) fn has_program(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         program: SumProgram,
         processors: u32,
     ) {
@@ -529,14 +529,14 @@ impl Verification {
         if let Some(ledger) = &self.ledger {
             ledger.choose(Some(program.algorithm));
         }
-        if let Some(verified) = &mut ports.summary_mut().verified {
+        if let Some(verified) = &mut context.summary_mut().verified {
             verified.program = Some(program.name.to_owned());
             verified.algorithm = Some(program.algorithm);
         }
     }
 
     /// Handles a command that ended or sent invalid output.
-    fn worker_over(&mut self, ports: &mut CopyContext<'_>, exec: RemoteCommandId, why: String) {
+    fn worker_over(&mut self, context: &mut CopyContext<'_>, exec: RemoteCommandId, why: String) {
         let far = &mut self.far;
         let Some(at) = far.workers.iter().position(|w| w.exec == exec) else {
             return;
@@ -545,13 +545,13 @@ impl Verification {
         for (ask, _) in worker.asked.into_iter().rev() {
             far.todo.push_front(ask);
         }
-        if let Some(session) = ports.far_session() {
+        if let Some(session) = context.far_session() {
             session.command(exec, RemoteCommandStep::Stop);
         }
         match self.far.state {
-            SumProgramState::Asking { .. } => self.no_program(ports, &why),
+            SumProgramState::Asking { .. } => self.no_program(context, &why),
             SumProgramState::Available(..) if self.far.workers.is_empty() => {
-                self.no_program(ports, &why)
+                self.no_program(context, &why)
             }
             // The server grants no channel for more commands.
             SumProgramState::Available(program, _) => {
@@ -561,8 +561,8 @@ impl Verification {
         }
     }
 
-    fn on_list(&mut self, ports: &mut CopyContext<'_>, event: RemoteCommandEvent) {
-        let now = ports.now();
+    fn on_list(&mut self, context: &mut CopyContext<'_>, event: RemoteCommandEvent) {
+        let now = context.now();
         match event {
             RemoteCommandEvent::Output(bytes) => {
                 let mut found = Vec::new();
@@ -586,11 +586,11 @@ impl Verification {
                 for (id, digest) in found {
                     if let Some(checking) = self.files.get(&id) {
                         let ask = checking.request(id, ChecksumSelector::Run(0));
-                        self.on_sum(ports, ask, Some(digest));
+                        self.on_sum(context, ask, Some(digest));
                     }
                 }
                 if let Some(exec) = broken {
-                    if let Some(session) = ports.far_session() {
+                    if let Some(session) = context.far_session() {
                         session.command(exec, RemoteCommandStep::Stop);
                     }
                     self.ask_rest_singly();
@@ -611,7 +611,7 @@ impl Verification {
     /// Handles the far end's checksum of a range; `None` if it could not read the file.
     pub(super) fn on_sum(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         ask: ChecksumRequest,
         digest: Option<Digest>,
     ) {
@@ -628,37 +628,37 @@ impl Verification {
                 early: false,
                 ..ask
             }),
-            CheckAction::ReadBack => self.read_back(ports, ask.file),
-            CheckAction::Verified => self.is_right(ports, ask.file),
+            CheckAction::ReadBack => self.read_back(context, ask.file),
+            CheckAction::Verified => self.is_right(context, ask.file),
         }
     }
 
     /// Uses a longhaul at the far end for checksums, unless checksums of whole files are in use
     /// here, which a longhaul does not make.
-    pub(super) fn find_ours(&mut self, ports: &mut CopyContext<'_>) {
+    pub(super) fn find_ours(&mut self, context: &mut CopyContext<'_>) {
         let undecided = self.far.is_undecided();
         let whole = self.ledger.as_ref().is_none_or(|l| l.is_whole());
         if !undecided || whole {
             return;
         }
-        let info = ports.far_session().and_then(|session| session.far_info());
+        let info = context.far_session().and_then(|session| session.far_info());
         if info.is_some_and(|info| info.has("hash@longhaul") && info.has("copy-data")) {
-            self.stop_workers(ports);
+            self.stop_workers(context);
             // One processor, because a channel's requests are done one after the other.
-            self.has_program(ports, longhaul_sums::OURS, 1);
+            self.has_program(context, longhaul_sums::OURS, 1);
         }
     }
 
     /// Submits the pending checksum requests.
-    pub(super) fn ask_ours(&mut self, ports: &mut CopyContext<'_>, files: &ActiveFiles) {
+    pub(super) fn ask_ours(&mut self, context: &mut CopyContext<'_>, files: &ActiveFiles) {
         while let Some(ask) = self.far.next_of_ours(longhaul_sums::ASKED) {
             let Some((path, span, size)) = self.range_of(files, ask) else {
                 continue;
             };
-            let Some(end) = ports.far_end() else { return };
+            let Some(end) = context.far_end() else { return };
             let path = RemotePath(path);
             let kind = JobKind::Sum { path, span, size };
-            if ports.submit(end, kind, JobPurpose::Sum(ask)).is_none() {
+            if context.submit(end, kind, JobPurpose::Sum(ask)).is_none() {
                 // The run is ending.
                 return;
             }
@@ -693,11 +693,11 @@ impl Verification {
     /// Handles a checksum from the remote longhaul.
     pub(in crate::copy) fn on_our_sum(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         job: JobId,
         sum: &[u8],
     ) {
-        let Some((_, JobPurpose::Sum(ask))) = ports.jobs().get(&job) else {
+        let Some((_, JobPurpose::Sum(ask))) = context.jobs().get(&job) else {
             return;
         };
         let ask = *ask;
@@ -705,19 +705,19 @@ impl Verification {
             [] => Digest::new(blake3::hash(&[]).as_bytes()),
             sum => Digest::new(sum),
         };
-        self.on_sum(ports, ask, Some(digest));
+        self.on_sum(context, ask, Some(digest));
     }
 
     /// Handles the end of a request; `made` means that a checksum arrived.
     pub(in crate::copy) fn on_our_sum_over(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         ask: ChecksumRequest,
         made: bool,
     ) {
         self.far.ours_ends();
         if !made {
-            self.on_sum(ports, ask, None);
+            self.on_sum(context, ask, None);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::session::disk::DiskExecutor;
 use crate::session::dispatcher::{Dispatcher, LearnedLaneFacts};
 use crate::session::event_batcher::EventBatcher;
 use crate::session::lane::{LaneOnChannel, LaneRole};
-use crate::session::listing_hold::ListingPauseControl;
+use crate::session::listing_pause_control::ListingPauseControl;
 use crate::session::losses::LaneLosses;
 use crate::session::machine::MachineFunctions;
 use crate::session::nap::nap;
@@ -29,9 +29,9 @@ use crate::session::reconnect::ReconnectPolicy;
 use crate::session::remote_commands::{
     CONTROL, RemoteCommandEvent, RemoteCommandId, RemoteCommands,
 };
-use crate::session::remote_server::{ChannelRefusingConnection, SftpServerSelector};
 use crate::session::reopening::ChannelReopening;
 use crate::session::server_facts::SessionServerFacts;
+use crate::session::sftp_server_selector::{ChannelRefusingConnection, SftpServerSelector};
 use crate::session::stalls::{StallAction, StallDetector};
 use crate::session::{
     Link, LinkChannelId, LinkEvent, SessionEvent, SessionOptions, SessionSummary, explain,

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use schedule::{JobKind, RemotePath};
 
-use super::inquiry::ServerInquiry;
-use super::ports::CopyContext;
+use super::context::CopyContext;
+use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::source::{SourceRoot, TargetPath, WalkId};
 use super::tree::{CopyDirectoryId, IncompleteTargetDirs};
@@ -182,7 +182,7 @@ impl TargetNameIndex {
     /// Notes the answer. Returns the entry if it may begin, and otherwise reports it.
     pub(super) fn judge(
         &mut self,
-        ports: &mut CopyContext<'_>,
+        context: &mut CopyContext<'_>,
         asked: AlikeNames,
     ) -> NameCollisionVerdict {
         let AlikeNames {
@@ -193,17 +193,17 @@ impl TargetNameIndex {
         if let Some(place) = self.answers.get_mut(kind) {
             *place = answer;
         }
-        if ports.stopped() {
+        if context.stopped() {
             return NameCollisionVerdict::Dropped;
         }
-        let first = ports.shown(CopySide::Target, &entry.first);
+        let first = context.shown(CopySide::Target, &entry.first);
         if answer.is_none() && !std::mem::replace(&mut self.told, true) {
-            let name = ports.shown(CopySide::Target, &entry.target);
+            let name = context.shown(CopySide::Target, &entry.target);
             let message = format!(
                 "cannot find out if the server takes it and {first} for one file: check that both \
                  were copied"
             );
-            ports.warn(Some(name), message);
+            context.warn(Some(name), message);
         }
         if answer != Some(true) {
             return NameCollisionVerdict::Begins(Box::new(entry.entry));
@@ -212,7 +212,7 @@ impl TargetNameIndex {
             "not copied: it would overwrite {first}, because the file system of the target \
              ignores case or normalizes names; rename one of them"
         );
-        ports.fail_at(CopySide::Source, entry.entry.source(), what);
+        context.fail_at(CopySide::Source, entry.entry.source(), what);
         match entry.entry {
             NameCheckedEntry::Walk(walk, WalkEntry::Directory { id, .. }, _) => {
                 NameCollisionVerdict::DirectoryRefused(CopyDirectoryId::new(walk, id))
@@ -249,7 +249,7 @@ impl AlikeNames {
         }
         let other = split(&self.entry.target).1;
         let (dir, one) = split(&self.entry.first);
-        let named = server.ports().named().path().to_vec();
+        let named = server.context().named().path().to_vec();
         let above = split(&named).0;
         for place in [dir, &named, above] {
             let place = match place {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cause::{LimitCause, Remedy, RemedyActor};
+use crate::limit_cause::{LimitCause, Remedy, RemedyActor};
 
 /// Direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -167,5 +167,5 @@ fn is_named(
 const NAME_NOT_SYNCED: &str = "cannot sync its directory: ";
 
 #[cfg(test)]
-#[path = "group_sync_tests.rs"]
+#[path = "fsync_group_tests.rs"]
 mod tests;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use measure::bench::{BenchData, BenchSetting, StorageKind};
-use transfer::bench::remote_probe::{RemoteShellProbe, ServerCpuTime};
+use transfer::bench::remote_shell_probe::{RemoteShellProbe, ServerCpuTime};
 use transfer::copy::{self, HostId};
 use transfer::session::Session;
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use schedule::{Job, JobId, JobKind, RemotePath};
 
+use super::command_line_target::CommandLineTarget;
 use super::copy_report::{CopyReport, ItemFault};
 use super::environment::{CopyEnvironment, RemoteSession};
 use super::jobs::{JobPurpose, JobsInFlight, PathQueryAnswer};
-use super::local_ops::LocalFileOps;
-use super::named_target::CommandLineTarget;
+use super::local_file_ops::LocalFileOps;
 use super::sides::{CopySide, EndpointSessions, RemoteSide};
 use super::source::TargetPath;
 use super::transfer_estimate::TransferEstimate;

@@ -2,18 +2,18 @@
 
 use schedule::{JobKind, RemotePath};
 
+use super::context::CopyContext;
 use super::jobs::{PathQueryAnswer, PatternListingFilter};
-use super::ports::CopyContext;
 use super::sides::CopySide;
 use super::target_kind::ReportedTargetKind;
 
 /// Asks the servers of both ends. All other work of the copy goes on during a question.
 pub(super) trait ServerInquiry<'a> {
     /// Sessions of both ends, files of this machine and the report.
-    fn ports(&self) -> &CopyContext<'a>;
+    fn context(&self) -> &CopyContext<'a>;
 
     /// Sessions of both ends, files of this machine and the report.
-    fn ports_mut(&mut self) -> &mut CopyContext<'a>;
+    fn context_mut(&mut self) -> &mut CopyContext<'a>;
 
     /// Sends a request to `end` and waits for the answer, whose parts are added to `collected`.
     ///
@@ -48,7 +48,7 @@ pub(super) trait ServerInquiry<'a> {
         wanted: PatternListingFilter,
     ) -> Result<PathQueryAnswer, String> {
         let path = RemotePath(path);
-        let collected = self.ports().jobs().answer_of_names(wanted);
+        let collected = self.context().jobs().answer_of_names(wanted);
         self.ask_with(end, JobKind::List { path }, collected).await
     }
 

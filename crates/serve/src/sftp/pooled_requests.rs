@@ -378,5 +378,5 @@ fn read_in_memory(_: &File, _: &mut [IoSliceMut<'_>], _: u64) -> Result<usize, E
 }
 
 #[cfg(test)]
-#[path = "blocking_pool_tests.rs"]
+#[path = "pooled_requests_tests.rs"]
 mod tests;
