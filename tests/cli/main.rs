@@ -4,6 +4,7 @@ mod accounts;
 mod bench;
 mod both_ends;
 mod certificates;
+mod changing_files;
 mod clear;
 mod clients;
 mod clock;

@@ -554,20 +554,20 @@ pub struct JobFailure {
     /// Cause, for the code that decides what follows; the sentence is for people only.
     #[serde(default)]
     pub kind: JobFailureKind,
-    /// What is known of the job's temporary.
+    /// State of the job's temporary.
     #[serde(default)]
     pub temporary: FailedTemporary,
 }
 
-/// What is known of the temporary of a failed job.
+/// State of the temporary of a failed job, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FailedTemporary {
-    /// Nothing: there was none, or it stays for another attempt.
+    /// There was none, it stays for another attempt, or nothing was reported.
     #[default]
     Unknown,
-    /// It was removed, so that nothing of the file can be continued.
+    /// Removed, so that nothing of the file can be continued.
     Removed,
-    /// The connection was lost before it could be removed.
+    /// Left at the far end, unless the server removed it after the connection was lost.
     MayBeLeft,
 }
 

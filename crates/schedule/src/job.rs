@@ -455,8 +455,7 @@ impl TempDir {
     }
 }
 
-/// What is known of an entry that may exist at the target of a file, and whether a symlink there is
-/// replaced.
+/// Treatment of an entry that may exist at the target of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExistingTargetPolicy {
     /// The target cannot exist, since this run created its directory; skips the check of the
@@ -540,13 +539,6 @@ pub struct ResumeData {
     /// final size, and is neither created nor removed; the file fails if it cannot be used.
     #[serde(default)]
     pub shared: Option<SharedTemp>,
-}
-
-impl ResumeData {
-    /// Returns true if the file was not started over, so that its temporary has no other names.
-    pub(crate) fn is_first_attempt(&self) -> bool {
-        self.again == 0
-    }
 }
 
 /// Work of one process on a temporary that several processes fill. [`ResumeData::left`] lists all
@@ -657,6 +649,11 @@ impl ResumeData {
 }
 
 impl FileCopyOptions {
+    /// Returns true if the file was not started over, so that its temporary has no other names.
+    pub(crate) fn is_first_attempt(&self) -> bool {
+        self.keep.as_ref().is_none_or(|keep| keep.again == 0)
+    }
+
     /// Returns the work on a temporary that other processes write as well.
     pub fn shared(&self) -> Option<SharedTemp> {
         self.keep.as_ref()?.shared

@@ -90,8 +90,8 @@ fn is_lost(outcome: &CopyOutcome) -> bool {
 /// Numbers of files, directories and links.
 type EntryCounts = (u64, u64, u64);
 
-/// What each host of a fan-out received; empty for any other copy, and without hosts that received
-/// nothing.
+/// Returns the numbers of entries that the hosts of a fan-out received, without hosts that received
+/// nothing. Other copies have none.
 fn receivers(summary: &CopySummary) -> Vec<EntryCounts> {
     let hosts = summary.hosts.iter().filter(|_| summary.fans_out);
     let counts = hosts.map(|host| (host.files, host.directories, host.symlinks));

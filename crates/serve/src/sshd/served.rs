@@ -11,7 +11,7 @@ use crate::error::ExportError;
 use crate::export::LOG_FILES;
 use crate::{Access, ExportedTree, GrowingFileSpec};
 
-/// What a logged-in client is served, with the limits of its connection.
+/// Files and programs that a logged-in client may use, with the limits of its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedClientSettings {
     /// Serve only this directory tree.

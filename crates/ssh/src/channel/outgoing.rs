@@ -33,7 +33,7 @@ pub(super) struct ChannelState {
     pub(super) close_sent: bool,
 }
 
-/// What is known about the window that the peer grants first: told by the peer, or assumed.
+/// State of the first window that the peer grants: told by the peer, or assumed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum InitialWindowState {
     /// The peer's messages tell it.

@@ -49,8 +49,8 @@ const LEAVING: Duration = Duration::from_millis(700);
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST_SETTLING: Duration = Duration::from_secs(30);
 
-/// Runs a copy from one source end to the target end: keeps jobs in flight until nothing is left.
-/// Joins the parts of the copy: passes answers to them and carries out their results.
+/// Runs a copy from one source end to the target end: keeps jobs in flight until nothing is left,
+/// passes answers to the parts of the copy, and carries out their results.
 pub(super) struct CopyEngine<'a> {
     context: CopyContext<'a>,
     files: ActiveFiles,
@@ -775,28 +775,6 @@ impl<'a> CopyEngine<'a> {
                     "internal error: the session ended unexpectedly".to_owned(),
                 ),
             }
-        }
-    }
-}
-
-impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
-    fn context(&self) -> &CopyContext<'a> {
-        &self.context
-    }
-
-    fn context_mut(&mut self) -> &mut CopyContext<'a> {
-        &mut self.context
-    }
-
-    async fn ask_with(
-        &mut self,
-        end: CopySide,
-        kind: JobKind,
-        collected: PathQueryAnswer,
-    ) -> Result<PathQueryAnswer, String> {
-        match self.context.begin_asking(end, kind, collected) {
-            Some(id) => self.answer(id).await,
-            None => Err(self.context.why_stopped()),
         }
     }
 }

@@ -7,7 +7,7 @@ use schedule::{JobKind, RemotePath};
 
 use super::TargetDirectory;
 use super::context::CopyContext;
-use super::local_file_ops::LocalStat;
+use super::local_file_ops::{LocalFileOps, LocalStat};
 use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::source::TargetPath;
@@ -82,10 +82,7 @@ async fn make_target<'a>(
             };
             inquiry.ask(CopySide::Target, kind).await.map(drop)
         }
-        false => {
-            let local = inquiry.context().local();
-            local.create_dir(&local_path(&path)).map(drop)
-        }
+        false => make_directory(&*inquiry.context().local(), &path),
     };
     match made {
         Ok(()) => Some(TargetPath::Into(path)),
@@ -94,6 +91,15 @@ async fn make_target<'a>(
             inquiry.context_mut().fail_at(CopySide::Target, &path, what);
             None
         }
+    }
+}
+
+/// Makes a directory on this machine, or finds an existing one.
+fn make_directory(local: &dyn LocalFileOps, path: &[u8]) -> Result<(), String> {
+    local.create_dir(&local_path(path))?;
+    match local.stat(path)?.is_directory() {
+        true => Ok(()),
+        false => Err(NOT_A_DIRECTORY.to_owned()),
     }
 }
 
@@ -135,23 +141,20 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         // The system says nothing else of `file/`, whether the file exists or not.
         let bare = without_final_slash(&bytes);
         if !is_dir && bare.is_some_and(|bare| self.context().local().stat(bare).is_ok()) {
-            self.context()
-                .fail_at(CopySide::Target, &bytes, NOT_A_DIRECTORY.to_owned());
-            return None;
-        }
-        if wanted != TargetDirectory::AsInScp && there.is_err() {
-            let with_parent = wanted == TargetDirectory::Created;
-            if let Err(what) = self.create_target(&bytes, with_parent) {
-                self.context().fail_at(CopySide::Target, &bytes, what);
-                return None;
-            }
-            return Some(ResolvedTarget {
-                is_file: false,
-                onto: TargetPath::Into(bytes),
-            });
+            return self.fail(&bytes, NOT_A_DIRECTORY.to_owned());
         }
         let exists = there.is_ok() || self.context().local().exists(&local_path(&bytes));
-        if self.many && !exists {
+        // Another copy may make a shared directory at the same time.
+        let makes = match wanted {
+            TargetDirectory::AsInScp => self.many && !exists,
+            TargetDirectory::Shared | TargetDirectory::Created => there.is_err(),
+        };
+        if makes {
+            if wanted == TargetDirectory::Created
+                && let Err(what) = self.make_parent(&bytes)
+            {
+                return self.fail(&bytes, format!("cannot create the directory: {what}"));
+            }
             return Some(ResolvedTarget {
                 onto: make_target(self.inquiry, bytes).await?,
                 is_file: false,
@@ -163,8 +166,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
                 Ok(_) => NOT_A_DIRECTORY.to_owned(),
                 Err(what) => what,
             };
-            self.context().fail_at(CopySide::Target, &bytes, what);
-            return None;
+            return self.fail(&bytes, what);
         }
         self.context().named_mut().set_missing(!exists && !many);
         Some(ResolvedTarget {
@@ -177,25 +179,19 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         })
     }
 
-    /// Makes the target directory, and its parent if wanted. Several copies may do so at the same
-    /// time.
-    fn create_target(&mut self, target: &[u8], with_parent: bool) -> Result<(), String> {
-        let local = self.context().local();
+    /// Makes the directory that contains the target.
+    fn make_parent(&mut self, target: &[u8]) -> Result<(), String> {
         let path = local_path(target);
-        let parent = path.parent().filter(|_| with_parent);
-        let parent = parent.filter(|parent| *parent != Path::new(""));
-        for directory in parent.into_iter().chain([path.as_path()]) {
-            let bytes = directory.as_os_str().as_bytes();
-            if local.stat(bytes).is_ok_and(|stat| stat.is_directory()) {
-                continue;
-            }
-            let made = local.create_dir(directory);
-            made.map_err(|what| format!("cannot create the directory: {what}"))?;
-            if !local.stat(bytes)?.is_directory() {
-                return Err(NOT_A_DIRECTORY.to_owned());
-            }
+        match path.parent().filter(|parent| *parent != Path::new("")) {
+            Some(parent) => make_directory(&*self.context().local(), parent.as_os_str().as_bytes()),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Reports why the target cannot be used.
+    fn fail(&mut self, target: &[u8], what: String) -> Option<ResolvedTarget> {
+        self.context().fail_at(CopySide::Target, target, what);
+        None
     }
 
     async fn resolve_remote(&mut self, path: Vec<u8>) -> Option<ResolvedTarget> {
@@ -233,9 +229,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
             // Like scp, make the directory into which several files are copied.
             ReportedTargetKind::Missing if many => make_target(self.inquiry, path).await?,
             _ if many || (is_file && without_final_slash(&path).is_some()) => {
-                self.context()
-                    .fail_at(CopySide::Target, &path, NOT_A_DIRECTORY.to_owned());
-                return None;
+                return self.fail(&path, NOT_A_DIRECTORY.to_owned());
             }
             _ => TargetPath::Exactly(path),
         };

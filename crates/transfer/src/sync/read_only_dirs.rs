@@ -50,7 +50,10 @@ impl ReadOnlyDirectories {
     ) {
         let tree = plan.target().tree();
         let above = removed.iter().map(|id| tree.parent(*id));
-        let dirs = above.chain(removed.iter().copied()).collect();
+        let is_dir = |id: &TreeEntryId| tree.entry(*id).kind == TreeEntryKind::Directory;
+        let dirs = above
+            .chain(removed.iter().copied().filter(is_dir))
+            .collect();
         self.open(ends, plan, dirs).await;
     }
 
@@ -68,9 +71,6 @@ impl ReadOnlyDirectories {
             let Some(mode) = entry.mode.filter(|mode| mode & OWNER_WRITE == 0) else {
                 continue;
             };
-            if entry.kind != TreeEntryKind::Directory {
-                continue;
-            }
             let attributes = Attributes {
                 mode: Some(u32::from(mode | OWNER_WRITE)),
                 ..Attributes::default()

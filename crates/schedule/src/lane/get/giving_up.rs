@@ -74,8 +74,7 @@ impl DownloadCleanup {
         Some(match self.fault.take() {
             Some(mut fault) => {
                 // One of another name says nothing about that of an earlier attempt.
-                let keep = load.options.keep.as_ref();
-                let is_first = keep.is_none_or(|keep| keep.is_first_attempt());
+                let is_first = load.options.is_first_attempt();
                 if self.discarding && load.part.is_none() && is_first {
                     fault.note_temporary(FailedTemporary::Removed);
                 }

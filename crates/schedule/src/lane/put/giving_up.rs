@@ -149,8 +149,7 @@ impl UploadCleanup {
             (Some(text), _) => up.warn(core, &text),
             (None, UploadAttemptAbort::Failed(fault)) => {
                 // One of another name says nothing about that of an earlier attempt.
-                let keep = up.options.keep.as_ref();
-                let is_first = keep.is_none_or(|keep| keep.is_first_attempt());
+                let is_first = up.options.is_first_attempt();
                 if is_first && messages::status(reply).is_ok() {
                     fault.note_temporary(FailedTemporary::Removed);
                 }

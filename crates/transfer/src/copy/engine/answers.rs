@@ -3,18 +3,21 @@
 use std::path::Path;
 
 use schedule::{
-    Attributes, FileCheckpoint, FileCopyState, JobFailure, JobFailureKind, JobId, LaneEvent,
+    Attributes, FileCheckpoint, FileCopyState, JobFailure, JobFailureKind, JobId, JobKind,
+    LaneEvent,
 };
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
 
 use super::CopyEngine;
 use crate::connect::ConnectError;
+use crate::copy::context::CopyContext;
 use crate::copy::copy_report::ItemFault;
 use crate::copy::file::{CopyFileId, FileStep, FileTask, JobRole};
 use crate::copy::hard_links::{HardLinkDecision, HardLinks};
-use crate::copy::jobs::JobPurpose;
+use crate::copy::jobs::{JobPurpose, PathQueryAnswer};
 use crate::copy::resume::{FileStartDecision, note_seen};
+use crate::copy::server_inquiry::ServerInquiry;
 use crate::copy::sides::CopySide;
 use crate::copy::source::WalkId;
 use crate::copy::symlink::SymlinkCopyState;
@@ -277,17 +280,11 @@ impl CopyEngine<'_> {
             JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
             JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said),
             JobPurpose::FileXattrs(file) => {
-                if let Err(why) = said {
-                    self.metadata
-                        .note_unread_xattrs(self.context.options(), &why);
-                }
+                self.note_unread_xattrs(said);
                 self.start_kept(file);
             }
             JobPurpose::DirXattrs(dir) => {
-                if let Err(why) = said {
-                    self.metadata
-                        .note_unread_xattrs(self.context.options(), &why);
-                }
+                self.note_unread_xattrs(said);
                 self.item_over(Some(dir));
             }
             // If the question failed, owners keep their numeric IDs.
@@ -499,6 +496,13 @@ impl CopyEngine<'_> {
         self.verify.forget(id);
         self.link_failed(task.link());
         self.file_over(&task);
+    }
+
+    fn note_unread_xattrs(&mut self, said: Result<(), String>) {
+        if let Err(why) = said {
+            self.metadata
+                .note_unread_xattrs(self.context.options(), &why);
+        }
     }
 
     /// Drops a file whose directory could not be made. The directory's failure was reported, so the
@@ -765,6 +769,28 @@ impl CopyEngine<'_> {
         // The other one of two hosts keeps what the same command continues.
         for side in self.context.sides().open() {
             self.cancel_at(side, &why);
+        }
+    }
+}
+
+impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
+    fn context(&self) -> &CopyContext<'a> {
+        &self.context
+    }
+
+    fn context_mut(&mut self) -> &mut CopyContext<'a> {
+        &mut self.context
+    }
+
+    async fn ask_with(
+        &mut self,
+        end: CopySide,
+        kind: JobKind,
+        collected: PathQueryAnswer,
+    ) -> Result<PathQueryAnswer, String> {
+        match self.context.begin_asking(end, kind, collected) {
+            Some(id) => self.answer(id).await,
+            None => Err(self.context.why_stopped()),
         }
     }
 }

@@ -1,11 +1,13 @@
-//! Consequences of lost lanes and connections, and of new connections, for the whole session.
+//! Events of connections, and the consequences of lost and new lanes and connections for the whole
+//! session.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use schedule::{ConnectionId, LaneError, LaneId, SchedulerStats};
 
-use super::{ConnectCommand, SessionCore, SessionStage};
+use super::{ConnectCommand, SAID, SessionCore, SessionStage};
 use crate::session::connection::SessionConnection;
 use crate::session::direct::DirectAction;
 use crate::session::lane::{LaneOnChannel, LaneRole};
@@ -13,8 +15,11 @@ use crate::session::losses::{EmptyConnectionAction, EndedLane, LaneEndAction};
 use crate::session::reconnect::{
     ConnectionLossCause, ConnectionLossDecision, LastConnection, ReconnectEffect,
 };
-use crate::session::remote_commands::RemoteCommandEvent;
-use crate::session::{FurtherConnectionError, Link, LinkError, RESUME_FROM, SessionEvent};
+use crate::session::remote_commands::{CONTROL, RemoteCommandEvent, RemoteCommandId};
+use crate::session::sftp_server_selector::ChannelRefusingConnection;
+use crate::session::{
+    FurtherConnectionError, Link, LinkChannelId, LinkError, LinkEvent, RESUME_FROM, SessionEvent,
+};
 
 /// Silence that is not worth counting.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -439,5 +444,148 @@ impl SessionCore {
         }
         self.events.tell(now, SessionEvent::Lost(why));
         self.stage = SessionStage::Ended;
+    }
+
+    pub(super) fn receive(&mut self, now: Instant, id: ConnectionId) {
+        let may = self.pacing.may_receive(now);
+        let Some(on) = self.dispatcher.connections_mut().get_mut(id) else {
+            return;
+        };
+        let mut received = Vec::new();
+        let link = on.link_mut();
+        let result = link.handle_timeout(now);
+        let result = result.and_then(|()| match may {
+            true => link.receive(now, &mut received),
+            false => Ok(false),
+        });
+        if !received.is_empty() {
+            self.turns.note_input();
+            self.note_heard(now);
+        }
+        for event in received {
+            self.handle_received(now, id, event);
+        }
+        match result {
+            Ok(true) => self.turns.note_input(),
+            Ok(false) => {}
+            Err(e) => self.connection_lost(now, id, e),
+        }
+    }
+
+    fn handle_received(&mut self, now: Instant, connection: ConnectionId, event: LinkEvent) {
+        match event {
+            LinkEvent::Data(channel, bytes) => {
+                self.pacing.spend(bytes.len());
+                self.handle_data(now, (connection, channel), bytes);
+            }
+            LinkEvent::Closed(channel, why) => {
+                let why = why.unwrap_or_else(|| "no reason given".to_owned());
+                self.handle_closed(now, (connection, channel), why, false);
+            }
+            LinkEvent::Refused(channel, why) => {
+                self.handle_closed(now, (connection, channel), why, true);
+            }
+            LinkEvent::Ended(channel) => {
+                let lanes = self.dispatcher.lanes_mut();
+                if let Some(lane) = lanes.channel_over(connection, channel) {
+                    self.dispatcher.scheduler_mut().lane_is_over(now, lane);
+                }
+            }
+            LinkEvent::Restarted => self.remote.begin_again(),
+            LinkEvent::Exited(channel, how) => {
+                for id in self.commands.end(connection, Some(channel)) {
+                    self.tell_command(now, id, RemoteCommandEvent::Ended(how.clone()));
+                }
+            }
+            // The program behind each channel may print this line; show it once.
+            LinkEvent::Message(line) => {
+                if self.said.len() < SAID && self.said.insert(line.clone()) {
+                    self.events.tell(now, SessionEvent::Message(line));
+                }
+            }
+        }
+    }
+
+    /// Passes data of a channel to its lane or command.
+    fn handle_data(&mut self, now: Instant, on: (ConnectionId, LinkChannelId), bytes: Bytes) {
+        let lane = self.dispatcher.lanes_mut().on_channel(on.0, on.1);
+        let Some(lane) = lane else {
+            let dispatcher = &mut self.dispatcher;
+            match self.remote.heard_on_asked(now, dispatcher, on, &bytes) {
+                Some(refused) => self.note_refused(now, refused),
+                None => {
+                    if let Some(id) = self.commands.on_channel(on.0, on.1) {
+                        self.tell_command(now, id, RemoteCommandEvent::Output(bytes));
+                    }
+                }
+            }
+            return;
+        };
+        let id = lane.id();
+        let (greeting, error) = match lane.hear(now, bytes) {
+            Ok(greeting) => (greeting, None),
+            Err(error) => (None, Some(error)),
+        };
+        self.remote.heard(&mut self.dispatcher, id, greeting);
+        if let Some(error) = error {
+            self.lane_ended(now, id, error);
+        }
+    }
+
+    /// Handles the end or refusal of a channel.
+    fn handle_closed(
+        &mut self,
+        now: Instant,
+        on: (ConnectionId, LinkChannelId),
+        why: String,
+        refused: bool,
+    ) {
+        let Some(lane) = self.dispatcher.lanes_mut().on_channel(on.0, on.1) else {
+            let dispatcher = &mut self.dispatcher;
+            let asked = self
+                .remote
+                .on_probe_channel_closed(dispatcher, on, why, refused);
+            return self.note_refused(now, asked);
+        };
+        let id = lane.id();
+        let data = !lane.is_listing();
+        lane.lane_mut().handle_closed(&why);
+        self.dispatcher.scheduler_mut().lane_is_over(now, id);
+        let error = LaneError::Closed(why);
+        if !refused {
+            return self.lane_ended(now, id, error);
+        }
+        let last = data && self.dispatcher.lanes().data_lanes() <= 1;
+        match last && self.reopening.refused(now) {
+            true => self.open_again(now, id, &error),
+            false => self.end_lane(now, id, error),
+        }
+    }
+
+    pub(super) fn note_refused(
+        &mut self,
+        now: Instant,
+        refused: impl IntoIterator<Item = ChannelRefusingConnection>,
+    ) {
+        for ChannelRefusingConnection(connection) in refused {
+            self.concurrency.note_channel_refused(now, connection);
+        }
+    }
+
+    /// Passes the event of a remote command on.
+    pub(super) fn tell_command(
+        &mut self,
+        now: Instant,
+        id: RemoteCommandId,
+        event: RemoteCommandEvent,
+    ) {
+        if id != CONTROL {
+            return self.events.tell(now, SessionEvent::Exec(id, event));
+        }
+        let (dispatcher, commands) = (&mut self.dispatcher, &mut self.commands);
+        match self.direct.heard(dispatcher, commands, event) {
+            DirectAction::Connect => self.reach_out(now),
+            DirectAction::Nothing | DirectAction::Leave => {}
+        }
     }
 }

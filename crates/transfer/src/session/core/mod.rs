@@ -7,14 +7,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use schedule::{ConcurrencyChange, ConnectionId, LaneError, LaneStats};
 
 use crate::session::command::SessionCommand;
 use crate::session::concurrency::{ConcurrencyDecision, ConcurrencyInputs, MeasuredSession};
-use crate::session::direct::{
-    ControlSenderFactory, DirectAction, DirectConnectionInputs, DirectConnections,
-};
+use crate::session::direct::{ControlSenderFactory, DirectConnectionInputs, DirectConnections};
 use crate::session::disk::DiskExecutor;
 use crate::session::dispatcher::{Dispatcher, LearnedLaneFacts};
 use crate::session::event_batcher::EventBatcher;
@@ -26,16 +23,12 @@ use crate::session::nap::nap;
 use crate::session::next_turn::{LoopDelayInputs, LoopTurnOutcome, NextTurnTime};
 use crate::session::pacing::SessionRateLimits;
 use crate::session::reconnect::ReconnectPolicy;
-use crate::session::remote_commands::{
-    CONTROL, RemoteCommandEvent, RemoteCommandId, RemoteCommands,
-};
+use crate::session::remote_commands::RemoteCommands;
 use crate::session::reopening::ChannelReopening;
 use crate::session::server_facts::SessionServerFacts;
-use crate::session::sftp_server_selector::{ChannelRefusingConnection, SftpServerSelector};
+use crate::session::sftp_server_selector::SftpServerSelector;
 use crate::session::stalls::{StallAction, StallDetector};
-use crate::session::{
-    Link, LinkChannelId, LinkEvent, SessionEvent, SessionOptions, SessionSummary, explain,
-};
+use crate::session::{Link, SessionEvent, SessionOptions, SessionSummary, explain};
 
 /// Largest number of different stderr lines from remote programs that are shown; each is shown
 /// once.
@@ -281,144 +274,6 @@ impl SessionCore {
             self.receive(now, id);
         }
         TurnInputTaken(())
-    }
-
-    fn receive(&mut self, now: Instant, id: ConnectionId) {
-        let may = self.pacing.may_receive(now);
-        let Some(on) = self.dispatcher.connections_mut().get_mut(id) else {
-            return;
-        };
-        let mut received = Vec::new();
-        let link = on.link_mut();
-        let result = link.handle_timeout(now);
-        let result = result.and_then(|()| match may {
-            true => link.receive(now, &mut received),
-            false => Ok(false),
-        });
-        if !received.is_empty() {
-            self.turns.note_input();
-            self.note_heard(now);
-        }
-        for event in received {
-            self.handle_received(now, id, event);
-        }
-        match result {
-            Ok(true) => self.turns.note_input(),
-            Ok(false) => {}
-            Err(e) => self.connection_lost(now, id, e),
-        }
-    }
-
-    fn handle_received(&mut self, now: Instant, connection: ConnectionId, event: LinkEvent) {
-        match event {
-            LinkEvent::Data(channel, bytes) => {
-                self.pacing.spend(bytes.len());
-                self.handle_data(now, (connection, channel), bytes);
-            }
-            LinkEvent::Closed(channel, why) => {
-                let why = why.unwrap_or_else(|| "no reason given".to_owned());
-                self.handle_closed(now, (connection, channel), why, false);
-            }
-            LinkEvent::Refused(channel, why) => {
-                self.handle_closed(now, (connection, channel), why, true);
-            }
-            LinkEvent::Ended(channel) => {
-                let lanes = self.dispatcher.lanes_mut();
-                if let Some(lane) = lanes.channel_over(connection, channel) {
-                    self.dispatcher.scheduler_mut().lane_is_over(now, lane);
-                }
-            }
-            LinkEvent::Restarted => self.remote.begin_again(),
-            LinkEvent::Exited(channel, how) => {
-                for id in self.commands.end(connection, Some(channel)) {
-                    self.tell_command(now, id, RemoteCommandEvent::Ended(how.clone()));
-                }
-            }
-            // The program behind each channel may print this line; show it once.
-            LinkEvent::Message(line) => {
-                if self.said.len() < SAID && self.said.insert(line.clone()) {
-                    self.events.tell(now, SessionEvent::Message(line));
-                }
-            }
-        }
-    }
-
-    /// Passes data of a channel to its lane or command.
-    fn handle_data(&mut self, now: Instant, on: (ConnectionId, LinkChannelId), bytes: Bytes) {
-        let lane = self.dispatcher.lanes_mut().on_channel(on.0, on.1);
-        let Some(lane) = lane else {
-            let dispatcher = &mut self.dispatcher;
-            match self.remote.heard_on_asked(now, dispatcher, on, &bytes) {
-                Some(refused) => self.note_refused(now, refused),
-                None => {
-                    if let Some(id) = self.commands.on_channel(on.0, on.1) {
-                        self.tell_command(now, id, RemoteCommandEvent::Output(bytes));
-                    }
-                }
-            }
-            return;
-        };
-        let id = lane.id();
-        let (greeting, error) = match lane.hear(now, bytes) {
-            Ok(greeting) => (greeting, None),
-            Err(error) => (None, Some(error)),
-        };
-        self.remote.heard(&mut self.dispatcher, id, greeting);
-        if let Some(error) = error {
-            self.lane_ended(now, id, error);
-        }
-    }
-
-    /// Handles the end or refusal of a channel.
-    fn handle_closed(
-        &mut self,
-        now: Instant,
-        on: (ConnectionId, LinkChannelId),
-        why: String,
-        refused: bool,
-    ) {
-        let Some(lane) = self.dispatcher.lanes_mut().on_channel(on.0, on.1) else {
-            let dispatcher = &mut self.dispatcher;
-            let asked = self
-                .remote
-                .on_probe_channel_closed(dispatcher, on, why, refused);
-            return self.note_refused(now, asked);
-        };
-        let id = lane.id();
-        let data = !lane.is_listing();
-        lane.lane_mut().handle_closed(&why);
-        self.dispatcher.scheduler_mut().lane_is_over(now, id);
-        let error = LaneError::Closed(why);
-        if !refused {
-            return self.lane_ended(now, id, error);
-        }
-        let last = data && self.dispatcher.lanes().data_lanes() <= 1;
-        match last && self.reopening.refused(now) {
-            true => self.open_again(now, id, &error),
-            false => self.end_lane(now, id, error),
-        }
-    }
-
-    fn note_refused(
-        &mut self,
-        now: Instant,
-        refused: impl IntoIterator<Item = ChannelRefusingConnection>,
-    ) {
-        for ChannelRefusingConnection(connection) in refused {
-            self.concurrency.note_channel_refused(now, connection);
-        }
-    }
-
-    /// Passes the event of a remote command on.
-    fn tell_command(&mut self, now: Instant, id: RemoteCommandId, event: RemoteCommandEvent) {
-        if id != CONTROL {
-            return self.events.tell(now, SessionEvent::Exec(id, event));
-        }
-        let (dispatcher, commands) = (&mut self.dispatcher, &mut self.commands);
-        match self.direct.heard(dispatcher, commands, event) {
-            DirectAction::Connect => self.reach_out(now),
-            DirectAction::Nothing | DirectAction::Leave => {}
-        }
     }
 
     /// Opens and closes connections, lanes and remote commands as the state requires.
