@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use longhaul_tests::Scene;
 use testkit::PeerKind;
@@ -288,7 +289,7 @@ fn replaced_and_deleted_files_go_to_the_backup_folder() {
 }
 
 #[test]
-fn sockets_and_fifos_stay_at_the_target_and_forbid_no_deletion() {
+fn sockets_and_fifos_of_the_source_keep_what_has_their_name_and_forbid_no_deletion() {
     for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
         let Some(scene) = Scene::beyond_scp(kind) else {
             continue;
@@ -313,9 +314,97 @@ fn sockets_and_fifos_stay_at_the_target_and_forbid_no_deletion() {
                 .expect_err(&["pipe: not copied: it is a socket, a FIFO or a device"]);
             drop(socket);
             let left: Vec<PathBuf> = entries(&name("b"));
-            let expected = ["dir", "dir/other", "f", "s"].map(|path| name("b").join(path));
+            let expected = ["f", "s"].map(|path| name("b").join(path));
             assert_eq!(left, expected, "up {up}");
             assert_eq!(fs::read(name("b").join("s")).expect("kept"), b"stays");
+        }
+    }
+}
+
+/// Bug: directories that stay, since they contain an excluded file, kept write permission of their
+/// owner, which they got so that the other files could be deleted.
+#[test]
+fn read_only_directories_have_their_modes_again_after_deletions() {
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        for up in [true, false] {
+            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
+            let (source, target) = (tree("a"), tree("b"));
+            write_file(&source.join("both/file"), b"content");
+            for path in ["both/gone", "extra/gone", "extra/kept", "whole/gone"] {
+                write_file(&target.join(path), b"content");
+            }
+            for (dir, mode) in [
+                (source.join("both"), 0o555),
+                (target.join("both"), 0o755),
+                (target.join("extra"), 0o1540),
+                (target.join("whole"), 0o555),
+            ] {
+                set_mode(&dir, mode);
+            }
+            let (from, to) = match up {
+                true => (
+                    source.into_os_string(),
+                    longhaul_tests::remote("peer", &target),
+                ),
+                false => (
+                    longhaul_tests::remote("peer", &source),
+                    target.clone().into_os_string(),
+                ),
+            };
+            let flags = ["--delete", "--yes", "--exclude", "kept"];
+            sync(&scene, &flags).arg(from).arg(to).run().expect_code(0);
+            let left: Vec<PathBuf> = entries(&target);
+            let expected = ["both", "both/file", "extra", "extra/kept"];
+            let expected = expected.map(|path| target.join(path));
+            assert_eq!(left, expected, "{kind:?} up {up}");
+            let mode = |dir: &str| {
+                let meta = fs::metadata(target.join(dir)).expect("it is there");
+                meta.permissions().mode() & 0o7777
+            };
+            assert_eq!(mode("both"), 0o555, "{kind:?} up {up}");
+            assert_eq!(mode("extra"), 0o1540, "{kind:?} up {up}");
+        }
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+}
+
+/// Bug: such entries of the target stayed for ever, without a word, and so did their directories.
+#[test]
+fn fifos_of_the_target_are_deleted_and_make_room_for_directories() {
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        for up in [true, false] {
+            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
+            let (source, target) = (tree("a"), tree("b"));
+            write_file(&source.join("becomes/file"), b"content");
+            for fifo in ["becomes", "extra", "gone/extra", "kept"] {
+                let fifo = target.join(fifo);
+                fs::create_dir_all(fifo.parent().expect("a folder")).expect("our folder");
+                must("mkfifo", &[fifo.as_ref()]);
+            }
+            let (from, to) = match up {
+                true => (
+                    source.into_os_string(),
+                    longhaul_tests::remote("peer", &target),
+                ),
+                false => (
+                    longhaul_tests::remote("peer", &source),
+                    target.clone().into_os_string(),
+                ),
+            };
+            let flags = ["--delete", "--yes", "--exclude", "kept"];
+            sync(&scene, &flags).arg(from).arg(to).run().expect_code(0);
+            let left = longhaul_tests::names_in(&target);
+            assert_eq!(left, ["becomes", "kept"], "{kind:?} up {up}");
+            assert!(target.join("becomes/file").exists(), "{kind:?} up {up}");
         }
     }
 }

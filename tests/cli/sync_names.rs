@@ -225,10 +225,7 @@ fn with_unicode_nfc_copies_have_composed_names() {
 /// copied to the next one.
 #[test]
 fn directories_of_an_interrupted_question_about_names_are_removed_and_never_copied() {
-    let left = [
-        ".names.0123456789.longhaul/one",
-        "dir/.longhaul-names/0/two",
-    ];
+    let left = [".longhaul-0123456789-one", "dir/.longhaul-abcdef0123-two"];
     for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
         let Some(scene) = Scene::beyond_scp(kind) else {
             return;
@@ -253,15 +250,15 @@ fn directories_of_an_interrupted_question_about_names_are_removed_and_never_copi
             run(&target, &copy, &[]);
             assert_same(&source, &copy, Compare::CONTENT);
             let dry = run(&source, &target, &["-n", "--delete"]);
-            assert!(!dry.out().contains("names"), "{kind:?} up {up}: {dry}");
+            assert!(!dry.out().contains(".longhaul-"), "{kind:?} up {up}: {dry}");
             run(&source, &target, &["--delete"]);
             assert_same(&source, &target, Compare::PRESERVED);
         }
     }
 }
 
-/// Bug: a symlink that had the name of such a directory was followed, and the empty directories at
-/// its end were removed.
+/// Bug: a symlink that had the name of such a directory was followed: directories were made at its
+/// end, and empty ones removed.
 #[test]
 fn a_symlink_with_the_name_of_our_directory_at_the_target_is_not_followed() {
     for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
@@ -271,14 +268,24 @@ fn a_symlink_with_the_name_of_our_directory_at_the_target_is_not_followed() {
         for up in [true, false] {
             let tree = |name: &str| scene.path(&format!("{name}-{up}"));
             let (source, target, outside) = (tree("a"), tree("b"), tree("outside"));
-            write_file(&source.join("dir/file"), b"content");
-            fs::create_dir_all(outside.join("empty/below")).expect("our folder");
+            for name in ["name", "NAME"] {
+                write_file(&source.join("dir").join(name), b"content");
+            }
+            fs::create_dir_all(outside.join("0/name")).expect("our folder");
             fs::create_dir_all(target.join("dir")).expect("our folder");
-            for name in [".names.0123456789.longhaul", "dir/.longhaul-names"] {
+            for name in [
+                ".longhaul-names",
+                ".longhaul-0123456789-name",
+                "dir/.longhaul-names",
+                "dir/.longhaul-0123456789-name",
+            ] {
                 std::os::unix::fs::symlink(&outside, target.join(name)).expect("our symlink");
             }
-            let excluded = target.join(".names.9876543210.longhaul/one");
-            fs::create_dir_all(&excluded).expect("our folder");
+            let filled = target.join(".longhaul-0123456789-NAME/0/name");
+            let excluded = target.join(".longhaul-9876543210-name");
+            for dir in [&filled, &excluded] {
+                fs::create_dir_all(dir).expect("our folder");
+            }
             let (from, to) = match up {
                 true => (
                     source.into_os_string(),
@@ -289,10 +296,13 @@ fn a_symlink_with_the_name_of_our_directory_at_the_target_is_not_followed() {
                     target.into_os_string(),
                 ),
             };
-            let flags = ["--exclude", ".names.9*"];
+            let flags = ["--exclude", ".longhaul-9*"];
             sync(&scene, &flags).arg(from).arg(to).run().expect_code(0);
-            assert!(outside.join("empty/below").exists(), "{kind:?} up {up}");
-            assert!(excluded.exists(), "excluded, {kind:?} up {up}");
+            for dir in [outside.join("0/name"), filled, excluded] {
+                assert!(dir.exists(), "{dir:?} {kind:?} up {up}");
+            }
+            let outside = longhaul_tests::names_in(&outside);
+            assert_eq!(outside, ["0"], "{kind:?} up {up}");
         }
     }
 }

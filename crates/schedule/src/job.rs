@@ -120,6 +120,14 @@ pub enum JobKind {
         /// Extended attributes and access control lists to set.
         xattrs: Option<Box<Xattrs>>,
     },
+    /// Gives the owner write permission for a directory, or takes it, through an open handle: the
+    /// other permissions stay as they are at that moment. Fails for anything but a directory.
+    SetOwnerWrite {
+        /// Path of the directory.
+        path: RemotePath,
+        /// The owner may write afterwards.
+        granted: bool,
+    },
     /// Creates a hard link, replacing a file or symlink of that name by rename.
     MakeHardLink {
         /// Path of the new link.
@@ -322,6 +330,7 @@ impl JobKind {
             Self::Rename { from, .. } => Some(from),
             Self::MakeDir { path, .. }
             | Self::SetAttributes { path, .. }
+            | Self::SetOwnerWrite { path, .. }
             | Self::List { path }
             | Self::ListTree { path, .. }
             | Self::Stat { path, .. }
@@ -381,6 +390,9 @@ pub const SYMLINK_LEADS_NOWHERE: &str =
 
 /// Failure of a [`JobKind::MakeDir`] without `follow` where a symlink stands.
 pub const SYMLINK_IN_THE_WAY: &str = "a symlink is in the way and is not followed";
+
+/// Warning text for a file that is copied a second time.
+pub const SOURCE_CHANGED: &str = "changed while it was being read: copying it again";
 
 /// Message for a source that ended before the size that it had when it was opened.
 pub const SOURCE_SHRANK: &str = "the file shrank while it was being read";

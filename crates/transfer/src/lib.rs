@@ -16,6 +16,7 @@ pub mod identity;
 mod journal;
 pub mod known_hosts;
 pub mod memory;
+mod name_probe;
 pub mod operand;
 pub mod pace;
 mod private_dir;

@@ -264,6 +264,10 @@ pub(super) fn parts(
                 true => folders(hosts)?,
                 false => Vec::new(),
             };
+            let is_new = match &request.target {
+                CopyLocation::Local(path) => path.symlink_metadata().is_err(),
+                CopyLocation::Remote { .. } => false,
+            };
             let part = |at: usize| {
                 let of_host = |source: &CopyLocation| match source {
                     CopyLocation::Remote { host, path } if host.0 == at => Some(alone(path)),
@@ -278,9 +282,14 @@ pub(super) fn parts(
                 {
                     part.target = CopyLocation::Local(path.join(folder));
                 }
-                part.options.target_directory = match create {
-                    true => TargetDirectory::Created,
-                    false => TargetDirectory::Shared,
+                part.options.target_directory = match (by_host, create) {
+                    (true, true) => TargetDirectory::BesideOthers {
+                        parent_is_new: is_new,
+                    },
+                    (false, true) => TargetDirectory::Created { is_new },
+                    (_, false) => TargetDirectory::Shared {
+                        is_new: is_new && !by_host,
+                    },
                 };
                 (HostId(at), part)
             };

@@ -101,6 +101,35 @@ fn braces_that_the_shell_has_expanded_create_the_directory_too() {
     assert!(!creates("h1:/x h2:/x h2:/y dir"));
 }
 
+/// A directory that the command makes may be a symlink of somebody else by the time of a later copy.
+#[test]
+fn each_copy_knows_if_the_directory_was_missing_when_the_command_began() {
+    let dir = tempfile::tempdir().unwrap();
+    let wanted = |flags: &str, target: &str| {
+        let target = dir.path().join(target);
+        let high = high(&format!("{flags} h{{1..2}}:/x {}", target.display())).unwrap();
+        let several = high.several.as_ref().unwrap();
+        let parts = parts(several, &high.request, &high.hosts).unwrap();
+        parts
+            .iter()
+            .map(|(_, part)| part.options.target_directory)
+            .collect::<Vec<_>>()
+    };
+    for (flags, target, expected) in [
+        ("", "new", TargetDirectory::Created { is_new: true }),
+        ("", ".", TargetDirectory::Created { is_new: false }),
+        (
+            "--by-host",
+            "new",
+            TargetDirectory::BesideOthers {
+                parent_is_new: true,
+            },
+        ),
+    ] {
+        assert_eq!(wanted(flags, target), [expected; 2], "{flags} {target}");
+    }
+}
+
 #[test]
 fn what_has_two_meanings_is_refused() {
     for (words, why) in [

@@ -5,8 +5,8 @@ use super::get::DownloadJob;
 use super::list::ListDirectoryJob;
 use super::list_tree::ListTree;
 use super::ops::{
-    ChecksumJob, CreateShared, MakeDir, MakeHardLink, MakeSymlink, QueryJob, ResumeTempCheck,
-    SetAttributes,
+    ChecksumJob, CreateShared, MakeDir, MakeHardLink, MakeSymlink, OwnerWriteChange, QueryJob,
+    ResumeTempCheck, SetAttributes,
 };
 use super::put::{OwnerPreservation, UploadJob, UploadPart, WrittenFileInfo};
 use super::rebuild::{DeltaDownload, DeltaUpload};
@@ -36,6 +36,7 @@ enum JobMachine {
     Symlink(MakeSymlink),
     MakeDir(MakeDir),
     SetAttributes(Box<SetAttributes>),
+    OwnerWrite(Box<OwnerWriteChange>),
     Adopt(Box<ResumeTempCheck>),
     CreateShared(Box<CreateShared>),
     Query(Box<QueryJob>),
@@ -103,6 +104,9 @@ impl JobMachine {
             } => {
                 let set = SetAttributes::new(id, path.0, attributes, follow, xattrs);
                 Self::SetAttributes(Box::new(set))
+            }
+            JobKind::SetOwnerWrite { path, granted } => {
+                Self::OwnerWrite(Box::new(OwnerWriteChange::new(id, path.0, granted)))
             }
             JobKind::AdoptTemp {
                 target,
@@ -263,6 +267,7 @@ impl RunningJob {
             JobMachine::Symlink(link) => return link.start(core),
             JobMachine::MakeDir(dir) => return dir.start(core),
             JobMachine::SetAttributes(set) => return set.start(core),
+            JobMachine::OwnerWrite(change) => change.start(core),
             JobMachine::Adopt(adopt) => return adopt.start(core),
             JobMachine::CreateShared(create) => return create.start(core),
             JobMachine::Query(query) => return query.start(core),
@@ -279,6 +284,7 @@ impl RunningJob {
             JobMachine::GetDelta(delta) => delta.open(core),
             JobMachine::List(list) => list.open(core),
             JobMachine::Sum(sum) => sum.open(core),
+            JobMachine::OwnerWrite(change) => change.open(core),
             _ => {}
         }
     }
@@ -329,6 +335,7 @@ impl RunningJob {
             JobMachine::GetDelta(delta) => delta.on_reply(core, what, reply)?,
             JobMachine::List(list) => list.on_reply(core, what, reply)?,
             JobMachine::Sum(sum) => sum.on_reply(core, what, &reply)?,
+            JobMachine::OwnerWrite(change) => change.on_reply(core, what, &reply)?,
             JobMachine::Tree(tree) => tree.on_reply(core, reply),
             JobMachine::HardLink(link) => link.on_reply(core, what, &reply),
             JobMachine::Symlink(link) => link.on_reply(core, &reply),
@@ -373,6 +380,10 @@ impl RunningJob {
             JobMachine::Sum(sum) => {
                 sum.fail(fault);
                 sum.settle(core)
+            }
+            JobMachine::OwnerWrite(change) => {
+                change.fail(fault);
+                change.settle(core)
             }
             // A few round trips, and the job is done.
             _ => JobProgress::Continues,

@@ -81,6 +81,7 @@ pub(super) fn target(kind: &JobKind) -> Option<&[u8]> {
         | JobKind::CreateTemp { target, .. } => Some(&target.0),
         JobKind::MakeDir { path, .. }
         | JobKind::SetAttributes { path, .. }
+        | JobKind::SetOwnerWrite { path, .. }
         | JobKind::MakeSymlink { path, .. }
         | JobKind::MakeHardLink { path, .. } => Some(&path.0),
         _ => None,

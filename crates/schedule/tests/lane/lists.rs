@@ -1,7 +1,7 @@
 use schedule::{Attributes, EntryKind, FileCopyOptions, JobId, JobKind, LaneError, LaneEvent};
 use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile};
 
-use crate::world::{Mode, RTT, World, bytes, config, link, remote};
+use crate::world::{MODES, Mode, RTT, World, bytes, config, link, remote};
 use sftp::StatusCode;
 
 fn entries(w: &World, job: JobId) -> Vec<(Vec<u8>, Attributes)> {
@@ -377,5 +377,36 @@ fn attributes_are_not_set_through_a_symlink() {
         }
         assert_eq!(w.model.fs.at("d").map(|n| n.mode & 0o777), Some(0o700));
         assert_eq!(w.model.fs.at("e").map(|n| n.mode & 0o777), Some(0o755));
+    }
+}
+
+/// Bug: the mode of a listing was set on whatever had the directory's name by then.
+#[test]
+fn only_the_owners_write_permission_of_directories_changes() {
+    for mode in MODES {
+        let mut w = World::new(mode);
+        w.model.fs.place("closed", Kind::Dir, 0o2555);
+        w.model.fs.place("open", Kind::Dir, 0o755);
+        w.place("secret", b"x", 0o400);
+        let mut change = |path: &str, granted: bool| {
+            w.job(JobKind::SetOwnerWrite {
+                path: remote(path),
+                granted,
+            })
+        };
+        let changed = [change("closed", true), change("open", false)];
+        let refused = [change("secret", true), change("missing", true)];
+        w.run();
+        for job in changed {
+            assert!(w.done(job), "{mode:?}: {:?}", w.failed(job));
+        }
+        let of = |path: &str| w.model.fs.at(path).map(|node| node.mode & 0o7777);
+        assert_eq!(of("closed"), Some(0o2755), "{mode:?}");
+        assert_eq!(of("open"), Some(0o555), "{mode:?}");
+        assert_eq!(of("secret"), Some(0o400), "{mode:?}");
+        let why = refused.map(|job| w.failed(job).unwrap_or_default().to_owned());
+        assert_eq!(why[0], "it is no longer a directory", "{mode:?}");
+        assert!(why[1].starts_with("cannot open the directory: "), "{why:?}");
+        assert_eq!(w.model.open_handles().0, 0, "{mode:?}");
     }
 }

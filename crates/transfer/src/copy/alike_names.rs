@@ -1,14 +1,12 @@
 //! Detects source names that would become one entry in a local target directory, because its file
-//! system ignores case or normalizes Unicode. Asks the file system by creating directories with
-//! these names.
+//! system ignores case or normalizes Unicode. Asks the file system by creating a directory.
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, statat, unlinkat};
 
 use super::equal_names::NamedSource;
-use crate::disk::temp_name;
+use crate::name_probe::probe_names;
 
 /// Pairs of names about which a file system is asked. Further ones are taken for one.
 pub(super) const MOST: usize = 1_000;
@@ -25,31 +23,15 @@ pub fn are_one_at(dir: &Path, one: &[u8], other: &[u8]) -> bool {
     let Ok(dir) = open(dir, flags, Mode::empty()) else {
         return false;
     };
-    let name = temp_name(b"names");
-    let private = Mode::from_raw_mode(0o700);
-    if mkdirat(&dir, name.as_slice(), private).is_err() {
-        return false;
-    }
-    let probe = openat(
-        &dir,
-        name.as_slice(),
-        flags | OFlags::NOFOLLOW,
-        Mode::empty(),
-    );
-    let are_one = probe.is_ok_and(|probe| finds_other(&probe, one, other));
-    // It is empty, and of this run alone.
-    let _ = unlinkat(&dir, name.as_slice(), AtFlags::REMOVEDIR);
-    are_one
-}
-
-/// Makes a directory under one name, and looks for it under the other.
-fn finds_other(probe: &OwnedFd, one: &[u8], other: &[u8]) -> bool {
     let is_name = |name: &[u8]| !name.contains(&b'/') && !matches!(name, b"" | b"." | b"..");
-    if !is_name(one) || !is_name(other) || mkdirat(probe, one, Mode::RWXU).is_err() {
+    let [probe, looked_for] = probe_names(one, other);
+    let private = Mode::from_raw_mode(0o700);
+    if !is_name(one) || !is_name(other) || mkdirat(&dir, probe.as_slice(), private).is_err() {
         return false;
     }
-    let found = statat(probe, other, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-    let _ = unlinkat(probe, one, AtFlags::REMOVEDIR);
+    let found = statat(&dir, looked_for.as_slice(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
+    // It is empty, and of this run alone.
+    let _ = unlinkat(&dir, probe.as_slice(), AtFlags::REMOVEDIR);
     found
 }
 

@@ -10,8 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, Stat, chownat, fchmod, fstat, linkat, mkdirat, statat, symlinkat,
-    utimensat,
+    AtFlags, FileType, Mode, Stat, chownat, fstat, linkat, mkdirat, statat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 use schedule::{
@@ -151,7 +150,7 @@ pub(super) fn finish_directory(
             _ => None,
         };
         if let Some(wanted) = wanted
-            && let Err(e) = set_mode(&dir, wanted)
+            && let Err(e) = dir.set_mode(wanted)
         {
             not_kept.push((Parts::MODE, os_words(&e.into())));
         }
@@ -163,16 +162,6 @@ pub(super) fn finish_directory(
         not_kept.push((Parts::TIMES, os_words(&e.into())));
     }
     Ok(not_kept)
-}
-
-/// Sets the mode of a directory; fchmod(2) does not accept an O_PATH descriptor, which is all an
-/// unreadable directory has.
-fn set_mode(dir: &OpenDirectory, mode: u32) -> Result<(), Errno> {
-    let mode = Mode::from_raw_mode(mode);
-    match dir.is_unreadable() {
-        true => rustix::fs::chmodat(dir, ".", mode, AtFlags::empty()),
-        false => fchmod(dir, mode),
-    }
 }
 
 fn set_times(dir: &OpenDirectory, times: &rustix::fs::Timestamps) -> Result<(), Errno> {

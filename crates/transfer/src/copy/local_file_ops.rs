@@ -66,6 +66,9 @@ pub(super) trait LocalFileOps {
     fn exists(&self, path: &Path) -> bool;
     /// Makes a directory. Returns false if `path` exists.
     fn create_dir(&self, path: &Path) -> Result<bool, String>;
+    /// Makes the directory that the user named as the target and that did not exist, or adopts the
+    /// one that another copy has made. The copy writes there even if somebody replaces it.
+    fn make_target(&self, path: &Path) -> Result<(), String>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path);
     /// Canonical path of an existing entry.

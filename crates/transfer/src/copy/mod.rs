@@ -65,7 +65,6 @@ pub(crate) use self::planned::{
 };
 pub(crate) use self::root_overlap::RootOverlap;
 pub use self::selection::SourceFilter;
-pub(crate) use self::target_name_index::NAME_PROBE;
 use self::threads::ThreadedEnvironment;
 pub use self::transfer_estimate::{FileCount, TransferEstimate};
 use crate::cancel::CancelToken;
@@ -173,9 +172,20 @@ pub enum TargetDirectory {
     AsInScp,
     /// Other copies have the same target: it must be a directory, and is created in its parent if
     /// nothing exists there.
-    Shared,
-    /// The directory and its parent are created if they do not exist.
-    Created,
+    Shared {
+        /// Nothing existed there when the command began: a symlink there is not the user's.
+        is_new: bool,
+    },
+    /// Like `Shared`, and its parent is created too.
+    Created {
+        /// Nothing existed there when the command began.
+        is_new: bool,
+    },
+    /// Other copies have other directories in its parent: both are created if they do not exist.
+    BesideOthers {
+        /// The parent did not exist when the command began.
+        parent_is_new: bool,
+    },
 }
 
 /// Use of a basis file at a remote longhaul instead of sending the whole file.

@@ -7,7 +7,7 @@ use schedule::{JobKind, RemotePath};
 
 use super::TargetDirectory;
 use super::context::CopyContext;
-use super::local_file_ops::{LocalFileOps, LocalStat};
+use super::local_file_ops::LocalStat;
 use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::source::TargetPath;
@@ -57,16 +57,6 @@ impl ResolvedTarget {
 
 const NOT_A_DIRECTORY: &str = "not a directory";
 
-/// Returns the path without the `/` or `/.` at its end that says that it is a directory; `None` if
-/// it has none, or nothing else.
-fn without_final_slash(path: &[u8]) -> Option<&[u8]> {
-    let mut bare = path;
-    while let Some(shorter) = bare.strip_suffix(b"/").or_else(|| bare.strip_suffix(b"/.")) {
-        bare = shorter;
-    }
-    (bare.len() < path.len() && !bare.is_empty()).then_some(bare)
-}
-
 /// Makes the directory into which several sources are copied, in a parent that exists. Returns
 /// `None`, after reporting it, if that fails.
 async fn make_target<'a>(
@@ -82,7 +72,7 @@ async fn make_target<'a>(
             };
             inquiry.ask(CopySide::Target, kind).await.map(drop)
         }
-        false => make_directory(&*inquiry.context().local(), &path),
+        false => inquiry.context().local().make_target(&local_path(&path)),
     };
     match made {
         Ok(()) => Some(TargetPath::Into(path)),
@@ -91,15 +81,6 @@ async fn make_target<'a>(
             inquiry.context_mut().fail_at(CopySide::Target, &path, what);
             None
         }
-    }
-}
-
-/// Makes a directory on this machine, or finds an existing one.
-fn make_directory(local: &dyn LocalFileOps, path: &[u8]) -> Result<(), String> {
-    local.create_dir(&local_path(path))?;
-    match local.stat(path)?.is_directory() {
-        true => Ok(()),
-        false => Err(NOT_A_DIRECTORY.to_owned()),
     }
 }
 
@@ -138,21 +119,17 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         let there = self.context().local().stat(&bytes);
         let is_dir = there.as_ref().is_ok_and(LocalStat::is_directory);
         let wanted = self.context().options().target_directory;
-        // The system says nothing else of `file/`, whether the file exists or not.
-        let bare = without_final_slash(&bytes);
-        if !is_dir && bare.is_some_and(|bare| self.context().local().stat(bare).is_ok()) {
-            return self.fail(&bytes, NOT_A_DIRECTORY.to_owned());
-        }
         let exists = there.is_ok() || self.context().local().exists(&local_path(&bytes));
         // Another copy may make a shared directory at the same time.
         let makes = match wanted {
             TargetDirectory::AsInScp => self.many && !exists,
-            TargetDirectory::Shared | TargetDirectory::Created => there.is_err(),
+            TargetDirectory::Shared { is_new } | TargetDirectory::Created { is_new } => {
+                is_new || there.is_err()
+            }
+            TargetDirectory::BesideOthers { parent_is_new } => parent_is_new || there.is_err(),
         };
         if makes {
-            if wanted == TargetDirectory::Created
-                && let Err(what) = self.make_parent(&bytes)
-            {
+            if let Err(what) = self.make_parent(&bytes, wanted) {
                 return self.fail(&bytes, format!("cannot create the directory: {what}"));
             }
             return Some(ResolvedTarget {
@@ -179,12 +156,25 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         })
     }
 
-    /// Makes the directory that contains the target.
-    fn make_parent(&mut self, target: &[u8]) -> Result<(), String> {
+    /// Makes the directory that contains the target, if that is wanted.
+    fn make_parent(&mut self, target: &[u8], wanted: TargetDirectory) -> Result<(), String> {
         let path = local_path(target);
-        match path.parent().filter(|parent| *parent != Path::new("")) {
-            Some(parent) => make_directory(&*self.context().local(), parent.as_os_str().as_bytes()),
-            None => Ok(()),
+        let Some(parent) = path.parent().filter(|parent| *parent != Path::new("")) else {
+            return Ok(());
+        };
+        let local = self.context().local();
+        match wanted {
+            TargetDirectory::AsInScp | TargetDirectory::Shared { .. } => Ok(()),
+            TargetDirectory::BesideOthers {
+                parent_is_new: true,
+            } => local.make_target(parent),
+            TargetDirectory::Created { .. } | TargetDirectory::BesideOthers { .. } => {
+                local.create_dir(parent)?;
+                match local.stat(parent.as_os_str().as_bytes())?.is_directory() {
+                    true => Ok(()),
+                    false => Err(NOT_A_DIRECTORY.to_owned()),
+                }
+            }
         }
     }
 
@@ -211,15 +201,6 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         if self.context().stopped() {
             return None;
         }
-        let is = match without_final_slash(&path) {
-            Some(bare) if is == ReportedTargetKind::Missing => {
-                self.inquiry.look_at(CopySide::Target, bare).await
-            }
-            _ => is,
-        };
-        if self.context().stopped() {
-            return None;
-        }
         self.context()
             .named_mut()
             .set_missing(!many && is == ReportedTargetKind::Missing);
@@ -228,7 +209,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
             ReportedTargetKind::Directory => TargetPath::Into(path),
             // Like scp, make the directory into which several files are copied.
             ReportedTargetKind::Missing if many => make_target(self.inquiry, path).await?,
-            _ if many || (is_file && without_final_slash(&path).is_some()) => {
+            _ if many => {
                 return self.fail(&path, NOT_A_DIRECTORY.to_owned());
             }
             _ => TargetPath::Exactly(path),

@@ -11,12 +11,9 @@ use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::source::{SourceRoot, TargetPath, WalkId};
 use super::tree::{CopyDirectoryId, IncompleteTargetDirs};
-use crate::disk::temp_name;
+use crate::name_probe::probe_names;
 use crate::walk::{WalkEntry, join};
 
-/// Name to which the temporary name of a directory belongs in which a server is asked. An
-/// interrupted copy may leave one, and the next sync to the directory removes it.
-pub(crate) const NAME_PROBE: &[u8] = b"names";
 /// Kinds of likeness about which a server is asked.
 const KINDS: usize = 3;
 
@@ -241,8 +238,8 @@ pub(super) struct AlikeNames {
 }
 
 impl AlikeNames {
-    /// Asks the server, unless it has answered for names of this kind, with directories of these
-    /// names in one of its own. The answer stays unknown if no directory can be made.
+    /// Asks the server, unless it has answered for names of this kind, with a directory whose
+    /// name ends so. The answer stays unknown if no directory can be made.
     pub(super) async fn ask<'a>(&mut self, server: &mut impl ServerInquiry<'a>) {
         if self.answer.is_some() {
             return;
@@ -256,25 +253,19 @@ impl AlikeNames {
                 b"" => b".",
                 place => place,
             };
-            let probe = join(place, &temp_name(NAME_PROBE));
+            let [probe, looked_for] = probe_names(one, other).map(|name| join(place, &name));
             if make_empty(server, &probe).await.is_err() {
                 continue;
             }
-            let known = join(&probe, one);
-            let made = make_empty(server, &known).await;
             let look = JobKind::Stat {
-                path: RemotePath(join(&probe, other)),
+                path: RemotePath(looked_for),
                 follow: false,
             };
-            let found = server.ask(CopySide::Target, look).await.is_ok();
-            for path in [known, probe] {
-                let path = RemotePath(path);
-                // They are empty, and of this run alone.
-                let _ = server
-                    .ask(CopySide::Target, JobKind::RemoveDir { path })
-                    .await;
-            }
-            self.answer = made.is_ok().then_some(found);
+            self.answer = Some(server.ask(CopySide::Target, look).await.is_ok());
+            let path = RemotePath(probe);
+            let _ = server
+                .ask(CopySide::Target, JobKind::RemoveDir { path })
+                .await;
             return;
         }
     }

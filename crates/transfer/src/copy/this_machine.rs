@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use nix::unistd::{Gid, Group, Uid, User};
 use rustix::fs::Stat;
+use rustix::io::Errno;
 use schedule::journal::SourceFileStamp;
 use schedule::{
     Attributes, ExtraMetadata, FileCopyState, LocalTargetPath, MetadataFlags, StoredTarget,
@@ -96,6 +97,19 @@ impl LocalFileOps for LocalFiles {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             Err(e) => Err(os_words(&e)),
         }
+    }
+
+    fn make_target(&self, path: &Path) -> Result<(), String> {
+        let made = match self.directories.make_named(path, 0o777) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                self.directories.adopt_named(path)
+            }
+            made => made,
+        };
+        made.map_err(|e| match Errno::from_io_error(&e) {
+            Some(Errno::NOTDIR | Errno::LOOP) => "not a directory".to_owned(),
+            _ => os_words(&e),
+        })
     }
 
     fn remove_dir(&self, path: &Path) {
@@ -285,4 +299,37 @@ fn ids(names: &[Vec<u8>], find: impl Fn(&str) -> Option<u32>) -> Vec<u32> {
     let id = |name: &Vec<u8>| std::str::from_utf8(name).ok().and_then(&find);
     let ids = names.iter().map(|name| id(name).unwrap_or(u32::MAX));
     ids.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// Bug: files of several sources landed at the end of a symlink that somebody had put in the place
+    /// of the directory made for them.
+    #[test]
+    fn the_directory_that_was_made_is_written_to_and_a_symlink_in_its_place_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let files = || {
+            let directories = Arc::new(OpenDirectoryCache::default());
+            let local = LocalFiles::new(Arc::clone(&directories), &CancelToken::default());
+            (directories, local)
+        };
+        let (directories, local) = files();
+        assert_eq!(local.make_target(&at("new")), Ok(()));
+        // A second copy of the same command finds what the first one has made.
+        assert_eq!(files().1.make_target(&at("new")), Ok(()));
+        fs::rename(at("new"), at("aside")).expect("ours");
+        fs::create_dir(at("outside")).expect("ours");
+        symlink("outside", at("new")).expect("ours");
+        let refused = files().1.make_target(&at("new"));
+        assert_eq!(refused, Err("not a directory".to_owned()));
+        let below = LocalTargetPath::beneath(&at("new"), "sub", false);
+        let made = local::make_directory(&directories, &below, 0o700, false);
+        assert_eq!(made, Ok(true));
+        assert!(at("aside/sub").exists() && !at("outside/sub").exists());
+    }
 }

@@ -108,6 +108,28 @@ impl OpenDirectory {
             .get_or_init(|| default_acl_bits(self.xattrs()))
     }
 
+    /// Sets the permission bits; fchmod(2) takes no O_PATH descriptor.
+    pub(crate) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(mode);
+        match self.unreadable {
+            true => rustix::fs::chmodat(&self.fd, ".", mode, AtFlags::empty()),
+            false => rustix::fs::fchmod(&self.fd, mode),
+        }
+    }
+
+    /// Gives the owner write permission, or takes it. The other permissions stay.
+    pub(crate) fn set_owner_write(&self, granted: bool) -> Result<(), Errno> {
+        let mode = rustix::fs::fstat(&self.fd)?.st_mode & 0o7777;
+        let wanted = match granted {
+            true => mode | 0o200,
+            false => mode & !0o200,
+        };
+        match wanted == mode {
+            true => Ok(()),
+            false => self.set_mode(wanted),
+        }
+    }
+
     /// Makes the directory's entries durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         match self.unreadable {

@@ -179,9 +179,6 @@ impl CreateSettings<'_> {
             WriteDestination::SpecialFile(path) => return open_as_it_is(&path),
         };
         let found = at.look()?;
-        if found.is_none() && self.path.is_named() && ends_with_slash(self.path.named_part()) {
-            return Err(io::Error::other("no such directory"));
-        }
         match found.map(|stat| (kind_of(&stat), stat)) {
             Some((FileType::Directory, _)) => Err(Errno::ISDIR.into()),
             Some((FileType::RegularFile, _)) if self.inplace => open_in_place(&at, false),
@@ -248,11 +245,6 @@ impl CreateSettings<'_> {
         }
         Err(Errno::EXIST.into())
     }
-}
-
-fn ends_with_slash(path: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    path.as_os_str().as_bytes().ends_with(b"/")
 }
 
 /// Opens a path of the user as the kernel resolves it.

@@ -2,88 +2,28 @@
 //! normalizes Unicode. The file system decides: it is asked, with directories of these names if it
 //! has no such entries yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use schedule::Attributes;
 use sync::{
-    EntryTree, Filter, SortedTree, SyncPlan, TreeEntryId, TreeEntryKind, alike_entries,
-    parent_path, to_nfc,
+    EntryTree, SortedTree, SyncPlan, TreeEntryId, TreeEntryKind, alike_entries, parent_path, to_nfc,
 };
 
-use super::ends::{DIRECTORY, SyncEnds, SyncFileOperation};
-use super::listing::{self, RootAttributes, RootToList};
-use crate::copy::{NAME_PROBE, PlannedCopySide};
+use super::ends::{SyncEnds, SyncFileOperation};
+use crate::copy::PlannedCopySide;
 use crate::escape;
+use crate::name_probe::probe_names;
 use crate::walk::join;
 
-/// Directory in which the target's file system is asked. An interrupted run may leave it; the next
-/// one removes it, and counts it as no entry.
-const PROBE: &[u8] = b".longhaul-names";
 /// Pairs about which the target is asked.
 const MOST: usize = 10_000;
 
-/// True for the name of a directory in which a copy or a sync asks about names.
-pub(super) fn is_name_probe(name: &[u8]) -> bool {
-    name == PROBE || sftp::final_name_in(name) == Some(NAME_PROBE)
-}
-
-/// Removes directories in which an interrupted run asked about names, at these paths below the
-/// target's root. Files in them stay, and directories with files. What is no directory stays too:
-/// anybody who may write there can make a symlink of that name.
+/// Removes empty directories with which an interrupted run asked about names, at these paths below
+/// the target's root.
 pub(super) async fn remove_name_probes(ends: &mut SyncEnds<'_>, paths: &[Vec<u8>]) {
     let root = ends.root(PlannedCopySide::Target).to_vec();
-    let paths: Vec<Vec<u8>> = paths.iter().map(|path| join(&root, path)).collect();
-    let looks = paths
-        .iter()
-        .cloned()
-        .map(SyncFileOperation::Lstat)
-        .collect();
-    let kinds = ends.at_target(looks).await;
-    for (path, kind) in paths.into_iter().zip(kinds) {
-        if !matches!(kind, Ok(Some(kind)) if kind == DIRECTORY) {
-            continue;
-        }
-        let attributes = RootAttributes::Known(Some(directory()));
-        let probe = RootToList::new(PlannedCopySide::Target, path.clone(), attributes);
-        let listed = listing::list(ends, vec![probe], &Filter::default()).await;
-        let listed = listed.and_then(|mut listed| listed.pop());
-        let below = listed.map_or_else(Vec::new, |listed| directories(listed.tree()));
-        // The deepest come last.
-        for dir in below.iter().rev().filter(|dir| is_in_probe(dir)) {
-            let dir = SyncFileOperation::RemoveDir(join(&path, dir));
-            ends.at_target(vec![dir]).await;
-        }
-        ends.at_target(vec![SyncFileOperation::RemoveDir(path)])
-            .await;
-    }
-}
-
-/// Returns true for the paths of directories that a run makes in a probe directory: a name, or a
-/// number and a name below it.
-fn is_in_probe(path: &[u8]) -> bool {
-    path.iter().filter(|byte| **byte == b'/').count() <= 1
-}
-
-/// Attributes of a directory, of which nothing else is known.
-fn directory() -> Attributes {
-    Attributes {
-        mode: Some(0o040_755),
-        ..Attributes::default()
-    }
-}
-
-/// Paths of the directories of a tree, each after the one that contains it.
-fn directories(tree: &SortedTree) -> Vec<Vec<u8>> {
-    let mut paths = Vec::new();
-    let mut open = vec![EntryTree::ROOT];
-    while let Some(dir) = open.pop() {
-        let below = tree.children(dir);
-        let below = below.filter(|id| tree.tree().entry(*id).kind == TreeEntryKind::Directory);
-        let before = open.len();
-        open.extend(below);
-        paths.extend(open.iter().skip(before).map(|id| tree.tree().path(*id)));
-    }
-    paths
+    let dirs = paths.iter().map(|path| join(&root, path));
+    let ops = dirs.map(SyncFileOperation::RemoveDir).collect();
+    ends.at_target(ops).await;
 }
 
 /// Two names in one directory of the source that the target may treat as equal.
@@ -94,27 +34,8 @@ struct NamePair {
     /// second one is looked for.
     known: Vec<u8>,
     looked_for: Vec<u8>,
-    /// Probe directory to make first, and the directory in it for these two names.
-    probe: Option<Vec<u8>>,
-    own: Option<Vec<u8>>,
-}
-
-/// Gives each two names of a probe directory a directory of their own, since other pairs have the
-/// same names.
-fn separate(pairs: &mut [NamePair], source: &SortedTree) {
-    let name = |id| source.tree().name(id).to_vec();
-    let mut numbers: BTreeMap<[Vec<u8>; 3], usize> = BTreeMap::new();
-    for pair in pairs {
-        let Some(probe) = &pair.probe else { continue };
-        let (one, other) = (name(pair.one), name(pair.other));
-        let next = numbers.len();
-        let key = [probe.clone(), one.clone(), other.clone()];
-        let number = *numbers.entry(key).or_insert(next);
-        let own = join(probe, number.to_string().as_bytes());
-        pair.known = join(&own, &one);
-        pair.looked_for = join(&own, &other);
-        pair.own = Some(own);
-    }
+    /// The first one is a directory to make, and to remove again.
+    is_probe: bool,
 }
 
 /// Asks the target's file system whether it treats names as equal.
@@ -141,7 +62,7 @@ impl NameEqualityProbes {
         target: &SortedTree,
     ) -> bool {
         let root = ends.root(PlannedCopySide::Target).to_vec();
-        let mut pairs: Vec<NamePair> = alike_entries(source)
+        let pairs: Vec<NamePair> = alike_entries(source)
             .into_iter()
             .take(MOST)
             .filter_map(|(one, other)| self.pair(&root, source, target, one, other))
@@ -149,29 +70,16 @@ impl NameEqualityProbes {
         if pairs.is_empty() {
             return false;
         }
-        separate(&mut pairs, source);
-        let probes: BTreeSet<Vec<u8>> = pairs.iter().filter_map(|p| p.probe.clone()).collect();
-        let each = pairs.iter().filter_map(|p| p.own.clone());
-        let each: BTreeSet<Vec<u8>> = each.collect();
-        let ops = |make: fn(Vec<u8>) -> SyncFileOperation,
-                   paths: &BTreeSet<Vec<u8>>|
-         -> Vec<SyncFileOperation> { paths.iter().cloned().map(make).collect() };
-        let made = pairs.iter().filter(|pair| pair.probe.is_some());
-        let made: BTreeSet<Vec<u8>> = made.map(|pair| pair.known.clone()).collect();
-        ends.at_target(ops(SyncFileOperation::MakeDir, &probes))
-            .await;
-        ends.at_target(ops(SyncFileOperation::MakeDir, &each)).await;
-        ends.at_target(ops(SyncFileOperation::MakeDir, &made)).await;
+        let probes = pairs.iter().filter(|pair| pair.is_probe);
+        let probes: Vec<Vec<u8>> = probes.map(|pair| pair.known.clone()).collect();
+        let make = probes.iter().cloned().map(SyncFileOperation::MakeDir);
+        ends.at_target(make.collect()).await;
         let looks = pairs
             .iter()
             .map(|pair| SyncFileOperation::Lstat(pair.looked_for.clone()));
         let folded = ends.at_target(looks.collect()).await;
-        ends.at_target(ops(SyncFileOperation::RemoveDir, &made))
-            .await;
-        ends.at_target(ops(SyncFileOperation::RemoveDir, &each))
-            .await;
-        ends.at_target(ops(SyncFileOperation::RemoveDir, &probes))
-            .await;
+        let remove = probes.into_iter().map(SyncFileOperation::RemoveDir);
+        ends.at_target(remove.collect()).await;
         let mut any = false;
         for (pair, result) in pairs.iter().zip(folded) {
             if result.is_err() {
@@ -212,14 +120,15 @@ impl NameEqualityProbes {
             (false, true) => (join(root, &second), join(root, &first)),
             (false, false) if self.dry_run => return None,
             (false, false) => {
-                let probe = self.probe_place(root, target, &ours.path(ours.parent(one)));
+                let place = self.probe_place(root, target, &ours.path(ours.parent(one)));
+                let names = probe_names(ours.name(one), ours.name(other));
+                let [known, looked_for] = names.map(|name| join(&place, &name));
                 return Some(NamePair {
                     one,
                     other,
-                    known: join(&probe, ours.name(one)),
-                    looked_for: join(&probe, ours.name(other)),
-                    probe: Some(probe),
-                    own: None,
+                    known,
+                    looked_for,
+                    is_probe: true,
                 });
             }
         };
@@ -228,20 +137,19 @@ impl NameEqualityProbes {
             other,
             known,
             looked_for,
-            probe: None,
-            own: None,
+            is_probe: false,
         })
     }
 
-    /// Probe directory for the names of `dir`: in the target's directory of that name, or the
-    /// nearest one above it that exists.
+    /// Directory in which to ask about the names of `dir`: the target's directory of that name, or
+    /// the nearest one above it that exists.
     fn probe_place(&self, root: &[u8], target: &SortedTree, dir: &[u8]) -> Vec<u8> {
         if !self.target_exists {
             let end = root.iter().rposition(|byte| *byte == b'/');
             return match end {
-                Some(0) => join(b"/", PROBE),
-                Some(end) => join(root.get(..end).unwrap_or_default(), PROBE),
-                None => PROBE.to_vec(),
+                Some(0) => b"/".to_vec(),
+                Some(end) => root.get(..end).unwrap_or_default().to_vec(),
+                None => Vec::new(),
             };
         }
         let mut dir = dir;
@@ -252,7 +160,10 @@ impl NameEqualityProbes {
             };
             let is_dir = |id| target.tree().entry(id).kind == TreeEntryKind::Directory;
             if dir.is_empty() || there.is_some_and(is_dir) {
-                return join(&join(root, dir), PROBE);
+                return match dir.is_empty() {
+                    true => root.to_vec(),
+                    false => join(root, dir),
+                };
             }
             dir = parent_path(dir);
         }

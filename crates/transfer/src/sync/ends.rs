@@ -45,6 +45,9 @@ pub(crate) enum SyncFileOperation {
     CreateShared { path: Vec<u8>, size: u64 },
     /// Sets permissions and times of a file or directory.
     Set(Vec<u8>, Attributes),
+    /// Gives the owner write permission for a directory, or takes it. Anything else that stands
+    /// there stays as it is, and so do the other permissions.
+    SetOwnerWrite { dir: Vec<u8>, granted: bool },
     /// Finds an entry, which is not followed. The result has a text for a directory.
     Lstat(Vec<u8>),
     /// Reads the text of a symlink.
@@ -282,6 +285,10 @@ fn job(op: SyncFileOperation) -> JobKind {
             follow: false,
             xattrs: None,
         },
+        SyncFileOperation::SetOwnerWrite { dir, granted } => JobKind::SetOwnerWrite {
+            path: RemotePath(dir),
+            granted,
+        },
         SyncFileOperation::Lstat(path) => JobKind::Stat {
             path: RemotePath(path),
             follow: false,
@@ -355,10 +362,13 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
                 made => Ok(made?),
             }
         }),
-        SyncFileOperation::MakeNamedDir(path) => match std::fs::create_dir(local_path(path)) {
-            Err(_) if local_path(path).is_dir() => Ok(()),
-            made => made,
-        },
+        SyncFileOperation::MakeNamedDir(path) => {
+            let path = local_path(path);
+            match directories.make_named(&path, 0o777) {
+                Err(_) if path.is_dir() => Ok(()),
+                made => made,
+            }
+        }
         SyncFileOperation::Rename { from, to } => {
             at(from).and_then(|from| rename_to_free_name(&from, &at(to)?))
         }
@@ -366,6 +376,10 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             at(path).and_then(|at| create_shared(&at, *size))
         }
         SyncFileOperation::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
+        SyncFileOperation::SetOwnerWrite { dir, granted } => {
+            let dir = directories.directory(&run.local_target(dir));
+            dir.and_then(|dir| Ok(dir.set_owner_write(*granted)?))
+        }
         SyncFileOperation::Link { of, to } => at(of).and_then(|of| {
             let to = at(to)?;
             let flags = AtFlags::empty();

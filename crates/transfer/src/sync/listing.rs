@@ -8,14 +8,15 @@ use std::path::PathBuf;
 use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
 use sync::{
-    EntryTree, Filter, FilterDecision, SortedTree, TreeEntry, TreeEntryId, TreeEntryKind, to_nfc,
+    EntryTree, Filter, FilterDecision, SortedTree, TreeEntry, TreeEntryId, TreeEntryKind,
+    parent_path, to_nfc,
 };
 
 use super::UnicodeForm;
-use super::alike::is_name_probe;
 use super::attributes::entry;
 use super::unlisted_directories::UnlistedDirectories;
 use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootAttributesQuery};
+use crate::name_probe::is_name_probe;
 use crate::session::SessionEvent;
 use crate::walk::{
     LEFT_OUT, LocalWalk, NOT_REGULAR, RemoteWalk, WalkAnswer, WalkDirectoryId, WalkEntry, join,
@@ -595,26 +596,29 @@ impl ListingTreeBuilder {
     /// counterpart.
     fn temporary(&mut self, path: &[u8]) {
         let below = self.below(path);
-        let (above, name) = match below.iter().rposition(|byte| *byte == b'/') {
-            Some(at) => (&below[..at], &below[at + 1..]),
-            None => (&[][..], &below[..]),
-        };
-        let dir = self.listed_at(above);
+        if self.is_added_at_target(&below, TreeEntryKind::Temporary) {
+            return;
+        }
         let excluded =
             self.filter.decide_name(&below, TreeEntryKind::Temporary) == FilterDecision::Excluded;
-        match dir.filter(|_| self.end == PlannedCopySide::Target && !excluded) {
-            Some(dir)
-                if self
-                    .tree
-                    .add(dir, name, TreeEntry::new(TreeEntryKind::Temporary))
-                    .is_some() => {}
-            _ => {
-                if self.end == PlannedCopySide::Source && !excluded {
-                    self.problems.push((below.clone(), UNFINISHED.to_owned()));
-                }
-                self.kept.insert(below);
-            }
+        if self.end == PlannedCopySide::Source && !excluded {
+            self.problems.push((below.clone(), UNFINISHED.to_owned()));
         }
+        self.kept.insert(below);
+    }
+
+    /// Adds an entry of the target that is never copied, unless it is excluded: another entry may
+    /// replace it, and it may be deleted.
+    fn is_added_at_target(&mut self, below: &[u8], kind: TreeEntryKind) -> bool {
+        let excluded = self.filter.decide_name(below, kind) == FilterDecision::Excluded;
+        if self.end != PlannedCopySide::Target || excluded {
+            return false;
+        }
+        let above = parent_path(below);
+        let name = below.get(above.len()..).unwrap_or_default();
+        let name = name.strip_prefix(b"/").unwrap_or(name);
+        let dir = self.listed_at(above);
+        dir.is_some_and(|dir| self.tree.add(dir, name, TreeEntry::new(kind)).is_some())
     }
 
     /// Returns a path relative to the root.
@@ -656,7 +660,11 @@ impl ListingTreeBuilder {
             return self.temporary(path);
         }
         let is_ours = refused_name(name).is_some();
-        let known = what == NOT_REGULAR || is_ours;
+        let is_special = what == NOT_REGULAR;
+        if is_special && !is_ours && self.is_added_at_target(&below, TreeEntryKind::Other) {
+            return;
+        }
+        let known = is_special || is_ours;
         // What takes no part at one end keeps its counterpart, and at the target its directory.
         if self.filter.decide_name(&below, TreeEntryKind::Other) == FilterDecision::Excluded {
             self.kept.insert(below);

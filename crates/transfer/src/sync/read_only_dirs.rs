@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use schedule::Attributes;
 use sync::{EntryTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind};
 
 use super::ends::{SyncEnds, SyncFileOperation};
@@ -41,7 +40,7 @@ impl ReadOnlyDirectories {
     }
 
     /// Gives the owner write permission for the directories that contain `removed`, entries of the
-    /// target, and for those among them.
+    /// target, and for those among them. Those that the source has too may have its mode by now.
     pub(super) async fn open_for_removals(
         &mut self,
         ends: &mut SyncEnds<'_>,
@@ -67,21 +66,33 @@ impl ReadOnlyDirectories {
         let root = ends.root(PlannedCopySide::Target).to_vec();
         let mut ops = Vec::new();
         for dir in dirs {
-            let entry = tree.entry(dir);
-            let Some(mode) = entry.mode.filter(|mode| mode & OWNER_WRITE == 0) else {
-                continue;
-            };
-            let attributes = Attributes {
-                mode: Some(u32::from(mode | OWNER_WRITE)),
-                ..Attributes::default()
-            };
-            ops.push(SyncFileOperation::Set(
-                path_of(&root, tree, dir),
-                attributes,
-            ));
-            self.0.insert(dir);
+            let source = plan.source().find(&tree.path(dir));
+            let source = source.and_then(|id| plan.source().tree().entry(id).mode);
+            let modes = [tree.entry(dir).mode, source];
+            let read_only = |mode: u16| mode & OWNER_WRITE == 0;
+            if modes.into_iter().flatten().any(read_only) {
+                ops.push(SyncFileOperation::SetOwnerWrite {
+                    dir: path_of(&root, tree, dir),
+                    granted: true,
+                });
+                self.0.insert(dir);
+            }
         }
         ends.at_target(ops).await;
+    }
+
+    /// Takes the permission again from directories that the source lacks and that stay, since they
+    /// contain an excluded entry. Those that the source has get its mode.
+    pub(super) async fn close_extra(&self, ends: &mut SyncEnds<'_>, plan: &SyncPlan) {
+        let tree = plan.target().tree();
+        let root = ends.root(PlannedCopySide::Target).to_vec();
+        let in_source = |dir: &TreeEntryId| plan.source().find(&tree.path(*dir)).is_some();
+        let extra = self.0.iter().filter(|dir| !in_source(dir));
+        let ops = extra.map(|dir| SyncFileOperation::SetOwnerWrite {
+            dir: path_of(&root, tree, *dir),
+            granted: false,
+        });
+        ends.at_target(ops.collect()).await;
     }
 
     /// Returns the paths of the directories relative to the root, in any order.

@@ -560,6 +560,7 @@ impl<'a> SyncRun<'a> {
             .open_for_removals(&mut self.ends, &plan, deletions)
             .await;
         self.remove_entries(&plan, deletions).await;
+        read_only.close_extra(&mut self.ends, &plan).await;
         let changed = read_only.paths(&plan);
         self.restore_directories(&plan, deletions, changed).await;
     }

@@ -515,7 +515,10 @@ impl DownloadState {
         let (Reply::Attrs(attrs), Some(opened)) = (reply, self.attrs) else {
             return;
         };
-        let version = |of: Attributes| (of.size, of.times.map(|(_, modified)| modified));
+        let version = |of: Attributes| {
+            let nanoseconds = of.nanoseconds.map(|(_, modified)| modified);
+            (of.size, of.times.map(|(_, modified)| modified), nanoseconds)
+        };
         let seen = attributes(attrs);
         if seen.size > opened.size {
             if self.part.is_none() {

@@ -9,7 +9,7 @@ use super::spans::ByteRanges;
 use super::{ClaimedRange, RunningFilePart, SplitFile, SplitFiles, SplitStage};
 use crate::{
     Attributes, DiskReply, DiskRequest, FileCopyState, JobFailure, JobFailureKind, JobId, JobKind,
-    LaneEvent, RemotePath, SHARED_TEMP_LOST, SourceFileMeta,
+    LaneEvent, RemotePath, SHARED_TEMP_LOST, SOURCE_CHANGED, SourceFileMeta,
 };
 
 use std::collections::BTreeMap;
@@ -349,6 +349,9 @@ impl SplitFiles {
             // Parts of two versions must not be mixed. One lane that opens the file once reads one
             // version.
             LaneEvent::Attributes(_, seen) if !file.accepts_version(&seen) => {
+                if file.shared().is_none() {
+                    board.tell(LaneEvent::Warning(id, SOURCE_CHANGED.to_owned()));
+                }
                 self.do_whole(board, id);
             }
             LaneEvent::Attributes(..) => file.part_has_our_version(part),

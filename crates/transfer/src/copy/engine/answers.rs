@@ -304,6 +304,12 @@ impl CopyEngine<'_> {
 
     fn on_warning(&mut self, id: JobId, message: String) {
         let path = match self.context.jobs().get(&id) {
+            // The job that reads the source says it too.
+            Some((_, JobPurpose::File(_, JobRole::RelayPut)))
+                if message == schedule::SOURCE_SHRANK =>
+            {
+                return;
+            }
             Some((_, JobPurpose::File(file, _))) => {
                 self.files.get(file).map(|task| task.name().clone())
             }

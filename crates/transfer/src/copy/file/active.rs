@@ -16,7 +16,9 @@ use crate::copy::names::basename;
 use crate::copy::relayed::RelayedFileOutcome;
 use crate::copy::resume::ResumeTask;
 use crate::copy::sides::CopySide;
-use crate::copy::target_kind::{ReportedTargetKind, TargetGuess, UploadRetryDecision};
+use crate::copy::target_kind::{
+    ReportedTargetKind, TargetGuess, UploadRetryDecision, is_directory_by_name,
+};
 use crate::copy::tree::{FailureScope, IncompleteTargetDirs, ItemAwaitingDirectory};
 use crate::copy::verify::Verification;
 use crate::copy::xattrs::XattrAnswer;
@@ -26,9 +28,6 @@ use crate::walk::{join, local_path};
 
 /// Warning for a copy that may mix two states of its source.
 const CHANGED: &str = "the source changed while it was copied: the copy may mix two versions";
-
-/// Warning for a file that is copied a second time.
-const CHANGED_ONCE: &str = "changed while it was being read: copying it again";
 
 /// Failure of a file of which other processes copy other ranges.
 const SHARED_CHANGED: &str = "changed since the plan was made: make a new plan in another folder";
@@ -320,6 +319,11 @@ impl ActiveFiles {
         let Some(task) = self.get(&id) else {
             return FileStep::Waits;
         };
+        // A file in a directory has a name behind the slash.
+        if task.guess.is_none() && is_directory_by_name(&task.target) {
+            let what = "no such directory".to_owned();
+            return FileStep::Failed(id, CopySide::Target, what.into());
+        }
         let ends = (context.source_is_remote(), context.target_is_remote());
         if ends == (false, false) {
             return self.copy_here(context, metadata, verify.sums(), id);
@@ -628,7 +632,10 @@ impl ActiveFiles {
             return None;
         }
         context.progress().take_back(task.follow_change());
-        context.warn(Some(task.source_name.clone()), CHANGED_ONCE.to_owned());
+        context.warn(
+            Some(task.source_name.clone()),
+            schedule::SOURCE_CHANGED.to_owned(),
+        );
         Some(FileStep::CopyAgain(id))
     }
 

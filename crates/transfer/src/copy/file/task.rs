@@ -266,7 +266,9 @@ impl FileTask {
             .is_some_and(|keep| keep.left.is_some());
         // A file rebuilt from a delta has no holes.
         let holes = || options.sparse && context.local().has_holes(&source);
-        let whole = options.inplace
+        // The version that a changing source had last is no basis.
+        let whole = self.changed
+            || options.inplace
             || options.existing.fresh
             || left
             || size < schedule::delta::LEAST
@@ -298,7 +300,8 @@ impl FileTask {
             let older = context.local().look(&target).filter(|stat| stat.is_file());
             older.is_some_and(|stat| schedule::delta::may_be_forms(size, stat.id.size))
         };
-        let whole = options.inplace || left || size < schedule::delta::LEAST || !rebuilds();
+        let whole =
+            self.changed || options.inplace || left || size < schedule::delta::LEAST || !rebuilds();
         let delta = context.options().delta;
         match delta {
             DeltaUse::Auto | DeltaUse::Always if !whole => JobKind::GetDelta {

@@ -68,6 +68,14 @@ impl LocalFileOps for SimFiles {
         }
     }
 
+    fn make_target(&self, path: &Path) -> Result<(), String> {
+        self.create_dir(path)?;
+        match self.stat(&bytes_of(path))?.is_directory() {
+            true => Ok(()),
+            false => Err("not a directory".to_owned()),
+        }
+    }
+
     fn remove_dir(&self, path: &Path) {
         let _ = self.0.borrow_mut().remove(&bytes_of(path), true);
     }
