@@ -262,6 +262,36 @@ fn a_server_without_hard_links_is_one_warning() {
     }
 }
 
+/// Bug: a find(1) at the far end that printed nothing was waited for in silence, for up to two minutes.
+#[test]
+fn a_silent_far_command_is_named_while_it_is_waited_for() {
+    let folder = longhaul_tests::scratch();
+    let (find, go) = (folder.path().join("find"), folder.path().join("go"));
+    must("mkfifo", &[go.as_ref()]);
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *-prune*) exit 0;; esac\nread _ < '{}'\n",
+        go.display()
+    );
+    crate::hindered::write_script(&find, &script);
+    let path = std::env::var("PATH").expect("a path of programs");
+    let path = format!("PATH={}:{path}", folder.path().display());
+    let Some(scene) = Scene::with(PeerBuilder::openssh().option("SetEnv", path)) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("a/file"), b"content");
+    fs::hard_link(scene.path("a/file"), scene.path("a/other")).expect("a link");
+    write_file(&scene.path("b/file"), b"before");
+    let run = sync(&scene, &["-H"]).arg(scene.path("a"));
+    let running = run.arg(scene.remote("b")).spawn();
+    assert!(running.shows("nothing received for 10 s: waiting for find(1)"));
+    fs::write(&go, "\n").expect("the script reads it");
+    running.wait().expect_code(0);
+    assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);
+}
+
 /// Attack: find(1) at the far end, or what is called so there, writes without end. Output that was not
 /// looked at yet filled the memory: 2 GB in 12 s.
 #[test]

@@ -51,7 +51,7 @@ pub(super) async fn links_there(
         SCRIPT.len()
     );
     let root = run.root(end).to_vec();
-    let command = RunningSyncCommand::start(run, end, words.into_bytes());
+    let command = RunningSyncCommand::start(run, end, "find(1)", words.into_bytes());
     command.send(run, SCRIPT.as_bytes().to_vec());
     command.send(run, root);
     command.end_input(run);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::copy::{PlannedCopy, PlannedCopySide, RemoteCommandStep};
 use crate::disk::{open_regular, os_words};
+use crate::report::CopyEvent;
 use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
 use crate::sums::{
     ChecksumOutputParser, Digest, Hasher, SumAlgorithm, SumProgram, SumProgramAnswer, list_command,
@@ -28,13 +29,17 @@ const LONGEST_FIND: Duration = Duration::from_secs(60);
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// Minimum rate of a command in bytes per second, as in `--verify`.
 const SLOWEST: u64 = 4 << 20;
+/// Time without output after which the user is told what is being waited for.
+const SILENT: Duration = Duration::from_secs(10);
+const CHECKSUMS: &str = "the checksum program";
 const OTHER_SIZE: &str = "its size has changed";
 /// Bytes read at once.
 const PART: usize = 1 << 20;
 
 /// True if the account of a remote end finds rsync.
 pub(super) async fn has_rsync(run: &mut PlannedCopy<'_>, end: PlannedCopySide) -> bool {
-    let command = RunningSyncCommand::start(run, end, b"command -v rsync".to_vec());
+    let words = b"command -v rsync".to_vec();
+    let command = RunningSyncCommand::start(run, end, "the search for rsync", words);
     command.end_input(run);
     let command = command.within(run, LONGEST_FIND);
     let found = command.output(run).await;
@@ -164,7 +169,8 @@ impl ChecksumProgram {
         end: PlannedCopySide,
         fastest: SumAlgorithm,
     ) -> Result<SumProgram, String> {
-        let command = RunningSyncCommand::start(run, end, program_command_from(fastest));
+        let what = "the search for a checksum program";
+        let command = RunningSyncCommand::start(run, end, what, program_command_from(fastest));
         command.send(run, program_script_from(fastest).into_bytes());
         command.end_input(run);
         let command = command.within(run, LONGEST_FIND);
@@ -233,7 +239,8 @@ impl ChecksumProgram {
         if names.is_empty() {
             return;
         }
-        let command = RunningSyncCommand::start(run, self.end, list_command(self.program));
+        let command =
+            RunningSyncCommand::start(run, self.end, CHECKSUMS, list_command(self.program));
         command.send(run, input);
         command.end_input(run);
         let command = command.within(run, longest);
@@ -267,7 +274,8 @@ impl ChecksumProgram {
             return;
         }
         let fastest = self.program.algorithm;
-        let command = RunningSyncCommand::start(run, self.end, program_command_from(fastest));
+        let command =
+            RunningSyncCommand::start(run, self.end, CHECKSUMS, program_command_from(fastest));
         let mut input = program_script_from(fastest).into_bytes();
         let asked = singly.iter().filter_map(|at| paths.get(*at));
         input.extend(asked.flat_map(|path| whole_request(path)));
@@ -338,17 +346,28 @@ struct ChecksumNameList {
 pub(super) struct RunningSyncCommand {
     end: PlannedCopySide,
     id: RemoteCommandId,
+    /// Name for messages.
+    what: &'static str,
     /// Time limit for the program's output.
     until: Option<Instant>,
 }
 
 impl RunningSyncCommand {
     /// Starts a command of the account's shell.
-    pub(super) fn start(run: &PlannedCopy<'_>, end: PlannedCopySide, words: Vec<u8>) -> Self {
+    pub(super) fn start(
+        run: &PlannedCopy<'_>,
+        end: PlannedCopySide,
+        what: &'static str,
+        words: Vec<u8>,
+    ) -> Self {
         let id = RemoteCommandId(NEXT.fetch_add(1, Ordering::Relaxed));
         run.command(end, id, RemoteCommandStep::Run(words));
-        let until = None;
-        Self { end, id, until }
+        Self {
+            end,
+            id,
+            what,
+            until: None,
+        }
     }
 
     /// Waits for output until `longest` from now.
@@ -380,7 +399,18 @@ impl RunningSyncCommand {
 
     /// Waits for the next bytes of its output; `None` at the end, or if the run ends.
     pub(super) async fn output(&self, run: &mut PlannedCopy<'_>) -> Option<Vec<u8>> {
+        let mut notice = run.now().checked_add(SILENT);
         loop {
+            if notice.is_some_and(|at| run.now() >= at) {
+                notice = None;
+                let seconds = SILENT.as_secs();
+                let message = format!(
+                    "nothing received for {seconds} s: waiting for {}",
+                    self.what
+                );
+                let path = Some(run.shown(self.end, run.root(self.end)));
+                run.tell(CopyEvent::Warning { path, message });
+            }
             if self.is_late(run) || run.stopped() {
                 return None;
             }
@@ -390,7 +420,10 @@ impl RunningSyncCommand {
                     RemoteCommandEvent::Ended(_) => return None,
                 },
                 Ok(Some(_)) => {}
-                Ok(None) => run.wait_until(self.until).await,
+                Ok(None) => {
+                    let until = [self.until, notice].into_iter().flatten().min();
+                    run.wait_until(until).await;
+                }
                 Err(why) => {
                     run.lose(why);
                     return None;

@@ -41,7 +41,7 @@ impl OwnerWriteChange {
         }
     }
 
-    pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) {
+    pub(in crate::lane) fn start(&self, core: &mut LaneContext) {
         core.queue_open(self.id);
     }
 
@@ -93,10 +93,8 @@ impl OwnerWriteChange {
                 self.refuse(reply, "cannot open the directory");
             }
             (RequestPurpose::Fstat, reply) => self.on_look(core, reply),
-            (RequestPurpose::Step(_), reply) => {
-                if messages::status(reply).is_err() {
-                    self.refuse(reply, "cannot change its permissions");
-                }
+            (RequestPurpose::Step(_), reply) if messages::status(reply).is_err() => {
+                self.refuse(reply, "cannot change its permissions");
             }
             _ => {}
         }
