@@ -423,6 +423,25 @@ fn a_fifo_below_the_target_is_replaced() {
     }
 }
 
+/// Bug: sftp-server waited for ever for a reader of the FIFO, or failed at its first seek.
+#[test]
+fn a_fifo_as_the_target_is_refused_where_the_server_cannot_write_it() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("file"), b"content");
+    let (fifo, link) = (scene.path("fifo"), scene.path("link"));
+    must("mkfifo", &[fifo.as_ref()]);
+    symlink(&fifo, &link).expect("our symlink");
+    for target in ["fifo", "link"] {
+        for source in [scene.path("file").into_os_string(), scene.remote("file")] {
+            let run = scene.client.cp().arg(source).arg(scene.remote(target));
+            let outcome = run.run().expect_code(1);
+            outcome.expect_err(&[&format!("{target}: it is a FIFO")]);
+        }
+    }
+}
+
 pub(crate) fn ways(scene: &Scene, up: bool) -> (std::ffi::OsString, std::ffi::OsString) {
     if up {
         (scene.path("file").into_os_string(), scene.remote("copy"))

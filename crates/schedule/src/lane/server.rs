@@ -57,11 +57,13 @@ bitflags! {
         const HOLD_ROOT = 1 << 22;
         /// statvfs@openssh.com.
         const STATVFS = 1 << 23;
+        /// FIFOs are opened without waiting and written in order. sftp-server seeks in every file.
+        const FIFOS = 1 << 24;
     }
 }
 
 /// Extensions that a capability needs, all of them.
-const EXTENSIONS: [(ServerCapabilities, &[&str]); 21] = [
+const EXTENSIONS: [(ServerCapabilities, &[&str]); 22] = [
     (
         ServerCapabilities::POSIX_RENAME,
         &["posix-rename@openssh.com"],
@@ -98,6 +100,7 @@ const EXTENSIONS: [(ServerCapabilities, &[&str]); 21] = [
     (ServerCapabilities::SPARSE, &["read-sparse@longhaul"]),
     (ServerCapabilities::HOLD_ROOT, &["hold-root@longhaul"]),
     (ServerCapabilities::STATVFS, &["statvfs@openssh.com"]),
+    (ServerCapabilities::FIFOS, &["put-file@longhaul"]),
 ];
 
 /// Capabilities of the server, its maximum READ and WRITE in bytes and its limit of open files; the

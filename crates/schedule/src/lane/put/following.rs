@@ -3,6 +3,7 @@ use sftp::{Reply, Request};
 use super::ending::UploadAttemptAbort;
 use super::{LaneContext, UploadState};
 use crate::lane::request_purpose::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
 
 /// Stage in which STAT and REALPATH find the file that a symlink at the target points to.
 #[derive(Debug)]
@@ -22,11 +23,15 @@ impl FollowSymlinkStage {
     pub(super) fn on_reply(
         &self,
         up: &mut UploadState,
+        core: &LaneContext,
         what: RequestPurpose,
         reply: &Reply,
     ) -> Option<UploadAttemptAbort> {
         match what {
-            RequestPurpose::Follow => return up.target.followed(reply),
+            RequestPurpose::Follow => {
+                let fifos = core.can(ServerCapabilities::FIFOS);
+                return up.target.followed(reply, fifos);
+            }
             RequestPurpose::Resolve => {
                 if let Some(path) = up.target.resolved(reply) {
                     up.path = path;

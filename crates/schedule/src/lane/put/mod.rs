@@ -300,7 +300,7 @@ impl UploadJob {
                         (None, false)
                     }
                     UploadStage::Following(following) => {
-                        (following.on_reply(up, what, reply), false)
+                        (following.on_reply(up, core, what, reply), false)
                     }
                     UploadStage::GivingUp(giving_up) => {
                         (giving_up.on_reply(up, core, what, reply), false)
@@ -322,7 +322,8 @@ impl UploadJob {
     /// Handles the LSTAT of the target.
     fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
         let up = &mut self.upload;
-        match up.target.looked(reply, &up.options) {
+        let fifos = core.can(ServerCapabilities::FIFOS);
+        match up.target.looked(reply, &up.options, fifos) {
             // What stands at the target counts more than another reason to start over.
             Some(UploadAttemptAbort::Retry(reason)) => self.retry_instead(core, reason),
             ending => self.end_if(core, ending),

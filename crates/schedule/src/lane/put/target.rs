@@ -10,8 +10,13 @@ const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
+const FIFO: u32 = 0o010_000;
+const SOCKET: u32 = 0o140_000;
 const OWNER_WRITE: u32 = 0o200;
 const IS_DIRECTORY: &str = "it is a directory at the far end";
+const IS_FIFO: &str =
+    "it is a FIFO, into which the server cannot write: use ssh HOST 'cat > FIFO' < FILE";
+const IS_SOCKET: &str = "it is a socket at the far end";
 
 fn in_place() -> OpenFlags {
     OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC
@@ -154,14 +159,15 @@ impl UploadTargetInfo {
     }
 
     /// Handles the answer to LSTAT; returns what the job must do instead of creating a temporary
-    /// and renaming it.
+    /// and renaming it. `fifos` says that the server writes to FIFOs.
     pub(super) fn looked(
         &mut self,
         reply: &Reply,
         options: &FileCopyOptions,
+        fifos: bool,
     ) -> Option<UploadAttemptAbort> {
         match reply {
-            Reply::Attrs(attrs) => self.decide(attrs, options),
+            Reply::Attrs(attrs) => self.decide(attrs, options, fifos),
             // Without attributes (the user may lack the right to look at the file), the server
             // decides at the rename.
             _ => {
@@ -176,7 +182,12 @@ impl UploadTargetInfo {
         }
     }
 
-    fn decide(&mut self, attrs: &Attrs, options: &FileCopyOptions) -> Option<UploadAttemptAbort> {
+    fn decide(
+        &mut self,
+        attrs: &Attrs,
+        options: &FileCopyOptions,
+        fifos: bool,
+    ) -> Option<UploadAttemptAbort> {
         let owner = attrs.owner;
         let Some(mode) = attrs.permissions else {
             // A server without modes: it is only known that a file exists.
@@ -214,12 +225,15 @@ impl UploadTargetInfo {
             SYMLINK => retry(UploadRetryReason::Direct(
                 OpenFlags::WRITE | OpenFlags::TRUNC,
             )),
-            _ => retry(UploadRetryReason::Direct(OpenFlags::WRITE)),
+            kind => match unwritable(kind, fifos) {
+                Some(what) => Some(UploadAttemptAbort::Failed(remote(what))),
+                None => retry(UploadRetryReason::Direct(OpenFlags::WRITE)),
+            },
         }
     }
 
     /// Handles the answer to STAT through the symlink at the target.
-    pub(super) fn followed(&mut self, reply: &Reply) -> Option<UploadAttemptAbort> {
+    pub(super) fn followed(&mut self, reply: &Reply, fifos: bool) -> Option<UploadAttemptAbort> {
         let create = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC;
         match reply {
             Reply::Attrs(Attrs {
@@ -228,7 +242,10 @@ impl UploadTargetInfo {
             }) => match mode & TYPE {
                 REGULAR | 0 => {}
                 DIRECTORY => return Some(UploadAttemptAbort::Failed(remote(IS_DIRECTORY))),
-                _ => self.write_in_place(OpenFlags::WRITE),
+                kind => match unwritable(kind, fifos) {
+                    Some(what) => return Some(UploadAttemptAbort::Failed(remote(what))),
+                    None => self.write_in_place(OpenFlags::WRITE),
+                },
             },
             // A dangling symlink: open(2) creates the file that it points to.
             _ => self.write_in_place(create),
@@ -256,6 +273,16 @@ impl UploadTargetInfo {
     }
 }
 
+/// Says why nothing of this type can be written. An OPEN of a FIFO would block a server that waits
+/// for a reader.
+fn unwritable(kind: u32, fifos: bool) -> Option<&'static str> {
+    match kind {
+        FIFO if !fifos => Some(IS_FIFO),
+        SOCKET => Some(IS_SOCKET),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use sftp::Status;
@@ -273,7 +300,7 @@ mod tests {
             owner: Some((1, 2)),
             ..Attrs::default()
         };
-        target.looked(&Reply::Attrs(attrs), options)
+        target.looked(&Reply::Attrs(attrs), options, false)
     }
 
     fn retry(reason: UploadRetryReason) -> Option<UploadAttemptAbort> {
@@ -289,6 +316,14 @@ mod tests {
             (Some(0o644), None),
             (None, None),
             (Some(0o100_444), retry(UploadRetryReason::Probe)),
+            (
+                Some(0o010_600),
+                Some(UploadAttemptAbort::Failed(remote(IS_FIFO))),
+            ),
+            (
+                Some(0o140_755),
+                Some(UploadAttemptAbort::Failed(remote(IS_SOCKET))),
+            ),
             (Some(0o120_777), retry(UploadRetryReason::Follow)),
             (
                 Some(0o020_600),
@@ -366,7 +401,10 @@ mod tests {
             let mut target = UploadTargetInfo::new(&FileCopyOptions::default());
             let message = String::new();
             let reply = Reply::Status(Status { code, message });
-            assert_eq!(target.looked(&reply, &FileCopyOptions::default()), None);
+            assert_eq!(
+                target.looked(&reply, &FileCopyOptions::default(), false),
+                None
+            );
             assert_eq!(target.state(), UploadTargetState::New);
             assert_eq!(target.is_missing(), code == StatusCode::NO_SUCH_FILE);
         }
