@@ -423,6 +423,45 @@ fn a_fifo_below_the_target_is_replaced() {
     }
 }
 
+/// Bug: a file of this name was taken for a directory that does not exist.
+#[test]
+fn a_file_may_be_called_tilde() {
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        let from = scene.path("from");
+        fs::create_dir_all(from.join("sub")).expect("our folder");
+        write_file(&from.join("~"), b"content");
+        write_file(&from.join("sub/~"), b"more");
+        let here = |name: &str| scene.path(name).into_os_string();
+        let there = |name: &str| scene.remote(name);
+        for (at, (source, target)) in [
+            (here("from"), there("to")),
+            (there("from"), here("to")),
+            (there("from"), there("to")),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            for flags in [&["-r"][..], &[]] {
+                let run = match flags.is_empty() {
+                    true => crate::sync::sync(&scene, &[]),
+                    false => scene.client.cp().args(flags),
+                };
+                run.arg(&source).arg(&target).run().expect_code(0);
+                assert_same(&from, &scene.path("to"), Compare::CONTENT);
+                fs::remove_dir_all(scene.path("to")).expect("ours");
+            }
+            let single = scene.client.cp().arg(here("from/~"));
+            if at == 0 {
+                single.arg(there("./~")).run().expect_code(0);
+                assert_eq!(fs::read(scene.path("~")).expect("it is there"), b"content");
+            }
+        }
+    }
+}
+
 /// Bug: sftp-server waited for ever for a reader of the FIFO, or failed at its first seek.
 #[test]
 fn a_fifo_as_the_target_is_refused_where_the_server_cannot_write_it() {

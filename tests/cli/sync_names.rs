@@ -1,5 +1,6 @@
 //! `longhaul sync` to file systems that take names for one that differ in case or normalization.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -253,6 +254,61 @@ fn directories_of_an_interrupted_question_about_names_are_removed_and_never_copi
             assert!(!dry.out().contains(".longhaul-"), "{kind:?} up {up}: {dry}");
             run(&source, &target, &["--delete"]);
             assert_same(&source, &target, Compare::PRESERVED);
+        }
+    }
+}
+
+/// Bug: such entries of a remote source were left out without a word, and those of this machine were
+/// copied and deleted.
+#[test]
+fn names_that_are_reserved_take_no_part_at_either_end() {
+    let reserved = [
+        ".longhaul-file",
+        ".longhaul-dir/file",
+        "dir/.name.0123456789.longhaul/file",
+    ];
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        for up in [true, false] {
+            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
+            let (source, target) = (tree("a"), tree("b"));
+            for path in reserved {
+                write_file(&source.join(path), b"not copied");
+            }
+            write_file(&source.join("dir/file"), b"content");
+            write_file(&target.join(".longhaul-file"), b"stays");
+            write_file(&target.join(".longhaul-other/file"), b"stays");
+            let (from, to) = match up {
+                true => (
+                    source.into_os_string(),
+                    longhaul_tests::remote("peer", &target),
+                ),
+                false => (
+                    longhaul_tests::remote("peer", &source),
+                    target.clone().into_os_string(),
+                ),
+            };
+            let run = sync(&scene, &["--delete"]).arg(from).arg(to).run();
+            let outcome = run.expect_code(0);
+            outcome.expect_err(&[
+                ".longhaul-file: not copied",
+                ".longhaul-dir: not copied",
+                ".name.0123456789.longhaul: not copied",
+            ]);
+            let left: BTreeSet<PathBuf> = entries(&target).into_iter().collect();
+            let expected = [
+                ".longhaul-file",
+                ".longhaul-other",
+                ".longhaul-other/file",
+                "dir",
+                "dir/file",
+            ];
+            let expected = expected.map(|path| target.join(path)).into();
+            assert_eq!(left, expected, "{kind:?} up {up}");
+            let kept = fs::read(target.join(".longhaul-file")).expect("kept");
+            assert_eq!(kept, b"stays");
         }
     }
 }

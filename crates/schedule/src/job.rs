@@ -127,6 +127,8 @@ pub enum JobKind {
         path: RemotePath,
         /// The owner may write afterwards.
         granted: bool,
+        /// Permission bits without which nothing is changed: another directory may stand there.
+        only: Option<u32>,
     },
     /// Creates a hard link, replacing a file or symlink of that name by rename.
     MakeHardLink {

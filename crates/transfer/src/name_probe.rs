@@ -16,20 +16,27 @@ const ROOM: usize = NAME_MAX - PREFIX.len() - DIGITS - 1;
 
 /// Returns two names with one random part, which end as `one` and `other`: a file system that
 /// ignores case, the form of Unicode, or dots at the end takes both for one as well. Names without
-/// room lose the beginning that they share.
-pub(crate) fn probe_names(one: &[u8], other: &[u8]) -> [Vec<u8>; 2] {
+/// room lose what they share at the beginning and, if need be, at the end; `None` if that is not
+/// enough.
+pub(crate) fn probe_names(one: &[u8], other: &[u8]) -> Option<[Vec<u8>; 2]> {
     let mut random = [0; 8];
     // A failure leaves zeros, and a name that exists is not asked about.
     let _ = rand::fill(&mut random);
     let digits = format!("{:0DIGITS$x}-", u64::from_le_bytes(random) >> 24);
-    let shared = match one.len().max(other.len()) > ROOM {
+    let longest = one.len().max(other.len());
+    let start = match longest > ROOM {
         true => shared_start(one, other),
         false => 0,
     };
-    [one, other].map(|name| {
-        let own = name.get(shared..).unwrap_or_default();
-        [PREFIX, digits.as_bytes(), shortened(own)].concat()
-    })
+    let [one, other] = [one, other].map(|name| name.get(start..).unwrap_or_default());
+    let end = match (longest - start).saturating_sub(ROOM) {
+        0 => 0,
+        surplus => shared_end(one, other, surplus)?,
+    };
+    Some([one, other].map(|name| {
+        let own = name.get(..name.len() - end).unwrap_or_default();
+        [PREFIX, digits.as_bytes(), own].concat()
+    }))
 }
 
 /// Returns true for a name that [`probe_names`] could have made.
@@ -41,24 +48,29 @@ pub(crate) fn is_name_probe(name: &[u8]) -> bool {
     })
 }
 
-/// Returns what there is room for. Some file systems refuse parts of UTF-8 characters.
-fn shortened(name: &[u8]) -> &[u8] {
-    let Some(cut) = name.get(..ROOM) else {
-        return name;
-    };
-    match std::str::from_utf8(cut) {
-        Err(e) if e.error_len().is_none() => cut.get(..e.valid_up_to()).unwrap_or(cut),
-        _ => cut,
-    }
-}
-
-/// Length of what both names begin with, without the last character of it: an accent behind it
-/// belongs to it.
+/// Length of what both begin with, without the last character of it: an accent behind it belongs to
+/// it.
 fn shared_start(one: &[u8], other: &[u8]) -> usize {
     let equal = one.iter().zip(other).take_while(|(a, b)| a == b).count();
-    let begins = |at: usize| one.get(at).is_none_or(|byte| byte & 0xc0 != 0x80);
-    let last = (0..=equal).rev().filter(|at| begins(*at)).nth(1);
-    last.unwrap_or(0)
+    let begins = |at: &usize| one.get(*at).is_none_or(|byte| is_first(*byte));
+    (0..=equal).rev().filter(begins).nth(1).unwrap_or(0)
+}
+
+/// Length of whole characters that both end with, at least `surplus` bytes; `None` if they share
+/// less.
+fn shared_end(one: &[u8], other: &[u8], surplus: usize) -> Option<usize> {
+    let both = one.iter().rev().zip(other.iter().rev());
+    let equal = both.take_while(|(a, b)| a == b).count();
+    let begins = |len: &usize| {
+        let first = one.get(one.len() - len);
+        first.is_none_or(|byte| is_first(*byte))
+    };
+    (surplus..=equal).find(begins)
+}
+
+/// Returns true for the first byte of a character in UTF-8. Some file systems refuse parts of one.
+fn is_first(byte: u8) -> bool {
+    byte & 0xc0 != 0x80
 }
 
 #[cfg(test)]
@@ -67,11 +79,12 @@ mod tests {
 
     #[test]
     fn probes_end_as_the_names_and_are_known() {
-        let [one, other] = probe_names(b"x", b"x.");
+        let [one, other] = probe_names(b"x", b"x.").expect("they are short");
         assert!(one.ends_with(b"-x") && other.ends_with(b"-x."));
         assert_eq!(one.len() + 1, other.len());
         assert!(is_name_probe(&one) && is_name_probe(&other));
-        assert_ne!(one, probe_names(b"x", b"x.")[0]);
+        let again = probe_names(b"x", b"x.").expect("they are short");
+        assert_ne!(one, again[0]);
         for name in [
             &b".longhaul-"[..],
             b".longhaul-0123456789",
@@ -82,18 +95,37 @@ mod tests {
         }
     }
 
+    /// Bug: both were cut behind the same number of bytes, so that their ends differed too.
     #[test]
-    fn long_names_keep_the_place_where_they_differ() {
+    fn long_names_keep_the_place_where_they_differ_and_differ_nowhere_else() {
+        let ends = |one: &str, other: &str| {
+            let names = probe_names(one.as_bytes(), other.as_bytes())?;
+            assert!(names.iter().all(|name| name.len() <= NAME_MAX));
+            let own = |name: &Vec<u8>| name[PREFIX.len() + DIGITS + 1..].to_vec();
+            let text = |name: &Vec<u8>| String::from_utf8(own(name)).expect("whole characters");
+            Some((text(&names[0]), text(&names[1])))
+        };
+        let (composed, apart) = ("\u{e9}", "e\u{301}");
+        let z = |count: usize| "z".repeat(count);
         let start = "\u{e9}".repeat(100);
-        let [one, other] = probe_names(
-            format!("{start}e\u{301}{}", "z".repeat(50)).as_bytes(),
-            format!("{start}\u{e9}{}", "z".repeat(50)).as_bytes(),
+        let (one, other) = (
+            format!("{start}{apart}{}", z(50)),
+            format!("{start}{composed}{}", z(50)),
         );
-        let end = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        assert!(end(&one).ends_with(&format!("-\u{e9}e\u{301}{}", "z".repeat(50))));
-        assert!(end(&other).ends_with(&format!("-\u{e9}\u{e9}{}", "z".repeat(50))));
-        let [one, other] = probe_names(&[b'a'; 255], &[b'A'; 255]);
-        assert_eq!((one.len(), other.len()), (NAME_MAX, NAME_MAX));
-        assert_ne!(one, other);
+        let expected = (
+            format!("\u{e9}{apart}{}", z(50)),
+            format!("\u{e9}{composed}{}", z(50)),
+        );
+        assert_eq!(ends(&one, &other), Some(expected));
+        let (one, other) = (
+            format!("{composed}{}", z(240)),
+            format!("{apart}{}", z(240)),
+        );
+        let left = z(ROOM - apart.len());
+        let expected = (format!("{composed}{left}"), format!("{apart}{left}"));
+        assert_eq!(ends(&one, &other), Some(expected));
+        assert_eq!(ends(&"a".repeat(255), &"A".repeat(255)), None);
+        assert!(ends(&"a".repeat(ROOM), &"A".repeat(ROOM)).is_some());
+        assert!(ends(&"a".repeat(254), &format!("{}.", "a".repeat(254))).is_some());
     }
 }

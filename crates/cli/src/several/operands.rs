@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
 
 use transfer::copy::{CopyLocation, CopyRequest, HostId, SourceName, TargetDirectory};
 use transfer::operand::{CopyOperand, SshDestination};
@@ -264,10 +265,6 @@ pub(super) fn parts(
                 true => folders(hosts)?,
                 false => Vec::new(),
             };
-            let is_new = match &request.target {
-                CopyLocation::Local(path) => path.symlink_metadata().is_err(),
-                CopyLocation::Remote { .. } => false,
-            };
             let part = |at: usize| {
                 let of_host = |source: &CopyLocation| match source {
                     CopyLocation::Remote { host, path } if host.0 == at => Some(alone(path)),
@@ -282,19 +279,24 @@ pub(super) fn parts(
                 {
                     part.target = CopyLocation::Local(path.join(folder));
                 }
-                part.options.target_directory = match (by_host, create) {
-                    (true, true) => TargetDirectory::BesideOthers {
-                        parent_is_new: is_new,
-                    },
-                    (false, true) => TargetDirectory::Created { is_new },
-                    (_, false) => TargetDirectory::Shared {
-                        is_new: is_new && !by_host,
-                    },
-                };
+                part.options.target_directory = shared_target(&part.target, *create);
                 (HostId(at), part)
             };
             Ok((0..hosts.len()).map(part).collect())
         }
+    }
+}
+
+/// Looks which of the target's directories the command makes, before the first copy begins.
+fn shared_target(target: &CopyLocation, create: bool) -> TargetDirectory {
+    let is_missing = |path: &Path| !path.as_os_str().is_empty() && path.symlink_metadata().is_err();
+    let (is_new, parent_is_new) = match target {
+        CopyLocation::Local(path) => (is_missing(path), path.parent().is_some_and(is_missing)),
+        CopyLocation::Remote { .. } => (false, false),
+    };
+    TargetDirectory::Shared {
+        is_new,
+        parent_is_new: parent_is_new && create,
     }
 }
 

@@ -115,17 +115,17 @@ fn each_copy_knows_if_the_directory_was_missing_when_the_command_began() {
             .map(|(_, part)| part.options.target_directory)
             .collect::<Vec<_>>()
     };
-    for (flags, target, expected) in [
-        ("", "new", TargetDirectory::Created { is_new: true }),
-        ("", ".", TargetDirectory::Created { is_new: false }),
-        (
-            "--by-host",
-            "new",
-            TargetDirectory::BesideOthers {
-                parent_is_new: true,
-            },
-        ),
+    for (flags, target, is_new, parent_is_new) in [
+        ("", "new", true, false),
+        ("", ".", false, false),
+        ("", "new/sub", true, true),
+        ("--by-host", "new", true, true),
+        ("--by-host", ".", true, false),
     ] {
+        let expected = TargetDirectory::Shared {
+            is_new,
+            parent_is_new,
+        };
         assert_eq!(wanted(flags, target), [expected; 2], "{flags} {target}");
     }
 }

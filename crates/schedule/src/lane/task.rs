@@ -105,9 +105,11 @@ impl JobMachine {
                 let set = SetAttributes::new(id, path.0, attributes, follow, xattrs);
                 Self::SetAttributes(Box::new(set))
             }
-            JobKind::SetOwnerWrite { path, granted } => {
-                Self::OwnerWrite(Box::new(OwnerWriteChange::new(id, path.0, granted)))
-            }
+            JobKind::SetOwnerWrite {
+                path,
+                granted,
+                only,
+            } => Self::OwnerWrite(Box::new(OwnerWriteChange::new(id, path.0, granted, only))),
             JobKind::AdoptTemp {
                 target,
                 temp,

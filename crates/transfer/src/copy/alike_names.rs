@@ -24,7 +24,9 @@ pub fn are_one_at(dir: &Path, one: &[u8], other: &[u8]) -> bool {
         return false;
     };
     let is_name = |name: &[u8]| !name.contains(&b'/') && !matches!(name, b"" | b"." | b"..");
-    let [probe, looked_for] = probe_names(one, other);
+    let Some([probe, looked_for]) = probe_names(one, other) else {
+        return false;
+    };
     let private = Mode::from_raw_mode(0o700);
     if !is_name(one) || !is_name(other) || mkdirat(&dir, probe.as_slice(), private).is_err() {
         return false;

@@ -170,20 +170,13 @@ pub enum TargetDirectory {
     /// The target must be a directory only if there are several sources.
     #[default]
     AsInScp,
-    /// Other copies have the same target: it must be a directory, and is created in its parent if
-    /// nothing exists there.
+    /// Other copies have the same target, or the same directory above it: it must be a directory,
+    /// and is created in its parent if nothing exists there. A symlink in the place of what did not
+    /// exist when the command began is not the user's.
     Shared {
-        /// Nothing existed there when the command began: a symlink there is not the user's.
+        /// Nothing existed there.
         is_new: bool,
-    },
-    /// Like `Shared`, and its parent is created too.
-    Created {
-        /// Nothing existed there when the command began.
-        is_new: bool,
-    },
-    /// Other copies have other directories in its parent: both are created if they do not exist.
-    BesideOthers {
-        /// The parent did not exist when the command began.
+        /// Its parent did not exist either, and is created.
         parent_is_new: bool,
     },
 }

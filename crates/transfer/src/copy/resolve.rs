@@ -1,6 +1,5 @@
 //! Resolves the target from the command line.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use schedule::{JobKind, RemotePath};
@@ -123,10 +122,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         // Another copy may make a shared directory at the same time.
         let makes = match wanted {
             TargetDirectory::AsInScp => self.many && !exists,
-            TargetDirectory::Shared { is_new } | TargetDirectory::Created { is_new } => {
-                is_new || there.is_err()
-            }
-            TargetDirectory::BesideOthers { parent_is_new } => parent_is_new || there.is_err(),
+            TargetDirectory::Shared { is_new, .. } => is_new || there.is_err(),
         };
         if makes {
             if let Err(what) = self.make_parent(&bytes, wanted) {
@@ -156,25 +152,18 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         })
     }
 
-    /// Makes the directory that contains the target, if that is wanted.
+    /// Makes the directory that contains the target, if it is new.
     fn make_parent(&mut self, target: &[u8], wanted: TargetDirectory) -> Result<(), String> {
         let path = local_path(target);
         let Some(parent) = path.parent().filter(|parent| *parent != Path::new("")) else {
             return Ok(());
         };
-        let local = self.context().local();
         match wanted {
-            TargetDirectory::AsInScp | TargetDirectory::Shared { .. } => Ok(()),
-            TargetDirectory::BesideOthers {
+            TargetDirectory::Shared {
                 parent_is_new: true,
-            } => local.make_target(parent),
-            TargetDirectory::Created { .. } | TargetDirectory::BesideOthers { .. } => {
-                local.create_dir(parent)?;
-                match local.stat(parent.as_os_str().as_bytes())?.is_directory() {
-                    true => Ok(()),
-                    false => Err(NOT_A_DIRECTORY.to_owned()),
-                }
-            }
+                ..
+            } => self.context().local().make_target(parent),
+            TargetDirectory::AsInScp | TargetDirectory::Shared { .. } => Ok(()),
         }
     }
 

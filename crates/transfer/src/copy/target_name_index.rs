@@ -248,12 +248,15 @@ impl AlikeNames {
         let (dir, one) = split(&self.entry.first);
         let named = server.context().named().path().to_vec();
         let above = split(&named).0;
+        let Some(names) = probe_names(one, other) else {
+            return;
+        };
         for place in [dir, &named, above] {
             let place = match place {
                 b"" => b".",
                 place => place,
             };
-            let [probe, looked_for] = probe_names(one, other).map(|name| join(place, &name));
+            let [probe, looked_for] = names.each_ref().map(|name| join(place, name));
             if make_empty(server, &probe).await.is_err() {
                 continue;
             }

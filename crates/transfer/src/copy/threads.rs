@@ -24,7 +24,7 @@ use super::wait_conditions::WaitConditions;
 use super::{HostId, SessionConnector};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
-use crate::disk::{HostToHostBuffer, ReadBackCheck};
+use crate::disk::{HostToHostBuffer, MadeDirectories, OpenDirectoryCache, ReadBackCheck};
 use crate::journal::{JournalFile, JournalStore, boot_here};
 use crate::session::{RemoteCommandId, Session, SessionEvent, SessionSummary};
 use crate::sums::ChecksumLedger;
@@ -38,6 +38,7 @@ pub(super) struct ThreadedEnvironment<'a> {
     /// Signal of the journal that records are durable, once there is a journal.
     waker: Rc<RefCell<Option<Receiver<()>>>>,
     conditions: RefCell<WaitConditions>,
+    made: Arc<MadeDirectories>,
 }
 
 impl<'a> ThreadedEnvironment<'a> {
@@ -48,6 +49,7 @@ impl<'a> ThreadedEnvironment<'a> {
             sessions: RefCell::default(),
             waker: Rc::default(),
             conditions: RefCell::default(),
+            made: Arc::default(),
         }
     }
 
@@ -110,6 +112,7 @@ impl CopyEnvironment for ThreadedEnvironment<'_> {
         let session = self.connect.connect(host, coming, self.cancel)?;
         let mut sessions = self.sessions.borrow_mut();
         sessions.push(session.events().clone());
+        session.directories().share_made(Arc::clone(&self.made));
         Ok(ConnectedSession {
             number: sessions.len() - 1,
             local: Rc::new(LocalFiles::new(
@@ -142,7 +145,9 @@ impl CopyEnvironment for ThreadedEnvironment<'_> {
     }
 
     fn local(&self) -> Rc<dyn LocalFileOps> {
-        Rc::new(LocalFiles::new(Arc::default(), self.cancel))
+        let directories = Arc::<OpenDirectoryCache>::default();
+        directories.share_made(Arc::clone(&self.made));
+        Rc::new(LocalFiles::new(directories, self.cancel))
     }
 
     fn count(&self, paths: &[Vec<u8>], recursive: bool) -> FileCountThread {

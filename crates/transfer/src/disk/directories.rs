@@ -117,14 +117,15 @@ impl OpenDirectory {
         }
     }
 
-    /// Gives the owner write permission, or takes it. The other permissions stay.
-    pub(crate) fn set_owner_write(&self, granted: bool) -> Result<(), Errno> {
+    /// Gives the owner write permission, or takes it. The other permissions stay. Nothing is changed
+    /// if the mode differs from `only`.
+    pub(crate) fn set_owner_write(&self, granted: bool, only: Option<u32>) -> Result<(), Errno> {
         let mode = rustix::fs::fstat(&self.fd)?.st_mode & 0o7777;
         let wanted = match granted {
             true => mode | 0o200,
             false => mode & !0o200,
         };
-        match wanted == mode {
+        match wanted == mode || only.is_some_and(|only| only != mode) {
             true => Ok(()),
             false => self.set_mode(wanted),
         }
@@ -209,6 +210,24 @@ pub(crate) enum WriteDestination {
     SpecialFile(PathBuf),
 }
 
+/// Directories that a copy has made itself. All its sessions write there, whatever somebody puts in
+/// their place.
+#[derive(Debug, Default)]
+pub(crate) struct MadeDirectories(Mutex<Vec<(PathBuf, Arc<OpenDirectory>)>>);
+
+impl MadeDirectories {
+    fn find(&self, path: &Path) -> Option<Arc<OpenDirectory>> {
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = made.iter().find(|(at, _)| at == path);
+        found.map(|(_, dir)| Arc::clone(dir))
+    }
+
+    fn push(&self, path: &Path, dir: Arc<OpenDirectory>) {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.push((path.to_path_buf(), dir));
+    }
+}
+
 /// A cache of open directories by path, limited in size.
 #[derive(Debug, Default)]
 pub struct OpenDirectoryCache {
@@ -226,6 +245,7 @@ struct DirectoryCacheState {
     /// Directories that the user named, each resolved once so that the whole copy writes to one
     /// place.
     named: Vec<(PathBuf, Arc<OpenDirectory>)>,
+    made: Arc<MadeDirectories>,
     /// Directories below the named ones, most recently used first.
     below: VecDeque<CachedDirectory>,
 }
@@ -245,6 +265,11 @@ impl OpenDirectoryCache {
     /// have no effect.
     pub(crate) fn keep_temporaries_in(&self, path: PathBuf) {
         let _ = self.temporaries.set(path);
+    }
+
+    /// Uses the directories that other sessions of a copy have made, and tells them of its own.
+    pub(crate) fn share_made(&self, made: Arc<MadeDirectories>) {
+        self.state().made = made;
     }
 
     /// Gives a final name only to a file with this content; the first call counts.
@@ -385,7 +410,7 @@ impl OpenDirectoryCache {
         let at = self.locate_named(path)?;
         mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode))?;
         let made = Arc::new(OpenDirectory::open(|flags| at.open(flags, 0))?);
-        self.state().named.push((path.to_path_buf(), made));
+        self.state().made.push(path, made);
         Ok(())
     }
 
@@ -395,12 +420,14 @@ impl OpenDirectoryCache {
     /// # Errors
     /// ENOTDIR for a symlink or a file.
     pub(crate) fn adopt_named(&self, path: &Path) -> io::Result<()> {
-        if self.state().named.iter().any(|(at, _)| at == path) {
+        let state = self.state();
+        if state.made.find(path).is_some() || state.named.iter().any(|(at, _)| at == path) {
             return Ok(());
         }
+        drop(state);
         let at = self.locate_named(path)?;
         let there = Arc::new(OpenDirectory::open(|flags| at.open(flags, 0))?);
-        self.state().named.push((path.to_path_buf(), there));
+        self.state().made.push(path, there);
         Ok(())
     }
 
@@ -440,9 +467,14 @@ impl OpenDirectoryCache {
     }
 
     fn named(&self, path: &Path) -> io::Result<Arc<OpenDirectory>> {
-        if let Some((_, dir)) = self.state().named.iter().find(|(at, _)| at == path) {
+        let state = self.state();
+        if let Some(dir) = state.made.find(path) {
+            return Ok(dir);
+        }
+        if let Some((_, dir)) = state.named.iter().find(|(at, _)| at == path) {
             return Ok(Arc::clone(dir));
         }
+        drop(state);
         let dir = Arc::new(OpenDirectory::follow(path)?);
         let mut state = self.state();
         // Another thread may have opened it first; the whole copy uses one descriptor.

@@ -22,6 +22,7 @@ mod write_coalescer;
 
 pub(crate) use adopt::{TemporaryFileSweep, adopt_target, remove_temporaries};
 pub(crate) use check::ReadBackCheck;
+pub(crate) use directories::MadeDirectories;
 pub use directories::OpenDirectoryCache;
 pub(crate) use directories::{NameInDirectory, OpenDirectory, WriteDestination, kind_of};
 pub(crate) use error::failed_to;

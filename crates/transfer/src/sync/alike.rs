@@ -121,7 +121,7 @@ impl NameEqualityProbes {
             (false, false) if self.dry_run => return None,
             (false, false) => {
                 let place = self.probe_place(root, target, &ours.path(ours.parent(one)));
-                let names = probe_names(ours.name(one), ours.name(other));
+                let names = probe_names(ours.name(one), ours.name(other))?;
                 let [known, looked_for] = names.map(|name| join(&place, &name));
                 return Some(NamePair {
                     one,

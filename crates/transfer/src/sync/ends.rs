@@ -47,7 +47,12 @@ pub(crate) enum SyncFileOperation {
     Set(Vec<u8>, Attributes),
     /// Gives the owner write permission for a directory, or takes it. Anything else that stands
     /// there stays as it is, and so do the other permissions.
-    SetOwnerWrite { dir: Vec<u8>, granted: bool },
+    SetOwnerWrite {
+        dir: Vec<u8>,
+        granted: bool,
+        /// Permission bits without which nothing is changed.
+        only: Option<u32>,
+    },
     /// Finds an entry, which is not followed. The result has a text for a directory.
     Lstat(Vec<u8>),
     /// Reads the text of a symlink.
@@ -285,9 +290,10 @@ fn job(op: SyncFileOperation) -> JobKind {
             follow: false,
             xattrs: None,
         },
-        SyncFileOperation::SetOwnerWrite { dir, granted } => JobKind::SetOwnerWrite {
+        SyncFileOperation::SetOwnerWrite { dir, granted, only } => JobKind::SetOwnerWrite {
             path: RemotePath(dir),
             granted,
+            only,
         },
         SyncFileOperation::Lstat(path) => JobKind::Stat {
             path: RemotePath(path),
@@ -376,9 +382,9 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             at(path).and_then(|at| create_shared(&at, *size))
         }
         SyncFileOperation::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
-        SyncFileOperation::SetOwnerWrite { dir, granted } => {
+        SyncFileOperation::SetOwnerWrite { dir, granted, only } => {
             let dir = directories.directory(&run.local_target(dir));
-            dir.and_then(|dir| Ok(dir.set_owner_write(*granted)?))
+            dir.and_then(|dir| Ok(dir.set_owner_write(*granted, *only)?))
         }
         SyncFileOperation::Link { of, to } => at(of).and_then(|of| {
             let to = at(to)?;

@@ -19,8 +19,8 @@ use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootAttribute
 use crate::name_probe::is_name_probe;
 use crate::session::SessionEvent;
 use crate::walk::{
-    LEFT_OUT, LocalWalk, NOT_REGULAR, RemoteWalk, WalkAnswer, WalkDirectoryId, WalkEntry, join,
-    local_path, nested_rules, refused_name,
+    LEFT_OUT, LocalWalk, NOT_REGULAR, RESERVED, RemoteWalk, WalkAnswer, WalkDirectoryId, WalkEntry,
+    join, local_path, nested_rules, refused_name,
 };
 
 /// Trees that a longhaul server lists for one client at the same time.
@@ -482,9 +482,8 @@ impl ListingTreeBuilder {
                     return None;
                 };
                 // Walks of this machine enter such a directory, and those of servers report it.
-                if is_name_probe(&at.name) {
-                    let what = refused_name(&at.name).unwrap_or_default();
-                    self.problem(&at.path, what.to_owned());
+                if refused_name(&at.name).is_some() {
+                    self.reserved(&at.path);
                     return Some(id);
                 }
                 match self.add(parent, &at.name, &at.attributes) {
@@ -497,6 +496,10 @@ impl ListingTreeBuilder {
             }
             WalkEntry::File(at) if schedule::is_temp_name(&at.name) => {
                 self.temporary(&at.path);
+                None
+            }
+            WalkEntry::File(at) | WalkEntry::Symlink(at) if refused_name(&at.name).is_some() => {
+                self.reserved(&at.path);
                 None
             }
             WalkEntry::File(at) | WalkEntry::Symlink(at) => {
@@ -614,10 +617,8 @@ impl ListingTreeBuilder {
         if self.end != PlannedCopySide::Target || excluded {
             return false;
         }
-        let above = parent_path(below);
-        let name = below.get(above.len()..).unwrap_or_default();
-        let name = name.strip_prefix(b"/").unwrap_or(name);
-        let dir = self.listed_at(above);
+        let name = last_name(below);
+        let dir = self.listed_at(parent_path(below));
         dir.is_some_and(|dir| self.tree.add(dir, name, TreeEntry::new(kind)).is_some())
     }
 
@@ -647,35 +648,48 @@ impl ListingTreeBuilder {
 
     fn problem(&mut self, path: &[u8], what: String) {
         let below = self.below(path);
-        let name = below
-            .rsplit(|byte| *byte == b'/')
-            .next()
-            .unwrap_or_default();
-        let is_selected =
-            self.filter.decide_name(&below, TreeEntryKind::Directory) != FilterDecision::Excluded;
-        if is_name_probe(name) && self.end == PlannedCopySide::Target && is_selected {
-            self.probes.push(below.clone());
-        }
+        let name = last_name(&below);
         if schedule::is_temp_name(name) {
             return self.temporary(path);
         }
-        let is_ours = refused_name(name).is_some();
+        if refused_name(name).is_some() {
+            return self.reserved(path);
+        }
         let is_special = what == NOT_REGULAR;
-        if is_special && !is_ours && self.is_added_at_target(&below, TreeEntryKind::Other) {
+        if is_special && self.is_added_at_target(&below, TreeEntryKind::Other) {
             return;
         }
-        let known = is_special || is_ours;
         // What takes no part at one end keeps its counterpart, and at the target its directory.
         if self.filter.decide_name(&below, TreeEntryKind::Other) == FilterDecision::Excluded {
             self.kept.insert(below);
             return;
         }
-        if known {
+        if is_special {
             self.kept.insert(below.clone());
         }
-        if !known || (self.end == PlannedCopySide::Source && !is_ours) {
+        if !is_special || self.end == PlannedCopySide::Source {
             self.problems.push((below, what));
         }
+    }
+
+    /// Leaves out an entry with a name of our own files, which takes no part at either end.
+    fn reserved(&mut self, path: &[u8]) {
+        let below = self.below(path);
+        let name = last_name(&below);
+        let selection = self.filter.decide_name(&below, TreeEntryKind::Directory);
+        match self.end {
+            _ if selection == FilterDecision::Excluded => {}
+            PlannedCopySide::Source => {
+                let what = match schedule::is_temp_name(name) {
+                    true => UNFINISHED,
+                    false => RESERVED,
+                };
+                self.problems.push((below.clone(), what.to_owned()));
+            }
+            PlannedCopySide::Target if is_name_probe(name) => self.probes.push(below.clone()),
+            PlannedCopySide::Target => {}
+        }
+        self.kept.insert(below);
     }
 
     fn finish(self, root: Option<Attributes>) -> ListedTree {
@@ -698,12 +712,16 @@ impl ListingTreeBuilder {
     }
 }
 
+fn last_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
 /// Problem of a file of the source that takes no part, as its name is one of our temporaries.
 const UNFINISHED: &str = "not copied: its name says that it is an unfinished file of longhaul (.NAME.xxxxxxxxxx.longhaul)";
 
 /// Returns true if a problem means that entries may be missing from the listing.
 pub(crate) fn hides_entries(what: &str) -> bool {
-    what != NOT_REGULAR && what != UNFINISHED
+    ![NOT_REGULAR, UNFINISHED, RESERVED].contains(&what)
 }
 
 /// Returns the warning about a problem that hides no entries.

@@ -1,6 +1,7 @@
 //! Checksums of whole files where the server computes none: by a program that the account runs
 //! there, as `--verify` finds it, and by this machine for its own end.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -350,6 +351,8 @@ pub(super) struct RunningSyncCommand {
     what: &'static str,
     /// Time limit for the program's output.
     until: Option<Instant>,
+    /// The user was told that it is waited for.
+    told: Cell<bool>,
 }
 
 impl RunningSyncCommand {
@@ -367,6 +370,7 @@ impl RunningSyncCommand {
             id,
             what,
             until: None,
+            told: Cell::new(false),
         }
     }
 
@@ -399,10 +403,11 @@ impl RunningSyncCommand {
 
     /// Waits for the next bytes of its output; `None` at the end, or if the run ends.
     pub(super) async fn output(&self, run: &mut PlannedCopy<'_>) -> Option<Vec<u8>> {
-        let mut notice = run.now().checked_add(SILENT);
+        let notice = run.now().checked_add(SILENT);
         loop {
+            let notice = notice.filter(|_| !self.told.get());
             if notice.is_some_and(|at| run.now() >= at) {
-                notice = None;
+                self.told.set(true);
                 let seconds = SILENT.as_secs();
                 let message = format!(
                     "nothing received for {seconds} s: waiting for {}",

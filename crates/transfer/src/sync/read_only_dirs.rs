@@ -74,6 +74,7 @@ impl ReadOnlyDirectories {
                 ops.push(SyncFileOperation::SetOwnerWrite {
                     dir: path_of(&root, tree, dir),
                     granted: true,
+                    only: None,
                 });
                 self.0.insert(dir);
             }
@@ -88,9 +89,11 @@ impl ReadOnlyDirectories {
         let root = ends.root(PlannedCopySide::Target).to_vec();
         let in_source = |dir: &TreeEntryId| plan.source().find(&tree.path(*dir)).is_some();
         let extra = self.0.iter().filter(|dir| !in_source(dir));
+        let opened = |mode: u16| u32::from(mode | OWNER_WRITE);
         let ops = extra.map(|dir| SyncFileOperation::SetOwnerWrite {
             dir: path_of(&root, tree, *dir),
             granted: false,
+            only: tree.entry(*dir).mode.map(opened),
         });
         ends.at_target(ops.collect()).await;
     }

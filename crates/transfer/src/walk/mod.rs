@@ -63,7 +63,9 @@ pub struct EntryInfo {
 
 /// Reason in [`WalkEntry::Problem`] for sockets, FIFOs and devices, in scp's words.
 pub(crate) const NOT_REGULAR: &str = "not a regular file";
-/// Warning for such an entry below a source. No copy can carry it, so it is no failure; a source
+/// Reason in [`WalkEntry::Problem`] for an entry with a mode that has no type.
+const UNKNOWN_TYPE: &str = "not copied: the server does not say if it is a file or a directory";
+/// Warning for a socket, FIFO or device below a source. No copy can carry it, so it is no failure; a source
 /// that is such an entry itself has failed.
 pub(crate) const LEFT_OUT: &str = "not copied: it is a socket, a FIFO or a device";
 
@@ -71,15 +73,17 @@ pub(crate) const LEFT_OUT: &str = "not copied: it is a socket, a FIFO or a devic
 pub(crate) const INTO_ITSELF: &str =
     "the target is inside this directory: a directory cannot be copied into itself";
 
+/// Reason not to copy an entry with a name of our own files that are no temporaries.
+pub(crate) const RESERVED: &str = "not copied: names that begin with .longhaul- are reserved for longhaul's own files; \
+     rename it at the source";
+
 /// Returns the reason not to copy an entry whose name is reserved for longhaul. A server could
 /// otherwise plant temporaries, and journals in the format of older versions.
 pub(crate) fn refused_name(name: &[u8]) -> Option<&'static str> {
-    const JOURNAL: &str = "not copied: names that begin with .longhaul- are reserved for longhaul's own files; \
-         rename it at the source";
     const TEMPORARY: &str = "not copied: it is the temporary of a running or interrupted longhaul copy; remove or \
          rename it at the source";
     if name.starts_with(b".longhaul-") {
-        return Some(JOURNAL);
+        return Some(RESERVED);
     }
     schedule::is_temp_name(name).then_some(TEMPORARY)
 }

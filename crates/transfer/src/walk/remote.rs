@@ -11,7 +11,8 @@ use self::stack::DirectoryStack;
 use self::tree::TreeListing;
 use super::sample::TreeSample;
 use super::{
-    EntryInfo, INTO_ITSELF, NOT_REGULAR, WalkDirectoryId, WalkEntry, append, join, refused_name,
+    EntryInfo, INTO_ITSELF, NOT_REGULAR, UNKNOWN_TYPE, WalkDirectoryId, WalkEntry, append, join,
+    refused_name,
 };
 use crate::report::EscapedName;
 
@@ -553,7 +554,7 @@ impl RemoteWalk {
             }
             EntryKind::Other => WalkEntry::Problem {
                 path,
-                what: NOT_REGULAR.to_owned(),
+                what: left_out(&attributes).to_owned(),
             },
         };
         self.found.push_back(found);
@@ -634,7 +635,7 @@ impl RemoteWalk {
             }
             (_, _) => self.found.push_back(WalkEntry::Problem {
                 path,
-                what: NOT_REGULAR.to_owned(),
+                what: left_out(&old).to_owned(),
             }),
         }
         if let Some((_, looks)) = self.closing.get_mut(&dir.id) {
@@ -736,6 +737,14 @@ impl RemoteWalk {
             self.closing.remove(&id);
             self.found.push_back(WalkEntry::Listed(id));
         }
+    }
+}
+
+/// Says why an entry that is no file, directory or symlink is not copied.
+fn left_out(attributes: &Attributes) -> &'static str {
+    match attributes.mode.is_some_and(|mode| mode & 0o170_000 != 0) {
+        true => NOT_REGULAR,
+        false => UNKNOWN_TYPE,
     }
 }
 

@@ -16,11 +16,15 @@ const PERMISSIONS: u32 = 0o7777;
 /// Opens the directory for reading, as sftp-server permits, and changes this one bit of the mode
 /// that FSTAT shows. Another account may put something else under the path at any time: a mode from
 /// a listing would then be set there.
+///
+/// With predicted handles it takes a round trip in which no other job of the lane may open a file.
 #[derive(Debug)]
 pub(in crate::lane) struct OwnerWriteChange {
     id: JobId,
     path: Vec<u8>,
     granted: bool,
+    /// Permission bits without which nothing is changed.
+    only: Option<u32>,
     handle: Option<Handle>,
     /// OPEN was sent, and neither was CLOSE nor has OPEN failed.
     opened: bool,
@@ -29,11 +33,19 @@ pub(in crate::lane) struct OwnerWriteChange {
 }
 
 impl OwnerWriteChange {
-    pub(in crate::lane) fn new(id: JobId, path: Vec<u8>, granted: bool) -> Self {
+    pub(in crate::lane) fn new(
+        id: JobId,
+        mut path: Vec<u8>,
+        granted: bool,
+        only: Option<u32>,
+    ) -> Self {
+        // Only a directory has this name; the open(2) of a FIFO would wait for its writer.
+        path.extend_from_slice(b"/.");
         Self {
             id,
             path,
             granted,
+            only,
             handle: None,
             opened: false,
             pending: 0,
@@ -114,7 +126,8 @@ impl OwnerWriteChange {
                     true => mode | OWNER_WRITE,
                     false => mode & !OWNER_WRITE,
                 };
-                if wanted != mode && self.fault.is_none() {
+                let is_known = self.only.is_none_or(|only| only == mode);
+                if wanted != mode && is_known && self.fault.is_none() {
                     let attrs = Attrs {
                         permissions: Some(wanted),
                         ..Attrs::default()

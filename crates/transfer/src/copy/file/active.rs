@@ -16,9 +16,7 @@ use crate::copy::names::basename;
 use crate::copy::relayed::RelayedFileOutcome;
 use crate::copy::resume::ResumeTask;
 use crate::copy::sides::CopySide;
-use crate::copy::target_kind::{
-    ReportedTargetKind, TargetGuess, UploadRetryDecision, is_directory_by_name,
-};
+use crate::copy::target_kind::{ReportedTargetKind, TargetGuess, UploadRetryDecision};
 use crate::copy::tree::{FailureScope, IncompleteTargetDirs, ItemAwaitingDirectory};
 use crate::copy::verify::Verification;
 use crate::copy::xattrs::XattrAnswer;
@@ -320,7 +318,7 @@ impl ActiveFiles {
             return FileStep::Waits;
         };
         // A file in a directory has a name behind the slash.
-        if task.guess.is_none() && is_directory_by_name(&task.target) {
+        if task.guess.is_none() && (task.target.ends_with(b"/") || task.target.ends_with(b"/.")) {
             let what = "no such directory".to_owned();
             return FileStep::Failed(id, CopySide::Target, what.into());
         }
