@@ -166,7 +166,7 @@ fn nothing_else_is_run() {
         ("true \"$a\"", "has a shell metacharacter"),
         ("true ~", "has a shell keyword"),
         ("true 'a", "has unbalanced quotes"),
-        ("true a\\", "ends in the middle of a word"),
+        ("true a\\", "ends with a backslash"),
     ] {
         let outcome = ssh(&scene, command, b"");
         assert!(!outcome.success(), "{command}: {outcome}");
@@ -338,7 +338,7 @@ fn programs_and_less_than_everything_exclude_each_other() {
     let file = config.display().to_string();
     let table = "[[key]]\nfingerprint = \"SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU\"\n\
                  access = \"write-only\"\n";
-    let why = "what they see is all that the account sees";
+    let why = "they can access all files of the account";
     for (text, flags) in [
         ("", &["--allow", "true", "--root", "/tmp"][..]),
         ("", &["--allow", "true", "--read-only"]),

@@ -372,7 +372,7 @@ fn files_from_syncs_what_is_listed_and_names_what_is_missing() {
         .arg(scene.remote("b"));
     run.run()
         .expect_code(1)
-        .expect_err(&["missing: no such file or directory"]);
+        .expect_err(&["missing: listed in --files-from, but not found"]);
     assert!(scene.path("b/dir/three").exists() && scene.path("b/one").exists());
     assert!(!scene.path("b/other").exists());
 }

@@ -284,7 +284,10 @@ fn an_open_connection_of_ssh_saves_the_second_factor() {
         let run = run.args(["--time", "4s", "peer"]);
         let outcome = run.timeout(Duration::from_secs(60)).run().expect_code(0);
         let out = outcome.out();
-        assert!(out.contains("the open connection of ssh at"), "{outcome}");
+        assert!(
+            out.contains("ssh's open connection (ControlPath) at"),
+            "{outcome}"
+        );
         assert_eq!(stranger.client.dir.asked(), asked);
     }
     ssh(&["-O", "exit", "peer"]).expect_code(0);

@@ -104,7 +104,8 @@ fn an_open_connection_of_ssh_reaches_a_relaying_host() {
     let run = run.arg(scene.path("file")).arg(scene.remote("copy"));
     let outcome = run.run().expect_code(0);
     assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
-    let outcome = outcome.expect_err(&["first: connecting through the open connection of ssh at"]);
+    let outcome =
+        outcome.expect_err(&["first: connecting through ssh's open connection (ControlPath) at"]);
     assert!(!outcome.err().contains("debug1: "), "{outcome}");
     assert_eq!(logins(&first), before);
     ssh(&scene.client.dir, &["-O", "exit", "first"]);

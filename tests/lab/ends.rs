@@ -206,7 +206,7 @@ fn a_killed_first_process_takes_everything_with_it() {
     };
     kill(one_of(temporary.path(), "lab-world").expect("the first process"));
     let outcome = parent.wait().expect_code(125);
-    outcome.expect_err(&["the lab was killed by signal 9"]);
+    outcome.expect_err(&["the lab and all its processes were killed by signal 9"]);
     assert!(processes(&temporary.path().display().to_string()).is_empty());
     assert!(is_empty(temporary.path()));
 }

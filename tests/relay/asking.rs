@@ -76,7 +76,7 @@ fn socks_requests_that_may_not_be() {
         client.read_to_end(&mut got).unwrap();
         assert!(got.starts_with(reply), "{got:?}");
     }
-    relay.says("127.0.0.2:22 is not in --to");
+    relay.says("127.0.0.2:22 is not permitted by --to");
     let gone = server();
     let permit = gone.local_addr().unwrap().to_string();
     let port = gone.local_addr().unwrap().port().to_be_bytes();

@@ -440,7 +440,9 @@ fn sockets_of_systemds_are_served_and_systemd_is_told() {
     let _client = wait_and_connect(one);
     assert_eq!(relay.ends_within(Duration::from_secs(20)), Some(1));
     assert!(
-        relay.log().contains("no relay is configured for it"),
+        relay
+            .log()
+            .contains("no relay is configured for the inherited socket"),
         "{}",
         relay.log()
     );

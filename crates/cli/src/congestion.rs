@@ -43,8 +43,13 @@ fn refused(name: &str, read: impl Fn(&str) -> Option<String>) -> String {
     let there = available.split(", ").any(|other| other == name);
     let name = wire::escape::name(name.as_bytes());
     let why = match there {
-        true => "the kernel permits it to root only",
-        false => "the kernel has no such algorithm",
+        true => {
+            "the kernel permits it to root only: add it to sysctl \
+             net.ipv4.tcp_allowed_congestion_control"
+        }
+        false => {
+            "the kernel has no such algorithm, or its module is not loaded (modprobe tcp_NAME)"
+        }
     };
     let which = match allowed.as_str() {
         "" => String::new(),

@@ -69,7 +69,9 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     }
     let done = match hands_over(args.fdpass) {
         true => pass_socket(io::stdout(), stream.as_fd()).map_err(|e| {
-            format!("cannot pass the socket to ssh: {e}; is ProxyUseFdpass set in ssh_config?")
+            format!(
+                "cannot pass the socket to ssh: {e}; check that ssh_config has ProxyUseFdpass yes"
+            )
         }),
         false => carry(&stream).map_err(|e| format!("{name}: the connection was lost: {e}")),
     };

@@ -250,7 +250,7 @@ impl DirectHostCopy {
         let may_be_one = from.zip(to).is_none_or(|(from, to)| from == to);
         if may_be_one && self.may_copy_into_itself(request) {
             let why = format!(
-                "both hosts may be one machine, and {} may lie in a source",
+                "both hosts may be the same machine, and the target {} may be inside a source",
                 EscapedName(self.path.clone())
             );
             return Ok(HostCopyOutcome::NotPossible(

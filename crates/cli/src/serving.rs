@@ -198,7 +198,11 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
             (server, address.clone())
         }
         (None, None) => {
-            return Err("no address to listen on: use --listen, or listen in the file".to_owned());
+            return Err(
+                "no address to listen on: use --listen, or the option listen in the configuration \
+                 file"
+                    .to_owned(),
+            );
         }
     };
     let wrong = |e: io::Error| format!("cannot listen on {at}: {e}");
@@ -207,7 +211,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
         let told = http::tell(address, move |path| {
             (path == "/metrics").then(|| HttpResponse::figures(figures()))
         });
-        told.map_err(|e| format!("cannot serve metrics: {e}"))
+        told.map_err(|e| format!("cannot serve metrics at the address of the option metrics: {e}"))
     };
     let telling = settled.metrics.as_ref().map(tell).transpose()?;
     let (running, stopping) = stopping().map_err(wrong)?;

@@ -100,7 +100,7 @@ impl NotReceived {
     fn clause(self) -> &'static str {
         match self {
             Self::OtherPaths => "the target directory did not exist",
-            Self::Changed => "files have changed meanwhile",
+            Self::Changed => "large files at the source have changed since they were listed",
         }
     }
 }
@@ -247,8 +247,8 @@ fn directories_are_one(parts: &[HostCopyRequest], are_one: AreOne<'_>) -> Option
     let named: Vec<NamedSource> = parts.iter().filter_map(named).collect();
     let (first, second) = alike_sources(&named, are_one)?;
     let what = format!(
-        "its directory is that of {}, because the file system of the target ignores case or \
-         normalizes names: nothing was copied; copy them to different directories",
+        "it would get the same directory as {}, because the file system of the target ignores case \
+         or normalizes names; nothing was copied: copy them to different directories",
         first.source
     );
     Some(ItemFailure {
@@ -730,8 +730,8 @@ impl SessionConnector for HostConnector<'_> {
             // Each missing copy may hold a turn.
             self.all.turns.add(missing.min(AT_ONCE));
             self.all.run.output().warning(format!(
-                "not all hosts have named their files within {} s: the others are copied without \
-                 waiting for them",
+                "some hosts have not listed their files within {} s; the files of the other hosts \
+                 are copied without waiting for them",
                 PATIENCE.as_secs()
             ));
         };

@@ -88,7 +88,8 @@ fn quoted(path: &Path) -> Result<String, String> {
     let Some(text) = text else {
         let path = escape::path(path);
         return Err(format!(
-            "{path}: this path cannot be written in ssh_config: install longhaul elsewhere"
+            "{path}: this path cannot be written in ssh_config, because it has control characters \
+             or is not UTF-8: install longhaul elsewhere"
         ));
     };
     let text = text.replace('%', "%%");
@@ -119,8 +120,8 @@ fn stands_before(host: &str) -> Option<String> {
     }
     let command = of("proxycommand ").filter(|command| !command.contains("longhaul"))?;
     Some(format!(
-        "{host} already has a ProxyCommand, which takes precedence: {command}: remove it to \
-         use longhaul"
+        "{host} already has the ProxyCommand {command}, which takes precedence: remove it to use \
+         longhaul"
     ))
 }
 
@@ -177,7 +178,9 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     let opened = OpenOptions::new().read(true).open(file)?;
     opened.take(MOST + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > MOST {
-        true => Err(io::Error::other("the file is too large for an ssh_config")),
+        true => Err(io::Error::other(
+            "the file is too large for an ssh_config: name another with --file",
+        )),
         false => Ok(bytes),
     }
 }

@@ -148,7 +148,10 @@ fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<CarrierServe
     let failed = |e| {
         WrapFailure::Exit(
             FAILED,
-            format!("cannot start the process that carries the connections: {e}"),
+            format!(
+                "cannot start the process that carries the connections: {e}; check the limits of \
+                 this machine (ulimit -n and -u)"
+            ),
         )
     };
     carrier.map(Some).map_err(failed)

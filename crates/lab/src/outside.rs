@@ -44,7 +44,8 @@ pub fn run(lab: &LabSpec, again: &[OsString]) -> Result<u8, LabError> {
     sys::take_back_terminal(io::stdin());
     if let Some(signal) = status.signal() {
         return Err(LabError(format!(
-            "the lab was killed by signal {signal}, with everything in it"
+            "the lab and all its processes were killed by signal {signal}; if it is 9, look in \
+             dmesg for a lack of memory"
         )));
     }
     let code = status.code().and_then(|code| u8::try_from(code).ok());

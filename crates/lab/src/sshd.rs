@@ -211,7 +211,8 @@ fn user() -> Result<String, LabError> {
     let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if !output.status.success() || name.is_empty() {
         return Err(LabError(format!(
-            "sshd needs a user name, and {}:{} has none on this machine",
+            "sshd needs a user name, and the user ID {} (group ID {}) has none on this machine: \
+             add it to /etc/passwd",
             getuid().as_raw(),
             getgid().as_raw()
         )));

@@ -42,7 +42,10 @@ pub fn load(file: &Path) -> io::Result<StoredBenchmarkResult> {
         serde_json::from_str(&text).map_err(|error| said(error.to_string()))?;
     let schema = value.get("schema").and_then(serde_json::Value::as_u64);
     if schema.is_none_or(|schema| schema > u64::from(SCHEMA)) {
-        return Err(said(format!("not a result of schema {SCHEMA} or earlier")));
+        return Err(said(format!(
+            "not a result of schema {SCHEMA} or earlier: if a newer version wrote it, use that \
+             version"
+        )));
     }
     let race = serde_json::from_value(value).map_err(|error| said(error.to_string()))?;
     Ok(StoredBenchmarkResult {

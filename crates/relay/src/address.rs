@@ -240,7 +240,9 @@ impl FromStr for TargetSpec {
                 ..
             } => Err(AddressError("lacks the host to connect to".to_owned())),
             RelayEndpoint::Streams => Err(AddressError(
-                "is a listening address and cannot be a target".to_owned(),
+                "stands for standard input and output, which can be LISTEN only: name another \
+                 target"
+                    .to_owned(),
             )),
             _ => Ok(Self { place, words }),
         }

@@ -186,7 +186,8 @@ impl PairRelaySettings {
             let done = done.and_then(|()| tls.complete_io(&mut tcp));
             done.map_err(|e| {
                 format!(
-                    "the program that answered is not the peer relay: {}",
+                    "no TLS connection to the peer relay: {}; another program may listen on this \
+                     port",
                     io_sentence(&e)
                 )
             })?;

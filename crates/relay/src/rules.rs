@@ -64,7 +64,9 @@ impl ListenerRules {
     pub fn of(relay: &RelaySettings, has_ipv6: bool) -> Result<Self, String> {
         let place = &relay.entrance.place;
         let addresses = match place {
-            RelayEndpoint::Tcp { port: 0, .. } => Err(format!("{place}: rules need a fixed port")),
+            RelayEndpoint::Tcp { port: 0, .. } => Err(format!(
+                "{place}: rules need a fixed port: write one instead of 0"
+            )),
             place => place
                 .addresses()
                 .ok_or_else(|| format!("{place}: rules need an IP address or a port alone")),

@@ -224,7 +224,7 @@ fn name(text: &str) -> Result<ServerName<'static>, String> {
     let name = ServerName::try_from(text.to_owned());
     name.map_err(|_| {
         format!(
-            "'{}' is not a valid server name",
+            "'{}' is not a valid server name: write a DNS name or an IP address",
             wire::escape::name(text.as_bytes())
         )
     })

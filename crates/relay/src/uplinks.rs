@@ -27,8 +27,8 @@ impl Uplink {
         let (binds, names) = (addresses.len(), interfaces.len());
         if binds > 1 && names > 1 && binds != names {
             return Err(format!(
-                "{binds} addresses and {names} interfaces do not match: give one of either, or \
-                 the same number of both"
+                "{binds} addresses (--bind) and {names} interfaces (--interface) do not match: \
+                 give one of either, or the same number of both"
             ));
         }
         let nth = |nth: usize, count: usize| if count == 1 { 0 } else { nth };

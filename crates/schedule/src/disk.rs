@@ -536,11 +536,15 @@ impl StoredTarget {
 }
 
 /// Warning text for a file that was written in place because its directory is not writable.
-pub const UNWRITABLE: &str = "the directory is not writable: writing in place";
+pub const UNWRITABLE: &str = "the directory is not writable: writing in place, where an \
+    interrupted copy leaves an incomplete file";
 
 /// Returns the warning text for a file that could not be replaced, with the reason `why`.
 pub fn written_over(why: &str) -> String {
-    format!("cannot replace the existing file ({why}): writing in place")
+    format!(
+        "cannot replace the existing file ({why}): writing in place, where an interrupted copy \
+         leaves an incomplete file"
+    )
 }
 
 /// Reason why a job failed: one sentence that names the file, to be escaped for a terminal when
@@ -613,8 +617,9 @@ impl JobFailure {
     /// Adds that the temporary at `path` may be left at the far end.
     pub fn leaves(&mut self, path: &RemotePath) {
         let name = sftp::printable(&path.0, 4096);
-        self.what
-            .push_str(&format!("; {name} may be left at the far end"));
+        self.what.push_str(&format!(
+            "; the temporary file {name} may be left at the far end"
+        ));
         self.note_temporary(FailedTemporary::MayBeLeft);
     }
 

@@ -400,9 +400,9 @@ pub const SOURCE_CHANGED: &str = "changed while it was being read: copying it ag
 pub const SOURCE_SHRANK: &str = "the file shrank while it was being read";
 
 /// Failure of a file whose shared temporary cannot be used. Another try does not help.
-pub const SHARED_TEMP_LOST: &str = "the temporary that the shards of this file write is missing or \
-     of another size, or something else is in its place: make a new plan of the same SRC and DST in \
-     another folder and copy its shards, which sends this file again and no complete one";
+pub const SHARED_TEMP_LOST: &str = "the temporary file that the shards write is missing, has \
+    another size or was replaced: make a new plan of the same SRC and DST in another folder and \
+    copy its shards; complete files are not sent again";
 
 /// Temporary of an upload, and the file that its rename will replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -36,7 +36,7 @@ impl fmt::Display for CommandSplitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ZeroByte => "has a NUL byte",
-            Self::CutWord => "ends in the middle of a word",
+            Self::CutWord => "ends with a backslash, or has one before a newline or NUL byte",
             Self::OpenQuotes => "has unbalanced quotes",
             Self::ShellCharacter => "has a shell metacharacter",
             Self::ShellWord => "has a shell keyword",

@@ -31,7 +31,10 @@ impl StatusCode {
             Self::EOF => "end of file",
             Self::NO_SUCH_FILE => "no such file or directory",
             Self::PERMISSION_DENIED => "permission denied",
-            Self::FAILURE => "the server reported a failure without a reason",
+            Self::FAILURE => {
+                "the server reported SSH_FX_FAILURE without a reason: check its free space and its \
+                 log"
+            }
             Self::BAD_MESSAGE => "the server reported an invalid request or name",
             Self::NO_CONNECTION => "the server reported that it has no connection",
             Self::CONNECTION_LOST => "the server reported a lost connection",

@@ -83,7 +83,9 @@ impl ShardRangeChecker {
             ));
         }
         if range.shard >= shards || !file.shards.insert(range.shard) {
-            return Err(ShardFileError("a range of no shard, or two ranges of one"));
+            return Err(ShardFileError(
+                "a range without a valid shard, or two ranges of one file in one shard",
+            ));
         }
         file.end = range.end();
         if file.end == file.size {

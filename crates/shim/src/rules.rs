@@ -137,7 +137,7 @@ impl<'a> WrapRules<'a> {
                 ("route", route) => {
                     let route = RedirectRule::parse(route).map_err(|why| wrong(word, why))?;
                     let Some(place) = rules.routes.get_mut(routes) else {
-                        return Err(wrong(word, "exceeds the limit of routes"));
+                        return Err(wrong(word, "is one route too many: use fewer"));
                     };
                     *place = Some(route);
                     routes += 1;
@@ -163,7 +163,7 @@ impl<'a> WrapRules<'a> {
             }
         }
         if rules.always && !rules.tune {
-            return Err(wrong(text, "cannot combine always and no-tune"));
+            return Err(wrong(text, "has both always and no-tune: leave one out"));
         }
         if rules.filters[0].is_some() && rules.carrier.is_none() {
             return Err(wrong(

@@ -41,7 +41,7 @@ pub fn handed_on() -> io::Result<Vec<OwnedFd>> {
     }
     if !(1..=MOST).contains(&count) {
         return Err(io::Error::other(
-            "the environment variable LISTEN_FDS is malformed",
+            "the environment variable LISTEN_FDS is negative or too large: pass fewer sockets",
         ));
     }
     for fd in FIRST..FIRST + count {

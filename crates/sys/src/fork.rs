@@ -29,7 +29,7 @@ pub fn fork() -> io::Result<ForkSide> {
     let threads = std::fs::metadata("/proc/self/task")?.nlink().checked_sub(2);
     if threads != Some(1) {
         return Err(io::Error::other(
-            "cannot fork a process with several threads",
+            "internal error: cannot fork a process with several threads",
         ));
     }
     let parent = getpid();
@@ -44,7 +44,7 @@ pub fn fork() -> io::Result<ForkSide> {
         pid => {
             let pid = Pid::from_raw(pid);
             Ok(ForkSide::Parent(pid.ok_or_else(|| {
-                io::Error::other("a process without a number")
+                io::Error::other("internal error: fork returned no process ID")
             })?))
         }
     }

@@ -66,7 +66,8 @@ pub fn place(
     cancel: &CancelToken,
 ) -> Result<RemoteLonghaulBinary, String> {
     let own = env::current_exe().and_then(|path| Ok((sum_of(&path)?, path)));
-    let (sum, path) = own.map_err(|e| format!("cannot read the file of this program: {e}"))?;
+    let (sum, path) =
+        own.map_err(|e| format!("cannot read the executable file of this longhaul: {e}"))?;
     let found = look(host, connect, cancel, &sum)?;
     if found.has == "yes" {
         return Ok(RemoteLonghaulBinary { sum, sent: false });
@@ -75,9 +76,10 @@ pub fn place(
     match look(host, connect, cancel, &sum)?.has.as_str() {
         // Without sha256sum, the program verifies itself when it is started.
         "yes" | "unknown" => Ok(RemoteLonghaulBinary { sum, sent: true }),
-        _ => {
-            Err("the checksum of the installed program is wrong: run the command again".to_owned())
-        }
+        _ => Err(
+            "the program on the host has a wrong checksum after it was sent: run the command again"
+                .to_owned(),
+        ),
     }
 }
 

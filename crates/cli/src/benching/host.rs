@@ -198,8 +198,10 @@ impl<'a> HostBench<'a> {
         let (settings, _) = bench::matrix::settings(&offer, &wanted);
         let Some(plain) = settings.into_iter().next() else {
             let name = self.hosts.name(HostId(0));
-            let why =
-                format!("{name}: the host supports none of the ciphers to measure; see --ciphers");
+            let why = format!(
+                "{name}: the host supports none of the ciphers to measure: name others with \
+                 --ciphers"
+            );
             return Err(local(why));
         };
         self.far
@@ -373,11 +375,15 @@ impl<'a> HostBench<'a> {
         }
         let zlib = setting.compression == BenchCompression::Zlib;
         if zlib && copied.facts.as_ref().is_some_and(|facts| !facts.compressed) {
-            let why = "the server did not negotiate zlib".to_owned();
+            let why = "the server did not negotiate zlib: check Compression in its sshd_config"
+                .to_owned();
             return Err(EarlyStop(why, Exit::SomeFailed));
         }
         if setting.both_ours && depth(&copied) == ServerMode::Stock {
-            let why = "longhaul at the far end was not used in this run".to_owned();
+            let why =
+                "the host's SFTP server was used in this run instead of longhaul: check that \
+                 longhaul --version works there"
+                    .to_owned();
             return Err(EarlyStop(why, Exit::SomeFailed));
         }
         Ok(BenchRun {

@@ -43,7 +43,8 @@ pub(super) fn wait_for<T: Send + 'static>(
         }
         recv(too_late) -> _ => {
             let seconds = patience.unwrap_or_default().as_secs();
-            Err(ConnectError::unreachable(format!("no login within {seconds} s")))
+            Err(ConnectError::unreachable(format!("no login within {seconds} s: check that ssh to \
+                this host works")))
         }
     }
 }

@@ -34,7 +34,10 @@ fn without_settings(report: &DoctorReport) -> &'static str {
     let findings = &report.diagnosis.findings;
     let mut remedies = findings.iter().flat_map(|finding| &finding.remedies);
     match remedies.any(|remedy| remedy.by == RemedyActor::OpenSsh) {
-        true => "the findings are too unsure to set the options that are advised for OpenSSH",
+        true => {
+            "the findings are too uncertain to change ssh_config: measure again with a longer \
+             --time"
+        }
         false => "no setting of ssh_config would help",
     }
 }

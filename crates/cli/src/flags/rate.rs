@@ -58,7 +58,8 @@ impl FromStr for RateLimitArg {
         let bytes = (number * bits / 8.0).round();
         if unit_is_missing && bytes < LEAST_BARE {
             return Err(format!(
-                "is {bytes} bytes per second: write {bare}kB for kilobytes, or {bare}B for bytes"
+                "has no unit and would be {bytes} bytes per second: write {bare}kB for kilobytes, \
+                 or {bare}B for bytes"
             ));
         }
         if !(1.0..=MOST as f64).contains(&bytes) {

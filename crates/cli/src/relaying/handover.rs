@@ -110,7 +110,8 @@ impl PredecessorRelay {
             // A signal ended it meanwhile: it keeps its connections, and new ones are ours.
             true => Ok(()),
             false => Err(format!(
-                "the previous relay did not confirm the handover: {e}"
+                "the running relay did not confirm the handover (--handover): {e}; see its log, \
+                 then start this relay again"
             )),
         })
     }

@@ -285,7 +285,10 @@ fn tell(
         let telling = http::tell(at, move |path| {
             (path == "/metrics").then(|| figures(&watch))
         });
-        all.push(telling.map_err(|e| format!("cannot serve metrics: {e}"))?);
+        all.push(
+            telling
+                .map_err(|e| format!("cannot serve metrics at the address of --metrics: {e}"))?,
+        );
     }
     Ok(all)
 }

@@ -146,8 +146,12 @@ impl RelayRoute {
     /// # Errors
     /// A host cannot be reached, or has no longhaul: one sentence.
     pub(super) fn begin(&self) -> Result<(), String> {
-        let carrier = StripeTunnel::start()
-            .map_err(|e| format!("cannot start the local end of the route: {e}"))?;
+        let carrier = StripeTunnel::start().map_err(|e| {
+            format!(
+                "this machine cannot open the local socket for --via: {e}; check its limits \
+                 (ulimit -n and -u)"
+            )
+        })?;
         let chain = self.set_up(&carrier, false)?;
         begun().push(StartedRoute {
             route: self.clone(),

@@ -102,7 +102,10 @@ fn status(address: SocketAddr) -> Result<StatusReport, String> {
     let body = body.filter(|_| told.starts_with("HTTP/1.1 200 "));
     let status = body.and_then(|body| serde_json::from_str(body).ok());
     status.ok_or_else(|| {
-        format!("{address} does not serve the status of a longhaul relay of this version")
+        format!(
+            "{address} does not serve the status of a longhaul relay of this version: give the \
+             address of its --status, and use the same version"
+        )
     })
 }
 

@@ -234,8 +234,8 @@ fn metrics(options: &Options) -> Option<(String, String)> {
 /// The reason why `allow` excludes any restriction of the served files.
 pub(super) fn why_not_allowed(restriction: &str) -> String {
     format!(
-        "programs cannot be allowed together with {restriction}: what they see is all that the \
-         account sees"
+        "programs cannot be allowed together with {restriction}, because they can access all files \
+         of the account: remove one of the two"
     )
 }
 

@@ -74,7 +74,7 @@ fn kept() -> Result<PathBuf, String> {
     }
     let fail = |e: io::Error| {
         let path = escape::path(&path);
-        format!("{path}: cannot write the library: {e}")
+        format!("{path}: cannot write the library: {e}; set XDG_CACHE_HOME to another directory")
     };
     // Write a new file and rename it: another longhaul may be writing too, and programs may have
     // the existing one mapped.

@@ -206,7 +206,7 @@ mod tests {
         assert!(
             built(&["*=127.0.0.1:1"; 40])
                 .unwrap_err()
-                .contains("exceeds the limit of routes")
+                .contains("is one route too many")
         );
     }
 }

@@ -59,7 +59,10 @@ pub fn inside(lab: &LabSpec, scratch: &Path, again: &[OsString]) -> Result<u8, L
     children.start(ChildRole::Emulator, &mut emulator)?;
     let ready = scratch.join(files::EMULATOR_READY);
     if !children.wait_for(ChildRole::Emulator, || ready.exists(), SERVER_STARTS)? {
-        return Err(LabError("cannot start the lab's emulator".to_owned()));
+        return Err(LabError(
+            "the lab's network emulator did not start in time: check the load of this machine"
+                .to_owned(),
+        ));
     }
 
     near.enter()?;

@@ -106,7 +106,8 @@ pub fn after(first: &MachineCounters, then: &MachineCounters, seconds: f64) -> V
     {
         warnings.push(format!(
             "this machine's processors slowed down from {before:.0} to {now:.0} MHz, because of \
-             heat or power saving"
+             heat or power saving: set the performance governor or improve cooling, and measure \
+             again"
         ));
     }
     let held = then.throttled - first.throttled;

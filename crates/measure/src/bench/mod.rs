@@ -315,9 +315,8 @@ impl BenchResult {
         noisy.sort_by(|a, b| b.0.total_cmp(&a.0));
         if let Some((wide, name)) = noisy.first() {
             self.warnings.push(format!(
-                "noise: {} of {} figures are known only within more than {:.0} % (width of their \
-                 95 % confidence interval); the widest is {name} with {:.0} %; a longer --time \
-                 narrows them",
+                "{} of {} figures are uncertain by more than {:.0} % (width of their 95 % \
+                 confidence interval), most of all {name} with {:.0} %: use a longer --time",
                 noisy.len(),
                 self.rows.len(),
                 NOISY * 100.0,

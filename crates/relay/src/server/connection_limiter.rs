@@ -54,7 +54,10 @@ impl ConnectionLimiter {
         if let Some(source) = source {
             let here = count.sources.entry(source).or_default();
             if *here >= limits.per_source {
-                return Err("the limit of --max-per-source is reached for the client's address");
+                return Err(
+                    "the limit of --max-per-source is reached for the client's address: raise it, \
+                     or wait until its connections end",
+                );
             }
             *here += 1;
         }

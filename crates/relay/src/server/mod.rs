@@ -110,7 +110,10 @@ impl RelayServer {
         let (acceptor, orders, running_relays) =
             Acceptor::open(relays, inboxes.clone(), &mut inherited)?;
         if let (Some(at), true) = (inherited.left(), all) {
-            let why = format!("closed an inherited socket on {at}: no relay is configured for it");
+            let why = format!(
+                "no relay is configured for the inherited socket on {at}: configure one that \
+                 listens there, or remove the socket from the .socket unit"
+            );
             return Err(RelayStartError(why));
         }
         let listening = acceptor.listening();

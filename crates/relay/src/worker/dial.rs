@@ -169,7 +169,13 @@ impl TargetDialer {
             }
             if way.now >= self.deadline && (self.resolving || self.is_busy()) {
                 let after = way.running.relay.connect_timeout.as_secs_f32();
-                self.fail(way, &format!("no answer within {after} s"));
+                self.fail(
+                    way,
+                    &format!(
+                        "no answer within {after} s (--connect-timeout); a firewall may drop the \
+                         packets"
+                    ),
+                );
             }
             if self.resolving {
                 return DialTurnResult::Waiting(self.deadline);
@@ -406,7 +412,8 @@ pub(crate) fn begin(
     };
     if relay.keep_address && bind.is_none() {
         return Err(io::Error::other(
-            "the client's address is not of the target's address family (--keep-address)",
+            "the client's and the target's addresses are not both IPv4 or both IPv6, as \
+             --keep-address needs: use a target of the client's family",
         ));
     }
     let tuning = SocketTuning {

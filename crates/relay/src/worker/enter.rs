@@ -173,7 +173,8 @@ impl ClientHandshake {
                 HandshakeParseResult::Done(false, _) => {
                     answer(near, socks::NO_METHOD)?;
                     return Ok(refused(
-                        "the SOCKS client requires authentication, which is not supported",
+                        "the SOCKS client requires authentication, which is not supported: turn it \
+                         off in the client",
                     ));
                 }
                 HandshakeParseResult::Done(true, len) => {
@@ -237,7 +238,9 @@ impl ClientHandshake {
 fn permitted(running: &RunningRelay, target: TargetSpec, rest: Vec<u8>) -> HandshakeItemResult {
     let verdict = verdict(&running.relay.permits, &target);
     if verdict == TargetVerdict::Denied {
-        return refused(&format!("{target} is not in --to"));
+        return refused(&format!(
+            "{target} is not permitted by --to: add it there to permit it"
+        ));
     }
     HandshakeItemResult::Done(HandshakeProgress::Payload {
         goals: Some([goal(target)].into()),
@@ -266,11 +269,15 @@ fn diverted(near: &Leg, running: &RunningRelay) -> HandshakeItemResult {
     });
     let to = SocketAddr::new(ip, port);
     if running.would_be_a_loop(to) {
-        return refused("the connection was made to this relay itself, not redirected to it");
+        return refused(
+            "the connection was made to this relay itself, not redirected to it: connect to the \
+             real destination",
+        );
     }
     if from.is_some_and(|from| running.outgoing.has(from, to)) {
         return refused(
-            "a rule redirects this relay's own connections back to it, which would be a loop",
+            "a rule redirects this relay's own connections back to it, which would be a loop: use \
+             the rules of longhaul relay rules print",
         );
     }
     permitted(running, named(HostSpec::Address(ip), port), Vec::new())

@@ -147,8 +147,8 @@ impl ListTree {
         self.empty = if steps.is_empty() { self.empty + 1 } else { 0 };
         if self.empty > MOST_EMPTY {
             self.fail(remote(
-                "the server kept answering the listing of a directory without naming entries: \
-                 listing stopped",
+                "the server repeatedly sent parts of a directory listing without entries (SFTP \
+                 protocol error): listing stopped",
             ));
         }
         let mut told = Vec::with_capacity(steps.len());
@@ -159,7 +159,8 @@ impl ListTree {
             }
             if self.depth == 0 || self.depth > DEEPEST {
                 self.fail(remote(
-                    "the server listed an entry outside of the requested directory",
+                    "the server listed an entry outside of the requested directory (SFTP protocol \
+                     error)",
                 ));
                 break;
             }

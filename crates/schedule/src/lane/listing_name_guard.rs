@@ -27,7 +27,8 @@ const LEAST_REPEATED: u64 = 32;
 pub const TOO_MANY_NAMES: &str =
     "the server lists more than 16,777,216 names in one directory: listing stopped";
 /// Error text: the server lists the same names repeatedly.
-pub const REPEATED_NAMES: &str = "the server lists the same names repeatedly: listing stopped";
+pub const REPEATED_NAMES: &str = "the server lists the same names repeatedly: listing stopped; \
+    check the file system there";
 /// Error text: the server lists too many names that no file can have.
 pub const IMPOSSIBLE_NAMES: &str =
     "the server lists more than 1,000 invalid names: listing stopped";

@@ -36,7 +36,7 @@ pub(super) fn in_place(why: &str, status: &Status) -> String {
 /// Returns the warning for an old file that was moved aside and could not be removed.
 pub(super) fn old_is_left(old: &[u8]) -> String {
     let old = sftp::printable(old, 4096);
-    format!("cannot remove the old file, which is now {old}: remove it")
+    format!("cannot remove the old file, which was renamed to {old}: remove it by hand")
 }
 
 /// Returns true if the server's message says that nothing can be stored or changed at the target.
@@ -62,7 +62,8 @@ pub(super) const CLOSING: &str = "cannot close the file";
 pub(super) const RENAMING: &str = "cannot rename the temporary file";
 pub(super) const RENAMING_FROM_TEMP_DIR: &str = "cannot move the temporary file out of the directory of --temp-dir, which must be on the \
      target's file system";
-pub(super) const READ_ONLY: &str = "permission denied: the existing file is read-only";
+pub(super) const READ_ONLY: &str = "permission denied: the existing file is read-only; make it \
+    writable, or remove it";
 
 /// Returns the STATUS of a reply as an error; a successful reply of another kind counts as OK.
 pub(super) fn status(reply: &Reply) -> Result<(), &Status> {

@@ -12,7 +12,7 @@ use crate::{JobId, LaneEvent, Xattrs};
 const EVERYTHING: Parts =
     Parts(Parts::OWNER.0 | Parts::XATTRS.0 | Parts::MODE.0 | Parts::ACLS.0 | Parts::TIMES.0);
 /// Reason why a stock server does not keep some metadata.
-pub(super) const NOT_OURS: &str = "SFTP cannot carry them unless longhaul is at the far end";
+pub(super) const NOT_OURS: &str = "plain SFTP cannot carry them: install longhaul at the far end";
 
 /// Sends a set-metadata@longhaul.
 pub(super) fn set_all(

@@ -86,7 +86,9 @@ impl ReplaceProgress {
             Self::Stranded { status, old, .. } => {
                 let mut fault = refused(doing, &status);
                 let old = sftp::printable(&old, 4096);
-                fault.what.push_str(&format!("; the old file is now {old}"));
+                fault.what.push_str(&format!(
+                    "; the old file was renamed to {old}: rename it back"
+                ));
                 (Some(fault), None)
             }
         }

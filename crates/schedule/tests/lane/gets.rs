@@ -262,7 +262,7 @@ fn a_file_that_vanishes_while_it_is_read_short_is_an_error() {
     let why = w.failed(job).unwrap_or_default();
     assert!(
         why.contains(
-            "0 of 1000 bytes, then the file's end: its size cannot be read again: no such file"
+            "the end of the file after 0 of 1000 bytes: its size cannot be read again: no such file"
         ),
         "{why} {:?}",
         w.model.log()

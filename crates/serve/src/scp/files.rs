@@ -89,10 +89,12 @@ impl fmt::Display for FileError {
                 UnsuitableReason::Newline => {
                     "the old scp protocol cannot carry a name with a newline"
                 }
-                UnsuitableReason::DeepTree => "the tree is too deep",
+                UnsuitableReason::DeepTree => "the directories are nested too deeply",
                 UnsuitableReason::NotRegular => "not a regular file",
                 UnsuitableReason::Directory => "Is a directory",
-                UnsuitableReason::Pattern => "the pattern matches too many names",
+                UnsuitableReason::Pattern => {
+                    "the pattern matches too many names: use a narrower one"
+                }
             }),
             Self::NoAttributes(why) => write!(f, "copied, but cannot set its mode or times: {why}"),
             Self::KeptAs(why, kept) => write!(f, "{why}; the complete data is in {kept}"),

@@ -389,7 +389,9 @@ fn keep_owner(file: &File, (user, group): (u32, u32)) -> Option<String> {
     if has.st_gid != group {
         let _ = set_owner(file, (has.st_uid, group));
     }
-    Some(format!("cannot keep the owner {user}:{group}"))
+    Some(format!(
+        "cannot keep the owner {user}:{group} of the replaced file"
+    ))
 }
 
 /// True if the name can be an entry of a directory.

@@ -368,7 +368,9 @@ impl SshServer {
         let (settings, now) = (self.settings.get(), Instant::now());
         let entered = match settings.entrance.is_open(now) {
             true => self.limiter.enter(peer.ip(), now, &settings.limits),
-            false => Err("shutting down: ending running transfers"),
+            false => {
+                Err("no login is expected now, because all one-time keys were used or have expired")
+            }
         };
         let (place, instead_of) = match entered {
             Ok(entered) => entered,

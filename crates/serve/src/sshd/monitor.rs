@@ -203,12 +203,19 @@ impl<'s> MonitoredConnection<'s> {
     fn decide(&mut self, message: &[u8]) -> io::Result<KeyVerdict> {
         self.questions += 1;
         if self.questions > MOST_QUESTIONS {
-            return Err(io::Error::other("the client offered too many keys"));
+            return Err(io::Error::other(
+                "the client offered too many keys: set IdentitiesOnly yes and an IdentityFile in \
+                 its ssh_config",
+            ));
         }
         let prove = question(message)?;
         let exchange = self.exchange.as_ref();
-        let exchange = exchange
-            .ok_or_else(|| io::Error::other("the client used a key before the key exchange"))?;
+        let exchange = exchange.ok_or_else(|| {
+            io::Error::other(
+                "the client sent SSH_MSG_USERAUTH_REQUEST before the first key exchange (SSH \
+                 protocol error)",
+            )
+        })?;
         let proved = message.first() == Some(&SignatureCheckRequest::NUMBER);
         let (user, judge) = match &mut self.asked {
             Some(asked) => asked,

@@ -239,7 +239,8 @@ impl SingleCopyServerSettings {
     /// machine's options.
     fn confine(&mut self, sources: ServedSources) -> Result<(), OneLoginServerEnd> {
         if self.served.root.is_some() || self.served.access == Access::WriteOnly {
-            let why = "longhaul serves only a part of the files here (--root or --write-only)";
+            let why = "longhaul on this host is limited by --root or --write-only and cannot be \
+                the source of a copy between hosts";
             return Err(OneLoginServerEnd::Source(why.to_owned()));
         }
         self.served.root = Some(sources.root);
@@ -265,7 +266,10 @@ impl SingleCopyServerSettings {
             .as_ref()
             .is_some_and(|only| only.len() == 1);
         if !one || !spec.is_valid() {
-            let why = "the client sent invalid checksums of the growing file".to_owned();
+            let why =
+                "the client sent invalid checksums of the growing file: run the same version of \
+                 longhaul at both ends"
+                    .to_owned();
             return Err(OneLoginServerEnd::Source(why));
         }
         self.served.growing = Some(spec);
@@ -431,7 +435,9 @@ impl ControlChannel {
                 used = now;
             }
             if now >= used + FORGOTTEN {
-                let why = "no direct connection was made for a long time".to_owned();
+                let why = "no direct connection was made for a long time, so this server ends; a \
+                    firewall may block its port"
+                    .to_owned();
                 return Err(OneLoginServerEnd::Local(why));
             }
             match self.next(Some(ended), Some(now + LOOK))? {

@@ -32,7 +32,7 @@ impl OneLoginKeys {
     pub(super) fn add(&self, now: Instant, keys: Vec<PublicKey>) -> Result<(), &'static str> {
         let mut waiting = self.waiting(now);
         if waiting.len() + keys.len() > MOST {
-            return Err("too many unused keys");
+            return Err("the client sent too many one-time keys without using them");
         }
         waiting.extend(
             keys.into_iter()

@@ -117,10 +117,10 @@ pub(super) fn dial(
     local: bool,
 ) -> Result<(TcpStream, SocketAddr), String> {
     let until = Instant::now() + CONNECT_ALL;
-    let mut why = "there is no address to connect to".to_owned();
+    let mut why = "the target host named no address to connect to".to_owned();
     for address in addresses {
         if !local && sys::is_own(address.ip()) {
-            why = format!("{address} is an address of the source's own host");
+            why = format!("the target's address {address} belongs to the source's own host");
             continue;
         }
         let left = until.saturating_duration_since(Instant::now()).min(CONNECT);

@@ -83,7 +83,11 @@ fn run(link: &Arc<MonitorMessageSocket>) -> Result<(), ConnectionEndCause> {
     confine::set_name(confine::SERVES)?;
     let lacking = confine::confine_preauth(left)?;
     if !lacking.is_empty() {
-        let text = format!("the kernel does not support {}", lacking.join(" and "));
+        let text = format!(
+            "the kernel does not support {}, so connections are confined less before the login: \
+             use a newer kernel",
+            lacking.join(" and ")
+        );
         tell(link, 2, &text)?;
     }
     let keys = engine::monitors_keys(&task.host_keys, link).map_err(io::Error::other)?;
@@ -190,8 +194,12 @@ impl PreauthConnection<'_> {
     /// Sends the connection's state to the monitor; all other memory vanishes with this process.
     fn hand_over(&self) -> Result<(), ConnectionEndCause> {
         let state = self.conn.hand_over(Instant::now());
-        let state =
-            state.ok_or_else(|| io::Error::other("a key exchange overlaps with the login"))?;
+        let state = state.ok_or_else(|| {
+            io::Error::other(
+                "the client sent SSH_MSG_KEXINIT during the login, which this server does not \
+                 support",
+            )
+        })?;
         let chosen = self.conn.negotiated();
         let direction = chosen.map(|n| n.c2s);
         let message = ConnectionHandover {

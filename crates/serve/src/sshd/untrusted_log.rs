@@ -67,7 +67,11 @@ impl<'k> ConnectionAlgorithms<'k> {
                 },
             })
         };
-        known().ok_or_else(|| io::Error::other("a connection uses unknown algorithms"))
+        known().ok_or_else(|| {
+            io::Error::other(
+                "internal error: the process before the login reported unknown algorithms",
+            )
+        })
     }
 
     /// Logs a login.

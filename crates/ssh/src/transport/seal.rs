@@ -16,7 +16,7 @@ const HEAD: usize = 5;
 /// SSH_DISCONNECT_CONNECTION_LOST (RFC 4253 section 11.1).
 const CONNECTION_LOST: u32 = 10;
 
-const MISSED: &str = "a file was truncated, or became unreadable, while it was sent";
+const MISSED: &str = "a file was truncated, or became unreadable, while it was sent: copy it again";
 
 /// Multiple in bytes to which a packet with a secret is padded (OpenSSH's sshconnect2.c).
 const HIDDEN_MULTIPLE: usize = 64;

@@ -306,7 +306,7 @@ impl HostConfig {
         match bits {
             Some(bits) if bits >= self.required_rsa_size as usize => Ok(()),
             _ => Err(format!(
-                "is an RSA key of {} bits; RequiredRSASize requires {}",
+                "is an RSA key of {} bits; RequiredRSASize requires at least {}",
                 bits.unwrap_or_default(),
                 self.required_rsa_size
             )),

@@ -83,7 +83,8 @@ impl TokenValues {
                 Some('u') => out.push_str(&self.local.name),
                 Some(other) => {
                     return Err(ConfigError::new(format!(
-                        "{option} has the unknown token %{}",
+                        "{option} has the unknown token %{}: correct it, or write %% for a percent \
+                         sign",
                         other.escape_default()
                     )));
                 }
@@ -119,7 +120,9 @@ impl TokenValues {
 
     fn home(&self, option: &str) -> Result<&Path, ConfigError> {
         self.local.home.as_deref().ok_or_else(|| {
-            ConfigError::new(format!("{option}: cannot find this user's home directory"))
+            ConfigError::new(format!(
+                "{option}: cannot find this user's home directory: write the full path"
+            ))
         })
     }
 
@@ -139,7 +142,9 @@ impl TokenValues {
 fn variable<'a>(option: &str, text: &'a str) -> Result<(String, &'a str), ConfigError> {
     let inner = text.strip_prefix('{').unwrap_or(text);
     let Some((name, rest)) = inner.split_once('}') else {
-        return Err(ConfigError::new(format!("{option}: '${{' is not closed")));
+        return Err(ConfigError::new(format!(
+            "{option}: '${{' has no closing '}}'"
+        )));
     };
     match std::env::var(name) {
         Ok(value) => Ok((value, rest)),

@@ -102,7 +102,7 @@ pub(super) fn judge(
 ) -> Result<(), ConfigError> {
     if let Some(why) = evaluated.values("refuseconnection").next() {
         return Err(ConfigError::new(format!(
-            "the configuration refuses connections to {}: {}",
+            "RefuseConnection in ssh_config refuses connections to {}: {}",
             config.host,
             escape::name(why.as_bytes())
         )));

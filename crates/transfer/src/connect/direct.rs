@@ -241,7 +241,10 @@ impl DirectConnector {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err("the far end does not answer on the control channel".to_owned());
+                return Err(
+                    "longhaul at the far end did not confirm the direct connection in time"
+                        .to_owned(),
+                );
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

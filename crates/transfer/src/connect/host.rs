@@ -471,7 +471,9 @@ fn passed_by(
     let socket = passed_socket(&ours, Some(patience.time())).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::UnexpectedEof => child.why_ended(),
-            io::ErrorKind::InvalidData => "the ProxyCommand passed no socket".to_owned(),
+            io::ErrorKind::InvalidData => "it passed no socket: correct it, or set \
+                ProxyUseFdpass=no"
+                .to_owned(),
             io::ErrorKind::TimedOut => format!(
                 "the ProxyCommand passed no socket within {} s{}",
                 patience.time().as_secs_f32(),
@@ -571,8 +573,8 @@ fn log_in(
 fn tell_of_master(name: &str, socket: &Path, own: &ConnectError, around: &SharedConnectSettings) {
     info!("{own}");
     let text = format!(
-        "{}: connecting through the open connection of ssh at {}, since a login without questions \
-         is refused",
+        "{}: connecting through ssh's open connection (ControlPath) at {}, because a login without \
+         prompts was refused",
         escape::name(name.as_bytes()),
         escape::path(socket)
     );

@@ -164,7 +164,7 @@ impl HostAuthHandler {
         match rows.any(|row| list.iter().any(|name| name == row.name)) {
             true => Ok(()),
             false => Err(format!(
-                "{why}; HostKeyAlgorithms does not permit its plain key ({plain})"
+                "{why}; HostKeyAlgorithms does not permit the key without its certificate ({plain})"
             )),
         }
     }
@@ -264,8 +264,8 @@ impl AuthHandler for HostAuthHandler {
         if let Some(FirstHostKey::Known(first)) = &self.beside {
             same_host(first, blob)?;
         }
-        let key =
-            PublicKey::from_blob(blob).map_err(|e| format!("cannot parse the host key: {e}"))?;
+        let key = PublicKey::from_blob(blob)
+            .map_err(|e| format!("cannot parse the server's host key: {e} (SSH protocol error)"))?;
         let size = self.config.check_size(&key);
         size.map_err(|why| format!("host key {} {why}", key.fingerprint()))?;
         let name = Self::name(&self.config);
@@ -640,7 +640,7 @@ fn same_host(first: &[u8], blob: &[u8]) -> Result<(), String> {
         true => Ok(()),
         false => Err(
             "the host key differs from that of the first connection: another host answers under \
-             this name"
+             this name; use a name that leads to one host only"
                 .to_owned(),
         ),
     }

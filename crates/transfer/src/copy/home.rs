@@ -39,7 +39,9 @@ pub(super) async fn home_of<'a>(
     let what = match answer {
         Ok(None) => return Some(user),
         Ok(Some(home)) if home.starts_with(b"/") && !home.contains(&0) => return Some(home),
-        Ok(Some(_)) => "the server answered with a path that is not absolute".to_owned(),
+        Ok(Some(_)) => {
+            "the server answered with a path that is not absolute (SFTP protocol error)".to_owned()
+        }
         Err(what) => what,
     };
     server.context_mut().fail_at(end, &user, what);

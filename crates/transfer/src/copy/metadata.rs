@@ -57,7 +57,7 @@ const NAMES: [(Parts, &str); 6] = [
 ];
 
 /// Reason that a stock server reports and sets less.
-pub(super) const STOCK: &str = "SFTP cannot carry them unless longhaul is at the far end";
+pub(super) const STOCK: &str = "plain SFTP cannot carry them: install longhaul at the far end";
 
 /// Reason that a time is changed.
 const OUTSIDE: &str = "only times from 1970 to 2106 can be kept";

@@ -25,7 +25,8 @@ const MOST_ATTEMPTS: u32 = 8;
 /// Bytes from which an attempt counts as progress.
 const PROGRESS: u64 = 1 << 20;
 /// Fault of the job at one host when the other host's connection was lost.
-const CONNECTION_LOST: &str = "the connection to a host was lost while the file was copied";
+const CONNECTION_LOST: &str = "the connection to a host was lost while the file was copied: run \
+    the same command again";
 
 /// Failures of the two jobs of a relayed file.
 #[derive(Default)]

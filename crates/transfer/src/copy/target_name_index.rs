@@ -197,8 +197,8 @@ impl TargetNameIndex {
         if answer.is_none() && !std::mem::replace(&mut self.told, true) {
             let name = context.shown(CopySide::Target, &entry.target);
             let message = format!(
-                "cannot find out if the server takes it and {first} for one file: check that both \
-                 were copied"
+                "cannot find out if the server treats this name and {first} as one: check that \
+                 both files were copied"
             );
             context.warn(Some(name), message);
         }

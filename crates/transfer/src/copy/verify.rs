@@ -417,8 +417,8 @@ impl Verification {
             id,
             CopySide::Target,
             format!(
-                "verification failed: bytes {from} to {end} differ from the source after \
-                 {copies} copies"
+                "verification failed: bytes {from} to {end} differ from the source after {copies} \
+                 copies; check the disks and memory of both ends"
             ),
         );
     }

@@ -308,8 +308,8 @@ impl OpenDirectoryCache {
         let device = |dir: &OpenDirectory| rustix::fs::fstat(dir).map(|stat| stat.st_dev);
         if device(&dir)? != device(&target.dir)? {
             return Err(io::Error::other(format!(
-                "cannot use --temp-dir {shown}: it is on another file system than the target, and \
-                 no file can be renamed from there"
+                "cannot use --temp-dir {shown}: it is on another file system than the target; name \
+                 a directory on that of the target"
             )));
         }
         Ok(NameInDirectory {

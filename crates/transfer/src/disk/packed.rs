@@ -116,7 +116,7 @@ fn unpack(packed: &[u8], len: u32) -> io::Result<Bytes> {
         }
         bench.unpacker.as_mut()?.unpack(packed, len)
     });
-    bytes
-        .map(Bytes::from)
-        .ok_or_else(|| io::Error::other("the server sent a compressed block that is malformed"))
+    bytes.map(Bytes::from).ok_or_else(|| {
+        io::Error::other("the server sent a malformed compressed block (SFTP protocol error)")
+    })
 }

@@ -260,7 +260,9 @@ fn open_as_it_is(path: &Path) -> io::Result<LocalTarget> {
 fn open_stream(open: impl FnOnce(OFlags) -> Result<OwnedFd, Errno>) -> io::Result<LocalTarget> {
     // O_NONBLOCK applies to the open only: a FIFO without a reader would block this thread forever.
     let fd = open(OFlags::WRONLY | OFlags::NOCTTY | OFlags::NONBLOCK).map_err(|e| match e {
-        Errno::NXIO => io::Error::other("no process has this FIFO or device open for reading"),
+        Errno::NXIO => io::Error::other(
+            "no process has this FIFO or device open for reading: start the reader first",
+        ),
         e => e.into(),
     })?;
     rustix::io::ioctl_fionbio(&fd, false)?;

@@ -51,7 +51,9 @@ impl FileBlockHashes {
         if (after.len(), after.mtime(), after.mtime_nsec())
             != (size, meta.mtime(), meta.mtime_nsec())
         {
-            return Err(io::Error::other("the file changed while it was read"));
+            return Err(io::Error::other(
+                "the file changed while it was read: copy it again",
+            ));
         }
         let growing = GrowingFileBlocks {
             size,

@@ -160,7 +160,12 @@ fn read_both(
     copy: &HostToHostCopy,
     heard: &SyncSender<ConductorInput>,
 ) -> Result<(UnixStream, UnixStream), String> {
-    let wrong = |e: std::io::Error| format!("cannot read from the hosts: {e}");
+    let wrong = |e: std::io::Error| {
+        format!(
+            "this machine cannot start the threads of the copy: {e}; check its limits (ulimit -n \
+             and -u)"
+        )
+    };
     let to_source = copy.source.stream.try_clone().map_err(wrong)?;
     let to_receiver = copy.receiver.stream.try_clone().map_err(wrong)?;
     let mut source = to_source.try_clone().map_err(wrong)?;
@@ -338,7 +343,7 @@ impl HostCopyConductor {
             false => {
                 let why = format!(
                     "{}: longhaul there, or the shell's start-up files, printed too much before \
-                     the copy began",
+                     the copy began; make these files print nothing",
                     self.copy.names.source
                 );
                 return Some(self.not_possible(why, MissingLonghaul::default()));
@@ -394,7 +399,8 @@ impl HostCopyConductor {
             }
             None if self.way.is_none() && self.started.elapsed() > CONNECTS => {
                 let why = format!(
-                    "{}: longhaul there did not connect to the source for {} s",
+                    "{}: longhaul there did not connect to the source within {} s; a firewall \
+                     between the two hosts may drop the packets",
                     self.copy.names.target,
                     CONNECTS.as_secs()
                 );
@@ -405,7 +411,10 @@ impl HostCopyConductor {
                 match self.copy.growing.is_some() {
                     // Another attempt would take as long.
                     true => {
-                        let why = format!("{}: no data for {seconds} s", self.copy.names.source);
+                        let why = format!(
+                            "{}: no data from this host for {seconds} s",
+                            self.copy.names.source
+                        );
                         self.not_possible(why, MissingLonghaul::default())
                     }
                     false => self.refused(&format!("has copied nothing for {seconds} s"), progress),
@@ -569,7 +578,9 @@ impl HostCopyConductor {
     fn source_lost(&mut self) -> String {
         let host = self.copy.names.source.clone();
         match says_absent(&self.noted) {
-            true => format!("longhaul was not found on {host}"),
+            true => {
+                format!("longhaul was not found on {host}: install it there (longhaul bootstrap)")
+            }
             false => {
                 let words = self.copy.source.last_words();
                 // What the account's shell says instead, such as nologin.
@@ -595,7 +606,9 @@ impl HostCopyConductor {
         let absent = says_absent(said);
         let words = self.copy.receiver.last_words();
         let why = match (absent, self.answered) {
-            (true, _) => format!("longhaul was not found on {host}"),
+            (true, _) => {
+                format!("longhaul was not found on {host}: install it there (longhaul bootstrap)")
+            }
             (_, true) => ended(&host, &words),
             (_, false) => unanswered(&host, &words, said),
         };

@@ -231,7 +231,8 @@ fn next_within(
     let len = u32::from_be_bytes(len) as usize;
     let too_long = || {
         InvalidFrameError(format!(
-            "a message of {len} bytes, which is too long: another program may have printed it"
+            "a message with the invalid length of {len} bytes: the shell's start-up files may have \
+             printed it; make them print nothing"
         ))
     };
     let body = len.checked_sub(1).filter(|len| *len <= LONGEST);

@@ -98,7 +98,7 @@ impl ReceiverReportChecker {
                 self.failures += 1;
                 self.without_progress += 1;
                 if self.without_progress > MOST_FAILURES_WITHOUT_PROGRESS {
-                    return Err("reports failures without an end".to_owned());
+                    return Err("reported too many failures without copying anything".to_owned());
                 }
             }
             CopyEvent::Warning { path, message } => {
@@ -115,7 +115,9 @@ impl ReceiverReportChecker {
                 return Ok(None);
             }
             CopyEvent::Planned { .. } | CopyEvent::SyncPlanned { .. } => {
-                return Err("reported the plan of a sync".to_owned());
+                return Err(
+                    "reported the plan of a sync, which is not part of this copy".to_owned(),
+                );
             }
             _ => {}
         }
@@ -170,7 +172,9 @@ pub(super) fn cut_failures(summary: &mut CopySummary, most: usize) {
 fn check_name(name: &EscapedName) -> Result<(), String> {
     match name.0.len() {
         0..=LONGEST_NAME => Ok(()),
-        bytes => Err(format!("reported a name of {bytes} bytes")),
+        bytes => Err(format!(
+            "reported a name of {bytes} bytes, which is too long"
+        )),
     }
 }
 

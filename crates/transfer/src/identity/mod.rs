@@ -120,7 +120,10 @@ impl Identities {
                 Ok((key, _)) if key.certificate().is_some() => {
                     certificates.push((key, path.clone()))
                 }
-                Ok(_) => warnings.push(format!("{}: not a certificate", escape::path(path))),
+                Ok(_) => warnings.push(format!(
+                    "{}: not a certificate (CertificateFile)",
+                    escape::path(path)
+                )),
                 Err(e) => warnings.push(e.to_string()),
             }
         }

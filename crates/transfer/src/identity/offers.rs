@@ -32,7 +32,9 @@ impl KeySources<'_> {
                     label,
                     signer,
                 }),
-                None => warnings.push(format!("skipping {label}: no matching private key found")),
+                None => warnings.push(format!(
+                    "skipping the certificate {label}: no matching private key found"
+                )),
             }
         }
         for file in self.files {

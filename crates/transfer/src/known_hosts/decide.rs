@@ -123,9 +123,9 @@ pub fn decide(
     let shown_type = type_name(key.plain().key_type());
     let mut accepted = AcceptedHostKey::default();
     if let Some(why) = &checked.certificate {
-        accepted
-            .warnings
-            .push(format!("{host}: {why}; checking its plain key instead"));
+        accepted.warnings.push(format!(
+            "{host}: {why}; checking the key without its certificate instead"
+        ));
     }
     match &checked.verdict {
         HostKeyVerdict::Trusted(_) | HostKeyVerdict::TrustedByCa(_) => {

@@ -332,9 +332,11 @@ impl ProbeConnections {
         match self.ask(at, &request, until)?.0 {
             Reply::Handle(handle) => Ok(handle),
             Reply::Status(status) => Err(status.to_string().into()),
-            _ => Err("the server sent an unexpected answer to OPEN"
-                .to_owned()
-                .into()),
+            _ => Err(
+                "the server sent an unexpected answer to OPEN (SFTP protocol error)"
+                    .to_owned()
+                    .into(),
+            ),
         }
     }
 

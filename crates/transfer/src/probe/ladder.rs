@@ -76,8 +76,8 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
                 "connections"
             };
             self.evidence.unseen.push(format!(
-                "{what}s over {} {connections}: {:.1} MB in {:.2} s are too little to measure \
-                 ({flag})",
+                "{what}s over {} {connections}: {:.1} MB in {:.2} s are too little to measure: \
+                 raise {flag}",
                 channels.len(),
                 result.bytes as f64 / 1e6,
                 result.seconds

@@ -82,7 +82,7 @@ pub fn probe(target: &ProbeSettings, options: &ProbeOptions) -> Result<Evidence,
         },
     };
     let local = |e: std::io::Error| {
-        let why = format!("cannot watch sockets: {e}");
+        let why = format!("this machine cannot poll its sockets: {e}");
         ProbeError::Connect(ConnectError::this_machine(
             connect::ConnectStep::Session,
             why,
@@ -190,8 +190,8 @@ fn over_master(
         link,
         factory: Arc::clone(&master.channels),
         over: Some(format!(
-            "the login, and several connections: the open connection of ssh at {} was measured, \
-             since a login without questions is refused",
+            "the login, and several connections: ssh's open connection (ControlPath) at {} was \
+             measured, because a login without prompts was refused",
             master.name
         )),
     })
@@ -511,7 +511,7 @@ impl ProbeRun<'_> {
             Reply::Attrs(attrs) if attrs.permissions.is_none() || attrs.is_dir() => return Ok(()),
             Reply::Attrs(_) => "not a directory".to_owned(),
             Reply::Status(status) => status.to_string(),
-            _ => "the server sent an unexpected answer to STAT".to_owned(),
+            _ => "the server sent an unexpected answer to STAT (SFTP protocol error)".to_owned(),
         };
         let why = format!("{}: {why}", crate::escape::name(path));
         self.unusable = Some(why.clone());

@@ -108,7 +108,10 @@ pub(super) fn not_ours(what: LonghaulMarkerError) -> String {
         LonghaulMarkerError::PlainSftp => {
             "the server runs its own SFTP server for every command (ForceCommand?)"
         }
-        LonghaulMarkerError::TooMuch => "the command that was run on the host is not longhaul",
+        LonghaulMarkerError::TooMuch => {
+            "the host printed other output instead of starting \
+            longhaul: check ForceCommand and the shell's start-up files"
+        }
     }
     .to_owned()
 }
@@ -121,7 +124,9 @@ pub(super) fn not_ours(what: LonghaulMarkerError) -> String {
 pub(super) fn check(greeting: &MarkerLine) -> Result<(), String> {
     match greeting {
         MarkerLine::Absent { sent, .. } => Err(match sent {
-            RemoteBinaryAbsence::NoneSent => "longhaul was not found at the remote host",
+            RemoteBinaryAbsence::NoneSent => {
+                "longhaul was not found at the remote host: install it there (longhaul bootstrap)"
+            }
             RemoteBinaryAbsence::Gone => {
                 "the installed longhaul is missing or not executable: run longhaul bootstrap \
                  again"

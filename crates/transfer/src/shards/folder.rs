@@ -113,7 +113,7 @@ pub(super) fn write_nonce(dir: &PrivateDir) -> io::Result<()> {
     }
     let mut random = [0; NONCE_DIGITS / 2];
     let filled = aws_lc_rs::rand::fill(&mut random);
-    filled.map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    filled.map_err(|_| io::Error::other("cannot read random numbers from the system"))?;
     let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     replace(dir, NONCE, digits.as_bytes())
 }

@@ -122,7 +122,7 @@ impl PlanFolder {
                 ClaimDecision::Done(figures) => return Ok(LeaseClaimResult::Done(figures)),
                 ClaimDecision::Exhausted => {
                     let why = format!(
-                        "{}: {}: all its lease numbers are used: make a new plan in another folder",
+                        "{}: {}: it was started too often: make a new plan in another folder",
                         super::shown(&self.folder()),
                         subject(self, shard)
                     );
@@ -385,7 +385,8 @@ fn subject(plan: &PlanFolder, shard: u32) -> String {
 
 fn superseded(plan: &PlanFolder, lease: &Lease) -> String {
     format!(
-        "{}: another worker took over (lease {} follows this one): stopped before writing more",
+        "{}: another process took over (lease {} follows this one): stopped before writing more; \
+         the other process goes on",
         subject(plan, lease.shard),
         lease.fence + 1
     )
@@ -393,8 +394,8 @@ fn superseded(plan: &PlanFolder, lease: &Lease) -> String {
 
 fn expired(plan: &PlanFolder, lease: &Lease) -> String {
     format!(
-        "{}: the lease could not be renewed for {} s: stopped, since another worker may take over; \
-         try again",
+        "{}: the lease in the plan's folder could not be renewed for {} s: stopped, since another \
+         process may take over; check the folder's file system, then try again",
         subject(plan, lease.shard),
         lease.seconds.div_ceil(2)
     )

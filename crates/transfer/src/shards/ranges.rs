@@ -124,7 +124,7 @@ async fn create(
             let target = join(run.root(PlannedCopySide::Target), &range.below);
             let name = run.shown(PlannedCopySide::Target, &target);
             if fault.kind != JobFailureKind::SharedTemp {
-                fault.what = format!("cannot create its temporary: {}", fault.what);
+                fault.what = format!("cannot create its temporary file: {}", fault.what);
             }
             run.fail(name, fault);
             *range.verdict = EntryVerdict::Reported;

@@ -130,7 +130,10 @@ impl ShardPlanStatus {
             status.shards.total += 1;
             let newest = plan.newest_lease(shard).map_err(|error| {
                 let folder = EscapedName::from(&*plan.folder());
-                PlanError::Io(format!("{folder}: shard {shard}: {}", os_words(&error)))
+                PlanError::Io(format!(
+                    "{folder}: cannot read the state of shard {shard}: {}",
+                    os_words(&error)
+                ))
             })?;
             let lease = newest.as_ref().and_then(|(_, lease)| lease.as_ref());
             done.push(lease.is_some_and(|lease| lease.state == ShardState::Done));

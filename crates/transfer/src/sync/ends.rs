@@ -416,8 +416,8 @@ fn create_shared(at: &crate::disk::NameInDirectory, size: u64) -> io::Result<()>
     if !meta.is_file() || !own || meta.len() > size {
         let name = escape::os(&at.name);
         return Err(io::Error::other(format!(
-            "{name} is in the way of the temporary file, and is not a regular file of yours with one \
-             name and at most {size} bytes: check it, then remove it"
+            "{name} has the name of the temporary file, and is not a regular file of yours with \
+                one hard link and at most {size} bytes: check it, then remove it"
         )));
     }
     match meta.len() == size {

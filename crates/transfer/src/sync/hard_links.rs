@@ -48,8 +48,8 @@ impl SourceHardLinks {
             if several > 0 {
                 let path = ends.shown(PlannedCopySide::Target, ends.root(PlannedCopySide::Target));
                 let message = format!(
-                    "the server cannot make hard links: {several} names of files with several \
-                     names become separate files (--hard-links)"
+                    "the server cannot make hard links (--hard-links): {several} hard-linked names \
+                     become separate files"
                 );
                 ends.warn(Some(path), message);
             }

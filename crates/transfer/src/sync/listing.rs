@@ -465,7 +465,8 @@ impl ListingTreeBuilder {
             }
             // Another server has taken over.
             None => {
-                let what = "the server does not report on which file system this directory lies";
+                let what = "the server does not report on which file system this directory lies: \
+                    its contents were left out";
                 self.problem(&at.path, what.to_owned());
                 Some(*id)
             }

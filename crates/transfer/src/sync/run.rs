@@ -236,7 +236,10 @@ impl<'a> SyncRun<'a> {
         for name in missing {
             let path = join(self.ends.root(PlannedCopySide::Source), &name);
             let path = self.ends.shown(PlannedCopySide::Source, &path);
-            self.ends.fail(path, "no such file or directory".to_owned());
+            self.ends.fail(
+                path,
+                "listed in --files-from, but not found in the source: correct the list".to_owned(),
+            );
         }
         let names = NameEqualityProbes::new(self.target_exists, self.options.dry_run);
         let (ours, theirs) = (source.tree(), target.tree());

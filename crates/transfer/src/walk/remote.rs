@@ -471,7 +471,8 @@ impl RemoteWalk {
         let last = Arc::clone(&dir);
         if let Err(waiting) = self.to_list.push(dir) {
             let what = format!(
-                "more than {waiting} directories are waiting to be listed: listing stopped"
+                "more than {waiting} directories are waiting to be listed: listing stopped; copy \
+                 the subdirectories one by one"
             );
             self.end_early(last.path(), what);
         }

@@ -61,7 +61,11 @@ impl SelectionArgs {
         for (place, pattern) in places.into_iter().zip(given.texts()?) {
             // `--include !x` would be a pattern with two marks.
             let line = match pattern.strip_prefix('!').filter(|_| !prefix.is_empty()) {
-                Some(_) => return Err("begins with !, which --include adds itself".to_owned()),
+                Some(_) => {
+                    return Err(
+                        "begins with !, which --include adds itself: leave out the !".to_owned(),
+                    );
+                }
                 None => format!("{prefix}{pattern}"),
             };
             self.filters

@@ -51,7 +51,9 @@ pub(in super::super) fn run() -> Result<(), String> {
         Err(ControlReadError::Closed) => return Ok(()),
         _ => {
             return Err(
-                "relay half is internal: longhaul relay --via starts it over ssh".to_owned(),
+                "longhaul relay half is an internal command: use longhaul relay --via, which \
+                 starts it over ssh"
+                    .to_owned(),
             );
         }
     };

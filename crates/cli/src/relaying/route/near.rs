@@ -57,7 +57,8 @@ impl RemoteRelay {
                 Ok(half)
             }
             Ok(_) => Err(format!(
-                "{name}: the program that was started there is not a longhaul relay"
+                "{name}: the program that was started there did not answer as a longhaul relay: \
+                 use the same version of longhaul on both"
             )),
             Err(deaf) => Err(half.absent(&deaf)),
         }
@@ -97,8 +98,8 @@ impl RemoteRelay {
                     &words
                 };
                 format!(
-                    "{name}: cannot start a relay there (is its longhaul older than this one?): \
-                     {words}"
+                    "{name}: cannot start a relay there: {words}; its longhaul may be older than \
+                     this one: compare longhaul --version on both"
                 )
             }
         }
@@ -108,7 +109,12 @@ impl RemoteRelay {
     /// reach that.
     pub(super) fn begin(&mut self, begin: StartedRelayConfig) -> Result<Option<u16>, String> {
         let name = &self.name;
-        let gone = |_| format!("{name}: the relay there has ended");
+        let gone = |_| {
+            format!(
+                "{name}: the relay there ended before it was configured: check that longhaul \
+                 --version works there"
+            )
+        };
         self.voice
             .say(&RelayControlMessage::Configure(begin))
             .map_err(gone)?;
@@ -119,7 +125,8 @@ impl RemoteRelay {
                 Err(format!("{name}: {}", escape::text(why.as_bytes())))
             }
             Err(ControlReadError::TimedOut) => Err(format!(
-                "{name}: the relay there does not answer over the ssh connection"
+                "{name}: the relay there does not answer over the ssh connection: check the \
+                 network and the load of that host"
             )),
             _ => {
                 let words = self.command.last_words();
@@ -156,7 +163,10 @@ impl RemoteRelay {
                             .to_owned();
                     }
                     Err(ControlReadError::TimedOut) => {
-                        break format!("no message has arrived for {} s", SILENT.as_secs());
+                        break format!(
+                            "it sent no message for {} s; check the network and that host",
+                            SILENT.as_secs()
+                        );
                     }
                     Err(ControlReadError::Closed) => break command.last_words(),
                 }
@@ -164,7 +174,10 @@ impl RemoteRelay {
             voice.drop_legs();
             // The receiver is dropped when the whole chain was given up.
             let _ = gone.send(match why.is_empty() {
-                true => format!("{name}: the relay there has ended"),
+                true => format!(
+                    "{name}: the relay there ended before it was configured: check that longhaul \
+                     --version works there"
+                ),
                 false => format!("{name}: the relay there has ended: {why}"),
             });
         })?;

@@ -113,14 +113,16 @@ impl LargeFileSearch {
             self.entries += usize::from(!matches!(entry, WalkEntry::Listed(_)));
             if self.entries > MOST_ENTRIES {
                 return Err(format!(
-                    "more than {MOST_ENTRIES} entries are not searched for large files"
+                    "the source has more than {MOST_ENTRIES} entries, too many to search for large \
+                     files"
                 ));
             }
             match entry {
                 WalkEntry::File(at) if at.attributes.size >= Some(LEAST) => {
                     if at.parent.is_some() && options.preserve {
                         return Err(
-                            "-p sets the times of the directories that contain large files"
+                            "-p sets the times of the directories with large files, so hosts \
+                             cannot pass them on"
                                 .to_owned(),
                         );
                     }
@@ -149,10 +151,13 @@ impl LargeFileSearch {
         // A file that is a source itself has no path inside it.
         let below = below.components().as_path().as_os_str().as_bytes().to_vec();
         if below.iter().any(|b| b"*?[\\".contains(b)) {
-            return Err("the name of a large file has characters of a pattern".to_owned());
+            return Err("the name of a large file contains *, ?, [ or a backslash".to_owned());
         }
         if self.found.files.len() == MOST {
-            return Err(format!("more than {MOST} files have {} MiB", LEAST >> 20));
+            return Err(format!(
+                "more than {MOST} files have {} MiB or more",
+                LEAST >> 20
+            ));
         }
         self.found.files.push(LargeFile {
             source: path,

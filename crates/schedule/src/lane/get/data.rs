@@ -257,8 +257,8 @@ impl DownloadReadStage {
         }
         let size = load.size();
         if size == 0 {
-            let what = "the server reports size 0 for the file, as for files in /proc, and such \
-                        files are copied up to";
+            let what = "the file has more data than its size of 0 bytes says, as in /proc: not \
+                copied, since such files may have at most";
             let unstated = core.config().unstated;
             return Some(remote(format!("{what} {unstated} bytes")));
         }
@@ -282,8 +282,7 @@ impl DownloadReadStage {
         self.data.reads -= 1;
         if hole == 0 {
             return Some(remote(
-                "the server reported a hole of length 0 in the file, which does not conform to \
-                 the protocol",
+                "the server reported a hole of length 0 in the file (SFTP protocol error)",
             ));
         }
         let end = offset.saturating_add(len.into());
@@ -373,13 +372,12 @@ impl DownloadReadStage {
                 return None;
             }
             Reply::Status(status) => format!("its size cannot be read again: {status}"),
-            _ => "the file has not become shorter, so the server or its disk fails; copy the file \
-                  again"
+            _ => "the server still reports the full size; check its disk, then copy the file again"
                 .to_owned(),
         };
         let size = load.size();
         Some(remote(format!(
-            "the server sent {end} of {size} bytes, then the file's end: {why}"
+            "the server reported the end of the file after {end} of {size} bytes: {why}"
         )))
     }
 

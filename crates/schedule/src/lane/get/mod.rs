@@ -34,8 +34,8 @@ use crate::{
 const LARGEST: u64 = i64::MAX as u64;
 
 /// Warning for a source that is larger at the end than when it was opened.
-const GREW: &str = "the source grew while it was copied: unless it was only appended to, the copy may \
-                    mix two versions";
+const GREW: &str = "the source grew while it was copied: unless it was only appended to, the copy \
+    may mix two versions; copy it again";
 
 /// Downloads one file, or a range of it into a target that other lanes fill as well.
 #[derive(Debug)]
@@ -499,7 +499,7 @@ impl DownloadState {
             self.attrs = Some(seen);
             fault = (size > LARGEST).then(|| {
                 remote(format!(
-                    "the server reports an impossible size of {size} bytes"
+                    "the server reports an impossible size of {size} bytes (SFTP protocol error)"
                 ))
             });
         }

@@ -159,7 +159,9 @@ fn unsized_temporary(status: &Status) -> JobFailure {
              --range-size above the size of the file"
         ))
         .of_kind(JobFailureKind::SharedTemp),
-        false => remote(format!("cannot set the size: {status}")),
+        false => remote(format!(
+            "cannot set the size of the temporary file: {status}"
+        )),
     }
 }
 

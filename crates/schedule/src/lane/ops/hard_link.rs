@@ -121,7 +121,8 @@ impl MakeHardLink {
                 let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
                 if let Some(temp) = self.temp.take().filter(|_| left) {
                     let name = sftp::printable(&temp, 4096);
-                    let text = format!("cannot remove the temporary file {name}");
+                    let text =
+                        format!("cannot remove the temporary file {name}: remove it by hand");
                     core.event(LaneEvent::Warning(self.id, text));
                 }
             }

@@ -136,8 +136,10 @@ impl OwnerWriteChange {
                     self.send(core, RequestPurpose::Step(0), &set);
                 }
             }
-            Reply::Attrs(_) => self.fail(remote("it is no longer a directory")),
-            reply => self.refuse(reply, "cannot look at the directory"),
+            Reply::Attrs(_) => self.fail(remote(
+                "it is no longer a directory: run the same command again",
+            )),
+            reply => self.refuse(reply, "cannot read the attributes of the directory"),
         }
         self.send(core, RequestPurpose::Close, &Request::Close { handle });
         self.opened = false;

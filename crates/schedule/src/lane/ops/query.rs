@@ -80,7 +80,7 @@ impl QueryJob {
             [b'~', b'/', rest @ ..] => rest,
             [b'~', ..] => {
                 let fault = remote(
-                    "the home of another user (~NAME) is not supported at a host: write the full \
+                    "the server cannot expand ~NAME (no expand-path@openssh.com): write the full \
                      path",
                 );
                 return end(core, self.id, Some(fault));
@@ -162,7 +162,8 @@ impl QueryJob {
                 }
                 _ => {
                     return Some(remote(
-                        "the server answered REALPATH with no path or several (protocol error)",
+                        "the server did not answer REALPATH with exactly one valid path (SFTP \
+                         protocol error)",
                     ));
                 }
             },
@@ -174,7 +175,10 @@ impl QueryJob {
                 if !messages::is_told_only(status) {
                     return Some(refused(SYNCING_NAME, status));
                 }
-                let text = format!("cannot sync a directory: {status}");
+                let text = format!(
+                    "cannot fsync a directory of the target ({status}): if the server crashes now, \
+                     new files may be lost"
+                );
                 core.event(LaneEvent::Warning(self.id, text));
             }
         }

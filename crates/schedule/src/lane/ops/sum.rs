@@ -133,7 +133,7 @@ impl ChecksumJob {
             }
             (RequestPurpose::Fstat, Reply::Attrs(attrs)) if attrs.size == self.size => {}
             (RequestPurpose::Fstat, _) => {
-                self.fail(remote("it has another length than the source"))
+                self.fail(remote("its size differs from that of the source"))
             }
             (RequestPurpose::Sums { .. }, Reply::Sums(sum))
                 if sum.len() == BlockSumKind::Blake3.bytes() =>
@@ -141,7 +141,7 @@ impl ChecksumJob {
                 self.sum = sum.to_vec();
             }
             (RequestPurpose::Sums { .. }, _) => {
-                self.fail(remote("the server did not send its checksum"))
+                self.fail(remote("the server did not send the checksum of the file"))
             }
             _ => {}
         }

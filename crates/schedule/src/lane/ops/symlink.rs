@@ -114,7 +114,8 @@ impl MakeSymlink {
                 fault.map(|mut fault| {
                     if left {
                         let name = sftp::printable(&temp, 4096);
-                        let text = format!("; cannot remove the temporary file {name}");
+                        let text =
+                            format!("; cannot remove the temporary file {name}: remove it by hand");
                         fault.what.push_str(&text);
                     }
                     fault

@@ -87,7 +87,11 @@ impl RenameStage {
 
     fn done(&self, up: &mut UploadState, core: &mut LaneContext) {
         if up.options.fsync && !self.new.is_synced() {
-            up.warn(core, "the server does not support fsync");
+            up.warn(
+                core,
+                "the server does not support fsync@openssh.com: if it crashes now, the file may be \
+                 lost",
+            );
         }
         if self.new.is_synced() {
             up.reach(core, FileCopyState::Synced);
@@ -162,7 +166,10 @@ impl RenameStage {
                 self.new.is_gone();
                 let mut fault = refused(RENAMING, &status);
                 let (old, temp) = (sftp::printable(&old, 4096), sftp::printable(&temp, 4096));
-                let text = format!("; the old file is now {old}, the new one {temp}");
+                let text = format!(
+                    "; the old file was renamed to {old}, and the new one is {temp}: rename one of \
+                     them to the target"
+                );
                 fault.what.push_str(&text);
                 Some(UploadAttemptAbort::Failed(fault))
             }
@@ -181,7 +188,10 @@ impl RenameStage {
             return None;
         }
         if messages::is_told_only(status) {
-            let text = format!("cannot sync its directory: {status}");
+            let text = format!(
+                "cannot fsync its directory ({status}): if the server crashes now, the file may be \
+                 lost"
+            );
             up.warn(core, &text);
             return None;
         }
@@ -257,5 +267,7 @@ pub(super) fn removed(temp: &[u8], reply: &Reply) -> Option<String> {
         return None;
     }
     let name = sftp::printable(temp, 4096);
-    Some(format!("cannot remove the temporary file {name}"))
+    Some(format!(
+        "cannot remove the temporary file {name}: remove it by hand"
+    ))
 }

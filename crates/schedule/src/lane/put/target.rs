@@ -13,10 +13,10 @@ const SYMLINK: u32 = 0o120_000;
 const FIFO: u32 = 0o010_000;
 const SOCKET: u32 = 0o140_000;
 const OWNER_WRITE: u32 = 0o200;
-const IS_DIRECTORY: &str = "it is a directory at the far end";
+const IS_DIRECTORY: &str = "it is a directory at the far end: choose another name";
 const IS_FIFO: &str =
     "it is a FIFO, into which the server cannot write: use ssh HOST 'cat > FIFO' < FILE";
-const IS_SOCKET: &str = "it is a socket at the far end";
+const IS_SOCKET: &str = "it is a socket at the far end: choose another name";
 
 fn in_place() -> OpenFlags {
     OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::TRUNC

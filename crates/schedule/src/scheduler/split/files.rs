@@ -27,8 +27,8 @@ const RESTARTED: &str =
     "the part that an earlier run copied is missing or changed: starting this file over";
 const RENAME_UNANSWERED: &str =
     "the server has answered none of several requests to rename it to this name";
-const NOT_CONTINUED: &str = "the server does not continue a file that an earlier run has begun: it \
-     is sent from the start";
+const NOT_CONTINUED: &str = "the server cannot resume this file, which an earlier run has begun: \
+    it is sent from the start";
 /// Failure of a range whose source differs from that of the other ranges.
 const SHARED_CHANGED: &str =
     "the source changed while shards copied it: make a new plan in another folder";

@@ -364,7 +364,7 @@ impl SshLink {
                 reason,
                 description,
             } => {
-                let why = format!("the server refused a channel: {description}");
+                let why = format!("the server refused to open a channel: {description}");
                 self.refused_channel = Some((reason, description));
                 self.end_channel(id, ChannelEndReason::Refused(&why), events);
             }

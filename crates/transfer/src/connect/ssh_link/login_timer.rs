@@ -116,7 +116,8 @@ impl LoginTimer {
         let seconds = limit.as_secs_f32();
         match self.progress.is_verified {
             false => format!(
-                "the server did not answer within {seconds} s of the connection{}",
+                "the connection was opened, but the server did not complete the key exchange \
+                 within {seconds} s{}",
                 self.limits.handshake.hint()
             ),
             true => format!(

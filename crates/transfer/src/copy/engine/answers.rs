@@ -539,7 +539,8 @@ impl CopyEngine<'_> {
         let target = self.context.side(CopySide::Target);
         let name = target.map(|side| side.name().to_owned());
         let why = format!(
-            "{}: the machine was rebooted while the connection was lost, and lost unsynced data",
+            "{}: the machine was rebooted while the connection was lost, and lost unsynced data: \
+             run the same command again",
             name.unwrap_or_default()
         );
         self.context.lose(ConnectError::unreachable(why));

@@ -25,7 +25,8 @@ use crate::sums::FileChecksums;
 use crate::walk::{join, local_path};
 
 /// Warning for a copy that may mix two states of its source.
-const CHANGED: &str = "the source changed while it was copied: the copy may mix two versions";
+const CHANGED: &str = "the source changed while it was copied: the copy may mix two versions; copy \
+    it again";
 
 /// Failure of a file of which other processes copy other ranges.
 const SHARED_CHANGED: &str = "changed since the plan was made: make a new plan in another folder";
@@ -655,7 +656,9 @@ impl ActiveFiles {
         if let Some(name) = stranded.map(|name| name.to_string())
             && !fault.what().contains(&name)
         {
-            fault.push(&format!("; the old file was renamed to {name}"));
+            fault.push(&format!(
+                "; the old file was renamed to {name}: rename it back if the new file is missing"
+            ));
         }
         let name = match end {
             CopySide::Source => task.source_name.clone(),

@@ -350,7 +350,10 @@ impl FileTask {
         (user, group): (u32, u32),
     ) {
         let name = context.shown(CopySide::Target, &self.target);
-        context.warn(Some(name), format!("cannot keep the owner {user}:{group}"));
+        context.warn(
+            Some(name),
+            format!("cannot keep the owner {user}:{group} of the replaced file"),
+        );
     }
 
     /// Notes that the replaced file had other names, which keep the old contents. With --hard-links

@@ -129,7 +129,7 @@ impl SessionLoop {
             if let Err(e) = self.wait(&mut events, timeout)
                 && e.kind() != io::ErrorKind::Interrupted
             {
-                let why = format!("cannot poll the connections: {e}");
+                let why = format!("this machine cannot poll its connections: {e}");
                 self.core.lose(Instant::now(), why);
                 break;
             }

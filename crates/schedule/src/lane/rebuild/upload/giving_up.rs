@@ -105,7 +105,7 @@ impl DeltaUploadCleanup {
             return;
         }
         let name = sftp::printable(temp, 4096);
-        let text = format!("cannot remove the temporary file {name}");
+        let text = format!("cannot remove the temporary file {name}: remove it by hand");
         match &mut self.end {
             DeltaAbort::Failed(fault) => fault.what.push_str(&format!("; {text}")),
             DeltaAbort::FullCopy => core.event(LaneEvent::Warning(job.requests.job(), text)),
