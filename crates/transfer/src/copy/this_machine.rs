@@ -327,7 +327,7 @@ mod tests {
         symlink("outside", at("new")).expect("ours");
         let refused = files().1.make_target(&at("new"));
         assert_eq!(refused, Err("not a directory".to_owned()));
-        let below = LocalTargetPath::beneath(&at("new"), "sub", false);
+        let below = LocalTargetPath::beneath(at("new"), "sub", false);
         let made = local::make_directory(&directories, &below, 0o700, false);
         assert_eq!(made, Ok(true));
         assert!(at("aside/sub").exists() && !at("outside/sub").exists());
