@@ -405,7 +405,7 @@ fn a_hostile_receiver_cannot_ask_the_source_for_other_files() {
     pair.goes_through_here("the receiving host requested files that are not part of this copy");
     pair.b
         .says(&[b"\nlonghaul-receives\n", &[0xff; 64][..]].concat());
-    pair.goes_through_here("b: longhaul cannot be started: a message of ");
+    pair.goes_through_here("b: longhaul cannot be started: a message with the invalid length of ");
     pair.leaves_nothing();
 }
 
@@ -448,7 +448,7 @@ fn a_hostile_receiver_ends_the_copy_with_one_clear_error() {
         (
             53,
             name(&long).into_bytes(),
-            "sent an invalid message: a message of 1048",
+            "sent an invalid message: a message with the invalid length of 1048",
         ),
         (
             53,

@@ -14,7 +14,7 @@ use super::shards::{Slow, begun, kill, operand, plan, set_time, status, worker};
 
 const LARGE: usize = 24 << 20;
 /// Failure of a worker that finds no temporary where there was one.
-const MISSING: &str = "the temporary that the shards of this file write is missing";
+const MISSING: &str = "the temporary file that the shards write is missing";
 
 fn make(scene: &Scene, source: &str, target: &str, shards: &str) -> Outcome {
     let run = plan(scene)

@@ -537,3 +537,124 @@ fn a_changed_file_deep_in_a_tree_waited_two_round_trips_for_each_level() {
     }
     assert!(trips < 30.0, "{trips:.1} round trips for 30 levels");
 }
+
+/// Bug: other owners at the source were never seen, though new files got them.
+#[test]
+fn owners_follow_those_of_the_source_where_root_may_set_them() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        for up in [true, false] {
+            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
+            let (source, target) = (tree("a"), tree("b"));
+            write_file(&source.join("dir/file"), b"content");
+            write_file(&source.join("changed"), b"content");
+            symlink("file", source.join("dir/link")).expect("our symlink");
+            let (from, to) = match up {
+                true => (
+                    source.clone().into_os_string(),
+                    longhaul_tests::remote("peer", &target),
+                ),
+                false => (
+                    longhaul_tests::remote("peer", &source),
+                    target.clone().into_os_string(),
+                ),
+            };
+            let run = |flags: &[&str]| sync(&scene, flags).arg(&from).arg(&to).run();
+            run(&[]).expect_code(0);
+            for (path, owner) in [("dir", 4001), ("dir/file", 4002), ("dir/link", 4003)] {
+                let path = source.join(path);
+                std::os::unix::fs::lchown(path, Some(owner), Some(owner + 10)).expect("ours");
+            }
+            let dry = run(&["-n"]).expect_code(0);
+            for name in ["dir/", "dir/file", "dir/link"] {
+                let line = format!("~ {name} (owner)");
+                assert!(dry.out().contains(&line), "{kind:?} up {up} {line}: {dry}");
+            }
+            let done = run(&[]).expect_code(0);
+            let owner = |path: PathBuf| {
+                let meta = fs::symlink_metadata(path).expect("it is there");
+                (meta.uid(), meta.gid())
+            };
+            for path in ["changed", "dir", "dir/file", "dir/link"] {
+                let owners = (owner(source.join(path)), owner(target.join(path)));
+                assert_eq!(owners.0, owners.1, "{kind:?} up {up} {path}: {done}");
+            }
+            let again = run(&["-n"]).expect_code(0);
+            assert!(
+                !again.out().contains("(owner)"),
+                "{kind:?} up {up}: {again}"
+            );
+        }
+    }
+}
+
+/// Attack: a file with the size and time of a setuid program of the source got its owner and bits.
+#[test]
+fn a_setuid_program_is_copied_and_not_only_given_its_bits() {
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        for (path, content) in [("a/su", "program"), ("b/su", "planted")] {
+            write_file(&scene.path(path), content.as_bytes());
+            set_time(&scene.path(path), 1_600_000_000);
+        }
+        let mode = |mode: u32| fs::Permissions::from_mode(mode);
+        fs::set_permissions(scene.path("a/su"), mode(0o4755)).expect("ours");
+        let run = sync(&scene, &[]).arg(scene.path("a"));
+        run.arg(scene.remote("b")).run().expect_code(0);
+        assert_eq!(
+            fs::read(scene.path("b/su")).expect("it is there"),
+            b"program"
+        );
+        let meta = fs::metadata(scene.path("b/su")).expect("it is there");
+        assert_eq!(meta.permissions().mode() & 0o7777, 0o4755, "{kind:?}");
+    }
+}
+
+/// Bug: a slash at the end made it another command, which did not resume, and left the unfinished
+/// file for ever.
+#[test]
+fn an_interrupted_sync_is_resumed_with_a_slash_too() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/file"), &vec![7; 30_000_000]);
+    let (from, to) = (scene.path("a"), scene.path("b"));
+    let remote = |slash: &str| {
+        let mut path = longhaul_tests::remote("peer", &to);
+        path.push(slash);
+        path
+    };
+    let running = sync(&scene, &["--limit=64Mbit"])
+        .arg(&from)
+        .arg(remote(""))
+        .spawn();
+    let bytes = || -> u64 {
+        let sizes = entries(&to)
+            .into_iter()
+            .filter_map(|path| fs::metadata(path).ok());
+        sizes.map(|meta| meta.len()).sum()
+    };
+    assert!(running.until(|| to.exists() && bytes() > 10_000_000));
+    running.interrupt();
+    running.wait().expect_code(130);
+    let mut slashed = from.clone().into_os_string();
+    slashed.push("//");
+    let outcome = sync(&scene, &["--delete", "--json"])
+        .arg(slashed)
+        .arg(remote("/"));
+    let outcome = outcome.run().expect_code(0);
+    assert!(outcome.out().contains("\"event\":\"resumed\""), "{outcome}");
+    assert_same(&from, &to, Compare::PRESERVED);
+    // One that no journal knows stays, and is named.
+    write_file(&to.join(".x.0123456789.longhaul"), b"unfinished");
+    let outcome = sync(&scene, &["--delete"]).arg(&from).arg(remote(""));
+    let outcome = outcome.run().expect_code(0);
+    outcome.expect_err(&[".x.0123456789.longhaul: this unfinished file of another copy stays"]);
+}

@@ -321,6 +321,44 @@ fn sockets_and_fifos_of_the_source_keep_what_has_their_name_and_forbid_no_deleti
     }
 }
 
+/// Bug: what only its owner could reach was readable by everybody in the backup directory.
+#[test]
+fn a_backup_directory_is_as_private_as_the_target() {
+    for (up, backup) in [(true, ".old"), (false, ".old"), (true, ""), (false, "")] {
+        let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+            return;
+        };
+        write_file(&scene.path("a/home/key"), b"new key");
+        for (path, content) in [("b/home/key", "old"), ("b/home/sub/gone", "gone")] {
+            write_file(&scene.path(path), content.as_bytes());
+        }
+        for (dir, mode) in [("b", 0o710), ("b/home", 0o700), ("b/home/sub", 0o2550)] {
+            set_mode(&scene.path(dir), mode);
+        }
+        let (from, to) = match up {
+            true => (scene.path("a").into_os_string(), scene.remote("b")),
+            false => (scene.remote("a"), scene.path("b").into_os_string()),
+        };
+        let (place, named) = match backup {
+            "" => (
+                scene.path("new/old"),
+                scene.path("new/old").into_os_string(),
+            ),
+            inside => (scene.path("b").join(inside), inside.into()),
+        };
+        fs::create_dir(scene.path("new")).expect("our folder");
+        let run = sync(&scene, &["--delete", "--yes", "--backup-dir"]).arg(named);
+        run.arg(from).arg(to).run().expect_code(0);
+        let kept = fs::read(place.join("home/sub/gone")).expect("it is kept");
+        assert_eq!(kept, b"gone");
+        for (dir, mode) in [("", 0o710), ("home", 0o700), ("home/sub", 0o750)] {
+            let meta = fs::metadata(place.join(dir)).expect("it is made");
+            let found = meta.permissions().mode() & 0o777;
+            assert_eq!(found, mode, "{dir:?} {found:o}, up {up}");
+        }
+    }
+}
+
 /// Bug: directories that stay, since they contain an excluded file, kept write permission of their
 /// owner, which they got so that the other files could be deleted.
 #[test]

@@ -255,7 +255,7 @@ fn a_server_without_hard_links_is_one_warning() {
     };
     for copied in [true, false] {
         let outcome = run();
-        let says = "the server cannot make hard links: 3 names";
+        let says = "the server cannot make hard links (--hard-links): 3 ";
         assert_eq!(outcome.err().matches("hard links").count(), 1, "{outcome}");
         assert!(outcome.err().contains(says), "{copied}: {outcome}");
         assert_same(&scene.path("a"), &scene.path("b"), Compare::PRESERVED);

@@ -213,7 +213,9 @@ fn a_copy_goes_on_after_a_relaying_host_has_lost_its_connections() {
         .arg(scene.path("file"))
         .arg(scene.remote("copy"))
         .spawn();
-    scene.logs("Accepted publickey");
+    // The source and the temporary. What is lost before the first bytes is a failed login.
+    let folder = scene.path("");
+    assert!(running.until(|| longhaul_tests::names_in(&folder).len() > 1));
     for pid in first.sessions() {
         if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
             // It may have ended already.

@@ -43,17 +43,12 @@ fn refused(name: &str, read: impl Fn(&str) -> Option<String>) -> String {
     let there = available.split(", ").any(|other| other == name);
     let name = wire::escape::name(name.as_bytes());
     let why = match there {
-        true => {
-            "the kernel permits it to root only: add it to sysctl \
-             net.ipv4.tcp_allowed_congestion_control"
-        }
-        false => {
-            "the kernel has no such algorithm, or its module is not loaded (modprobe tcp_NAME)"
-        }
+        true => "only root may use it until sysctl net.ipv4.tcp_allowed_congestion_control has it",
+        false => "the kernel has no such algorithm, or its module is not loaded",
     };
     let which = match allowed.as_str() {
         "" => String::new(),
-        names => format!("; it permits: {names}"),
+        names => format!("; the kernel permits: {names}"),
     };
     format!("--congestion: cannot use '{name}': {why}{which}")
 }
@@ -72,15 +67,15 @@ mod tests {
         };
         assert_eq!(
             refused("bbr", read),
-            "--congestion: cannot use 'bbr': the kernel permits it to root only; it permits: \
-             reno, cubic"
+            "--congestion: cannot use 'bbr': only root may use it until sysctl \
+             net.ipv4.tcp_allowed_congestion_control has it; the kernel permits: reno, cubic"
         );
         assert_eq!(
             refused("vegas\u{1b}", read),
-            "--congestion: cannot use 'vegas\\x1b': the kernel has no such algorithm; it \
-             permits: reno, cubic"
+            "--congestion: cannot use 'vegas\\x1b': the kernel has no such algorithm, or its module \
+             is not loaded; the kernel permits: reno, cubic"
         );
         let nothing = refused("x", |_| None);
-        assert!(nothing.ends_with("no such algorithm"), "{nothing}");
+        assert!(nothing.ends_with("its module is not loaded"), "{nothing}");
     }
 }

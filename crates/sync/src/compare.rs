@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tree::{ModifiedTime, SortedTree, TreeEntry, TreeEntryKind};
 
@@ -55,8 +55,31 @@ pub struct ComparisonRules {
     pub size_only: bool,
     /// Permissions and owners.
     pub metadata: MetadataRules,
+    /// IDs at the target of the source's users and groups.
+    pub owner_ids: OwnerIds,
     /// Files that are left as they are, whatever differs.
     pub skipped: SkipRules,
+}
+
+/// IDs that users and groups of the source have at the target. One that is not listed has the same
+/// ID there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerIds {
+    users: BTreeMap<u32, u32>,
+    groups: BTreeMap<u32, u32>,
+}
+
+impl OwnerIds {
+    /// Returns IDs by those at the source.
+    pub fn new(users: BTreeMap<u32, u32>, groups: BTreeMap<u32, u32>) -> Self {
+        Self { users, groups }
+    }
+
+    /// Returns the user and group that an owner at the source has at the target.
+    pub fn at_target(&self, (user, group): (u32, u32)) -> (u32, u32) {
+        let of = |ids: &BTreeMap<u32, u32>, id| ids.get(&id).copied().unwrap_or(id);
+        (of(&self.users, user), of(&self.groups, group))
+    }
 }
 
 /// Rules for the comparison of permissions and owners.
@@ -169,6 +192,9 @@ pub enum ComparisonResult {
     Differs(DifferenceReasons),
 }
 
+/// Bits by which a program runs as its owner or group.
+const SET_ID: u16 = 0o6000;
+
 impl ComparisonRules {
     /// Compares an entry of the source with the one of that name at the target.
     pub fn compare(&self, source: &TreeEntry, target: &TreeEntry) -> ComparisonResult {
@@ -188,6 +214,11 @@ impl ComparisonRules {
                     TimeComparison::Differ => reasons = reasons.with(DifferenceReasons::TIME),
                 }
                 unsure |= self.checksum;
+                // Somebody may have put a file of this size and time there, to get these bits.
+                let bits = source.mode.unwrap_or(0) & self.kept_bits(source.kind) & SET_ID;
+                if bits != 0 && !reasons.is_empty() {
+                    reasons = reasons.with(DifferenceReasons::CONTENT);
+                }
             }
             TreeEntryKind::Symlink if source.link != target.link => {
                 reasons = reasons.with(DifferenceReasons::LINK)
@@ -243,7 +274,8 @@ impl ComparisonRules {
         {
             reasons = reasons.with(DifferenceReasons::MODE);
         }
-        let owners = source.owner.zip(target.owner);
+        let wanted = source.owner.map(|owner| self.owner_ids.at_target(owner));
+        let owners = wanted.zip(target.owner);
         if self.metadata.owners && owners.is_some_and(|(s, t)| s != t) {
             reasons = reasons.with(DifferenceReasons::OWNER);
         }

@@ -30,7 +30,8 @@ mod tree;
 
 pub use alike::{alike_entries, alike_hash, alike_names, alike_path, to_nfc};
 pub use compare::{
-    ComparisonResult, ComparisonRules, DifferenceReasons, MetadataRules, SkipRules, TimeGranularity,
+    ComparisonResult, ComparisonRules, DifferenceReasons, MetadataRules, OwnerIds, SkipRules,
+    TimeGranularity,
 };
 pub use deletion::{DeletionCount, DeletionLimits, DeletionRefusal};
 pub use filter::{Filter, FilterBuilder, FilterDecision, FilterRuleError, RuleOrigin};

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Type of an entry, from the listing of either end.
@@ -337,6 +337,22 @@ impl EntryTree {
             }
         }
         order
+    }
+
+    /// Returns the unfinished files.
+    pub fn temporaries(&self) -> impl Iterator<Item = TreeEntryId> {
+        let nodes = self.nodes.iter().enumerate();
+        let found = nodes.filter(|(_, node)| node.entry.kind == TreeEntryKind::Temporary);
+        found
+            .filter_map(|(at, _)| u32::try_from(at).ok())
+            .map(TreeEntryId)
+    }
+
+    /// Returns the user and group IDs of all entries.
+    pub fn owner_ids(&self) -> [BTreeSet<u32>; 2] {
+        let owners = self.nodes.iter().filter_map(|node| node.entry.owner);
+        let (users, groups) = owners.unzip();
+        [users, groups]
     }
 
     /// Returns the directory of an entry.

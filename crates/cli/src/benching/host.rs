@@ -368,8 +368,9 @@ impl<'a> HostBench<'a> {
             .is_some_and(|cipher| *cipher != setting.cipher)
         {
             let why = format!(
-                "the server chose the cipher {} instead",
-                cipher.unwrap_or_default()
+                "the server chose the cipher {} instead of {}: name others with --ciphers",
+                cipher.unwrap_or_default(),
+                setting.cipher
             );
             return Err(EarlyStop(why, Exit::SomeFailed));
         }

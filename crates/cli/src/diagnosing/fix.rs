@@ -115,7 +115,7 @@ mod tests {
         let report = DoctorReport::of_copy("h".to_owned(), 1.0, diagnosis);
         assert_eq!(block(&report), Ok(None));
         let why = without_settings(&report);
-        assert!(why.starts_with("the findings are too unsure"), "{why}");
+        assert!(why.starts_with("the findings are too uncertain"), "{why}");
     }
 
     #[test]

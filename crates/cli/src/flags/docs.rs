@@ -266,7 +266,7 @@ pub(crate) fn flags_markdown() -> String {
         "\n# Flags of `longhaul sync`\n\n\
          Also accepted, as in `longhaul cp`: all flags of Connection and Output except -S and -D, \
          of Selecting all, and of Copying and Keeping --fsync, --delta, --no-delta, --no-resume, --verify, \
-         --hard-links, --xattrs, --acls, --sparse, --numeric-ids, --keep-dirlinks, --safe-links and \
+         --hard-links, --xattrs, --acls, --sparse, --numeric-ids, --safe-links and \
          --preserve-setuid.\n",
     );
     groups_markdown(&mut text, sync_rows);

@@ -85,6 +85,7 @@ const NOT_IN_SYNC: &[&str] = &[
     "preserve",
     "archive",
     "inplace",
+    "keep-dirlinks",
     "manifest",
     "hash",
     "through",

@@ -107,7 +107,7 @@ fn each_copy_knows_if_the_directory_was_missing_when_the_command_began() {
     let dir = tempfile::tempdir().unwrap();
     let wanted = |flags: &str, target: &str| {
         let target = dir.path().join(target);
-        let high = high(&format!("{flags} h{{1..2}}:/x {}", target.display())).unwrap();
+        let high = high(&format!("{flags}h{{1..2}}:/x {}", target.display())).unwrap();
         let several = high.several.as_ref().unwrap();
         let parts = parts(several, &high.request, &high.hosts).unwrap();
         parts
@@ -119,8 +119,8 @@ fn each_copy_knows_if_the_directory_was_missing_when_the_command_began() {
         ("", "new", true, false),
         ("", ".", false, false),
         ("", "new/sub", true, true),
-        ("--by-host", "new", true, true),
-        ("--by-host", ".", true, false),
+        ("--by-host ", "new", true, true),
+        ("--by-host ", ".", true, false),
     ] {
         let expected = TargetDirectory::Shared {
             is_new,

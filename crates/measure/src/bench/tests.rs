@@ -202,7 +202,7 @@ fn noise_heat_and_haste_are_warned_of() {
     bench.rows[1].runs.truncate(1);
     bench.judge();
     let said = bench.warnings.join("\n");
-    assert!(said.contains("noise: 1 of 4"), "{said}");
+    assert!(said.contains("1 of 4 figures are uncertain"), "{said}");
     assert!(said.contains("1 of the settings ran only once"), "{said}");
     let mut hot = self::bench();
     for row in &mut hot.rows {

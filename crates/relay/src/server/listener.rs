@@ -87,7 +87,7 @@ impl ListenAddress {
         let path = name.as_pathname().map(Path::to_path_buf);
         let at = name.as_socket().map(Self::Tcp);
         at.or_else(|| path.map(Self::Unix)).ok_or_else(|| {
-            io::Error::other("the socket is neither TCP nor a UNIX socket with a path")
+            io::Error::other("an inherited socket is neither TCP nor a UNIX socket with a path: correct its .socket unit")
         })
     }
 }

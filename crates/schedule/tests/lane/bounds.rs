@@ -125,7 +125,7 @@ fn a_file_whose_size_is_not_stated_fails_beyond_a_limit() {
     let job = w.get("f", known(0));
     w.run();
     let why = w.failed(job).unwrap_or_default();
-    assert!(why.contains("copied up to 4194304 bytes"), "{why}");
+    assert!(why.contains("at most 4194304 bytes"), "{why}");
     assert_eq!(w.disk.targets(), 0);
 }
 
@@ -148,7 +148,7 @@ fn a_file_of_holes_that_never_ends_is_bounded() {
             w.run();
             if stated == 0 {
                 let why = w.failed(job).unwrap_or_default();
-                assert!(why.contains("reports size 0"), "{hole}: {why}");
+                assert!(why.contains("its size of 0 bytes"), "{hole}: {why}");
                 assert_eq!(w.disk.targets(), 0);
             } else {
                 assert!(w.done(job), "{hole}");

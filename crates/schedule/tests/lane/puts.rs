@@ -196,7 +196,10 @@ fn directories_devices_and_read_only_files() {
         let ro = plain_put(&mut w, b"new", "ro");
         let fine = plain_put(&mut w, b"fine", "fine");
         w.run();
-        assert_eq!(w.failed(dir), Some("it is a directory at the far end"));
+        assert_eq!(
+            w.failed(dir),
+            Some("it is a directory at the far end: choose another name")
+        );
         assert!(w.done(null));
         assert_eq!(w.model.fs.data("/dev/null"), Some(b"gone".as_slice()));
         assert!(

@@ -161,7 +161,7 @@ fn an_upload_of_an_earlier_run_is_continued_or_else_sent_from_the_start() {
         );
         let told = w.events.iter().any(|(_, event)| {
             matches!(event, SchedulerEvent::Lane(LaneEvent::Warning(_, text))
-                if text.contains("does not continue"))
+                if text.contains("cannot resume this file"))
         });
         assert_eq!(told, in_order);
         assert_eq!(w.progress(up), data.len() as u64, "in order {in_order}");

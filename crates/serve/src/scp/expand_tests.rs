@@ -89,7 +89,7 @@ fn what_is_too_much_to_be_found_is_an_error_and_no_part_of_it() {
     }
     fs::write(folder.path().join("file"), "").expect("ours");
     let export = ExportedTree::beneath(folder.path(), Access::Full).expect("openat2");
-    let words = "the pattern matches too many names";
+    let words = "the pattern matches too many names: use a narrower one";
     // One long pattern, and many that are acceptable alone.
     let many = "*/*/fil[e] ".repeat(10);
     let long = "*/".repeat(40);

@@ -104,7 +104,7 @@ reasons! {
     /// A file or account that the request does not apply to.
     Unsuitable {
         Directory = FAILURE "it is a directory";
-        DirectoryTarget = FAILURE "it is a directory at the far end";
+        DirectoryTarget = FAILURE "it is a directory at the far end: choose another name";
         NotRegular = FAILURE "only data of regular files can be copied";
         Special = FAILURE "it is neither a file nor a directory";
         User = NO_SUCH_FILE "no such user";

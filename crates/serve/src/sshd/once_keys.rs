@@ -32,7 +32,9 @@ impl OneLoginKeys {
     pub(super) fn add(&self, now: Instant, keys: Vec<PublicKey>) -> Result<(), &'static str> {
         let mut waiting = self.waiting(now);
         if waiting.len() + keys.len() > MOST {
-            return Err("the client sent too many one-time keys without using them");
+            return Err(
+                "the client sent too many one-time keys without using them (longhaul protocol error)",
+            );
         }
         waiting.extend(
             keys.into_iter()

@@ -29,7 +29,7 @@ impl SftpModel {
             let node = self.fs.node(inode).map_err(Errno::status)?;
             match node.kind {
                 Kind::Dir => {
-                    let text = b"it is a directory at the far end";
+                    let text = b"it is a directory at the far end: choose another name";
                     return self.refuse(id, StatusCode::FAILURE, text);
                 }
                 Kind::File(_) if node.mode & 0o200 == 0 => return Err(StatusCode::OP_UNSUPPORTED),

@@ -266,6 +266,11 @@ pub(super) fn special_bits(context: &CopyContext<'_>) -> SpecialBitRules {
     SpecialBitRules::new(context.options(), context.source_is_remote())
 }
 
+/// True if both ends can translate owners between names and IDs.
+pub(super) fn maps_owners(context: &CopyContext<'_>) -> bool {
+    support(context).map_owners
+}
+
 fn support(context: &CopyContext<'_>) -> MetadataSupport {
     let has = |end, name: &str| match context.side(end) {
         None => true,
@@ -297,7 +302,7 @@ mod tests {
         lost.untold.push("extended attributes");
         let said = "not kept: owners (operation not permitted); access control \
                     lists of one entry (operation not permitted); hard links of one entry (no \
-                    room); extended attributes (SFTP cannot carry them unless longhaul is at the \
+                    room); extended attributes (plain SFTP cannot carry them: install longhaul at the \
                     far end)";
         assert_eq!(lost.sentence().as_deref(), Some(said));
     }

@@ -133,6 +133,34 @@ impl<'a> PlannedCopy<'a> {
         self.engine.context().side(end.into()).is_none()
     }
 
+    /// True if the account at the target may set owners: that of root.
+    pub(crate) fn sets_owners(&self) -> bool {
+        match self.engine.context().side(CopySide::Target) {
+            Some(side) => side.login() == Some("root"),
+            None => rustix::process::geteuid().is_root(),
+        }
+    }
+
+    /// True if owners get the IDs that their names have at the target.
+    pub(crate) fn maps_owners(&self) -> bool {
+        let context = self.engine.context();
+        !context.options().numeric_ids && super::metadata::maps_owners(context)
+    }
+
+    /// Names of a user and a group of this machine; empty for those without one.
+    pub(crate) fn owner_names_here(&self, user: u32, group: u32) -> (Vec<u8>, Vec<u8>) {
+        self.engine.context().local().owner_names(user, group)
+    }
+
+    /// IDs of users and groups of this machine by name; `u32::MAX` if unknown.
+    pub(crate) fn owner_ids_here(
+        &self,
+        users: &[Vec<u8>],
+        groups: &[Vec<u8>],
+    ) -> (Vec<u32>, Vec<u32>) {
+        self.engine.context().local().owner_ids(users, groups)
+    }
+
     /// Version and extensions of the server of an end, once known.
     pub(crate) fn server(&self, end: PlannedCopySide) -> Option<&ServerInfo> {
         self.engine.context().side(end.into())?.session().far_info()

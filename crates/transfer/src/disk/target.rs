@@ -541,7 +541,8 @@ impl LocalTarget {
         // The finish may have been queued before the write failed.
         if self.incomplete.load(Ordering::Relaxed) {
             return Err(io::Error::other(
-                "only part of the data could be written, because an earlier write failed",
+                "only part of the data could be written, because an earlier write failed: copy the file \
+                 again",
             ));
         }
         let failed = |what: &'static str| move |e: io::Error| failed_to(what, &e);

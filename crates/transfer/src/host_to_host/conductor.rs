@@ -579,7 +579,7 @@ impl HostCopyConductor {
         let host = self.copy.names.source.clone();
         match says_absent(&self.noted) {
             true => {
-                format!("longhaul was not found on {host}: install it there (longhaul bootstrap)")
+                format!("longhaul was not found on {host}")
             }
             false => {
                 let words = self.copy.source.last_words();
@@ -607,7 +607,7 @@ impl HostCopyConductor {
         let words = self.copy.receiver.last_words();
         let why = match (absent, self.answered) {
             (true, _) => {
-                format!("longhaul was not found on {host}: install it there (longhaul bootstrap)")
+                format!("longhaul was not found on {host}")
             }
             (_, true) => ended(&host, &words),
             (_, false) => unanswered(&host, &words, said),

@@ -259,7 +259,7 @@ mod tests {
                 guard.check(now, message).err()
             })
         };
-        assert!(ends(&mut guard).is_some_and(|why| why.contains("without an end")));
+        assert!(ends(&mut guard).is_some_and(|why| why.contains("too many failures")));
         // Those of a large tree come with files that are done, or that were tried.
         let mut guard = connected();
         for n in 0..u64::from(MOST_FAILURES_WITHOUT_PROGRESS) {

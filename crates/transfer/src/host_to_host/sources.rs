@@ -74,7 +74,7 @@ impl<'a> SplitPath<'a> {
         };
         let is_pattern = |part: &&[u8]| part.iter().any(|b| b"*?[\\".contains(b));
         if parent.iter().any(is_pattern) {
-            return Err("a directory in the path of a source has wildcards");
+            return Err("a source has wildcards before the last part of its path");
         }
         Ok(Self {
             absolute: path.starts_with(b"/"),

@@ -124,9 +124,7 @@ pub(super) fn not_ours(what: LonghaulMarkerError) -> String {
 pub(super) fn check(greeting: &MarkerLine) -> Result<(), String> {
     match greeting {
         MarkerLine::Absent { sent, .. } => Err(match sent {
-            RemoteBinaryAbsence::NoneSent => {
-                "longhaul was not found at the remote host: install it there (longhaul bootstrap)"
-            }
+            RemoteBinaryAbsence::NoneSent => "longhaul was not found at the remote host",
             RemoteBinaryAbsence::Gone => {
                 "the installed longhaul is missing or not executable: run longhaul bootstrap \
                  again"

@@ -204,8 +204,12 @@ async fn make_directories(
     for (below, record) in directories {
         let path = join(&root, &below);
         let make = match below.is_empty() {
-            true => SyncFileOperation::MakeNamedDir(root.clone()),
-            false => SyncFileOperation::MakeDir(path.clone()),
+            true => SyncFileOperation::MakeNamedDir {
+                path: root.clone(),
+                mode: 0o777,
+                is_new: false,
+            },
+            false => SyncFileOperation::make_dir(path.clone()),
         };
         let mut ops = vec![make];
         if let Some((_, mut attributes)) = of_record(&record)

@@ -72,7 +72,7 @@ impl NameEqualityProbes {
         }
         let probes = pairs.iter().filter(|pair| pair.is_probe);
         let probes: Vec<Vec<u8>> = probes.map(|pair| pair.known.clone()).collect();
-        let make = probes.iter().cloned().map(SyncFileOperation::MakeDir);
+        let make = probes.iter().cloned().map(SyncFileOperation::make_dir);
         ends.at_target(make.collect()).await;
         let looks = pairs
             .iter()

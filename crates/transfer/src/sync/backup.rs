@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use sync::{SyncAction, SyncPlan, TreeEntryId, TreeEntryKind, parent_path};
+use sync::{EntryTree, SortedTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind, parent_path};
 
 use super::ends::{FileOperationResult, SyncEnds, SyncFileOperation};
 use crate::copy::{PlannedCopySide, RootOverlap};
@@ -24,6 +24,8 @@ pub(super) struct BackupRoot {
     below: Vec<u8>,
     /// Files were to be kept, so that directories may have been made.
     used: bool,
+    /// It lies outside the target, and nothing existed there: a symlink there is not the user's.
+    is_new: bool,
 }
 
 impl BackupRoot {
@@ -161,6 +163,16 @@ fn aside(path: &[u8]) -> Vec<u8> {
     }
 }
 
+/// True if nothing stands at a path of the target's end, no symlink either.
+async fn is_missing(ends: &mut SyncEnds<'_>, path: &[u8]) -> bool {
+    if ends.is_local(PlannedCopySide::Target) {
+        return local_path(path).symlink_metadata().is_err();
+    }
+    let look = SyncFileOperation::Lstat(path.to_vec());
+    let found = ends.at_target(vec![look]).await.pop();
+    found.is_some_and(|found| found.is_err())
+}
+
 impl BackupRoot {
     /// Finds the place of the backup directory `dir`, as the user wrote it. Only with `probe` may a
     /// file be created to tell if two paths are one. `leaves_out` tells if the sync leaves out a
@@ -199,8 +211,10 @@ impl BackupRoot {
                 base: root,
                 below,
                 used: false,
+                is_new: false,
             }),
             (None, BackupPlace::Beside) => Ok(Self {
+                is_new: is_missing(ends, &path).await,
                 base: path,
                 below: Vec::new(),
                 used: false,
@@ -233,7 +247,7 @@ impl BackupRoot {
             .filter(|id| tree.entry(*id).kind != TreeEntryKind::Directory && !moved.contains(id))
             .map(|id| (id, tree.path(id)))
             .collect();
-        let (files, mut failed) = self.prepare(ends, files).await;
+        let (files, mut failed) = self.prepare(ends, plan.target(), files).await;
         // A file that is written in place would change under both names.
         let unlinked = match in_place {
             true => files,
@@ -261,9 +275,10 @@ impl BackupRoot {
     pub(super) async fn move_files(
         &mut self,
         ends: &mut SyncEnds<'_>,
+        target: &SortedTree,
         files: &[BackedUpEntry],
     ) -> BackupMoveResult {
-        let (files, mut failed) = self.prepare(ends, files.to_vec()).await;
+        let (files, mut failed) = self.prepare(ends, target, files.to_vec()).await;
         let mut moved = self.rename(ends, files).await;
         moved.kept.append(&mut failed);
         moved
@@ -274,10 +289,11 @@ impl BackupRoot {
     async fn prepare(
         &mut self,
         ends: &mut SyncEnds<'_>,
+        target: &SortedTree,
         files: Vec<BackedUpEntry>,
     ) -> (Vec<BackedUpEntry>, BTreeSet<TreeEntryId>) {
         self.used |= !files.is_empty();
-        let dirs = self.make_directories(ends, &files).await;
+        let dirs = self.make_directories(ends, target, &files).await;
         let root = ends.root(PlannedCopySide::Target).to_vec();
         let (mut usable, mut failed) = (Vec::new(), BTreeSet::new());
         for (id, path) in files {
@@ -304,10 +320,12 @@ impl BackupRoot {
         (usable, failed)
     }
 
-    /// Creates the backup directory and those below it, each after the one that contains it.
+    /// Creates the backup directory and those below it, each after the one that contains it. They
+    /// are as private as those of the target.
     async fn make_directories(
         &self,
         ends: &mut SyncEnds<'_>,
+        target: &SortedTree,
         files: &[BackedUpEntry],
     ) -> UnusableDirs {
         let mut failed = UnusableDirs::new();
@@ -315,7 +333,13 @@ impl BackupRoot {
             return failed;
         }
         if self.below.is_empty() {
-            let made = ends.at_target(vec![SyncFileOperation::MakeNamedDir(self.base.clone())]);
+            let path = self.base.clone();
+            let mode = self.mode(target, b"");
+            let made = ends.at_target(vec![SyncFileOperation::MakeNamedDir {
+                path,
+                mode,
+                is_new: self.is_new,
+            }]);
             if let Some(Err(why)) = made.await.pop() {
                 failed.insert(Vec::new(), why);
                 return failed;
@@ -333,7 +357,10 @@ impl BackupRoot {
         for paths in levels.into_values() {
             let usable = |path: &Vec<u8>| unusable(&failed, path).is_none();
             let paths: Vec<Vec<u8>> = paths.into_iter().filter(usable).collect();
-            let make = |path: &Vec<u8>| SyncFileOperation::MakeDir(join(&self.base, path));
+            let make = |path: &Vec<u8>| SyncFileOperation::MakeDir {
+                path: join(&self.base, path),
+                mode: self.mode(target, path),
+            };
             let results = ends.at_target(paths.iter().map(make).collect()).await;
             for (path, result) in paths.into_iter().zip(results) {
                 if let Err(why) = result {
@@ -342,6 +369,15 @@ impl BackupRoot {
             }
         }
         failed
+    }
+
+    /// Returns the permission bits of the target's directory whose files are kept at `relative`,
+    /// which the owner may fill; those of the target itself for directories above.
+    fn mode(&self, target: &SortedTree, relative: &[u8]) -> u32 {
+        let path = relative.strip_prefix(self.below.as_slice());
+        let dir = path.and_then(|path| target.find(path));
+        let entry = target.tree().entry(dir.unwrap_or(EntryTree::ROOT));
+        u32::from(entry.mode.unwrap_or(0o700)) & 0o777 | 0o700
     }
 
     /// Renames files into the backup directory. What an earlier sync has put there is replaced, and
@@ -451,7 +487,14 @@ mod tests {
     fn directories_above_the_backup_directory_get_their_times_back() {
         let dirs = |below: &[u8], used| {
             let (base, below) = (b"dst".to_vec(), below.to_vec());
-            BackupRoot { base, below, used }.changed_dirs()
+            let is_new = false;
+            BackupRoot {
+                base,
+                below,
+                used,
+                is_new,
+            }
+            .changed_dirs()
         };
         assert_eq!(dirs(b".old", true), [b"".to_vec()]);
         let above = [b"".to_vec(), b"a".to_vec(), b"a/b".to_vec()];

@@ -36,15 +36,22 @@ pub(crate) enum SyncFileOperation {
     /// Removes an empty directory.
     RemoveDir(Vec<u8>),
     /// Creates a directory, or finds an existing one.
-    MakeDir(Vec<u8>),
+    MakeDir { path: Vec<u8>, mode: u32 },
     /// Creates a directory that the user named, or finds an existing one through symlinks.
-    MakeNamedDir(Vec<u8>),
+    MakeNamedDir {
+        path: Vec<u8>,
+        mode: u32,
+        /// Nothing existed there when the command began, so that no symlink is followed.
+        is_new: bool,
+    },
     /// Renames to a name that does not exist.
     Rename { from: Vec<u8>, to: Vec<u8> },
     /// Creates the temporary of a file that several processes write, or finds an existing one.
     CreateShared { path: Vec<u8>, size: u64 },
-    /// Sets permissions and times of a file or directory.
+    /// Sets permissions, times and the owner, if it is given, of a file or directory.
     Set(Vec<u8>, Attributes),
+    /// Sets user and group of a symlink.
+    SetSymlinkOwner(Vec<u8>, (u32, u32)),
     /// Gives the owner write permission for a directory, or takes it. Anything else that stands
     /// there stays as it is, and so do the other permissions.
     SetOwnerWrite {
@@ -67,6 +74,13 @@ pub(crate) enum SyncFileOperation {
         range: Range<u64>,
         size: u64,
     },
+}
+
+impl SyncFileOperation {
+    /// Creates a directory whose mode the umask alone restricts, or finds an existing one.
+    pub(crate) fn make_dir(path: Vec<u8>) -> Self {
+        Self::MakeDir { path, mode: 0o777 }
+    }
 }
 
 /// Result of an operation: the text of a symlink or a checksum, or the reason of a failure.
@@ -183,7 +197,7 @@ impl<'a> SyncEnds<'a> {
         let mut levels: BTreeMap<usize, Vec<SyncFileOperation>> = BTreeMap::new();
         for path in all {
             let level = levels.entry(depth(&path)).or_default();
-            level.push(SyncFileOperation::MakeDir(join(root, &path)));
+            level.push(SyncFileOperation::make_dir(join(root, &path)));
         }
         for ops in levels.into_values() {
             // A failure shows in what is put into the directory.
@@ -266,15 +280,15 @@ fn job(op: SyncFileOperation) -> JobKind {
         SyncFileOperation::RemoveDir(path) => JobKind::RemoveDir {
             path: RemotePath(path),
         },
-        SyncFileOperation::MakeDir(path) => JobKind::MakeDir {
+        SyncFileOperation::MakeDir { path, mode } => JobKind::MakeDir {
             path: RemotePath(path),
-            mode: 0o777,
+            mode,
             follow: false,
         },
-        SyncFileOperation::MakeNamedDir(path) => JobKind::MakeDir {
+        SyncFileOperation::MakeNamedDir { path, mode, is_new } => JobKind::MakeDir {
             path: RemotePath(path),
-            mode: 0o777,
-            follow: true,
+            mode,
+            follow: !is_new,
         },
         SyncFileOperation::Rename { from, to } => JobKind::Rename {
             from: RemotePath(from),
@@ -287,6 +301,15 @@ fn job(op: SyncFileOperation) -> JobKind {
         SyncFileOperation::Set(path, attributes) => JobKind::SetAttributes {
             path: RemotePath(path),
             attributes,
+            follow: false,
+            xattrs: None,
+        },
+        SyncFileOperation::SetSymlinkOwner(path, owner) => JobKind::SetAttributes {
+            path: RemotePath(path),
+            attributes: Attributes {
+                owner: Some(owner),
+                ..Attributes::default()
+            },
             follow: false,
             xattrs: None,
         },
@@ -355,8 +378,8 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             directories.forget(&run.local_target(path));
             Ok(unlinkat(&at.dir, &at.name, AtFlags::REMOVEDIR)?)
         }),
-        SyncFileOperation::MakeDir(path) => at(path).and_then(|at| {
-            let made = rustix::fs::mkdirat(&at.dir, &at.name, Mode::from_raw_mode(0o777));
+        SyncFileOperation::MakeDir { path, mode } => at(path).and_then(|at| {
+            let made = rustix::fs::mkdirat(&at.dir, &at.name, Mode::from_raw_mode(*mode));
             match made {
                 Err(Errno::EXIST) => match at.look()? {
                     Some(stat) if kind_of(&stat) == FileType::Directory => Ok(()),
@@ -368,9 +391,10 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
                 made => Ok(made?),
             }
         }),
-        SyncFileOperation::MakeNamedDir(path) => {
+        SyncFileOperation::MakeNamedDir { path, mode, is_new } => {
             let path = local_path(path);
-            match directories.make_named(&path, 0o777) {
+            match directories.make_named(&path, *mode) {
+                Err(_) if *is_new => directories.adopt_named(&path),
                 Err(_) if path.is_dir() => Ok(()),
                 made => made,
             }
@@ -382,6 +406,11 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             at(path).and_then(|at| create_shared(&at, *size))
         }
         SyncFileOperation::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
+        SyncFileOperation::SetSymlinkOwner(path, (user, group)) => at(path).and_then(|at| {
+            let (user, group) = sys::chown_ids(*user, *group);
+            let itself = AtFlags::SYMLINK_NOFOLLOW;
+            Ok(rustix::fs::chownat(&at.dir, &at.name, user, group, itself)?)
+        }),
         SyncFileOperation::SetOwnerWrite { dir, granted, only } => {
             let dir = directories.directory(&run.local_target(dir));
             dir.and_then(|dir| Ok(dir.set_owner_write(*granted, *only)?))
@@ -452,6 +481,22 @@ fn set(at: &crate::disk::NameInDirectory, attributes: &Attributes) -> io::Result
         Err(Errno::ACCESS) => at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0)?,
         opened => opened?,
     };
+    let meta = rustix::fs::fstat(&file)?;
+    // Another process may have put a file with other data there.
+    let size = u64::try_from(meta.st_size).ok();
+    if kind_of(&meta) == FileType::RegularFile
+        && attributes.size.is_some_and(|own| Some(own) != size)
+    {
+        return Err(io::Error::other("its size has changed since it was listed"));
+    }
+    // chown(2) clears setuid and setgid.
+    if let Some((user, group)) = attributes
+        .owner
+        .filter(|own| *own != (meta.st_uid, meta.st_gid))
+    {
+        let (user, group) = sys::chown_ids(user, group);
+        rustix::fs::fchown(&file, user, group)?;
+    }
     if let Some(mode) = attributes.mode {
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o7777))?;
     }

@@ -120,7 +120,7 @@ impl LinkDest {
         }
         let root = ends.root(PlannedCopySide::Target).to_vec();
         if !target_exists {
-            let made = vec![SyncFileOperation::MakeDir(root.clone())];
+            let made = vec![SyncFileOperation::make_dir(root.clone())];
             ends.at_target(made).await;
         }
         let above = linked.iter().map(|id| tree.path(tree.parent(*id)));

@@ -11,6 +11,7 @@ mod hard_links;
 mod link_dest;
 mod link_survey;
 pub(crate) mod listing;
+mod owners;
 mod programs;
 mod read_only_dirs;
 mod remembered;

@@ -1,10 +1,13 @@
 //! Roots of a sync: what is listed at each end, and roots that cannot be synced.
 
+use std::os::unix::ffi::OsStrExt;
+
 use schedule::{Attributes, EntryKind};
 
 use super::SyncOptions;
 use super::listing::{ListedTree, RootAttributes, RootToList};
-use crate::copy::{FileSystemQuery, PlannedCopy, PlannedCopySide};
+use crate::copy::{CopyLocation, FileSystemQuery, PlannedCopy, PlannedCopySide};
+use crate::walk::local_path;
 
 /// The roots of both ends, as the options of a sync name them.
 pub(super) struct SyncRoots<'a> {
@@ -116,4 +119,23 @@ async fn root_with_device(
     let name = run.shown(end, run.root(end));
     run.fail(name, what.to_owned());
     None
+}
+
+/// Returns a directory without slashes at its end, which mean nothing to a sync: a journal is found
+/// again however the command names the directory.
+pub(super) fn without_slash(place: &CopyLocation) -> CopyLocation {
+    let bare = |path: &[u8]| {
+        let end = path.iter().rposition(|byte| *byte != b'/');
+        let end = end.map_or_else(|| path.len().min(1), |last| last + 1);
+        path.get(..end).unwrap_or_default().to_vec()
+    };
+    match place {
+        CopyLocation::Local(path) => {
+            CopyLocation::Local(local_path(&bare(path.as_os_str().as_bytes())))
+        }
+        CopyLocation::Remote { host, path } => CopyLocation::Remote {
+            host: *host,
+            path: bare(path),
+        },
+    }
 }

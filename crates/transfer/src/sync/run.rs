@@ -1,14 +1,16 @@
 //! Runs the steps of a sync in order.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod removals;
+
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use schedule::Attributes;
 use sync::{
     ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, FilterDecision,
-    MetadataRules, SortedTree, SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryId,
-    TreeEntryKind, parent_path,
+    MetadataRules, OwnerIds, SortedTree, SyncAction, SyncPlan, SyncStep, TimeGranularity,
+    TreeEntryId, TreeEntryKind, parent_path,
 };
 
 use super::alike::{NameEqualityProbes, are_one_in_nfc, remove_name_probes, spare_alike};
@@ -19,9 +21,10 @@ use super::entries::SyncPlanWalk;
 use super::hard_links::SourceHardLinks;
 use super::link_dest::LinkDest;
 use super::listing::{self, ListedTree, hides_entries};
+use super::owners::ids_at_target;
 use super::read_only_dirs::ReadOnlyDirectories;
 use super::remembered::SourceFileSystemCheck;
-use super::roots::{SyncRoots, check_roots};
+use super::roots::{SyncRoots, check_roots, without_slash};
 use super::savings::bytes_sent_whole;
 use super::source_inside::NestedSourceProbes;
 use super::{SyncOptions, SyncRequest, SyncResult};
@@ -43,8 +46,8 @@ pub fn run(
     cancel: &CancelToken,
 ) -> SyncResult {
     let copy = CopyRequest {
-        sources: vec![request.source.clone()],
-        target: request.target.clone(),
+        sources: vec![without_slash(&request.source)],
+        target: without_slash(&request.target),
         options: CopyOptions {
             // A dry run takes nothing from an earlier run's journal, and leaves it.
             journal: request.copy.journal && !request.options.dry_run,
@@ -95,6 +98,8 @@ struct SyncRun<'a> {
     hard_links: Option<SourceHardLinks>,
     /// Paths of what may be directories in which an interrupted run asked about names.
     probes: Vec<Vec<u8>>,
+    /// IDs at the target of the source's users and groups.
+    owner_ids: OwnerIds,
     /// The target directory exists.
     target_exists: bool,
     deleted: u64,
@@ -127,6 +132,7 @@ impl<'a> SyncRun<'a> {
             link_dest,
             hard_links: None,
             probes: Vec::new(),
+            owner_ids: OwnerIds::default(),
             target_exists: false,
             deleted: 0,
             replaced: 0,
@@ -248,14 +254,16 @@ impl<'a> SyncRun<'a> {
         {
             return;
         }
+        if self.ends.sets_owners() {
+            self.owner_ids = ids_at_target(&mut self.ends, source.tree().tree()).await;
+        }
         let rules = self.rules(target.tree());
         let Some(mut plan) = self.plan(source, target, &rules).await else {
             return;
         };
         spare_alike(&mut self.ends, &mut plan).await;
         if let Some(link_dest) = &self.link_dest {
-            let comparison = &self.options.comparison;
-            link_dest.plan(&mut self.ends, &mut plan, comparison).await;
+            link_dest.plan(&mut self.ends, &mut plan, &rules).await;
         }
         if self.request.copy.hard_links {
             let planned = SourceHardLinks::plan(&mut self.ends, &mut plan, links, &rules);
@@ -369,6 +377,8 @@ impl<'a> SyncRun<'a> {
         let mut rules = self.options.comparison.clone();
         rules.grain = TimeGranularity::of(target);
         rules.metadata.ignore_special_bits = !self.ends.keeps_special_bits();
+        rules.metadata.owners |= self.ends.sets_owners();
+        rules.owner_ids = self.owner_ids.clone();
         rules
     }
 
@@ -564,6 +574,7 @@ impl<'a> SyncRun<'a> {
             .await;
         self.remove_entries(&plan, deletions).await;
         read_only.close_extra(&mut self.ends, &plan).await;
+        self.report_temporaries(&plan).await;
         let changed = read_only.paths(&plan);
         self.restore_directories(&plan, deletions, changed).await;
     }
@@ -638,16 +649,23 @@ impl<'a> SyncRun<'a> {
         let mut ops = Vec::new();
         for step in plan.steps() {
             let entry = tree.entry(step.source);
-            if let SyncAction::SetAttributes(_) = step.action
-                && entry.kind == TreeEntryKind::File
-            {
-                let path = join(&root, &tree.path(step.source));
-                ops.push(SyncFileOperation::Set(path.clone(), self.kept(entry)));
-                paths.push(path);
+            if !matches!(step.action, SyncAction::SetAttributes(_)) {
+                continue;
             }
+            let path = join(&root, &tree.path(step.source));
+            let kept = self.kept(entry);
+            let op = match (entry.kind, kept.owner) {
+                (TreeEntryKind::File, _) => SyncFileOperation::Set(path.clone(), kept),
+                (TreeEntryKind::Symlink, Some(owner)) => {
+                    SyncFileOperation::SetSymlinkOwner(path.clone(), owner)
+                }
+                _ => continue,
+            };
+            ops.push(op);
+            paths.push(path);
         }
         let results = self.ends.at_target(ops).await;
-        let what = "cannot set its permissions and times";
+        let what = "cannot set its permissions, times and owner";
         self.ends.report_failures(&paths, &results, what);
     }
 
@@ -662,49 +680,9 @@ impl<'a> SyncRun<'a> {
         };
         let mut kept = entry.clone();
         kept.mode = kept.mode.map(|mode| mode & rules.kept_bits(entry.kind));
+        let owner = kept.owner.filter(|_| self.ends.sets_owners());
+        kept.owner = owner.map(|owner| self.owner_ids.at_target(owner));
         attributes(&kept)
-    }
-
-    /// Removes entries of the target, or moves them to the backup directory. Returns the files that
-    /// could not be moved.
-    async fn remove_entries(
-        &mut self,
-        plan: &SyncPlan,
-        ids: &[TreeEntryId],
-    ) -> BTreeSet<TreeEntryId> {
-        let root = self.ends.root(PlannedCopySide::Target).to_vec();
-        let tree = plan.target().tree();
-        let of_kind = |dirs: bool| {
-            let wanted = ids
-                .iter()
-                .filter(move |id| (tree.entry(**id).kind == TreeEntryKind::Directory) == dirs);
-            wanted.map(|id| (*id, tree.path(*id)))
-        };
-        let (dirs, files): (Vec<_>, Vec<_>) = (of_kind(true).collect(), of_kind(false).collect());
-        let kept = match &mut self.backup {
-            Some(backup) => {
-                let moved = backup.move_files(&mut self.ends, &files).await;
-                self.deleted += moved.moved();
-                moved.into_kept()
-            }
-            None => {
-                let files = files.iter().map(|(_, path)| (join(&root, path), false));
-                self.remove(files.collect()).await;
-                BTreeSet::new()
-            }
-        };
-        // A directory that keeps a file stays as well, and the file was reported.
-        let mut filled = BTreeSet::new();
-        for id in &kept {
-            let mut at = tree.parent(*id);
-            while at != EntryTree::ROOT && filled.insert(at) {
-                at = tree.parent(at);
-            }
-        }
-        let empty = dirs.into_iter().filter(|(id, _)| !filled.contains(id));
-        let empty = empty.map(|(_, path)| (join(&root, &path), true));
-        self.remove(empty.collect()).await;
-        kept
     }
 
     /// Sets the modes and times of directories again from which `deletions` or directories of an
@@ -722,60 +700,35 @@ impl<'a> SyncRun<'a> {
             let set = SyncFileOperation::Set(root.clone(), self.kept(entry));
             self.ends.at_target(vec![set]).await;
         }
-        let mut paths: BTreeSet<Vec<u8>> = changed.into_iter().collect();
+        let mut paths: BTreeSet<Vec<u8>> = changed.iter().cloned().collect();
         let above = deletions.iter().map(|id| theirs.tree().parent(*id));
         paths.extend(above.map(|id| theirs.tree().path(id)));
         paths.extend(self.backup.iter().flat_map(BackupRoot::changed_dirs));
         paths.extend(self.probes.iter().map(|probe| parent_path(probe).to_vec()));
         // The root's own path is the one that the user named, symlinks included.
         let at_root = paths.remove(&[][..]);
-        let ops: Vec<SyncFileOperation> = paths
+        let dirs: Vec<TreeEntryId> = paths
             .iter()
             .filter_map(|path| ours.find(path))
             .filter(|id| ours.tree().entry(*id).kind == TreeEntryKind::Directory)
-            .map(|id| {
-                let path = join(&root, &ours.tree().path(id));
-                SyncFileOperation::Set(path, self.kept(ours.tree().entry(id)))
-            })
             .collect();
-        self.ends.at_target(ops).await;
+        let set = |id: &TreeEntryId| {
+            let path = join(&root, &ours.tree().path(*id));
+            SyncFileOperation::Set(path, self.kept(ours.tree().entry(*id)))
+        };
+        let results = self.ends.at_target(dirs.iter().map(set).collect()).await;
+        // Others than those that this run has made writable may be somebody else's.
+        let results = dirs.iter().map(|id| ours.tree().path(*id)).zip(results);
+        let (paths, results): (Vec<_>, Vec<_>) =
+            results.filter(|(path, _)| changed.contains(path)).unzip();
+        let paths: Vec<Vec<u8>> = paths.iter().map(|path| join(&root, path)).collect();
+        let what = "cannot take write permission from its owner again";
+        self.ends.report_failures(&paths, &results, what);
         if at_root {
             self.ends
                 .set_root_times(&attributes(ours.tree().entry(EntryTree::ROOT)))
                 .await;
         }
-    }
-
-    /// Removes paths, directories after their contents. Each comes with true for a directory.
-    async fn remove(&mut self, paths: Vec<(Vec<u8>, bool)>) {
-        let (dirs, files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|(_, is_dir)| *is_dir);
-        let files: Vec<Vec<u8>> = files.into_iter().map(|(path, _)| path).collect();
-        let ops = files
-            .iter()
-            .cloned()
-            .map(SyncFileOperation::Remove)
-            .collect();
-        self.remove_all(&files, ops).await;
-        let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
-        let mut levels: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
-        for (path, _) in dirs {
-            levels.entry(depth(&path)).or_default().push(path);
-        }
-        for (_, level) in levels.into_iter().rev() {
-            let ops = level
-                .iter()
-                .cloned()
-                .map(SyncFileOperation::RemoveDir)
-                .collect();
-            self.remove_all(&level, ops).await;
-        }
-    }
-
-    async fn remove_all(&mut self, paths: &[Vec<u8>], ops: Vec<SyncFileOperation>) {
-        let results = self.ends.at_target(ops).await;
-        self.deleted += results.iter().filter(|result| result.is_ok()).count() as u64;
-        self.ends
-            .report_failures(paths, &results, "cannot be deleted");
     }
 }
 

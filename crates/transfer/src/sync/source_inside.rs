@@ -46,7 +46,7 @@ impl<'p> NestedSourceProbes<'p> {
             return None;
         }
         let made = ends
-            .at_target(self.operations(|path, name| SyncFileOperation::MakeDir(join(&path, name))))
+            .at_target(self.operations(|path, name| SyncFileOperation::make_dir(join(&path, name))))
             .await;
         let mut made = made.into_iter();
         self.probes

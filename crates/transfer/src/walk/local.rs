@@ -1,13 +1,15 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{io, iter};
 
-use rustix::fs::{Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, access, openat, statat};
+use rustix::fs::{
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, access, accessat, openat, statat,
+};
 use rustix::io::{Errno, retry_on_intr};
 use schedule::EntryKind;
 use sys::{SymlinkPolicy, open_beneath};
@@ -151,7 +153,7 @@ impl LocalWalk {
     }
 
     fn look(&mut self, parent: Option<WalkDirectoryId>, name: Vec<u8>, path: PathBuf) -> WalkEntry {
-        match self.stat(parent, &name, &path) {
+        match self.stat(parent, &path) {
             Ok(stat) => self.sort(parent, name, path, &stat),
             Err(e) => match dangling(&path, &e) {
                 // A root is followed even by -a.
@@ -166,21 +168,16 @@ impl LocalWalk {
 
     /// Asks for the attributes of an entry of the current directory, or of the root. Without
     /// symlinks to follow the kernel looks up the name alone and not its whole path.
-    fn stat(
-        &self,
-        parent: Option<WalkDirectoryId>,
-        name: &[u8],
-        path: &Path,
-    ) -> io::Result<EntryStat> {
+    fn stat(&self, parent: Option<WalkDirectoryId>, path: &Path) -> io::Result<EntryStat> {
         if self.follow || parent.is_none() {
             return Ok(EntryStat::from(&fs::metadata(path)?));
         }
-        match self.stack.last().map(|frame| &frame.entries) {
-            Some(DirectoryEntries::Open(dir)) => {
-                let stat = statat(dir.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        match self.in_open_directory(path) {
+            Some((dir, name)) => {
+                let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
                 Ok(EntryStat::from(&stat))
             }
-            _ => Ok(EntryStat::from(&fs::symlink_metadata(path)?)),
+            None => Ok(EntryStat::from(&fs::symlink_metadata(path)?)),
         }
     }
 
@@ -230,7 +227,11 @@ impl LocalWalk {
             self.avoided = meta.map(|m| (m.dev(), m.ino()));
         }
         self.may_enter((stat.id().device, stat.id().inode))?;
-        access(path, Access::READ_OK).map_err(|e| os_words(&e.into()))?;
+        let readable = match self.in_open_directory(path) {
+            Some((dir, name)) => accessat(dir, name, Access::READ_OK, AtFlags::empty()),
+            None => access(path, Access::READ_OK),
+        };
+        readable.map_err(|e| os_words(&e.into()))?;
         let id = WalkDirectoryId(self.next);
         self.next += 1;
         let below = PendingDir {
@@ -292,8 +293,23 @@ impl LocalWalk {
         Ok((identity, DirectoryEntries::Open(entries)))
     }
 
+    /// Returns the current directory and the name of `path` in it, unless symlinks are followed. The
+    /// length of the path does not matter to calls with both.
+    fn in_open_directory<'p>(&self, path: &'p Path) -> Option<(BorrowedFd<'_>, &'p OsStr)> {
+        match self.stack.last().map(|frame| &frame.entries) {
+            Some(DirectoryEntries::Open(dir)) if !self.follow => {
+                Some((dir.fd().ok()?, path.file_name()?))
+            }
+            _ => None,
+        }
+    }
+
     fn open(&mut self, path: &Path) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        if let Some((dir, name)) = self.in_open_directory(path) {
+            let flags = flags | OFlags::NOFOLLOW;
+            return retry_on_intr(|| openat(dir, name, flags, Mode::empty()));
+        }
         let below = self.held.as_ref().and_then(|(root, at)| {
             let below = path.strip_prefix(at).ok()?;
             Some((root, below.as_os_str().as_bytes()))

@@ -198,7 +198,7 @@ pub(super) fn path_at(part: &HostCopyRequest, below: &[u8]) -> Result<Vec<u8>, S
         CopyLocation::Remote { path, .. } if path == b"." => Ok(below.to_vec()),
         CopyLocation::Remote { path, .. } if path.ends_with(b"/") => Ok([path, below].concat()),
         _ => Err(format!(
-            "{}: write a slash at the end of a target that is a directory",
+            "{}: this target must be a directory: write a slash at its end",
             part.name
         )),
     }

@@ -194,7 +194,7 @@ fn sent_from_outside(renounced: DisabledProtection, lies: usize) -> Result<Pair,
     if let Err(missed) = queue.fill(&mut pair.client, 1) {
         // The peer was told.
         let told = pair.run().map_err(|e| e.to_string());
-        let words = "a file was truncated, or became unreadable, while it was sent";
+        let words = "a file was truncated, or became unreadable, while it was sent: copy it again";
         assert_eq!(told, Err(format!("the peer disconnected: {words}")));
         return Err(missed);
     }

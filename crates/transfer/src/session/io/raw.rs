@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -150,7 +151,10 @@ impl SftpProgramLink {
         match self.child.try_wait() {
             Ok(Some(status)) => match status.code() {
                 Some(code) => format!("{name} ended with status {code}"),
-                None => format!("{name} was ended by a signal"),
+                None => format!(
+                    "{name} was ended by signal {}",
+                    status.signal().unwrap_or(0)
+                ),
             },
             _ => format!("{name} closed the connection"),
         }
