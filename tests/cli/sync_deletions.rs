@@ -332,7 +332,7 @@ fn a_backup_directory_is_as_private_as_the_target() {
         for (path, content) in [("b/home/key", "old"), ("b/home/sub/gone", "gone")] {
             write_file(&scene.path(path), content.as_bytes());
         }
-        for (dir, mode) in [("b", 0o710), ("b/home", 0o700), ("b/home/sub", 0o2550)] {
+        for (dir, mode) in [("b", 0o711), ("b/home", 0o710), ("b/home/sub", 0o2555)] {
             set_mode(&scene.path(dir), mode);
         }
         let (from, to) = match up {
@@ -351,7 +351,7 @@ fn a_backup_directory_is_as_private_as_the_target() {
         run.arg(from).arg(to).run().expect_code(0);
         let kept = fs::read(place.join("home/sub/gone")).expect("it is kept");
         assert_eq!(kept, b"gone");
-        for (dir, mode) in [("", 0o710), ("home", 0o700), ("home/sub", 0o750)] {
+        for (dir, mode) in [("", 0o711), ("home", 0o700), ("home/sub", 0o755)] {
             let meta = fs::metadata(place.join(dir)).expect("it is made");
             let found = meta.permissions().mode() & 0o777;
             assert_eq!(found, mode, "{dir:?} {found:o}, up {up}");

@@ -214,9 +214,7 @@ impl ComparisonRules {
                     TimeComparison::Differ => reasons = reasons.with(DifferenceReasons::TIME),
                 }
                 unsure |= self.checksum;
-                // Somebody may have put a file of this size and time there, to get these bits.
-                let bits = source.mode.unwrap_or(0) & self.kept_bits(source.kind) & SET_ID;
-                if bits != 0 && !reasons.is_empty() {
+                if self.is_privileged(source) && !reasons.is_empty() {
                     reasons = reasons.with(DifferenceReasons::CONTENT);
                 }
             }
@@ -235,7 +233,7 @@ impl ComparisonRules {
         }
         // With --checksum the content decides, and a different time alone is set without a copy.
         let decided = match self.checksum {
-            true => reasons.has(DifferenceReasons::SIZE),
+            true => reasons.has(DifferenceReasons::SIZE) || reasons.has(DifferenceReasons::CONTENT),
             false => self.needs_data(reasons),
         };
         match (unsure && !decided, reasons.is_empty()) {
@@ -243,6 +241,13 @@ impl ComparisonRules {
             (false, true) => ComparisonResult::Equal,
             (false, false) => ComparisonResult::Differs(reasons),
         }
+    }
+
+    /// Returns true for a file to which nothing but a new copy may give its owner and its bits:
+    /// somebody may have put a file of its size and time at the target, to get them.
+    pub(crate) fn is_privileged(&self, source: &TreeEntry) -> bool {
+        let bits = source.mode.unwrap_or(0) & self.kept_bits(source.kind) & SET_ID;
+        self.metadata.owners && source.kind == TreeEntryKind::File && bits != 0
     }
 
     /// Returns true if the data of an entry that differs for these reasons must be copied.
@@ -333,6 +338,45 @@ mod tests {
             grain: TimeGranularity::Nanosecond,
             ..ComparisonRules::default()
         }
+    }
+
+    /// Attack: a file with the size and time of a setuid program got its owner and bits, also by a
+    /// checksum, after which its owner could change it.
+    #[test]
+    fn a_setuid_file_of_root_with_other_attributes_is_copied() {
+        let mut rules = ComparisonRules {
+            metadata: MetadataRules {
+                permissions: true,
+                owners: true,
+                ..MetadataRules::default()
+            },
+            ..fine()
+        };
+        let file = |mode: u16, owner: u32| TreeEntry {
+            mode: Some(mode),
+            owner: Some((owner, owner)),
+            ..TreeEntry::file(5, 1_600_000_000)
+        };
+        let has_data = |rules: &ComparisonRules, source: &TreeEntry, target: &TreeEntry| match rules
+            .compare(source, target)
+        {
+            ComparisonResult::Differs(why) => rules.needs_data(why),
+            ComparisonResult::Equal | ComparisonResult::Unsure(_) => false,
+        };
+        for checksum in [false, true] {
+            for size_only in [false, true] {
+                (rules.checksum, rules.size_only) = (checksum, size_only);
+                let copies = |source, target| has_data(&rules, &source, &target);
+                assert!(copies(file(0o4755, 0), file(0o4755, 7)));
+                assert!(copies(file(0o2755, 0), file(0o755, 0)));
+                assert!(!copies(file(0o4755, 0), file(0o4755, 0)));
+                assert!(!copies(file(0o755, 0), file(0o755, 7)));
+            }
+        }
+        // Another account sets no owners, and may not keep the bits.
+        rules.metadata.owners = false;
+        (rules.checksum, rules.size_only) = (false, false);
+        assert!(!has_data(&rules, &file(0o2755, 5), &file(0o755, 5)));
     }
 
     #[test]

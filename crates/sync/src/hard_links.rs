@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::alike::AlikeNames;
-use crate::compare::{ComparisonResult, ComparisonRules, DifferenceReasons};
+use crate::compare::{ComparisonResult, ComparisonRules, DifferenceReasons, OwnerIds};
 use crate::plan::{SyncAction, SyncPlan, SyncStep};
 use crate::tree::{SortedTree, TreeEntryId, TreeEntryKind};
 
@@ -56,6 +56,11 @@ impl SyncPlan {
     ) {
         let moved = self.moved_entries();
         let mut freed = Vec::new();
+        // Both entries are those of the source.
+        let rules = ComparisonRules {
+            owner_ids: OwnerIds::default(),
+            ..rules.clone()
+        };
         for names in several_names(target) {
             let staying = self.staying_on(steps, &names, &moved);
             let unchanged = staying.iter().find(|(_, step)| step.is_none());

@@ -20,7 +20,8 @@ pub(crate) fn pairs(
         }
     }
     for id in created {
-        let key = MoveMatchKey::of(source.entry(id), rules);
+        let entry = source.entry(id);
+        let key = MoveMatchKey::of(entry, rules).filter(|_| !rules.is_privileged(entry));
         if let Some(group) = key.and_then(|key| groups.get_mut(&key)) {
             group.created.push(id);
         }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
+use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, Parts, RemotePath};
 use sftp::{InodeId, ServerInfo};
 
 use super::copy_report::ItemFault;
@@ -141,10 +141,16 @@ impl<'a> PlannedCopy<'a> {
         }
     }
 
-    /// True if owners get the IDs that their names have at the target.
+    /// True if the copy gives owners the IDs that their names have at the target.
     pub(crate) fn maps_owners(&self) -> bool {
         let context = self.engine.context();
-        !context.options().numeric_ids && super::metadata::maps_owners(context)
+        let options = context.options();
+        options.settle && !options.numeric_ids && super::metadata::maps_owners(context)
+    }
+
+    /// Notes that owners could not be set at the target.
+    pub(crate) fn note_lost_owner(&mut self, why: &str) {
+        self.engine.note_lost(Parts::OWNER, why);
     }
 
     /// Names of a user and a group of this machine; empty for those without one.

@@ -371,13 +371,17 @@ impl BackupRoot {
         failed
     }
 
-    /// Returns the permission bits of the target's directory whose files are kept at `relative`,
-    /// which the owner may fill; those of the target itself for directories above.
+    /// Returns the permission bits for the directory `relative`: those of the target's directory
+    /// whose files are kept there, or of the target itself for directories above. They are the
+    /// owner's alone where not everybody has some, because the group is another one.
     fn mode(&self, target: &SortedTree, relative: &[u8]) -> u32 {
         let path = relative.strip_prefix(self.below.as_slice());
         let dir = path.and_then(|path| target.find(path));
         let entry = target.tree().entry(dir.unwrap_or(EntryTree::ROOT));
-        u32::from(entry.mode.unwrap_or(0o700)) & 0o777 | 0o700
+        match u32::from(entry.mode.unwrap_or(0)) {
+            mode if mode & 0o007 == 0 => 0o700,
+            mode => mode & 0o777 | 0o700,
+        }
     }
 
     /// Renames files into the backup directory. What an earlier sync has put there is replaced, and

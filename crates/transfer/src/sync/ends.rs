@@ -405,7 +405,12 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
         SyncFileOperation::CreateShared { path, size } => {
             at(path).and_then(|at| create_shared(&at, *size))
         }
-        SyncFileOperation::Set(path, attributes) => at(path).and_then(|at| set(&at, attributes)),
+        SyncFileOperation::Set(path, attributes) => at(path).and_then(|at| {
+            if let Some(why) = set(&at, attributes)? {
+                run.note_lost_owner(&os_words(&why.into()));
+            }
+            Ok(())
+        }),
         SyncFileOperation::SetSymlinkOwner(path, (user, group)) => at(path).and_then(|at| {
             let (user, group) = sys::chown_ids(*user, *group);
             let itself = AtFlags::SYMLINK_NOFOLLOW;
@@ -470,7 +475,8 @@ fn rename_to_free_name(
     }
 }
 
-fn set(at: &crate::disk::NameInDirectory, attributes: &Attributes) -> io::Result<()> {
+/// Sets attributes of a file or directory. Returns the reason if its owner could not be set.
+fn set(at: &crate::disk::NameInDirectory, attributes: &Attributes) -> io::Result<Option<Errno>> {
     let flags = match attributes.kind() {
         EntryKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
         // Setting needs no permission to read: a file of mode 0200 is opened for writing.
@@ -490,20 +496,18 @@ fn set(at: &crate::disk::NameInDirectory, attributes: &Attributes) -> io::Result
         return Err(io::Error::other("its size has changed since it was listed"));
     }
     // chown(2) clears setuid and setgid.
-    if let Some((user, group)) = attributes
+    let owner = attributes
         .owner
-        .filter(|own| *own != (meta.st_uid, meta.st_gid))
-    {
-        let (user, group) = sys::chown_ids(user, group);
-        rustix::fs::fchown(&file, user, group)?;
-    }
+        .map(|(user, group)| sys::chown_ids(user, group));
+    let owned = owner.map(|(user, group)| rustix::fs::fchown(&file, user, group));
+    let refused = owned.and_then(Result::err);
     if let Some(mode) = attributes.mode {
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o7777))?;
     }
     if let Some(times) = timestamps(attributes) {
         rustix::fs::futimens(&file, &times)?;
     }
-    Ok(())
+    Ok(refused)
 }
 
 fn sum_of(

@@ -17,12 +17,18 @@ const IN_FLIGHT: usize = 16;
 /// Returns the IDs that the owners of `source` have at the target, as rsync maps them: those of the
 /// same names, where both ends tell names and IDs.
 pub(super) async fn ids_at_target(run: &mut PlannedCopy<'_>, source: &EntryTree) -> OwnerIds {
-    if !run.maps_owners() {
-        return OwnerIds::default();
-    }
     // Root is root everywhere.
     let others = |ids: BTreeSet<u32>| ids.into_iter().filter(|id| *id != 0).collect::<Vec<u32>>();
     let [users, groups] = source.owner_ids().map(others);
+    if users.is_empty() && groups.is_empty() {
+        return OwnerIds::default();
+    }
+    for end in [PlannedCopySide::Source, PlannedCopySide::Target] {
+        run.settle(end).await;
+    }
+    if !run.maps_owners() {
+        return OwnerIds::default();
+    }
     let names = names_of(run, &users, &groups).await;
     let ids = ids_of(run, &names).await;
     let map = |own: Vec<u32>, names: &[Vec<u8>], ids: &[u32]| -> BTreeMap<u32, u32> {

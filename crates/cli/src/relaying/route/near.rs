@@ -174,10 +174,7 @@ impl RemoteRelay {
             voice.drop_legs();
             // The receiver is dropped when the whole chain was given up.
             let _ = gone.send(match why.is_empty() {
-                true => format!(
-                    "{name}: the relay there ended before it was configured: check that longhaul \
-                     --version works there"
-                ),
+                true => format!("{name}: the relay there has ended"),
                 false => format!("{name}: the relay there has ended: {why}"),
             });
         })?;

@@ -1,5 +1,7 @@
 //! State left by an earlier run: finished files, temporaries, and the target paths of sources.
 
+use std::collections::BTreeMap;
+
 use schedule::journal::{JournalEntry, JournalRecord, JournalState, SourceFileStamp};
 use schedule::{JobKind, RemotePath, ResumeData};
 
@@ -171,14 +173,18 @@ impl EarlierWork {
             return;
         }
         let done = self.state.done() as u64;
-        let parts = self
-            .state
-            .unfinished()
-            .filter(|(_, e)| !e.proven().is_empty());
-        let (files, bytes) = parts.fold((0, 0), |(files, bytes), (_, entry)| {
-            let proven: u64 = entry.proven().iter().map(|(from, to)| to - from).sum();
-            (files + 1, bytes + proven)
-        });
+        // A source that changed has an entry for each version, of which the last one is continued.
+        let unfinished = self.state.unfinished();
+        let last: BTreeMap<&[u8], u64> = unfinished
+            .map(|(_, entry)| {
+                let proven = entry.proven().iter().map(|(from, to)| to - from).sum();
+                (entry.target.as_slice(), proven)
+            })
+            .collect();
+        let (files, bytes) = last
+            .into_values()
+            .filter(|proven| *proven > 0)
+            .fold((0, 0), |(files, bytes), proven| (files + 1, bytes + proven));
         context.tell(CopyEvent::Resumed {
             done,
             partial: files,
