@@ -1,6 +1,7 @@
 //! `longhaul sync`: the target becomes equal to the source, only what differs is sent, and nothing is
 //! deleted by mistake.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,15 @@ pub(crate) fn sync(scene: &Scene, flags: &[&str]) -> Run {
 }
 
 /// Writes a file, with the folders above it.
+/// SRC and DST of an upload or a download.
+pub(crate) fn operands(source: &Path, target: &Path, up: bool) -> (OsString, OsString) {
+    let remote = |path: &Path| longhaul_tests::remote("peer", path);
+    match up {
+        true => (source.as_os_str().to_owned(), remote(target)),
+        false => (remote(source), target.as_os_str().to_owned()),
+    }
+}
+
 pub(crate) fn write_file(path: &Path, content: &[u8]) {
     fs::create_dir_all(path.parent().expect("a folder")).expect("a folder of our own");
     testkit::tree::write_file(path, content);
@@ -554,16 +564,7 @@ fn owners_follow_those_of_the_source_where_root_may_set_them() {
             write_file(&source.join("dir/file"), b"content");
             write_file(&source.join("changed"), b"content");
             symlink("file", source.join("dir/link")).expect("our symlink");
-            let (from, to) = match up {
-                true => (
-                    source.clone().into_os_string(),
-                    longhaul_tests::remote("peer", &target),
-                ),
-                false => (
-                    longhaul_tests::remote("peer", &source),
-                    target.clone().into_os_string(),
-                ),
-            };
+            let (from, to) = operands(&source, &target, up);
             let run = |flags: &[&str]| sync(&scene, flags).arg(&from).arg(&to).run();
             run(&[]).expect_code(0);
             for (path, owner) in [("dir", 4001), ("dir/file", 4002), ("dir/link", 4003)] {

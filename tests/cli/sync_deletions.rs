@@ -11,7 +11,7 @@ use testkit::PeerKind;
 use testkit::process::must;
 use testkit::tree::{Compare, assert_same};
 
-use crate::sync::{entries, sync, write_file};
+use crate::sync::{entries, operands, sync, write_file};
 
 #[test]
 fn most_of_the_target_is_deleted_after_a_confirmation_only() {
@@ -382,16 +382,7 @@ fn read_only_directories_have_their_modes_again_after_deletions() {
             ] {
                 set_mode(&dir, mode);
             }
-            let (from, to) = match up {
-                true => (
-                    source.into_os_string(),
-                    longhaul_tests::remote("peer", &target),
-                ),
-                false => (
-                    longhaul_tests::remote("peer", &source),
-                    target.clone().into_os_string(),
-                ),
-            };
+            let (from, to) = operands(&source, &target, up);
             let flags = ["--delete", "--yes", "--exclude", "kept"];
             sync(&scene, &flags).arg(from).arg(to).run().expect_code(0);
             let left: Vec<PathBuf> = entries(&target);
@@ -428,16 +419,7 @@ fn fifos_of_the_target_are_deleted_and_make_room_for_directories() {
                 fs::create_dir_all(fifo.parent().expect("a folder")).expect("our folder");
                 must("mkfifo", &[fifo.as_ref()]);
             }
-            let (from, to) = match up {
-                true => (
-                    source.into_os_string(),
-                    longhaul_tests::remote("peer", &target),
-                ),
-                false => (
-                    longhaul_tests::remote("peer", &source),
-                    target.clone().into_os_string(),
-                ),
-            };
+            let (from, to) = operands(&source, &target, up);
             let flags = ["--delete", "--yes", "--exclude", "kept"];
             sync(&scene, &flags).arg(from).arg(to).run().expect_code(0);
             let left = longhaul_tests::names_in(&target);

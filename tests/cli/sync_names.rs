@@ -9,7 +9,7 @@ use testkit::process::must;
 use testkit::tree::{Compare, assert_same};
 use testkit::{PeerBuilder, PeerKind};
 
-use crate::sync::{entries, sync, write_file};
+use crate::sync::{entries, operands, sync, write_file};
 
 /// A scene whose server takes names that differ in case or normalization for one.
 fn folding_scene() -> Option<Scene> {
@@ -280,16 +280,7 @@ fn names_that_are_reserved_take_no_part_at_either_end() {
             write_file(&source.join("dir/file"), b"content");
             write_file(&target.join(".longhaul-file"), b"stays");
             write_file(&target.join(".longhaul-other/file"), b"stays");
-            let (from, to) = match up {
-                true => (
-                    source.into_os_string(),
-                    longhaul_tests::remote("peer", &target),
-                ),
-                false => (
-                    longhaul_tests::remote("peer", &source),
-                    target.clone().into_os_string(),
-                ),
-            };
+            let (from, to) = operands(&source, &target, up);
             let run = sync(&scene, &["--delete"]).arg(from).arg(to).run();
             let outcome = run.expect_code(0);
             outcome.expect_err(&[
@@ -342,16 +333,7 @@ fn a_symlink_with_the_name_of_our_directory_at_the_target_is_not_followed() {
             for dir in [&filled, &excluded] {
                 fs::create_dir_all(dir).expect("our folder");
             }
-            let (from, to) = match up {
-                true => (
-                    source.into_os_string(),
-                    longhaul_tests::remote("peer", &target),
-                ),
-                false => (
-                    longhaul_tests::remote("peer", &source),
-                    target.into_os_string(),
-                ),
-            };
+            let (from, to) = operands(&source, &target, up);
             let flags = ["--exclude", ".longhaul-9*"];
             sync(&scene, &flags).arg(from).arg(to).run().expect_code(0);
             for dir in [outside.join("0/name"), filled, excluded] {

@@ -6,7 +6,9 @@ use std::ops::{Deref, DerefMut, Range};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, renameat_with, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RenameFlags, chownat, linkat, mkdirat, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
 use schedule::{
     Attributes, ByteRange, EntryKind, Job, JobFailure, JobId, JobKind, LaneEvent, RemotePath,
@@ -378,19 +380,7 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             directories.forget(&run.local_target(path));
             Ok(unlinkat(&at.dir, &at.name, AtFlags::REMOVEDIR)?)
         }),
-        SyncFileOperation::MakeDir { path, mode } => at(path).and_then(|at| {
-            let made = rustix::fs::mkdirat(&at.dir, &at.name, Mode::from_raw_mode(*mode));
-            match made {
-                Err(Errno::EXIST) => match at.look()? {
-                    Some(stat) if kind_of(&stat) == FileType::Directory => Ok(()),
-                    Some(stat) if kind_of(&stat) == FileType::Symlink => {
-                        Err(io::Error::other(schedule::SYMLINK_IN_THE_WAY))
-                    }
-                    _ => Err(Errno::EXIST.into()),
-                },
-                made => Ok(made?),
-            }
-        }),
+        SyncFileOperation::MakeDir { path, mode } => at(path).and_then(|at| make_dir(&at, *mode)),
         SyncFileOperation::MakeNamedDir { path, mode, is_new } => {
             let path = local_path(path);
             match directories.make_named(&path, *mode) {
@@ -411,10 +401,12 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             }
             Ok(())
         }),
-        SyncFileOperation::SetSymlinkOwner(path, (user, group)) => at(path).and_then(|at| {
+        SyncFileOperation::SetSymlinkOwner(path, (user, group)) => at(path).map(|at| {
             let (user, group) = sys::chown_ids(*user, *group);
             let itself = AtFlags::SYMLINK_NOFOLLOW;
-            Ok(rustix::fs::chownat(&at.dir, &at.name, user, group, itself)?)
+            if let Err(why) = chownat(&at.dir, &at.name, user, group, itself) {
+                run.note_lost_owner(&os_words(&why.into()));
+            }
         }),
         SyncFileOperation::SetOwnerWrite { dir, granted, only } => {
             let dir = directories.directory(&run.local_target(dir));
@@ -423,9 +415,7 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
         SyncFileOperation::Link { of, to } => at(of).and_then(|of| {
             let to = at(to)?;
             let flags = AtFlags::empty();
-            Ok(rustix::fs::linkat(
-                &of.dir, &of.name, &to.dir, &to.name, flags,
-            )?)
+            Ok(linkat(&of.dir, &of.name, &to.dir, &to.name, flags)?)
         }),
         SyncFileOperation::Lstat(_)
         | SyncFileOperation::ReadSymlink(_)
@@ -433,6 +423,20 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
         | SyncFileOperation::Sum { .. } => Ok(()),
     };
     done.map(|()| None).map_err(|error| os_words(&error))
+}
+
+/// Creates a directory, or finds an existing one.
+fn make_dir(at: &crate::disk::NameInDirectory, mode: u32) -> io::Result<()> {
+    match mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode)) {
+        Err(Errno::EXIST) => match at.look()? {
+            Some(stat) if kind_of(&stat) == FileType::Directory => Ok(()),
+            Some(stat) if kind_of(&stat) == FileType::Symlink => {
+                Err(io::Error::other(schedule::SYMLINK_IN_THE_WAY))
+            }
+            _ => Err(Errno::EXIST.into()),
+        },
+        made => Ok(made?),
+    }
 }
 
 /// Creates a file of this size that several processes write, or finds the one that another process
