@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use sftp::Request;
 
 use super::super::files::InjectedFailure;
-use super::super::tests::{mode, shown, started, talk};
+use super::super::tests::{feed, mode, shown, started, talk};
 use crate::testing::{at, both, names};
 use crate::{Access, AnswerChunk, ExportedTree};
 
@@ -27,11 +27,11 @@ fn nobody_reads_a_file_meanwhile_who_could_not_read_the_old_one() {
             made(&folder.join("file"), 0o600);
             let command = format!("{command} '{}'", shown(&at(before, "file")));
             let mut scp = started(export, &command);
-            scp.handle(&mut Bytes::from_static(b"C0644 3 x\nne"));
+            feed(&mut scp, b"C0644 3 x\nne");
             let all = names(folder);
             let temporary = all.iter().find(|name| *name != "file").expect("beside it");
             assert_eq!(mode(&folder.join(temporary)), 0o600);
-            scp.handle(&mut Bytes::from_static(b"w\0"));
+            feed(&mut scp, b"w\0");
             drop(scp);
             assert_eq!(
                 (names(folder), mode(&folder.join("file"))),

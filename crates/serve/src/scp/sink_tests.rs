@@ -1,11 +1,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use bytes::Bytes;
 use rustix::io::Errno;
 use sftp::Request;
 
-use super::super::tests::{mode, shown, started, talk};
+use super::super::tests::{feed, mode, shown, started, talk};
 use crate::testing::{at, both, names};
 use crate::{Access, ExportedTree};
 
@@ -41,7 +40,7 @@ fn nothing_is_open_or_half_there_once_it_is_over() {
             (b"C0644 3 a\nnew\x02", &[], 1),
         ] {
             let mut scp = started(export, &command);
-            scp.handle(&mut Bytes::copy_from_slice(input));
+            feed(&mut scp, input);
             assert_eq!(scp.end(), status, "{input:?}");
             assert!(!scp.has_open() && scp.status() == Some(status), "{input:?}");
             assert_eq!(names(folder), left, "{input:?}");
@@ -52,9 +51,9 @@ fn nothing_is_open_or_half_there_once_it_is_over() {
         for heard in [&b"\0\0\0\x02"[..], b"\0\0x"] {
             let command = format!("scp -rf '{}'", shown(&at(before, "dir")));
             let mut scp = started(export, &command);
-            scp.handle(&mut Bytes::copy_from_slice(&heard[..2]));
+            feed(&mut scp, &heard[..2]);
             assert!(scp.has_open());
-            scp.handle(&mut Bytes::copy_from_slice(&heard[2..]));
+            feed(&mut scp, &heard[2..]);
             assert!(!scp.has_open() && scp.status() == Some(1), "{heard:?}");
         }
     });
@@ -78,7 +77,7 @@ fn a_directory_whose_mode_and_times_cannot_be_kept_is_no_error() {
         let mut scp = started(export, &format!("scp -rpt '{}'", shown(before)));
         scp.files.fails =
             Some(|request| matches!(request, Request::Setstat { .. }).then_some(Errno::IO));
-        scp.handle(&mut Bytes::from_static(b"T1 0 1 0\nD0750 0 dir\nE\n"));
+        feed(&mut scp, b"T1 0 1 0\nD0750 0 dir\nE\n");
         assert_eq!((scp.end(), names(folder)), (0, vec!["dir".to_owned()]));
     });
 }

@@ -16,6 +16,16 @@ pub(super) fn started<'e>(export: &'e ExportedTree, command: &str) -> ScpServer<
     ScpServer::new(PacketPool::new(SLOT, 2), SLOT, export, 100, asked)
 }
 
+/// Sends all of `input`. A busy machine ends the server's turn before it has taken the whole.
+pub(super) fn feed(scp: &mut ScpServer<'_>, input: &[u8]) {
+    let mut received = Bytes::copy_from_slice(input);
+    let turns = (0..1_000_000).take_while(|_| {
+        scp.handle(&mut received);
+        !received.is_empty()
+    });
+    assert!(turns.count() < 1_000_000, "input is left");
+}
+
 /// Output for the input `input`, sent in pieces of `piece` bytes, and the exit status.
 pub(super) fn talk(
     export: &ExportedTree,
