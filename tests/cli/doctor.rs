@@ -259,7 +259,7 @@ fn a_refused_key_before_the_accepted_one_does_not_end_the_measurement() {
     let refused = KeyPair::generate(scene.client.dir.path(), "refused", KeyKind::Ed25519);
     let refused = refused.private.display().to_string();
     scene.client.dir.set("peer", "IdentityFile", refused);
-    let result = measured(&scene, &["--time", "20s", "--data", "300M"], "peer");
+    let result = measured(&scene, &["--time", "20s", "--data", "3G"], "peer");
     assert!(!rungs(&result, "up").is_empty(), "{result:#}");
 }
 

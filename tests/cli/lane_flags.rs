@@ -161,7 +161,7 @@ fn a_congestion_control_that_is_not_to_be_had_is_said_before_anything_is_done() 
         "{said}"
     );
     assert!(
-        said.contains("it permits") && said.contains("reno"),
+        said.contains("the kernel permits") && said.contains("reno"),
         "{said}"
     );
     assert!(!scene.path("copy").exists());

@@ -80,7 +80,8 @@ impl TargetGuess {
 
 /// True if `path` can only be a directory.
 pub(super) fn is_directory_by_name(path: &[u8]) -> bool {
-    path.is_empty() || path.ends_with(b"/") || matches!(basename(path), b"." | b".." | b"~")
+    // Below a directory, `~` is a name like any other.
+    matches!(path, b"" | b"~") || path.ends_with(b"/") || matches!(basename(path), b"." | b"..")
 }
 
 fn extension(name: &[u8]) -> Option<&[u8]> {
