@@ -14,15 +14,10 @@ use crate::files::ways;
 
 #[test]
 fn a_file_that_grows_while_it_is_read() {
-    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+    let Some((scene, proxy)) = behind_a_slow_path(Scene::start(PeerKind::OpenSsh)) else {
         return;
     };
     let content = Seed::new(1).bytes(9_000_000);
-    let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
-    scene
-        .client
-        .dir
-        .add_host_at("peer", &scene.peer, proxy.port());
     for up in [true, false] {
         write_file(&scene.path("file"), &content[..6_000_000]);
         let way = if up { Way::Up } else { Way::Down };
@@ -55,15 +50,10 @@ fn a_file_that_grows_while_it_is_read() {
 
 #[test]
 fn a_file_that_shrinks_while_it_is_read() {
-    let Some(mut scene) = Scene::start(PeerKind::OpenSsh) else {
+    let Some((scene, proxy)) = behind_a_slow_path(Scene::start(PeerKind::OpenSsh)) else {
         return;
     };
     let content = Seed::new(1).bytes(9_000_000);
-    let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
-    scene
-        .client
-        .dir
-        .add_host_at("peer", &scene.peer, proxy.port());
     for up in [true, false] {
         let _ = fs::remove_file(scene.path("copy"));
         write_file(&scene.path("file"), &content);
@@ -97,9 +87,9 @@ fn a_file_that_shrinks_while_it_is_read() {
     }
 }
 
-/// A server behind a path of 6 MB/s.
-fn behind_a_slow_path() -> Option<(Scene, DelayProxy)> {
-    let mut scene = Scene::beyond_scp(PeerKind::OpenSsh)?;
+/// Puts the server of a scene behind a path of 6 MB/s.
+fn behind_a_slow_path(scene: Option<Scene>) -> Option<(Scene, DelayProxy)> {
+    let mut scene = scene?;
     let proxy = DelayProxy::to(scene.peer.addr()).rate(6_000_000).start();
     let client = &mut scene.client;
     client.dir.add_host_at("peer", &scene.peer, proxy.port());
@@ -110,7 +100,7 @@ fn behind_a_slow_path() -> Option<(Scene, DelayProxy)> {
 /// state without a warning.
 #[test]
 fn a_file_that_changes_while_it_is_sent_is_sent_again() {
-    let Some((scene, proxy)) = behind_a_slow_path() else {
+    let Some((scene, proxy)) = behind_a_slow_path(Scene::beyond_scp(PeerKind::OpenSsh)) else {
         return;
     };
     let (old, new) = (Seed::new(1).bytes(9_000_000), Seed::new(2).bytes(9_000_000));
@@ -151,7 +141,7 @@ fn a_file_that_changes_while_it_is_sent_is_sent_again() {
 /// mixed both states without a warning.
 #[test]
 fn a_remote_file_that_changes_while_it_is_read_is_copied_again() {
-    let Some((mut scene, proxy)) = behind_a_slow_path() else {
+    let Some((mut scene, proxy)) = behind_a_slow_path(Scene::beyond_scp(PeerKind::OpenSsh)) else {
         return;
     };
     let (old, new) = (Seed::new(1).bytes(9_000_000), Seed::new(2).bytes(9_000_000));

@@ -1,7 +1,7 @@
 //! `longhaul sync`: the target becomes equal to the source, only what differs is sent, and nothing is
 //! deleted by mistake.
 
-use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -21,12 +21,67 @@ pub(crate) fn sync(scene: &Scene, flags: &[&str]) -> Run {
 }
 
 /// Writes a file, with the folders above it.
-/// SRC and DST of an upload or a download.
-pub(crate) fn operands(source: &Path, target: &Path, up: bool) -> (OsString, OsString) {
-    let remote = |path: &Path| longhaul_tests::remote("peer", path);
-    match up {
-        true => (source.as_os_str().to_owned(), remote(target)),
-        false => (remote(source), target.as_os_str().to_owned()),
+/// One direction of a sync with one kind of server, with directories of its own.
+pub(crate) struct SyncWay<'s> {
+    scene: &'s Scene,
+    kind: PeerKind,
+    up: bool,
+    source: PathBuf,
+    target: PathBuf,
+}
+
+impl SyncWay<'_> {
+    pub(crate) fn source(&self) -> &Path {
+        &self.source
+    }
+
+    pub(crate) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Another path.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.scene.path(&format!("{name}-{}", self.up))
+    }
+
+    /// Runs the sync.
+    pub(crate) fn run(&self, flags: &[&str]) -> Outcome {
+        self.sync(&self.source, &self.target, flags)
+    }
+
+    /// Runs a sync of other directories in this direction.
+    pub(crate) fn sync(&self, from: &Path, to: &Path, flags: &[&str]) -> Outcome {
+        let remote = |path: &Path| longhaul_tests::remote("peer", path);
+        let (from, to) = match self.up {
+            true => (from.as_os_str().to_owned(), remote(to)),
+            false => (remote(from), to.as_os_str().to_owned()),
+        };
+        sync(self.scene, flags).arg(from).arg(to).run()
+    }
+}
+
+impl fmt::Display for SyncWay<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} up {}", self.kind, self.up)
+    }
+}
+
+/// Runs a test as an upload and as a download, with a stock server and with longhaul.
+pub(crate) fn each_way(test: impl Fn(&SyncWay<'_>)) {
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            return;
+        };
+        for up in [true, false] {
+            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
+            test(&SyncWay {
+                scene: &scene,
+                kind,
+                up,
+                source: tree("a"),
+                target: tree("b"),
+            });
+        }
     }
 }
 
@@ -554,44 +609,34 @@ fn owners_follow_those_of_the_source_where_root_may_set_them() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
-        let Some(scene) = Scene::beyond_scp(kind) else {
-            return;
-        };
-        for up in [true, false] {
-            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
-            let (source, target) = (tree("a"), tree("b"));
-            write_file(&source.join("dir/file"), b"content");
-            write_file(&source.join("changed"), b"content");
-            symlink("file", source.join("dir/link")).expect("our symlink");
-            let (from, to) = operands(&source, &target, up);
-            let run = |flags: &[&str]| sync(&scene, flags).arg(&from).arg(&to).run();
-            run(&[]).expect_code(0);
-            for (path, owner) in [("dir", 4001), ("dir/file", 4002), ("dir/link", 4003)] {
-                let path = source.join(path);
-                std::os::unix::fs::lchown(path, Some(owner), Some(owner + 10)).expect("ours");
-            }
-            let dry = run(&["-n"]).expect_code(0);
-            for name in ["dir/", "dir/file", "dir/link"] {
-                let line = format!("~ {name} (owner)");
-                assert!(dry.out().contains(&line), "{kind:?} up {up} {line}: {dry}");
-            }
-            let done = run(&[]).expect_code(0);
-            let owner = |path: PathBuf| {
-                let meta = fs::symlink_metadata(path).expect("it is there");
-                (meta.uid(), meta.gid())
-            };
-            for path in ["changed", "dir", "dir/file", "dir/link"] {
-                let owners = (owner(source.join(path)), owner(target.join(path)));
-                assert_eq!(owners.0, owners.1, "{kind:?} up {up} {path}: {done}");
-            }
-            let again = run(&["-n"]).expect_code(0);
-            assert!(
-                !again.out().contains("(owner)"),
-                "{kind:?} up {up}: {again}"
-            );
+    each_way(|way| {
+        let (source, target) = (way.source(), way.target());
+        write_file(&source.join("dir/file"), b"content");
+        write_file(&source.join("changed"), b"content");
+        symlink("file", source.join("dir/link")).expect("our symlink");
+        let run = |flags: &[&str]| way.run(flags);
+        run(&[]).expect_code(0);
+        for (path, owner) in [("dir", 4001), ("dir/file", 4002), ("dir/link", 4003)] {
+            let path = source.join(path);
+            std::os::unix::fs::lchown(path, Some(owner), Some(owner + 10)).expect("ours");
         }
-    }
+        let dry = run(&["-n"]).expect_code(0);
+        for name in ["dir/", "dir/file", "dir/link"] {
+            let line = format!("~ {name} (owner)");
+            assert!(dry.out().contains(&line), "{way} {line}: {dry}");
+        }
+        let done = run(&[]).expect_code(0);
+        let owner = |path: PathBuf| {
+            let meta = fs::symlink_metadata(path).expect("it is there");
+            (meta.uid(), meta.gid())
+        };
+        for path in ["changed", "dir", "dir/file", "dir/link"] {
+            let owners = (owner(source.join(path)), owner(target.join(path)));
+            assert_eq!(owners.0, owners.1, "{way} {path}: {done}");
+        }
+        let again = run(&["-n"]).expect_code(0);
+        assert!(!again.out().contains("(owner)"), "{way}: {again}");
+    });
 }
 
 /// Attack: a file with the size and time of a setuid program of the source got its owner and bits.

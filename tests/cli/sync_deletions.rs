@@ -11,7 +11,7 @@ use testkit::PeerKind;
 use testkit::process::must;
 use testkit::tree::{Compare, assert_same};
 
-use crate::sync::{entries, operands, sync, write_file};
+use crate::sync::{each_way, entries, sync, write_file};
 
 #[test]
 fn most_of_the_target_is_deleted_after_a_confirmation_only() {
@@ -363,40 +363,33 @@ fn a_backup_directory_is_as_private_as_the_target() {
 /// owner, which they got so that the other files could be deleted.
 #[test]
 fn read_only_directories_have_their_modes_again_after_deletions() {
-    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
-        let Some(scene) = Scene::beyond_scp(kind) else {
-            return;
-        };
-        for up in [true, false] {
-            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
-            let (source, target) = (tree("a"), tree("b"));
-            write_file(&source.join("both/file"), b"content");
-            for path in ["both/gone", "extra/gone", "extra/kept", "whole/gone"] {
-                write_file(&target.join(path), b"content");
-            }
-            for (dir, mode) in [
-                (source.join("both"), 0o555),
-                (target.join("both"), 0o755),
-                (target.join("extra"), 0o1540),
-                (target.join("whole"), 0o555),
-            ] {
-                set_mode(&dir, mode);
-            }
-            let (from, to) = operands(&source, &target, up);
-            let flags = ["--delete", "--yes", "--exclude", "kept"];
-            sync(&scene, &flags).arg(from).arg(to).run().expect_code(0);
-            let left: Vec<PathBuf> = entries(&target);
-            let expected = ["both", "both/file", "extra", "extra/kept"];
-            let expected = expected.map(|path| target.join(path));
-            assert_eq!(left, expected, "{kind:?} up {up}");
-            let mode = |dir: &str| {
-                let meta = fs::metadata(target.join(dir)).expect("it is there");
-                meta.permissions().mode() & 0o7777
-            };
-            assert_eq!(mode("both"), 0o555, "{kind:?} up {up}");
-            assert_eq!(mode("extra"), 0o1540, "{kind:?} up {up}");
+    each_way(|way| {
+        let (source, target) = (way.source(), way.target());
+        write_file(&source.join("both/file"), b"content");
+        for path in ["both/gone", "extra/gone", "extra/kept", "whole/gone"] {
+            write_file(&target.join(path), b"content");
         }
-    }
+        for (dir, mode) in [
+            (source.join("both"), 0o555),
+            (target.join("both"), 0o755),
+            (target.join("extra"), 0o1540),
+            (target.join("whole"), 0o555),
+        ] {
+            set_mode(&dir, mode);
+        }
+        let flags = ["--delete", "--yes", "--exclude", "kept"];
+        way.run(&flags).expect_code(0);
+        let left: Vec<PathBuf> = entries(target);
+        let expected = ["both", "both/file", "extra", "extra/kept"];
+        let expected = expected.map(|path| target.join(path));
+        assert_eq!(left, expected, "{way}");
+        let mode = |dir: &str| {
+            let meta = fs::metadata(target.join(dir)).expect("it is there");
+            meta.permissions().mode() & 0o7777
+        };
+        assert_eq!(mode("both"), 0o555, "{way}");
+        assert_eq!(mode("extra"), 0o1540, "{way}");
+    });
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -406,25 +399,18 @@ fn set_mode(path: &Path, mode: u32) {
 /// Bug: such entries of the target stayed for ever, without a word, and so did their directories.
 #[test]
 fn fifos_of_the_target_are_deleted_and_make_room_for_directories() {
-    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
-        let Some(scene) = Scene::beyond_scp(kind) else {
-            return;
-        };
-        for up in [true, false] {
-            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
-            let (source, target) = (tree("a"), tree("b"));
-            write_file(&source.join("becomes/file"), b"content");
-            for fifo in ["becomes", "extra", "gone/extra", "kept"] {
-                let fifo = target.join(fifo);
-                fs::create_dir_all(fifo.parent().expect("a folder")).expect("our folder");
-                must("mkfifo", &[fifo.as_ref()]);
-            }
-            let (from, to) = operands(&source, &target, up);
-            let flags = ["--delete", "--yes", "--exclude", "kept"];
-            sync(&scene, &flags).arg(from).arg(to).run().expect_code(0);
-            let left = longhaul_tests::names_in(&target);
-            assert_eq!(left, ["becomes", "kept"], "{kind:?} up {up}");
-            assert!(target.join("becomes/file").exists(), "{kind:?} up {up}");
+    each_way(|way| {
+        let (source, target) = (way.source(), way.target());
+        write_file(&source.join("becomes/file"), b"content");
+        for fifo in ["becomes", "extra", "gone/extra", "kept"] {
+            let fifo = target.join(fifo);
+            fs::create_dir_all(fifo.parent().expect("a folder")).expect("our folder");
+            must("mkfifo", &[fifo.as_ref()]);
         }
-    }
+        let flags = ["--delete", "--yes", "--exclude", "kept"];
+        way.run(&flags).expect_code(0);
+        let left = longhaul_tests::names_in(target);
+        assert_eq!(left, ["becomes", "kept"], "{way}");
+        assert!(target.join("becomes/file").exists(), "{way}");
+    });
 }

@@ -9,7 +9,7 @@ use testkit::process::must;
 use testkit::tree::{Compare, assert_same};
 use testkit::{PeerBuilder, PeerKind};
 
-use crate::sync::{entries, operands, sync, write_file};
+use crate::sync::{each_way, entries, sync, write_file};
 
 /// A scene whose server takes names that differ in case or normalization for one.
 fn folding_scene() -> Option<Scene> {
@@ -227,35 +227,22 @@ fn with_unicode_nfc_copies_have_composed_names() {
 #[test]
 fn directories_of_an_interrupted_question_about_names_are_removed_and_never_copied() {
     let left = [".longhaul-0123456789-one", "dir/.longhaul-abcdef0123-two"];
-    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
-        let Some(scene) = Scene::beyond_scp(kind) else {
-            return;
-        };
-        for up in [true, false] {
-            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
-            let (source, target, copy) = (tree("a"), tree("b"), tree("c"));
-            write_file(&source.join("dir/file"), b"content");
-            must("cp", &["-a".as_ref(), source.as_ref(), target.as_ref()]);
-            for path in left {
-                fs::create_dir_all(target.join(path)).expect("our folder");
-            }
-            let run = |from: &Path, to: &Path, flags: &[&str]| {
-                let remote = |path: &Path| longhaul_tests::remote("peer", path);
-                let (from, to) = match up {
-                    true => (from.as_os_str().to_owned(), remote(to)),
-                    false => (remote(from), to.as_os_str().to_owned()),
-                };
-                let run = sync(&scene, flags).arg(from).arg(to).run();
-                run.expect_code(0)
-            };
-            run(&target, &copy, &[]);
-            assert_same(&source, &copy, Compare::CONTENT);
-            let dry = run(&source, &target, &["-n", "--delete"]);
-            assert!(!dry.out().contains(".longhaul-"), "{kind:?} up {up}: {dry}");
-            run(&source, &target, &["--delete"]);
-            assert_same(&source, &target, Compare::PRESERVED);
+    each_way(|way| {
+        let (source, target) = (way.source(), way.target());
+        let copy = way.path("c");
+        write_file(&source.join("dir/file"), b"content");
+        must("cp", &["-a".as_ref(), source.as_ref(), target.as_ref()]);
+        for path in left {
+            fs::create_dir_all(target.join(path)).expect("our folder");
         }
-    }
+        let run = |from: &Path, to: &Path, flags: &[&str]| way.sync(from, to, flags).expect_code(0);
+        run(target, &copy, &[]);
+        assert_same(source, &copy, Compare::CONTENT);
+        let dry = run(source, target, &["-n", "--delete"]);
+        assert!(!dry.out().contains(".longhaul-"), "{way}: {dry}");
+        run(source, target, &["--delete"]);
+        assert_same(source, target, Compare::PRESERVED);
+    });
 }
 
 /// Bug: such entries of a remote source were left out without a word, and those of this machine were
@@ -267,80 +254,67 @@ fn names_that_are_reserved_take_no_part_at_either_end() {
         ".longhaul-dir/file",
         "dir/.name.0123456789.longhaul/file",
     ];
-    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
-        let Some(scene) = Scene::beyond_scp(kind) else {
-            return;
-        };
-        for up in [true, false] {
-            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
-            let (source, target) = (tree("a"), tree("b"));
-            for path in reserved {
-                write_file(&source.join(path), b"not copied");
-            }
-            write_file(&source.join("dir/file"), b"content");
-            write_file(&target.join(".longhaul-file"), b"stays");
-            write_file(&target.join(".longhaul-other/file"), b"stays");
-            let (from, to) = operands(&source, &target, up);
-            let run = sync(&scene, &["--delete"]).arg(from).arg(to).run();
-            let outcome = run.expect_code(0);
-            outcome.expect_err(&[
-                ".longhaul-file: not copied",
-                ".longhaul-dir: not copied",
-                ".name.0123456789.longhaul: not copied",
-            ]);
-            let left: BTreeSet<PathBuf> = entries(&target).into_iter().collect();
-            let expected = [
-                ".longhaul-file",
-                ".longhaul-other",
-                ".longhaul-other/file",
-                "dir",
-                "dir/file",
-            ];
-            let expected = expected.map(|path| target.join(path)).into();
-            assert_eq!(left, expected, "{kind:?} up {up}");
-            let kept = fs::read(target.join(".longhaul-file")).expect("kept");
-            assert_eq!(kept, b"stays");
+    each_way(|way| {
+        let (source, target) = (way.source(), way.target());
+        for path in reserved {
+            write_file(&source.join(path), b"not copied");
         }
-    }
+        write_file(&source.join("dir/file"), b"content");
+        write_file(&target.join(".longhaul-file"), b"stays");
+        write_file(&target.join(".longhaul-other/file"), b"stays");
+        let run = way.run(&["--delete"]);
+        let outcome = run.expect_code(0);
+        outcome.expect_err(&[
+            ".longhaul-file: not copied",
+            ".longhaul-dir: not copied",
+            ".name.0123456789.longhaul: not copied",
+        ]);
+        let left: BTreeSet<PathBuf> = entries(target).into_iter().collect();
+        let expected = [
+            ".longhaul-file",
+            ".longhaul-other",
+            ".longhaul-other/file",
+            "dir",
+            "dir/file",
+        ];
+        let expected = expected.map(|path| target.join(path)).into();
+        assert_eq!(left, expected, "{way}");
+        let kept = fs::read(target.join(".longhaul-file")).expect("kept");
+        assert_eq!(kept, b"stays");
+    });
 }
 
 /// Bug: a symlink that had the name of such a directory was followed: directories were made at its
 /// end, and empty ones removed.
 #[test]
 fn a_symlink_with_the_name_of_our_directory_at_the_target_is_not_followed() {
-    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
-        let Some(scene) = Scene::beyond_scp(kind) else {
-            return;
-        };
-        for up in [true, false] {
-            let tree = |name: &str| scene.path(&format!("{name}-{up}"));
-            let (source, target, outside) = (tree("a"), tree("b"), tree("outside"));
-            for name in ["name", "NAME"] {
-                write_file(&source.join("dir").join(name), b"content");
-            }
-            fs::create_dir_all(outside.join("0/name")).expect("our folder");
-            fs::create_dir_all(target.join("dir")).expect("our folder");
-            for name in [
-                ".longhaul-names",
-                ".longhaul-0123456789-name",
-                "dir/.longhaul-names",
-                "dir/.longhaul-0123456789-name",
-            ] {
-                std::os::unix::fs::symlink(&outside, target.join(name)).expect("our symlink");
-            }
-            let filled = target.join(".longhaul-0123456789-NAME/0/name");
-            let excluded = target.join(".longhaul-9876543210-name");
-            for dir in [&filled, &excluded] {
-                fs::create_dir_all(dir).expect("our folder");
-            }
-            let (from, to) = operands(&source, &target, up);
-            let flags = ["--exclude", ".longhaul-9*"];
-            sync(&scene, &flags).arg(from).arg(to).run().expect_code(0);
-            for dir in [outside.join("0/name"), filled, excluded] {
-                assert!(dir.exists(), "{dir:?} {kind:?} up {up}");
-            }
-            let outside = longhaul_tests::names_in(&outside);
-            assert_eq!(outside, ["0"], "{kind:?} up {up}");
+    each_way(|way| {
+        let (source, target) = (way.source(), way.target());
+        let outside = way.path("outside");
+        for name in ["name", "NAME"] {
+            write_file(&source.join("dir").join(name), b"content");
         }
-    }
+        fs::create_dir_all(outside.join("0/name")).expect("our folder");
+        fs::create_dir_all(target.join("dir")).expect("our folder");
+        for name in [
+            ".longhaul-names",
+            ".longhaul-0123456789-name",
+            "dir/.longhaul-names",
+            "dir/.longhaul-0123456789-name",
+        ] {
+            std::os::unix::fs::symlink(&outside, target.join(name)).expect("our symlink");
+        }
+        let filled = target.join(".longhaul-0123456789-NAME/0/name");
+        let excluded = target.join(".longhaul-9876543210-name");
+        for dir in [&filled, &excluded] {
+            fs::create_dir_all(dir).expect("our folder");
+        }
+        let flags = ["--exclude", ".longhaul-9*"];
+        way.run(&flags).expect_code(0);
+        for dir in [outside.join("0/name"), filled, excluded] {
+            assert!(dir.exists(), "{dir:?} {way}");
+        }
+        let outside = longhaul_tests::names_in(&outside);
+        assert_eq!(outside, ["0"], "{way}");
+    });
 }

@@ -125,10 +125,8 @@ pub enum JobKind {
     SetOwnerWrite {
         /// Path of the directory.
         path: RemotePath,
-        /// The owner may write afterwards.
-        granted: bool,
-        /// Permission bits without which nothing is changed: another directory may stand there.
-        only: Option<u32>,
+        /// The change.
+        change: OwnerWrite,
     },
     /// Creates a hard link, replacing a file or symlink of that name by rename.
     MakeHardLink {
@@ -392,6 +390,31 @@ pub const SYMLINK_LEADS_NOWHERE: &str =
 
 /// Failure of a [`JobKind::MakeDir`] without `follow` where a symlink stands.
 pub const SYMLINK_IN_THE_WAY: &str = "a symlink is in the way and is not followed";
+
+/// Permission bit of the owner, as in chmod(2).
+const OWNER_WRITE: u32 = 0o200;
+
+/// Change of the owner's write permission for a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerWrite {
+    /// The owner may write afterwards.
+    pub granted: bool,
+    /// Permission bits without which nothing is changed: another directory may stand there.
+    pub only: Option<u32>,
+}
+
+impl OwnerWrite {
+    /// Returns the permission bits for a directory that has those of `mode`; `None` if they stay.
+    pub fn changed(self, mode: u32) -> Option<u32> {
+        let mode = mode & 0o7777;
+        let wanted = match self.granted {
+            true => mode | OWNER_WRITE,
+            false => mode & !OWNER_WRITE,
+        };
+        let is_known = self.only.is_none_or(|only| only == mode);
+        (wanted != mode && is_known).then_some(wanted)
+    }
+}
 
 /// Warning text for a file that is copied a second time.
 pub const SOURCE_CHANGED: &str = "changed while it was being read: copying it again";

@@ -34,9 +34,9 @@ pub use disk::{
 };
 pub use job::{
     Attributes, ByteRange, EntryKind, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job,
-    JobId, JobKind, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_CHANGED,
-    SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, TempDir, UploadTemp,
-    Xattrs, directory_of,
+    JobId, JobKind, OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST,
+    SOURCE_CHANGED, SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, TempDir,
+    UploadTemp, Xattrs, directory_of,
 };
 pub use lane::{
     CompressionMode, IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES,

@@ -214,11 +214,11 @@ impl EntryTree {
         self.len() == 0
     }
 
-    /// Returns the symlinks of the tree.
-    pub fn symlinks(&self) -> impl Iterator<Item = TreeEntryId> {
+    /// Returns the entries of a type.
+    pub fn of_kind(&self, kind: TreeEntryKind) -> impl Iterator<Item = TreeEntryId> {
         let nodes = (0u32..).zip(&self.nodes);
         nodes
-            .filter(|(_, node)| node.entry.kind == TreeEntryKind::Symlink)
+            .filter(move |(_, node)| node.entry.kind == kind)
             .map(|(at, _)| TreeEntryId(at))
     }
 
@@ -337,15 +337,6 @@ impl EntryTree {
             }
         }
         order
-    }
-
-    /// Returns the unfinished files.
-    pub fn temporaries(&self) -> impl Iterator<Item = TreeEntryId> {
-        let nodes = self.nodes.iter().enumerate();
-        let found = nodes.filter(|(_, node)| node.entry.kind == TreeEntryKind::Temporary);
-        found
-            .filter_map(|(at, _)| u32::try_from(at).ok())
-            .map(TreeEntryId)
     }
 
     /// Returns the user and group IDs of all entries.

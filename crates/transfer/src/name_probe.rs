@@ -39,6 +39,15 @@ pub(crate) fn probe_names(one: &[u8], other: &[u8]) -> Option<[Vec<u8>; 2]> {
     }))
 }
 
+/// Returns the warning for a file about whose name the target cannot be asked; `other` is the name
+/// that it may be taken for.
+pub(crate) fn unanswered(other: &str) -> String {
+    format!(
+        "cannot find out if the target treats this name and {other} as one: check that both files \
+         were copied"
+    )
+}
+
 /// Returns true for a name that [`probe_names`] could have made.
 pub(crate) fn is_name_probe(name: &[u8]) -> bool {
     let rest = name.strip_prefix(PREFIX);

@@ -105,11 +105,9 @@ impl JobMachine {
                 let set = SetAttributes::new(id, path.0, attributes, follow, xattrs);
                 Self::SetAttributes(Box::new(set))
             }
-            JobKind::SetOwnerWrite {
-                path,
-                granted,
-                only,
-            } => Self::OwnerWrite(Box::new(OwnerWriteChange::new(id, path.0, granted, only))),
+            JobKind::SetOwnerWrite { path, change } => {
+                Self::OwnerWrite(Box::new(OwnerWriteChange::new(id, path.0, change)))
+            }
             JobKind::AdoptTemp {
                 target,
                 temp,

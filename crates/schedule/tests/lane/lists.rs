@@ -1,4 +1,6 @@
-use schedule::{Attributes, EntryKind, FileCopyOptions, JobId, JobKind, LaneError, LaneEvent};
+use schedule::{
+    Attributes, EntryKind, FileCopyOptions, JobId, JobKind, LaneError, LaneEvent, OwnerWrite,
+};
 use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile};
 
 use crate::world::{MODES, Mode, RTT, World, bytes, config, link, remote};
@@ -392,8 +394,7 @@ fn only_the_owners_write_permission_of_directories_changes() {
         let mut change = |path: &str, granted: bool, only: Option<u32>| {
             w.job(JobKind::SetOwnerWrite {
                 path: remote(path),
-                granted,
-                only,
+                change: OwnerWrite { granted, only },
             })
         };
         let changed = [

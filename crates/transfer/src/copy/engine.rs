@@ -1,8 +1,9 @@
 //! Joins the parts of a copy, and waits for the events that they need.
 
 mod answers;
+mod inquiry;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use schedule::{
@@ -176,6 +177,11 @@ impl<'a> CopyEngine<'a> {
         let probe = SameFileDetector::new(self);
         let overlaps = probe.avoid_itself(rules, sources, onto).await;
         self.walks.note_overlaps(overlaps);
+    }
+
+    /// Notes the IDs at the target of users and groups of the source.
+    pub(super) fn knows_owners(&mut self, users: &BTreeMap<u32, u32>, groups: &BTreeMap<u32, u32>) {
+        self.owners.knows(users, groups);
     }
 
     /// Notes parts of one file or directory that the target did not set.

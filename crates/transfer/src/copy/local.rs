@@ -45,18 +45,17 @@ pub(super) fn make_directory(
     let mode = (mode & 0o1777) | OWNER;
     if path.is_named() {
         let named = path.named_part();
+        if !follow {
+            return directories
+                .make_or_adopt(named, mode)
+                .map_err(|e| match fs::symlink_metadata(named) {
+                    Ok(meta) if meta.is_symlink() => SYMLINK.to_owned(),
+                    Ok(meta) if meta.is_file() => IN_THE_WAY.to_owned(),
+                    _ => os_words(&e),
+                });
+        }
         return match directories.make_named(named, mode) {
             Ok(()) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && !follow => {
-                match directories.adopt_named(named) {
-                    Ok(()) => Ok(false),
-                    Err(e) => match fs::symlink_metadata(named) {
-                        Ok(meta) if meta.is_symlink() => Err(SYMLINK.to_owned()),
-                        Ok(meta) if meta.is_file() => Err(IN_THE_WAY.to_owned()),
-                        _ => Err(os_words(&e)),
-                    },
-                }
-            }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(named) {
                 Ok(meta) if meta.is_dir() => Ok(false),
                 Ok(_) => Err(IN_THE_WAY.to_owned()),

@@ -29,7 +29,7 @@ pub(super) struct MetadataPreservation {
     can: MetadataSupport,
     lost: MetadataLoss,
     withheld: LeftOutCounts,
-    /// It is known which names of the source belong to one file, though its server does not tell it.
+    /// The names of the source that belong to one file are known, though its server does not tell them.
     knows_links: bool,
     /// Setting an owner was refused once and is not tried again.
     refuses_owners: bool,

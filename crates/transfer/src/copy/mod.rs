@@ -58,7 +58,9 @@ pub(crate) use self::environment::RemoteCommandStep;
 pub use self::equal_names::{NamedSource, SourceName, equal_names};
 pub(crate) use self::file::SharedTemporaryFile;
 pub(crate) use self::local_file_ops::ReadAt;
+pub(crate) use self::names::basename;
 use self::operand_copy::OperandCopy;
+pub(crate) use self::owner::ids_by_name;
 pub(crate) use self::planned::{
     CALLERS_FIRST_JOB, FileSystemQuery, PlannedCopy, PlannedCopySide, RootAttributesQuery,
     with_environment,
@@ -176,7 +178,7 @@ pub enum TargetDirectory {
     Shared {
         /// Nothing existed there.
         is_new: bool,
-        /// Its parent did not exist either, and is created.
+        /// The parent did not exist either, and is created.
         parent_is_new: bool,
     },
 }

@@ -1,7 +1,7 @@
 //! Path syntax as scp reads it.
 
 /// Last component of a path, ignoring trailing slashes. Returns `/` for `/` and for an empty path.
-pub(super) fn basename(path: &[u8]) -> &[u8] {
+pub(crate) fn basename(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|b| *b != b'/').map_or(0, |i| i + 1);
     let path = &path[..end];
     let start = path.iter().rposition(|b| *b == b'/').map_or(0, |i| i + 1);

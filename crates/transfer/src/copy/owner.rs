@@ -194,22 +194,32 @@ impl OwnerMap {
         let Some(asked) = self.asked.take() else {
             return;
         };
-        learn(&mut self.users, &asked.users, &asked.names.0, &asked.ids.0);
-        learn(
-            &mut self.groups,
-            &asked.groups,
-            &asked.names.1,
-            &asked.ids.1,
-        );
+        let (names, ids) = (&asked.names, &asked.ids);
+        self.users
+            .extend(ids_by_name(&asked.users, &names.0, &ids.0));
+        self.groups
+            .extend(ids_by_name(&asked.groups, &names.1, &ids.1));
+    }
+
+    /// Notes owners that were mapped elsewhere, so that they are not asked about.
+    pub(super) fn knows(&mut self, users: &BTreeMap<u32, u32>, groups: &BTreeMap<u32, u32>) {
+        self.users.extend(users);
+        self.groups.extend(groups);
     }
 }
 
-fn learn(known: &mut BTreeMap<u32, u32>, asked: &[u32], names: &[Vec<u8>], ids: &[u32]) {
-    for (at, id) in asked.iter().enumerate() {
+/// Returns `asked`, IDs at the source, each with the ID that its name has at the target. An owner
+/// without a name, or with a name unknown there, keeps its ID.
+pub(crate) fn ids_by_name<'q>(
+    asked: &'q [u32],
+    names: &'q [Vec<u8>],
+    ids: &'q [u32],
+) -> impl Iterator<Item = (u32, u32)> + 'q {
+    asked.iter().enumerate().map(|(at, id)| {
         let named = names.get(at).is_some_and(|name| !name.is_empty());
         let found = ids.get(at).filter(|found| named && **found != u32::MAX);
-        known.insert(*id, found.copied().unwrap_or(*id));
-    }
+        (*id, found.copied().unwrap_or(*id))
+    })
 }
 
 #[cfg(test)]
@@ -220,18 +230,17 @@ mod tests {
     fn an_owner_is_who_has_the_name_there_or_else_the_number() {
         let mut known = BTreeMap::new();
         let names = [b"ann".to_vec(), b"bob".to_vec(), Vec::new()];
-        learn(
-            &mut known,
+        known.extend(ids_by_name(
             &[1000, 1001, 1002],
             &names,
             &[2000, u32::MAX, 7],
-        );
+        ));
         assert_eq!(of(&known, 1000), Some(2000));
         assert_eq!(of(&known, 1001), Some(1001));
         assert_eq!(of(&known, 1002), Some(1002));
         assert_eq!((of(&known, 0), of(&known, 5)), (Some(0), None));
         // If the source does not answer, the IDs stay as they are.
-        learn(&mut known, &[5, 6], &[], &[]);
+        known.extend(ids_by_name(&[5, 6], &[], &[]));
         assert_eq!(of(&known, 6), Some(6));
     }
 }

@@ -1,6 +1,6 @@
 //! Copies entries that were chosen before, instead of walking the sources.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub(crate) fn with_environment<T>(
     environment.drive(work(PlannedCopyEnvironment(&environment)))
 }
 
-/// What a planned copy may use of its [`CopyEnvironment`].
+/// The [`CopyEnvironment`] of a planned copy, as far as the copy may use it.
 #[derive(Clone, Copy)]
 pub(crate) struct PlannedCopyEnvironment<'a>(&'a dyn CopyEnvironment);
 
@@ -146,6 +146,11 @@ impl<'a> PlannedCopy<'a> {
         let context = self.engine.context();
         let options = context.options();
         options.settle && !options.numeric_ids && super::metadata::maps_owners(context)
+    }
+
+    /// Notes the IDs at the target of users and groups of the source.
+    pub(crate) fn knows_owners(&mut self, users: &BTreeMap<u32, u32>, groups: &BTreeMap<u32, u32>) {
+        self.engine.knows_owners(users, groups);
     }
 
     /// Notes that owners could not be set at the target.

@@ -11,7 +11,7 @@ use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::source::{SourceRoot, TargetPath, WalkId};
 use super::tree::{CopyDirectoryId, IncompleteTargetDirs};
-use crate::name_probe::probe_names;
+use crate::name_probe::{probe_names, unanswered};
 use crate::walk::{WalkEntry, join};
 
 /// Kinds of likeness about which a server is asked.
@@ -196,11 +196,7 @@ impl TargetNameIndex {
         let first = context.shown(CopySide::Target, &entry.first);
         if answer.is_none() && !std::mem::replace(&mut self.told, true) {
             let name = context.shown(CopySide::Target, &entry.target);
-            let message = format!(
-                "cannot find out if the server treats this name and {first} as one: check that \
-                 both files were copied"
-            );
-            context.warn(Some(name), message);
+            context.warn(Some(name), unanswered(&first.to_string()));
         }
         if answer != Some(true) {
             return NameCollisionVerdict::Begins(Box::new(entry.entry));
@@ -238,8 +234,9 @@ pub(super) struct AlikeNames {
 }
 
 impl AlikeNames {
-    /// Asks the server, unless it has answered for names of this kind, with a directory whose
-    /// name ends so. The answer stays unknown if no directory can be made.
+    /// Asks the server, unless it has answered for names of this kind: makes an empty directory whose
+    /// name ends as the one does, and looks for it under the other. The answer stays unknown if it
+    /// cannot be made.
     pub(super) async fn ask<'a>(&mut self, server: &mut impl ServerInquiry<'a>) {
         if self.answer.is_some() {
             return;

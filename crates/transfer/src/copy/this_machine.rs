@@ -100,13 +100,8 @@ impl LocalFileOps for LocalFiles {
     }
 
     fn make_target(&self, path: &Path) -> Result<(), String> {
-        let made = match self.directories.make_named(path, 0o777) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                self.directories.adopt_named(path)
-            }
-            made => made,
-        };
-        made.map_err(|e| match Errno::from_io_error(&e) {
+        let made = self.directories.make_or_adopt(path, 0o777);
+        made.map(drop).map_err(|e| match Errno::from_io_error(&e) {
             Some(Errno::NOTDIR | Errno::LOOP) => "not a directory".to_owned(),
             _ => os_words(&e),
         })

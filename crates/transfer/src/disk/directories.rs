@@ -17,7 +17,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, mkdirat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
-use schedule::{LocalTargetPath, SourceFileMeta};
+use schedule::{LocalTargetPath, OwnerWrite, SourceFileMeta};
 use sys::{SymlinkPolicy, XattrTarget, default_acl_bits, open_beneath};
 
 /// The number of directories below a target that are held open. A walk goes from directory to
@@ -117,17 +117,11 @@ impl OpenDirectory {
         }
     }
 
-    /// Gives the owner write permission, or takes it. The other permissions stay. Nothing is changed
-    /// if the mode differs from `only`.
-    pub(crate) fn set_owner_write(&self, granted: bool, only: Option<u32>) -> Result<(), Errno> {
-        let mode = rustix::fs::fstat(&self.fd)?.st_mode & 0o7777;
-        let wanted = match granted {
-            true => mode | 0o200,
-            false => mode & !0o200,
-        };
-        match wanted == mode || only.is_some_and(|only| only != mode) {
-            true => Ok(()),
-            false => self.set_mode(wanted),
+    /// Changes the owner's write permission. The other permissions stay.
+    pub(crate) fn set_owner_write(&self, change: OwnerWrite) -> Result<(), Errno> {
+        match change.changed(rustix::fs::fstat(&self.fd)?.st_mode) {
+            Some(mode) => self.set_mode(mode),
+            None => Ok(()),
         }
     }
 
@@ -414,12 +408,28 @@ impl OpenDirectoryCache {
         Ok(())
     }
 
+    /// Creates the directory that the user named and that was missing, as
+    /// [`OpenDirectoryCache::make_named`] does, or opens the one that somebody has made meanwhile.
+    /// True if it was created.
+    ///
+    /// # Errors
+    /// Those of mkdir(2); ENOTDIR for a symlink or a file, which the user did not name.
+    pub(crate) fn make_or_adopt(&self, path: &Path, mode: u32) -> io::Result<bool> {
+        match self.make_named(path, mode) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                self.adopt_named(path).map(|()| false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
     /// Opens the directory that the user named, and that somebody else has made since it was seen to
     /// be missing. A symlink in its place was not there for the user to name.
     ///
     /// # Errors
     /// ENOTDIR for a symlink or a file.
-    pub(crate) fn adopt_named(&self, path: &Path) -> io::Result<()> {
+    fn adopt_named(&self, path: &Path) -> io::Result<()> {
         let state = self.state();
         if state.made.find(path).is_some() || state.named.iter().any(|(at, _)| at == path) {
             return Ok(());

@@ -11,8 +11,9 @@ use sync::{
 use super::ends::{SyncEnds, SyncFileOperation};
 use crate::copy::PlannedCopySide;
 use crate::escape;
-use crate::name_probe::probe_names;
-use crate::walk::join;
+use crate::name_probe::{probe_names, unanswered};
+use crate::report::EscapedName;
+use crate::walk::{join, join_below};
 
 /// Pairs about which the target is asked.
 const MOST: usize = 10_000;
@@ -36,6 +37,20 @@ struct NamePair {
     looked_for: Vec<u8>,
     /// The first one is a directory to make, and to remove again.
     is_probe: bool,
+}
+
+/// Way to find out if the target treats two names as equal.
+enum NameQuestion {
+    Asked(NamePair),
+    /// The target has both, or cannot be asked now.
+    Answered,
+    /// No probe can have the names.
+    TooLong,
+}
+
+fn shown(ends: &SyncEnds<'_>, source: &SortedTree, id: TreeEntryId) -> EscapedName {
+    let path = join(ends.root(PlannedCopySide::Source), &source.tree().path(id));
+    ends.shown(PlannedCopySide::Source, &path)
 }
 
 /// Asks the target's file system whether it treats names as equal.
@@ -62,11 +77,17 @@ impl NameEqualityProbes {
         target: &SortedTree,
     ) -> bool {
         let root = ends.root(PlannedCopySide::Target).to_vec();
-        let pairs: Vec<NamePair> = alike_entries(source)
-            .into_iter()
-            .take(MOST)
-            .filter_map(|(one, other)| self.pair(&root, source, target, one, other))
-            .collect();
+        let mut pairs = Vec::new();
+        for (one, other) in alike_entries(source).into_iter().take(MOST) {
+            match self.question(&root, source, target, one, other) {
+                NameQuestion::Asked(pair) => pairs.push(pair),
+                NameQuestion::TooLong => {
+                    let [first, name] = [one, other].map(|id| shown(ends, source, id));
+                    ends.warn(Some(name), unanswered(&first.to_string()));
+                }
+                NameQuestion::Answered => {}
+            }
+        }
         if pairs.is_empty() {
             return false;
         }
@@ -86,11 +107,7 @@ impl NameEqualityProbes {
                 continue;
             }
             any = true;
-            let root = ends.root(PlannedCopySide::Source).to_vec();
-            let [one, other] = [pair.one, pair.other].map(|id| {
-                let path = join(&root, &source.tree().path(id));
-                ends.shown(PlannedCopySide::Source, &path)
-            });
+            let [one, other] = [pair.one, pair.other].map(|id| shown(ends, source, id));
             let one = escape::beside(&other.0, &one.0);
             let what = format!(
                 "has the same name at the target as {one}, because the file system there ignores \
@@ -101,29 +118,31 @@ impl NameEqualityProbes {
         any
     }
 
-    /// Returns how to ask about two names; `None` if the target has both, or only a dry run would
-    /// have to create something.
-    fn pair(
+    /// Decides how to ask about two names.
+    fn question(
         &self,
         root: &[u8],
         source: &SortedTree,
         target: &SortedTree,
         one: TreeEntryId,
         other: TreeEntryId,
-    ) -> Option<NamePair> {
+    ) -> NameQuestion {
         let ours = source.tree();
         let [first, second] = [one, other].map(|id| ours.path(id));
         let has = |path: &[u8]| target.find(path).is_some();
         let (known, looked_for) = match (has(&first), has(&second)) {
-            (true, true) => return None,
+            (true, true) => return NameQuestion::Answered,
             (true, false) => (join(root, &first), join(root, &second)),
             (false, true) => (join(root, &second), join(root, &first)),
-            (false, false) if self.dry_run => return None,
+            // It would have to create something.
+            (false, false) if self.dry_run => return NameQuestion::Answered,
             (false, false) => {
                 let place = self.probe_place(root, target, &ours.path(ours.parent(one)));
-                let names = probe_names(ours.name(one), ours.name(other))?;
+                let Some(names) = probe_names(ours.name(one), ours.name(other)) else {
+                    return NameQuestion::TooLong;
+                };
                 let [known, looked_for] = names.map(|name| join(&place, &name));
-                return Some(NamePair {
+                return NameQuestion::Asked(NamePair {
                     one,
                     other,
                     known,
@@ -132,7 +151,7 @@ impl NameEqualityProbes {
                 });
             }
         };
-        Some(NamePair {
+        NameQuestion::Asked(NamePair {
             one,
             other,
             known,
@@ -160,10 +179,7 @@ impl NameEqualityProbes {
             };
             let is_dir = |id| target.tree().entry(id).kind == TreeEntryKind::Directory;
             if dir.is_empty() || there.is_some_and(is_dir) {
-                return match dir.is_empty() {
-                    true => root.to_vec(),
-                    false => join(root, dir),
-                };
+                return join_below(root, dir);
             }
             dir = parent_path(dir);
         }

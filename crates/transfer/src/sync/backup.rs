@@ -24,7 +24,7 @@ pub(super) struct BackupRoot {
     below: Vec<u8>,
     /// Files were to be kept, so that directories may have been made.
     used: bool,
-    /// It lies outside the target, and nothing existed there: a symlink there is not the user's.
+    /// Nothing existed at a place outside the target: a symlink there is not the user's.
     is_new: bool,
 }
 

@@ -5,19 +5,21 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RenameFlags, chownat, linkat, mkdirat, renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 use schedule::{
-    Attributes, ByteRange, EntryKind, Job, JobFailure, JobId, JobKind, LaneEvent, RemotePath,
+    Attributes, ByteRange, EntryKind, Job, JobFailure, JobId, JobKind, LaneEvent, OwnerWrite,
+    RemotePath,
 };
 use sync::parent_path;
 
 use super::settle::OperationRunner;
 use crate::copy::{PlannedCopy, PlannedCopySide};
-use crate::disk::{kind_of, os_words, timestamps};
+use crate::disk::{NameInDirectory, OpenDirectoryCache, kind_of, os_words, timestamps};
 use crate::escape;
 use crate::report::{CopyEvent, CopySummary, EscapedName};
 use crate::walk::{join, local_path};
@@ -56,12 +58,7 @@ pub(crate) enum SyncFileOperation {
     SetSymlinkOwner(Vec<u8>, (u32, u32)),
     /// Gives the owner write permission for a directory, or takes it. Anything else that stands
     /// there stays as it is, and so do the other permissions.
-    SetOwnerWrite {
-        dir: Vec<u8>,
-        granted: bool,
-        /// Permission bits without which nothing is changed.
-        only: Option<u32>,
-    },
+    SetOwnerWrite { dir: Vec<u8>, change: OwnerWrite },
     /// Finds an entry, which is not followed. The result has a text for a directory.
     Lstat(Vec<u8>),
     /// Reads the text of a symlink.
@@ -315,10 +312,9 @@ fn job(op: SyncFileOperation) -> JobKind {
             follow: false,
             xattrs: None,
         },
-        SyncFileOperation::SetOwnerWrite { dir, granted, only } => JobKind::SetOwnerWrite {
+        SyncFileOperation::SetOwnerWrite { dir, change } => JobKind::SetOwnerWrite {
             path: RemotePath(dir),
-            granted,
-            only,
+            change,
         },
         SyncFileOperation::Lstat(path) => JobKind::Stat {
             path: RemotePath(path),
@@ -382,12 +378,7 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
         }),
         SyncFileOperation::MakeDir { path, mode } => at(path).and_then(|at| make_dir(&at, *mode)),
         SyncFileOperation::MakeNamedDir { path, mode, is_new } => {
-            let path = local_path(path);
-            match directories.make_named(&path, *mode) {
-                Err(_) if *is_new => directories.adopt_named(&path),
-                Err(_) if path.is_dir() => Ok(()),
-                made => made,
-            }
+            make_named_dir(&directories, &local_path(path), *mode, *is_new)
         }
         SyncFileOperation::Rename { from, to } => {
             at(from).and_then(|from| rename_to_free_name(&from, &at(to)?))
@@ -408,9 +399,9 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
                 run.note_lost_owner(&os_words(&why.into()));
             }
         }),
-        SyncFileOperation::SetOwnerWrite { dir, granted, only } => {
+        SyncFileOperation::SetOwnerWrite { dir, change } => {
             let dir = directories.directory(&run.local_target(dir));
-            dir.and_then(|dir| Ok(dir.set_owner_write(*granted, *only)?))
+            dir.and_then(|dir| Ok(dir.set_owner_write(*change)?))
         }
         SyncFileOperation::Link { of, to } => at(of).and_then(|of| {
             let to = at(to)?;
@@ -425,8 +416,25 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
     done.map(|()| None).map_err(|error| os_words(&error))
 }
 
+/// Creates a directory that the user named, or finds an existing one, through symlinks unless it
+/// was missing when the command began.
+fn make_named_dir(
+    directories: &OpenDirectoryCache,
+    path: &Path,
+    mode: u32,
+    is_new: bool,
+) -> io::Result<()> {
+    if is_new {
+        return directories.make_or_adopt(path, mode).map(drop);
+    }
+    match directories.make_named(path, mode) {
+        Err(_) if path.is_dir() => Ok(()),
+        made => made,
+    }
+}
+
 /// Creates a directory, or finds an existing one.
-fn make_dir(at: &crate::disk::NameInDirectory, mode: u32) -> io::Result<()> {
+fn make_dir(at: &NameInDirectory, mode: u32) -> io::Result<()> {
     match mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode)) {
         Err(Errno::EXIST) => match at.look()? {
             Some(stat) if kind_of(&stat) == FileType::Directory => Ok(()),
@@ -441,7 +449,7 @@ fn make_dir(at: &crate::disk::NameInDirectory, mode: u32) -> io::Result<()> {
 
 /// Creates a file of this size that several processes write, or finds the one that another process
 /// has created. Nothing in it is changed.
-fn create_shared(at: &crate::disk::NameInDirectory, size: u64) -> io::Result<()> {
+fn create_shared(at: &NameInDirectory, size: u64) -> io::Result<()> {
     let exclusive = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let file = match at.open(exclusive, 0o600) {
         Err(Errno::EXIST) => at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0)?,
@@ -464,10 +472,7 @@ fn create_shared(at: &crate::disk::NameInDirectory, size: u64) -> io::Result<()>
     }
 }
 
-fn rename_to_free_name(
-    from: &crate::disk::NameInDirectory,
-    to: &crate::disk::NameInDirectory,
-) -> io::Result<()> {
+fn rename_to_free_name(from: &NameInDirectory, to: &NameInDirectory) -> io::Result<()> {
     let flags = RenameFlags::NOREPLACE;
     match renameat_with(&from.dir, &from.name, &to.dir, &to.name, flags) {
         // Some file systems have no such flag.
@@ -480,7 +485,7 @@ fn rename_to_free_name(
 }
 
 /// Sets attributes of a file or directory. Returns the reason if its owner could not be set.
-fn set(at: &crate::disk::NameInDirectory, attributes: &Attributes) -> io::Result<Option<Errno>> {
+fn set(at: &NameInDirectory, attributes: &Attributes) -> io::Result<Option<Errno>> {
     let flags = match attributes.kind() {
         EntryKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
         // Setting needs no permission to read: a file of mode 0200 is opened for writing.

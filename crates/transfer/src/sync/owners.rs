@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schedule::{Job, JobId, JobKind, LaneEvent};
 use sync::{EntryTree, OwnerIds};
 
-use crate::copy::{PlannedCopy, PlannedCopySide};
+use crate::copy::{PlannedCopy, PlannedCopySide, ids_by_name};
 
 /// Number of the first job, above those of operations on names.
 const FIRST_JOB: u64 = 1 << 42;
@@ -31,15 +31,10 @@ pub(super) async fn ids_at_target(run: &mut PlannedCopy<'_>, source: &EntryTree)
     }
     let names = names_of(run, &users, &groups).await;
     let ids = ids_of(run, &names).await;
-    let map = |own: Vec<u32>, names: &[Vec<u8>], ids: &[u32]| -> BTreeMap<u32, u32> {
-        let named = own.into_iter().zip(names).zip(ids);
-        let known = named.filter(|((_, name), id)| !name.is_empty() && **id != u32::MAX);
-        known.map(|((own, _), id)| (own, *id)).collect()
-    };
-    OwnerIds::new(
-        map(users, &names[0], &ids[0]),
-        map(groups, &names[1], &ids[1]),
-    )
+    let users = ids_by_name(&users, &names[0], &ids[0]).collect();
+    let groups = ids_by_name(&groups, &names[1], &ids[1]).collect();
+    run.knows_owners(&users, &groups);
+    OwnerIds::new(users, groups)
 }
 
 /// Names of users and groups at the source; empty for those without one.
@@ -53,20 +48,12 @@ async fn names_of(run: &mut PlannedCopy<'_>, users: &[u32], groups: &[u32]) -> [
             groups.iter().map(group).collect(),
         ];
     }
-    let user_jobs = users.chunks(AT_ONCE).map(|ids| JobKind::Names {
-        users: ids.to_vec(),
-        groups: Vec::new(),
-    });
-    let group_jobs = groups.chunks(AT_ONCE).map(|ids| JobKind::Names {
-        users: Vec::new(),
-        groups: ids.to_vec(),
-    });
-    let answers = answers(run, end, user_jobs.chain(group_jobs), |event| match event {
+    let job = |users, groups| JobKind::Names { users, groups };
+    let answer = |event| match event {
         LaneEvent::Names(id, users, groups) => Some((id, [users, groups].concat())),
         _ => None,
-    });
-    let mut answers = answers.await;
-    [users, groups].map(|ids| take(&mut answers, ids.len(), &Vec::new()))
+    };
+    ask(run, end, [users, groups], job, answer, &Vec::new()).await
 }
 
 /// IDs of names at the target; `u32::MAX` for those that are unknown there.
@@ -74,43 +61,46 @@ async fn ids_of(run: &mut PlannedCopy<'_>, names: &[Vec<Vec<u8>>; 2]) -> [Vec<u3
     let end = PlannedCopySide::Target;
     let [users, groups] = names;
     if run.is_local(end) {
-        let (users, groups) = run.owner_ids_here(users, groups);
-        return [users, groups];
+        return run.owner_ids_here(users, groups).into();
     }
-    let user_jobs = users.chunks(AT_ONCE).map(|names| JobKind::Ids {
-        users: names.to_vec(),
-        groups: Vec::new(),
-    });
-    let group_jobs = groups.chunks(AT_ONCE).map(|names| JobKind::Ids {
-        users: Vec::new(),
-        groups: names.to_vec(),
-    });
-    let answers = answers(run, end, user_jobs.chain(group_jobs), |event| match event {
+    let job = |users, groups| JobKind::Ids { users, groups };
+    let answer = |event| match event {
         LaneEvent::Ids(id, users, groups) => Some((id, [users, groups].concat())),
         _ => None,
-    });
-    let mut answers = answers.await;
-    [users, groups].map(|names| take(&mut answers, names.len(), &u32::MAX))
+    };
+    ask(run, end, [users, groups], job, answer, &u32::MAX).await
 }
 
-/// Returns the answers to jobs, in the order of the jobs.
+/// Asks a server about users and groups, and returns an answer, or `missing`, for each.
+async fn ask<I: Clone, A: Clone>(
+    run: &mut PlannedCopy<'_>,
+    end: PlannedCopySide,
+    about: [&[I]; 2],
+    job: impl Fn(Vec<I>, Vec<I>) -> JobKind,
+    answer: impl Fn(LaneEvent) -> Option<(JobId, Vec<A>)>,
+    missing: &A,
+) -> [Vec<A>; 2] {
+    let [users, groups] = about.map(|items| items.chunks(AT_ONCE));
+    let users = users.map(|users| job(users.to_vec(), Vec::new()));
+    let groups = groups.map(|groups| job(Vec::new(), groups.to_vec()));
+    let kinds = users.chain(groups).collect();
+    let mut answers = answers(run, end, kinds, answer).await;
+    about.map(|items| take(&mut answers, items.len(), missing))
+}
+
+/// Returns the answers to jobs of these kinds, in their order.
 async fn answers<T>(
     run: &mut PlannedCopy<'_>,
     end: PlannedCopySide,
-    jobs: impl Iterator<Item = JobKind>,
+    kinds: Vec<JobKind>,
     answer: impl Fn(LaneEvent) -> Option<(JobId, Vec<T>)>,
 ) -> Vec<Vec<T>> {
+    let ids: Vec<JobId> = (FIRST_JOB..).map(JobId).take(kinds.len()).collect();
+    let jobs = ids.clone().into_iter().zip(kinds);
+    let jobs = jobs.map(|(id, kind)| Job { id, kind });
     let mut answers = BTreeMap::new();
-    let jobs = jobs.zip(FIRST_JOB..).map(|(kind, number)| {
-        let id = JobId(number);
-        Job { id, kind }
-    });
-    let jobs: Vec<Job> = jobs.collect();
-    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
-    run.carry_out(end, jobs.into_iter(), IN_FLIGHT, |event| {
-        answers.extend(answer(event));
-    })
-    .await;
+    run.carry_out(end, jobs, IN_FLIGHT, |event| answers.extend(answer(event)))
+        .await;
     let answer = |id| answers.remove(id).unwrap_or_default();
     ids.iter().map(answer).collect()
 }

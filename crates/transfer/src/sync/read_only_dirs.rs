@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use sync::{EntryTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind};
+use schedule::OwnerWrite;
+use sync::{SyncAction, SyncPlan, TreeEntryId, TreeEntryKind};
 
 use super::ends::{SyncEnds, SyncFileOperation};
 use crate::copy::PlannedCopySide;
-use crate::walk::join;
+use crate::walk::join_below;
 
 /// Write permission of the owner.
 const OWNER_WRITE: u16 = 0o200;
@@ -72,9 +73,11 @@ impl ReadOnlyDirectories {
             let read_only = |mode: u16| mode & OWNER_WRITE == 0;
             if modes.into_iter().flatten().any(read_only) {
                 ops.push(SyncFileOperation::SetOwnerWrite {
-                    dir: path_of(&root, tree, dir),
-                    granted: true,
-                    only: None,
+                    dir: join_below(&root, &tree.path(dir)),
+                    change: OwnerWrite {
+                        granted: true,
+                        only: None,
+                    },
                 });
                 self.0.insert(dir);
             }
@@ -91,9 +94,11 @@ impl ReadOnlyDirectories {
         let extra = self.0.iter().filter(|dir| !in_source(dir));
         let opened = |mode: u16| u32::from(mode | OWNER_WRITE);
         let ops = extra.map(|dir| SyncFileOperation::SetOwnerWrite {
-            dir: path_of(&root, tree, *dir),
-            granted: false,
-            only: tree.entry(*dir).mode.map(opened),
+            dir: join_below(&root, &tree.path(*dir)),
+            change: OwnerWrite {
+                granted: false,
+                only: tree.entry(*dir).mode.map(opened),
+            },
         });
         ends.at_target(ops.collect()).await;
     }
@@ -102,12 +107,5 @@ impl ReadOnlyDirectories {
     pub(super) fn paths(&self, plan: &SyncPlan) -> Vec<Vec<u8>> {
         let tree = plan.target().tree();
         self.0.iter().map(|dir| tree.path(*dir)).collect()
-    }
-}
-
-fn path_of(root: &[u8], tree: &EntryTree, dir: TreeEntryId) -> Vec<u8> {
-    match tree.path(dir) {
-        path if path.is_empty() => root.to_vec(),
-        path => join(root, &path),
     }
 }

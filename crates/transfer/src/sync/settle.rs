@@ -33,7 +33,7 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
     /// Reads the symlinks that exist under one path at both ends.
     pub(super) async fn read_symlinks(&mut self, source: &mut SortedTree, target: &mut SortedTree) {
         let mut both = Vec::new();
-        for id in source.tree().symlinks() {
+        for id in source.tree().of_kind(TreeEntryKind::Symlink) {
             let there = target.find(&source.tree().path(id));
             if let Some(there) =
                 there.filter(|id| target.tree().entry(*id).kind == TreeEntryKind::Symlink)

@@ -96,6 +96,14 @@ pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
+/// Joins a root and a path below it, which is empty for the root itself.
+pub(crate) fn join_below(root: &[u8], path: &[u8]) -> Vec<u8> {
+    match path.is_empty() {
+        true => root.to_vec(),
+        false => join(root, path),
+    }
+}
+
 /// Appends a name to a path with exactly one slash.
 fn append(path: &mut Vec<u8>, name: &[u8]) {
     if !path.is_empty() && !path.ends_with(b"/") {

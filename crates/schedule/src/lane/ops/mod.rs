@@ -20,9 +20,20 @@ pub(super) use set_attributes::SetAttributes;
 pub(super) use sum::ChecksumJob;
 pub(super) use symlink::MakeSymlink;
 
+use sftp::{Attrs, OpenFlags, Request};
+
 use super::context::LaneContext;
 use super::task::JobProgress;
 use crate::{JobFailure, JobId, LaneEvent};
+
+/// Returns an OPEN of an existing file or directory.
+fn open_for_reading(path: &[u8]) -> Request<'_> {
+    Request::Open {
+        path,
+        flags: OpenFlags::READ,
+        attrs: Attrs::default(),
+    }
+}
 
 /// Reports the result of `job` and ends it.
 fn end(core: &mut LaneContext, job: JobId, fault: Option<JobFailure>) -> JobProgress {

@@ -1,17 +1,12 @@
 //! Gives the owner write permission for a remote directory, or takes it.
 
-use sftp::{Attrs, Handle, OpenFlags, Reply, Request};
+use sftp::{Attrs, Handle, Reply, Request};
 
-use super::LaneContext;
+use super::{LaneContext, open_for_reading};
 use crate::lane::messages::{self, remote};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::{JobProgress, Misprediction, attributes};
-use crate::{EntryKind, JobFailure, JobId, LaneEvent};
-
-/// Permission bit of the owner, as in chmod(2).
-const OWNER_WRITE: u32 = 0o200;
-/// Permission bits that are set again as they are.
-const PERMISSIONS: u32 = 0o7777;
+use crate::{EntryKind, JobFailure, JobId, LaneEvent, OwnerWrite};
 
 /// Opens the directory for reading, as sftp-server permits, and changes this one bit of the mode
 /// that FSTAT shows. Another account may put something else under the path at any time: a mode from
@@ -22,9 +17,7 @@ const PERMISSIONS: u32 = 0o7777;
 pub(in crate::lane) struct OwnerWriteChange {
     id: JobId,
     path: Vec<u8>,
-    granted: bool,
-    /// Permission bits without which nothing is changed.
-    only: Option<u32>,
+    change: OwnerWrite,
     handle: Option<Handle>,
     /// OPEN was sent, and neither was CLOSE nor has OPEN failed.
     opened: bool,
@@ -33,19 +26,13 @@ pub(in crate::lane) struct OwnerWriteChange {
 }
 
 impl OwnerWriteChange {
-    pub(in crate::lane) fn new(
-        id: JobId,
-        mut path: Vec<u8>,
-        granted: bool,
-        only: Option<u32>,
-    ) -> Self {
+    pub(in crate::lane) fn new(id: JobId, mut path: Vec<u8>, change: OwnerWrite) -> Self {
         // Only a directory has this name; the open(2) of a FIFO would wait for its writer.
         path.extend_from_slice(b"/.");
         Self {
             id,
             path,
-            granted,
-            only,
+            change,
             handle: None,
             opened: false,
             pending: 0,
@@ -65,12 +52,7 @@ impl OwnerWriteChange {
         self.opened = true;
         self.handle = core.opens(self.id);
         let path = self.path.clone();
-        let open = Request::Open {
-            path: &path,
-            flags: OpenFlags::READ,
-            attrs: Attrs::default(),
-        };
-        self.send(core, RequestPurpose::Open, &open);
+        self.send(core, RequestPurpose::Open, &open_for_reading(&path));
         if self.handle.is_some() {
             self.look(core);
         }
@@ -121,17 +103,9 @@ impl OwnerWriteChange {
         let handle = handle.as_bytes();
         match reply {
             Reply::Attrs(attrs) if attributes(attrs).kind() == EntryKind::Directory => {
-                let mode = attrs.permissions.unwrap_or(0) & PERMISSIONS;
-                let wanted = match self.granted {
-                    true => mode | OWNER_WRITE,
-                    false => mode & !OWNER_WRITE,
-                };
-                let is_known = self.only.is_none_or(|only| only == mode);
-                if wanted != mode && is_known && self.fault.is_none() {
-                    let attrs = Attrs {
-                        permissions: Some(wanted),
-                        ..Attrs::default()
-                    };
+                let wanted = self.change.changed(attrs.permissions.unwrap_or(0));
+                if let Some(wanted) = wanted.filter(|_| self.fault.is_none()) {
+                    let attrs = Attrs::with_permissions(wanted);
                     let set = Request::Fsetstat { handle, attrs };
                     self.send(core, RequestPurpose::Step(0), &set);
                 }

@@ -1,9 +1,9 @@
 //! Requests the checksum of a range of a remote file.
 
 use sftp::blocks::{BlockSumKind, LEAST_BLOCK, MOST_HASHED};
-use sftp::{Attrs, Handle, OpenFlags, Reply, Request};
+use sftp::{Handle, Reply, Request};
 
-use super::LaneContext;
+use super::{LaneContext, open_for_reading};
 use crate::lane::messages::{self, refused, remote};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
@@ -62,12 +62,7 @@ impl ChecksumJob {
         }
         self.handle = core.opens(self.id);
         let path = self.path.clone();
-        let open = Request::Open {
-            path: &path,
-            flags: OpenFlags::READ,
-            attrs: Attrs::default(),
-        };
-        self.send(core, RequestPurpose::Open, &open);
+        self.send(core, RequestPurpose::Open, &open_for_reading(&path));
         self.ask(core);
     }
 

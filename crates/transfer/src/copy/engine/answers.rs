@@ -3,21 +3,18 @@
 use std::path::Path;
 
 use schedule::{
-    Attributes, FileCheckpoint, FileCopyState, JobFailure, JobFailureKind, JobId, JobKind,
-    LaneEvent,
+    Attributes, FileCheckpoint, FileCopyState, JobFailure, JobFailureKind, JobId, LaneEvent,
 };
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
 
 use super::CopyEngine;
 use crate::connect::ConnectError;
-use crate::copy::context::CopyContext;
 use crate::copy::copy_report::ItemFault;
 use crate::copy::file::{CopyFileId, FileStep, FileTask, JobRole};
 use crate::copy::hard_links::{HardLinkDecision, HardLinks};
-use crate::copy::jobs::{JobPurpose, PathQueryAnswer};
+use crate::copy::jobs::JobPurpose;
 use crate::copy::resume::{FileStartDecision, note_seen};
-use crate::copy::server_inquiry::ServerInquiry;
 use crate::copy::sides::CopySide;
 use crate::copy::source::WalkId;
 use crate::copy::symlink::SymlinkCopyState;
@@ -776,28 +773,6 @@ impl CopyEngine<'_> {
         // The other one of two hosts keeps what the same command continues.
         for side in self.context.sides().open() {
             self.cancel_at(side, &why);
-        }
-    }
-}
-
-impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
-    fn context(&self) -> &CopyContext<'a> {
-        &self.context
-    }
-
-    fn context_mut(&mut self) -> &mut CopyContext<'a> {
-        &mut self.context
-    }
-
-    async fn ask_with(
-        &mut self,
-        end: CopySide,
-        kind: JobKind,
-        collected: PathQueryAnswer,
-    ) -> Result<PathQueryAnswer, String> {
-        match self.context.begin_asking(end, kind, collected) {
-            Some(id) => self.answer(id).await,
-            None => Err(self.context.why_stopped()),
         }
     }
 }

@@ -91,7 +91,8 @@ impl SyncRun<'_> {
     pub(super) async fn report_temporaries(&mut self, plan: &SyncPlan) {
         let tree = plan.target().tree();
         let root = self.ends.root(PlannedCopySide::Target).to_vec();
-        let temporaries: Vec<Vec<u8>> = tree.temporaries().map(|id| tree.path(id)).collect();
+        let temporaries = tree.of_kind(TreeEntryKind::Temporary);
+        let temporaries: Vec<Vec<u8>> = temporaries.map(|id| tree.path(id)).collect();
         let looks = temporaries.iter().map(|path| join(&root, path));
         let looks = looks.map(SyncFileOperation::Lstat).collect();
         let found = self.ends.at_target(looks).await;

@@ -1,0 +1,31 @@
+//! Questions of a copy's parts to the servers of both ends.
+
+use schedule::JobKind;
+
+use super::CopyEngine;
+use crate::copy::context::CopyContext;
+use crate::copy::jobs::PathQueryAnswer;
+use crate::copy::server_inquiry::ServerInquiry;
+use crate::copy::sides::CopySide;
+
+impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
+    fn context(&self) -> &CopyContext<'a> {
+        &self.context
+    }
+
+    fn context_mut(&mut self) -> &mut CopyContext<'a> {
+        &mut self.context
+    }
+
+    async fn ask_with(
+        &mut self,
+        end: CopySide,
+        kind: JobKind,
+        collected: PathQueryAnswer,
+    ) -> Result<PathQueryAnswer, String> {
+        match self.context.begin_asking(end, kind, collected) {
+            Some(id) => self.answer(id).await,
+            None => Err(self.context.why_stopped()),
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Builds the tree of one end from the entries of a walk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use schedule::{Attributes, EntryKind};
+use sftp::InodeId;
+use sync::{
+    EntryTree, Filter, FilterDecision, TreeEntry, TreeEntryId, TreeEntryKind, parent_path, to_nfc,
+};
+
+use super::{ListedTree, UNFINISHED};
+use crate::copy::{PlannedCopySide, basename};
+use crate::name_probe::is_name_probe;
+use crate::sync::UnicodeForm;
+use crate::sync::attributes::entry;
+use crate::sync::unlisted_directories::UnlistedDirectories;
+use crate::walk::{
+    NOT_REGULAR, RESERVED, WalkDirectoryId, WalkEntry, join, local_path, nested_rules, refused_name,
+};
+
+/// Builds a tree from the entries of a walk.
+pub(super) struct ListingTreeBuilder {
+    end: PlannedCopySide,
+    root: Vec<u8>,
+    tree: EntryTree,
+    dirs: UnlistedDirectories,
+    /// Directory of the last entry, and its path. Many directories wait to be listed, whose paths
+    /// would take much memory.
+    last: Option<(TreeEntryId, Vec<u8>)>,
+    filter: Filter,
+    problems: Vec<(Vec<u8>, String)>,
+    kept: BTreeSet<Vec<u8>>,
+    links: BTreeMap<TreeEntryId, InodeId>,
+    probes: Vec<Vec<u8>>,
+    full: bool,
+    excluded: u64,
+    names: UnicodeForm,
+}
+
+impl ListingTreeBuilder {
+    pub(super) fn new(
+        end: PlannedCopySide,
+        root: Vec<u8>,
+        filter: Filter,
+        names: UnicodeForm,
+    ) -> Self {
+        Self {
+            end,
+            root,
+            tree: EntryTree::with_limit(most_tree_bytes()),
+            dirs: UnlistedDirectories::default(),
+            last: None,
+            filter,
+            problems: Vec::new(),
+            kept: BTreeSet::new(),
+            links: BTreeMap::new(),
+            probes: Vec::new(),
+            full: false,
+            excluded: 0,
+            names,
+        }
+    }
+
+    /// Returns a name or path in another form than its own, if there is one.
+    fn changed_form(&self, name: &[u8]) -> Option<Vec<u8>> {
+        match self.names {
+            UnicodeForm::Own => None,
+            UnicodeForm::Nfc => to_nfc(name),
+        }
+    }
+
+    /// Adds an entry of this machine. Directories on other devices than `device` are left out.
+    pub(super) fn take_local(
+        &mut self,
+        found: WalkEntry,
+        device: Option<u64>,
+        gitignore: bool,
+    ) -> Option<WalkDirectoryId> {
+        let WalkEntry::Directory { id, at, .. } = &found else {
+            return self.take(found);
+        };
+        let (id, path) = (*id, at.path.clone());
+        if let Some(device) = device.filter(|_| at.parent.is_some())
+            && fs::symlink_metadata(local_path(&path)).is_ok_and(|meta| meta.dev() != device)
+        {
+            self.leave_out(&path);
+            return Some(id);
+        }
+        let skipped = self.take(found);
+        if gitignore && skipped.is_none() {
+            self.read_gitignore(&path);
+        }
+        skipped
+    }
+
+    /// Adds an entry of a server. Directories on other devices than `device` are left out.
+    pub(super) fn take_remote(
+        &mut self,
+        found: WalkEntry,
+        device: Option<u64>,
+    ) -> Option<WalkDirectoryId> {
+        let (WalkEntry::Directory { id, at, .. }, Some(device)) = (&found, device) else {
+            return self.take(found);
+        };
+        match at.attributes.link {
+            _ if at.parent.is_none() => self.take(found),
+            Some(identity) if identity.device == device => self.take(found),
+            Some(_) => {
+                self.leave_out(&at.path);
+                Some(*id)
+            }
+            // Another server has taken over.
+            None => {
+                let what = "the server does not report on which file system this directory lies: \
+                    its contents were left out";
+                self.problem(&at.path, what.to_owned());
+                Some(*id)
+            }
+        }
+    }
+
+    /// Adds an entry. Returns the directory whose contents are left out.
+    fn take(&mut self, found: WalkEntry) -> Option<WalkDirectoryId> {
+        match found {
+            WalkEntry::Directory { id, at, .. } => {
+                let Some(parent) = at.parent else {
+                    self.tree.set_root(entry(&at.attributes));
+                    self.open(id, EntryTree::ROOT);
+                    return None;
+                };
+                // Walks of this machine enter such a directory, and those of servers report it.
+                if refused_name(&at.name).is_some() {
+                    self.reserved(&at.path);
+                    return Some(id);
+                }
+                match self.add(parent, &at.name, &at.attributes) {
+                    Some(node) => {
+                        self.open(id, node);
+                        None
+                    }
+                    None => Some(id),
+                }
+            }
+            WalkEntry::File(at) if schedule::is_temp_name(&at.name) => {
+                self.temporary(&at.path);
+                None
+            }
+            WalkEntry::File(at) | WalkEntry::Symlink(at) if refused_name(&at.name).is_some() => {
+                self.reserved(&at.path);
+                None
+            }
+            WalkEntry::File(at) | WalkEntry::Symlink(at) => {
+                if let Some(parent) = at.parent {
+                    self.add(parent, &at.name, &at.attributes);
+                }
+                None
+            }
+            WalkEntry::Listed(dir) => {
+                let tree = &self.tree;
+                self.dirs.remove(dir, |id| tree.path(id));
+                None
+            }
+            WalkEntry::Problem { path, what } => {
+                self.problem(&path, what);
+                None
+            }
+        }
+    }
+
+    /// Notes that the entries of a directory follow.
+    fn open(&mut self, id: WalkDirectoryId, node: TreeEntryId) {
+        let tree = &self.tree;
+        self.dirs.insert(id, node, |id| tree.path(id));
+    }
+
+    fn add(
+        &mut self,
+        parent: WalkDirectoryId,
+        name: &[u8],
+        attributes: &Attributes,
+    ) -> Option<TreeEntryId> {
+        let dir = self.dirs.get(parent)?;
+        let own = name;
+        let formed = self.changed_form(name);
+        let name = formed.as_deref().unwrap_or(name);
+        let above = match self.last.take() {
+            Some((last, above)) if last == dir => above,
+            _ => self.tree.path(dir),
+        };
+        let path = match above.is_empty() {
+            true => name.to_vec(),
+            false => [above.as_slice(), b"/", name].concat(),
+        };
+        self.last = Some((dir, above));
+        let found = entry(attributes);
+        let selection = match self.end {
+            PlannedCopySide::Source => self.filter.decide(&path, &found),
+            PlannedCopySide::Target => self.filter.decide_name(&path, found.kind),
+        };
+        // A list of names excludes nothing, and everything else is not listed.
+        if selection != FilterDecision::Selected && !self.filter.lists_names() {
+            self.excluded += 1;
+        }
+        match selection {
+            FilterDecision::Selected => {}
+            FilterDecision::Excluded => {
+                self.tree.protect(dir);
+                return None;
+            }
+            // The counterpart at the target stays as it is.
+            FilterDecision::OutOfLimits => {
+                self.kept.insert(path);
+                return None;
+            }
+        }
+        let Some(node) = self.tree.add(dir, name, found) else {
+            if !std::mem::replace(&mut self.full, true) {
+                let what = "the tree has more entries than one sync can compare; sync its \
+                            directories one by one";
+                self.problems.push((path, what.to_owned()));
+            }
+            return None;
+        };
+        if formed.is_some() {
+            self.tree.set_own_name(node, own);
+        }
+        let is_file = attributes.kind() == EntryKind::File;
+        if let Some(link) = attributes.link.filter(|_| is_file) {
+            self.links.insert(node, link);
+        }
+        Some(node)
+    }
+
+    /// Returns the directory with this path relative to the root, if it is being listed.
+    fn listed_at(&mut self, path: &[u8]) -> Option<TreeEntryId> {
+        if let Some((dir, _)) = self.last.as_ref().filter(|(_, last)| last == path) {
+            return Some(*dir);
+        }
+        let tree = &self.tree;
+        let dir = self.dirs.find(path, |id| tree.path(id))?;
+        self.last = Some((dir, path.to_vec()));
+        Some(dir)
+    }
+
+    /// Adds an unfinished file of a copy. One of the source takes no part, and keeps its
+    /// counterpart.
+    fn temporary(&mut self, path: &[u8]) {
+        let below = self.below(path);
+        if self.is_added_at_target(&below, TreeEntryKind::Temporary) {
+            return;
+        }
+        let excluded =
+            self.filter.decide_name(&below, TreeEntryKind::Temporary) == FilterDecision::Excluded;
+        if self.end == PlannedCopySide::Source && !excluded {
+            self.problems.push((below.clone(), UNFINISHED.to_owned()));
+        }
+        self.kept.insert(below);
+    }
+
+    /// Adds an entry of the target that is never copied, unless it is excluded: another entry may
+    /// replace it, and it may be deleted.
+    fn is_added_at_target(&mut self, below: &[u8], kind: TreeEntryKind) -> bool {
+        let excluded = self.filter.decide_name(below, kind) == FilterDecision::Excluded;
+        if self.end != PlannedCopySide::Target || excluded {
+            return false;
+        }
+        let name = basename(below);
+        let dir = self.listed_at(parent_path(below));
+        dir.is_some_and(|dir| self.tree.add(dir, name, TreeEntry::new(kind)).is_some())
+    }
+
+    /// Returns a path relative to the root.
+    fn below(&self, path: &[u8]) -> Vec<u8> {
+        let root = if self.root.is_empty() {
+            b"."
+        } else {
+            self.root.as_slice()
+        };
+        let below = path.strip_prefix(root).unwrap_or(path);
+        let slashes = below.iter().take_while(|byte| **byte == b'/').count();
+        let below = below.get(slashes..).unwrap_or_default();
+        self.changed_form(below).unwrap_or_else(|| below.to_vec())
+    }
+
+    /// Leaves out an entry at both ends.
+    fn leave_out(&mut self, path: &[u8]) {
+        let below = self.below(path);
+        self.kept.insert(below);
+    }
+
+    fn read_gitignore(&mut self, dir: &[u8]) {
+        let below = self.below(dir);
+        nested_rules(&mut self.filter, &below, &join(dir, b".gitignore"));
+    }
+
+    fn problem(&mut self, path: &[u8], what: String) {
+        let below = self.below(path);
+        let name = basename(&below);
+        if schedule::is_temp_name(name) {
+            return self.temporary(path);
+        }
+        if refused_name(name).is_some() {
+            return self.reserved(path);
+        }
+        let is_special = what == NOT_REGULAR;
+        if is_special && self.is_added_at_target(&below, TreeEntryKind::Other) {
+            return;
+        }
+        // What takes no part at one end keeps its counterpart, and at the target its directory.
+        if self.filter.decide_name(&below, TreeEntryKind::Other) == FilterDecision::Excluded {
+            self.kept.insert(below);
+            return;
+        }
+        if is_special {
+            self.kept.insert(below.clone());
+        }
+        if !is_special || self.end == PlannedCopySide::Source {
+            self.problems.push((below, what));
+        }
+    }
+
+    /// Leaves out an entry with a name of our own files, which takes no part at either end.
+    fn reserved(&mut self, path: &[u8]) {
+        let below = self.below(path);
+        let name = basename(&below);
+        let selection = self.filter.decide_name(&below, TreeEntryKind::Directory);
+        match self.end {
+            _ if selection == FilterDecision::Excluded => {}
+            PlannedCopySide::Source => {
+                let what = match schedule::is_temp_name(name) {
+                    true => UNFINISHED,
+                    false => RESERVED,
+                };
+                self.problems.push((below.clone(), what.to_owned()));
+            }
+            PlannedCopySide::Target if is_name_probe(name) => self.probes.push(below.clone()),
+            PlannedCopySide::Target => {}
+        }
+        self.kept.insert(below);
+    }
+
+    /// End that is listed.
+    pub(super) fn end(&self) -> PlannedCopySide {
+        self.end
+    }
+
+    /// Ends the listing of a missing directory, which has failed. That is no problem.
+    pub(super) fn finish_missing(self) -> ListedTree {
+        Self::new(self.end, self.root, self.filter, self.names).finish(None)
+    }
+
+    /// Ends the listing of a directory with the attributes `root`.
+    pub(super) fn finish(mut self, root: Option<Attributes>) -> ListedTree {
+        if let Some(root) = &root {
+            self.tree.set_root(entry(root));
+        }
+        let mut tree = self.tree.sorted();
+        if self.end == PlannedCopySide::Target {
+            for path in &self.kept {
+                tree.protect_above(path);
+            }
+        }
+        ListedTree {
+            root,
+            tree,
+            problems: self.problems,
+            kept: self.kept,
+            links: self.links,
+            probes: self.probes,
+            filter: self.filter,
+            excluded: self.excluded,
+        }
+    }
+}
+
+/// Memory for the entries and names of one end: a quarter of this machine's, since a server may list
+/// names without end.
+fn most_tree_bytes() -> usize {
+    #[cfg(target_os = "linux")]
+    {
+        let memory = rustix::system::sysinfo();
+        let unit = u64::from(memory.mem_unit).max(1);
+        let bytes = memory.totalram.saturating_mul(unit);
+        usize::try_from(bytes / 4).unwrap_or(usize::MAX)
+    }
+    #[cfg(not(target_os = "linux"))]
+    usize::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hides_entries;
+    use super::*;
+    use crate::walk::EntryInfo as Found;
+
+    /// A directory `name` of the root on this device, if the server tells devices.
+    fn directory(id: u64, name: &str, device: Option<u64>) -> WalkEntry {
+        let link = device.map(|device| InodeId {
+            device,
+            inode: id,
+            names: 2,
+        });
+        let is_root = name.is_empty();
+        WalkEntry::Directory {
+            id: WalkDirectoryId(id),
+            at: Found {
+                parent: (!is_root).then_some(WalkDirectoryId(0)),
+                name: name.as_bytes().to_vec(),
+                path: join(b"/root", name.as_bytes()),
+                attributes: Attributes {
+                    mode: Some(0o040_755),
+                    link,
+                    ..Attributes::default()
+                },
+                identity: None,
+            },
+            exists: false,
+        }
+    }
+
+    #[test]
+    fn a_directory_on_another_device_is_left_out_and_an_unknown_one_hides_entries() {
+        let (root, names) = (b"/root".to_vec(), UnicodeForm::Own);
+        let mut builder =
+            ListingTreeBuilder::new(PlannedCopySide::Source, root, Filter::default(), names);
+        let mut take = |id, name, device| {
+            let found = directory(id, name, device);
+            builder.take_remote(found, Some(7))
+        };
+        assert_eq!(take(0, "", Some(7)), None);
+        assert_eq!(take(1, "here", Some(7)), None);
+        assert_eq!(take(2, "mounted", Some(8)), Some(WalkDirectoryId(2)));
+        assert_eq!(take(3, "unknown", None), Some(WalkDirectoryId(3)));
+        let listing = builder.finish(None);
+        assert!(listing.tree.find(b"here").is_some() && listing.tree.tree().len() == 1);
+        assert!(listing.kept.contains(b"mounted".as_slice()));
+        let [(path, what)] = listing.problems.as_slice() else {
+            panic!("{:?}", listing.problems);
+        };
+        assert!(path == b"unknown" && hides_entries(what), "{what}");
+    }
+}
