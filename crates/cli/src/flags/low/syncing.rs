@@ -34,8 +34,12 @@ impl SyncArgs {
         if matches!(CopyOperand::parse(&dir), Ok(CopyOperand::Remote(_))) {
             return Err("names a host: give a directory beside DST, without the host".to_owned());
         }
-        self.link_dest = Some(dir.into());
-        Ok(())
+        match self.link_dest.replace(dir.into()) {
+            None => Ok(()),
+            Some(_) => {
+                Err("is given twice: a sync links to one earlier copy, the newest".to_owned())
+            }
+        }
     }
 
     /// Sets the folder of `--backup-dir`.
@@ -195,6 +199,10 @@ mod tests {
             (
                 "longhaul sync -i key a h:b",
                 "--identity FILE names a key file",
+            ),
+            (
+                "longhaul sync --link-dest x --link-dest y a h:b",
+                "is given twice",
             ),
             ("longhaul sync -c aes a h:b", "--cipher names a cipher"),
             ("longhaul sync --backup-dir h:b a h:b", "names a host"),
