@@ -624,3 +624,28 @@ fn a_killed_copy_through_here_is_resumed_in_the_same_place() {
     assert_same(&from, &pair.path("to/new"), Compare::CONTENT);
     outcome.expect_err(&["resuming the earlier copy"]);
 }
+
+/// Bug: the copy stood still for ever. The large file filled the buffer between the hosts, its upload
+/// was queued behind those of small files, and their data were queued behind the large file's.
+#[test]
+fn small_files_behind_a_large_one_do_not_stop_a_copy_through_here() {
+    let Some(pair) = Pair::start() else { return };
+    pair.a.remove();
+    pair.b.remove();
+    let content = Seed::new(11).bytes(90_000_000);
+    fs::create_dir_all(pair.path("from/tree/small")).expect("our folder");
+    write_file(&pair.path("from/tree/a-large"), &content);
+    for n in 0..300 {
+        let name = format!("from/tree/small/{n}");
+        write_file(&pair.path(&name), n.to_string().as_bytes());
+    }
+    for (command, to) in [(&["cp", "-a"][..], "to/cp"), (&["sync"], "to/sync")] {
+        let run = pair.client.dir.run(longhaul()).args(command);
+        let run = run.arg("-F").arg(pair.client.dir.config());
+        let run = run.arg(remote("a", &pair.path("from/tree")));
+        let run = run.arg(remote("b", &pair.path(to)));
+        run.timeout(Duration::from_secs(60)).run().expect_code(0);
+        let (from, to) = (pair.path("from/tree"), pair.path(to));
+        assert_same(&from, &to, Compare::CONTENT);
+    }
+}

@@ -20,6 +20,11 @@ const RELAY_BUDGET: u64 = 256 << 20;
 /// Largest share in bytes that one file counts for; also the share of a file of unknown size.
 const RELAY_SHARE: u64 = 64 << 20;
 const RELAY_FILES: usize = 512;
+/// Bytes of a file that have arrived when its upload begins; of a smaller file all have. An upload
+/// that waits for its source takes room on a channel. If the source's channel waited in turn for
+/// room in the buffer of another file, whose upload is queued behind that one, both would wait for
+/// ever.
+const PUT_BEGINS: u64 = 1 << 20;
 /// Number of attempts after which a file whose connections were lost has failed.
 const MOST_ATTEMPTS: u32 = 8;
 /// Bytes from which an attempt counts as progress.
@@ -54,6 +59,12 @@ pub(super) struct RelayedFileJobs {
     leaves: bool,
     /// The download, which begins once the receiver has found what it has of the file.
     waiting_get: Option<Box<JobKind>>,
+    /// The upload of a file of which the receiver has nothing, which begins once data have arrived.
+    waiting_put: Option<Box<JobKind>>,
+    /// Size of the file for the upload, if the journal has it.
+    kept_size: Option<u64>,
+    /// Bytes that the download has passed on.
+    received: u64,
     /// Most bytes that the target has had in any attempt.
     reached: u64,
     /// Number of attempts so far without much progress.
@@ -169,25 +180,55 @@ impl ActiveFiles {
         task.set_relay(RelayedFileJobs {
             relay: Arc::clone(&relay),
             share,
-            jobs: 1,
+            jobs: 0,
             faults: RelayedFileFaults::default(),
             put_done: false,
             in_place,
             is_kept: size.is_some(),
             leaves: false,
             waiting_get: Some(Box::new(get)),
+            waiting_put: Some(Box::new(put)),
+            kept_size: size,
+            received: 0,
             reached: reached.max(from),
             attempts: attempts + 1,
         });
         self.hold_for_relay(share);
-        if left.is_none() {
-            self.begin_waiting_get(context, id);
+        match left {
+            None => self.begin_waiting_get(context, id),
+            Some(_) => self.begin_waiting_put(context, id),
         }
+    }
+
+    /// Counts bytes that a download has passed on, and begins the upload once it has enough.
+    pub(super) fn note_received(&mut self, context: &mut CopyContext<'_>, id: CopyFileId, n: u64) {
+        let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
+            return;
+        };
+        relay.received += n;
+        if relay.received >= PUT_BEGINS {
+            self.begin_waiting_put(context, id);
+        }
+    }
+
+    fn begin_waiting_put(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
+        let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
+            return;
+        };
+        let Some(put) = relay.waiting_put.take() else {
+            return;
+        };
+        if context.stopped() {
+            let fault = JobFailure::new(context.why_stopped(), false);
+            return relay.faults.note(CopySide::Target, fault);
+        }
+        relay.jobs += 1;
+        let (bound, size) = (Arc::clone(&relay.relay), relay.kept_size);
         context.submit_with(
             CopySide::Target,
             JobPurpose::File(id, JobRole::RelayPut),
             |session, id| {
-                session.submit_relayed(Job { id, kind: put }, relay, size);
+                session.submit_relayed(Job { id, kind: *put }, bound, size);
             },
         );
     }
@@ -295,10 +336,14 @@ impl ActiveFiles {
     /// Handles the end of one of the two jobs.
     pub(super) fn on_relayed(
         &mut self,
+        context: &mut CopyContext<'_>,
         id: CopyFileId,
         role: JobRole,
         result: Result<(), JobFailure>,
     ) -> RelayedFileOutcome {
+        if role == JobRole::RelayGet && result.is_ok() {
+            self.begin_waiting_put(context, id);
+        }
         let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
             return RelayedFileOutcome::Waits;
         };

@@ -33,9 +33,8 @@ impl CopyEngine<'_> {
             LaneEvent::Warning(id, message) => self.on_warning(id, message),
             LaneEvent::Progress(id, n) => {
                 if let Some((_, JobPurpose::File(file, role))) = self.context.jobs().get(&id) {
-                    let job = (*file, *role);
-                    self.files
-                        .on_progress(&self.context, &mut self.verify, job, n);
+                    let (file, role) = (*file, *role);
+                    self.on_file_progress(file, role, n);
                 }
             }
             LaneEvent::Reused(id, n) => {
@@ -100,6 +99,13 @@ impl CopyEngine<'_> {
             },
             LaneEvent::Names(_, users, groups) => self.owners.on_names((users, groups)),
             LaneEvent::Ids(_, users, groups) => self.owners.on_ids((users, groups)),
+        }
+    }
+
+    fn on_file_progress(&mut self, file: CopyFileId, role: JobRole, n: u64) {
+        match role {
+            JobRole::RelayGet => self.files.note_received(&mut self.context, file, n),
+            _ => (self.files).on_progress(&self.context, &mut self.verify, file, n),
         }
     }
 

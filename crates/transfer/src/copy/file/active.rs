@@ -410,12 +410,9 @@ impl ActiveFiles {
         &mut self,
         context: &CopyContext<'_>,
         verify: &mut Verification,
-        (id, role): (CopyFileId, JobRole),
+        id: CopyFileId,
         n: u64,
     ) {
-        if role == JobRole::RelayGet {
-            return;
-        }
         if let Some(task) = self.get_mut(&id) {
             let progress = context.progress();
             // Bytes that an earlier job has sent are reported with the first bytes of this one.
@@ -543,7 +540,7 @@ impl ActiveFiles {
             return FileStep::Waits;
         };
         if task.relay.is_some() {
-            return match self.on_relayed(id, role, result) {
+            return match self.on_relayed(context, id, role, result) {
                 RelayedFileOutcome::Waits => FileStep::Waits,
                 RelayedFileOutcome::Done => FileStep::Done(id),
                 RelayedFileOutcome::Again if !context.stopped() => {
