@@ -9,6 +9,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Maximum number of names in one directory.
 const MOST_NAMES: u64 = 1 << 24;
+/// Maximum number of bytes of all names in one directory: those of [`MOST_NAMES`] ordinary ones.
+const MOST_BYTES: u64 = 512 << 20;
 /// Maximum number of names in one tree, over all its directories.
 const MOST_IN_TREE: u64 = 1 << 32;
 /// Maximum number of impossible names in one listing; each is reported.
@@ -26,6 +28,9 @@ const LEAST_REPEATED: u64 = 32;
 /// Error text: the server lists more names than a directory can have.
 pub const TOO_MANY_NAMES: &str =
     "the server lists more than 16,777,216 names in one directory: listing stopped";
+/// Error text: the names of one directory take more memory than those of a real one.
+const TOO_LONG_NAMES: &str =
+    "the server lists more than 512 MiB of names in one directory: listing stopped";
 /// Error text: the server lists the same names repeatedly.
 pub const REPEATED_NAMES: &str = "the server lists the same names repeatedly: listing stopped; \
     check the file system there";
@@ -41,6 +46,8 @@ const TOO_LARGE_TREE: &str =
 #[derive(Debug, Default)]
 pub(super) struct ListingNameGuard {
     names: u64,
+    /// Bytes of the names of a directory.
+    bytes: u64,
     impossible: u32,
     /// Sampled hashes: those that end in at least `zeros` zero bits.
     sample: HashSet<u64>,
@@ -59,6 +66,10 @@ impl ListingNameGuard {
         self.names += 1;
         if self.names > MOST_NAMES {
             return Err(TOO_MANY_NAMES);
+        }
+        self.bytes += name.len() as u64;
+        if self.bytes > MOST_BYTES {
+            return Err(TOO_LONG_NAMES);
         }
         self.note_hash(&name)
     }
@@ -144,6 +155,16 @@ mod tests {
         };
         assert_eq!(names(&mut bounds, 0..10), Ok(()));
         assert_eq!(names(&mut bounds, 10..11), Err(TOO_MANY_NAMES));
+    }
+
+    #[test]
+    fn long_names_without_end_are_an_error() {
+        let mut bounds = ListingNameGuard {
+            bytes: MOST_BYTES - 30,
+            ..ListingNameGuard::default()
+        };
+        assert_eq!(names(&mut bounds, 0..6), Ok(()));
+        assert_eq!(names(&mut bounds, 6..7), Err(TOO_LONG_NAMES));
     }
 
     #[test]

@@ -67,7 +67,8 @@ async fn make_target<'a>(
             let kind = JobKind::MakeDir {
                 path: RemotePath(path.clone()),
                 mode: 0o777,
-                follow: true,
+                // Nothing was there for the user to name.
+                follow: false,
             };
             inquiry.ask(CopySide::Target, kind).await.map(drop)
         }

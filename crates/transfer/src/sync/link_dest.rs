@@ -120,8 +120,15 @@ impl LinkDest {
         }
         let root = ends.root(PlannedCopySide::Target).to_vec();
         if !target_exists {
-            let made = vec![SyncFileOperation::make_dir(root.clone())];
-            ends.at_target(made).await;
+            let path = root.clone();
+            let (mode, is_new) = (0o777, true);
+            let make = SyncFileOperation::MakeNamedDir { path, mode, is_new };
+            let made = ends.at_target(vec![make]).await;
+            if made.iter().any(Result::is_err) {
+                // The copy reports why.
+                plan.unlink(&linked.into_iter().collect());
+                return plan;
+            }
         }
         let above = linked.iter().map(|id| tree.path(tree.parent(*id)));
         ends.make_directories(&root, above.collect()).await;
