@@ -38,7 +38,7 @@ use transfer::session::{
     ssh_arguments,
 };
 use transfer::sums::ChecksumLedger;
-use transfer::{pace, sample};
+use transfer::{pace, sample, shards};
 
 use self::detour::{DetourRequest, Detours};
 use self::questions::ConsolePrompt;
@@ -300,6 +300,7 @@ impl Hosts {
             channels: self.flags.channels,
             requests: self.flags.requests,
             buffer: self.flags.buffer,
+            min_in_flight: self.flags.shard.map(|_| shards::MIN_IN_FLIGHT),
             // BBR would keep its share against the traffic that a background copy yields to.
             bear_losses: self.flags.congestion.is_none() && !self.flags.background,
             background: self.flags.background,

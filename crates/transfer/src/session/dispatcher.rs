@@ -36,6 +36,8 @@ struct LaneSettings {
     most_requests: Option<u64>,
     /// Largest READ and WRITE in bytes.
     buffer: Option<u32>,
+    /// Lower bound of the bytes in flight.
+    min_in_flight: Option<u64>,
     pack: CompressionMode,
     told: Told,
     /// Requests that the stock server was found to refuse.
@@ -106,6 +108,7 @@ impl Dispatcher {
                 slow: false,
                 most_requests: options.requests,
                 buffer: options.buffer,
+                min_in_flight: options.min_in_flight,
                 pack: options.pack,
                 told: options.told,
                 refusals: options
@@ -685,6 +688,9 @@ impl LaneSettings {
         }
         if let Some(buffer) = self.buffer {
             config.length = config.length.min(buffer);
+        }
+        if let Some(least) = self.min_in_flight {
+            config.bytes.min = least;
         }
     }
 }

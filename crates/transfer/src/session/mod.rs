@@ -99,6 +99,9 @@ pub struct SessionOptions {
     pub requests: Option<u64>,
     /// Largest READ and WRITE in bytes (`-X buffer=`).
     pub buffer: Option<u32>,
+    /// Lower bound of the bytes that a channel may have in flight, instead of 4 MiB. If the process
+    /// is killed, its next run sends them again.
+    pub min_in_flight: Option<u64>,
     /// Switch to a congestion control that tolerates losses when packets are lost.
     pub bear_losses: bool,
     /// Silence after which the session reports what it waits for, and repeats requests that the
@@ -149,6 +152,7 @@ impl Default for SessionOptions {
             channels: None,
             requests: None,
             buffer: None,
+            min_in_flight: None,
             patience: Duration::from_secs(10),
             resume_from: RESUME_FROM,
             awaited: None,

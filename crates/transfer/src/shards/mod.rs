@@ -31,6 +31,10 @@ pub use shard::{MOST_SHARDS, PlanTotals, ShardState, ShardWorkerCounts};
 pub use status::{ShardPlanStatus, ShardStateCounts, ShardStatus, SplitFileStatus};
 pub use verifying::{PlanVerifyResult, VerifyOptions, verify};
 
+/// Lower bound of the bytes that a channel of a worker has in flight. Schedulers kill and requeue
+/// workers, and the next one sends the data in flight again (docs/design/0023-shards.md).
+pub const MIN_IN_FLIGHT: u64 = 512 << 10;
+
 /// Reason why a plan cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
