@@ -219,3 +219,54 @@ fn a_directory_that_a_server_refuses_comes_with_a_hint() {
         "the server is read-only",
     ]);
 }
+
+/// Bug: requests left with the login, and their temporaries were said to be left at the far end.
+#[test]
+fn a_refused_login_leaves_no_temporaries() {
+    let Some(scene) = scene() else { return };
+    write_file(&scene.path("file"), b"x");
+    let copy = || {
+        let cp = scene.client.cp().arg(scene.path("file"));
+        cp.arg(scene.remote("there")).run()
+    };
+    // The key is known to work from the second copy on.
+    copy().expect_code(0);
+    copy().expect_code(0);
+    let keys = scene.peer.folder().join("authorized_keys");
+    fs::write(&keys, b"").expect("our server's file");
+    let outcome = copy().expect_code(255);
+    let outcome = outcome.expect_err(&["permission denied", "key offered"]);
+    let said = outcome.err();
+    assert!(!said.contains("left"), "{outcome}");
+    assert_eq!(said.matches("permission denied").count(), 1, "{outcome}");
+}
+
+/// Bug: `sync -n` promised what the sync could not do, and the sync named what lies below first.
+#[test]
+fn a_target_whose_parents_are_missing_is_named_once() {
+    let Some(scene) = scene() else { return };
+    write_file(&scene.path("src/sub/file"), b"x");
+    for flags in [&["-n"][..], &[]] {
+        for (source, target) in [
+            (scene.remote("src"), scene.path("none/dst").into()),
+            (scene.path("src").into(), scene.remote("none/dst")),
+        ] {
+            let outcome = sync(&scene, flags).arg(source).arg(target).run();
+            let outcome = outcome.expect_code(1);
+            let outcome = outcome.expect_err(&[
+                "none: no such file or directory: sync creates DST, but no directories above it",
+            ]);
+            let said = outcome.err();
+            assert_eq!(said.matches("error: ").count(), 1, "{outcome}");
+        }
+    }
+    assert!(!scene.path("none").exists());
+    // A symlink to a directory is a parent.
+    fs::create_dir(scene.path("real")).expect("our folder");
+    symlink("real", scene.path("link")).expect("a link");
+    let up = sync(&scene, &[]).arg(scene.path("src"));
+    up.arg(scene.remote("link/up")).run().expect_code(0);
+    let down = sync(&scene, &[]).arg(scene.remote("src"));
+    down.arg(scene.path("link/down")).run().expect_code(0);
+    assert!(scene.path("real/up/sub/file").exists() && scene.path("real/down/sub/file").exists());
+}

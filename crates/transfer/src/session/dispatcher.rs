@@ -553,7 +553,10 @@ impl Dispatcher {
         let mut lane = on.into_lane();
         let mut left = Vec::new();
         left.extend(std::iter::from_fn(|| lane.poll_disk()));
-        let unfinished = lane.into_unfinished();
+        let mut unfinished = lane.into_unfinished();
+        if self.was_denied(id.connection) {
+            unfinished.temporaries.clear();
+        }
         left.extend(unfinished.releases);
         for request in left {
             self.pending.asked(request.job(), Some(id));
@@ -567,6 +570,12 @@ impl Dispatcher {
             why: why.to_string(),
         });
         news
+    }
+
+    /// True if the server refused the login of the connection, and has carried out no request.
+    fn was_denied(&self, connection: ConnectionId) -> bool {
+        let on = self.connections.get(connection);
+        on.is_some_and(|on| on.link().was_denied())
     }
 
     /// Returns the jobs of ended lanes to the scheduler once the disk has released their files.
@@ -645,6 +654,7 @@ impl Dispatcher {
             drain_events(now, on, &mut self.scheduler);
         }
         let lanes = self.lanes.take_all().into_iter();
+        let lanes = lanes.filter(|on| !self.was_denied(on.connection()));
         let lanes = lanes.flat_map(|on| on.into_lane().into_unfinished().temporaries);
         let mut left: BTreeMap<JobId, RemotePath> = lanes.collect();
         self.scheduler.lose(now, why);

@@ -92,7 +92,8 @@ pub trait Link: Send {
         false
     }
 
-    /// True if the server refused the login, which followed the first requests in one flight.
+    /// True if the server refused the last login, also while the connection starts over: it has
+    /// carried out no request that left with that login.
     fn was_denied(&self) -> bool {
         false
     }

@@ -3,10 +3,13 @@
 use std::os::unix::ffi::OsStrExt;
 
 use schedule::{Attributes, EntryKind};
+use sync::parent_path;
 
 use super::SyncOptions;
+use super::ends::{SyncEnds, SyncFileOperation};
 use super::listing::{ListedTree, RootAttributes, RootToList};
 use crate::copy::{CopyLocation, FileSystemQuery, PlannedCopy, PlannedCopySide};
+use crate::disk::os_words;
 use crate::walk::local_path;
 
 /// The roots of both ends, as the options of a sync name them.
@@ -90,6 +93,32 @@ pub(super) fn check_roots(
         }
     }
     Some(())
+}
+
+/// Reports a target that does not exist and cannot be created, since the directory above it does
+/// not exist either, and returns `None` for one.
+pub(super) async fn check_parent(ends: &mut SyncEnds<'_>) -> Option<()> {
+    let target = PlannedCopySide::Target;
+    let parent = parent_path(ends.root(target)).to_vec();
+    if parent.is_empty() {
+        return Some(());
+    }
+    let found = if ends.is_local(target) {
+        let found = std::fs::metadata(local_path(&parent));
+        found.map(|_| ()).map_err(|error| os_words(&error))
+    } else {
+        // The dot has a symlink to a directory followed.
+        let look = SyncFileOperation::Lstat([&parent, &b"/."[..]].concat());
+        let found = ends.operate(target, vec![look]).await.pop();
+        found.map_or(Ok(()), |found| found.map(|_| ()))
+    };
+    let Err(why) = found else {
+        return Some(());
+    };
+    let name = ends.shown(target, &parent);
+    let what = format!("{why}: sync creates DST, but no directories above it: create them first");
+    ends.fail(name, what);
+    None
 }
 
 /// Returns the root's attributes, and `None` after reporting a server that does not tell its

@@ -24,7 +24,7 @@ use super::listing::{self, ListedTree, hides_entries};
 use super::owners::ids_at_target;
 use super::read_only_dirs::ReadOnlyDirectories;
 use super::remembered::SourceFileSystemCheck;
-use super::roots::{SyncRoots, check_roots, without_slash};
+use super::roots::{SyncRoots, check_parent, check_roots, without_slash};
 use super::savings::bytes_sent_whole;
 use super::source_inside::NestedSourceProbes;
 use super::{SyncOptions, SyncRequest, SyncResult};
@@ -336,6 +336,7 @@ impl<'a> SyncRun<'a> {
         check_roots(&mut self.ends, Some(&source), Some(&target))?;
         self.target_exists = target.root().is_some();
         if !self.target_exists {
+            check_parent(&mut self.ends).await?;
             self.ends.note_target_missing();
         }
         Some((source, target))

@@ -322,6 +322,7 @@ impl SshLink {
             ClientAuthEvent::Success => {
                 info!("{}: authenticated", self.config.name);
                 self.mark(TimelineStep::Authenticated);
+                self.denied = false;
                 // Compression begins here.
                 self.update_borrow_policy();
                 self.server_facts.rtt = self.stream.tcp_info().map(|tcp| tcp.min_rtt);
@@ -333,11 +334,11 @@ impl SshLink {
                 }
             }
             ClientAuthEvent::Failed { server, why } => {
+                self.denied = true;
                 if self.conn.is_early() && self.restarts.are_allowed() {
                     self.restart(events, "the key that worked last time was refused")?;
                     return Ok(true);
                 }
-                self.denied = true;
                 let text = why.unwrap_or_else(|| self.auth_handler.denied(&server));
                 return Err(LinkError::Lost(text));
             }

@@ -23,6 +23,11 @@ impl FarEndQuerySession {
         Self { session, asked: 0 }
     }
 
+    /// True if an SFTP server has answered in this session.
+    pub fn has_sftp(&self) -> bool {
+        self.session.server_info().is_some()
+    }
+
     /// Runs an sh script at the far end and returns its output.
     ///
     /// The script must not contain single quotes, backslashes or exclamation marks, so that every
