@@ -486,3 +486,15 @@ fn a_busy_machine_is_noticed_and_two_results_are_compared() {
         .expect_code(0);
     assert!(outcome.out().contains("times as fast"), "{outcome}");
 }
+
+/// Bug: a file was said to be left at a host on which nothing can be written.
+#[test]
+fn a_host_without_sftp_has_no_files_left() {
+    let builder = PeerBuilder::openssh().option("Subsystem", "none /bin/false");
+    let Some(scene) = Scene::with(builder).filter(|scene| !scene.client.is_scp()) else {
+        return;
+    };
+    let outcome = bench(&scene, &["--time", "5s", "peer"]).run();
+    let outcome = outcome.expect_code(255).expect_err(&["SFTP"]);
+    assert!(!outcome.err().contains("left"), "{outcome}");
+}

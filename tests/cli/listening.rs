@@ -495,6 +495,12 @@ fn what_cannot_be_is_one_sentence() {
         (&["--stdio", "--host-key", &key], 2, "need --listen"),
         (&["--stdio", "--old-clients"], 2, "needs --listen"),
         (&["--once", "--old-clients"], 2, "needs --listen"),
+        // Bug: the last one counted, and the other one was dropped without a word.
+        (
+            &["--stdio", "--read-only", "--write-only"],
+            2,
+            "--read-only and --write-only exclude each other",
+        ),
     ] {
         let run = Run::new(longhaul()).arg("serve").args(flags);
         run.run().expect_code(code).expect_err(&[sentence]);

@@ -306,3 +306,12 @@ fn silence_when_a_way_falls_silent() -> Option<Duration> {
     });
     Some(longest)
 }
+
+/// Bug: a relay began without a word, and its connections failed.
+#[test]
+fn an_interface_that_does_not_exist_is_named_at_the_start() {
+    let to = server();
+    let to = to.local_addr().unwrap().to_string();
+    let relay = Relay::start(&["127.0.0.1:0", &to, "--interface", "nonesuch0"]);
+    relay.says("this machine has no interface nonesuch0 now");
+}

@@ -186,3 +186,13 @@ fn the_exit_status_is_the_programs() {
     let text = "trap 'exit 5' TERM; kill -TERM $PPID; while :; do sleep 0.1; done";
     run.arg(text).run().expect_code(5);
 }
+
+/// Bug: the report was lost without a word.
+#[test]
+fn a_report_that_cannot_be_written_is_named() {
+    let wrapping = Wrapping::new();
+    let run = wrapping.run(&["--report=/nonexistent/report"]).arg("true");
+    run.run()
+        .expect_code(125)
+        .expect_err(&["--report: /nonexistent/report: no such file or directory"]);
+}

@@ -17,7 +17,7 @@ use transfer::escape;
 use crate::exit::Exit;
 use crate::flags::low::{self, DialArgs, RelayArgs, TerminalSetting};
 use crate::flags::table::PairArgs;
-use crate::{congestion, relaying, usage};
+use crate::{congestion, relaying};
 
 /// Buffer size for copying, in bytes.
 const PIECE: usize = 256 * 1024;
@@ -113,7 +113,7 @@ fn through_a_pair(args: &DialArgs) -> Exit {
     match relaying::run(&relay) {
         Ok(Exit::Done) => Exit::Done,
         Ok(_) => Exit::NoConnection,
-        Err(error) => usage(&error),
+        Err(why) => tell(&why, Exit::Usage),
     }
 }
 

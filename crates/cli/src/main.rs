@@ -100,7 +100,9 @@ fn run(command: ParsedCommandLine, words: &[OsString], world: &Environment) -> E
             Ok(code) => return code,
             Err(error) => usage(&error),
         },
-        ParsedCommandLine::Relay(args) => or_usage(relaying::run(&args)),
+        ParsedCommandLine::Relay(args) => {
+            or_usage(relaying::run(&args).map_err(|why| low::relay_usage(&why)))
+        }
         ParsedCommandLine::Bench(args) => benching::run(*args, world),
         // Connections that the server did not admit may still be under way in threads.
         ParsedCommandLine::Doctor(args) => sys::exit_at_once(diagnosing::run(*args, world).code()),

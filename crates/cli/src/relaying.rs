@@ -34,7 +34,7 @@ use self::conflicts::ParsedRelaySettings;
 use self::operating::MergedRelaySettings;
 use self::route::RelayRoute;
 use crate::exit::Exit;
-use crate::flags::low::{RelayAction, RelayArgs, UsageError, relay_usage};
+use crate::flags::low::{RelayAction, RelayArgs};
 use crate::flags::table::relay_time;
 use crate::{config_file, congestion, failed, serving};
 
@@ -56,15 +56,15 @@ const PROBES: KeepaliveProbes = KeepaliveProbes {
 /// Relays until a signal, or until the single connection of the standard streams ends.
 ///
 /// # Errors
-/// The command line is invalid.
-pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
+/// The command line is invalid, for this reason.
+pub(crate) fn run(args: &RelayArgs) -> Result<Exit, String> {
     match &args.instead {
         Some(RelayAction::Check(file)) => {
             return Ok(config_file::checked(config::read(file, settle)));
         }
         Some(RelayAction::Top(address)) => return Ok(top::run(address)),
         Some(RelayAction::Rules(what)) => {
-            let relay = settle(args).map_err(|why| relay_usage(&why))?;
+            let relay = settle(args)?;
             return Ok(match rules::run(*what, &relay) {
                 Ok(()) => Exit::Done,
                 Err(why) => failed(&why),
@@ -76,13 +76,20 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, UsageError> {
     let told = match &args.config {
         Some(_) => MergedRelaySettings::of(args),
         // A mistake on the command line is a usage error.
-        None => Ok(MergedRelaySettings::of(args).map_err(|why| relay_usage(&why))?),
+        None => Ok(MergedRelaySettings::of(args)?),
     };
     let streams = told.as_ref().is_ok_and(MergedRelaySettings::is_of_streams);
     log(args, streams);
     let told = told.and_then(|told| told.on_its_way(args));
     let done = told.and_then(|mut told| {
         for relay in &told.relays {
+            for name in relay.uplinks.iter().filter_map(Uplink::missing_interface) {
+                warn!(
+                    "--interface: this machine has no interface {} now: connections through it \
+                     fail until there is one",
+                    wire::escape::name(name.as_bytes())
+                );
+            }
             for warning in relay::clamped(&relay.sockopts) {
                 warn!("{warning}");
             }
@@ -248,7 +255,9 @@ fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<TargetSpec>
     };
     let targets = args.targets.iter().map(target);
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
+    let is_for_rules = matches!(args.instead, Some(RelayAction::Rules(_)));
     match (targets.is_empty(), speaks.names_target()) {
+        (true, false) if is_for_rules => Ok(targets),
         (true, false) => Err("no TARGET given: name one, such as host:22".to_owned()),
         (false, true) => Err(format!(
             "{}: clients choose their target here, within --to: leave TARGET out",

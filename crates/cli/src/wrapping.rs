@@ -11,6 +11,7 @@ mod rules;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -20,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use sys::SocketTuning;
+use transfer::disk::os_words;
 use transfer::escape;
 
 use self::carrier::CarrierServer;
@@ -83,8 +85,7 @@ fn act(args: &WrapArgs) -> Result<ExitCode, WrapFailure> {
     let file = match &args.report {
         Some(ReportDestination::Shown) => Some(own_file().map_err(failed)?),
         Some(ReportDestination::Written(file)) => {
-            let file = std::path::absolute(file);
-            Some(file.map_err(|e| failed(format!("--report: {e}")))?)
+            Some(report_file(file).map_err(|e| failed(format!("--report: {e}")))?)
         }
         None => None,
     };
@@ -123,6 +124,16 @@ fn not_first() -> OsString {
     }
     options.push("verify_asan_link_order=0");
     options
+}
+
+/// Absolute path of the user's report file, which the program appends to. It is opened once, since
+/// nobody hears of an error later.
+fn report_file(file: &Path) -> Result<PathBuf, String> {
+    let path = std::path::absolute(file).map_err(|e| e.to_string())?;
+    let mut options = fs::OpenOptions::new();
+    let opened = options.append(true).create(true).mode(0o600).open(&path);
+    opened.map_err(|e| format!("{}: {}", escape::path(&path), os_words(&e)))?;
+    Ok(path)
 }
 
 /// Path of the temporary file of report lines, until they are printed.

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -37,6 +38,13 @@ impl Uplink {
             interface: interfaces.get(nth(at, names)).cloned(),
         });
         Ok(all.collect())
+    }
+
+    /// Returns the interface if this machine does not have it (Linux only).
+    pub fn missing_interface(&self) -> Option<&str> {
+        let all = Path::new("/sys/class/net");
+        let name = self.interface.as_deref()?;
+        (all.exists() && !all.join(name).exists()).then_some(name)
     }
 
     /// Returns true if the uplink can reach an address: one of its own address family, and a

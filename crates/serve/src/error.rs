@@ -45,6 +45,11 @@ pub enum ServeError {
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Protocol(sftp::Error::Length { length, bound }) => write!(
+                f,
+                "the client does not speak SFTP: it announced a message of {length} bytes; the \
+                 limit is {bound}"
+            ),
             Self::Protocol(e) => write!(f, "the client does not speak SFTP: {e}"),
             Self::Message(e) => write!(f, "the client sent a malformed request: {e}"),
             Self::NoInit => {

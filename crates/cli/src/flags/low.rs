@@ -653,9 +653,9 @@ pub(crate) fn put<Args: 'static>(
         .values
         .last()
         .map(|value| value.to_string_lossy().into_owned());
-    (flag.set)(args, given).map_err(|why| {
-        let value = shown.unwrap_or_default().escape_debug().to_string();
-        format!("'{value}' {why}")
+    (flag.set)(args, given).map_err(|why| match shown {
+        Some(value) => format!("'{}' {why}", value.escape_debug()),
+        None => why,
     })
 }
 

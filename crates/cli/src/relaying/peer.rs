@@ -35,19 +35,22 @@ pub(super) fn settle(args: &PairArgs) -> Result<PairRelaySettings, String> {
     let is_empty = known.is_empty();
     if args.accept_new {
         let path = file_of_known
+            .as_ref()
             .ok_or("cannot find the home directory, which holds known_pairs: use --pair-allow")?;
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         }
-        known.learn(path);
+        known.learn(path.clone());
     }
     let facing = PairRelaySettings::new(key.as_bytes(), known);
     let mut facing = facing.map_err(|why| format!("{}: {why}", file.display()))?;
     if is_empty && !args.accept_new {
+        let path = file_of_known.as_deref().unwrap_or(Path::new("known_pairs"));
         return Err(format!(
-            "no key of a peer relay is known: give the fingerprint that the peer logs at its \
-             start as --pair-allow SHA256:... (the fingerprint of this relay, for the peer's \
-             --pair-allow, is {})",
+            "no key of a peer relay is known: add the fingerprint that the peer logs at its start \
+             (SHA256:...) to {}, or start longhaul relay with it as --pair-allow (the \
+             fingerprint of this relay, for the peer's --pair-allow, is {})",
+            path.display(),
             facing.fingerprint()
         ));
     }

@@ -54,6 +54,11 @@ impl RemoteShellProbe {
         read_used(&said).ok_or_else(|| NO_SHELL.to_owned())
     }
 
+    /// True if the far end has an SFTP server, so that files may have been written there.
+    pub fn has_sftp(&self) -> bool {
+        self.questions.has_sftp()
+    }
+
     /// Removes a file at the far end; false if there was no answer.
     pub fn remove(&mut self, path: &[u8]) -> bool {
         self.questions.remove(path)

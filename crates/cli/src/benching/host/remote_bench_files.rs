@@ -144,7 +144,7 @@ impl RemoteBenchFiles {
         let mut left = Vec::new();
         for (place, data) in std::mem::take(&mut self.files).into_keys() {
             let path = self.bytes(place, data);
-            if !self.end.remove(&path) {
+            if !self.end.remove(&path) && self.end.has_sftp() {
                 left.push(String::from_utf8_lossy(&path).into_owned());
             }
         }

@@ -37,6 +37,17 @@ pub(crate) struct ServeArgs {
     pub(crate) verbose: u8,
 }
 
+impl ServeArgs {
+    /// Takes `--read-only` or `--write-only`.
+    pub(crate) fn limit_access(&mut self, access: serve::Access) -> Result<(), String> {
+        match self.access.replace(access) {
+            None => Ok(()),
+            Some(other) if other == access => Ok(()),
+            Some(_) => Err("--read-only and --write-only exclude each other".to_owned()),
+        }
+    }
+}
+
 pub(super) fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> {
     let mut args: ServeArgs =
         from_rows(serve_rows(), matches).map_err(|what| serve_usage(&what))?;

@@ -219,11 +219,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
         doc: "Refuse all changes: clients can only list and read.",
         scp: ScpCompatibility::Ours,
         group: FlagGroup::Serving,
-        overrides: &["write-only"],
-        set: |args, _| {
-            args.access = Some(Access::ReadOnly);
-            Ok(())
-        },
+        overrides: &[],
+        set: |args, _| args.limit_access(Access::ReadOnly),
     },
     Flag {
         short: None,
@@ -235,11 +232,8 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
               it has added itself until it disconnects.",
         scp: ScpCompatibility::Ours,
         group: FlagGroup::Serving,
-        overrides: &["read-only"],
-        set: |args, _| {
-            args.access = Some(Access::WriteOnly);
-            Ok(())
-        },
+        overrides: &[],
+        set: |args, _| args.limit_access(Access::WriteOnly),
     },
     Flag {
         short: None,
