@@ -581,6 +581,19 @@ pub enum JobFailureKind {
     /// Any cause without a variant of its own.
     #[default]
     Other,
+    /// The file or directory does not exist. SFTP has the same code for a path through a file and
+    /// for a loop of symlinks.
+    NotFound,
+    /// The account may not do this.
+    PermissionDenied,
+    /// The disk is full or the quota is used up.
+    NoSpace,
+    /// The server does not support the operation.
+    Unsupported,
+    /// A listing was stopped because it would never have been complete.
+    EndlessListing,
+    /// A symlink stands where a directory is needed, and is not followed.
+    SymlinkInTheWay,
     /// The connection was lost while the job copied between two hosts. The temporary stays, and
     /// another job continues it.
     ConnectionLost,

@@ -2,7 +2,7 @@ use sftp::{Handle, NameRecord, Reply, Request, StatusCode};
 
 use super::context::LaneContext;
 use super::listing_name_guard::{ListingNameGuard, is_safe};
-use super::messages::{refused, remote};
+use super::messages::{endless, refused};
 use super::request_purpose::RequestPurpose;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{JobFailure, JobId, LaneEvent};
@@ -139,7 +139,7 @@ impl ListDirectoryJob {
                 break;
             }
             if let Err(why) = self.bounds.note(&name.filename) {
-                self.fail(remote(why));
+                self.fail(endless(why));
                 break;
             }
             match name.filename.as_slice() {
@@ -149,7 +149,7 @@ impl ListDirectoryJob {
                 }
                 _ => match self.bounds.note_impossible() {
                     Ok(()) => core.event(LaneEvent::LeftOut(self.id, name.filename)),
-                    Err(why) => self.fail(remote(why)),
+                    Err(why) => self.fail(endless(why)),
                 },
             }
         }

@@ -3,7 +3,7 @@ use sftp::{Reply, Request, StatusCode, TreeFlags};
 use super::config::CompressionMode;
 use super::context::LaneContext;
 use super::listing_name_guard::{ListingNameGuard, is_safe};
-use super::messages::{left_out, refused, remote};
+use super::messages::{endless, left_out, refused, remote};
 use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use super::task::{JobProgress, attributes};
@@ -154,7 +154,7 @@ impl ListTree {
         let mut told = Vec::with_capacity(steps.len());
         for step in steps {
             if let Err(why) = self.note(&step) {
-                self.fail(remote(why));
+                self.fail(endless(why));
                 break;
             }
             if self.depth == 0 || self.depth > DEEPEST {
@@ -245,7 +245,7 @@ impl ListTree {
             return ListedNameCheck::Valid;
         }
         if let Err(why) = self.bounds.note_impossible() {
-            self.fail(remote(why));
+            self.fail(endless(why));
             return ListedNameCheck::Dropped;
         }
         ListedNameCheck::Invalid(left_out(name))

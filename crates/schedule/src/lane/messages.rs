@@ -2,10 +2,32 @@
 
 use sftp::{Reply, Status, StatusCode};
 
-use crate::JobFailure;
+use crate::{JobFailure, JobFailureKind};
 
 pub(super) fn remote(what: impl Into<String>) -> JobFailure {
     JobFailure::new(what, true)
+}
+
+/// Returns the failure of a request that the server refused, in the server's words.
+pub(super) fn answered(status: &Status) -> JobFailure {
+    remote(status.to_string()).of_kind(cause(status))
+}
+
+/// Returns the failure of a listing that would never have been complete, for this reason.
+pub(super) fn endless(why: &str) -> JobFailure {
+    remote(why).of_kind(JobFailureKind::EndlessListing)
+}
+
+/// Returns the cause of a refusal. SFTP version 3 has no code for a full disk, which only the
+/// server's message can tell.
+pub(super) fn cause(status: &Status) -> JobFailureKind {
+    match status.code {
+        StatusCode::NO_SUCH_FILE => JobFailureKind::NotFound,
+        StatusCode::PERMISSION_DENIED => JobFailureKind::PermissionDenied,
+        StatusCode::OP_UNSUPPORTED => JobFailureKind::Unsupported,
+        _ if says(status, &NO_SPACE) => JobFailureKind::NoSpace,
+        _ => JobFailureKind::Other,
+    }
 }
 
 /// Returns the fault for a refused request. SFTP version 3 has one code for most of errno, so the
@@ -23,7 +45,7 @@ pub(super) fn refused(doing: &str, status: &Status) -> JobFailure {
         (StatusCode::FAILURE, RENAMING) => "; a directory may be in the way",
         _ => "",
     };
-    remote(format!("{doing}: {said}{hint}"))
+    remote(format!("{doing}: {said}{hint}")).of_kind(cause(status))
 }
 
 /// Returns the warning for a file that is written under its final name.
@@ -41,9 +63,15 @@ pub(super) fn old_is_left(old: &[u8]) -> String {
 
 /// Returns true if the server's message says that nothing can be stored or changed at the target.
 pub(super) fn says_full(status: &Status) -> bool {
-    const FULL: [&str; 4] = ["no space", "quota", "read-only file system", "disk full"];
+    says(status, &NO_SPACE) || says(status, &["read-only file system"])
+}
+
+/// Words of servers whose disk is full or whose quota is used up.
+const NO_SPACE: [&str; 3] = ["no space", "quota", "disk full"];
+
+fn says(status: &Status, words: &[&str]) -> bool {
     let said = status.message.to_ascii_lowercase();
-    FULL.iter().any(|words| said.contains(words))
+    words.iter().any(|words| said.contains(words))
 }
 
 /// Returns true if a failure to make a name durable is only reported: a user who may not read a
@@ -94,5 +122,40 @@ mod tests {
         assert!(bare.ends_with("; the disk may be full or the quota exceeded"));
         let said = refused(WRITING, &status("no space left on device")).what;
         assert_eq!(said, "cannot write: no space left on device");
+    }
+
+    #[test]
+    fn a_refusal_has_the_cause_that_the_server_tells() {
+        let cause = |code, message: &str| {
+            let message = message.to_owned();
+            answered(&Status { code, message }).kind
+        };
+        for (code, message, expected) in [
+            (StatusCode::NO_SUCH_FILE, "", JobFailureKind::NotFound),
+            (
+                StatusCode::PERMISSION_DENIED,
+                "Permission denied",
+                JobFailureKind::PermissionDenied,
+            ),
+            (StatusCode::OP_UNSUPPORTED, "", JobFailureKind::Unsupported),
+            (
+                StatusCode::FAILURE,
+                "No space left on device",
+                JobFailureKind::NoSpace,
+            ),
+            (
+                StatusCode::FAILURE,
+                "Disk quota exceeded",
+                JobFailureKind::NoSpace,
+            ),
+            (
+                StatusCode::FAILURE,
+                "Read-only file system",
+                JobFailureKind::Other,
+            ),
+            (StatusCode::FAILURE, "Failure", JobFailureKind::Other),
+        ] {
+            assert_eq!(cause(code, message), expected, "{message}");
+        }
     }
 }

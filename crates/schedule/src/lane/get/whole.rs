@@ -5,7 +5,7 @@ use sftp::packed::LEAST_FILE;
 use sftp::{GetFileReply, Status, StatusCode};
 
 use super::{DownloadState, LONGEST_PATH, LaneContext, ServerCapabilities, WHOLE};
-use crate::lane::messages::{refused, remote};
+use crate::lane::messages::{answered, refused};
 use crate::{Attributes, DiskRequest, JobFailure, LocalTargetPath};
 
 /// Stage of a file that is sent in one message.
@@ -90,7 +90,7 @@ impl DownloadState {
         match (status.code, self.attrs) {
             (StatusCode::OP_UNSUPPORTED, _) => None,
             (_, Some(_)) => Some(refused("cannot open the file", status)),
-            (_, None) => Some(remote(status.to_string())),
+            (_, None) => Some(answered(status)),
         }
     }
 }

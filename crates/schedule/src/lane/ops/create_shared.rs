@@ -1,7 +1,7 @@
 use sftp::{Attrs, OpenFlags, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
-use crate::lane::messages::{self, remote};
+use crate::lane::messages::{self, answered, cause, remote};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{EntryKind, JobFailure, JobFailureKind, JobId};
@@ -123,7 +123,7 @@ impl CreateShared {
             }
             (CreateSharedTempStage::Closing(fault), reply) => {
                 let closed = messages::status(reply).err();
-                let fault = fault.or_else(|| closed.map(|status| remote(status.to_string())));
+                let fault = fault.or_else(|| closed.map(answered));
                 match fault {
                     // The server refuses the size to all processes, so that none uses the file.
                     Some(fault) if self.is_new => {
@@ -161,7 +161,8 @@ fn unsized_temporary(status: &Status) -> JobFailure {
         .of_kind(JobFailureKind::SharedTemp),
         false => remote(format!(
             "cannot set the size of the temporary file: {status}"
-        )),
+        ))
+        .of_kind(cause(status)),
     }
 }
 
@@ -174,7 +175,7 @@ fn in_the_way(path: &[u8]) -> JobFailure {
 
 fn refusal(reply: &Reply) -> JobFailure {
     match messages::status(reply) {
-        Err(status) => remote(status.to_string()),
+        Err(status) => answered(status),
         Ok(()) => remote(
             "the server confirmed OPEN of the temporary file without a handle (SFTP protocol \
              error)",

@@ -8,7 +8,7 @@ use crate::lane::replace::{FileReplacement, ReplaceProgress};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::lane::task::{JobProgress, attributes};
-use crate::{EntryKind, JobFailure, JobId, LaneEvent};
+use crate::{EntryKind, JobFailure, JobFailureKind, JobId, LaneEvent};
 
 /// Creates a hard link; if the name is taken, creates it under a temporary name and renames it.
 #[derive(Debug)]
@@ -46,7 +46,8 @@ impl MakeHardLink {
 
     pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         if !core.can(ServerCapabilities::HARDLINK) {
-            self.fault = Some(remote("the server does not support hard links"));
+            let fault = remote("the server does not support hard links");
+            self.fault = Some(fault.of_kind(JobFailureKind::Unsupported));
             return self.end(core);
         }
         let (from, to) = (&self.of, &self.path);

@@ -1,10 +1,13 @@
 use sftp::{Attrs, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
-use crate::lane::messages::{self, remote};
+use crate::lane::messages::{self, cause, remote};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
-use crate::{EntryKind, JobFailure, JobId, LaneEvent, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE};
+use crate::{
+    EntryKind, JobFailure, JobFailureKind, JobId, LaneEvent, SYMLINK_IN_THE_WAY,
+    SYMLINK_LEADS_NOWHERE,
+};
 
 /// Job that creates a directory; an existing one will do.
 #[derive(Debug)]
@@ -100,10 +103,10 @@ impl MakeDir {
         };
         let attributes = attributes(attrs);
         if attributes.kind() == EntryKind::Symlink {
-            return Some(remote(match self.follow {
-                true => SYMLINK_LEADS_NOWHERE,
-                false => SYMLINK_IN_THE_WAY,
-            }));
+            return Some(match self.follow {
+                true => remote(SYMLINK_LEADS_NOWHERE),
+                false => remote(SYMLINK_IN_THE_WAY).of_kind(JobFailureKind::SymlinkInTheWay),
+            });
         }
         if attributes.kind() != EntryKind::Directory {
             return Some(remote("a file is in the way: remove it"));
@@ -117,10 +120,11 @@ impl MakeDir {
 fn refusal(status: &Status) -> JobFailure {
     let said = status.to_string();
     let unexplained = said == status.code.words();
-    remote(match status.code {
+    let what = match status.code {
         StatusCode::PERMISSION_DENIED if unexplained => {
             format!("{said}: this account may not write there, or the server is read-only")
         }
         _ => said,
-    })
+    };
+    remote(what).of_kind(cause(status))
 }

@@ -3,7 +3,7 @@
 use sftp::{Attrs, Handle, Reply, Request};
 
 use super::{LaneContext, open_for_reading};
-use crate::lane::messages::{self, remote};
+use crate::lane::messages::{self, cause, remote};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::{JobProgress, Misprediction, attributes};
 use crate::{EntryKind, JobFailure, JobId, LaneEvent, OwnerWrite};
@@ -122,7 +122,7 @@ impl OwnerWriteChange {
 
     fn refuse(&mut self, reply: &Reply, what: &str) {
         let fault = match messages::status(reply) {
-            Err(status) => remote(format!("{what}: {status}")),
+            Err(status) => remote(format!("{what}: {status}")).of_kind(cause(status)),
             Ok(()) => remote(format!(
                 "{what}: the server sent an unexpected answer (SFTP protocol error)"
             )),

@@ -5,12 +5,12 @@ use sftp::{Reply, Request};
 use wire::{Field as _, RemainingBytes};
 
 use super::{JobProgress, LaneContext, end};
-use crate::lane::messages::{self, SYNCING_NAME, refused, remote};
+use crate::lane::messages::{self, SYNCING_NAME, answered, refused, remote};
 use crate::lane::metadata::NOT_OURS;
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::lane::task::attributes;
-use crate::{JobFailure, JobId, JobKind, LaneEvent, RemotePath};
+use crate::{JobFailure, JobFailureKind, JobId, JobKind, LaneEvent, RemotePath};
 
 /// Asks the server one thing: attributes, a path, a file system, names, a removal or a sync.
 #[derive(Debug)]
@@ -57,7 +57,8 @@ impl QueryJob {
                     let fault = remote(
                         "the server does not tell on which file system a path lies (no \
                          statvfs@openssh.com)",
-                    );
+                    )
+                    .of_kind(JobFailureKind::Unsupported);
                     return end(core, self.id, Some(fault));
                 }
                 core.send(self.id, ONLY, &Request::Statvfs { path: &path.0 });
@@ -82,7 +83,8 @@ impl QueryJob {
                 let fault = remote(
                     "the server cannot expand ~NAME (no expand-path@openssh.com): write the full \
                      path",
-                );
+                )
+                .of_kind(JobFailureKind::Unsupported);
                 return end(core, self.id, Some(fault));
             }
             path => path,
@@ -113,7 +115,11 @@ impl QueryJob {
             _ => ServerCapabilities::IDS_BY_NAME,
         };
         if !core.can(can) {
-            return end(core, self.id, Some(remote(NOT_OURS)));
+            return end(
+                core,
+                self.id,
+                Some(remote(NOT_OURS).of_kind(JobFailureKind::Unsupported)),
+            );
         }
         match &self.kind {
             JobKind::GetXattrs { path, flags } => {
@@ -170,7 +176,7 @@ impl QueryJob {
             reply => {
                 let status = messages::status(&reply).err()?;
                 if !matches!(self.kind, JobKind::MakeDurable { .. }) {
-                    return Some(remote(status.to_string()));
+                    return Some(answered(status));
                 }
                 if !messages::is_told_only(status) {
                     return Some(refused(SYNCING_NAME, status));

@@ -2,7 +2,7 @@ use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::job_requests::JobRequests;
-use crate::lane::messages::{self, remote};
+use crate::lane::messages::{self, answered};
 use crate::lane::metadata;
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
@@ -191,7 +191,7 @@ impl SetAttributes {
 
     fn on_status(&mut self, core: &mut LaneContext, status: &Status) {
         if status.code == StatusCode::NO_SUCH_FILE {
-            self.fault = Some(remote(status.to_string()));
+            self.fault = Some(answered(status));
             return;
         }
         self.not_kept(core, status);

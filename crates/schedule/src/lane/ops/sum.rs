@@ -8,7 +8,7 @@ use crate::lane::messages::{self, refused, remote};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::lane::task::{JobProgress, Misprediction};
-use crate::{ByteRange, JobFailure, JobId, LaneEvent};
+use crate::{ByteRange, JobFailure, JobFailureKind, JobId, LaneEvent};
 
 /// Opens the file, requests the checksum and closes it, in one flight if handles are predicted.
 #[derive(Debug)]
@@ -48,7 +48,8 @@ impl ChecksumJob {
     pub(in crate::lane) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         let fits = self.span.len.is_some_and(|len| len <= MOST_HASHED.into());
         if !core.can(ServerCapabilities::SUMS) || !fits {
-            self.fail(remote("the server cannot compute the checksum of the file"));
+            let fault = remote("the server cannot compute the checksum of the file");
+            self.fail(fault.of_kind(JobFailureKind::Unsupported));
             return self.settle(core);
         }
         core.queue_open(self.id);

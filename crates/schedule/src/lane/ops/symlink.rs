@@ -3,7 +3,7 @@
 use sftp::{Reply, Request, StatusCode, temp_name};
 
 use super::{JobProgress, LaneContext, end};
-use crate::lane::messages::{self, refused, remote};
+use crate::lane::messages::{self, answered, refused, remote};
 use crate::lane::replace::{FileReplacement, ReplaceProgress};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
@@ -62,7 +62,7 @@ impl MakeSymlink {
             done,
         ) {
             (MakeSymlinkStage::Creating, Err(status)) => {
-                let fault = remote(status.to_string());
+                let fault = answered(status);
                 if status.code == StatusCode::FAILURE {
                     let path = &self.path;
                     core.send(self.id, RequestPurpose::Step(1), &Request::Lstat { path });

@@ -2,6 +2,7 @@ use sftp::{Attrs, OpenFlags, Reply, StatusCode};
 
 use super::ending::UploadAttemptAbort;
 use super::{LaneContext, UploadState};
+use crate::JobFailureKind;
 use crate::lane::messages::{CREATING, READ_ONLY, refused, remote};
 use crate::lane::remote_file::{OpenResult, RemoteFile};
 use crate::lane::request_purpose::RequestPurpose;
@@ -45,7 +46,9 @@ impl WriteProbeStage {
                 None
             }
             OpenResult::Refused(status) => Some(UploadAttemptAbort::Failed(match status.code {
-                StatusCode::PERMISSION_DENIED => remote(READ_ONLY),
+                StatusCode::PERMISSION_DENIED => {
+                    remote(READ_ONLY).of_kind(JobFailureKind::PermissionDenied)
+                }
                 _ => refused(CREATING, &status),
             })),
         })

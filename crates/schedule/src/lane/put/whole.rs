@@ -6,7 +6,7 @@ use wire::PayloadBlock;
 use super::ending::{UploadAttemptAbort, UploadRetryReason};
 use super::target::UploadTargetState;
 use super::{LaneContext, UploadState};
-use crate::lane::messages::remote;
+use crate::lane::messages::{cause, remote};
 use crate::lane::server::ServerCapabilities;
 use crate::{FileCopyState, LaneEvent};
 
@@ -109,7 +109,9 @@ impl UploadState {
                     true => status.to_string(),
                     false => status.message.clone(),
                 };
-                return Some(UploadAttemptAbort::Failed(remote(words)));
+                return Some(UploadAttemptAbort::Failed(
+                    remote(words).of_kind(cause(status)),
+                ));
             }
         }
         let message = status.message.as_str();
