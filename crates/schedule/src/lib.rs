@@ -39,9 +39,8 @@ pub use job::{
     UploadTemp, Xattrs, directory_of,
 };
 pub use lane::{
-    CompressionMode, IMPOSSIBLE_NAMES, Lane, LaneConfig, LaneError, LaneStats, NO_TREES,
-    OldestRequest, REPEATED_NAMES, RandomFill, RefusedOperations, TOO_MANY_NAMES, UnfinishedWork,
-    left_out,
+    CompressionMode, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, OldestRequest,
+    REPEATED_NAMES, RandomFill, RefusedOperations, TOO_MANY_NAMES, UnfinishedWork, left_out,
 };
 pub use lane_event::{FileCheckpoint, FileCopyState, LaneEvent, TreeWalkStep};
 pub use local_target_path::LocalTargetPath;

@@ -11,6 +11,7 @@ pub mod copy;
 pub mod detour;
 pub mod disk;
 pub mod escape;
+mod file_error;
 pub mod host_to_host;
 pub mod identity;
 mod journal;
@@ -31,4 +32,5 @@ pub mod sync;
 pub mod timeline;
 pub mod walk;
 
+pub use file_error::FileError;
 pub use private_dir::{LonghaulDirKind, PrivateDir};

@@ -7,7 +7,7 @@ use super::messages::{endless, left_out, refused, remote};
 use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use super::task::{JobProgress, attributes};
-use crate::{JobFailure, JobId, LaneEvent, TreeWalkStep};
+use crate::{JobFailure, JobFailureKind, JobId, LaneEvent, TreeWalkStep};
 
 /// Lists a whole tree by list-tree@longhaul. The server answers each request with the next part,
 /// and sends no part without a request.
@@ -98,7 +98,8 @@ impl ListTree {
 
     pub(super) fn start(&mut self, core: &mut LaneContext) -> JobProgress {
         if !core.can(ServerCapabilities::LIST_TREE) {
-            core.event(LaneEvent::Failed(self.id, remote(NO_TREES)));
+            let fault = remote(NO_TREES).of_kind(JobFailureKind::Unsupported);
+            core.event(LaneEvent::Failed(self.id, fault));
             return JobProgress::Finished;
         }
         self.number = core.tree_number();

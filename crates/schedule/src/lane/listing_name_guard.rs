@@ -35,8 +35,7 @@ const TOO_LONG_NAMES: &str =
 pub const REPEATED_NAMES: &str = "the server lists the same names repeatedly: listing stopped; \
     check the file system there";
 /// Error text: the server lists too many names that no file can have.
-pub const IMPOSSIBLE_NAMES: &str =
-    "the server lists more than 1,000 invalid names: listing stopped";
+const IMPOSSIBLE_NAMES: &str = "the server lists more than 1,000 invalid names: listing stopped";
 /// Error text: the tree has too many entries.
 const TOO_LARGE_TREE: &str =
     "the server lists more than 4,294,967,296 entries in one tree: listing stopped";

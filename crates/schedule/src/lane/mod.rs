@@ -33,7 +33,7 @@ use sftp::{ClientOutput, Reply, ServerInfo};
 pub use config::{CompressionMode, LaneConfig, LaneStats, RandomFill};
 pub use ending::{LaneError, UnfinishedWork};
 pub use list_tree::NO_TREES;
-pub use listing_name_guard::{IMPOSSIBLE_NAMES, REPEATED_NAMES, TOO_MANY_NAMES};
+pub use listing_name_guard::{REPEATED_NAMES, TOO_MANY_NAMES};
 pub use messages::left_out;
 pub use refusals::RefusedOperations;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use schedule::{Job, JobId, JobKind, RemotePath};
 
 use super::command_line_target::CommandLineTarget;
-use super::copy_report::{CopyReport, ItemFault};
+use super::copy_report::CopyReport;
 use super::environment::{CopyEnvironment, RemoteSession};
 use super::jobs::{JobPurpose, JobsInFlight, PathQueryAnswer};
 use super::local_file_ops::LocalFileOps;
@@ -18,6 +18,7 @@ use super::transfer_estimate::TransferEstimate;
 use super::wait_conditions::{WaitConditions, wait_for};
 use super::{CopyLocation, CopyOptions, HostId};
 use crate::connect::ConnectError;
+use crate::file_error::FileError;
 use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters};
 use crate::session::{SessionSummary, StallNotice};
 use crate::walk::local_path;
@@ -300,10 +301,10 @@ impl<'a> CopyContext<'a> {
         self.lost.is_some()
     }
 
-    pub(super) fn why_stopped(&self) -> String {
+    pub(super) fn why_stopped(&self) -> FileError {
         match &self.lost {
-            Some(why) => why.to_string(),
-            None => "interrupted".to_owned(),
+            Some(why) => why.to_string().into(),
+            None => "interrupted".into(),
         }
     }
 
@@ -334,14 +335,14 @@ impl<'a> CopyContext<'a> {
     }
 
     /// Reports a path of an end that was not copied.
-    pub(super) fn fail_at(&mut self, end: CopySide, path: &[u8], reason: String) {
+    pub(super) fn fail_at(&mut self, end: CopySide, path: &[u8], error: impl Into<FileError>) {
         let name = self.shown(end, path);
-        self.fail(None, name, reason);
+        self.fail(None, name, error);
     }
 
     /// Reports something that was not copied.
-    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, fault: impl Into<ItemFault>) {
-        self.report.fail(id, path, fault.into());
+    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, error: impl Into<FileError>) {
+        self.report.fail(id, path, &error.into());
     }
 
     /// Reports a stall of the session with this end.

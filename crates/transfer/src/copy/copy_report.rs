@@ -1,57 +1,13 @@
 //! Report of a copy: events for the user, counters of the progress, and the summary.
 
-use schedule::{FailedTemporary, JobFailure, JobFailureKind};
+use schedule::JobFailureKind;
 
+use crate::file_error::FileError;
 use crate::report::{
     CopyEvent, CopySummary, Decision, DecisionSubject, EscapedName, FAILURES_KEPT,
     FarEndServerReport, ItemFailure, ProgressCounters,
 };
 use crate::session::SessionSummary;
-
-/// Reason why a file or directory was not copied: one sentence without its path, and the kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ItemFault {
-    what: String,
-    kind: JobFailureKind,
-    temporary: FailedTemporary,
-}
-
-impl ItemFault {
-    /// The sentence.
-    pub(super) fn what(&self) -> &str {
-        &self.what
-    }
-
-    /// True if the temporary of the file was removed.
-    pub(super) fn is_temporary_removed(&self) -> bool {
-        self.temporary == FailedTemporary::Removed
-    }
-
-    /// Adds a clause to the sentence.
-    pub(super) fn push(&mut self, clause: &str) {
-        self.what.push_str(clause);
-    }
-}
-
-impl From<String> for ItemFault {
-    fn from(what: String) -> Self {
-        Self {
-            what,
-            kind: JobFailureKind::Other,
-            temporary: FailedTemporary::Unknown,
-        }
-    }
-}
-
-impl From<JobFailure> for ItemFault {
-    fn from(fault: JobFailure) -> Self {
-        Self {
-            what: fault.what,
-            kind: fault.kind,
-            temporary: fault.temporary,
-        }
-    }
-}
 
 /// Collects the results of a copy and passes its events on.
 pub(super) struct CopyReport<'a> {
@@ -129,16 +85,15 @@ impl<'a> CopyReport<'a> {
     }
 
     /// Reports something that was not copied, and why.
-    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, fault: ItemFault) {
-        self.summary.left_temporaries += u64::from(fault.temporary == FailedTemporary::MayBeLeft);
+    pub(super) fn fail(&mut self, id: Option<u64>, path: EscapedName, error: &FileError) {
+        self.summary.left_temporaries += u64::from(error.may_leave_temporary());
         if self.is_interrupted {
             return;
         }
-        let ItemFault {
-            what: reason, kind, ..
-        } = fault;
+        let reason = error.to_string();
         self.summary.failed += 1;
-        self.summary.unusable_temporaries += u64::from(kind == JobFailureKind::SharedTemp);
+        let is_unusable = error.kind() == JobFailureKind::SharedTemp;
+        self.summary.unusable_temporaries += u64::from(is_unusable);
         if self.summary.failures.len() < FAILURES_KEPT {
             self.summary.failures.push(ItemFailure {
                 path: path.clone(),
@@ -158,12 +113,12 @@ mod tests {
         let progress = ProgressCounters::default();
         let mut events = |_| {};
         let mut report = CopyReport::new(&progress, &mut events);
-        let lost = JobFailure::new("gone", true).of_kind(JobFailureKind::SharedTemp);
+        let lost = FileError::new("gone", JobFailureKind::SharedTemp);
         let all = FAILURES_KEPT as u64 + 7;
         for _ in 0..all {
-            report.fail(None, EscapedName::default(), lost.clone().into());
+            report.fail(None, EscapedName::default(), &lost);
         }
-        report.fail(None, EscapedName::default(), "gone".to_owned().into());
+        report.fail(None, EscapedName::default(), &"gone".into());
         let summary = report.into_summary();
         assert_eq!(summary.unusable_temporaries, all);
         assert_eq!(summary.failed, all + 1);

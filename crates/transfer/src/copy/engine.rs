@@ -31,6 +31,7 @@ use super::tree::{CopyDirectoryId, IncompleteTargetDirs, ItemAwaitingDirectory, 
 use super::verify::Verification;
 use super::wait_conditions::{WaitConditions, wait_for};
 use super::{CopyOptions, CopyRequest, DeltaUse};
+use crate::file_error::FileError;
 use crate::report::{
     CopyEvent, CopyOutcome, CopySummary, Decision, DecisionOrigin, DecisionSubject, EscapedName,
     ProgressCounters,
@@ -618,12 +619,12 @@ impl<'a> CopyEngine<'a> {
     }
 
     /// Takes the answer to a query; `None` if it has not arrived.
-    pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<PathQueryAnswer, String>> {
+    pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<PathQueryAnswer, FileError>> {
         self.context.jobs_mut().take_answer(id)
     }
 
     /// Waits for the answer to a query.
-    pub(super) async fn answer(&mut self, id: JobId) -> Result<PathQueryAnswer, String> {
+    pub(super) async fn answer(&mut self, id: JobId) -> Result<PathQueryAnswer, FileError> {
         loop {
             self.check_cancel();
             if let Some(answer) = self.take_answer(id) {

@@ -1,5 +1,6 @@
 //! Expands the patterns of a source on a host, as glob(3) does.
 
+use schedule::JobFailureKind;
 use sftp::pattern::{self, PathComponent};
 
 use super::context::CopyContext;
@@ -66,15 +67,12 @@ impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
         if found.is_empty() && !self.context().stopped() {
             // Like GLOB_NOCHECK of glob(3): a file may have this literal name.
             let itself = literal(&path);
-            if self.inquiry.look_at(CopySide::Source, &itself).await != ReportedTargetKind::Missing
-            {
-                return Some(vec![itself]);
-            }
-            self.context().fail_at(
-                CopySide::Source,
-                &path,
-                "no such file or directory".to_owned(),
-            );
+            let error = match self.inquiry.look_at(CopySide::Source, &itself).await {
+                Ok(ReportedTargetKind::Missing) => "no such file or directory".into(),
+                Ok(_) => return Some(vec![itself]),
+                Err(error) => error,
+            };
+            self.context().fail_at(CopySide::Source, &path, error);
             return None;
         }
         Some(found)
@@ -102,8 +100,8 @@ impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
                 .await;
             let mut asked = match answer {
                 Ok(asked) => asked,
-                Err(what) if is_endless(&what) => {
-                    self.context().fail_at(CopySide::Source, &path, what);
+                Err(error) if error.kind() == JobFailureKind::EndlessListing => {
+                    self.context().fail_at(CopySide::Source, &path, error);
                     return None;
                 }
                 // As in glob(3), a directory that cannot be read matches nothing.
@@ -137,7 +135,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
             return true;
         };
         self.context()
-            .fail_at(CopySide::Source, &join(dir, name), what.to_owned());
+            .fail_at(CopySide::Source, &join(dir, name), what);
         false
     }
 
@@ -147,21 +145,12 @@ impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
             // `pattern/` matches directories only.
             let by_name = is_directory_by_name(&path);
             match self.inquiry.look_at(CopySide::Source, &path).await {
-                ReportedTargetKind::Missing => {}
-                ReportedTargetKind::SomethingElse if by_name => {}
-                _ => there.push(path),
+                // As in glob(3), what cannot be looked up does not match.
+                Ok(ReportedTargetKind::Missing) | Err(_) => {}
+                Ok(ReportedTargetKind::SomethingElse) if by_name => {}
+                Ok(_) => there.push(path),
             }
         }
         there
     }
-}
-
-/// True if a listing was ended because it would never have completed.
-fn is_endless(what: &str) -> bool {
-    [
-        schedule::TOO_MANY_NAMES,
-        schedule::REPEATED_NAMES,
-        schedule::IMPOSSIBLE_NAMES,
-    ]
-    .contains(&what)
 }

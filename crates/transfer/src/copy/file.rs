@@ -14,6 +14,7 @@ use super::relayed::RelayedFileJobs;
 use super::resume::ResumeTask;
 use super::target_kind::{ReportedTargetKind, TargetGuess};
 use super::tree::CopyDirectoryId;
+use crate::file_error::FileError;
 use crate::report::EscapedName;
 use crate::sums::FileChecksums;
 
@@ -128,8 +129,7 @@ struct GuessedTarget {
     guess: TargetGuess,
     /// Target path as the user wrote it.
     target: Vec<u8>,
-    is: Option<ReportedTargetKind>,
-    /// Reason for which the server did not report the type of the target.
-    refusal: Option<String>,
+    /// Kind of the target, or the reason why the server did not report it, once it has answered.
+    is: Option<Result<ReportedTargetKind, FileError>>,
     fault: Option<JobFailure>,
 }

@@ -12,6 +12,7 @@ use super::file::CopyFileId;
 use super::jobs::JobPurpose;
 use super::sides::CopySide;
 use super::tree::ItemAwaitingDirectory;
+use crate::file_error::FileError;
 use crate::report::CopyEvent;
 
 /// Files that may have more names, by device and inode number.
@@ -28,7 +29,7 @@ pub(super) struct HardLinks {
 #[derive(Debug)]
 pub(super) struct HardLinkResult {
     pub item: ItemAwaitingDirectory,
-    pub result: Result<(), String>,
+    pub result: Result<(), FileError>,
 }
 
 /// Decision about an item that may be a further name of a file.

@@ -36,15 +36,15 @@ pub(super) async fn home_of<'a>(
         path: RemotePath(user.clone()),
     };
     let answer = server.ask(end, kind).await.map(PathQueryAnswer::into_path);
-    let what = match answer {
+    let error = match answer {
         Ok(None) => return Some(user),
         Ok(Some(home)) if home.starts_with(b"/") && !home.contains(&0) => return Some(home),
         Ok(Some(_)) => {
-            "the server answered with a path that is not absolute (SFTP protocol error)".to_owned()
+            "the server answered with a path that is not absolute (SFTP protocol error)".into()
         }
-        Err(what) => what,
+        Err(error) => error,
     };
-    server.context_mut().fail_at(end, &user, what);
+    server.context_mut().fail_at(end, &user, error);
     None
 }
 

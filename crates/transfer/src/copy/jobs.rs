@@ -11,6 +11,7 @@ use super::sides::CopySide;
 use super::source::WalkId;
 use super::tree::{CopyDirectoryId, ItemAwaitingDirectory};
 use super::verify::ChecksumRequest;
+use crate::file_error::FileError;
 use crate::report::EscapedName;
 use crate::session::MOST_JOBS;
 
@@ -165,7 +166,7 @@ impl JobsInFlight {
     }
 
     /// Takes the answer of a job that is over.
-    pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<PathQueryAnswer, String>> {
+    pub(super) fn take_answer(&mut self, id: JobId) -> Option<Result<PathQueryAnswer, FileError>> {
         let over = self.answers.get(&id)?.over.clone()?;
         let answer = self.answers.remove(&id)?;
         Some(over.map(|()| answer))
@@ -210,7 +211,7 @@ pub(super) struct PathQueryAnswer {
     wanted: Option<PatternListingFilter>,
     /// Names in the listing that no file can have.
     left_out: Vec<Vec<u8>>,
-    over: Option<Result<(), String>>,
+    over: Option<Result<(), FileError>>,
 }
 
 impl PathQueryAnswer {
@@ -242,7 +243,7 @@ impl PathQueryAnswer {
         self.file_system = Some(identity);
     }
 
-    pub(super) fn end(&mut self, result: Result<(), String>) {
+    pub(super) fn end(&mut self, result: Result<(), FileError>) {
         self.over = Some(result);
     }
 

@@ -14,16 +14,19 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use schedule::{
-    Attributes, ExtraMetadata, FileCopyState, LocalTargetPath, MetadataFlags, Parts, StoredTarget,
+    Attributes, ExtraMetadata, FileCopyState, JobFailureKind, LocalTargetPath, MetadataFlags,
+    Parts, StoredTarget,
 };
 use wire::{PacketPool, PayloadBlock};
 
 use super::CopyOptions;
+use super::sides::CopySide;
 use crate::cancel::CancelToken;
 use crate::disk::{
     CreateSettings, LostMetadata, NameInDirectory, OpenDirectory, OpenDirectoryCache,
     TargetFinishSettings, create_target, kind_of, os_words, set_xattrs, temp_name, timestamps,
 };
+use crate::file_error::FileError;
 use crate::sums::FileChecksums;
 
 /// Mode bits that the owner needs to fill a directory.
@@ -31,7 +34,7 @@ const OWNER: u32 = 0o700;
 const COPY: usize = 1 << 20;
 
 /// Error for a symlink below the target, which is not followed.
-pub(super) const SYMLINK: &str = "a symlink is in the way and is not followed: remove it, name its destination as the \
+const SYMLINK: &str = "a symlink is in the way and is not followed: remove it, name its destination as the \
      target, or use --keep-dirlinks";
 
 /// Creates a directory that can be filled. Returns true if it did not exist. An existing symlink to
@@ -41,7 +44,7 @@ pub(super) fn make_directory(
     path: &LocalTargetPath,
     mode: u32,
     follow: bool,
-) -> Result<bool, String> {
+) -> Result<bool, FileError> {
     let mode = (mode & 0o1777) | OWNER;
     if path.is_named() {
         let named = path.named_part();
@@ -49,41 +52,41 @@ pub(super) fn make_directory(
             return directories
                 .make_or_adopt(named, mode)
                 .map_err(|e| match fs::symlink_metadata(named) {
-                    Ok(meta) if meta.is_symlink() => SYMLINK.to_owned(),
-                    Ok(meta) if meta.is_file() => IN_THE_WAY.to_owned(),
-                    _ => os_words(&e),
+                    Ok(meta) if meta.is_symlink() => symlink_in_the_way(),
+                    Ok(meta) if meta.is_file() => IN_THE_WAY.into(),
+                    _ => e.into(),
                 });
         }
         return match directories.make_named(named, mode) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(named) {
                 Ok(meta) if meta.is_dir() => Ok(false),
-                Ok(_) => Err(IN_THE_WAY.to_owned()),
-                Err(_) if named.is_symlink() => Err(schedule::SYMLINK_LEADS_NOWHERE.to_owned()),
-                Err(e) => Err(os_words(&e)),
+                Ok(_) => Err(IN_THE_WAY.into()),
+                Err(_) if named.is_symlink() => Err(schedule::SYMLINK_LEADS_NOWHERE.into()),
+                Err(e) => Err(e.into()),
             },
-            Err(e) => Err(os_words(&e)),
+            Err(e) => Err(e.into()),
         };
     }
-    let at = directories.locate(path).map_err(|e| link_words(&e))?;
+    let at = directories.locate(path).map_err(link_error)?;
     let made = mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode));
     let made = match made {
         // The directory was removed, and perhaps made again, while it was held open.
         Err(Errno::NOENT) if directories.forget(path) => {
-            let at = directories.locate(path).map_err(|e| link_words(&e))?;
+            let at = directories.locate(path).map_err(link_error)?;
             mkdirat(&at.dir, &at.name, Mode::from_raw_mode(mode))
         }
         made => made,
     };
     match made {
         Ok(()) => Ok(true),
-        Err(Errno::EXIST) => match at.look().map_err(|e| os_words(&e))?.as_ref().map(kind_of) {
+        Err(Errno::EXIST) => match at.look()?.as_ref().map(kind_of) {
             Some(FileType::Directory) => Ok(false),
             Some(FileType::Symlink) if follow && leads_to_directory(&at) => Ok(false),
-            Some(FileType::Symlink) => Err(SYMLINK.to_owned()),
-            _ => Err(IN_THE_WAY.to_owned()),
+            Some(FileType::Symlink) => Err(symlink_in_the_way()),
+            _ => Err(IN_THE_WAY.into()),
         },
-        Err(e) => Err(os_words(&e.into())),
+        Err(e) => Err(e.into()),
     }
 }
 
@@ -94,12 +97,16 @@ fn leads_to_directory(at: &NameInDirectory) -> bool {
     there.is_ok_and(|stat| kind_of(&stat) == FileType::Directory)
 }
 
-/// Error text for a path that cannot be resolved, in particular because of a symlink below the
-/// target.
-pub(super) fn link_words(error: &io::Error) -> String {
-    match Errno::from_io_error(error) {
-        Some(Errno::LOOP) => SYMLINK.to_owned(),
-        _ => os_words(error),
+/// Error for a symlink below the target, which is not followed.
+pub(super) fn symlink_in_the_way() -> FileError {
+    FileError::new(SYMLINK, JobFailureKind::SymlinkInTheWay)
+}
+
+/// Error for a path that cannot be resolved, in particular because of a symlink below the target.
+fn link_error(error: io::Error) -> FileError {
+    match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => symlink_in_the_way(),
+        _ => error.into(),
     }
 }
 
@@ -112,14 +119,14 @@ pub(super) fn finish_directory(
     created: bool,
     options: &CopyOptions,
     beyond: &ExtraMetadata,
-) -> Result<LostMetadata, String> {
+) -> Result<LostMetadata, FileError> {
     let preserve = options.preserve || options.archive;
     let lacks = |mode: u32| mode & OWNER != OWNER;
     let unfinished = created && attributes.mode.is_some_and(lacks);
     if !preserve && !unfinished && beyond.is_empty() {
         return Ok(LostMetadata::new());
     }
-    let dir = directories.directory(path).map_err(|e| link_words(&e))?;
+    let dir = directories.directory(path).map_err(link_error)?;
     let mut not_kept = LostMetadata::new();
     if let Some((user, group)) = beyond.owner
         && let Err(e) = set_owner(&dir, "", user, group, AtFlags::EMPTY_PATH)
@@ -192,14 +199,13 @@ pub(super) fn make_symlink(
     path: &LocalTargetPath,
     points_to: &[u8],
     attributes: &Attributes,
-) -> Result<(), String> {
-    let failed = |e: io::Error| os_words(&e);
+) -> Result<(), FileError> {
     let points_to = OsStr::from_bytes(points_to);
-    let at = directories.locate(path).map_err(|e| link_words(&e))?;
-    match at.look().map_err(failed)?.as_ref().map(kind_of) {
-        Some(FileType::Directory) => return Err("a directory is in the way: remove it".to_owned()),
+    let at = directories.locate(path).map_err(link_error)?;
+    match at.look()?.as_ref().map(kind_of) {
+        Some(FileType::Directory) => return Err("a directory is in the way: remove it".into()),
         Some(_) => in_place_of(&at, |temp| symlinkat(points_to, &temp.dir, &temp.name))?,
-        None => symlinkat(points_to, &at.dir, &at.name).map_err(|e| failed(e.into()))?,
+        None => symlinkat(points_to, &at.dir, &at.name)?,
     }
     let itself = AtFlags::SYMLINK_NOFOLLOW;
     if let Some((user, group)) = attributes.owner {
@@ -215,13 +221,13 @@ pub(super) fn make_symlink(
 fn in_place_of(
     at: &NameInDirectory,
     make: impl FnOnce(&NameInDirectory) -> Result<(), Errno>,
-) -> Result<(), String> {
+) -> Result<(), FileError> {
     let temp = at.beside(&temp_name(at.name_bytes()));
-    make(&temp).map_err(|e| os_words(&e.into()))?;
+    make(&temp)?;
     let renamed = temp.rename(at);
     // rename(2) does nothing if both names are links to one file, so remove the temporary name.
     let _ = temp.remove();
-    renamed.map_err(|e| format!("cannot replace the existing file: {}", os_words(&e.into())))
+    renamed.map_err(|e| FileError::from(e).with_prefix("cannot replace the existing file"))
 }
 
 /// Makes `path` a hard link to the file at `of`, replacing an existing file or symlink by rename.
@@ -229,14 +235,14 @@ pub(super) fn make_hard_link(
     directories: &OpenDirectoryCache,
     path: &LocalTargetPath,
     of: &LocalTargetPath,
-) -> Result<(), String> {
-    let locate = |path| directories.locate(path).map_err(|e| link_words(&e));
+) -> Result<(), FileError> {
+    let locate = |path| directories.locate(path).map_err(link_error);
     let (at, of) = (locate(path)?, locate(of)?);
     let link =
         |to: &NameInDirectory| linkat(&of.dir, &of.name, &to.dir, &to.name, AtFlags::empty());
     match link(&at) {
         Err(Errno::EXIST) => in_place_of(&at, link),
-        made => made.map_err(|e| os_words(&e.into())),
+        made => Ok(made?),
     }
 }
 
@@ -250,14 +256,13 @@ pub(super) struct LocalFileCopyContext<'a> {
 }
 
 /// Copies a local file to a local target and reports each part to `progress`. Returns the file's
-/// state and the parts that could not be kept. An error is true with the reason if reading failed,
-/// false if writing failed.
+/// state and the parts that could not be kept. An error has the side that failed.
 pub(super) fn copy_file(
     source: &Path,
     target: &LocalTargetPath,
     here: &LocalFileCopyContext<'_>,
     progress: &mut dyn FnMut(u64),
-) -> Result<(FileCopyState, StoredTarget), (bool, String)> {
+) -> Result<(FileCopyState, StoredTarget), (CopySide, FileError)> {
     let LocalFileCopyContext {
         directories,
         options,
@@ -265,11 +270,14 @@ pub(super) fn copy_file(
         sums,
         beyond,
     } = *here;
-    let reading = |e: io::Error| (true, os_words(&e));
-    let writing = |e: io::Error| (false, os_words(&e));
+    let reading = |e: io::Error| (CopySide::Source, e.into());
+    let writing = |e: io::Error| (CopySide::Target, e.into());
     let there = directories.look(target).ok().flatten();
     if there.is_some_and(|there| same_file(source, &there)) {
-        return Err((false, "source and target are the same file".to_owned()));
+        return Err((
+            CopySide::Target,
+            "source and target are the same file".into(),
+        ));
     }
     let (mut from, meta) = directories.open_source(source).map_err(reading)?;
     let create = CreateSettings {
@@ -280,7 +288,7 @@ pub(super) fn copy_file(
         mode: None,
         fresh: false,
     };
-    let mut to = create_target(create).map_err(|e| (false, link_words(&e)))?;
+    let mut to = create_target(create).map_err(|e| (CopySide::Target, link_error(e)))?;
     if options.sparse {
         from.tell_holes();
         to.keep_sparse();
@@ -289,7 +297,7 @@ pub(super) fn copy_file(
     let mut offset = 0;
     loop {
         if cancel.is_cancelled() {
-            return Err((true, "interrupted".to_owned()));
+            return Err((CopySide::Source, "interrupted".into()));
         }
         // The checksum fills in ranges that were not read.
         if let Some(len) = from.hole(offset, COPY).map_err(reading)? {

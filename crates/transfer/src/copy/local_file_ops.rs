@@ -12,7 +12,9 @@ use schedule::{
 use sftp::xattrs::Xattr;
 
 use super::CopyOptions;
+use super::sides::CopySide;
 use crate::disk::LostMetadata;
+use crate::file_error::FileError;
 use crate::sums::FileChecksums;
 use crate::walk::{WalkDirectoryId, WalkEntry};
 
@@ -56,19 +58,19 @@ pub(super) struct LocalFileCopySettings<'a> {
     pub beyond: &'a ExtraMetadata,
 }
 
-/// File operations on this machine. Errors are the system's words without the path. Paths that are
+/// File operations on this machine. Errors have the system's words and cause. Paths that are
 /// written are resolved so that no symlink below the named target is followed
 /// ([`LocalTargetPath`]).
 pub(super) trait LocalFileOps {
     /// Status of `path`, through symlinks.
-    fn stat(&self, path: &[u8]) -> Result<LocalStat, String>;
+    fn stat(&self, path: &[u8]) -> Result<LocalStat, FileError>;
     /// True if `path` exists; a symlink is not followed.
     fn exists(&self, path: &Path) -> bool;
     /// Makes a directory. Returns false if `path` exists.
-    fn create_dir(&self, path: &Path) -> Result<bool, String>;
+    fn create_dir(&self, path: &Path) -> Result<bool, FileError>;
     /// Makes the directory that the user named as the target and that did not exist, or adopts the
     /// one that another copy has made. The copy writes there even if somebody replaces it.
-    fn make_target(&self, path: &Path) -> Result<(), String>;
+    fn make_target(&self, path: &Path) -> Result<(), FileError>;
     /// Removes an empty directory.
     fn remove_dir(&self, path: &Path);
     /// Canonical path of an existing entry.
@@ -80,9 +82,9 @@ pub(super) trait LocalFileOps {
     /// Walks the tree at `root`; the directory `avoid` is not entered.
     fn walk(&self, root: PathBuf, follow: bool, avoid: Option<PathBuf>) -> Box<dyn LocalTreeWalk>;
     /// Destination of a symlink.
-    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, String>;
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, FileError>;
     /// Extended attributes of these kinds.
-    fn xattrs(&self, path: &[u8], kinds: MetadataFlags) -> Result<Vec<Xattr>, String>;
+    fn xattrs(&self, path: &[u8], kinds: MetadataFlags) -> Result<Vec<Xattr>, FileError>;
     /// True if the file has holes.
     fn has_holes(&self, path: &Path) -> bool;
     /// Opens a file to read parts of it.
@@ -118,7 +120,7 @@ pub(super) trait LocalFileOps {
         path: &LocalTargetPath,
         mode: u32,
         follow: bool,
-    ) -> Result<bool, String>;
+    ) -> Result<bool, FileError>;
     /// Sets the mode, times and further metadata of a filled directory.
     fn finish_directory(
         &self,
@@ -127,24 +129,25 @@ pub(super) trait LocalFileOps {
         created: bool,
         options: &CopyOptions,
         beyond: &ExtraMetadata,
-    ) -> Result<LostMetadata, String>;
+    ) -> Result<LostMetadata, FileError>;
     /// Makes a symlink, in place of an existing file or symlink.
     fn make_symlink(
         &self,
         path: &LocalTargetPath,
         points_to: &[u8],
         attributes: &Attributes,
-    ) -> Result<(), String>;
+    ) -> Result<(), FileError>;
     /// Makes `path` a hard link to `of`, in place of an existing file or symlink.
-    fn make_hard_link(&self, path: &LocalTargetPath, of: &LocalTargetPath) -> Result<(), String>;
-    /// Copies a local file. An error is true with the reason if reading failed.
+    fn make_hard_link(&self, path: &LocalTargetPath, of: &LocalTargetPath)
+    -> Result<(), FileError>;
+    /// Copies a local file. An error has the side that failed.
     fn copy_file(
         &self,
         source: &Path,
         target: &LocalTargetPath,
         settings: &LocalFileCopySettings<'_>,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<(FileCopyState, StoredTarget), (bool, String)>;
+    ) -> Result<(FileCopyState, StoredTarget), (CopySide, FileError)>;
 }
 
 /// Walk of a local tree.

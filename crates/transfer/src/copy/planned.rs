@@ -9,7 +9,6 @@ use std::time::Instant;
 use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, Parts, RemotePath};
 use sftp::{InodeId, ServerInfo};
 
-use super::copy_report::ItemFault;
 use super::engine::CopyEngine;
 use super::environment::{CopyEnvironment, NextEventResult, RemoteCommandStep};
 use super::file::SharedTemporaryFile;
@@ -27,6 +26,7 @@ use super::{CopyLocation, CopyOptions, CopyRequest, DeltaUse, SessionConnector};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
 use crate::disk::OpenDirectoryCache;
+use crate::file_error::FileError;
 use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters};
 use crate::session::{RemoteCommandId, SessionEvent};
 use crate::walk::{WalkEntry, local_path};
@@ -205,22 +205,23 @@ impl<'a> PlannedCopy<'a> {
     pub(crate) fn next_event(
         &mut self,
         end: PlannedCopySide,
-    ) -> Result<Option<SessionEvent>, String> {
+    ) -> Result<Option<SessionEvent>, ConnectError> {
         loop {
             let Some(side) = self.engine.context().side(end.into()) else {
                 return Ok(None);
             };
             let event = match side.session().next_event() {
                 NextEventResult::Event(SessionEvent::Lost(why)) => {
-                    return Err(format!("{}: {why}", side.name()));
+                    let why = format!("{}: {why}", side.name());
+                    return Err(ConnectError::unreachable(why));
                 }
                 NextEventResult::Event(event) => event,
                 NextEventResult::Pending => return Ok(None),
                 NextEventResult::Ended => {
-                    return Err(format!(
+                    return Err(ConnectError::unreachable(format!(
                         "{}: internal error: the session ended unexpectedly",
                         side.name()
-                    ));
+                    )));
                 }
             };
             let is_callers = match &event {
@@ -368,7 +369,7 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Reports something that could not be done.
-    pub(crate) fn fail(&mut self, path: EscapedName, fault: impl Into<ItemFault>) {
+    pub(crate) fn fail(&mut self, path: EscapedName, fault: impl Into<FileError>) {
         self.engine.context_mut().fail(None, path, fault);
     }
 
@@ -391,7 +392,7 @@ impl<'a> PlannedCopy<'a> {
 
     /// Makes `path` a name of the file `of`, in place of a file or symlink. Both are paths of a
     /// target on this machine.
-    pub(crate) fn make_hard_link(&self, path: &[u8], of: &[u8]) -> Result<(), String> {
+    pub(crate) fn make_hard_link(&self, path: &[u8], of: &[u8]) -> Result<(), FileError> {
         let (path, of) = (self.local_target(path), self.local_target(of));
         self.engine.context().local().make_hard_link(&path, &of)
     }
@@ -457,10 +458,8 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Notes that a session was lost.
-    pub(crate) fn lose(&mut self, why: String) {
-        self.engine
-            .context_mut()
-            .lose(ConnectError::unreachable(why));
+    pub(crate) fn lose(&mut self, why: ConnectError) {
+        self.engine.context_mut().lose(why);
     }
 
     /// Copies the entries onto the target's root and waits until all are done.

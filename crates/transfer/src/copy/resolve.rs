@@ -12,6 +12,7 @@ use super::sides::CopySide;
 use super::source::TargetPath;
 use super::source_group::SourceGroup;
 use super::target_kind::ReportedTargetKind;
+use crate::file_error::FileError;
 use crate::walk::local_path;
 
 /// Target of the copy, queried as far as needed.
@@ -45,7 +46,7 @@ impl ResolvedTarget {
                 let what =
                     "several files match, but the target is not a directory: name a directory";
                 let context = inquiry.context_mut();
-                context.fail_at(CopySide::Target, path, what.to_owned());
+                context.fail_at(CopySide::Target, path, what);
                 None
             }
             TargetPath::Exactly(path) if found > 1 => make_target(inquiry, path.clone()).await,
@@ -55,6 +56,7 @@ impl ResolvedTarget {
 }
 
 const NOT_A_DIRECTORY: &str = "not a directory";
+const CANNOT_CREATE: &str = "cannot create the directory";
 
 /// Makes the directory into which several sources are copied, in a parent that exists. Returns
 /// `None`, after reporting it, if that fails.
@@ -76,9 +78,11 @@ async fn make_target<'a>(
     };
     match made {
         Ok(()) => Some(TargetPath::Into(path)),
-        Err(what) => {
-            let what = format!("cannot create the directory: {what}");
-            inquiry.context_mut().fail_at(CopySide::Target, &path, what);
+        Err(error) => {
+            let error = error.with_prefix(CANNOT_CREATE);
+            inquiry
+                .context_mut()
+                .fail_at(CopySide::Target, &path, error);
             None
         }
     }
@@ -120,14 +124,15 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         let is_dir = there.as_ref().is_ok_and(LocalStat::is_directory);
         let wanted = self.context().options().target_directory;
         let exists = there.is_ok() || self.context().local().exists(&local_path(&bytes));
+        let is_missing = there.as_ref().is_err_and(FileError::is_missing);
         // Another copy may make a shared directory at the same time.
         let makes = match wanted {
-            TargetDirectory::AsInScp => self.many && !exists,
-            TargetDirectory::Shared { is_new, .. } => is_new || there.is_err(),
+            TargetDirectory::AsInScp => self.many && is_missing,
+            TargetDirectory::Shared { is_new, .. } => is_new || is_missing,
         };
         if makes {
-            if let Err(what) = self.make_parent(&bytes, wanted) {
-                return self.fail(&bytes, format!("cannot create the directory: {what}"));
+            if let Err(error) = self.make_parent(&bytes, wanted) {
+                return self.fail(&bytes, error.with_prefix(CANNOT_CREATE));
             }
             return Some(ResolvedTarget {
                 onto: make_target(self.inquiry, bytes).await?,
@@ -136,11 +141,14 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         }
         let many = self.many || wanted != TargetDirectory::AsInScp;
         if many && !is_dir {
-            let what = match there {
-                Ok(_) => NOT_A_DIRECTORY.to_owned(),
-                Err(what) => what,
+            let error = match there {
+                Ok(_) => NOT_A_DIRECTORY.into(),
+                Err(error) => error,
             };
-            return self.fail(&bytes, what);
+            return self.fail(&bytes, error);
+        }
+        if let (Err(error), false, false) = (&there, exists, is_missing) {
+            return self.fail(&bytes, error.clone());
         }
         self.context().named_mut().set_missing(!exists && !many);
         Some(ResolvedTarget {
@@ -154,7 +162,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
     }
 
     /// Makes the directory that contains the target, if it is new.
-    fn make_parent(&mut self, target: &[u8], wanted: TargetDirectory) -> Result<(), String> {
+    fn make_parent(&mut self, target: &[u8], wanted: TargetDirectory) -> Result<(), FileError> {
         let path = local_path(target);
         let Some(parent) = path.parent().filter(|parent| *parent != Path::new("")) else {
             return Ok(());
@@ -169,8 +177,8 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
     }
 
     /// Reports why the target cannot be used.
-    fn fail(&mut self, target: &[u8], what: String) -> Option<ResolvedTarget> {
-        self.context().fail_at(CopySide::Target, target, what);
+    fn fail(&mut self, target: &[u8], error: impl Into<FileError>) -> Option<ResolvedTarget> {
+        self.context().fail_at(CopySide::Target, target, error);
         None
     }
 
@@ -191,6 +199,10 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         if self.context().stopped() {
             return None;
         }
+        let is = match is {
+            Ok(is) => is,
+            Err(error) => return self.fail(&path, error),
+        };
         self.context()
             .named_mut()
             .set_missing(!many && is == ReportedTargetKind::Missing);
@@ -200,7 +212,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
             // Like scp, make the directory into which several files are copied.
             ReportedTargetKind::Missing if many => make_target(self.inquiry, path).await?,
             _ if many => {
-                return self.fail(&path, NOT_A_DIRECTORY.to_owned());
+                return self.fail(&path, NOT_A_DIRECTORY);
             }
             _ => TargetPath::Exactly(path),
         };

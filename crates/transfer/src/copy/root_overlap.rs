@@ -149,7 +149,7 @@ impl<'a, Q: ServerInquiry<'a>> SameFileDetector<'_, Q> {
     }
 
     /// Returns whether the source's end sees an entry created in `dir` at the target's end; `None`
-    /// if none can be created. The directory keeps its time.
+    /// if none can be created, or the source's server does not tell. The directory keeps its time.
     pub(super) async fn is_probe_seen(&mut self, dir: &[u8]) -> Option<bool> {
         let before = self.attributes_at(CopySide::Target, dir).await;
         let before = before.filter(|is| is.kind() == EntryKind::Directory)?;
@@ -171,7 +171,7 @@ impl<'a, Q: ServerInquiry<'a>> SameFileDetector<'_, Q> {
         };
         // An account that may write in a directory need not own it.
         let _ = self.inquiry().ask(CopySide::Target, kind).await;
-        Some(seen)
+        seen
     }
 
     /// True if both ends report a directory of this path with the same mode, owner and time.

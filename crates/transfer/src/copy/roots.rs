@@ -11,6 +11,7 @@ use super::owner::EntryAwaitingOwner;
 use super::self_copy::place_of;
 use super::sides::CopySide;
 use super::source::{ActiveWalks, SourceRoot, WalkId, source_lists_trees};
+use crate::file_error::FileError;
 use crate::walk::{INTO_ITSELF, NOT_REGULAR, RemoteWalk, local_path};
 
 impl ActiveWalks {
@@ -157,7 +158,7 @@ impl ActiveWalks {
         &mut self,
         context: &mut CopyContext<'_>,
         id: WalkId,
-        result: Result<(), String>,
+        result: Result<(), FileError>,
     ) -> Option<EntryAwaitingOwner> {
         let (root, real, attributes) = self.looked_at(id, result)?;
         let name = context.shown(CopySide::Source, &root.path);

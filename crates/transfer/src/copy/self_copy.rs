@@ -260,7 +260,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
             return;
         }
         let dir = match self.inquiry.look_at(CopySide::Target, &place).await {
-            ReportedTargetKind::Directory => place.clone(),
+            Ok(ReportedTargetKind::Directory) => place.clone(),
             _ => parent_of(&place),
         };
         let is_one = match self.is_probe_seen(&dir).await {
@@ -368,7 +368,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
         if local.create_dir(&here) == Ok(true) {
             let sees = self.is_there(end, &there).await;
             local.remove_dir(&here);
-            return sees;
+            return sees == Some(true);
         }
         // This account cannot write there, but the one that logged in may.
         if end != CopySide::Target || !self.make_probe(&there).await {
@@ -398,8 +398,10 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
             .await;
     }
 
-    pub(super) async fn is_there(&mut self, end: CopySide, path: &[u8]) -> bool {
-        self.inquiry.look_at(end, path).await != ReportedTargetKind::Missing
+    /// True if there is an entry at `path`; `None` if the server does not tell.
+    pub(super) async fn is_there(&mut self, end: CopySide, path: &[u8]) -> Option<bool> {
+        let is = self.inquiry.look_at(end, path).await.ok()?;
+        Some(is != ReportedTargetKind::Missing)
     }
 }
 

@@ -6,6 +6,7 @@ use super::context::CopyContext;
 use super::jobs::{PathQueryAnswer, PatternListingFilter};
 use super::sides::CopySide;
 use super::target_kind::ReportedTargetKind;
+use crate::file_error::FileError;
 
 /// Asks the servers of both ends. All other work of the copy goes on during a question.
 pub(super) trait ServerInquiry<'a> {
@@ -25,14 +26,14 @@ pub(super) trait ServerInquiry<'a> {
         end: CopySide,
         kind: JobKind,
         collected: PathQueryAnswer,
-    ) -> Result<PathQueryAnswer, String>;
+    ) -> Result<PathQueryAnswer, FileError>;
 
     /// Sends a request to `end` and waits for the answer.
     ///
     /// # Errors
     ///
     /// The server's words, or the reason that the run ends.
-    async fn ask(&mut self, end: CopySide, kind: JobKind) -> Result<PathQueryAnswer, String> {
+    async fn ask(&mut self, end: CopySide, kind: JobKind) -> Result<PathQueryAnswer, FileError> {
         self.ask_with(end, kind, PathQueryAnswer::default()).await
     }
 
@@ -46,24 +47,33 @@ pub(super) trait ServerInquiry<'a> {
         end: CopySide,
         path: Vec<u8>,
         wanted: PatternListingFilter,
-    ) -> Result<PathQueryAnswer, String> {
+    ) -> Result<PathQueryAnswer, FileError> {
         let path = RemotePath(path);
         let collected = self.context().jobs().answer_of_names(wanted);
         self.ask_with(end, JobKind::List { path }, collected).await
     }
 
     /// Kind of the entry at `path`.
-    async fn look_at(&mut self, end: CopySide, path: &[u8]) -> ReportedTargetKind {
+    ///
+    /// # Errors
+    ///
+    /// Refusals that leave it open if there is an entry, or the reason that the run ends.
+    async fn look_at(
+        &mut self,
+        end: CopySide,
+        path: &[u8],
+    ) -> Result<ReportedTargetKind, FileError> {
         let kind = JobKind::Stat {
             path: RemotePath(path.to_vec()),
             follow: true,
         };
         match self.ask(end, kind).await {
             Ok(asked) => match asked.attributes() {
-                Some(attributes) => ReportedTargetKind::of(&attributes),
-                None => ReportedTargetKind::Missing,
+                Some(attributes) => Ok(ReportedTargetKind::of(&attributes)),
+                None => Ok(ReportedTargetKind::Missing),
             },
-            Err(_) => ReportedTargetKind::Missing,
+            Err(error) if error.is_missing() => Ok(ReportedTargetKind::Missing),
+            Err(error) => Err(error),
         }
     }
 }

@@ -13,6 +13,7 @@ use super::self_copy::OverlappingSources;
 use super::sides::CopySide;
 use super::target_name_index::NameCheckedEntry;
 use super::tree::CopyDirectoryId;
+use crate::file_error::FileError;
 use crate::walk::{RemoteWalk, WalkAnswer, WalkEntry, join};
 
 /// Number of trees walked at the same time; more would only use more memory.
@@ -26,7 +27,7 @@ const HELD_AHEAD: usize = 256;
 
 /// A source that was queried: its canonical path, and its attributes or the reason that there are
 /// none.
-type LookedAt = (SourceRoot, Option<Vec<u8>>, Result<Attributes, String>);
+type LookedAt = (SourceRoot, Option<Vec<u8>>, Result<Attributes, FileError>);
 
 /// Identifies a walk of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,7 +107,7 @@ enum RemoteRoot {
         attributes: Option<Attributes>,
         real: Option<Vec<u8>>,
         asked: u8,
-        fault: Option<String>,
+        fault: Option<FileError>,
     },
     Walking(Box<RemoteWalk>, Vec<u8>),
 }
@@ -173,13 +174,17 @@ impl ActiveWalks {
 
     /// Handles the end of a query about a remote root. After the last one, returns the root, its
     /// canonical path, and its attributes or the reason why they are unknown.
-    pub(super) fn looked_at(&mut self, id: WalkId, result: Result<(), String>) -> Option<LookedAt> {
+    pub(super) fn looked_at(
+        &mut self,
+        id: WalkId,
+        result: Result<(), FileError>,
+    ) -> Option<LookedAt> {
         let Some(RemoteRoot::Querying { asked, fault, .. }) = self.remote.get_mut(&id) else {
             return None;
         };
         *asked -= 1;
-        if let Err(what) = result {
-            fault.get_or_insert(what);
+        if let Err(error) = result {
+            fault.get_or_insert(error);
         }
         if *asked > 0 {
             return None;
@@ -194,7 +199,7 @@ impl ActiveWalks {
         else {
             return None;
         };
-        let unknown = || "the server gave no information about it".to_owned();
+        let unknown = || "the server gave no information about it".into();
         let attributes = attributes.ok_or_else(|| fault.unwrap_or_else(unknown));
         Some((root, real, attributes))
     }
@@ -567,9 +572,14 @@ pub(super) fn source_lists_trees(context: &CopyContext<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use schedule::{JobKind, TreeWalkStep};
+    use schedule::{JobFailureKind, JobKind, TreeWalkStep};
 
     use super::*;
+
+    /// Answer of a server that lists no trees.
+    fn no_trees() -> FileError {
+        FileError::new(schedule::NO_TREES, JobFailureKind::Unsupported)
+    }
 
     fn of_mode(mode: u32) -> Attributes {
         Attributes {
@@ -665,7 +675,7 @@ mod tests {
         let mut walks = ActiveWalks::default();
         let id = walks.next_id();
         walks.list_ahead(id, true);
-        walks.listed_ahead(id, WalkAnswer::Failed(schedule::NO_TREES.to_owned()));
+        walks.listed_ahead(id, WalkAnswer::Failed(no_trees()));
         walks.begin_walk(id, walk(), b"to".to_vec(), false);
         assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);
     }
@@ -676,7 +686,7 @@ mod tests {
         let id = walks.next_id();
         walks.list_ahead(id, false);
         walks.forget_listing(id);
-        walks.listed_ahead(id, WalkAnswer::Failed("no directory".to_owned()));
+        walks.listed_ahead(id, WalkAnswer::Failed("no directory".into()));
         assert!(walks.ahead.is_empty());
         walks.begin_walk(id, walk(), b"to".to_vec(), false);
         assert_eq!(asked(&mut walks, id), [b"top".to_vec()]);

@@ -7,6 +7,7 @@ use super::jobs::JobPurpose;
 use super::metadata::MetadataPreservation;
 use super::sides::CopySide;
 use super::tree::ItemAwaitingDirectory;
+use crate::file_error::FileError;
 use crate::report::CopyEvent;
 
 /// State of a symlink that is copied: a server was asked, it was made or failed, or it is left out.
@@ -15,7 +16,7 @@ pub(super) enum SymlinkCopyState {
     /// A server was asked.
     Asked,
     /// The symlink was made or has failed, at this end.
-    Over(ItemAwaitingDirectory, Result<(), String>, CopySide),
+    Over(ItemAwaitingDirectory, Result<(), FileError>, CopySide),
     /// `--safe-links` leaves it out.
     LeftOut(ItemAwaitingDirectory),
 }
@@ -44,7 +45,7 @@ impl SymlinkCopyState {
                 let held = ItemAwaitingDirectory { points_to, ..held };
                 Self::make(context, metadata, held, is_top_level)
             }
-            Err(what) => Self::Over(held, Err(what), CopySide::Source),
+            Err(error) => Self::Over(held, Err(error), CopySide::Source),
         }
     }
 
@@ -58,8 +59,8 @@ impl SymlinkCopyState {
         if context.keeps_foreign_links()
             && !context.named_mut().may_link(&held.target, is_top_level)
         {
-            let what = "another source of this copy has the same target".to_owned();
-            return Self::Over(held, Err(what), CopySide::Target);
+            let error = "another source of this copy has the same target".into();
+            return Self::Over(held, Err(error), CopySide::Target);
         }
         let points_to = held.points_to.clone().unwrap_or_default();
         let below = context.named().rest_of(&held.target).unwrap_or_default();
@@ -88,15 +89,15 @@ impl SymlinkCopyState {
         context: &mut CopyContext<'_>,
         metadata: &MetadataPreservation,
         held: &ItemAwaitingDirectory,
-        result: Result<(), String>,
+        result: Result<(), FileError>,
         end: CopySide,
     ) {
         let name = match end {
             CopySide::Source => context.shown(end, &held.entry.path),
             CopySide::Target => context.shown(end, &held.target),
         };
-        if let Err(what) = result {
-            return context.fail(None, name, what);
+        if let Err(error) = result {
+            return context.fail(None, name, error);
         }
         context.summary_mut().symlinks += 1;
         let attributes = kept_attributes(metadata, held);

@@ -24,6 +24,7 @@ pub(super) enum TargetGuess {
 pub(super) enum ReportedTargetKind {
     Directory,
     SomethingElse,
+    /// Nothing has this name.
     Missing,
 }
 

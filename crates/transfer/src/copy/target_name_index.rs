@@ -11,6 +11,7 @@ use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::source::{SourceRoot, TargetPath, WalkId};
 use super::tree::{CopyDirectoryId, IncompleteTargetDirs};
+use crate::file_error::FileError;
 use crate::name_probe::{probe_names, unanswered};
 use crate::walk::{WalkEntry, join};
 
@@ -261,7 +262,10 @@ impl AlikeNames {
                 path: RemotePath(looked_for),
                 follow: false,
             };
-            self.answer = Some(server.ask(CopySide::Target, look).await.is_ok());
+            self.answer = match server.ask(CopySide::Target, look).await {
+                Ok(_) => Some(true),
+                Err(error) => error.is_missing().then_some(false),
+            };
             let path = RemotePath(probe);
             let _ = server
                 .ask(CopySide::Target, JobKind::RemoveDir { path })
@@ -271,7 +275,7 @@ impl AlikeNames {
     }
 }
 
-async fn make_empty<'a>(server: &mut impl ServerInquiry<'a>, path: &[u8]) -> Result<(), String> {
+async fn make_empty<'a>(server: &mut impl ServerInquiry<'a>, path: &[u8]) -> Result<(), FileError> {
     let make = JobKind::MakeDir {
         path: RemotePath(path.to_vec()),
         mode: 0o700,

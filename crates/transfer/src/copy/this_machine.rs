@@ -21,12 +21,14 @@ use super::alike_names;
 use super::local_file_ops::{
     LocalFileCopySettings, LocalFileOps, LocalStat, LocalTreeWalk, ReadAt,
 };
+use super::sides::CopySide;
 use super::{CopyOptions, local};
 use crate::cancel::CancelToken;
 use crate::disk::{
     LostMetadata, NameInDirectory, OpenDirectoryCache, TemporaryFileSweep, WriteDestination,
-    attributes, has_holes, identity, mtime_of, open_regular, os_words, xattrs_of,
+    attributes, has_holes, identity, mtime_of, open_regular, xattrs_of,
 };
+use crate::file_error::FileError;
 use crate::walk::{LocalWalk, WalkDirectoryId, WalkEntry, dangling, local_path};
 
 /// This machine's files, with a cache of the target's directories.
@@ -80,30 +82,31 @@ fn stat_from(stat: &Stat) -> LocalStat {
 }
 
 impl LocalFileOps for LocalFiles {
-    fn stat(&self, path: &[u8]) -> Result<LocalStat, String> {
+    fn stat(&self, path: &[u8]) -> Result<LocalStat, FileError> {
         let path = local_path(path);
-        let meta =
-            fs::metadata(&path).map_err(|e| dangling(&path, &e).unwrap_or_else(|| os_words(&e)))?;
-        Ok(stat_of(&meta))
+        match fs::metadata(&path) {
+            Ok(meta) => Ok(stat_of(&meta)),
+            Err(e) => Err(dangling(&path, &e).map_or_else(|| e.into(), FileError::from)),
+        }
     }
 
     fn exists(&self, path: &Path) -> bool {
         fs::symlink_metadata(path).is_ok()
     }
 
-    fn create_dir(&self, path: &Path) -> Result<bool, String> {
+    fn create_dir(&self, path: &Path) -> Result<bool, FileError> {
         match fs::create_dir(path) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            Err(e) => Err(os_words(&e)),
+            Err(e) => Err(e.into()),
         }
     }
 
-    fn make_target(&self, path: &Path) -> Result<(), String> {
+    fn make_target(&self, path: &Path) -> Result<(), FileError> {
         let made = self.directories.make_or_adopt(path, 0o777);
         made.map(drop).map_err(|e| match Errno::from_io_error(&e) {
-            Some(Errno::NOTDIR | Errno::LOOP) => "not a directory".to_owned(),
-            _ => os_words(&e),
+            Some(Errno::NOTDIR | Errno::LOOP) => "not a directory".into(),
+            _ => e.into(),
         })
     }
 
@@ -141,13 +144,13 @@ impl LocalFileOps for LocalFiles {
         Box::new(walk)
     }
 
-    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, String> {
-        let to = fs::read_link(local_path(path)).map_err(|e| os_words(&e))?;
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, FileError> {
+        let to = fs::read_link(local_path(path))?;
         Ok(to.into_os_string().into_vec())
     }
 
-    fn xattrs(&self, path: &[u8], kinds: MetadataFlags) -> Result<Vec<Xattr>, String> {
-        xattrs_of(&local_path(path), kinds).map_err(|e| os_words(&e))
+    fn xattrs(&self, path: &[u8], kinds: MetadataFlags) -> Result<Vec<Xattr>, FileError> {
+        Ok(xattrs_of(&local_path(path), kinds)?)
     }
 
     fn has_holes(&self, path: &Path) -> bool {
@@ -222,7 +225,7 @@ impl LocalFileOps for LocalFiles {
         path: &LocalTargetPath,
         mode: u32,
         follow: bool,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, FileError> {
         local::make_directory(&self.directories, path, mode, follow)
     }
 
@@ -233,7 +236,7 @@ impl LocalFileOps for LocalFiles {
         created: bool,
         options: &CopyOptions,
         beyond: &ExtraMetadata,
-    ) -> Result<LostMetadata, String> {
+    ) -> Result<LostMetadata, FileError> {
         let directories = &self.directories;
         local::finish_directory(directories, path, attributes, created, options, beyond)
     }
@@ -243,11 +246,15 @@ impl LocalFileOps for LocalFiles {
         path: &LocalTargetPath,
         points_to: &[u8],
         attributes: &Attributes,
-    ) -> Result<(), String> {
+    ) -> Result<(), FileError> {
         local::make_symlink(&self.directories, path, points_to, attributes)
     }
 
-    fn make_hard_link(&self, path: &LocalTargetPath, of: &LocalTargetPath) -> Result<(), String> {
+    fn make_hard_link(
+        &self,
+        path: &LocalTargetPath,
+        of: &LocalTargetPath,
+    ) -> Result<(), FileError> {
         local::make_hard_link(&self.directories, path, of)
     }
 
@@ -257,7 +264,7 @@ impl LocalFileOps for LocalFiles {
         target: &LocalTargetPath,
         settings: &LocalFileCopySettings<'_>,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<(FileCopyState, StoredTarget), (bool, String)> {
+    ) -> Result<(FileCopyState, StoredTarget), (CopySide, FileError)> {
         let here = local::LocalFileCopyContext {
             directories: &self.directories,
             options: settings.options,
@@ -321,7 +328,7 @@ mod tests {
         fs::create_dir(at("outside")).expect("ours");
         symlink("outside", at("new")).expect("ours");
         let refused = files().1.make_target(&at("new"));
-        assert_eq!(refused, Err("not a directory".to_owned()));
+        assert_eq!(refused, Err("not a directory".into()));
         let below = LocalTargetPath::beneath(at("new"), "sub", false);
         let made = local::make_directory(&directories, &below, 0o700, false);
         assert_eq!(made, Ok(true));

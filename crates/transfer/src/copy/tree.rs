@@ -1,15 +1,16 @@
 use std::collections::{BTreeMap, VecDeque};
 
-use schedule::{Attributes, ExtraMetadata, JobKind, RemotePath, Xattrs};
+use schedule::{Attributes, ExtraMetadata, JobFailureKind, JobKind, RemotePath, Xattrs};
 
 use super::context::CopyContext;
 use super::durable::UnsyncedDirs;
 use super::file::CopyFileId;
 use super::jobs::JobPurpose;
-use super::local::SYMLINK;
+use super::local::symlink_in_the_way;
 use super::metadata::{MetadataPreservation, special_bits};
 use super::sides::CopySide;
 use super::source::WalkId;
+use crate::file_error::FileError;
 use crate::report::CopyEvent;
 use crate::walk::{EntryInfo, WalkDirectoryId, join};
 
@@ -439,7 +440,7 @@ impl IncompleteTargetDirs {
         context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         key: CopyDirectoryId,
-        result: Result<(), String>,
+        result: Result<(), FileError>,
     ) {
         let Some(dir) = self.dirs.get_mut(&key) else {
             return;
@@ -465,7 +466,7 @@ impl IncompleteTargetDirs {
                 }
                 self.check_dir(context, metadata, Some(key));
             }
-            Err(what) => {
+            Err(error) => {
                 dir.state = DirState::Failed;
                 dir.open -= held.len();
                 let target = dir.target.clone();
@@ -476,12 +477,12 @@ impl IncompleteTargetDirs {
                 });
                 if !parent_failed {
                     let target = context.shown(CopySide::Target, &target);
-                    let what = match what == schedule::SYMLINK_IN_THE_WAY {
-                        true => SYMLINK.to_owned(),
-                        false => what,
+                    let error = match error.kind() {
+                        JobFailureKind::SymlinkInTheWay => symlink_in_the_way(),
+                        _ => error,
                     };
-                    let what = format!("cannot create the directory: {what}");
-                    context.fail(None, target, what);
+                    let error = error.with_prefix("cannot create the directory");
+                    context.fail(None, target, error);
                 }
                 for file in failed {
                     self.steps.push_back(DirectoryReadyStep::FileDropped(file));
@@ -491,7 +492,7 @@ impl IncompleteTargetDirs {
                         context,
                         metadata,
                         below,
-                        Err("its directory could not be created".to_owned()),
+                        Err("its directory could not be created".into()),
                     );
                 }
                 self.check_dir(context, metadata, Some(key));
@@ -703,7 +704,7 @@ impl IncompleteTargetDirs {
         context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         key: CopyDirectoryId,
-        result: Result<(), String>,
+        result: Result<(), FileError>,
     ) {
         let Some(dir) = self.dirs.remove(&key) else {
             return;
@@ -717,9 +718,9 @@ impl IncompleteTargetDirs {
                 }
                 context.tell(CopyEvent::DirectoryDone { target });
             }
-            Err(what) => {
-                let what = format!("cannot set the mode and times of the directory: {what}");
-                context.fail(None, target, what);
+            Err(error) => {
+                let error = error.with_prefix("cannot set the mode and times of the directory");
+                context.fail(None, target, error);
             }
         }
         self.item_over(context, metadata, dir.parent);

@@ -46,7 +46,7 @@ impl MetadataPreservation {
         match context.local().xattrs(source, kinds) {
             Ok(list) => XattrAnswer::Known(self.takeable(context, list)),
             Err(why) => {
-                self.note_unread_xattrs(context.options(), &why);
+                self.note_unread_xattrs(context.options(), why.what());
                 XattrAnswer::Unknown
             }
         }

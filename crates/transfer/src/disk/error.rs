@@ -32,9 +32,19 @@ pub fn local_fault(error: &io::Error) -> JobFailure {
         .is_some_and(|inner| inner.is::<SharedTempLostError>());
     let kind = match is_shared {
         true => JobFailureKind::SharedTemp,
-        false => JobFailureKind::Other,
+        false => cause(error),
     };
     JobFailure::new(os_words(error), false).of_kind(kind)
+}
+
+fn cause(error: &io::Error) -> JobFailureKind {
+    match error.kind() {
+        io::ErrorKind::NotFound => JobFailureKind::NotFound,
+        io::ErrorKind::PermissionDenied => JobFailureKind::PermissionDenied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => JobFailureKind::NoSpace,
+        io::ErrorKind::Unsupported => JobFailureKind::Unsupported,
+        _ => JobFailureKind::Other,
+    }
 }
 
 /// The temporary that several processes write is missing here, or another one.

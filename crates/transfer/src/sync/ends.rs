@@ -353,7 +353,8 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
         return Ok(Some(sum));
     }
     if let SyncFileOperation::ReplaceByLink { of, to } = op {
-        return run.make_hard_link(to, of).map(|()| None);
+        let made = run.make_hard_link(to, of);
+        return made.map(|()| None).map_err(|error| error.to_string());
     }
     let directories = run.directories();
     if let SyncFileOperation::Lstat(path) = op {

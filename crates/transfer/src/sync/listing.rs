@@ -352,7 +352,7 @@ impl ActiveListing {
             SessionEvent::Restarted(id) => (id, WalkAnswer::Restarted),
             SessionEvent::Lane(LaneEvent::Done(id)) => (id, WalkAnswer::Done),
             SessionEvent::Lane(LaneEvent::Failed(id, fault)) => {
-                (id, WalkAnswer::Failed(fault.what))
+                (id, WalkAnswer::Failed(fault.into()))
             }
             _ => return,
         };

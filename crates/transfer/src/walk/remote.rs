@@ -14,10 +14,8 @@ use super::{
     EntryInfo, INTO_ITSELF, NOT_REGULAR, UNKNOWN_TYPE, WalkDirectoryId, WalkEntry, append, join,
     refused_name,
 };
+use crate::file_error::FileError;
 use crate::report::EscapedName;
-
-/// Reason of a failed request for a name that does not exist.
-const NO_SUCH_FILE: &str = "no such file or directory";
 
 /// Directories listed at the same time until it is known how many entries they return; few enough
 /// to hold their entries in memory.
@@ -212,14 +210,14 @@ pub enum WalkAnswer {
     /// The request is complete.
     Done,
     /// The request failed, for this reason.
-    Failed(String),
+    Failed(FileError),
 }
 
 impl WalkAnswer {
-    pub(crate) fn end(result: Result<(), String>) -> Self {
+    pub(crate) fn end(result: Result<(), FileError>) -> Self {
         match result {
             Ok(()) => Self::Done,
-            Err(what) => Self::Failed(what),
+            Err(error) => Self::Failed(error),
         }
     }
 }
@@ -454,9 +452,9 @@ impl RemoteWalk {
                 self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
             }
-            WalkAnswer::Failed(what) => self.found.push_back(WalkEntry::Problem {
+            WalkAnswer::Failed(error) => self.found.push_back(WalkEntry::Problem {
                 path: dir.path(),
-                what,
+                what: error.to_string(),
             }),
             _ => {}
         }
@@ -622,8 +620,8 @@ impl RemoteWalk {
                 }
                 // The `Done` that follows finds no request.
             }
-            (SymlinkQuery::Stat, WalkAnswer::Failed(what))
-                if old.kind() == EntryKind::Symlink && what == NO_SUCH_FILE =>
+            (SymlinkQuery::Stat, WalkAnswer::Failed(error))
+                if old.kind() == EntryKind::Symlink && error.is_missing() =>
             {
                 // OpenSSH has this code for a loop, too.
                 let what =
@@ -631,9 +629,10 @@ impl RemoteWalk {
                         .to_owned();
                 self.found.push_back(WalkEntry::Problem { path, what });
             }
-            (_, WalkAnswer::Failed(what)) => {
-                self.found.push_back(WalkEntry::Problem { path, what })
-            }
+            (_, WalkAnswer::Failed(error)) => self.found.push_back(WalkEntry::Problem {
+                path,
+                what: error.to_string(),
+            }),
             (_, _) => self.found.push_back(WalkEntry::Problem {
                 path,
                 what: left_out(&old).to_owned(),

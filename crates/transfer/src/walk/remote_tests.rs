@@ -1,4 +1,11 @@
+use schedule::JobFailureKind;
+
 use super::*;
+
+/// Answer of a server that lists no trees.
+fn no_trees() -> FileError {
+    FileError::new(schedule::NO_TREES, JobFailureKind::Unsupported)
+}
 
 fn mode(mode: u32) -> Attributes {
     Attributes {
@@ -43,7 +50,7 @@ fn answers(kind: &JobKind) -> Vec<WalkAnswer> {
         JobKind::RealPath { path } => vec![WalkAnswer::Path(real(&path.0)), WalkAnswer::Done],
         JobKind::Stat { path, .. } => match &path.0[..] {
             b"r/sub/g" => vec![WalkAnswer::Attributes(mode(FILE)), WalkAnswer::Done],
-            b"r/gone" => vec![WalkAnswer::Failed("no such file".to_owned())],
+            b"r/gone" => vec![WalkAnswer::Failed("no such file".into())],
             _ => vec![WalkAnswer::Attributes(mode(DIR)), WalkAnswer::Done],
         },
         other => panic!("{other:?}"),
@@ -101,6 +108,26 @@ fn a_tree_with_links_and_a_loop_is_walked_once() {
             "f r/sub/g",
         ]
     );
+}
+
+/// Bug: the sentence was compared, so that a server with words of its own got another one.
+#[test]
+fn a_dangling_symlink_is_named_as_one_whatever_the_server_says() {
+    let mut walk = RemoteWalk::new(b"r".to_vec(), None, mode(DIR), true, None);
+    let root = walk.poll_request().expect("the root");
+    let entries = vec![(b"gone".to_vec(), mode(LINK))];
+    walk.handle(root.tag, WalkAnswer::Entries(entries));
+    walk.handle(root.tag, WalkAnswer::Done);
+    let look = walk.poll_request().expect("the symlink");
+    let said = "no such file or directory (file does not exist)";
+    let error = FileError::new(said, JobFailureKind::NotFound);
+    walk.handle(look.tag, WalkAnswer::Failed(error));
+    let mut found = std::iter::from_fn(|| walk.poll_found());
+    let what = found.find_map(|found| match found {
+        WalkEntry::Problem { what, .. } => Some(what),
+        _ => None,
+    });
+    assert!(what.is_some_and(|what| what.starts_with("symlink to a name that does not exist")));
 }
 
 /// Returns the peak number of concurrent listings for a root with 1,000 directories of `files`
@@ -172,7 +199,7 @@ fn what_is_left_of_a_walk_goes_on_in_trees_as_many_as_are_allowed() {
     assert_eq!(walk.trees_asked(), 1);
     // The longhaul is gone: the rest is listed directory by directory until the end.
     let first = trees.pop().expect("one");
-    walk.handle(first.tag, WalkAnswer::Failed(schedule::NO_TREES.to_owned()));
+    walk.handle(first.tag, WalkAnswer::Failed(no_trees()));
     walk.list_in_trees();
     let plainly: Vec<WalkRequest> = std::iter::from_fn(|| walk.poll_request()).collect();
     assert_eq!((plainly.len(), walk.trees_asked()), (2, 0));

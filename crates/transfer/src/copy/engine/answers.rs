@@ -10,7 +10,6 @@ use sftp::xattrs::Xattr;
 
 use super::CopyEngine;
 use crate::connect::ConnectError;
-use crate::copy::copy_report::ItemFault;
 use crate::copy::file::{CopyFileId, FileStep, FileTask, JobRole};
 use crate::copy::hard_links::{HardLinkDecision, HardLinks};
 use crate::copy::jobs::JobPurpose;
@@ -22,6 +21,7 @@ use crate::copy::target_kind::ReportedTargetKind;
 use crate::copy::tree::{CopyDirectoryId, DirectoryReadyStep, ItemAwaitingDirectory, TargetDir};
 use crate::copy::verify::{ChecksumRequest, VerifyOutcome};
 use crate::copy::xattrs::XattrAnswer;
+use crate::file_error::FileError;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::walk::WalkAnswer;
 
@@ -171,8 +171,8 @@ impl CopyEngine<'_> {
             }
             Some((_, JobPurpose::MakeDir(dir))) => self.tree.existed(*dir),
             Some((_, JobPurpose::Guess(file))) => {
-                let (file, is) = (*file, ReportedTargetKind::of(&attributes));
-                let step = self.files.on_guessed(&self.context, file, is, None);
+                let (file, is) = (*file, Ok(ReportedTargetKind::of(&attributes)));
+                let step = self.files.on_guessed(&self.context, file, is);
                 self.after_file(step);
             }
             Some((_, JobPurpose::File(file, JobRole::Whole | JobRole::RelayGet))) => {
@@ -232,27 +232,31 @@ impl CopyEngine<'_> {
         let Some((end, purpose)) = self.context.jobs_mut().remove(&id) else {
             return;
         };
-        let said = result.as_ref().map_err(|fault| fault.what.clone()).copied();
+        let said = |result: Result<(), JobFailure>| result.map_err(FileError::from);
         match purpose {
             JobPurpose::Ask => {
                 if let Some(asked) = self.context.jobs_mut().answer(id) {
-                    asked.end(said);
+                    asked.end(said(result));
                 }
             }
-            JobPurpose::Root(walk) => self.on_root(walk, said),
-            JobPurpose::Listing(walk) => self.walks.listed_ahead(walk, WalkAnswer::end(said)),
-            JobPurpose::Walk(walk, tag) => self.walks.handle(walk, tag, WalkAnswer::end(said)),
-            JobPurpose::MakeDir(dir) => self.on_made(dir, said),
-            JobPurpose::FinishDir(dir) => self.on_finished(dir, said),
+            JobPurpose::Root(walk) => self.on_root(walk, said(result)),
+            JobPurpose::Listing(walk) => {
+                self.walks.listed_ahead(walk, WalkAnswer::end(said(result)))
+            }
+            JobPurpose::Walk(walk, tag) => {
+                self.walks.handle(walk, tag, WalkAnswer::end(said(result)))
+            }
+            JobPurpose::MakeDir(dir) => self.on_made(dir, said(result)),
+            JobPurpose::FinishDir(dir) => self.on_finished(dir, said(result)),
             JobPurpose::DirMode(name) => {
-                if let Err(what) = said {
-                    self.context
-                        .fail(None, name, format!("cannot set its mode: {what}"));
+                if let Err(error) = said(result) {
+                    let error = error.with_prefix("cannot set its mode");
+                    self.context.fail(None, name, error);
                 }
             }
             JobPurpose::Durable(name) => {
-                if let Err(what) = said {
-                    self.context.fail(None, name, what);
+                if let Err(error) = said(result) {
+                    self.context.fail(None, name, error);
                 }
             }
             JobPurpose::File(file, role) => {
@@ -266,28 +270,27 @@ impl CopyEngine<'_> {
             JobPurpose::Check(file) => self.on_read_back(file, result),
             JobPurpose::Sum(ask) => self.on_our_sum_over(ask, result.is_ok()),
             JobPurpose::Guess(file) => {
-                if let Err(what) = said {
-                    let is = ReportedTargetKind::Missing;
-                    let step = self.files.on_guessed(&self.context, file, is, Some(what));
+                if let Err(error) = said(result) {
+                    let step = self.files.on_guessed(&self.context, file, Err(error));
                     self.after_file(step);
                 }
             }
             JobPurpose::Size(file) => {
-                let step = self.files.on_source_over(file, said);
+                let step = self.files.on_source_over(file, said(result));
                 self.after_file(step);
             }
-            JobPurpose::ReadSymlink(held) => match said {
+            JobPurpose::ReadSymlink(held) => match said(result) {
                 Ok(()) => self.make_symlink(held),
                 Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
             },
-            JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said, end),
-            JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said),
+            JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said(result), end),
+            JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said(result)),
             JobPurpose::FileXattrs(file) => {
-                self.note_unread_xattrs(said);
+                self.note_unread_xattrs(said(result));
                 self.start_kept(file);
             }
             JobPurpose::DirXattrs(dir) => {
-                self.note_unread_xattrs(said);
+                self.note_unread_xattrs(said(result));
                 self.item_over(Some(dir));
             }
             // If the question failed, owners keep their numeric IDs.
@@ -297,7 +300,7 @@ impl CopyEngine<'_> {
             JobPurpose::Boot(file) => self.keeper.on_boot(&self.context, &file),
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
             JobPurpose::Cleared(entry) => {
-                if let (Some(entry), Ok(())) = (entry, said) {
+                if let (Some(entry), Ok(())) = (entry, result) {
                     self.keeper.forget_entry(entry);
                 }
             }
@@ -379,13 +382,13 @@ impl CopyEngine<'_> {
         }
     }
 
-    fn on_made(&mut self, dir: CopyDirectoryId, result: Result<(), String>) {
+    fn on_made(&mut self, dir: CopyDirectoryId, result: Result<(), FileError>) {
         let (context, metadata) = (&mut self.context, &mut self.metadata);
         self.tree.on_made(context, metadata, dir, result);
         self.after_tree();
     }
 
-    fn on_finished(&mut self, dir: CopyDirectoryId, result: Result<(), String>) {
+    fn on_finished(&mut self, dir: CopyDirectoryId, result: Result<(), FileError>) {
         let (context, metadata) = (&mut self.context, &mut self.metadata);
         self.tree.on_finished(context, metadata, dir, result);
         self.after_tree();
@@ -494,7 +497,7 @@ impl CopyEngine<'_> {
         self.file_over(&task);
     }
 
-    fn file_failed(&mut self, id: CopyFileId, end: CopySide, fault: ItemFault) {
+    fn file_failed(&mut self, id: CopyFileId, end: CopySide, fault: FileError) {
         let removed = fault.is_temporary_removed();
         let Some(task) = self.files.fail(&mut self.context, id, end, fault) else {
             return;
@@ -507,10 +510,10 @@ impl CopyEngine<'_> {
         self.file_over(&task);
     }
 
-    fn note_unread_xattrs(&mut self, said: Result<(), String>) {
-        if let Err(why) = said {
+    fn note_unread_xattrs(&mut self, said: Result<(), FileError>) {
+        if let Err(error) = said {
             self.metadata
-                .note_unread_xattrs(self.context.options(), &why);
+                .note_unread_xattrs(self.context.options(), error.what());
         }
     }
 
@@ -554,7 +557,7 @@ impl CopyEngine<'_> {
     }
 
     /// Handles the answer to one of the two queries about a root.
-    fn on_root(&mut self, id: WalkId, result: Result<(), String>) {
+    fn on_root(&mut self, id: WalkId, result: Result<(), FileError>) {
         let file = self.walks.on_root(&mut self.context, id, result);
         self.estimates
             .foresee(self.context.sides(), self.walks.grown_estimate());
@@ -675,9 +678,9 @@ impl CopyEngine<'_> {
     }
 
     /// Handles the result of a hard link. If it failed, the file is copied and the loss is noted.
-    fn hard_link_over(&mut self, mut item: ItemAwaitingDirectory, result: Result<(), String>) {
-        if let Err(why) = result {
-            self.metadata.note_lost_link(&why);
+    fn hard_link_over(&mut self, mut item: ItemAwaitingDirectory, result: Result<(), FileError>) {
+        if let Err(error) = result {
+            self.metadata.note_lost_link(error.what());
             item.entry.attributes.link = None;
             return self.begin_file(item);
         }
@@ -711,7 +714,7 @@ impl CopyEngine<'_> {
     fn symlink_over(
         &mut self,
         held: &ItemAwaitingDirectory,
-        result: Result<(), String>,
+        result: Result<(), FileError>,
         end: CopySide,
     ) {
         if result.is_ok() {

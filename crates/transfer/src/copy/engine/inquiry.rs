@@ -7,6 +7,7 @@ use crate::copy::context::CopyContext;
 use crate::copy::jobs::PathQueryAnswer;
 use crate::copy::server_inquiry::ServerInquiry;
 use crate::copy::sides::CopySide;
+use crate::file_error::FileError;
 
 impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
     fn context(&self) -> &CopyContext<'a> {
@@ -22,7 +23,7 @@ impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
         end: CopySide,
         kind: JobKind,
         collected: PathQueryAnswer,
-    ) -> Result<PathQueryAnswer, String> {
+    ) -> Result<PathQueryAnswer, FileError> {
         match self.context.begin_asking(end, kind, collected) {
             Some(id) => self.answer(id).await,
             None => Err(self.context.why_stopped()),

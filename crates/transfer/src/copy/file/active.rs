@@ -8,7 +8,6 @@ use sftp::InodeId;
 
 use super::{CopyFileId, FileTask, GuessedTarget, JobRole, SharedTemporaryFile, SourceVersion};
 use crate::copy::context::CopyContext;
-use crate::copy::copy_report::ItemFault;
 use crate::copy::jobs::JobPurpose;
 use crate::copy::local_file_ops::LocalFileCopySettings;
 use crate::copy::metadata::MetadataPreservation;
@@ -20,6 +19,7 @@ use crate::copy::target_kind::{ReportedTargetKind, TargetGuess, UploadRetryDecis
 use crate::copy::tree::{FailureScope, IncompleteTargetDirs, ItemAwaitingDirectory};
 use crate::copy::verify::Verification;
 use crate::copy::xattrs::XattrAnswer;
+use crate::file_error::FileError;
 use crate::report::{CopyEvent, EscapedName};
 use crate::sums::FileChecksums;
 use crate::walk::{join, local_path};
@@ -61,7 +61,7 @@ pub(in crate::copy) enum FileStep {
     /// The file is complete under its final name.
     Done(CopyFileId),
     /// The file failed at this end.
-    Failed(CopyFileId, CopySide, ItemFault),
+    Failed(CopyFileId, CopySide, FileError),
     /// The directory of the file could not be made.
     Dropped(CopyFileId),
 }
@@ -183,7 +183,6 @@ impl ActiveFiles {
             guess,
             target,
             is: None,
-            refusal: None,
             fault: None,
         };
         let item = ItemAwaitingDirectory {
@@ -394,14 +393,7 @@ impl ActiveFiles {
                 task.tell_stored(context, metadata, stored);
                 FileStep::Done(id)
             }
-            Err((reading, what)) => {
-                let end = if reading {
-                    CopySide::Source
-                } else {
-                    CopySide::Target
-                };
-                FileStep::Failed(id, end, what.into())
-            }
+            Err((end, error)) => FileStep::Failed(id, end, error),
         }
     }
 
@@ -457,7 +449,7 @@ impl ActiveFiles {
     pub(in crate::copy) fn on_source_over(
         &mut self,
         id: CopyFileId,
-        said: Result<(), String>,
+        said: Result<(), FileError>,
     ) -> FileStep {
         match said {
             Ok(()) => {
@@ -466,23 +458,21 @@ impl ActiveFiles {
                 }
                 FileStep::Start(id)
             }
-            Err(what) => FileStep::Failed(id, CopySide::Source, what.into()),
+            Err(error) => FileStep::Failed(id, CopySide::Source, error),
         }
     }
 
-    /// Handles the kind of a guessed target, or the `refusal` to report it.
+    /// Handles the kind of a guessed target, or the reason why the server did not report it.
     pub(in crate::copy) fn on_guessed(
         &mut self,
         context: &CopyContext<'_>,
         id: CopyFileId,
-        is: ReportedTargetKind,
-        refusal: Option<String>,
+        is: Result<ReportedTargetKind, FileError>,
     ) -> FileStep {
         let Some(guessing) = self.get_mut(&id).and_then(|task| task.guess.as_mut()) else {
             return FileStep::Waits;
         };
         guessing.is = Some(is);
-        guessing.refusal = refusal;
         match guessing.fault.take() {
             Some(fault) => self.judge(context, id, fault),
             None => FileStep::Waits,
@@ -497,18 +487,22 @@ impl ActiveFiles {
         let Some(mut guessing) = task.guess.take() else {
             return FileStep::Waits;
         };
-        let Some(is) = guessing.is else {
-            guessing.fault = Some(fault);
-            task.guess = Some(guessing);
-            return FileStep::Waits;
-        };
-        // The same cause failed the query and the upload, such as a lost connection, so the
-        // target's kind is still unknown.
-        let same = |refusal: &String| fault.what.starts_with(refusal.as_str());
-        match guessing.guess.judge(&guessing.target, is) {
-            _ if context.is_lost() || guessing.refusal.as_ref().is_some_and(same) => {
-                failed(context, id, fault)
+        let is = match &guessing.is {
+            None => {
+                guessing.fault = Some(fault);
+                task.guess = Some(guessing);
+                return FileStep::Waits;
             }
+            Some(Ok(is)) => *is,
+            // An upload into a directory that does not exist answers a refused query as well.
+            Some(Err(error)) if error.is_missing() || fault.kind == JobFailureKind::NotFound => {
+                ReportedTargetKind::Missing
+            }
+            // The target's kind is still unknown, as after a lost connection.
+            Some(Err(_)) => return failed(context, id, fault),
+        };
+        match guessing.guess.judge(&guessing.target, is) {
+            _ if context.is_lost() => failed(context, id, fault),
             UploadRetryDecision::Final => failed(context, id, fault),
             UploadRetryDecision::Retry(guess) => {
                 task.target = place(guess, &guessing.target, basename(&task.source));
@@ -548,8 +542,7 @@ impl ActiveFiles {
                     FileStep::Start(id)
                 }
                 RelayedFileOutcome::Again => {
-                    let why = context.why_stopped();
-                    FileStep::Failed(id, CopySide::Source, why.into())
+                    FileStep::Failed(id, CopySide::Source, context.why_stopped())
                 }
                 RelayedFileOutcome::Failed(side, fault) => {
                     // After too many losses the temporary stays for the next run.
@@ -641,7 +634,7 @@ impl ActiveFiles {
         context: &mut CopyContext<'_>,
         id: CopyFileId,
         end: CopySide,
-        mut fault: ItemFault,
+        mut fault: FileError,
     ) -> Option<Box<FileTask>> {
         let task = self.remove(&id)?;
         context.progress().file_done();

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use schedule::journal::SourceFileStamp;
 use schedule::{
-    Attributes, EntryKind, ExtraMetadata, FileCopyState, LocalTargetPath, MetadataFlags,
-    ResumeData, StoredTarget,
+    Attributes, EntryKind, ExtraMetadata, FileCopyState, JobFailureKind, LocalTargetPath,
+    MetadataFlags, ResumeData, StoredTarget,
 };
 use sftp::xattrs::Xattr;
 use testkit::sftp_model::{Errno, Fs, Kind};
@@ -19,7 +19,9 @@ use crate::copy::CopyOptions;
 use crate::copy::local_file_ops::{
     LocalFileCopySettings, LocalFileOps, LocalStat, LocalTreeWalk, ReadAt,
 };
+use crate::copy::sides::CopySide;
 use crate::disk::LostMetadata;
+use crate::file_error::FileError;
 use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 
 const SECOND: u64 = 1_000_000_000;
@@ -44,6 +46,17 @@ fn stat_of(fs: &Fs, path: &[u8], follow: bool) -> Result<LocalStat, Errno> {
     })
 }
 
+/// Error of an operation on the simulated files.
+fn refused(errno: Errno) -> FileError {
+    let kind = match errno {
+        Errno::NoEnt => JobFailureKind::NotFound,
+        Errno::Access => JobFailureKind::PermissionDenied,
+        Errno::NoSpace => JobFailureKind::NoSpace,
+        _ => JobFailureKind::Other,
+    };
+    FileError::new(words(errno), kind)
+}
+
 impl SimFiles {
     fn beside(target: &LocalTargetPath, name: &[u8]) -> Vec<u8> {
         let target = bytes_of(&target.whole());
@@ -52,27 +65,27 @@ impl SimFiles {
 }
 
 impl LocalFileOps for SimFiles {
-    fn stat(&self, path: &[u8]) -> Result<LocalStat, String> {
-        stat_of(&self.0.borrow(), path, true).map_err(|e| words(e).to_owned())
+    fn stat(&self, path: &[u8]) -> Result<LocalStat, FileError> {
+        stat_of(&self.0.borrow(), path, true).map_err(refused)
     }
 
     fn exists(&self, path: &Path) -> bool {
         self.0.borrow().lookup(&bytes_of(path), false).is_ok()
     }
 
-    fn create_dir(&self, path: &Path) -> Result<bool, String> {
+    fn create_dir(&self, path: &Path) -> Result<bool, FileError> {
         match self.0.borrow_mut().make(&bytes_of(path), Kind::Dir, 0o777) {
             Ok(()) => Ok(true),
             Err(Errno::Exist) => Ok(false),
-            Err(e) => Err(words(e).to_owned()),
+            Err(e) => Err(refused(e)),
         }
     }
 
-    fn make_target(&self, path: &Path) -> Result<(), String> {
+    fn make_target(&self, path: &Path) -> Result<(), FileError> {
         self.create_dir(path)?;
         match self.stat(&bytes_of(path))?.is_directory() {
             true => Ok(()),
-            false => Err("not a directory".to_owned()),
+            false => Err("not a directory".into()),
         }
     }
 
@@ -107,16 +120,16 @@ impl LocalFileOps for SimFiles {
         })
     }
 
-    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, String> {
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>, FileError> {
         let mut fs = self.0.borrow_mut();
-        let inode = fs.lookup(path, false).map_err(words)?;
-        match &fs.node(inode).map_err(words)?.kind {
+        let inode = fs.lookup(path, false).map_err(refused)?;
+        match &fs.node(inode).map_err(refused)?.kind {
             Kind::Symlink(to) => Ok(to.clone()),
-            _ => Err("invalid argument".to_owned()),
+            _ => Err("invalid argument".into()),
         }
     }
 
-    fn xattrs(&self, _: &[u8], _: MetadataFlags) -> Result<Vec<Xattr>, String> {
+    fn xattrs(&self, _: &[u8], _: MetadataFlags) -> Result<Vec<Xattr>, FileError> {
         Ok(Vec::new())
     }
 
@@ -180,7 +193,12 @@ impl LocalFileOps for SimFiles {
         }
     }
 
-    fn make_directory(&self, path: &LocalTargetPath, mode: u32, _: bool) -> Result<bool, String> {
+    fn make_directory(
+        &self,
+        path: &LocalTargetPath,
+        mode: u32,
+        _: bool,
+    ) -> Result<bool, FileError> {
         let path = bytes_of(&path.whole());
         let mode = (mode & 0o1777) | 0o700;
         let mut fs = self.0.borrow_mut();
@@ -188,9 +206,9 @@ impl LocalFileOps for SimFiles {
             Ok(()) => Ok(true),
             Err(Errno::Exist) => match stat_of(&fs, &path, false) {
                 Ok(stat) if stat.is_directory() => Ok(false),
-                _ => Err("a file is in the way: remove it".to_owned()),
+                _ => Err("a file is in the way: remove it".into()),
             },
-            Err(e) => Err(words(e).to_owned()),
+            Err(e) => Err(refused(e)),
         }
     }
 
@@ -201,10 +219,10 @@ impl LocalFileOps for SimFiles {
         _created: bool,
         options: &CopyOptions,
         _beyond: &ExtraMetadata,
-    ) -> Result<LostMetadata, String> {
+    ) -> Result<LostMetadata, FileError> {
         let mut fs = self.0.borrow_mut();
-        let inode = fs.lookup(&bytes_of(&path.whole()), true).map_err(words)?;
-        let node = fs.node(inode).map_err(words)?;
+        let inode = fs.lookup(&bytes_of(&path.whole()), true).map_err(refused)?;
+        let node = fs.node(inode).map_err(refused)?;
         if options.preserve || options.archive {
             node.mode = attributes.mode.unwrap_or(node.mode) & 0o7777;
             node.times = attributes.times.unwrap_or(node.times);
@@ -217,24 +235,28 @@ impl LocalFileOps for SimFiles {
         path: &LocalTargetPath,
         points_to: &[u8],
         _: &Attributes,
-    ) -> Result<(), String> {
+    ) -> Result<(), FileError> {
         let mut fs = self.0.borrow_mut();
         let path = bytes_of(&path.whole());
         match stat_of(&fs, &path, false) {
             Ok(stat) if stat.is_directory() => {
-                return Err("a directory is in the way of the file: remove it".to_owned());
+                return Err("a directory is in the way of the file: remove it".into());
             }
             Ok(_) => drop(fs.remove(&path, false)),
             Err(_) => {}
         }
         let made = fs.make(&path, Kind::Symlink(points_to.to_vec()), 0o777);
-        made.map_err(|e| words(e).to_owned())
+        made.map_err(refused)
     }
 
-    fn make_hard_link(&self, path: &LocalTargetPath, of: &LocalTargetPath) -> Result<(), String> {
+    fn make_hard_link(
+        &self,
+        path: &LocalTargetPath,
+        of: &LocalTargetPath,
+    ) -> Result<(), FileError> {
         let (path, of) = (bytes_of(&path.whole()), bytes_of(&of.whole()));
         let made = self.0.borrow_mut().hard_link(&of, &path);
-        made.map_err(|e| words(e).to_owned())
+        made.map_err(refused)
     }
 
     fn copy_file(
@@ -243,8 +265,9 @@ impl LocalFileOps for SimFiles {
         _: &LocalTargetPath,
         _: &LocalFileCopySettings<'_>,
         _: &mut dyn FnMut(u64),
-    ) -> Result<(FileCopyState, StoredTarget), (bool, String)> {
-        Err((true, "the simulation has no local copies".to_owned()))
+    ) -> Result<(FileCopyState, StoredTarget), (CopySide, FileError)> {
+        let why = "the simulation has no local copies";
+        Err((CopySide::Source, why.into()))
     }
 }
 

@@ -8,6 +8,7 @@ mod faults;
 mod files;
 mod folding;
 mod journal;
+mod refusals;
 mod session;
 mod trees;
 mod world;
@@ -20,6 +21,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use sftp::StatusCode;
 use testkit::sftp_model::{Rng, SftpServerProfile};
 
 use self::faults::SimFault;
@@ -138,6 +140,12 @@ impl Case {
         };
         case.faults = at.map(|at| (at, end)).into_iter().collect();
         case
+    }
+
+    /// Has the server refuse all requests of this name.
+    fn refuse(&self, request: &'static str, code: StatusCode) {
+        let restrictions = &mut self.world.borrow_mut().host.personality.restrictions;
+        restrictions.refused.insert(request, code);
     }
 
     fn request(&self) -> CopyRequest {

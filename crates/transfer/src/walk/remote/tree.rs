@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use schedule::{Attributes, NO_TREES, TreeWalkStep};
+use schedule::{Attributes, JobFailureKind, TreeWalkStep};
 
 use super::{
     ListedNameHashes, ListingMode, PendingListing, RemoteDirectory, RemoteWalk, WalkAnswer,
@@ -67,10 +67,13 @@ impl RemoteWalk {
                 self.asked.insert(tag, PendingListing::Tree(tree));
                 return;
             }
-            WalkAnswer::Failed(what) if what == NO_TREES => return self.list_one_by_one(tree),
-            WalkAnswer::Failed(what) => {
+            WalkAnswer::Failed(error) if error.kind() == JobFailureKind::Unsupported => {
+                return self.list_one_by_one(tree);
+            }
+            WalkAnswer::Failed(error) => {
                 let last = tree.open.last().or_else(|| tree.again.first());
                 if let Some(path) = last.map(|open| open.dir.path()) {
+                    let what = error.to_string();
                     self.found.push_back(WalkEntry::Problem { path, what });
                 }
             }

@@ -3,7 +3,13 @@ use std::collections::BTreeSet;
 use schedule::JobKind;
 
 use super::*;
+use crate::file_error::FileError;
 use crate::walk::EntryInfo;
+
+/// Answer of a server that lists no trees.
+fn no_trees() -> FileError {
+    FileError::new(schedule::NO_TREES, JobFailureKind::Unsupported)
+}
 
 fn mode(mode: u32) -> Attributes {
     Attributes {
@@ -148,7 +154,7 @@ fn a_listing_that_fails_closes_what_it_had_begun() {
             tag,
             WalkAnswer::Tree(steps().into_iter().take(lost).collect()),
         );
-        walk.handle(tag, WalkAnswer::Failed("broken".to_owned()));
+        walk.handle(tag, WalkAnswer::Failed("broken".into()));
         let found = found(&mut walk);
         assert!(found.iter().any(|f| f.ends_with("broken")), "{found:?}");
         assert!(walk.is_over());
@@ -208,7 +214,7 @@ fn what_is_left_of_a_tree_is_listed_one_by_one_where_no_server_lists_trees_any_m
     let part = vec![file("a"), enter("d"), file("b")];
     walk.handle(tag, WalkAnswer::Tree(part));
     walk.handle(tag, WalkAnswer::Restarted);
-    walk.handle(tag, WalkAnswer::Failed(NO_TREES.to_owned()));
+    walk.handle(tag, WalkAnswer::Failed(no_trees()));
     while let Some(asked) = walk.poll_request() {
         let JobKind::List { path } = asked.kind else {
             panic!("{:?}", asked.kind);
