@@ -331,3 +331,41 @@ fn a_sync_to_a_server_that_sets_no_times_says_so() {
     let times = sync(&[]).expect_err(&["not kept: ", "times of ", again]);
     assert!(times.err().contains("2 files"), "{times}");
 }
+
+/// Bug: each error was taken for a target that does not exist. A sync copied everything again, and
+/// a tree landed in a directory instead of below it.
+#[test]
+fn a_target_that_the_server_cannot_look_at_is_left_alone() {
+    for (arguments, said) in [
+        ("STAT=3", "permission denied"),
+        ("STAT=4", "without a reason"),
+    ] {
+        let server = other("no STAT", arguments);
+        let mut clients = clients();
+        let Some(_peer) = start(&mut clients, &server) else {
+            return;
+        };
+        let place = scratch();
+        begin(place.path());
+        let there = place.path().join("there/tree");
+        fs::create_dir(&there).expect("our folder");
+        let target = format!("peer:{}", there.display());
+        let run = clients[1].dir.run(longhaul_tests::longhaul()).arg("sync");
+        let run = run.arg("-F").arg(clients[1].dir.config());
+        let synced = run.arg(place.path().join("here/tree")).arg(&target).run();
+        let copied = copy(&clients[1], place.path(), &["-r", "tree", "D:tree"]);
+        for outcome in [synced, copied] {
+            assert!(!outcome.success(), "{arguments}: {outcome}");
+            let err = outcome.err();
+            assert!(
+                err.contains("there/tree: ") && err.contains(said),
+                "{outcome}"
+            );
+        }
+        assert_eq!(
+            fs::read_dir(&there).expect("ours").count(),
+            0,
+            "{arguments}"
+        );
+    }
+}

@@ -56,6 +56,15 @@ impl FileError {
     }
 }
 
+/// Returns `None` for an entry that does not exist, and other errors as they are.
+pub(crate) fn if_exists<T>(found: Result<T, FileError>) -> Result<Option<T>, FileError> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.what)

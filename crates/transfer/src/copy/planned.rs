@@ -26,7 +26,7 @@ use super::{CopyLocation, CopyOptions, CopyRequest, DeltaUse, SessionConnector};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
 use crate::disk::OpenDirectoryCache;
-use crate::file_error::FileError;
+use crate::file_error::{FileError, if_exists};
 use crate::report::{CopyEvent, CopySummary, EscapedName, ProgressCounters};
 use crate::session::{RemoteCommandId, SessionEvent};
 use crate::walk::{WalkEntry, local_path};
@@ -546,22 +546,29 @@ impl PlannedCopy<'_> {
     }
 
     /// Returns the attributes of an end's root; `None` if it does not exist.
-    pub(crate) async fn root_attributes(&mut self, end: PlannedCopySide) -> Option<Attributes> {
+    ///
+    /// # Errors
+    ///
+    /// Refusals that leave it open if there is a root, or the reason that the run ends.
+    pub(crate) async fn root_attributes(
+        &mut self,
+        end: PlannedCopySide,
+    ) -> Result<Option<Attributes>, FileError> {
         let path = self.root(end).to_vec();
         if let Some(RootAttributesQuery(id)) = self.query_root(end) {
             let answer = self.engine.answer(id).await;
-            let root = answer.ok().and_then(|answer| answer.attributes());
+            let root = if_exists(answer)?.and_then(|answer| answer.attributes());
             if end == PlannedCopySide::Target && root.is_none() {
                 self.engine.context_mut().named_mut().set_missing(true);
             }
-            return root;
+            return Ok(root);
         }
         let path = match path.is_empty() {
             true => b".".to_vec(),
             false => path,
         };
         let stat = self.engine.context().local().stat(&path);
-        stat.ok().map(|stat| stat.attributes)
+        Ok(if_exists(stat)?.map(|stat| stat.attributes))
     }
 
     /// Returns how the source and a directory of the target's end overlap, if both ends are one
@@ -645,9 +652,13 @@ impl PlannedCopy<'_> {
         answer.file_system().filter(|identity| *identity != 0)
     }
 
-    /// Takes the answer to a query: `None` until it arrives, and attributes if the root exists.
-    pub(crate) fn root_answer(&mut self, query: RootAttributesQuery) -> Option<Option<Attributes>> {
+    /// Takes the answer to a query: `None` until it arrives. It is as that of
+    /// [`PlannedCopy::root_attributes`].
+    pub(crate) fn root_answer(
+        &mut self,
+        query: RootAttributesQuery,
+    ) -> Option<Result<Option<Attributes>, FileError>> {
         let answer = self.engine.take_answer(query.0)?;
-        Some(answer.ok().and_then(|answer| answer.attributes()))
+        Some(if_exists(answer).map(|answer| answer.and_then(|answer| answer.attributes())))
     }
 }

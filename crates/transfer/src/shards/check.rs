@@ -1,6 +1,7 @@
 //! Attributes of many entries at one end, and the comparison of a shard with both ends.
 
 use rustix::fs::Stat;
+use rustix::io::Errno;
 use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
 use shard::ShardFileRecord;
 
@@ -8,7 +9,7 @@ use super::attributes::{change, difference, of_file};
 use super::records::{RecordPath, ShardRecordReader};
 use super::{PlanError, ShardOutcome};
 use crate::copy::{PlannedCopy, PlannedCopySide};
-use crate::disk::os_words;
+use crate::file_error::FileError;
 use crate::walk::{join, local_path};
 
 /// Number of the first job, above those of the copy, the listings and the operations.
@@ -17,7 +18,7 @@ const FIRST_JOB: u64 = 1 << 42;
 pub(super) const BATCH: usize = 4096;
 
 /// Attributes of an entry, or why there are none.
-pub(super) type LookupResult = Result<Attributes, String>;
+pub(super) type LookupResult = Result<Attributes, FileError>;
 
 /// Looks entries up, many at a time. Symlinks are not followed.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl EntryLookups {
             return paths.iter().map(|path| local(run, end, path)).collect();
         }
         let mut results: Vec<LookupResult> =
-            vec![Err("internal error: the entry was not checked".to_owned()); paths.len()];
+            vec![Err("internal error: the entry was not checked".into()); paths.len()];
         let first = self.next;
         self.next += paths.len() as u64;
         let jobs = paths.iter().zip(first..).map(|(path, number)| Job {
@@ -57,7 +58,7 @@ impl EntryLookups {
         let heard = |event| {
             let (id, found) = match event {
                 LaneEvent::Attributes(id, attributes) => (id, Ok(attributes)),
-                LaneEvent::Failed(id, fault) => (id, Err(fault.what)),
+                LaneEvent::Failed(id, fault) => (id, Err(fault.into())),
                 _ => return,
             };
             let at =
@@ -74,15 +75,14 @@ impl EntryLookups {
 
 fn local(run: &PlannedCopy<'_>, end: PlannedCopySide, path: &[u8]) -> LookupResult {
     if end == PlannedCopySide::Source {
-        let meta = std::fs::symlink_metadata(local_path(path));
-        let meta = meta.map_err(|error| os_words(&error))?;
+        let meta = std::fs::symlink_metadata(local_path(path))?;
         return Ok(crate::disk::attributes(&meta));
     }
     let located = run.directories().locate(&run.local_target(path));
     let found = located.and_then(|at| at.look());
-    match found.map_err(|error| os_words(&error))? {
+    match found? {
         Some(stat) => Ok(of_stat(&stat)),
-        None => Err("no such file or directory".to_owned()),
+        None => Err(Errno::NOENT.into()),
     }
 }
 
@@ -126,7 +126,7 @@ impl EntryVerdict {
     pub(super) fn of_source(record: &ShardFileRecord, found: LookupResult) -> Option<Self> {
         match found {
             Ok(found) => change(record, &found).map(Self::Changed),
-            Err(what) => Some(Self::Missing(what)),
+            Err(error) => Some(Self::Missing(error.to_string())),
         }
     }
 }

@@ -194,8 +194,9 @@ async fn carry_out(
         return Err(unusable(PlanError::Unusable(why)));
     }
     let target = run.root_attributes(PlannedCopySide::Target).await;
+    let may_exist = !matches!(target, Ok(None));
     let records = plan.records(lease.shard()).map_err(unusable)?;
-    let mut verdicts = verdicts(run, records, target.is_some()).await?;
+    let mut verdicts = verdicts(run, records, may_exist).await?;
     if plan.split_files() > 0 {
         let records = plan.records(lease.shard()).map_err(unusable)?;
         let prepared = ranges::prepare(run, plan, records, &mut verdicts).await;

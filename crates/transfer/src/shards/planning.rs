@@ -242,16 +242,22 @@ async fn list(run: &mut PlannedCopy<'_>, request: &PlanCreationSettings) -> Opti
     if run.stopped() {
         return None;
     }
-    let why = match attributes.map(|attributes| attributes.kind()) {
-        Some(EntryKind::Directory) => None,
-        Some(_) => Some("not a directory: a plan needs a directory; use longhaul cp for a file"),
-        None => Some("no such directory"),
+    let usable = match attributes {
+        Ok(Some(found)) if found.kind() == EntryKind::Directory => Ok(found),
+        Ok(Some(_)) => {
+            Err("not a directory: a plan needs a directory; use longhaul cp for a file".into())
+        }
+        Ok(None) => Err("no such directory".into()),
+        Err(error) => Err(error),
     };
-    if let Some(why) = why {
-        let name = run.shown(PlannedCopySide::Source, run.root(PlannedCopySide::Source));
-        run.fail(name, why.to_owned());
-        return None;
-    }
+    let attributes = match usable {
+        Ok(attributes) => attributes,
+        Err(error) => {
+            let name = run.shown(PlannedCopySide::Source, run.root(PlannedCopySide::Source));
+            run.fail(name, error);
+            return None;
+        }
+    };
     // The source's host may be this machine.
     if let Some(target) = &request.local_target
         && let Some(why) = overlap(run, target.as_os_str().as_bytes()).await
@@ -262,7 +268,7 @@ async fn list(run: &mut PlannedCopy<'_>, request: &PlanCreationSettings) -> Opti
     let root = RootToList::new(
         PlannedCopySide::Source,
         run.root(PlannedCopySide::Source).to_vec(),
-        RootAttributes::Known(attributes),
+        RootAttributes::Known(Some(attributes)),
     );
     let listing = listing::list(run, vec![root], &Filter::default()).await?;
     let listing = listing.into_iter().next()?;

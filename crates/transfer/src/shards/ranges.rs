@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use schedule::{JobFailure, JobFailureKind, ResumeData, SharedTemp};
+use schedule::{JobFailureKind, ResumeData, SharedTemp};
 use shard::{PlannedRange, ShardFileRecord, ShardState, ShardWorkerCounts};
 
 use super::attributes::{difference, of_record};
@@ -110,23 +110,24 @@ async fn create(
     };
     let ops = new.iter().map(create).collect();
     let created = operations
-        .carry_out_faults(run, PlannedCopySide::Target, ops)
+        .carry_out(run, PlannedCopySide::Target, ops)
         .await;
     for ((tag, range), created) in new.into_iter().zip(created) {
         // A worker that is killed before the note has written nothing.
         let noted = created.and_then(|_| {
             let noted = plan.note_temporary(tag);
-            noted.map_err(|error| JobFailure::new(io(plan, &error).to_string(), false))
+            noted.map_err(|error| io(plan, &error).to_string().into())
         });
-        if let Err(mut fault) = noted
+        if let Err(error) = noted
             && !run.stopped()
         {
             let target = join(run.root(PlannedCopySide::Target), &range.below);
             let name = run.shown(PlannedCopySide::Target, &target);
-            if fault.kind != JobFailureKind::SharedTemp {
-                fault.what = format!("cannot create its temporary file: {}", fault.what);
-            }
-            run.fail(name, fault);
+            let error = match error.kind() {
+                JobFailureKind::SharedTemp => error,
+                _ => error.with_prefix("cannot create its temporary file"),
+            };
+            run.fail(name, error);
             *range.verdict = EntryVerdict::Reported;
         }
     }

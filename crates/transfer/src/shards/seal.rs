@@ -220,7 +220,10 @@ async fn set(
             && !run.stopped()
         {
             let name = run.shown(PlannedCopySide::Target, path);
-            run.fail(name, format!("cannot set its permissions and times: {why}"));
+            run.fail(
+                name,
+                why.with_prefix("cannot set its permissions and times"),
+            );
         }
     }
 }

@@ -152,7 +152,7 @@ impl PlanVerification<'_> {
         let mut sound = Vec::new();
         for (((record, below), path), found) in batch.into_iter().zip(paths).zip(found) {
             let wrong = match &found {
-                Err(what) => Some(what.clone()),
+                Err(error) => Some(error.to_string()),
                 Ok(found) => difference(&record, found).or_else(|| match &record {
                     ShardFileRecord::Enter(_, planned)
                         if self.plan.is_sealed() && !is_planned_time(planned, found) =>

@@ -226,7 +226,7 @@ pub(super) async fn spare_alike(ends: &mut SyncEnds<'_>, plan: &mut SyncPlan) {
     let mut spared = BTreeSet::new();
     let mut other_forms = Vec::new();
     for ((source, target), result) in alike.into_iter().zip(found) {
-        if result.is_err_and(|why| why == "no such file or directory") {
+        if result.is_err_and(|error| error.is_missing()) {
             let path = plan.source().tree().path(source);
             if to_nfc(&path) == Some(plan.target().tree().path(target)) {
                 other_forms.push(path);

@@ -5,6 +5,7 @@
 //! refused. A file that cannot be kept is neither replaced nor deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
@@ -12,6 +13,7 @@ use sync::{EntryTree, SortedTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKi
 
 use super::ends::{FileOperationResult, SyncEnds, SyncFileOperation};
 use crate::copy::{PlannedCopySide, RootOverlap};
+use crate::file_error::FileError;
 use crate::walk::{join, local_path};
 
 /// Location of the backup directory at the target's end, as a base and a path below it.
@@ -105,7 +107,7 @@ fn place_of(dir: &Path, target: Option<&[u8]>, real: Option<&[u8]>) -> Result<Ba
 }
 
 /// Directories that cannot be used, by their path below the base, with the reason.
-type UnusableDirs = BTreeMap<Vec<u8>, String>;
+type UnusableDirs = BTreeMap<Vec<u8>, FileError>;
 
 /// Entry of the target and its path below the root.
 type BackedUpEntry = (TreeEntryId, Vec<u8>);
@@ -130,7 +132,7 @@ impl BackupMoveResult {
 }
 
 /// Finds the unusable directory that is or contains `dir`.
-fn unusable<'a>(dirs: &'a UnusableDirs, mut dir: &[u8]) -> Option<(&'a Vec<u8>, &'a String)> {
+fn unusable<'a>(dirs: &'a UnusableDirs, mut dir: &[u8]) -> Option<(&'a Vec<u8>, &'a FileError)> {
     loop {
         if let Some(found) = dirs.get_key_value(dir) {
             return Some(found);
@@ -166,11 +168,12 @@ fn aside(path: &[u8]) -> Vec<u8> {
 /// True if nothing stands at a path of the target's end, no symlink either.
 async fn is_missing(ends: &mut SyncEnds<'_>, path: &[u8]) -> bool {
     if ends.is_local(PlannedCopySide::Target) {
-        return local_path(path).symlink_metadata().is_err();
+        let found = local_path(path).symlink_metadata();
+        return found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     }
     let look = SyncFileOperation::Lstat(path.to_vec());
     let found = ends.at_target(vec![look]).await.pop();
-    found.is_some_and(|found| found.is_err())
+    found.is_some_and(|found| found.is_err_and(|error| error.is_missing()))
 }
 
 impl BackupRoot {
@@ -312,9 +315,9 @@ impl BackupRoot {
                 let dir = sftp::printable(&dir, 4096);
                 let what = format!(
                     "not replaced or deleted, because it cannot be moved to the backup directory \
-                     {dir}: {why}"
+                     {dir}"
                 );
-                ends.fail(name, what);
+                ends.fail(name, why.clone().with_prefix(&what));
             }
         }
         (usable, failed)
@@ -508,11 +511,11 @@ mod tests {
 
     #[test]
     fn a_directory_below_an_unusable_one_is_unusable() {
-        let dirs = UnusableDirs::from([(b"bak/d".to_vec(), "no".to_owned())]);
+        let dirs = UnusableDirs::from([(b"bak/d".to_vec(), "no".into())]);
         assert!(unusable(&dirs, b"bak/d/e/f").is_some());
         assert!(unusable(&dirs, b"bak/d").is_some());
         assert!(unusable(&dirs, b"bak/dd").is_none());
-        let all = UnusableDirs::from([(Vec::new(), "no".to_owned())]);
+        let all = UnusableDirs::from([(Vec::new(), "no".into())]);
         assert!(unusable(&all, b"any").is_some());
     }
 }

@@ -173,7 +173,7 @@ fn verdict(ours: &[FileOperationResult], theirs: &[FileOperationResult]) -> Cont
         (PlannedCopySide::Target, theirs),
     ] {
         if let Some(Err(why)) = sums.iter().find(|sum| sum.is_err()) {
-            return ContentVerdict::Unknown(end, why.clone());
+            return ContentVerdict::Unknown(end, why.to_string());
         }
     }
     match ours == theirs {

@@ -12,8 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use schedule::{
-    Attributes, ByteRange, EntryKind, Job, JobFailure, JobId, JobKind, LaneEvent, OwnerWrite,
-    RemotePath,
+    Attributes, ByteRange, EntryKind, Job, JobId, JobKind, LaneEvent, OwnerWrite, RemotePath,
 };
 use sync::parent_path;
 
@@ -21,6 +20,7 @@ use super::settle::OperationRunner;
 use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::{NameInDirectory, OpenDirectoryCache, kind_of, os_words, timestamps};
 use crate::escape;
+use crate::file_error::FileError;
 use crate::report::{CopyEvent, CopySummary, EscapedName};
 use crate::walk::{join, local_path};
 
@@ -83,7 +83,7 @@ impl SyncFileOperation {
 }
 
 /// Result of an operation: the text of a symlink or a checksum, or the reason of a failure.
-pub(crate) type FileOperationResult = Result<Option<Vec<u8>>, String>;
+pub(crate) type FileOperationResult = Result<Option<Vec<u8>>, FileError>;
 
 /// Numbers the jobs of operations.
 #[derive(Debug)]
@@ -106,26 +106,11 @@ impl OperationCounter {
         end: PlannedCopySide,
         ops: Vec<SyncFileOperation>,
     ) -> Vec<FileOperationResult> {
-        let results = self.carry_out_faults(run, end, ops).await.into_iter();
-        results
-            .map(|result| result.map_err(|fault| fault.what))
-            .collect()
-    }
-
-    /// Carries out `ops` as [`OperationCounter::carry_out`] does, and returns failures with their
-    /// kinds.
-    pub(crate) async fn carry_out_faults(
-        &mut self,
-        run: &mut PlannedCopy<'_>,
-        end: PlannedCopySide,
-        ops: Vec<SyncFileOperation>,
-    ) -> Vec<Result<Option<Vec<u8>>, JobFailure>> {
         if run.is_local(end) {
-            let fault = |what: String| JobFailure::new(what, false);
-            return ops.iter().map(|op| local(run, op).map_err(fault)).collect();
+            return ops.iter().map(|op| local(run, op)).collect();
         }
         let lost = "internal error: the operation was not carried out";
-        let mut results = vec![Err(JobFailure::new(lost, false)); ops.len()];
+        let mut results = vec![Err(lost.into()); ops.len()];
         let first = self.next;
         self.next += ops.len() as u64;
         let jobs = ops.into_iter().zip(first..).map(|(op, number)| Job {
@@ -217,7 +202,7 @@ impl<'a> SyncEnds<'a> {
         for (path, result) in paths.iter().zip(results) {
             if let Err(why) = result {
                 let name = self.shown(PlannedCopySide::Target, path);
-                self.fail(name, format!("{what}: {why}"));
+                self.fail(name, why.clone().with_prefix(what));
             }
         }
     }
@@ -247,7 +232,7 @@ fn take(
     event: LaneEvent,
     first: u64,
     told: &mut BTreeMap<JobId, Vec<u8>>,
-    results: &mut [Result<Option<Vec<u8>>, JobFailure>],
+    results: &mut [FileOperationResult],
 ) {
     let (id, failed) = match event {
         LaneEvent::Path(id, text) | LaneEvent::Sum(id, text) => {
@@ -267,7 +252,7 @@ fn take(
         id.0.checked_sub(first)
             .and_then(|at| usize::try_from(at).ok());
     if let Some(result) = at.and_then(|at| results.get_mut(at)) {
-        *result = failed.map_or(Ok(text), Err);
+        *result = failed.map_or(Ok(text), |fault| Err(fault.into()));
     }
 }
 
@@ -342,19 +327,18 @@ fn job(op: SyncFileOperation) -> JobKind {
 
 fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResult {
     if run.stopped() {
-        return Err("interrupted".to_owned());
+        return Err("interrupted".into());
     }
     if let SyncFileOperation::ReadSymlink(path) = op {
-        let text = std::fs::read_link(local_path(path)).map_err(|error| os_words(&error))?;
+        let text = std::fs::read_link(local_path(path))?;
         return Ok(Some(text.as_os_str().as_bytes().to_vec()));
     }
     if let SyncFileOperation::Sum { path, range, size } = op {
-        let sum = sum_of(run, path, range, *size).map_err(|error| os_words(&error))?;
+        let sum = sum_of(run, path, range, *size)?;
         return Ok(Some(sum));
     }
     if let SyncFileOperation::ReplaceByLink { of, to } = op {
-        let made = run.make_hard_link(to, of);
-        return made.map(|()| None).map_err(|error| error.to_string());
+        return run.make_hard_link(to, of).map(|()| None);
     }
     let directories = run.directories();
     if let SyncFileOperation::Lstat(path) = op {
@@ -363,8 +347,8 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             Ok(Some(stat)) => {
                 Ok((kind_of(&stat) == FileType::Directory).then(|| DIRECTORY.to_vec()))
             }
-            Ok(None) => Err(os_words(&Errno::NOENT.into())),
-            Err(error) => Err(os_words(&error)),
+            Ok(None) => Err(Errno::NOENT.into()),
+            Err(error) => Err(error.into()),
         };
     }
     let at = |path: &[u8]| directories.locate(&run.local_target(path));
@@ -414,7 +398,7 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
         | SyncFileOperation::ReplaceByLink { .. }
         | SyncFileOperation::Sum { .. } => Ok(()),
     };
-    done.map(|()| None).map_err(|error| os_words(&error))
+    Ok(done.map(|()| None)?)
 }
 
 /// Creates a directory that the user named, or finds an existing one, through symlinks unless it

@@ -13,6 +13,7 @@ use sync::{
 use super::ends::{SyncEnds, SyncFileOperation};
 use super::listing::{self, RootAttributes, RootToList};
 use crate::copy::PlannedCopySide;
+use crate::file_error::{FileError, if_exists};
 use crate::walk::{join, local_path};
 
 /// Directory with an earlier copy (`--link-dest`).
@@ -58,8 +59,9 @@ impl LinkDest {
         let attributes = match ends.query(PlannedCopySide::Target, dir.clone()) {
             Some(query) => RootAttributes::Queried(query),
             None => {
-                let meta = std::fs::metadata(local_path(dir)).ok();
-                RootAttributes::Known(meta.map(|meta| crate::disk::attributes(&meta)))
+                let meta = std::fs::metadata(local_path(dir)).map_err(FileError::from);
+                let found = meta.map(|meta| crate::disk::attributes(&meta));
+                if_exists(found).into()
             }
         };
         let root = RootToList::new(PlannedCopySide::Target, dir.clone(), attributes);
@@ -72,8 +74,10 @@ impl LinkDest {
             .is_none_or(|root| root.kind() != schedule::EntryKind::Directory)
         {
             let path = Some(ends.shown(PlannedCopySide::Target, dir));
-            let message = "no such directory: nothing is linked to files in it (--link-dest)";
-            ends.warn(path, message.to_owned());
+            let why = earlier.root_error().map(FileError::what);
+            let why = why.unwrap_or("no such directory");
+            let message = format!("{why}: nothing is linked to files in it (--link-dest)");
+            ends.warn(path, message);
             return;
         }
         let rules = ComparisonRules {

@@ -14,6 +14,7 @@ use sync::{Filter, SortedTree, TreeEntryId};
 use self::tree_builder::ListingTreeBuilder;
 use super::UnicodeForm;
 use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootAttributesQuery};
+use crate::file_error::FileError;
 use crate::session::SessionEvent;
 use crate::walk::{LEFT_OUT, LocalWalk, NOT_REGULAR, RESERVED, RemoteWalk, WalkAnswer, local_path};
 
@@ -28,6 +29,7 @@ const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
 /// Listed entries of one end, with its root's attributes and the problems of the listing.
 pub(crate) struct ListedTree {
     root: Option<Attributes>,
+    root_error: Option<FileError>,
     tree: SortedTree,
     problems: Vec<(Vec<u8>, String)>,
     kept: BTreeSet<Vec<u8>>,
@@ -42,6 +44,11 @@ impl ListedTree {
     /// entries.
     pub(crate) fn root(&self) -> Option<&Attributes> {
         self.root.as_ref()
+    }
+
+    /// Returns the reason why nothing is known of the root, and then there are no entries.
+    pub(crate) fn root_error(&self) -> Option<&FileError> {
+        self.root_error.as_ref()
     }
 
     /// Returns the entries.
@@ -133,6 +140,8 @@ impl RootToList {
 pub(crate) enum RootAttributes {
     /// The attributes; `None` if there is no such directory yet.
     Known(Option<Attributes>),
+    /// The end refused to tell them.
+    Unknown(FileError),
     /// The server is asked for them while it lists.
     Queried(RootAttributesQuery),
 }
@@ -142,7 +151,16 @@ impl RootAttributes {
     fn device(&self) -> Option<u64> {
         match self {
             Self::Known(Some(root)) => root.link.map(|identity| identity.device),
-            Self::Known(None) | Self::Queried(_) => None,
+            Self::Known(None) | Self::Unknown(_) | Self::Queried(_) => None,
+        }
+    }
+}
+
+impl From<Result<Option<Attributes>, FileError>> for RootAttributes {
+    fn from(found: Result<Option<Attributes>, FileError>) -> Self {
+        match found {
+            Ok(attributes) => Self::Known(attributes),
+            Err(error) => Self::Unknown(error),
         }
     }
 }
@@ -219,7 +237,9 @@ enum TreeWalkState {
 impl ActiveListing {
     fn new(run: &PlannedCopy<'_>, root: RootToList, filter: Filter) -> Self {
         let walk = match (&root.attributes, run.is_local(root.end)) {
-            (RootAttributes::Known(None), _) => TreeWalkState::Finished,
+            (RootAttributes::Known(None) | RootAttributes::Unknown(_), _) => {
+                TreeWalkState::Finished
+            }
             (_, true) => {
                 let top = match root.path.is_empty() {
                     true => PathBuf::from("."),
@@ -258,7 +278,7 @@ impl ActiveListing {
 
     fn is_over(&self) -> bool {
         matches!(self.walk, TreeWalkState::Finished)
-            && matches!(self.root, RootAttributes::Known(_))
+            && !matches!(self.root, RootAttributes::Queried(_))
     }
 
     /// Takes the answer about the root's attributes. Returns true if it has arrived just now.
@@ -268,16 +288,18 @@ impl ActiveListing {
         };
         let answer = run.root_answer(query);
         let has_arrived = answer.is_some();
-        if let Some(attributes) = answer {
-            self.root = RootAttributes::Known(attributes);
+        if let Some(answer) = answer {
+            self.root = answer.into();
         }
         has_arrived
     }
 
-    /// True if the root is known to be unusable: a file, or a source that does not exist.
+    /// True if the root is unusable: a file, a source that does not exist, or one of which nothing
+    /// is known.
     fn is_no_directory(&self) -> bool {
         match &self.root {
             RootAttributes::Queried(_) => false,
+            RootAttributes::Unknown(_) => true,
             RootAttributes::Known(None) => self.builder.end() == PlannedCopySide::Source,
             RootAttributes::Known(Some(root)) => root.kind() != EntryKind::Directory,
         }
@@ -286,6 +308,10 @@ impl ActiveListing {
     fn finish(self) -> ListedTree {
         match self.root {
             RootAttributes::Known(Some(root)) => self.builder.finish(Some(root)),
+            RootAttributes::Unknown(error) => ListedTree {
+                root_error: Some(error),
+                ..self.builder.finish_missing()
+            },
             _ => self.builder.finish_missing(),
         }
     }

@@ -41,11 +41,11 @@ impl<'a> SyncRoots<'a> {
         let at_source = end == PlannedCopySide::Source;
         let one_file_system = self.options.entries.one_file_system && at_source;
         let attributes = if one_file_system {
-            RootAttributes::Known(root_with_device(run, end).await?)
+            root_with_device(run, end).await?
         } else {
             match run.query_root(end) {
                 Some(query) => RootAttributes::Queried(query),
-                None => RootAttributes::Known(run.root_attributes(end).await),
+                None => run.root_attributes(end).await.into(),
             }
         };
         if at_source {
@@ -71,6 +71,16 @@ pub(super) fn check_roots(
     source: Option<&ListedTree>,
     target: Option<&ListedTree>,
 ) -> Option<()> {
+    for (end, listing) in [
+        (PlannedCopySide::Target, target),
+        (PlannedCopySide::Source, source),
+    ] {
+        if let Some(error) = listing.and_then(ListedTree::root_error) {
+            let name = run.shown(end, run.root(end));
+            run.fail(name, error.clone());
+            return None;
+        }
+    }
     let kind = |listing: &ListedTree| listing.root().map(|root| root.kind());
     let source_error = match source.map(kind) {
         Some(None) => Some("no such directory"),
@@ -126,12 +136,12 @@ pub(super) async fn check_parent(ends: &mut SyncEnds<'_>) -> Option<()> {
 async fn root_with_device(
     run: &mut PlannedCopy<'_>,
     end: PlannedCopySide,
-) -> Option<Option<Attributes>> {
+) -> Option<RootAttributes> {
     run.settle(end).await;
     let root = run.root_attributes(end).await;
-    let is_untold = root.is_some_and(|root| root.link.is_none());
-    if run.is_local(end) || !is_untold {
-        return Some(root);
+    let is_untold = |root: &Option<Attributes>| root.is_some_and(|root| root.link.is_none());
+    if run.is_local(end) || !root.as_ref().is_ok_and(is_untold) {
+        return Some(root.into());
     }
     let server = run.server(end);
     let what = match server.is_some_and(|server| server.has("attributes@longhaul")) {

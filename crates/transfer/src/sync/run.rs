@@ -305,12 +305,20 @@ impl<'a> SyncRun<'a> {
             return false;
         }
         let probes = NestedSourceProbes::new(&self.ends, plan);
-        let Some(source) = probes.find_source(&mut self.ends).await else {
-            return false;
+        let (path, error) = match probes.find_source(&mut self.ends).await {
+            Ok(None) => return false,
+            Ok(Some(source)) => {
+                let what = "is SRC, which --delete would delete: exclude it, or leave out --delete";
+                (source, what.into())
+            }
+            Err((path, error)) => {
+                let what =
+                    "it may be SRC, which --delete would delete, and that cannot be found out";
+                (path, error.with_prefix(what))
+            }
         };
-        let name = self.ends.shown(PlannedCopySide::Target, &source);
-        let what = "is SRC, which --delete would delete: exclude it, or leave out --delete";
-        self.ends.fail(name, what.to_owned());
+        let name = self.ends.shown(PlannedCopySide::Target, &path);
+        self.ends.fail(name, error);
         true
     }
 

@@ -14,6 +14,7 @@ use super::attributes::attributes;
 use super::ends::{SyncEnds, SyncFileOperation};
 use crate::copy::PlannedCopySide;
 use crate::disk::temp_name;
+use crate::file_error::{FileError, if_exists};
 use crate::walk::{join, local_path};
 
 /// Directories that are examined, all at the same time.
@@ -41,9 +42,16 @@ impl<'p> NestedSourceProbes<'p> {
 
     /// Makes the probes and removes them again. Returns the path of the directory that is the
     /// source, or contains it, if there is one.
-    pub(super) async fn find_source(mut self, ends: &mut SyncEnds<'_>) -> Option<Vec<u8>> {
+    ///
+    /// # Errors
+    ///
+    /// The path of a directory that may be the source, and the reason why that is unknown.
+    pub(super) async fn find_source(
+        mut self,
+        ends: &mut SyncEnds<'_>,
+    ) -> Result<Option<Vec<u8>>, (Vec<u8>, FileError)> {
         if self.probes.is_empty() {
-            return None;
+            return Ok(None);
         }
         let made = ends
             .at_target(self.operations(|path, name| SyncFileOperation::make_dir(join(&path, name))))
@@ -57,8 +65,18 @@ impl<'p> NestedSourceProbes<'p> {
         )
         .await;
         ends.at_target(self.restored_times()).await;
-        let source = self.probes.iter().zip(seen).find(|(_, seen)| *seen);
-        source.map(|((dir, _), _)| self.path(*dir))
+        if ends.stopped() {
+            return Ok(None);
+        }
+        let mut unknown = None;
+        for ((dir, _), seen) in self.probes.iter().zip(seen) {
+            match seen {
+                Ok(true) => return Ok(Some(self.path(*dir))),
+                Ok(false) => {}
+                Err(error) => drop(unknown.get_or_insert_with(|| (self.path(*dir), error))),
+            }
+        }
+        unknown.map_or(Ok(None), Err)
     }
 
     fn path(&self, dir: TreeEntryId) -> Vec<u8> {
@@ -90,16 +108,17 @@ impl<'p> NestedSourceProbes<'p> {
     }
 
     /// Returns for each probe if the source has it.
-    async fn are_in_source(&self, ends: &mut SyncEnds<'_>) -> Vec<bool> {
+    async fn are_in_source(&self, ends: &mut SyncEnds<'_>) -> Vec<Result<bool, FileError>> {
         let root = ends.root(PlannedCopySide::Source).to_vec();
         let paths = self.probes.iter().map(|(_, name)| join(&root, name));
         if ends.is_local(PlannedCopySide::Source) {
-            return paths
-                .map(|path| fs::symlink_metadata(local_path(&path)).is_ok())
-                .collect();
+            let look = |path: Vec<u8>| fs::symlink_metadata(local_path(&path));
+            let found = paths.map(|path| if_exists(look(path).map_err(FileError::from)));
+            return found.map(|found| Ok(found?.is_some())).collect();
         }
         let looks = paths.map(SyncFileOperation::Lstat).collect();
         let found = ends.operate(PlannedCopySide::Source, looks).await;
-        found.into_iter().map(|found| found.is_ok()).collect()
+        let found = found.into_iter();
+        found.map(|found| Ok(if_exists(found)?.is_some())).collect()
     }
 }

@@ -364,6 +364,7 @@ impl ListingTreeBuilder {
         }
         ListedTree {
             root,
+            root_error: None,
             tree,
             problems: self.problems,
             kept: self.kept,
