@@ -114,8 +114,8 @@ pub(super) fn carry(
                     hears(&refused.map_or(why, |(code, text)| refusal(code, &text)));
                     over = true;
                 }
-                LinkEvent::Exited(_, Err(why)) => {
-                    hears(&why);
+                LinkEvent::Exited(_, Err(error)) => {
+                    hears(&error.to_string());
                     over = true;
                 }
                 LinkEvent::Exited(_, Ok(_)) => over = true,

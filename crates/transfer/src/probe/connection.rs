@@ -548,7 +548,7 @@ impl ProbeConnection {
             LinkEvent::Refused(id, why) => self.fail(id, Some(why)),
             LinkEvent::Exited(id, how) => {
                 if let Some((_, output)) = self.command.as_mut().filter(|(c, _)| *c == id) {
-                    output.ended = Some(how.map(|_| ()));
+                    output.ended = Some(how.map(drop).map_err(|error| error.to_string()));
                 }
             }
             LinkEvent::Restarted => {

@@ -369,7 +369,7 @@ impl DirectConnections {
             RemoteCommandEvent::Ended(how) => {
                 let answered = !matches!(self.state, DirectConnectionState::Asked(..));
                 let why = match how {
-                    Err(why) => why,
+                    Err(error) => error.to_string(),
                     Ok(_) if answered => {
                         "longhaul at the far end (serve --once) has ended".to_owned()
                     }

@@ -10,6 +10,7 @@ use sftp::{ClientOutput, ServerInfo};
 use wire::PacketPool;
 
 use super::direct::{ControlSender, DirectServerStatus};
+use super::remote_commands::RemoteCommandError;
 use crate::report::DecisionOrigin;
 use crate::timeline::ConnectionTimeline;
 
@@ -396,7 +397,7 @@ pub enum LinkEvent {
     /// still run there.
     Ended(LinkChannelId),
     /// A command ended with this exit status, if there is one, or could not run for this reason.
-    Exited(LinkChannelId, Result<Option<u32>, String>),
+    Exited(LinkChannelId, Result<Option<u32>, RemoteCommandError>),
     /// Line for the user from the other side (stderr or a banner), not escaped yet.
     Message(String),
 }

@@ -65,7 +65,7 @@ pub use link::{
     RemoteWindowState,
 };
 pub use question::QuestionError;
-pub use remote_commands::{RemoteCommandEvent, RemoteCommandId};
+pub use remote_commands::{RemoteCommandError, RemoteCommandEvent, RemoteCommandId};
 pub use stalls::StallNotice;
 
 /// Jobs and held items of a copy in flight before its sources are asked for more.

@@ -1,7 +1,7 @@
 use schedule::JobId;
 use tracing::info;
 
-use super::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
+use super::{RemoteCommandError, RemoteCommandEvent, RemoteCommandId, SessionEvent};
 use crate::escape;
 
 /// Largest output in bytes that is read from one script.
@@ -32,8 +32,17 @@ pub enum QuestionError {
     NotRun(String),
     /// The command printed more than is read: one that prints forever was read forever.
     TooLong,
-    /// The session was lost, for this reason.
+    /// The connection or the session was lost, for this reason.
     Lost(String),
+}
+
+impl From<RemoteCommandError> for QuestionError {
+    fn from(error: RemoteCommandError) -> Self {
+        match error {
+            RemoteCommandError::Failed(why) => Self::NotRun(why),
+            RemoteCommandError::ConnectionLost(why) => Self::Lost(why),
+        }
+    }
 }
 
 impl std::fmt::Display for QuestionError {
@@ -114,7 +123,7 @@ impl PendingQuestion {
                 self.said.extend_from_slice(&bytes);
                 None
             }
-            RemoteCommandEvent::Ended(Err(why)) => Some(Err(QuestionError::NotRun(why))),
+            RemoteCommandEvent::Ended(Err(error)) => Some(Err(error.into())),
             RemoteCommandEvent::Ended(Ok(_)) => Some(Ok(std::mem::take(&mut self.said))),
         }
     }
@@ -192,9 +201,21 @@ mod tests {
     fn a_command_that_cannot_run_says_why() {
         let mut question = PendingQuestion::command(ID);
         let why = "the server does not run commands".to_owned();
-        let event = RemoteCommandEvent::Ended(Err(why.clone()));
+        let error = RemoteCommandError::Failed(why.clone());
+        let event = RemoteCommandEvent::Ended(Err(error));
         let answer = question.handle(SessionEvent::Exec(ID, event));
         assert_eq!(answer, Some(Err(QuestionError::NotRun(why))));
+    }
+
+    /// Bug: the answer said that the far end could not run the command.
+    #[test]
+    fn a_command_whose_connection_is_lost_was_not_refused() {
+        let mut question = PendingQuestion::command(ID);
+        let why = "the connection broke".to_owned();
+        let error = RemoteCommandError::ConnectionLost(why.clone());
+        let event = RemoteCommandEvent::Ended(Err(error));
+        let answer = question.handle(SessionEvent::Exec(ID, event));
+        assert_eq!(answer, Some(Err(QuestionError::Lost(why))));
     }
 
     #[test]

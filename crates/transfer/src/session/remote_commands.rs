@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -20,10 +21,28 @@ pub(super) const CONTROL: RemoteCommandId = RemoteCommandId(u64::MAX);
 pub enum RemoteCommandEvent {
     /// Bytes that the command wrote to standard output.
     Output(Bytes),
-    /// The command ended with this exit status, if it was reported, or could not run for this
-    /// reason.
-    Ended(Result<Option<u32>, String>),
+    /// The command ended with this exit status, if it was reported, or has failed.
+    Ended(Result<Option<u32>, RemoteCommandError>),
 }
+
+/// Reason why a remote command did not run to its end, in one sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoteCommandError {
+    /// The far end refused the command or ended it, for this reason.
+    Failed(String),
+    /// The connection was lost, for this reason.
+    ConnectionLost(String),
+}
+
+impl fmt::Display for RemoteCommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) | Self::ConnectionLost(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for RemoteCommandError {}
 
 /// Instruction to start, feed, end or stop a remote command.
 pub(super) enum RemoteCommandInstruction {
@@ -108,7 +127,8 @@ impl RemoteCommands {
                         Some(channel) => self.begin(id, connection, channel),
                         None => {
                             let none = "cannot run a command over this connection".to_owned();
-                            over.push((id, RemoteCommandEvent::Ended(Err(none))));
+                            let error = RemoteCommandError::Failed(none);
+                            over.push((id, RemoteCommandEvent::Ended(Err(error))));
                         }
                     }
                 }

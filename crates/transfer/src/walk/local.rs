@@ -16,6 +16,7 @@ use sys::{SymlinkPolicy, open_beneath};
 
 use super::{EntryInfo, INTO_ITSELF, NOT_REGULAR, WalkDirectoryId, WalkEntry};
 use crate::disk::{EntryStat, os_words};
+use crate::file_error::FileError;
 use crate::report::EscapedName;
 
 /// Number of directories kept open at once. The entries of directories further up are read into
@@ -207,9 +208,9 @@ impl LocalWalk {
                 at,
                 exists: false,
             },
-            (_, Some(Err(what))) => WalkEntry::Problem {
+            (_, Some(Err(error))) => WalkEntry::Problem {
                 path: at.path,
-                what,
+                what: error.to_string(),
             },
             (EntryKind::File, _) => WalkEntry::File(at),
             (EntryKind::Symlink, _) => WalkEntry::Symlink(at),
@@ -221,7 +222,7 @@ impl LocalWalk {
     }
 
     /// Reports a directory that can be entered.
-    fn told(&mut self, path: &Path, stat: &EntryStat) -> Result<WalkDirectoryId, String> {
+    fn told(&mut self, path: &Path, stat: &EntryStat) -> Result<WalkDirectoryId, FileError> {
         if let (Some(path), None) = (&self.avoid, self.avoided) {
             let meta = fs::metadata(path).ok();
             self.avoided = meta.map(|m| (m.dev(), m.ino()));
@@ -231,7 +232,7 @@ impl LocalWalk {
             Some((dir, name)) => accessat(dir, name, Access::READ_OK, AtFlags::empty()),
             None => access(path, Access::READ_OK),
         };
-        readable.map_err(|e| os_words(&e.into()))?;
+        readable?;
         let id = WalkDirectoryId(self.next);
         self.next += 1;
         let below = PendingDir {
@@ -242,16 +243,16 @@ impl LocalWalk {
         Ok(id)
     }
 
-    fn may_enter(&self, identity: (u64, u64)) -> Result<(), String> {
+    fn may_enter(&self, identity: (u64, u64)) -> Result<(), FileError> {
         if self.avoided == Some(identity) {
-            return Err(INTO_ITSELF.to_owned());
+            return Err(INTO_ITSELF.into());
         }
         match self.stack.iter().find(|f| f.identity == identity) {
             Some(above) => {
                 let above = EscapedName::from(above.path.as_path());
-                Err(format!(
-                    "symlink loop: the link leads back to {above}; -a copies the link"
-                ))
+                let what =
+                    format!("symlink loop: the link leads back to {above}; -a copies the link");
+                Err(what.into())
             }
             None => Ok(()),
         }
@@ -261,17 +262,17 @@ impl LocalWalk {
     fn enter(&mut self, below: PendingDir) -> Option<WalkEntry> {
         let PendingDir { id, path } = below;
         let entered = self.list(&path);
-        let (identity, entries, what) = match entered {
+        let (identity, entries, error) = match entered {
             Ok((identity, entries)) => (identity, entries, None),
             // Add an empty frame, so that the end of the directory is reported too.
-            Err(what) => (
+            Err(error) => (
                 (0, 0),
                 DirectoryEntries::Read(Vec::new().into_iter()),
-                Some(what),
+                Some(error),
             ),
         };
         self.close_far_above();
-        let found = what.map(|what| problem(&path, what));
+        let found = error.map(|error| problem(&path, error.to_string()));
         self.stack.push(WalkedDirectory {
             id,
             path,
@@ -284,12 +285,12 @@ impl LocalWalk {
     }
 
     /// Opens a directory; returns its device and inode number, and its entries.
-    fn list(&mut self, path: &Path) -> Result<((u64, u64), DirectoryEntries), String> {
-        let dir = File::from(self.open(path).map_err(|e| os_words(&e.into()))?);
-        let meta = dir.metadata().map_err(|e| os_words(&e))?;
+    fn list(&mut self, path: &Path) -> Result<((u64, u64), DirectoryEntries), FileError> {
+        let dir = File::from(self.open(path)?);
+        let meta = dir.metadata()?;
         let identity = (meta.dev(), meta.ino());
         self.may_enter(identity)?;
-        let entries = Dir::new(dir).map_err(|e| os_words(&e.into()))?;
+        let entries = Dir::new(dir)?;
         Ok((identity, DirectoryEntries::Open(entries)))
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ssh::channel::ChannelId as SshChannel;
 
-use crate::session::{LinkChannelId, LinkEvent};
+use crate::session::{LinkChannelId, LinkEvent, RemoteCommandError};
 
 /// Longest line of standard error in bytes; a longer one is passed on in parts.
 const LONGEST_LINE: usize = 1000;
@@ -76,7 +76,7 @@ impl RemoteChannelState {
     /// Returns the event that reports the end of the channel with this reason.
     fn ended(&self, id: LinkChannelId, why: &str) -> LinkEvent {
         match self.at {
-            ChannelProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
+            ChannelProgram::Command => LinkEvent::Exited(id, Err(failed(why))),
             ChannelProgram::Sftp | ChannelProgram::Served => {
                 LinkEvent::Closed(id, Some(why.to_owned()))
             }
@@ -86,7 +86,7 @@ impl RemoteChannelState {
     /// Returns the event that reports that the server refused the channel.
     fn refused(&self, id: LinkChannelId, why: &str) -> LinkEvent {
         match self.at {
-            ChannelProgram::Command => LinkEvent::Exited(id, Err(why.to_owned())),
+            ChannelProgram::Command => LinkEvent::Exited(id, Err(failed(why))),
             ChannelProgram::Sftp | ChannelProgram::Served => LinkEvent::Refused(id, why.to_owned()),
         }
     }
@@ -114,6 +114,10 @@ impl RemoteChannelState {
             }
         }
     }
+}
+
+fn failed(why: &str) -> RemoteCommandError {
+    RemoteCommandError::Failed(why.to_owned())
 }
 
 /// End of a channel, for the event that reports it.

@@ -24,7 +24,9 @@ use crate::copy::wait_conditions::WaitConditions;
 use crate::copy::{HostId, NamedSource};
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
-use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent, SessionSummary};
+use crate::session::{
+    RemoteCommandError, RemoteCommandEvent, RemoteCommandId, SessionEvent, SessionSummary,
+};
 use crate::sums::{ChecksumLedger, WantedDigest};
 
 /// File with the host's boot ID.
@@ -375,7 +377,7 @@ impl RemoteSession for SimRemote {
     fn command(&self, id: RemoteCommandId, step: RemoteCommandStep) {
         if let RemoteCommandStep::Run(_) = step {
             let why = "the host does not run commands for this account".to_owned();
-            let over = RemoteCommandEvent::Ended(Err(why));
+            let over = RemoteCommandEvent::Ended(Err(RemoteCommandError::Failed(why)));
             self.session(|session, _| session.tell(SessionEvent::Exec(id, over)));
         }
     }

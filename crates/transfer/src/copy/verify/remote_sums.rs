@@ -466,7 +466,8 @@ impl Verification {
                     return self.ask_for_program(context, true);
                 }
                 let ended = "the far end does not run the checksum command".to_owned();
-                self.worker_over(context, id, how.err().unwrap_or(ended));
+                let why = how.err().map_or(ended, |error| error.to_string());
+                self.worker_over(context, id, why);
             }
         }
     }

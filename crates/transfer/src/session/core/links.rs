@@ -15,7 +15,9 @@ use crate::session::losses::{EmptyConnectionAction, EndedLane, LaneEndAction};
 use crate::session::reconnect::{
     ConnectionLossCause, ConnectionLossDecision, LastConnection, ReconnectEffect,
 };
-use crate::session::remote_commands::{CONTROL, RemoteCommandEvent, RemoteCommandId};
+use crate::session::remote_commands::{
+    CONTROL, RemoteCommandError, RemoteCommandEvent, RemoteCommandId,
+};
 use crate::session::sftp_server_selector::ChannelRefusingConnection;
 use crate::session::{
     FurtherConnectionError, Link, LinkChannelId, LinkError, LinkEvent, RESUME_FROM, SessionEvent,
@@ -232,7 +234,8 @@ impl SessionCore {
         self.remote.connection_lost(&mut self.dispatcher, id);
         let gone = self.dispatcher.connections_mut().remove(id)?;
         for command in self.commands.end(id, None) {
-            let over = RemoteCommandEvent::Ended(Err(why.to_owned()));
+            let error = RemoteCommandError::ConnectionLost(why.to_owned());
+            let over = RemoteCommandEvent::Ended(Err(error));
             self.tell_command(now, command, over);
         }
         Some((gone, self.dispatcher.lanes_mut().forget_closing(id)))
