@@ -38,16 +38,16 @@ pub(super) enum SimFault {
 
 /// Requests that a server may refuse.
 const REQUESTS: [&str; 12] = [
-    "open",
-    "write",
-    "close",
-    "read",
-    "fsetstat",
+    "OPEN",
+    "WRITE",
+    "CLOSE",
+    "READ",
+    "FSETSTAT",
     "posix-rename@openssh.com",
     "fsync@openssh.com",
-    "stat",
-    "lstat",
-    "mkdir",
+    "STAT",
+    "LSTAT",
+    "MKDIR",
     "put-file@longhaul",
     "get-file@longhaul",
 ];
