@@ -219,7 +219,7 @@ impl ActiveFiles {
             return;
         };
         if context.stopped() {
-            let fault = JobFailure::new(context.why_stopped(), false);
+            let fault = JobFailure::new(context.why_stopped().what(), false);
             return relay.faults.note(CopySide::Target, fault);
         }
         relay.jobs += 1;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use schedule::{JobKind, RemotePath};
+use schedule::{EntryKind, JobKind, RemotePath};
 
 use super::TargetDirectory;
 use super::context::CopyContext;
@@ -182,6 +182,21 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         None
     }
 
+    /// Kind of the target at a server that has refused STAT. If it refuses LSTAT too, as a place for
+    /// uploads alone does, or the target is a symlink, it is written to by its name, as by scp.
+    async fn look_without_following(&mut self, path: &[u8]) -> ReportedTargetKind {
+        let kind = JobKind::Stat {
+            path: RemotePath(path.to_vec()),
+            follow: false,
+        };
+        let answer = self.inquiry.ask(CopySide::Target, kind).await;
+        let found = answer.ok().and_then(|answer| answer.attributes());
+        match found.filter(|found| found.kind() != EntryKind::Symlink) {
+            Some(found) => ReportedTargetKind::of(&found),
+            None => ReportedTargetKind::Missing,
+        }
+    }
+
     async fn resolve_remote(&mut self, path: Vec<u8>) -> Option<ResolvedTarget> {
         let many = self.many;
         if !many
@@ -201,8 +216,11 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         }
         let is = match is {
             Ok(is) => is,
-            Err(error) => return self.fail(&path, error),
+            Err(_) => self.look_without_following(&path).await,
         };
+        if self.context().stopped() {
+            return None;
+        }
         self.context()
             .named_mut()
             .set_missing(!many && is == ReportedTargetKind::Missing);

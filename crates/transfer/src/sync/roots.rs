@@ -9,7 +9,7 @@ use super::SyncOptions;
 use super::ends::{SyncEnds, SyncFileOperation};
 use super::listing::{ListedTree, RootAttributes, RootToList};
 use crate::copy::{CopyLocation, FileSystemQuery, PlannedCopy, PlannedCopySide};
-use crate::disk::os_words;
+use crate::file_error::FileError;
 use crate::walk::local_path;
 
 /// The roots of both ends, as the options of a sync name them.
@@ -115,20 +115,23 @@ pub(super) async fn check_parent(ends: &mut SyncEnds<'_>) -> Option<()> {
     }
     let found = if ends.is_local(target) {
         let found = std::fs::metadata(local_path(&parent));
-        found.map(|_| ()).map_err(|error| os_words(&error))
+        found.map(|_| ()).map_err(FileError::from)
     } else {
         // The dot has a symlink to a directory followed.
         let look = SyncFileOperation::Lstat([&parent, &b"/."[..]].concat());
         let found = ends.operate(target, vec![look]).await.pop();
         found.map_or(Ok(()), |found| found.map(|_| ()))
     };
-    let Err(why) = found else {
-        return Some(());
-    };
-    let name = ends.shown(target, &parent);
-    let what = format!("{why}: sync creates DST, but no directories above it: create them first");
-    ends.fail(name, what);
-    None
+    match found {
+        Err(mut error) if error.is_missing() => {
+            error.push(": sync creates DST, but no directories above it: create them first");
+            let name = ends.shown(target, &parent);
+            ends.fail(name, error);
+            None
+        }
+        // The copy says what else is wrong with it.
+        _ => Some(()),
+    }
 }
 
 /// Returns the root's attributes, and `None` after reporting a server that does not tell its

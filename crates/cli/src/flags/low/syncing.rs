@@ -9,6 +9,7 @@ use transfer::operand::CopyOperand;
 use transfer::sync::UnicodeForm;
 
 use super::{CopyArgs, OPERANDS, UsageError, add_rows, contradiction, from_rows, usage_of};
+use crate::flags::flag::FlagInput;
 use crate::flags::table::{sync_copy_rows, sync_rows};
 
 /// The flags and operands of `longhaul sync`.
@@ -30,16 +31,16 @@ pub(crate) struct SyncArgs {
 
 impl SyncArgs {
     /// Sets the directory of `--link-dest`.
-    pub(crate) fn link_to(&mut self, dir: OsString) -> Result<(), String> {
+    pub(crate) fn link_to(&mut self, given: FlagInput) -> Result<(), String> {
+        if given.values.len() > 1 {
+            return Err("is a second one: a sync links to one earlier copy, the newest".to_owned());
+        }
+        let dir = given.os();
         if matches!(CopyOperand::parse(&dir), Ok(CopyOperand::Remote(_))) {
             return Err("names a host: give a directory beside DST, without the host".to_owned());
         }
-        match self.link_dest.replace(dir.into()) {
-            None => Ok(()),
-            Some(_) => {
-                Err("is given twice: a sync links to one earlier copy, the newest".to_owned())
-            }
-        }
+        self.link_dest = Some(dir.into());
+        Ok(())
     }
 
     /// Sets the folder of `--backup-dir`.
@@ -202,7 +203,7 @@ mod tests {
             ),
             (
                 "longhaul sync --link-dest x --link-dest y a h:b",
-                "is given twice",
+                "is a second one",
             ),
             ("longhaul sync -c aes a h:b", "--cipher names a cipher"),
             ("longhaul sync --backup-dir h:b a h:b", "names a host"),

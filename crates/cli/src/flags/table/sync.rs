@@ -135,7 +135,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
          counterpart below DIR has the same size, time and permissions becomes a further name of \
          it, and nothing is sent. A relative DIR is relative to DST. A file that cannot be linked, \
          because the file system or the server has no hard links, is copied, and a warning says so.",
-        |args, given| args.link_to(given.os()),
+        |args, given| args.link_to(given),
     ),
     Flag::ours(
         FlagGroup::Syncing,

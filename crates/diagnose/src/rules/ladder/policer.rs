@@ -3,7 +3,7 @@
 
 use super::{FLAT, SCALES, ScalingEvidence};
 use crate::diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
-use crate::evidence::ThroughputMeasurement;
+use crate::evidence::{ThroughputMeasurement, ThroughputScaling};
 use crate::limit_cause::LimitCause;
 use crate::units::{percent, rate};
 
@@ -26,13 +26,10 @@ const EACH: f64 = 1.75;
 const ABOVE_PEAK: f64 = 1.2;
 /// Factor between shares of lost packets that are similar.
 const SIMILAR: f64 = 2.0;
-/// Round trips of a load below which a connection has not recovered from its first losses for long,
-/// so that its mean rate is below the policer's: by 15 % in 12 s at 600 ms, by 12 % at 220 ms, and by
-/// 2 % at 150 ms.
+/// Round trips of a load below which a connection has not recovered from its first losses for long:
+/// its mean rate is below the policer's, by 15 % in 12 s at 600 ms, and its highest rate may have a
+/// full bucket in it, 20 % in 4 s at 150 ms.
 const FEW_TRIPS: f64 = 100.0;
-/// Round trips of a load up to which its highest rate is the policer's. In a longer one the highest
-/// rate has a full bucket in it: 20 % more at 150 ms with a bucket of 300 kB.
-const FEWEST_TRIPS: f64 = 25.0;
 /// Gain of four connections over two that share no bucket.
 const FURTHER: f64 = 1.35;
 /// Difference between the rates of both directions under one kind of policer.
@@ -110,10 +107,15 @@ impl ScalingEvidence<'_> {
         finding.limits(self.passed(), None)
     }
 
-    /// Highest rate that a bucket for all connections passed.
+    /// Highest rate that a bucket for all connections passed. Uploads that lose as downloads do meet
+    /// the same kind of policer, and find its rate sooner.
     fn passed(&self) -> f64 {
-        let rungs = self.ladder.rungs.iter().filter(|r| r.channels == 1);
-        rungs.map(reached).fold(self.best, f64::max)
+        let own = reached_by(self.ladder, self.best);
+        let up = reached_by(&self.e.up, 0.0);
+        let alike = self.direction == DataDirection::Download
+            && self.spared() == Some(true)
+            && (own / up - 1.0).abs() < ALIKE;
+        if alike { own.max(up) } else { own }
     }
 
     fn restrained(&self) -> String {
@@ -182,10 +184,17 @@ impl ScalingEvidence<'_> {
     }
 }
 
-/// Rate that a connection reached: its highest one if the load was too short for the mean, the mean
-/// of a long one, and between them in between.
+/// Highest rate of the loads of a direction.
+fn reached_by(ladder: &ThroughputScaling, least: f64) -> f64 {
+    let rungs = ladder.rungs.iter().filter(|r| r.channels == 1);
+    rungs.map(reached).fold(least, f64::max)
+}
+
+/// Rate that a connection reached: the mean of a long load, and of a short one the middle between the
+/// mean and the highest rate.
 fn reached(rung: &ThroughputMeasurement) -> f64 {
-    let missing = FEW_TRIPS - rung.seconds / rung.min_rtt.max(f64::MIN_POSITIVE);
-    let share = (missing / (FEW_TRIPS - FEWEST_TRIPS)).clamp(0.0, 1.0);
-    rung.rate + share * (rung.peak - rung.rate).max(0.0)
+    match rung.seconds < FEW_TRIPS * rung.min_rtt {
+        true => rung.rate.midpoint(rung.peak.max(rung.rate)),
+        false => rung.rate,
+    }
 }
