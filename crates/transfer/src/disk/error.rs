@@ -4,26 +4,7 @@ use std::{fmt, io};
 
 use schedule::{JobFailure, JobFailureKind, SHARED_TEMP_LOST};
 
-/// Returns the system's error text without the number: `permission denied`.
-pub fn os_words(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = match text.find(" (os error") {
-        Some(at) => &text[..at],
-        None => &text,
-    };
-    let mut chars = text.chars();
-    match chars.next() {
-        // Lower-cases "Is a directory", but keeps "input/output error" as it is.
-        Some(first)
-            if chars
-                .as_str()
-                .starts_with(|c: char| c.is_lowercase() || c == ' ') =>
-        {
-            first.to_lowercase().chain(chars).collect()
-        }
-        _ => text.to_owned(),
-    }
-}
+pub use sys::os_words;
 
 /// Returns the fault of a local operation.
 pub fn local_fault(error: &io::Error) -> JobFailure {
@@ -63,18 +44,4 @@ impl std::error::Error for SharedTempLostError {}
 pub(crate) fn failed_to(what: &str, error: &io::Error) -> io::Error {
     let words = format!("cannot {what}: {}", os_words(error));
     io::Error::new(error.kind(), words)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::io::Errno;
-
-    #[test]
-    fn errors_read_as_part_of_a_sentence() {
-        assert_eq!(os_words(&Errno::ACCESS.into()), "permission denied");
-        assert_eq!(os_words(&Errno::ISDIR.into()), "is a directory");
-        assert_eq!(os_words(&Errno::IO.into()), "input/output error");
-        assert_eq!(os_words(&io::Error::other("Own words")), "own words");
-    }
 }
