@@ -260,7 +260,7 @@ fn a_folder_for_temporaries_spares_files_that_are_written_in_place() {
                 said.contains("written and renamed"),
                 "{arguments}: {outcome}"
             );
-            assert!(!said.contains("in place"), "{arguments}: {outcome}");
+            assert!(!said.contains("final name"), "{arguments}: {outcome}");
         }
         let at = |name: &str| place.path().join(name);
         assert_same(&at("here/tree"), &at("there/tree"), Compare::CONTENT);
@@ -288,8 +288,8 @@ fn a_server_that_renames_nothing_is_remembered() {
         let outcome = copy(&clients[1], place.path(), &["-r", "tree", "D:tree"]);
         let said = outcome
             .expect_code(0)
-            .expect_err(&["written in place", "--inplace"]);
-        let warnings = said.err().matches("in place").count();
+            .expect_err(&["writing directly to the final names", "--inplace"]);
+        let warnings = said.err().matches("final name").count();
         assert_eq!(warnings, 1, "{said}");
         let remembered = said.err().contains("an earlier copy");
         assert_eq!(remembered, run == 1, "{said}");

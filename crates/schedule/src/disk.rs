@@ -535,15 +535,19 @@ impl StoredTarget {
     }
 }
 
+/// Failure of a [`JobKind::MakeDir`](crate::JobKind::MakeDir) where a file stands, at either end.
+pub const FILE_IN_THE_WAY: &str = "a file with this name is there already: remove or rename it, or \
+    choose another destination";
+
 /// Warning text for a file that was written in place because its directory is not writable.
-pub const UNWRITABLE: &str = "the directory is not writable: writing in place, where an \
-    interrupted copy leaves an incomplete file";
+pub const UNWRITABLE: &str = "the directory is not writable: writing directly to the final name \
+    instead. If the copy is interrupted, the file there is incomplete";
 
 /// Returns the warning text for a file that could not be replaced, with the reason `why`.
 pub fn written_over(why: &str) -> String {
     format!(
-        "cannot replace the existing file ({why}): writing in place, where an interrupted copy \
-         leaves an incomplete file"
+        "cannot replace the existing file ({why}): writing directly to the final name instead. If \
+         the copy is interrupted, the file there is incomplete"
     )
 }
 

@@ -29,8 +29,8 @@ pub use concurrency::{
 };
 pub use depth::{InflightBounds, InflightLimit, RequestStamp};
 pub use disk::{
-    DiskReply, DiskRequest, FailedTemporary, JobFailure, JobFailureKind, SourceFileMeta,
-    StoredTarget, UNWRITABLE, written_over,
+    DiskReply, DiskRequest, FILE_IN_THE_WAY, FailedTemporary, JobFailure, JobFailureKind,
+    SourceFileMeta, StoredTarget, UNWRITABLE, written_over,
 };
 pub use job::{
     Attributes, ByteRange, EntryKind, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job,

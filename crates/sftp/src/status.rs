@@ -31,11 +31,11 @@ impl StatusCode {
             Self::EOF => "end of file",
             Self::NO_SUCH_FILE => "no such file or directory",
             Self::PERMISSION_DENIED => "permission denied",
-            Self::FAILURE => {
-                "the server reported SSH_FX_FAILURE without a reason: check its free space and its \
-                 log"
+            Self::FAILURE => "the server gave no reason (SSH_FX_FAILURE): see its log",
+            Self::BAD_MESSAGE => {
+                "the server rejected the file name or the request (SSH_FX_BAD_MESSAGE): the name \
+                 may be too long or have characters that it does not allow"
             }
-            Self::BAD_MESSAGE => "the server reported an invalid request or name",
             Self::NO_CONNECTION => "the server reported that it has no connection",
             Self::CONNECTION_LOST => "the server reported a lost connection",
             Self::OP_UNSUPPORTED => "the server does not support this operation",

@@ -273,7 +273,9 @@ fn failures_are_named_and_the_rest_is_copied() -> Result {
             !reasons.iter().any(|r| r.starts_with("socket")),
             "{reasons:?}"
         );
-        has("sub: cannot create the directory: a file is in the way: remove it");
+        has(
+            "sub: cannot create the directory: a file with this name is there already: remove or rename it, or choose another destination",
+        );
         assert_eq!(fs::read(world.path(name).join("good"))?, b"good");
         assert_eq!(
             fs::read(world.path(name).join("sub"))?,

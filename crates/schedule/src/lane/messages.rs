@@ -2,7 +2,7 @@
 
 use sftp::{Reply, Status, StatusCode};
 
-use crate::{JobFailure, JobFailureKind};
+use crate::{JobFailure, JobFailureKind, TempDir};
 
 pub(super) fn remote(what: impl Into<String>) -> JobFailure {
     JobFailure::new(what, true)
@@ -35,23 +35,45 @@ pub(super) fn cause(status: &Status) -> JobFailureKind {
 pub(super) fn refused(doing: &str, status: &Status) -> JobFailure {
     let said = status.to_string();
     let hint = match (status.code, doing) {
-        _ if said != status.code.words() => "",
-        (StatusCode::FAILURE, WRITING | SYNCING | CLOSING) => {
-            "; the disk may be full or the quota exceeded"
+        // Errors of another file system are reported in various words.
+        (StatusCode::FAILURE, RENAMING_FROM_TEMP_DIR) => {
+            "; --temp-dir must be on the same file system as the target"
         }
+        _ if said != status.code.words() => "",
+        (StatusCode::FAILURE, WRITING | SYNCING | CLOSING) => DISK_MAY_BE_FULL,
         (StatusCode::FAILURE, CREATING) => {
             "; a directory may be in the way, or the file system may be read-only or full"
         }
-        (StatusCode::FAILURE, RENAMING) => "; a directory may be in the way",
+        (StatusCode::FAILURE, RENAMING) => {
+            "; a directory may be in the way, or the disk may be full"
+        }
         _ => "",
     };
     remote(format!("{doing}: {said}{hint}")).of_kind(cause(status))
 }
 
+/// Returns the fault for a temporary that the server does not create in the directory of
+/// `--temp-dir`.
+pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure {
+    let said = status.to_string();
+    let hint = match status.code {
+        StatusCode::NO_SUCH_FILE => ": create this directory, or leave out --temp-dir",
+        StatusCode::FAILURE if said == status.code.words() => {
+            "; the file system may be read-only or full"
+        }
+        _ => "",
+    };
+    let dir = sftp::printable(dir.path(), 4096);
+    remote(format!(
+        "cannot create a temporary file in {dir} (--temp-dir): {said}{hint}"
+    ))
+}
+
 /// Returns the warning for a file that is written under its final name.
 pub(super) fn in_place(why: &str, status: &Status) -> String {
     format!(
-        "{why} ({status}): writing in place, where an interrupted copy leaves an incomplete file"
+        "{why} ({status}): writing directly to the final name instead. If the copy is \
+         interrupted, the file there is incomplete"
     )
 }
 
@@ -82,14 +104,15 @@ pub(super) fn is_told_only(status: &Status) -> bool {
 
 pub(super) const SYNCING_NAME: &str = "cannot sync its directory";
 pub(super) const CREATING: &str = "cannot create the file";
-pub(super) const CREATING_IN_TEMP_DIR: &str =
-    "cannot create the temporary file in the directory of --temp-dir";
 pub(super) const WRITING: &str = "cannot write";
 pub(super) const SYNCING: &str = "cannot sync the file";
 pub(super) const CLOSING: &str = "cannot close the file";
 pub(super) const RENAMING: &str = "cannot rename the temporary file";
-pub(super) const RENAMING_FROM_TEMP_DIR: &str = "cannot move the temporary file out of the directory of --temp-dir, which must be on the \
-     target's file system";
+pub(super) const RENAMING_FROM_TEMP_DIR: &str =
+    "cannot move the temporary file from the --temp-dir directory to the target";
+/// Hint at the causes of SSH_FX_FAILURE in requests that store data.
+pub(super) const DISK_MAY_BE_FULL: &str =
+    "; its disk may be full, or a quota used up: check both, then copy again";
 pub(super) const READ_ONLY: &str = "permission denied: the existing file is read-only; make it \
     writable, or remove it";
 
@@ -119,7 +142,11 @@ mod tests {
             message: message.to_owned(),
         };
         let bare = refused(WRITING, &status("Failure")).what;
-        assert!(bare.ends_with("; the disk may be full or the quota exceeded"));
+        assert!(
+            bare.ends_with(
+                "; its disk may be full, or a quota used up: check both, then copy again"
+            )
+        );
         let said = refused(WRITING, &status("no space left on device")).what;
         assert_eq!(said, "cannot write: no space left on device");
     }
@@ -157,5 +184,18 @@ mod tests {
         ] {
             assert_eq!(cause(code, message), expected, "{message}");
         }
+    }
+
+    #[test]
+    fn a_missing_directory_for_temporaries_is_named() {
+        let status = Status {
+            code: StatusCode::NO_SUCH_FILE,
+            message: "No such file".to_owned(),
+        };
+        assert_eq!(
+            refused_in_temp_dir(&TempDir::new(b"/the/dir"), &status).what,
+            "cannot create a temporary file in /the/dir (--temp-dir): no such file or directory: \
+             create this directory, or leave out --temp-dir"
+        );
     }
 }

@@ -73,7 +73,9 @@ fn world(restrictions: &ModelServerRestrictions, openssh: bool, seed: u64) -> Wo
 fn told_in_place(w: &World, job: schedule::JobId) -> bool {
     w.events.iter().any(|(_, event)| match event {
         LaneEvent::Refused(_, found, _) => found.in_place_somewhere(),
-        LaneEvent::Warning(id, text) => *id == job && text.contains("writing in place"),
+        LaneEvent::Warning(id, text) => {
+            *id == job && text.contains("writing directly to the final name")
+        }
         _ => false,
     })
 }
@@ -136,7 +138,7 @@ fn no_old_file_disappears_and_none_is_cut_in_secret() {
             };
             let told = w
                 .failed(*job)
-                .is_some_and(|text| text.contains("written in place"));
+                .is_some_and(|text| text.contains("the file at the target is incomplete"));
             let beside = left.iter().any(|name| w.model.fs.data(name) == Some(OLD));
             let safe = as_it_was || told_in_place(&w, *job) && told || replaces && beside;
             assert!(safe, "{name}: {:?}; {which}", w.failed(*job));

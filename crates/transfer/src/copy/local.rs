@@ -53,7 +53,7 @@ pub(super) fn make_directory(
                 .make_or_adopt(named, mode)
                 .map_err(|e| match fs::symlink_metadata(named) {
                     Ok(meta) if meta.is_symlink() => symlink_in_the_way(),
-                    Ok(meta) if meta.is_file() => IN_THE_WAY.into(),
+                    Ok(meta) if meta.is_file() => schedule::FILE_IN_THE_WAY.into(),
                     _ => e.into(),
                 });
         }
@@ -61,7 +61,7 @@ pub(super) fn make_directory(
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(named) {
                 Ok(meta) if meta.is_dir() => Ok(false),
-                Ok(_) => Err(IN_THE_WAY.into()),
+                Ok(_) => Err(schedule::FILE_IN_THE_WAY.into()),
                 Err(_) if named.is_symlink() => Err(schedule::SYMLINK_LEADS_NOWHERE.into()),
                 Err(e) => Err(e.into()),
             },
@@ -84,13 +84,11 @@ pub(super) fn make_directory(
             Some(FileType::Directory) => Ok(false),
             Some(FileType::Symlink) if follow && leads_to_directory(&at) => Ok(false),
             Some(FileType::Symlink) => Err(symlink_in_the_way()),
-            _ => Err(IN_THE_WAY.into()),
+            _ => Err(schedule::FILE_IN_THE_WAY.into()),
         },
         Err(e) => Err(e.into()),
     }
 }
-
-const IN_THE_WAY: &str = "a file is in the way: remove it";
 
 fn leads_to_directory(at: &NameInDirectory) -> bool {
     let there = statat(&at.dir, &at.name, AtFlags::empty());

@@ -246,8 +246,8 @@ impl MetadataPreservation {
             why => why,
         };
         let text = format!(
-            "{refuses}{place} ({why}): writing files in place; a file whose copy is interrupted \
-             stays incomplete (--inplace silences this warning)"
+            "{refuses}{place} ({why}): writing directly to the final names instead. A file \
+             whose copy is interrupted is incomplete (--inplace silences this warning)"
         );
         context.warn(Some(host), text);
     }

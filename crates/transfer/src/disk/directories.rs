@@ -297,7 +297,14 @@ impl OpenDirectoryCache {
         let shown = crate::escape::path(path);
         let dir = self.named(path).map_err(|e| {
             let why = os_words(&e);
-            io::Error::new(e.kind(), format!("cannot use --temp-dir {shown}: {why}"))
+            let hint = match e.kind() {
+                io::ErrorKind::NotFound => ": create this directory, or leave out --temp-dir",
+                _ => "",
+            };
+            io::Error::new(
+                e.kind(),
+                format!("cannot use --temp-dir {shown}: {why}{hint}"),
+            )
         })?;
         let device = |dir: &OpenDirectory| rustix::fs::fstat(dir).map(|stat| stat.st_dev);
         if device(&dir)? != device(&target.dir)? {

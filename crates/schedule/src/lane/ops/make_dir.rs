@@ -1,11 +1,11 @@
 use sftp::{Attrs, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
-use crate::lane::messages::{self, cause, remote};
+use crate::lane::messages::{self, DISK_MAY_BE_FULL, cause, remote};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{
-    EntryKind, JobFailure, JobFailureKind, JobId, LaneEvent, SYMLINK_IN_THE_WAY,
+    EntryKind, FILE_IN_THE_WAY, JobFailure, JobFailureKind, JobId, LaneEvent, SYMLINK_IN_THE_WAY,
     SYMLINK_LEADS_NOWHERE,
 };
 
@@ -109,7 +109,7 @@ impl MakeDir {
             });
         }
         if attributes.kind() != EntryKind::Directory {
-            return Some(remote("a file is in the way: remove it"));
+            return Some(remote(FILE_IN_THE_WAY));
         }
         core.event(LaneEvent::Attributes(self.id, attributes));
         None
@@ -124,6 +124,7 @@ fn refusal(status: &Status) -> JobFailure {
         StatusCode::PERMISSION_DENIED if unexplained => {
             format!("{said}: this account may not write there, or the server is read-only")
         }
+        StatusCode::FAILURE if unexplained => format!("{said}{DISK_MAY_BE_FULL}"),
         _ => said,
     };
     remote(what).of_kind(cause(status))

@@ -221,7 +221,7 @@ impl UploadCleanup {
         match std::mem::replace(&mut self.ending, UploadAttemptAbort::Abandoned) {
             UploadAttemptAbort::Failed(mut fault) => {
                 if open && up.target.is_direct() && !self.is_probe() {
-                    let text = "; the file is incomplete, because it was written in place";
+                    let text = "; the file at the target is incomplete";
                     fault.what.push_str(text);
                 }
                 CleanupProgress::Finished(LaneEvent::Failed(up.job(), fault))

@@ -406,8 +406,8 @@ impl UploadJob {
         let ending = match up.target.is_direct() {
             true => UploadAttemptAbort::Failed(refused(CREATING, status)),
             false => {
-                let in_temp_dir = up.options.temp_dir.is_some();
-                up.names.refused(core, status, in_temp_dir)
+                let temp_dir = up.options.temp_dir.as_ref();
+                up.names.refused(core, status, temp_dir)
             }
         };
         self.end(core, ending);

@@ -250,7 +250,7 @@ fn rename_refused(
         let found = RefusedOperations::of_rename(&up.path, code);
         core.learn(up.job(), found, &status.to_string());
     } else {
-        let text = messages::in_place("cannot rename the temporary file to its name", status);
+        let text = messages::in_place("cannot rename the temporary file to its final name", status);
         up.warn(core, &text);
     }
     match up.part.is_finish() {

@@ -2,8 +2,8 @@ use sftp::{Status, StatusCode};
 
 use super::LaneContext;
 use super::ending::{UploadAttemptAbort, UploadRetryReason};
-use crate::lane::messages::{self, CREATING, CREATING_IN_TEMP_DIR, refused};
-use crate::{JobId, RefusedOperations};
+use crate::lane::messages::{self, CREATING, refused, refused_in_temp_dir};
+use crate::{JobId, RefusedOperations, TempDir};
 
 /// Number of temporary names tried: one of 50 random bits is hardly ever taken, and more tries
 /// would only repeat another failure.
@@ -33,20 +33,20 @@ impl TempOpenAttempts {
         !self.unexclusive && !core.refusals().exclusive
     }
 
-    /// Handles a refused OPEN of a temporary, which the user may want in a directory of its own
-    /// (`in_temp_dir`).
+    /// Handles a refused OPEN of a temporary, which the user may want in a directory of its own.
     pub(super) fn refused(
         &mut self,
         core: &LaneContext,
         status: &Status,
-        in_temp_dir: bool,
+        temp_dir: Option<&TempDir>,
     ) -> UploadAttemptAbort {
         // OpenSSH knows every flag, and reports a full disk as FAILURE.
         let known = core.in_order();
         let exclusive = self.is_exclusive(core);
-        let doing = match in_temp_dir {
-            true => CREATING_IN_TEMP_DIR,
-            false => CREATING,
+        let in_temp_dir = temp_dir.is_some();
+        let fault = || match temp_dir {
+            Some(dir) => refused_in_temp_dir(dir, status),
+            None => refused(CREATING, status),
         };
         match status.code {
             StatusCode::OP_UNSUPPORTED if exclusive => self.create_plainly(),
@@ -55,20 +55,18 @@ impl TempOpenAttempts {
                 UploadAttemptAbort::Retry(UploadRetryReason::NewName)
             }
             StatusCode::FAILURE | StatusCode::NO_SUCH_FILE if known => {
-                UploadAttemptAbort::Failed(refused(doing, status))
+                UploadAttemptAbort::Failed(fault())
             }
             // The user wants no file that is written under its final name.
             StatusCode::PERMISSION_DENIED | StatusCode::NO_SUCH_FILE if in_temp_dir => {
-                UploadAttemptAbort::Failed(refused(doing, status))
+                UploadAttemptAbort::Failed(fault())
             }
             // Overwriting the old file would only truncate it.
-            _ if messages::says_full(status) => {
-                UploadAttemptAbort::Failed(refused(CREATING, status))
-            }
+            _ if messages::says_full(status) => UploadAttemptAbort::Failed(fault()),
             StatusCode::FAILURE | StatusCode::BAD_MESSAGE if exclusive && !known => {
                 self.create_plainly()
             }
-            _ if in_temp_dir => UploadAttemptAbort::Failed(refused(doing, status)),
+            _ if in_temp_dir => UploadAttemptAbort::Failed(fault()),
             // The server may admit the final name but no others, or an existing file in a directory
             // that is not writable: scp would have overwritten it.
             _ => {

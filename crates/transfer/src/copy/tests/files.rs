@@ -206,7 +206,7 @@ impl LocalFileOps for SimFiles {
             Ok(()) => Ok(true),
             Err(Errno::Exist) => match stat_of(&fs, &path, false) {
                 Ok(stat) if stat.is_directory() => Ok(false),
-                _ => Err("a file is in the way: remove it".into()),
+                _ => Err(schedule::FILE_IN_THE_WAY.into()),
             },
             Err(e) => Err(refused(e)),
         }
