@@ -233,7 +233,7 @@ fn nobody_behind_the_other_half_is_a_reset() {
     let mut client = near.connect();
     expect_reset(&mut client);
     near.says("the peer relay could not reach its target");
-    far.says("no target answers");
+    far.says("cannot connect to the target");
 }
 
 #[test]

@@ -18,8 +18,8 @@ pub(crate) fn sentence(error: &Error) -> String {
             format!("the peer violated the TLS protocol: {}", spelled(why))
         }
         Error::InvalidMessage(why) => format!(
-            "the received data is not TLS or was damaged ({}): check that the peer speaks TLS on \
-             this port",
+            "the received data is not TLS, or was damaged ({}): check that the other end uses TLS \
+             on this port",
             spelled(why)
         ),
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {

@@ -14,7 +14,7 @@ use mio::event::Event;
 use pair::FrameDecoder;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use sys::TcpInfo;
+use sys::{TcpInfo, os_words};
 
 use super::dial::{DialTarget, DialTurnResult, TargetDialContext, TargetDialer};
 use super::enter::{self, ClientHandshake, HandshakeProgress};
@@ -272,10 +272,7 @@ impl RelayedConnection {
         }
         while let ConnectionStage::Dial(dial) = &mut self.stage {
             if let Some(why) = self.near.failure() {
-                return Err(ConnectionEndReason::Reset(
-                    LegSide::Client,
-                    why.kind().into(),
-                ));
+                return Err(ConnectionEndReason::Reset(LegSide::Client, copied(why)));
             }
             let has_data = self.running.relay.fastopen
                 && has_data(&self.near)
@@ -329,10 +326,7 @@ impl RelayedConnection {
         match entered {
             Ok(HandshakeProgress::Waiting) if now >= deadline => Err(ConnectionEndReason::Slow),
             Ok(HandshakeProgress::Waiting) => match self.near.failure() {
-                Some(why) => Err(ConnectionEndReason::Reset(
-                    LegSide::Client,
-                    why.kind().into(),
-                )),
+                Some(why) => Err(ConnectionEndReason::Reset(LegSide::Client, copied(why))),
                 None => {
                     self.wake_by(deadline);
                     Ok(false)
@@ -538,7 +532,7 @@ impl RelayedConnection {
         let sides = [(LegSide::Client, &mut self.near), (LegSide::Server, far)];
         sides.into_iter().find_map(|(side, leg)| {
             let why = leg.failure()?;
-            let why = io::Error::new(why.kind(), why.to_string());
+            let why = copied(why);
             if leg.alerts() {
                 leg.close_orderly();
             }
@@ -694,6 +688,11 @@ impl RelayedConnection {
     }
 }
 
+/// Copies the error of a leg, which keeps its own.
+fn copied(why: &io::Error) -> io::Error {
+    io::Error::new(why.kind(), why.to_string())
+}
+
 fn broke(why: BrokenLeg, source: &mut Leg, sink: &mut Leg) -> bool {
     match why {
         BrokenLeg::Source(e) => source.fail(e),
@@ -755,7 +754,12 @@ impl fmt::Display for ConnectionEndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed(side) => write!(f, "closed, {side} first"),
-            Self::Reset(side, e) => write!(f, "reset: {side} broke the connection: {e}"),
+            Self::Reset(side, e) if e.kind() == io::ErrorKind::InvalidData => {
+                write!(f, "closed: invalid data from {side}: {}", os_words(e))
+            }
+            Self::Reset(side, e) => {
+                write!(f, "reset: {side} broke the connection: {}", os_words(e))
+            }
             Self::Refused(why) => f.write_str(why),
             Self::Joins(_) => {
                 f.write_str("joined another connection of the same peer relay as a stripe")
@@ -763,9 +767,9 @@ impl fmt::Display for ConnectionEndReason {
             Self::Slow => {
                 f.write_str("reset: the client did not finish its header in time (--entry-timeout)")
             }
-            Self::NoTarget(why) => write!(f, "refused: no target answers: {why}"),
+            Self::NoTarget(why) => write!(f, "refused: {why}"),
             Self::Idle(after) => write!(f, "reset: nothing moved for {} s", after.as_secs_f32()),
-            Self::Failed(e) => write!(f, "reset: an error in the relay: {e}"),
+            Self::Failed(e) => write!(f, "reset: an error in the relay: {}", os_words(e)),
             Self::CutOff => {
                 f.write_str("reset: the relay is shutting down and --drain-timeout has passed")
             }

@@ -2,7 +2,6 @@
 //! the first connection wins (RFC 8305).
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -19,7 +18,7 @@ use crate::address::{HostSpec, RelayEndpoint, TargetSpec};
 use crate::entry::permit::names_address;
 use crate::server::RunningRelay;
 use crate::server::running::OutgoingConnectionEntry;
-use sys::is_own;
+use sys::{is_own, os_words};
 
 /// Head start of an address before the next one is tried too (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
@@ -47,8 +46,10 @@ pub(crate) struct TargetDialer {
     /// Time at which attempts for the current target end.
     deadline: Instant,
     resolving: bool,
-    /// Error texts of the failed attempts.
-    failures: String,
+    /// Failed targets, each with the reason.
+    failures: Vec<String>,
+    /// Failed attempts for the current target: the address, and the reason.
+    failed_attempts: Vec<(String, String)>,
     /// True if an address of this machine was refused.
     forbidden: bool,
 }
@@ -137,7 +138,8 @@ impl TargetDialer {
             next: now,
             deadline: now,
             resolving: false,
-            failures: String::new(),
+            failures: Vec::new(),
+            failed_attempts: Vec::new(),
             forbidden: false,
         }
     }
@@ -193,7 +195,7 @@ impl TargetDialer {
                 continue;
             }
             let Some(goal) = self.goals.pop_front() else {
-                let why = std::mem::take(&mut self.failures);
+                let why = no_connection(&std::mem::take(&mut self.failures));
                 return match self.forbidden {
                     true => DialTurnResult::Forbidden(why),
                     false => DialTurnResult::Failed(why),
@@ -220,7 +222,7 @@ impl TargetDialer {
                             on_its_way: None,
                         };
                     }
-                    Err(e) => self.fail(way, &e.to_string()),
+                    Err(e) => self.fail(way, &os_words(&e)),
                 },
                 place => {
                     self.addresses = ways(&place.addresses().unwrap_or_default(), way);
@@ -291,22 +293,23 @@ impl TargetDialer {
         self.next = way.now;
         way.running.uplinks.failed(uplink, way.now);
         let to = way.running.uplinks.named(uplink, &to);
-        if self.is_busy() {
-            self.note(&format!("{to}: {e}"));
-        } else {
-            self.fail(way, &format!("{to}: {e}"));
+        self.failed_attempts.push((to, os_words(e)));
+        if !self.is_busy() {
+            self.give_up(way, None);
         }
     }
 
-    fn note(&mut self, why: &str) {
-        let joint = if self.failures.is_empty() { "" } else { "; " };
-        let _ = write!(self.failures, "{joint}{why}");
+    /// Gives up the current target for a reason that is not that of one address.
+    fn fail(&mut self, way: &TargetDialContext<'_>, why: &str) {
+        self.give_up(way, Some(why));
     }
 
-    /// Gives up the current target.
-    fn fail(&mut self, way: &TargetDialContext<'_>, why: &str) {
+    /// Gives up the current target, after its failed attempts and perhaps for a further reason.
+    fn give_up(&mut self, way: &TargetDialContext<'_>, why: Option<&str>) {
+        let attempts = std::mem::take(&mut self.failed_attempts);
         if let Some(goal) = self.goal.take() {
-            self.note(&format!("{}: {why}", goal.target));
+            let target = goal.target.to_string();
+            self.failures.push(target_failure(&target, &attempts, why));
             way.running.health.failed(goal.nth, way.now);
         }
         self.resolving = false;
@@ -327,8 +330,7 @@ impl TargetDialer {
                 Err(io::Error::other(OWN))
             }
             true => Err(io::Error::other(
-                "refused: the target is this relay itself, which would be a loop: name another \
-                 target",
+                "the target is this relay itself, which would be a loop: name another target",
             )),
             false => self.connect(way, slot, attempted),
         };
@@ -463,9 +465,77 @@ fn is_this_machine(socket: &Socket) -> bool {
     ip(here).is_some_and(|here| ip(there) == Some(here))
 }
 
+/// Describes the failure of one target. An address that is the target itself is not repeated.
+fn target_failure(target: &str, attempts: &[(String, String)], why: Option<&str>) -> String {
+    let attempts = attempts
+        .iter()
+        .map(|(to, reason)| match to.strip_prefix(target) {
+            Some("") => reason.clone(),
+            // The uplink follows the address.
+            Some(rest) if rest.starts_with(' ') => format!("{}: {reason}", rest.trim_start()),
+            _ => format!("{to}: {reason}"),
+        });
+    let reasons: Vec<_> = attempts.chain(why.map(str::to_owned)).collect();
+    format!("{target}: {}", reasons.join(", "))
+}
+
+/// Describes the failures of all targets in one sentence.
+fn no_connection(failures: &[String]) -> String {
+    let which = match failures {
+        [_] => "the target",
+        _ => "any target:",
+    };
+    format!("cannot connect to {which} {}", failures.join("; "))
+}
+
 fn connect_unix(path: &std::path::Path) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     socket.connect(&SockAddr::unix(path)?)?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(to: &str, why: &str) -> (String, String) {
+        (to.to_owned(), why.to_owned())
+    }
+
+    /// Regression: "127.0.0.1:42999: 127.0.0.1:42999: Connection refused".
+    #[test]
+    fn an_address_that_is_the_target_is_named_once() {
+        let refused = [attempt("127.0.0.1:42999", "connection refused")];
+        let one = target_failure("127.0.0.1:42999", &refused, None);
+        assert_eq!(
+            no_connection(std::slice::from_ref(&one)),
+            "cannot connect to the target 127.0.0.1:42999: connection refused"
+        );
+        let other = target_failure("h:22", &[], Some("no answer"));
+        assert_eq!(
+            no_connection(&[one, other]),
+            "cannot connect to any target: 127.0.0.1:42999: connection refused; h:22: no answer"
+        );
+    }
+
+    #[test]
+    fn addresses_and_uplinks_of_a_target_are_named() {
+        let attempts = [
+            attempt("192.0.2.1:22 from eth0", "refused"),
+            attempt("192.0.2.1:22 from eth1", "refused"),
+        ];
+        assert_eq!(
+            target_failure("192.0.2.1:22", &attempts, None),
+            "192.0.2.1:22: from eth0: refused, from eth1: refused"
+        );
+        assert_eq!(
+            target_failure(
+                "h:22",
+                &[attempt("192.0.2.1:22", "refused")],
+                Some("no answer")
+            ),
+            "h:22: 192.0.2.1:22: refused, no answer"
+        );
+    }
 }
