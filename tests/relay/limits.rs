@@ -123,15 +123,21 @@ fn what_makes_no_sense_is_said() {
         (&["9022"], "TARGET"),
         (
             &["nonsense", "h:22"],
-            "'nonsense' is not a port (0 to 65535)",
+            "'nonsense' is neither a port (0 to 65535) nor HOST:PORT",
         ),
-        (&["9022", "h"], "'h' is not a port (0 to 65535)"),
+        (
+            &["9022", "h"],
+            "'h' is neither a port (1 to 65535) nor HOST:PORT",
+        ),
         (
             &["9022", "h:22", "--sockopt", "buffsize:1q"],
             "--sockopt: 'buffsize:1q'",
         ),
-        (&["99999", "h:22"], "'99999' is not a port (0 to 65535)"),
-        (&["9022", "h:65536"], "65536 is not a port (0 to 65535)"),
+        (
+            &["99999", "h:22"],
+            "'99999' is neither a port (0 to 65535) nor HOST:PORT",
+        ),
+        (&["9022", "h:65536"], "65536 is not a port (1 to 65535)"),
         (&["9022", "h:22", "--sockopt", "noshut"], "noshut"),
         (&["9022", "h:22", "--allow", "here"], "--allow"),
         (

@@ -335,8 +335,9 @@ fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), Strin
     match words.iter().find(|word| !known.contains(&word.as_str())) {
         None => Ok(()),
         Some(word) => Err(format!(
-            "{operand}: unknown protocol '{}'",
-            wire::escape::name(word.as_bytes())
+            "{operand}: unknown protocol '{}': use one of {}",
+            wire::escape::name(word.as_bytes()),
+            known.join(", ")
         )),
     }
 }

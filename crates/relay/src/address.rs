@@ -149,7 +149,9 @@ impl RelayEndpoint {
 }
 
 /// Splits `PLACE/word/word`, or `unix:PATH,word,word`.
-fn split(text: &str) -> Result<(RelayEndpoint, Vec<String>), String> {
+///
+/// The TCP port is `lowest` or higher.
+fn split(text: &str, lowest: u16) -> Result<(RelayEndpoint, Vec<String>), String> {
     let path = text
         .strip_prefix("unix:")
         .or_else(|| (text.starts_with('/') || text.starts_with("./")).then_some(text));
@@ -163,14 +165,14 @@ fn split(text: &str) -> Result<(RelayEndpoint, Vec<String>), String> {
         }
         None => {
             let (place, words) = text.split_once(['/', ',']).unwrap_or((text, ""));
-            (tcp_or_streams(place)?, words)
+            (tcp_or_streams(place, lowest)?, words)
         }
     };
     let words = words.split(['/', ',']).filter(|word| !word.is_empty());
     Ok((place, words.map(str::to_owned).collect()))
 }
 
-fn tcp_or_streams(text: &str) -> Result<RelayEndpoint, String> {
+fn tcp_or_streams(text: &str, lowest: u16) -> Result<RelayEndpoint, String> {
     if text == "-" {
         return Ok(RelayEndpoint::Streams);
     }
@@ -179,12 +181,14 @@ fn tcp_or_streams(text: &str) -> Result<RelayEndpoint, String> {
         Some((host, port)) => (Some(host), port),
     };
     let port = port.parse().map_err(|_| match port {
-        "" => "lacks a port (0 to 65535)".to_owned(),
+        "" => format!("lacks a port ({lowest} to 65535)"),
         _ => {
             let port = wire::escape::name(port.as_bytes());
             match host {
-                None => "is not a port (0 to 65535)".to_owned(),
-                Some(_) => format!("has no valid port: {port} is not a port (0 to 65535)"),
+                None => format!("is neither a port ({lowest} to 65535) nor HOST:PORT"),
+                Some(_) => {
+                    format!("has no valid port: {port} is not a port ({lowest} to 65535)")
+                }
             }
         }
     })?;
@@ -221,7 +225,7 @@ impl FromStr for ListenSpec {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (place, words) = split(text).map_err(AddressError)?;
+        let (place, words) = split(text, 0).map_err(AddressError)?;
         Ok(Self { place, words })
     }
 }
@@ -230,7 +234,7 @@ impl FromStr for TargetSpec {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (place, words) = split(text).map_err(AddressError)?;
+        let (place, words) = split(text, 1).map_err(AddressError)?;
         match &place {
             RelayEndpoint::Tcp { port: 0, .. } => Err(AddressError(
                 "has port 0, which cannot be connected to".to_owned(),
