@@ -58,11 +58,11 @@ fn check_tells_each_mistake_with_its_line() {
     outcome.expect_err(&[&format!("{name}:2: "), &format!("{name}:3: ")]);
     write_file(&file, b"lisen = \":22\"\n");
     let outcome = check().expect_code(1);
-    outcome.expect_err(&[&format!("{name}:1: unknown field `lisen`")]);
+    outcome.expect_err(&[&format!("{name}:1: unknown option `lisen`")]);
     // The same error prevents a server from starting.
     let run = Run::new(longhaul()).args(["serve", "--listen", "127.0.0.1:0", "--config"]);
     let outcome = run.arg(&file).run().expect_code(1);
-    outcome.expect_err(&[&format!("{name}:1: unknown field `lisen`")]);
+    outcome.expect_err(&[&format!("{name}:1: unknown option `lisen`")]);
     fs::remove_file(&file).expect("ours");
     check().expect_code(1).expect_err(&["No such file"]);
     // The configuration in the package is valid.

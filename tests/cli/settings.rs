@@ -115,7 +115,7 @@ fn check_passed_what_no_server_can_do() {
         ),
         (
             "lisen = 1\nacess = 1\n".to_owned(),
-            "serve.toml:2: unknown field `acess`",
+            "serve.toml:2: unknown option `acess`",
         ),
     ] {
         check(&text, &[]).expect_code(1).expect_err(&[what]);

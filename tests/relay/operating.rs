@@ -83,13 +83,13 @@ fn check_tells_each_mistake_with_its_line() {
     );
     let outcome = check().expect_code(1);
     outcome.expect_err(&[
-        &format!("{name}:1: unknown key `bufer`"),
+        &format!("{name}:1: unknown option `bufer`"),
         &format!("{name}:2: where connections go is needed"),
         &format!("{name}:4: *:1: would relay for anybody"),
     ]);
     let run = Run::new(longhaul()).args(["relay", "--config", &name]);
     let outcome = run.run().expect_code(1);
-    outcome.expect_err(&[&format!("{name}:1: unknown key `bufer`")]);
+    outcome.expect_err(&[&format!("{name}:1: unknown option `bufer`")]);
     fs::remove_file(file.path()).unwrap();
     check().expect_code(1).expect_err(&["No such file"]);
     let packaged = missing::checkout().join("packaging/relay.toml");

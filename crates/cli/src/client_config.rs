@@ -48,7 +48,7 @@ impl ClientConfig {
 
 fn parse(text: &str) -> Result<ClientConfig, Vec<ConfigFileError>> {
     let written: RawClientConfig =
-        toml::from_str(text).map_err(|e| vec![ConfigFileError::syntax(&e)])?;
+        toml::from_str(text).map_err(|e| vec![ConfigFileError::syntax(&e, text)])?;
     let mut wrongs = Vec::new();
     let mut config = ClientConfig::default();
     for (nth, value) in written.via.iter().enumerate() {
@@ -101,7 +101,7 @@ mod tests {
     fn each_mistake_has_its_line() {
         let nine = format!("via = [{}]", "\"h\", ".repeat(MOST_CANDIDATES + 1));
         for (text, line, word) in [
-            ("\nvai = []\n", 2, "unknown field `vai`"),
+            ("\nvai = []\n", 2, "unknown option `vai`"),
             ("via = \"h\"\n", 1, "invalid type"),
             ("via = [\n\"h\",\n\"-oProxyCommand=x\"]\n", 3, "host name"),
             ("via = [\"\"]", 1, "empty"),

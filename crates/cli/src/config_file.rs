@@ -25,10 +25,22 @@ pub(crate) struct ConfigFileError {
 }
 
 impl ConfigFileError {
-    /// Converts an error of the TOML parser.
-    pub(crate) fn syntax(e: &toml::de::Error) -> Self {
+    /// Converts an error of the TOML parser in `text`.
+    pub(crate) fn syntax(e: &toml::de::Error, text: &str) -> Self {
         // Replace Rust type names by words for users.
         let mut what = e.message().replace('\n', ": ");
+        for (of_parser, ours) in [
+            ("unknown variant", "unknown value"),
+            ("unknown field", "unknown option"),
+            ("missing field", "missing option"),
+        ] {
+            if let Some(rest) = what.strip_prefix(of_parser) {
+                what = format!("{ours}{rest}");
+            }
+        }
+        if what == "duplicate key" {
+            what = set_twice(e.span().and_then(|span| text.get(span)));
+        }
         for number in ["usize", "u64", "u32", "u16", "u8"] {
             if let Some(begin) = what.strip_suffix(&format!("expected {number}")) {
                 what = format!("{begin}expected a whole number");
@@ -38,6 +50,18 @@ impl ConfigFileError {
             at: e.span().map_or(0, |span: Range<usize>| span.start),
             what,
         }
+    }
+}
+
+/// Describes an option that is set twice; `name` is its text in the file.
+fn set_twice(name: Option<&str>) -> String {
+    let is_name = |name: &&str| !name.trim().is_empty() && !name.contains(['\n', '=']);
+    match name.filter(is_name) {
+        Some(name) => format!(
+            "the option {} is set twice: remove one of them",
+            wire::escape::name(name.trim().as_bytes())
+        ),
+        None => "an option is set twice: remove one of them".to_owned(),
     }
 }
 

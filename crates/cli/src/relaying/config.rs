@@ -58,7 +58,7 @@ fn parse<T>(
     text: &str,
     settle: impl Fn(&RelayArgs) -> Result<T, String>,
 ) -> Result<(RelayArgs, Vec<T>), Vec<ConfigFileError>> {
-    let table = DeTable::parse(text).map_err(|e| vec![ConfigFileError::syntax(&e)])?;
+    let table = DeTable::parse(text).map_err(|e| vec![ConfigFileError::syntax(&e, text)])?;
     let mut reading = RelayConfigReader::default();
     let configuration = reading.whole(table.get_ref());
     let mut settled = Vec::new();
@@ -103,7 +103,7 @@ impl RelayConfigReader {
                 Some(flag) => self.set(flag, &mut all, value),
                 None => self.wrong(
                     &key.span(),
-                    format!("unknown key `{}`", wire::escape::name(name.as_bytes())),
+                    format!("unknown option `{}`", wire::escape::name(name.as_bytes())),
                 ),
             }
         }
@@ -155,7 +155,7 @@ impl RelayConfigReader {
                 }
                 None => self.wrong(
                     &key.span(),
-                    format!("unknown key `{}`", wire::escape::name(name.as_bytes())),
+                    format!("unknown option `{}`", wire::escape::name(name.as_bytes())),
                 ),
             }
         }
@@ -298,7 +298,7 @@ mod tests {
             ("\nrelay = [3]\n", 2, "must be a [[relay]] table"),
             ("[[relay]]\nlisten = \"1\nx", 3, "key with no value"),
             ("[[relay]]\ntargets = \"h:1\"\n", 1, "has no listen option"),
-            (&format!("{relay}bufer = 1\n"), 4, "unknown key `bufer`"),
+            (&format!("{relay}bufer = 1\n"), 4, "unknown option `bufer`"),
             (
                 &format!("{relay}buffer = \"much\"\n"),
                 4,
@@ -323,17 +323,17 @@ mod tests {
             (
                 &format!("{relay}config = \"x\"\n"),
                 4,
-                "unknown key `config`",
+                "unknown option `config`",
             ),
             (
                 &format!("config = \"x\"\n{relay}"),
                 1,
-                "unknown key `config`",
+                "unknown option `config`",
             ),
             (
                 &format!("listen = \"1\"\n{relay}"),
                 1,
-                "unknown key `listen`",
+                "unknown option `listen`",
             ),
             (&format!("{relay}{relay}"), 4, "another relay listens on 1"),
             (

@@ -22,7 +22,7 @@ pub(crate) fn read(file: &Path, args: &ServeArgs) -> Result<Options, String> {
 
 fn parse(text: &str, args: &ServeArgs) -> Result<Options, Vec<ConfigFileError>> {
     let options: Options = toml::from_str(text).map_err(|e| {
-        let first = ConfigFileError::syntax(&e);
+        let first = ConfigFileError::syntax(&e, text);
         let mut wrongs = unknown(text);
         wrongs.retain(|wrong| wrong.at != first.at);
         wrongs.push(first);
@@ -64,7 +64,7 @@ fn unknown(text: &str) -> Vec<ConfigFileError> {
         .map(|(name, _)| ConfigFileError {
             at: name.span().start,
             what: format!(
-                "unknown field `{}`",
+                "unknown option `{}`",
                 wire::escape::name(name.get_ref().as_bytes())
             ),
         })
@@ -110,11 +110,15 @@ mod tests {
     #[test]
     fn each_mistake_has_its_line() {
         for (text, line, word) in [
-            ("listen = \":22\"\nlisen = 1\n", 2, "unknown field `lisen`"),
+            ("listen = \":22\"\nlisen = 1\n", 2, "unknown option `lisen`"),
             ("\n\nroot = 3\n", 3, "invalid type"),
-            ("access = \"none\"\n", 1, "unknown variant"),
+            ("access = \"none\"\n", 1, "unknown value"),
             ("listen = \":22\nroot = 1", 1, "invalid basic string"),
-            ("listen=\":1\"\nlisten=\":2\"\n", 2, "duplicate key"),
+            (
+                "listen=\":1\"\nlisten=\":2\"\n",
+                2,
+                "the option listen is set twice",
+            ),
             ("unauthenticated = 0\n", 1, "would admit no one"),
             ("\nusers = []\n", 2, "would admit no one"),
             (
@@ -153,7 +157,7 @@ mod tests {
             ("trusted-user-ca-keys = \"ca\"\n", 1, "absolute"),
             ("host-keys = [\"key\"]\n", 1, "absolute"),
             ("[[key]]\nroot = \"/\"\n", 1, "fingerprint"),
-            ("[[key]]\nmode = 1\n", 2, "unknown field `mode`"),
+            ("[[key]]\nmode = 1\n", 2, "unknown option `mode`"),
             (
                 "\nciphers = [\"3des-cbc\"]\n",
                 2,
