@@ -232,7 +232,7 @@ fn the_closing_line_says_which_way_and_why() {
     );
     for flag in ["-3", "--through-here"] {
         let said = pair.copies_a_file(&[flag]);
-        let line = format!("{THROUGH_HERE}: -3 (--through-here) was given");
+        let line = format!("{THROUGH_HERE}, because -3 (--through-here) was given");
         assert!(said.contains(&line), "{said}");
     }
 }

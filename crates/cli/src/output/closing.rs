@@ -73,10 +73,32 @@ pub(crate) fn line(summary: &CopySummary) -> String {
     if let Some(far) = far(summary) {
         text.push_str(&format!("; {far}"));
     }
-    if let Some(host_way) = &summary.way {
-        text.push_str(&format!("; {}: {}", way(host_way), host_way.reason));
+    if let Some(host_way) = summary.way.as_ref().filter(|_| has_copied(summary)) {
+        text.push_str(&format!("; {}", explained_way(host_way)));
     }
     text
+}
+
+/// True if anything was copied, so that its way is of interest.
+fn has_copied(summary: &CopySummary) -> bool {
+    let entries = [summary.files, summary.directories, summary.symlinks];
+    let data = [summary.ranges, summary.bytes, summary.unfinished];
+    entries.into_iter().chain(data).any(|count| count > 0)
+}
+
+/// The way of the data between two hosts, with the reason.
+fn explained_way(host_way: &HostCopyRoute) -> String {
+    let reason = &host_way.reason;
+    match host_way.kind {
+        // A reason that begins with the name of a host is a sentence of its own.
+        HostCopyRouteKind::ThroughHere if reason.contains(": ") => {
+            format!("the data went through this machine ({reason})")
+        }
+        HostCopyRouteKind::ThroughHere => {
+            format!("the data went through this machine, because {reason}")
+        }
+        _ => format!("{}: {reason}", way(host_way)),
+    }
 }
 
 /// True if the connection to a host failed, or its settings are wrong.
@@ -514,6 +536,30 @@ mod tests {
         let line = line(&chain);
         let end = "renamed; passed on from host to host: each has longhaul";
         assert!(line.ends_with(end), "{line}");
+    }
+
+    #[test]
+    fn the_way_through_this_machine_has_its_reason() {
+        let through = |reason: &str| CopySummary {
+            way: Some(HostCopyRoute {
+                kind: HostCopyRouteKind::ThroughHere,
+                connected: None,
+                address: None,
+                reason: reason.to_owned(),
+            }),
+            ..three()
+        };
+        let same = line(&through("both ends are on the same host"));
+        let end = "; the data went through this machine, because both ends are on the same host";
+        assert!(same.ends_with(end), "{same}");
+        let absent = line(&through("b: longhaul is not on the PATH there"));
+        let end = "; the data went through this machine (b: longhaul is not on the PATH there)";
+        assert!(absent.ends_with(end), "{absent}");
+        let nothing = line(&CopySummary {
+            way: through("both ends are on the same host").way,
+            ..CopySummary::default()
+        });
+        assert!(!nothing.contains("through this machine"), "{nothing}");
     }
 
     #[test]
