@@ -62,12 +62,16 @@ fn the_exit_status_is_the_commands() {
 #[test]
 fn a_command_that_cannot_be_run_is_named() {
     let temporary = tempfile::tempdir().unwrap();
-    for (command, code) in [("no-such-command", 127), ("/etc/passwd", 126)] {
+    for (command, code, why) in [
+        ("no-such-command", 127, "no such program on the PATH"),
+        ("/etc/passwd", 126, "permission denied"),
+    ] {
         let Some(lab) = lab(temporary.path()) else {
             return;
         };
-        let outcome = lab.args(["-q", command]).run().expect_code(code);
-        outcome.expect_err(&[command]);
+        let outcome = lab.arg(command).run().expect_code(code);
+        let said = format!("longhaul lab: cannot start the command {command}: {why}\n");
+        assert_eq!(outcome.err(), said, "{outcome}");
     }
 }
 

@@ -73,9 +73,9 @@ pub fn inside(lab: &LabSpec, scratch: &Path, again: &[OsString]) -> Result<u8, L
         quota::limit_disk(pid, rate)?;
     }
     let mut command = command(lab, keys.as_ref());
-    let status = match command.spawn() {
-        Ok(child) => children.run(child)?,
-        Err(error) => not_run(lab, &error),
+    let (status, has_run) = match command.spawn() {
+        Ok(child) => (children.run(child)?, true),
+        Err(error) => (not_run(lab, &error), false),
     };
     let dropped = LabNamespace::dropped_by_device() + {
         far.enter()?;
@@ -84,6 +84,10 @@ pub fn inside(lab: &LabSpec, scratch: &Path, again: &[OsString]) -> Result<u8, L
     // If this fails, the figures lack the number.
     let _ = fs::write(scratch.join(files::DEVICE_DROPS), dropped.to_string());
     children.end_emulator(EMULATOR_ENDS);
+    if !has_run {
+        // Figures of a path that carried nothing would hide the error.
+        let _ = fs::remove_file(scratch.join(files::FIGURES_TEXT));
+    }
     Ok(status)
 }
 
@@ -191,7 +195,12 @@ fn command(lab: &LabSpec, keys: Option<&SshdKeys>) -> Command {
 fn not_run(lab: &LabSpec, error: &io::Error) -> u8 {
     let name = lab.command.first().map(|word| word.to_string_lossy());
     let name = name.unwrap_or_default();
-    children::tell(&format!("{}: {error}", name.escape_debug()));
+    let why = match error.kind() {
+        io::ErrorKind::NotFound if !name.contains('/') => "no such program on the PATH".to_owned(),
+        _ => sys::os_words(error),
+    };
+    let name = name.escape_debug();
+    children::tell(&format!("cannot start the command {name}: {why}"));
     match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => CANNOT_RUN,
