@@ -76,7 +76,7 @@ impl fmt::Display for PlanHeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAPlan => f.write_str(
-                "this is not a plan of longhaul: name the folder that longhaul plan made with -o",
+                "this file was not written by longhaul plan: check that you named the right folder",
             ),
             Self::Version(version) => write!(
                 f,

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use shard::{Lease, PlanHeader, PlanRecordFile, PlanTotals, ShardTotals};
+use shard::{Lease, PlanHeader, PlanHeaderError, PlanRecordFile, PlanTotals, ShardTotals};
 
 use super::records::ShardRecordReader;
 use super::status::ShardPlanStatus;
@@ -62,6 +62,26 @@ pub(super) fn open_folder(path: &Path) -> Result<PrivateDir, PlanError> {
 
 /// Reads the header of a plan; `None` if the folder has none.
 pub(super) fn read_header(dir: &PrivateDir) -> Result<Option<(PlanHeader, String)>, PlanError> {
+    header_of(dir, PlanHeaderError::to_string)
+}
+
+/// Reads the header of an earlier plan in the folder for a new one.
+///
+/// # Errors
+/// Those of [`read_header`].
+pub(super) fn earlier_header(dir: &PrivateDir) -> Result<Option<(PlanHeader, String)>, PlanError> {
+    header_of(dir, |error| match error {
+        PlanHeaderError::NotAPlan => {
+            "this file was not written by longhaul plan: give -o a new or empty folder".to_owned()
+        }
+        error => error.to_string(),
+    })
+}
+
+fn header_of(
+    dir: &PrivateDir,
+    words: impl Fn(&PlanHeaderError) -> String,
+) -> Result<Option<(PlanHeader, String)>, PlanError> {
     let path = dir.path().join(HEADER);
     let io = |error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => PlanError::Unusable(os_words(&error)),
@@ -78,7 +98,7 @@ pub(super) fn read_header(dir: &PrivateDir) -> Result<Option<(PlanHeader, String
     let parsed = PlanHeader::parse(&text, sum);
     parsed
         .map(Some)
-        .map_err(|error| PlanError::Unusable(format!("{}: {error}", shown(&path))))
+        .map_err(|error| PlanError::Unusable(format!("{}: {}", shown(&path), words(&error))))
 }
 
 /// Writes a file under a temporary name, makes it durable and renames it.

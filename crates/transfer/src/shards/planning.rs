@@ -15,7 +15,9 @@ use shard::{
 use sync::{EntryTree, Filter, SortedTree, TreeEntryId, TreeEntryKind};
 
 use super::attributes::planned;
-use super::folder::{self, read_header, remove_others, shard_name, sum, tree_name, write_header};
+use super::folder::{
+    self, earlier_header, read_header, remove_others, shard_name, sum, tree_name, write_header,
+};
 use super::{PlanError, absolute, shown};
 use crate::PrivateDir;
 use crate::cancel::CancelToken;
@@ -192,7 +194,7 @@ fn prepare(request: &PlanCreationSettings) -> Result<(PrivateDir, std::fs::File)
         );
         return Err(PlanOutcome::Failed(PlanError::Io(what)));
     }
-    if let Some((header, _)) = read_header(&dir).map_err(PlanOutcome::Failed)? {
+    if let Some((header, _)) = earlier_header(&dir).map_err(PlanOutcome::Failed)? {
         let same = header.source == request.source_operand
             && header.target == request.target_operand
             && header.shards.len() == request.shards as usize;
