@@ -274,9 +274,11 @@ fn a_host_that_accepts_a_connection_and_says_nothing_is_given_up() {
     let run = client.cp().args(["-o", "ConnectTimeout=1", "/dev/null"]);
     let run = run.arg(format!("scp://someone@127.0.0.1:{port}/x"));
     let outcome = run.run().expect_code(255);
-    let said = "127.0.0.1: the connection was opened, but the server did not complete the key exchange \
-                within 1 s";
-    assert!(outcome.err().contains(said), "{outcome}");
+    let said = format!(
+        "127.0.0.1: the connection to port {port} was opened, but the server did not complete the \
+         key exchange within 1 s"
+    );
+    assert!(outcome.err().contains(&said), "{outcome}");
 }
 
 /// An interrupted copy reports the bytes sent. Before this, it reported 0 files after 99 MB.

@@ -93,7 +93,8 @@ fn where_hpn_ssh_was_not_told_our_client_says_so_and_encrypts() {
         return;
     };
     for said in there_and_back(&scene, &["--insecure-none-mac"]) {
-        let says = said.contains("data is encrypted, because the server does not allow");
+        let says =
+            said.contains("the server refused to turn encryption off, so the data is encrypted");
         assert!(says && !said.contains(CLEAR), "{said}");
     }
 }

@@ -373,7 +373,7 @@ impl fmt::Display for OperandError {
         let operand = escape::name(&self.operand);
         match self.why {
             OperandErrorKind::Empty => f.write_str("an operand is empty"),
-            OperandErrorKind::NoHost => write!(f, "{operand}: no host name before the colon"),
+            OperandErrorKind::NoHost => write!(f, "{operand}: the host name is missing"),
             OperandErrorKind::Host => write!(
                 f,
                 "{operand}: not a valid host name; write ./NAME for a local file with a colon"

@@ -303,6 +303,7 @@ impl DirectConnector {
         let proposal = self.config.secured.propose(host_key);
         SshLinkSettings {
             name: self.config.name.clone(),
+            port: None,
             connection: ConnectionConfig {
                 transport: TransportConfig {
                     software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),

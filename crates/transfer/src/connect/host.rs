@@ -263,6 +263,7 @@ fn link_config(
     let far = || remote_use::known(around.far, around.absolute, memory, SystemTime::now());
     SshLinkSettings {
         name: escape::name(config.host.as_bytes()).to_string(),
+        port: Some(config.port),
         connection: ConnectionConfig {
             transport: TransportConfig {
                 software: concat!("longhaul_", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -30,12 +30,15 @@ pub enum AllowedAddressFamilies {
 impl AllowedAddressFamilies {
     /// The message about a host without a usable address.
     fn no_address(self) -> String {
-        let family = match self {
+        let (family, flag) = match self {
             Self::Any => return "the host has no address".to_owned(),
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
+            Self::V4 => ("IPv4", "-4"),
+            Self::V6 => ("IPv6", "-6"),
         };
-        format!("the host has no {family} address, and -4, -6 or AddressFamily allows no other")
+        format!(
+            "the host has no {family} address, and only {family} is allowed: leave out {flag}, or \
+             change AddressFamily in ssh_config"
+        )
     }
 }
 

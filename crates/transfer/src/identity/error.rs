@@ -49,7 +49,11 @@ impl IdentityError {
     }
 
     pub(super) fn no_passphrase(path: &Path) -> Self {
-        Self::new(path, "no passphrase given")
+        Self::new(
+            path,
+            "no passphrase given for this private key: run the command again and enter it, or \
+             load the key with ssh-add",
+        )
     }
 
     pub(super) fn not_asked(path: &Path, error: &PromptError) -> Self {

@@ -195,7 +195,7 @@ fn a_key_that_stays_locked_says_why() {
     assert!(error.contains("wrong passphrase") && asked == 3, "{error}");
     let (error, asked) = unlock(vec!["", "secret"]);
     assert!(
-        error.contains("no passphrase given") && asked == 1,
+        error.contains("no passphrase given for this private key: run") && asked == 1,
         "{error}"
     );
     let (error, _) = unlock(vec![]);

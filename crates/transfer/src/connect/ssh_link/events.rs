@@ -18,6 +18,7 @@ use super::channels::{ChannelEndReason, ChannelProgram, RemoteChannelState};
 use super::moving::TURN;
 use super::{
     FirstJobTime, InputState, LinkRole, SocketReadiness, SshLink, broken, engine_error, error,
+    input_error,
 };
 use crate::connect::auth_handler::AgentBinding;
 use crate::session::{Link, LinkChannelId, LinkError, LinkEvent};
@@ -178,10 +179,17 @@ impl SshLink {
                 "WARNING: data to and from {name} is NOT ENCRYPTED and NOT AUTHENTICATED \
                  (--insecure-none-mac)"
             ),
-            (_, false, _) => {
+            (asked, false, _) => {
+                let (flag, options) = match asked {
+                    DisabledProtection::CipherAndMac => (
+                        "--insecure-none-mac",
+                        "NoneEnabled yes and NoneMacEnabled yes",
+                    ),
+                    _ => ("--insecure-none-cipher", "NoneEnabled yes"),
+                };
                 format!(
-                    "{name}: data is encrypted, because the server does not allow \
-                     --insecure-none-cipher"
+                    "{name}: the server refused to turn encryption off, so the data is encrypted: \
+                     start it with longhaul serve {flag}, or set {options} in HPN-SSH"
                 )
             }
         };
@@ -623,7 +631,7 @@ impl SshLink {
                 // Errors of the connection before the restart no longer matter.
                 return Ok(true);
             }
-            handled.map_err(|e| engine_error(&e))?;
+            handled.map_err(|e| input_error(&e, self.config.port))?;
         }
         if total > 0 {
             self.ask_rtt(now);

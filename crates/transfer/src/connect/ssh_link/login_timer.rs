@@ -67,6 +67,8 @@ impl LoginProgress {
 #[derive(Debug)]
 pub(super) struct LoginTimer {
     limits: LoginLimits,
+    /// The port of the server, for messages.
+    port: Option<u16>,
     /// Time at which the connection was opened or restarted.
     began: Instant,
     /// Time at which the server was last heard, or the user has answered.
@@ -78,10 +80,16 @@ impl LoginTimer {
     pub(super) fn new(limits: LoginLimits, now: Instant) -> Self {
         Self {
             limits,
+            port: None,
             began: now,
             heard: now,
             progress: LoginProgress::default(),
         }
+    }
+
+    /// Names the port of the server in messages.
+    pub(super) fn at_port(self, port: Option<u16>) -> Self {
+        Self { port, ..self }
     }
 
     /// Returns the time for which the server may still be silent. `now` is a time after all prompts
@@ -115,11 +123,16 @@ impl LoginTimer {
     fn late(&self, limit: Duration) -> String {
         let seconds = limit.as_secs_f32();
         match self.progress.is_verified {
-            false => format!(
-                "the connection was opened, but the server did not complete the key exchange \
-                 within {seconds} s{}",
-                self.limits.handshake.hint()
-            ),
+            false => {
+                let port = self
+                    .port
+                    .map_or_else(String::new, |port| format!(" to port {port}"));
+                format!(
+                    "the connection{port} was opened, but the server did not complete the key \
+                     exchange within {seconds} s{}",
+                    self.limits.handshake.hint()
+                )
+            }
             true => format!(
                 "the login was given up, because the server has sent nothing for {seconds} s since its \
                  host key was accepted"

@@ -19,7 +19,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA, OutgoingRequest};
 use ssh::transport::{DisabledProtection, KexGuess, PeerOffers};
-use ssh::{Connection, ConnectionConfig, CryptoHelpers, PeerIncompatible, SealedQueue};
+use ssh::{
+    Connection, ConnectionConfig, CryptoHelpers, PeerIncompatible, PeerMisbehaved, SealedQueue,
+};
 use sys::{HelperThreads, ReceiveBuffers};
 use tracing::info;
 use wire::PacketPool;
@@ -108,6 +110,8 @@ pub type SocketOpener = Box<dyn FnMut() -> Result<ConnectedStream, ConnectError>
 pub struct SshLinkSettings {
     /// The host as the user wrote it.
     pub name: String,
+    /// The TCP port of the host, for messages about a server that is no SSH server.
+    pub port: Option<u16>,
     /// The engine's settings.
     pub connection: ConnectionConfig,
     /// The server's identification and SFTP server as remembered from an earlier visit.
@@ -332,7 +336,8 @@ impl SshLink {
     }
 
     fn log_in(&mut self, early: bool) -> Result<(), LinkError> {
-        let mut timer = LoginTimer::new(self.config.limits, Instant::now());
+        let timer = LoginTimer::new(self.config.limits, Instant::now());
+        let mut timer = timer.at_port(self.config.port);
         let mut events = Vec::new();
         loop {
             if early && self.conn.is_early() {
@@ -626,6 +631,19 @@ fn engine_error(e: &ssh::Error) -> LinkError {
     match e.is_truncated() {
         true => LinkError::SourceTruncated(text),
         false => LinkError::Lost(text),
+    }
+}
+
+/// Converts an error in what was received from a server at `port`.
+fn input_error(e: &ssh::Error, port: Option<u16>) -> LinkError {
+    match (e, port) {
+        (ssh::Error::PeerMisbehaved(PeerMisbehaved::NoIdentification), Some(port)) => {
+            LinkError::Lost(format!(
+                "the peer did not send an SSH version string: is port {port} that of an SSH \
+                 server?"
+            ))
+        }
+        _ => engine_error(e),
     }
 }
 
