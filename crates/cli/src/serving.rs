@@ -24,6 +24,7 @@ use ssh::transport::DisabledProtection;
 use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use transfer::disk::os_words;
 
 use self::address::{ipv6_loopback, resolve};
 use self::merged::MergedServeSettings;
@@ -41,13 +42,8 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     if let Some(file) = &args.check {
         return config_file::checked(config::read(file, args));
     }
-    if let Some(wanted) = &args.sum
-        && !transfer::bootstrap::own_sum().is_ok_and(|sum| sum == *wanted)
-    {
-        return failed(
-            "--sum: this program's checksum differs from the expected one: run longhaul bootstrap \
-             again",
-        );
+    if let Some(why) = args.sum.as_deref().and_then(is_another_program) {
+        return failed(&why);
     }
     log(args);
     let caught = signals::too_long_is_an_error()
@@ -62,6 +58,23 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     match served {
         Ok(()) => Exit::Done,
         Err(why) => failed(&why),
+    }
+}
+
+/// Returns an error if the SHA-256 of this program's own file is not `wanted`.
+fn is_another_program(wanted: &str) -> Option<String> {
+    let file = env::current_exe().unwrap_or_else(|_| "longhaul".into());
+    let file = transfer::escape::path(&file);
+    match transfer::bootstrap::own_sum() {
+        Ok(sum) if sum == wanted => None,
+        Ok(_) => Some(format!(
+            "the longhaul on this host ({file}) is not the one that was sent (its SHA-256 \
+             differs): run longhaul bootstrap HOST again where the copy starts"
+        )),
+        Err(e) => Some(format!(
+            "cannot read the longhaul on this host ({file}) to check its SHA-256: {}",
+            os_words(&e)
+        )),
     }
 }
 

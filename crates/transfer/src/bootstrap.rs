@@ -101,7 +101,9 @@ pub fn remove(
         (true, _) => Ok(true),
         (_, true) => Ok(false),
         _ => Err(
-            "the host did not confirm the removal: does the account permit commands?".to_owned(),
+            "cannot tell if longhaul was removed from this host: the account may permit only SFTP, \
+             or the removal failed. Log in and delete ~/.cache/longhaul/bin"
+                .to_owned(),
         ),
     }
 }
