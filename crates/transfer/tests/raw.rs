@@ -554,7 +554,7 @@ fn two_sources_with_one_name_are_refused() -> Result {
         let summary = world.copy(&sources, target, recursive());
         assert_eq!((summary.outcome, summary.files), (CopyOutcome::Partial, 0));
         let reason = &summary.failures[0].reason;
-        assert!(reason.contains("both are named f"), "{reason}");
+        assert!(reason.contains("has the same name (\"f\") as "), "{reason}");
         assert_eq!(world.names("to")?, [""; 0]);
     }
     Ok(())

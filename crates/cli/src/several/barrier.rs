@@ -192,10 +192,7 @@ pub(super) fn clashes(
     };
     Some(ItemFailure {
         path: second.source.clone(),
-        reason: format!(
-            "{what}: {result}; use --by-host to keep the files of each host in a \
-             directory of its own"
-        ),
+        reason: format!("{what}: {result}; use --by-host to give each host its own directory"),
     })
 }
 
@@ -295,7 +292,7 @@ mod tests {
         assert!(
             refused
                 .reason
-                .contains("would overwrite the copy of a:/log/y, because both are named y")
+                .contains("has the same name (\"y\") as a:/log/y, so one would overwrite the other: nothing was copied; use --by-host to give each host its own directory")
         );
         assert!(refused.reason.contains("--by-host"));
     }
@@ -337,8 +334,8 @@ mod tests {
         let refused = clashes(&all, "nothing was copied", &|_, _| false).unwrap();
         assert_eq!(refused.path, EscapedName(b"h2:/log/error".to_vec()));
         assert!(refused.reason.starts_with(
-            "would overwrite the copy of h1:/log/error, because both are named error (10 other \
-             sources clash as well): nothing was copied; use --by-host"
+            "has the same name (\"error\") as h1:/log/error, so one would overwrite the other (10 \
+             other sources clash as well): nothing was copied; use --by-host"
         ));
         assert_eq!(
             clashes(&all[..1], "nothing was copied", &|_, _| false),

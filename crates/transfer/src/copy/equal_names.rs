@@ -151,7 +151,7 @@ fn plain(path: &[u8]) -> Vec<u8> {
     all
 }
 
-/// Clause that says which source's copy another one would overwrite, and how many `more` such
+/// Clause about a source with the name of the `first` one, and the number of `more` such
 /// sources there are.
 pub fn equal_names(first: &EscapedName, name: &[u8], more: usize) -> String {
     let name = EscapedName(name.to_vec());
@@ -160,7 +160,7 @@ pub fn equal_names(first: &EscapedName, name: &[u8], more: usize) -> String {
         1 => " (another source clashes as well)".to_owned(),
         more => format!(" ({more} other sources clash as well)"),
     };
-    format!("would overwrite the copy of {first}, because both are named {name}{more}")
+    format!("has the same name (\"{name}\") as {first}, so one would overwrite the other{more}")
 }
 
 /// Sources that have the name of an earlier one and are not the same file.
