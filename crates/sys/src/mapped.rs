@@ -172,7 +172,7 @@ impl ExternalPayloadSource for MappedRange {
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let name = std::fs::read_link(link)
             .map_or_else(|_| "a file".to_owned(), |path| format!("{path:?}"));
-        format!("{name} shrank, or became unreadable, while it was being read")
+        format!("{name} became shorter, or could not be read, during the copy")
     }
 }
 

@@ -225,6 +225,7 @@ impl<'a> CopyEngine<'a> {
         target: Vec<u8>,
     ) {
         self.settle_far().await;
+        self.metadata.withheld().set_planned();
         let id = self.walks.begin_planned(entries, target);
         self.walks.name_root(&self.context, id, source);
         self.copy_roots(VecDeque::new()).await;

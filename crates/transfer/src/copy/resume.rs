@@ -17,7 +17,7 @@ use schedule::{Attributes, FileCheckpoint, JobId};
 
 use self::boot::ReceiverBootId;
 use self::left::EarlierWork;
-use self::lock_wait_limit::{LockWaitLimit, LockWaitStep};
+use self::lock_wait_limit::{LONGEST, LockWaitLimit, LockWaitStep};
 use self::note::CompletionRecorder;
 use self::records::RunJournal;
 pub(super) use self::task::ResumeTask;
@@ -105,7 +105,7 @@ impl ResumeJournal {
         let place = context
             .environment()
             .journal(&identity, local.as_deref(), folder);
-        let found = find_unlocked(context, &*place).await;
+        let found = find_unlocked(context, request, &*place).await;
         self.records.set_target(local);
         self.earlier.set_afresh(context.options().afresh);
         if let Some(beside) = place.beside().as_deref().map(EscapedName::from) {
@@ -432,6 +432,7 @@ fn warn_of_journal(context: &mut CopyContext<'_>, why: &str) {
 /// process may take a moment to exit.
 async fn find_unlocked(
     context: &mut CopyContext<'_>,
+    request: &CopyRequest,
     place: &dyn JournalStore,
 ) -> std::io::Result<EarlierRun> {
     let mut patience = LockWaitLimit::default();
@@ -443,8 +444,13 @@ async fn find_unlocked(
         match patience.next() {
             Some(LockWaitStep { pause, tell }) => {
                 if tell {
-                    let what = "another longhaul is running this copy: waiting a moment in case it is about to end";
-                    context.warn(None, what.to_owned());
+                    let what = format!(
+                        "another longhaul process is running the same copy: waiting up to {} s \
+                         for it to end",
+                        LONGEST.as_secs()
+                    );
+                    let target = context.place_name(&request.target);
+                    context.warn(Some(target), what);
                 }
                 context.pause(pause).await;
                 if context.environment().is_cancelled() {

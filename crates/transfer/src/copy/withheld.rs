@@ -77,6 +77,8 @@ pub(super) struct LeftOutCounts {
     told_in_place: bool,
     /// Directories of which the user was told this.
     told_in_place_at: BTreeSet<Vec<u8>>,
+    /// True for a sync or a plan's shard.
+    is_planned: bool,
 }
 
 impl LeftOutCounts {
@@ -150,6 +152,11 @@ impl LeftOutCounts {
         self.backed_up.insert(target);
     }
 
+    /// Notes that the entries were chosen before, by a sync or a plan, which have no --inplace.
+    pub(super) fn set_planned(&mut self) {
+        self.is_planned = true;
+    }
+
     /// Notes that the replaced file at `target` has this number of other names.
     pub(super) fn note_other_names(
         &mut self,
@@ -188,11 +195,14 @@ impl LeftOutCounts {
         let links = self
             .links
             .words("one symlink", "symlinks")
-            .map(|links| format!("--safe-links: skipped {links} that lead out of the copy"));
+            .map(|links| format!("--safe-links: skipped {links} pointing outside the copy"));
         let replaced = self.replaced.words("one file", "files").map(|files| {
             format!(
-                "hard links: other names of {files} keep the old contents; --inplace updates \
-                 all names"
+                "hard links: other names of {files} keep the old contents{}",
+                match self.is_planned {
+                    true => "",
+                    false => "; --inplace updates all names",
+                }
             )
         });
         [bits, links, replaced].into_iter().flatten()
@@ -268,5 +278,12 @@ mod tests {
             "{said:?}"
         );
         assert!(said[1].contains("one file (z)"), "{said:?}");
+        assert!(
+            said[1].ends_with("; --inplace updates all names"),
+            "{said:?}"
+        );
+        withheld.set_planned();
+        let said: Vec<String> = withheld.warnings().collect();
+        assert!(said[1].ends_with("keep the old contents"), "{said:?}");
     }
 }

@@ -182,7 +182,7 @@ impl ReconnectPolicy {
         self.fruitless = fruitless;
         let text = match last.cause {
             ConnectionLossCause::SourceTruncated => {
-                format!("{why}: its rest cannot be sent over this connection; reconnecting")
+                format!("{why}: reconnecting to continue")
             }
             ConnectionLossCause::Path | ConnectionLossCause::OptionalFeature => {
                 format!("the connection was lost ({why}); reconnecting")

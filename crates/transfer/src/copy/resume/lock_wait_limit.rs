@@ -2,7 +2,7 @@ use std::time::Duration;
 
 /// Longest wait for a lock. A killed process releases its locks once its memory is freed, which
 /// takes up to a second if it had mapped much.
-const LONGEST: Duration = Duration::from_secs(2);
+pub(super) const LONGEST: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Wait after which a message tells the user about it.
 const TOLD_AFTER: Duration = Duration::from_millis(500);
