@@ -123,9 +123,10 @@ fn man(command: Option<&str>, write: Option<&Path>) -> Exit {
     }
     match docs::man(command) {
         Some(page) => show(&page),
-        None => usage(&UsageError(
-            "error: no such man page: name a subcommand; see longhaul --help\n".to_owned(),
-        )),
+        None => usage(&UsageError(format!(
+            "error: no such man page: {}: name a subcommand; see longhaul --help\n",
+            wire::escape::name(command.unwrap_or_default().as_bytes())
+        ))),
     }
 }
 

@@ -356,7 +356,7 @@ const SYNC_FLAGS: &[OtherToolSpelling] = &[
     ),
     row(
         &["--inplace", "--append", "--append-verify"],
-        "a file gets its name when it is complete: leave it out",
+        "sync writes to a temporary file and renames it when it is complete: leave out this flag",
     ),
     row(
         &[

@@ -460,15 +460,17 @@ fn copy_args(matches: &ArgMatches) -> Result<CopyArgs, UsageError> {
         .chain([&args.destination])
         .any(|operand| operand == OsStr::new(""))
     {
-        return Err(usage(
-            "an operand is empty (\"\"); name a file, or host: for a home directory",
-        ));
+        return Err(usage(EMPTY_OPERAND));
     }
     match contradiction(&args) {
         Some(what) => Err(usage(what)),
         None => Ok(args),
     }
 }
+
+/// Error text for an empty SRC or DST.
+const EMPTY_OPERAND: &str = "SRC or DST is an empty string (\"\"): check for an unset shell \
+    variable; HOST: alone means the home directory there";
 
 fn bootstrap_args(matches: &ArgMatches) -> Result<ParsedCommandLine, UsageError> {
     let wrong = |what: &str| usage_of("bootstrap", "[flags] HOST", what);

@@ -199,7 +199,8 @@ fn values_that_cannot_be_are_named() {
         ),
         (
             &["", "b:"],
-            "an operand is empty (\"\"); name a file, or host: for a home directory",
+            "SRC or DST is an empty string (\"\"): check for an unset shell variable; HOST: alone \
+             means the home directory there",
         ),
     ] {
         let error = cp(words).unwrap_err();

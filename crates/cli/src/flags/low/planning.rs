@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::ArgMatches;
 
-use super::{CopyArgs, OPERANDS, UsageError, from_rows, usage_of};
+use super::{CopyArgs, EMPTY_OPERAND, OPERANDS, UsageError, from_rows, usage_of};
 use crate::flags::table::{plan_copy_rows, plan_rows};
 
 /// Arguments of `longhaul plan`; the range size is in bytes.
@@ -41,15 +41,18 @@ pub(super) fn plan(matches: &ArgMatches) -> Result<PlanArgs, UsageError> {
     args.copy.json = args.json;
     let operands = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
     let operands: Vec<&OsString> = operands.collect();
-    if operands.iter().any(|operand| operand.is_empty()) {
-        return Err(wrong("an operand is empty (\"\"): name a directory"));
-    }
     let makes = args.shards.is_some() || args.folder.is_some();
     let is = |word: &str| {
         operands
             .first()
             .is_some_and(|o| o.as_os_str() == OsStr::new(word))
     };
+    if operands.iter().any(|operand| operand.is_empty()) {
+        return Err(wrong(match is("status") || is("verify") {
+            true => "DIR is an empty string (\"\"): check for an unset shell variable",
+            false => EMPTY_OPERAND,
+        }));
+    }
     match operands.as_slice() {
         [_, folder] if is("status") && !makes => {
             args.action = PlanAction::Status(PathBuf::from(folder));

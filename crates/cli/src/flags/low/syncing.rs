@@ -8,7 +8,9 @@ use sync::ComparisonRules;
 use transfer::operand::CopyOperand;
 use transfer::sync::UnicodeForm;
 
-use super::{CopyArgs, OPERANDS, UsageError, add_rows, contradiction, from_rows, usage_of};
+use super::{
+    CopyArgs, EMPTY_OPERAND, OPERANDS, UsageError, add_rows, contradiction, from_rows, usage_of,
+};
 use crate::flags::flag::FlagInput;
 use crate::flags::table::{sync_copy_rows, sync_rows};
 
@@ -82,9 +84,7 @@ pub(super) fn sync(matches: &ArgMatches) -> Result<SyncArgs, UsageError> {
         }));
     };
     if source.as_os_str() == OsStr::new("") || target.as_os_str() == OsStr::new("") {
-        return Err(wrong(
-            "an operand is empty (\"\"); name a file, or host: for a home directory",
-        ));
+        return Err(wrong(EMPTY_OPERAND));
     }
     let is_remote = matches!(CopyOperand::parse(source), Ok(CopyOperand::Remote(_)));
     args.copy.devices = args.one_file_system && is_remote;

@@ -72,7 +72,14 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
                 let names = given.text()?;
                 let known = |name: &str| match ssh::cipher::cipher(name) {
                     Some(_) => Ok(name.to_owned()),
-                    None => Err("names a cipher that longhaul does not support".to_owned()),
+                    None => {
+                        let names: Vec<&str> =
+                            ssh::cipher::CIPHERS.iter().map(|spec| spec.name).collect();
+                        Err(format!(
+                            "names a cipher that longhaul does not support: choose from {}",
+                            names.join(", ")
+                        ))
+                    }
                 };
                 args.ciphers = names.split(',').map(known).collect::<Result<_, _>>()?;
                 Ok(())
