@@ -270,3 +270,19 @@ fn a_target_whose_parents_are_missing_is_named_once() {
     down.arg(scene.path("link/down")).run().expect_code(0);
     assert!(scene.path("real/up/sub/file").exists() && scene.path("real/down/sub/file").exists());
 }
+
+/// Bug: a full disk behind standard output ended a sync as if the user had interrupted it.
+#[test]
+fn a_plan_that_cannot_be_written_is_a_failure_and_no_interruption() {
+    let Some(scene) = scene() else { return };
+    write_file(&scene.path("src/file"), b"x");
+    for flag in ["-i", "--json"] {
+        let command = r#"exec "$0" "$@" >/dev/full"#;
+        let run = scene.client.dir.run("sh").arg("-c").arg(command);
+        let run = run.arg(longhaul_tests::longhaul()).args(["sync", flag]);
+        let run = run.arg("-F").arg(scene.client.dir.config());
+        let run = run.arg(scene.path("src")).arg(scene.remote(flag));
+        let outcome = run.run().expect_code(1);
+        outcome.expect_err(&["cannot write to standard output: no space left"]);
+    }
+}

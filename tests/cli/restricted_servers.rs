@@ -339,7 +339,7 @@ fn a_sync_to_a_server_that_sets_no_times_says_so() {
 fn a_target_that_the_server_cannot_look_at_is_left_alone() {
     for (arguments, said) in [
         ("STAT=3", "permission denied"),
-        ("STAT=4", "without a reason"),
+        ("STAT=4", "gave no reason"),
     ] {
         let server = other("no STAT", arguments);
         let mut clients = clients();

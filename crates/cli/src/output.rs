@@ -331,9 +331,8 @@ impl RunReporter {
 
     /// Writes a line of a sync's plan on standard output. A closed pipe ends the run.
     fn plan_line(&self, line: &str) {
-        let mut out = io::stdout().lock();
-        if writeln!(out, "{line}").is_err() {
-            self.cancel.cancel();
+        if let Err(error) = writeln!(io::stdout().lock(), "{line}") {
+            self.lose_standard_output(&error);
         }
     }
 
@@ -382,13 +381,17 @@ impl RunReporter {
     }
 
     fn event(&self, event: &impl Serialize) {
-        let Some(Err(error)) = self.json.as_ref().map(|json| json.write(event)) else {
-            return;
-        };
+        if let Some(Err(error)) = self.json.as_ref().map(|json| json.write(event)) {
+            self.lose_standard_output(&error);
+        }
+    }
+
+    /// Ends the run because its lines or events can no longer be written.
+    fn lose_standard_output(&self, error: &io::Error) {
         // A closed pipe needs no message, but it ends the run, whose events nobody reads.
         if error.kind() != io::ErrorKind::BrokenPipe && !self.cancel.is_cancelled() {
             self.unwritten.store(true, Ordering::Relaxed);
-            let why = transfer::disk::os_words(&error);
+            let why = transfer::disk::os_words(error);
             self.console
                 .error(&format!("cannot write to standard output: {why}"));
         }

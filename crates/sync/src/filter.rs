@@ -225,6 +225,23 @@ fn add_rule(
     origin: RuleOrigin,
     brackets: UnclosedBracket,
 ) -> Result<(), FilterRuleError> {
+    // A comment is a line of a file.
+    let escaped = match (&origin, line.starts_with('#')) {
+        (RuleOrigin::Line(..), _) | (_, false) => None,
+        (_, true) => Some(format!("\\{line}")),
+    };
+    let line = escaped.as_deref().unwrap_or(line);
+    let of_rsync = line.starts_with("- ") || line.starts_with("+ ");
+    if of_rsync && brackets == UnclosedBracket::Closed {
+        return Err(FilterRuleError {
+            origin,
+            rule: line.to_owned(),
+            reason: "rules have the syntax of .gitignore, and not that of rsync: leave out the \
+                     sign, and begin a rule that includes with !; a name that begins so is \
+                     written with a backslash before it"
+                .to_owned(),
+        });
+    }
     let (text, open) = without_alternatives(line);
     if open && brackets == UnclosedBracket::Closed && !line.starts_with('#') {
         return Err(FilterRuleError {
@@ -442,6 +459,30 @@ mod tests {
 
     fn excluded(filter: &mut Filter, path: &str, kind: TreeEntryKind) -> bool {
         filter.decide(path.as_bytes(), &TreeEntry::new(kind)) == FilterDecision::Excluded
+    }
+
+    /// Bug: `--exclude '#h'` was taken for a comment and `--exclude '- *.o'` for a name, without a word.
+    #[test]
+    fn rules_of_the_command_line_have_no_comments_and_no_signs_of_rsync() {
+        let mut filter = filter(&["#h", "\\- x"]);
+        assert!(excluded(&mut filter, "#h", TreeEntryKind::File));
+        assert!(excluded(&mut filter, "- x", TreeEntryKind::File));
+        for rule in ["- *.o", "+ *.c"] {
+            let refused = FilterBuilder::default()
+                .rule(rule, RuleOrigin::Flag("--exclude"))
+                .map(drop)
+                .unwrap_err();
+            assert!(
+                refused.to_string().contains("not that of rsync"),
+                "{refused}"
+            );
+        }
+        // A comment in a file, and a name in a repository's own file.
+        let mut lines = FilterBuilder::default();
+        lines
+            .lines(b"# comment\n*.o\n", Path::new("rules"))
+            .unwrap();
+        assert!(lines.lines(b"- *.o\n", Path::new("rules")).is_err());
     }
 
     #[test]
