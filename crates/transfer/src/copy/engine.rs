@@ -20,7 +20,7 @@ use super::jobs::PathQueryAnswer;
 use super::metadata::MetadataPreservation;
 use super::owner::{EntryAwaitingOwner, NextOwnerResult, OwnerMap};
 use super::planned::PlannedEntries;
-use super::resume::ResumeJournal;
+use super::resume::{ResumeJournal, search_leftovers};
 use super::self_copy::{SameFileDetector, SelfCopyRules};
 use super::server_inquiry::ServerInquiry;
 use super::sides::{CopySide, RemoteSide};
@@ -564,7 +564,13 @@ impl<'a> CopyEngine<'a> {
 
     /// Removes what an interrupted run has left and this one has not taken.
     async fn clear_leftovers(&mut self) {
-        if self.keeper.clear_leftovers(&mut self.context) {
+        let mut late = self.keeper.clear_leftovers(&mut self.context);
+        let searches = self.keeper.take_searches(&mut self.context);
+        for found in search_leftovers(self, searches).await {
+            late = true;
+            self.keeper.clear_found(&mut self.context, found);
+        }
+        if late {
             self.copy().await;
         }
         if !self.stopped() {

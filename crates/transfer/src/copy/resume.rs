@@ -16,7 +16,8 @@ use schedule::journal::{JournalRecord, JournalState};
 use schedule::{Attributes, FileCheckpoint, JobId};
 
 use self::boot::ReceiverBootId;
-use self::left::EarlierWork;
+pub(super) use self::left::search_leftovers;
+use self::left::{EarlierWork, LeftoverSearch};
 use self::lock_wait_limit::{LONGEST, LockWaitLimit, LockWaitStep};
 use self::note::CompletionRecorder;
 use self::records::RunJournal;
@@ -232,6 +233,16 @@ impl ResumeJournal {
     /// after their removal. Returns true if there were any.
     pub(super) fn clear_leftovers(&mut self, context: &mut CopyContext<'_>) -> bool {
         self.earlier.clear_leftovers(context)
+    }
+
+    /// Returns the directories at a server to list for leftovers.
+    pub(super) fn take_searches(&mut self, context: &mut CopyContext<'_>) -> Vec<LeftoverSearch> {
+        self.earlier.take_searches(context)
+    }
+
+    /// Removes what a search has found.
+    pub(super) fn clear_found(&self, context: &mut CopyContext<'_>, path: Vec<u8>) {
+        left::clear_remote(context, path);
     }
 
     /// Forgets the entries whose leftovers are removed.

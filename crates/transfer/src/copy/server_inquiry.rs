@@ -28,6 +28,18 @@ pub(super) trait ServerInquiry<'a> {
         collected: PathQueryAnswer,
     ) -> Result<PathQueryAnswer, FileError>;
 
+    /// Sends requests to `end` at once, each with a record that collects the answer, and waits for
+    /// all answers.
+    ///
+    /// # Errors
+    ///
+    /// For each request, the server's words or the reason that the run ends.
+    async fn ask_all(
+        &mut self,
+        end: CopySide,
+        queries: Vec<(JobKind, PathQueryAnswer)>,
+    ) -> Vec<Result<PathQueryAnswer, FileError>>;
+
     /// Sends a request to `end` and waits for the answer.
     ///
     /// # Errors

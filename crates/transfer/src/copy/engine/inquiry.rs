@@ -29,4 +29,21 @@ impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
             None => Err(self.context.why_stopped()),
         }
     }
+
+    async fn ask_all(
+        &mut self,
+        end: CopySide,
+        queries: Vec<(JobKind, PathQueryAnswer)>,
+    ) -> Vec<Result<PathQueryAnswer, FileError>> {
+        let begin = |(kind, collected)| self.context.begin_asking(end, kind, collected);
+        let asked: Vec<_> = queries.into_iter().map(begin).collect();
+        let mut answers = Vec::new();
+        for id in asked {
+            answers.push(match id {
+                Some(id) => self.answer(id).await,
+                None => Err(self.context.why_stopped()),
+            });
+        }
+        answers
+    }
 }
