@@ -45,7 +45,9 @@ pub(super) fn settle(args: &PairArgs) -> Result<PairRelaySettings, String> {
     let facing = PairRelaySettings::new(key.as_bytes(), known);
     let mut facing = facing.map_err(|why| format!("{}: {why}", file.display()))?;
     if is_empty && !args.accept_new {
-        let path = file_of_known.as_deref().unwrap_or(Path::new("known_pairs"));
+        let path = file_of_known
+            .as_deref()
+            .unwrap_or_else(|| Path::new("known_pairs"));
         return Err(format!(
             "no key of a peer relay is known: add the fingerprint that the peer logs at its start \
              (SHA256:...) to {}, or start longhaul relay with it as --pair-allow (the \
