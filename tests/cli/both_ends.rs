@@ -154,6 +154,34 @@ fn one_that_has_vanished_is_done_without() {
     assert_eq!(ends.started().0, asked);
 }
 
+/// Bug: it was remembered that the host has no longhaul, and copies between hosts passed it by.
+#[test]
+fn another_version_was_remembered_as_no_longhaul() {
+    let Some(ends) = BothEnds::start() else {
+        return;
+    };
+    make_tree(&ends);
+    ends.install_script("printf '\\nlonghaul-serves 2 9.9\\n'; exec sleep 60");
+    let [up, down] = copies(&ends, &[]);
+    assert_stock(&up, "another protocol version");
+    assert_stock(&down, "failed to serve files when it was tried");
+}
+
+#[test]
+fn no_longhaul_was_remembered_as_one_that_fails() {
+    let Some(ends) = BothEnds::start() else {
+        return;
+    };
+    make_tree(&ends);
+    let flags = ["--far-end=exec", "--connections=1", "--channels=1"];
+    copies(&ends, &flags);
+    let [up, _] = copies(&ends, &[]);
+    assert_stock(
+        &up,
+        "longhaul was not found at the far end when last looked for",
+    );
+}
+
 #[test]
 fn what_startup_files_print_is_passed_over() {
     let Some(ends) = BothEnds::start() else {

@@ -17,6 +17,9 @@ pub enum LaneError {
     ConnectionLost(String),
     /// This end closed the channel: the server did not answer, or is not the expected program.
     GivenUp(String),
+    /// This end closed the channel, since no longhaul is at the far end: another program, or none,
+    /// answered the command that starts one.
+    NoLonghaul(String),
     /// This end closed the channel, since other lanes had to do its work ([`crate::LaneOrder::Close`]).
     Stalled,
     /// The server announces hold-root@longhaul, and refused to hold a directory: a symlink below it
@@ -41,7 +44,9 @@ impl fmt::Display for LaneError {
             }
             Self::Closed(reason) => write!(f, "the server closed the SFTP channel: {reason}"),
             Self::ConnectionLost(reason) => f.write_str(reason),
-            Self::GivenUp(reason) => write!(f, "longhaul closed the SFTP channel: {reason}"),
+            Self::GivenUp(reason) | Self::NoLonghaul(reason) => {
+                write!(f, "longhaul closed the SFTP channel: {reason}")
+            }
             Self::Stalled => f.write_str(
                 "longhaul closed an SFTP channel that made no progress while others did",
             ),

@@ -528,7 +528,11 @@ impl Dispatcher {
         let (channel, listing) = (on.channel(), on.is_listing());
         if let Some(connection) = self.connections.get_mut(id.connection) {
             connection.link_mut().close_channel(channel);
-            if listing && matches!(error, LaneError::Closed(_) | LaneError::GivenUp(_)) {
+            let is_closed = matches!(
+                error,
+                LaneError::Closed(_) | LaneError::GivenUp(_) | LaneError::NoLonghaul(_)
+            );
+            if listing && is_closed {
                 connection.note_one_channel();
             }
         }

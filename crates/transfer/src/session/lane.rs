@@ -186,9 +186,9 @@ impl LaneOnChannel {
         let mut greeting = None;
         if let LaneServerState::Greeting { preamble, .. } = &mut self.far {
             let taken = preamble.take(&mut bytes);
-            let taken = taken.map_err(|what| LaneError::GivenUp(not_ours(what)))?;
+            let taken = taken.map_err(not_ours)?;
             let Some(ours) = taken else { return Ok(None) };
-            check(&ours).map_err(LaneError::GivenUp)?;
+            check(&ours)?;
             self.far = LaneServerState::Greeted;
             greeting = Some(ours);
         }

@@ -71,7 +71,10 @@ impl LaneLosses {
     pub(super) fn lane_ended(&mut self, lane: EndedLane, error: &LaneError) -> LaneEndAction {
         let closed = matches!(
             error,
-            LaneError::Closed(_) | LaneError::GivenUp(_) | LaneError::Stalled
+            LaneError::Closed(_)
+                | LaneError::GivenUp(_)
+                | LaneError::NoLonghaul(_)
+                | LaneError::Stalled
         );
         let listing = lane.role == LaneRole::Listing;
         let last = lane.data_lanes <= 1;

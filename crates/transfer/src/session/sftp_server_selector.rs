@@ -102,9 +102,9 @@ struct LonghaulProbeFailure {
     result: Option<LonghaulProbeResult>,
 }
 
-/// Error text for output that is not a longhaul's greeting.
-pub(super) fn not_ours(what: LonghaulMarkerError) -> String {
-    match what {
+/// Returns the error of a lane whose output is not a longhaul's greeting.
+pub(super) fn not_ours(what: LonghaulMarkerError) -> LaneError {
+    let text = match what {
         LonghaulMarkerError::PlainSftp => {
             "the server runs its own SFTP server for every command (ForceCommand?)"
         }
@@ -112,29 +112,31 @@ pub(super) fn not_ours(what: LonghaulMarkerError) -> String {
             "the host printed other output instead of starting \
             longhaul: check ForceCommand and the shell's start-up files"
         }
-    }
-    .to_owned()
+    };
+    LaneError::NoLonghaul(text.to_owned())
 }
 
 /// Checks that the greeting is one that this version understands.
 ///
 /// # Errors
 ///
-/// One sentence that says why the longhaul cannot be used.
-pub(super) fn check(greeting: &MarkerLine) -> Result<(), String> {
+/// The reason why no longhaul can be used: there is none, or it has another version.
+pub(super) fn check(greeting: &MarkerLine) -> Result<(), LaneError> {
     match greeting {
-        MarkerLine::Absent { sent, .. } => Err(match sent {
-            RemoteBinaryAbsence::NoneSent => "longhaul was not found at the remote host",
-            RemoteBinaryAbsence::Gone => {
-                "the installed longhaul is missing or not executable: run longhaul bootstrap \
-                 again"
-            }
-            RemoteBinaryAbsence::Altered => {
-                "the installed longhaul was altered (its checksum differs) and is not started: \
-                 run longhaul bootstrap again"
-            }
+        MarkerLine::Absent { sent, .. } => {
+            let text = match sent {
+                RemoteBinaryAbsence::NoneSent => "longhaul was not found at the remote host",
+                RemoteBinaryAbsence::Gone => {
+                    "the installed longhaul is missing or not executable: run longhaul bootstrap \
+                     again"
+                }
+                RemoteBinaryAbsence::Altered => {
+                    "the installed longhaul was altered (its checksum differs) and is not \
+                     started: run longhaul bootstrap again"
+                }
+            };
+            Err(LaneError::NoLonghaul(text.to_owned()))
         }
-        .to_owned()),
         MarkerLine::Serves { protocol, .. } if *protocol == MARKER_PROTOCOL => Ok(()),
         MarkerLine::Serves { protocol, software } => {
             let older = *protocol < MARKER_PROTOCOL;
@@ -143,11 +145,22 @@ pub(super) fn check(greeting: &MarkerLine) -> Result<(), String> {
             } else {
                 "this machine"
             };
-            Err(format!(
+            Err(LaneError::GivenUp(format!(
                 "the remote longhaul ({software}) uses another protocol version: upgrade longhaul \
                  on {end}"
-            ))
+            )))
         }
+    }
+}
+
+/// Returns the result to remember for a lane that ended before it had answered. A lane that ends
+/// without output may have been late, or its connection lost.
+fn probe_result(error: &LaneError) -> LonghaulProbeResult {
+    match error {
+        LaneError::Closed(_) | LaneError::GivenUp(_) | LaneError::Stalled => {
+            LonghaulProbeResult::Unusable
+        }
+        _ => LonghaulProbeResult::Absent,
     }
 }
 
@@ -396,7 +409,7 @@ impl SftpServerSelector {
             Err(error) => {
                 let broken = LonghaulProbeFailure {
                     why: in_words(&error),
-                    result: Some(LonghaulProbeResult::Absent),
+                    result: Some(probe_result(&error)),
                 };
                 return Some(self.give_up(to, at, broken).into_iter().collect());
             }
@@ -652,7 +665,10 @@ impl SftpServerSelector {
             LaneError::Misprediction(_) if greeted => return false,
             _ if !greeted && self.answered() => return false,
             // This channel may have been one too many. Another one tells if a longhaul is there.
-            LaneError::Closed(_) | LaneError::GivenUp(_) | LaneError::Stalled
+            LaneError::Closed(_)
+            | LaneError::GivenUp(_)
+            | LaneError::NoLonghaul(_)
+            | LaneError::Stalled
                 if !greeted && awaits_another(to, lane) =>
             {
                 return false;
@@ -664,16 +680,9 @@ impl SftpServerSelector {
                 true => format!("longhaul at the remote host ended ({})", in_words(error)),
                 false => in_words(error),
             };
-            // A lane that ends without output may have been late, or its connection lost.
-            let result = match error {
-                LaneError::Closed(_) | LaneError::GivenUp(_) | LaneError::Stalled => {
-                    LonghaulProbeResult::Unusable
-                }
-                _ => LonghaulProbeResult::Absent,
-            };
             let ended = LonghaulProbeFailure {
                 why,
-                result: (!greeted).then_some(result),
+                result: (!greeted).then(|| probe_result(error)),
             };
             self.fails(to, ended);
         }
@@ -743,7 +752,9 @@ fn close_channel(to: &mut Dispatcher, lane: &LaneOnChannel) {
 /// Error text without the mention of a channel.
 fn in_words(error: &LaneError) -> String {
     match error {
-        LaneError::Closed(why) | LaneError::GivenUp(why) => why.clone(),
+        LaneError::Closed(why) | LaneError::GivenUp(why) | LaneError::NoLonghaul(why) => {
+            why.clone()
+        }
         error => error.to_string(),
     }
 }

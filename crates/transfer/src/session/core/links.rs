@@ -54,7 +54,10 @@ impl SessionCore {
         let falls_back = served
             && error != LaneError::Stalled
             && self.remote.lane_ended(&mut self.dispatcher, id, &error);
-        let over = matches!(error, LaneError::Closed(_) | LaneError::GivenUp(_));
+        let over = matches!(
+            error,
+            LaneError::Closed(_) | LaneError::GivenUp(_) | LaneError::NoLonghaul(_)
+        );
         if falls_back && !over {
             error = LaneError::GivenUp(error.to_string());
         }
