@@ -99,7 +99,7 @@ fn revoked_keys() {
     parse(2048, |u| {
         std::fs::write(&file, corpus.mutant(u)?).expect("written");
         if let Err(why) = RevokedKeys::load([&file]) {
-            assert_shown_safely(&why, false);
+            assert_shown_safely(&why.to_string(), false);
         }
         Ok(())
     });

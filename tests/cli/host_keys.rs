@@ -175,3 +175,26 @@ fn longhaul_learns_no_key_where_ssh_would_not() {
     let command = format!("KnownHostsCommand=/bin/cat {}", printed.display());
     assert_eq!(learning.copy("# mine\n", &[yes, &command]), "# mine\n");
 }
+
+/// Bug: options that are read only when the server has answered gave exit code 255, as if the host
+/// had refused the key, and the copy went through an open connection of ssh if there was one.
+#[test]
+fn a_wrong_option_was_taken_for_a_refused_host_key_or_login() {
+    let builder = PeerBuilder::longhaul(longhaul(), [""; 0]);
+    let scene = Scene::with(builder).expect("longhaul is there");
+    if scene.client.is_scp() {
+        return;
+    }
+    fs::write(scene.path("from"), "text").expect("ours");
+    for (option, says) in [
+        (
+            "PubkeyAcceptedAlgorithms=none-such",
+            "PubkeyAcceptedAlgorithms names no supported algorithm",
+        ),
+        ("KnownHostsCommand=/bin/echo %y", "%y"),
+    ] {
+        let run = scene.client.cp().args(["-o", option]);
+        let run = run.arg(scene.path("from")).arg(scene.remote("to"));
+        run.run().expect_code(2).expect_err(&[says]);
+    }
+}

@@ -624,7 +624,7 @@ impl Hosts {
         let connect = move || connect::connect(config, &around);
         let connected = until_cancelled(self.output.console(), cancel, connect);
         let (link, again) = match (connected, master) {
-            (Err(own), Some(socket)) if own.check() == ConnectStep::Login => {
+            (Err(own), Some(socket)) if own.allows_shared_connection() => {
                 return self.over_master(destination, &socket, &own);
             }
             (connected, _) => connected?,

@@ -8,6 +8,7 @@ use ssh::auth::{AuthConfig, AuthMethod, InteractivePrompt, OfferedIdentity};
 use ssh::key::{KeyError, PublicKey};
 use zeroize::Zeroizing;
 
+use super::error::ConnectError;
 use crate::session::LonghaulProbeResult;
 
 /// The values that bind the agent to a connection (session-bind@openssh.com).
@@ -24,11 +25,11 @@ pub struct AgentBinding<'a> {
 /// Answers the questions that arise while a connection opens: is the host trusted, and how does the
 /// user log in.
 ///
-/// A call may block on user input. An `Err` is one sentence that ends the connection.
+/// A call may block on user input. An `Err` ends the connection.
 pub trait AuthHandler: Send {
     /// Decides whether to continue with a server that proved to own this host key; `address` is the
     /// peer's address if this is a TCP connection.
-    fn host_key(&mut self, blob: &[u8], address: Option<IpAddr>) -> Result<(), String>;
+    fn host_key(&mut self, blob: &[u8], address: Option<IpAddr>) -> Result<(), ConnectError>;
 
     /// True if [`AuthHandler::credentials`] may block on something other than user input.
     fn holds(&self) -> bool {
@@ -36,7 +37,7 @@ pub trait AuthHandler: Send {
     }
 
     /// Returns user name, methods and keys, once the host key has been accepted.
-    fn credentials(&mut self, binding: AgentBinding<'_>) -> Result<Credentials, String>;
+    fn credentials(&mut self, binding: AgentBinding<'_>) -> Result<Credentials, ConnectError>;
 
     /// Signs with the key at `identity` of [`Credentials::identities`]; `None` if that fails, and
     /// the next key is tried.

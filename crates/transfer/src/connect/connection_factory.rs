@@ -114,10 +114,10 @@ fn direct(
     let direct = DirectConnectionConfig::beside(config, around, secured, memory.as_ref());
     let memories = around.memories.clone();
     let (host, user) = (host.to_owned(), user.to_owned());
-    let noted = Box::new(move |why: Option<&str>| {
+    let noted = Box::new(move |is_possible: bool| {
         let now = SystemTime::now();
         let Some(memories) = &memories else { return };
-        let bar = |memory: &mut HostMemory| remote_use::bar(memory, why.is_some(), now);
+        let bar = |memory: &mut HostMemory| remote_use::bar(memory, !is_possible, now);
         let known = memories.load(&host, port, &user, now);
         let note = |memory: &mut HostMemory| {
             bar(memory);

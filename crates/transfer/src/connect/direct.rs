@@ -13,8 +13,8 @@ use sftp::ServerInfo;
 use ssh::ConnectionConfig;
 use ssh::channel::ChannelsConfig;
 use ssh::direct_control::{
-    self, DirectMessageSplitter, DirectServerMessage, DirectStartRequest, MoreLoginKeysRequest,
-    VERSION,
+    self, DirectControlError, DirectMessageSplitter, DirectServerMessage, DirectStartRequest,
+    MoreLoginKeysRequest, VERSION,
 };
 use ssh::key::{PrivateKey, PublicKey};
 use ssh::transport::{DisabledProtection, KexGuess, TransportConfig};
@@ -24,7 +24,7 @@ use tracing::debug;
 use self::auth_handler::DirectAuthHandler;
 use self::between::HostToHostDialer;
 pub use self::between::{HostToHostConnector, HostToHostSettings, SourceConnectionInfo};
-use super::error::ConnectError;
+use super::error::{ConnectError, ConnectStep, ResponsibleParty};
 use super::host::SharedConnectSettings;
 use super::proposing::AlgorithmPreferences;
 use super::remote_use::{self, RemoteLonghaulPolicy};
@@ -59,8 +59,9 @@ const LOGIN_ROUND_TRIPS: u32 = 8;
 /// The version of this program.
 const VERSION_HERE: &str = env!("CARGO_PKG_VERSION");
 
-/// Called with `None` when a direct connection succeeded, or with the reason when none is possible.
-pub(super) type DirectOutcomeHook = Box<dyn Fn(Option<&str>) + Send + Sync>;
+/// Called with true when a direct connection succeeded, and with false when the host or the path to
+/// it does not allow one.
+pub(super) type DirectOutcomeHook = Box<dyn Fn(bool) + Send + Sync>;
 
 /// The settings for direct connections.
 #[derive(Clone, Debug)]
@@ -178,14 +179,16 @@ impl DirectConnector {
             .and_then(|(server, key)| self.log_in(server, key));
         match tried {
             Ok(link) => {
-                (self.noted)(None);
+                (self.noted)(true);
                 Ok(Box::new(link))
             }
-            Err(why) => {
-                if self.fail(&why) {
-                    (self.noted)(Some(&why));
+            Err(error) => {
+                // A failure of this machine says nothing about the host.
+                let is_local = error.fault() == ResponsibleParty::ThisMachine;
+                if self.fail(&error.to_string()) && !is_local {
+                    (self.noted)(false);
                 }
-                Err(FurtherConnectionError::Connection(why))
+                Err(FurtherConnectionError::Connection(error.into()))
             }
         }
     }
@@ -209,13 +212,13 @@ impl DirectConnector {
     }
 
     /// Returns a key that the far end has confirmed, waiting for one if necessary.
-    fn key(&self) -> Result<(DirectServerInfo, PrivateKey), String> {
+    fn key(&self) -> Result<(DirectServerInfo, PrivateKey), ConnectError> {
         let mut state = self.lock();
         if let Some(why) = &state.failed {
-            return Err(why.clone());
+            return Err(not_served(why.as_str()));
         }
         let server = state.server.clone();
-        let server = server.ok_or("the far end has not answered yet")?;
+        let server = server.ok_or_else(|| not_served("the far end has not answered yet"))?;
         let fresh = |(_, since): &(PrivateKey, Instant)| since.elapsed() < KEY_LIFE;
         state.keys.retain(fresh);
         if let Some((key, _)) = state.keys.pop() {
@@ -233,18 +236,19 @@ impl DirectConnector {
             .to_bytes(),
         );
         let outlet = state.outlet.as_ref();
-        outlet.ok_or("the control channel to the far end was closed")?(message);
+        let outlet =
+            outlet.ok_or_else(|| not_served("the control channel to the far end was closed"))?;
+        outlet(message);
         let until = Instant::now() + TAKEN;
         while !state.taken.remove(&number) {
             if let Some(why) = &state.failed {
-                return Err(why.clone());
+                return Err(not_served(why.as_str()));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(
-                    "longhaul at the far end did not confirm the direct connection in time"
-                        .to_owned(),
-                );
+                return Err(not_served(
+                    "longhaul at the far end did not confirm the direct connection in time",
+                ));
             }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -252,13 +256,12 @@ impl DirectConnector {
         Ok((server, key))
     }
 
-    fn log_in(&self, server: DirectServerInfo, key: PrivateKey) -> Result<SshLink, String> {
+    fn log_in(&self, server: DirectServerInfo, key: PrivateKey) -> Result<SshLink, ConnectError> {
         let (dial, address) = (self.dial(server.rtt), server.address);
         let between = self.opener.clone();
         let open = Box::new(move || {
             if let Some(opener) = &between {
-                let stream = opener.open().map(ConnectedStream::Tcp);
-                return stream.map_err(ConnectError::unreachable);
+                return opener.open().map(ConnectedStream::Tcp);
             }
             let (host, port) = (address.ip().to_string(), address.port());
             let stream = match address {
@@ -266,7 +269,7 @@ impl DirectConnector {
                 SocketAddr::V6(_) => dial.connect_to(&[address]),
                 SocketAddr::V4(_) => dial.connect(&host, port),
             };
-            let failed = |e| ConnectError::unreachable(unreached(&e, address));
+            let failed = |e| ConnectError::not_connected(&e, unreached(&e, address));
             stream.map(ConnectedStream::Tcp).map_err(failed)
         });
         let login = LOGIN + server.rtt * LOGIN_ROUND_TRIPS;
@@ -334,8 +337,8 @@ impl DirectConnector {
         }
     }
 
-    fn answered(&self, message: &[u8], rtt: Duration) -> Result<bool, String> {
-        match DirectServerMessage::decode(message).map_err(|e| e.to_string())? {
+    fn answered(&self, message: &[u8], rtt: Duration) -> Result<bool, ConnectError> {
+        match DirectServerMessage::decode(message).map_err(|e| not_served(e.to_string()))? {
             DirectServerMessage::Listening {
                 port,
                 user,
@@ -343,14 +346,17 @@ impl DirectConnector {
                 software,
             } => {
                 let peer = (self.peer)();
-                let mut address = peer.ok_or("the address of the host is unknown")?;
+                let mut address =
+                    peer.ok_or_else(|| not_served("the address of the host is unknown"))?;
                 address.set_port(port);
                 if let Some(opener) = &self.opener {
                     opener.listens(port);
                 }
                 let mut state = self.lock();
                 if state.server.is_some() {
-                    return Err("protocol error: longhaul at the far end answered twice".to_owned());
+                    return Err(not_served(
+                        "protocol error: longhaul at the far end answered twice",
+                    ));
                 }
                 debug!("{}: direct connections to {address}", self.config.name);
                 state.server = Some(DirectServerInfo {
@@ -362,7 +368,9 @@ impl DirectConnector {
                 });
                 Ok(true)
             }
-            DirectServerMessage::Refused(why) => Err(escape::text(why.as_bytes()).to_string()),
+            DirectServerMessage::Refused(why) => {
+                Err(not_served(escape::text(why.as_bytes()).to_string()))
+            }
             DirectServerMessage::KeysAccepted(number) => {
                 let mut state = self.lock();
                 if number > 0 && number <= state.number {
@@ -426,9 +434,10 @@ impl DirectServerLauncher for DirectConnector {
         let Some(mut frames) = self.lock().frames.take() else {
             return DirectServerStatus::Nothing;
         };
-        let mut read = || -> Result<(), String> {
-            frames.push(bytes).map_err(|e| e.to_string())?;
-            while let Some(message) = frames.next_message().map_err(|e| e.to_string())? {
+        let wrong = |e: DirectControlError| not_served(e.to_string());
+        let mut read = || -> Result<(), ConnectError> {
+            frames.push(bytes).map_err(wrong)?;
+            while let Some(message) = frames.next_message().map_err(wrong)? {
                 listens |= self.answered(&message, rtt)?;
             }
             Ok(())
@@ -441,7 +450,8 @@ impl DirectServerLauncher for DirectConnector {
                     false => DirectServerStatus::Nothing,
                 }
             }
-            Err(why) => {
+            Err(error) => {
+                let why = String::from(error);
                 self.fail(&why);
                 DirectServerStatus::Failed(why)
             }
@@ -475,8 +485,14 @@ impl DirectServerLauncher for DirectConnector {
     }
 }
 
-fn new_key() -> Result<PrivateKey, String> {
-    PrivateKey::generate_ed25519().map_err(|e| e.to_string())
+fn new_key() -> Result<PrivateKey, ConnectError> {
+    let key = PrivateKey::generate_ed25519();
+    key.map_err(|e| ConnectError::this_machine(ConnectStep::Configuration, e.to_string()))
+}
+
+/// Returns the error for a far end that does not serve direct connections.
+fn not_served(text: impl Into<String>) -> ConnectError {
+    ConnectError::new(ResponsibleParty::Host, ConnectStep::Session, text)
 }
 
 fn unreached(e: &DialError, address: SocketAddr) -> String {
@@ -492,5 +508,58 @@ fn unreached(e: &DialError, address: SocketAddr) -> String {
         }
         DialError::Unreachable(e) => format!("cannot connect to {address}: {e}"),
         DialError::NoAddress(why) => why.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// Returns the outcomes that are remembered of a connection to a port of this machine.
+    fn remembered(bind: Option<IpAddr>, address: SocketAddr) -> Vec<bool> {
+        let algorithms = r#"{"kex":["curve25519-sha256"],"ciphers":["aes128-gcm@openssh.com"],
+            "macs":["hmac-sha2-256"]}"#;
+        let config = DirectConnectionConfig {
+            name: "host".to_owned(),
+            tuning: SocketTuning::default(),
+            secured: serde_json::from_str(algorithms).unwrap(),
+            rekey: RekeyLimit::default(),
+            bind,
+            window_poll: false,
+            bear_losses: false,
+            insisted: false,
+            placed: None,
+        };
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&outcomes);
+        let noted = Box::new(move |is_possible| noted.lock().unwrap().push(is_possible));
+        let direct = DirectConnector::new(config, Box::new(|| None), noted);
+        *direct.lock() = DirectServerState {
+            server: Some(DirectServerInfo {
+                address,
+                user: "user".to_owned(),
+                host_key: new_key().unwrap().public().clone(),
+                software: VERSION_HERE.to_owned(),
+                rtt: Duration::ZERO,
+            }),
+            keys: vec![(new_key().unwrap(), Instant::now())],
+            ..DirectServerState::default()
+        };
+        assert!(direct.connect().is_err());
+        outcomes.lock().unwrap().clone()
+    }
+
+    /// Bug: a BindAddress that this machine does not have, or a lack of descriptors here, kept later
+    /// copies from direct connections to the host for a day.
+    #[test]
+    fn a_failure_of_this_machine_was_remembered_of_the_host() {
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = closed.local_addr().unwrap();
+        drop(closed);
+        assert_eq!(remembered(None, address), [false]);
+        let elsewhere = Ipv4Addr::new(192, 0, 2, 1).into();
+        assert!(remembered(Some(elsewhere), address).is_empty());
     }
 }

@@ -1,6 +1,11 @@
 use std::fmt;
+use std::io;
+
+use rustix::io::Errno;
 
 use crate::config::ConfigError;
+use crate::connect::tcp::DialError;
+use crate::known_hosts::{HostKeyError, KnownHostsError};
 
 /// The party that can remove the cause of a failed connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +60,15 @@ impl ConnectError {
         Self::new(ResponsibleParty::Path, ConnectStep::Reach, text)
     }
 
+    /// Creates the error for a TCP connection that was not made, because of `error`.
+    pub(super) fn not_connected(error: &DialError, text: impl Into<String>) -> Self {
+        let fault = match error {
+            DialError::Unreachable(error) if is_local(error) => ResponsibleParty::ThisMachine,
+            _ => ResponsibleParty::Path,
+        };
+        Self::new(fault, ConnectStep::Reach, text)
+    }
+
     /// Creates the error for a resource that this machine lacks at this step.
     pub fn this_machine(check: ConnectStep, text: impl Into<String>) -> Self {
         Self::new(ResponsibleParty::ThisMachine, check, text)
@@ -73,6 +87,17 @@ impl ConnectError {
     /// True if the user's settings are wrong, so that another try would fail too.
     pub fn is_misconfiguration(&self) -> bool {
         (self.check, self.fault) == (ConnectStep::Configuration, ResponsibleParty::User)
+    }
+
+    /// True if a connection of ssh to the host that is already open may be used instead: the login
+    /// was refused, or accepting the host key needs the user. A host with a wrong key is not such a
+    /// case.
+    pub fn allows_shared_connection(&self) -> bool {
+        match self.check {
+            ConnectStep::Login => true,
+            ConnectStep::HostKey => self.fault == ResponsibleParty::User,
+            _ => false,
+        }
     }
 
     /// Adds the subject in front of the sentence.
@@ -98,15 +123,82 @@ impl From<ConfigError> for ConnectError {
     }
 }
 
+impl From<HostKeyError> for ConnectError {
+    fn from(error: HostKeyError) -> Self {
+        let fault = match &error {
+            HostKeyError::Unknown { .. } | HostKeyError::Declined { .. } => ResponsibleParty::User,
+            HostKeyError::Unreadable { .. } => ResponsibleParty::ThisMachine,
+            HostKeyError::Changed { .. }
+            | HostKeyError::Revoked { .. }
+            | HostKeyError::Address(_) => ResponsibleParty::Host,
+        };
+        Self::new(fault, ConnectStep::HostKey, error.to_string())
+    }
+}
+
+impl From<KnownHostsError> for ConnectError {
+    fn from(error: KnownHostsError) -> Self {
+        match error.is_setting() {
+            true => Self::configuration(error.to_string()),
+            false => Self::this_machine(ConnectStep::HostKey, error.to_string()),
+        }
+    }
+}
+
 impl From<ConnectError> for String {
     fn from(error: ConnectError) -> Self {
         error.text
     }
 }
 
+/// True if this machine could not make a socket, for lack of resources or of the address that the
+/// user wants it to have.
+fn is_local(error: &io::Error) -> bool {
+    let local = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::ADDRNOTAVAIL,
+    ];
+    local
+        .iter()
+        .any(|local| error.raw_os_error() == Some(local.raw_os_error()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bug: each refused host key was the host's fault. A copy to a host that ssh has an open
+    /// connection to, and whose key only the user could accept, failed instead of using that
+    /// connection, unlike one whose login would ask.
+    #[test]
+    fn an_unknown_host_key_was_taken_for_a_wrong_one() {
+        let (host, shown) = ("h".to_owned(), "SHA256:x".to_owned());
+        let place = crate::known_hosts::KnownHostsLinePosition {
+            file: "known_hosts".into(),
+            line: 1,
+        };
+        let revoked = HostKeyError::Revoked {
+            host: host.clone(),
+            place,
+            shown: shown.clone(),
+        };
+        let revoked = ConnectError::from(revoked);
+        let address = ConnectError::from(HostKeyError::Address("another key".to_owned()));
+        for wrong in [revoked, address] {
+            assert_eq!(wrong.fault(), ResponsibleParty::Host);
+            assert!(!wrong.allows_shared_connection());
+        }
+        let unknown = ConnectError::from(HostKeyError::Unknown {
+            host,
+            shown_type: "ED25519".to_owned(),
+            shown,
+            why: "no prompt".to_owned(),
+        });
+        assert!(unknown.allows_shared_connection());
+    }
 
     #[test]
     fn an_error_keeps_its_cause_when_a_subject_is_added() {

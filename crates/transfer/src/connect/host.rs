@@ -17,7 +17,7 @@ use ssh::transport::{AlgorithmProposal, DisabledProtection, TransportConfig};
 use sys::{Keepalive, SocketTuning};
 use tracing::{debug, info, warn};
 
-use super::error::{ConnectError, ConnectStep, ResponsibleParty};
+use super::error::{ConnectError, ConnectStep};
 use super::host_auth_handler::{HostAuthHandler, SharedPrompt, memory_name};
 use super::jump;
 use super::master;
@@ -37,7 +37,9 @@ use crate::config::{
     AddressFamily, ConnectTimeout, ForwardAgent, HostConfig, ProxyMethod, SshOptionFlags,
 };
 use crate::escape;
-use crate::known_hosts::{HostKeyLookupPurpose, HostName, KnownHosts, RevokedKeys};
+use crate::known_hosts::{
+    HostKeyLookupPurpose, HostName, KnownHosts, KnownHostsError, RevokedKeys,
+};
 use crate::memory::{HostMemory, HostMemoryStore};
 use crate::operand::SshDestination;
 use crate::prompt::NoPrompt;
@@ -170,7 +172,7 @@ pub(super) fn start(
     let mut known = known_hosts(&config);
     if !config.revoked_host_keys.is_empty() {
         let revoked = RevokedKeys::load(&config.revoked_host_keys);
-        known.revoke(revoked.map_err(ConnectError::configuration)?);
+        known.revoke(revoked?);
     }
     let aged = around
         .memories
@@ -191,9 +193,7 @@ pub(super) fn start(
             HostKeyLookupPurpose::Order,
             &HostAuthHandler::name(&config),
             None,
-        )
-        // The command may succeed the next time.
-        .map_err(|why| ConnectError::new(ResponsibleParty::User, ConnectStep::HostKey, why))?,
+        )?,
     };
     let (mut proposal, reasons) = propose(&config, &preferred, trusted, around, look)?;
     drop(preferred);
@@ -334,7 +334,7 @@ pub(super) fn with_command_output<'a>(
     lookup: HostKeyLookupPurpose,
     name: &HostName,
     key: Option<&PublicKey>,
-) -> Result<Cow<'a, KnownHosts>, String> {
+) -> Result<Cow<'a, KnownHosts>, KnownHostsError> {
     let Some(command) = &config.known_hosts_command else {
         return Ok(Cow::Borrowed(known));
     };
@@ -413,7 +413,7 @@ fn opener(
             };
             Ok(Box::new(move || {
                 let stream = dial.connect(&host, port).map(ConnectedStream::Tcp);
-                stream.map_err(|e| ConnectError::unreachable(format!("{cannot}: {e}")))
+                stream.map_err(|e| ConnectError::not_connected(&e, format!("{cannot}: {e}")))
             }))
         }
         ProxyMethod::Command(command) if config.has(SshOptionFlags::PROXY_USE_FDPASS) => {
@@ -547,7 +547,7 @@ fn jump_through(
         };
         match log_in(config, &silent, depth + 1) {
             Ok(outer) => return jump::through(outer, &name, host, port).map_err(local),
-            Err(own) if own.check() == ConnectStep::Login => {
+            Err(own) if own.allows_shared_connection() => {
                 tell_of_master(&name, &socket, &own, around);
                 masters().insert(socket.clone());
             }

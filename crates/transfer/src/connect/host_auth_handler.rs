@@ -14,13 +14,16 @@ use zeroize::Zeroizing;
 
 use super::auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
 use super::denied::DeniedLogin;
+use super::error::{ConnectError, ConnectStep, ResponsibleParty};
 use super::host::{FirstHostKey, with_command_output};
 use super::host_key_learner::HostKeyLearner;
 use super::remote_use;
 use crate::config::{HostConfig, SshOptionFlags, StrictHostKeyChecking};
 use crate::escape;
 use crate::identity::{Identities, OfferableKey};
-use crate::known_hosts::{self, HostKeyLookupPurpose, HostKeyVerdict, HostName, KnownHosts};
+use crate::known_hosts::{
+    self, HostKeyLookupPurpose, HostKeyVerdict, HostName, KnownHosts, KnownHostsError,
+};
 use crate::memory::{AcceptedLoginKey, HostMemory, HostMemoryStore};
 use crate::prompt::{EchoMode, Prompt};
 use crate::session::LonghaulProbeResult;
@@ -153,19 +156,18 @@ impl HostAuthHandler {
 
     /// Checks if the plain key of a refused certificate may be used: HostKeyAlgorithms must list
     /// its type.
-    fn takes_bare(&self, key: &PublicKey, why: &CertificateError) -> Result<(), String> {
+    fn takes_bare(&self, key: &PublicKey, why: &CertificateError) -> Result<(), ConnectError> {
         let names: Vec<&str> = HOST_KEY_ALGORITHMS.iter().map(|a| a.name).collect();
-        let list = self.config.host_key_algorithms.within(&names);
-        let list = list.map_err(|e| e.to_string())?;
+        let list = self.config.host_key_algorithms.within(&names)?;
         let plain = key.plain().key_type();
         let mut rows = HOST_KEY_ALGORITHMS
             .iter()
             .filter(|row| row.plain_type == plain && !row.is_certificate());
         match rows.any(|row| list.iter().any(|name| name == row.name)) {
             true => Ok(()),
-            false => Err(format!(
+            false => Err(refused_key(format!(
                 "{why}; HostKeyAlgorithms does not permit the key without its certificate ({plain})"
-            )),
+            ))),
         }
     }
 
@@ -186,7 +188,7 @@ impl HostAuthHandler {
         lookup: HostKeyLookupPurpose,
         name: &HostName,
         key: &PublicKey,
-    ) -> Result<Cow<'_, KnownHosts>, String> {
+    ) -> Result<Cow<'_, KnownHosts>, KnownHostsError> {
         with_command_output(&self.config, &self.known, lookup, name, Some(key))
     }
 
@@ -260,14 +262,17 @@ impl HostAuthHandler {
 }
 
 impl AuthHandler for HostAuthHandler {
-    fn host_key(&mut self, blob: &[u8], address: Option<IpAddr>) -> Result<(), String> {
+    fn host_key(&mut self, blob: &[u8], address: Option<IpAddr>) -> Result<(), ConnectError> {
         if let Some(FirstHostKey::Known(first)) = &self.beside {
             same_host(first, blob)?;
         }
-        let key = PublicKey::from_blob(blob)
-            .map_err(|e| format!("cannot parse the server's host key: {e} (SSH protocol error)"))?;
+        let key = PublicKey::from_blob(blob).map_err(|e| {
+            refused_key(format!(
+                "cannot parse the server's host key: {e} (SSH protocol error)"
+            ))
+        })?;
         let size = self.config.check_size(&key);
-        size.map_err(|why| format!("host key {} {why}", key.fingerprint()))?;
+        size.map_err(|why| refused_key(format!("host key {} {why}", key.fingerprint())))?;
         let name = Self::name(&self.config);
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -285,13 +290,12 @@ impl AuthHandler for HostAuthHandler {
             &key,
             &self.known,
             &mut *lock(&self.prompt),
-        )
-        .map_err(|e| e.to_string())?;
+        )?;
         if accepted.distrusted && self.config.has(SshOptionFlags::EXIT_ON_FORWARD_FAILURE) {
             let why = accepted.warnings.join("\n");
-            return Err(format!(
+            return Err(refused_key(format!(
                 "{why}\nclosing the connection (ExitOnForwardFailure)"
-            ));
+            )));
         }
         let confirmed = accepted.record && self.config.strict == StrictHostKeyChecking::Ask;
         let learner = HostKeyLearner::new(&self.config, &checked.verdict, confirmed, &key);
@@ -334,7 +338,7 @@ impl AuthHandler for HostAuthHandler {
         matches!(self.beside, Some(FirstHostKey::Awaited(_)))
     }
 
-    fn credentials(&mut self, binding: AgentBinding<'_>) -> Result<Credentials, String> {
+    fn credentials(&mut self, binding: AgentBinding<'_>) -> Result<Credentials, ConnectError> {
         if let Some(FirstHostKey::Awaited(held)) = &self.beside {
             same_host(&held.wait()?, binding.host_key)?;
         }
@@ -350,11 +354,7 @@ impl AuthHandler for HostAuthHandler {
             }
         }
         let names: Vec<&str> = HOST_KEY_ALGORITHMS.iter().map(|a| a.name).collect();
-        let allowed = self
-            .config
-            .pubkey_algorithms
-            .within(&names)
-            .map_err(|e| e.to_string())?;
+        let allowed = self.config.pubkey_algorithms.within(&names)?;
         // A key that authenticated before is offered first: each other key would cost a round trip.
         let worked = self
             .memory
@@ -635,15 +635,19 @@ fn described(offer: &OfferableKey) -> String {
     }
 }
 
-fn same_host(first: &[u8], blob: &[u8]) -> Result<(), String> {
+fn same_host(first: &[u8], blob: &[u8]) -> Result<(), ConnectError> {
     match first == blob {
         true => Ok(()),
-        false => Err(
+        false => Err(refused_key(
             "the host key differs from that of the first connection: another host answers under \
-             this name; use a name that leads to one host only"
-                .to_owned(),
-        ),
+             this name; use a name that leads to one host only",
+        )),
     }
+}
+
+/// Returns the error for a host whose key is refused, whatever the user would say.
+fn refused_key(text: impl Into<String>) -> ConnectError {
+    ConnectError::new(ResponsibleParty::Host, ConnectStep::HostKey, text)
 }
 
 /// Loads what earlier copies remembered of a host.

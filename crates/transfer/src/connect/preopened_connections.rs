@@ -17,6 +17,7 @@ use schedule::{ConcurrencyConfig, TransferDirection, begins_with};
 use tracing::debug;
 
 use super::connection_factory::connect_further;
+use super::error::{ConnectError, ConnectStep};
 use super::host::{FirstConnectionMatch, FirstHostKey, SharedConnectSettings, known_hosts};
 use super::host_auth_handler::{HostAuthHandler, remembered};
 use super::remote_use::{self, RemoteLonghaulPolicy};
@@ -67,7 +68,7 @@ enum HoldState {
 impl ConnectionHold {
     /// Waits until the connection is wanted and returns the first connection's host key; an error
     /// if it is not wanted or the time is over.
-    pub(super) fn wait(&self) -> Result<Vec<u8>, String> {
+    pub(super) fn wait(&self) -> Result<Vec<u8>, ConnectError> {
         let left = self.until.saturating_duration_since(Instant::now());
         let still = |waits: &mut HoldState| matches!(waits, HoldState::Waiting);
         let waited = self
@@ -77,7 +78,10 @@ impl ConnectionHold {
         let found = std::mem::replace(&mut *waits, HoldState::Discarded);
         drop(waits);
         let HoldState::Wanted(host_key) = found else {
-            return Err("it is not needed".to_owned());
+            return Err(ConnectError::this_machine(
+                ConnectStep::Login,
+                "it is not needed",
+            ));
         };
         if let Some((serving, longest)) = &self.serving {
             serving.wait(*longest);

@@ -339,7 +339,7 @@ impl InitiatorMessageReader {
                 let between = self.between.get();
                 match between.map(|between| between.heard(&bytes)) {
                     Some(Ok(true)) => Some(ReceiverEvent::Listening),
-                    Some(Err(why)) => Some(ReceiverEvent::Failed(why)),
+                    Some(Err(error)) => Some(ReceiverEvent::Failed(error.into())),
                     Some(Ok(false)) | None => None,
                 }
             }

@@ -1,6 +1,7 @@
 //! Runs a KnownHostsCommand (ssh_config(5)), whose output counts as lines of known_hosts.
 
-use std::io::Read as _;
+use std::fmt;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -8,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ssh::key::PublicKey;
 
-use super::{HostName, MAX_FILE};
+use super::{HostName, KnownHostsError, MAX_FILE};
 use crate::config::TokenValues;
 use crate::escape;
 
@@ -76,15 +77,15 @@ impl KnownHostsCommand {
     /// [`HostKeyLookupPurpose::Order`]. Returns the lines that it printed.
     ///
     /// # Errors
-    /// The command could not be run, failed or printed more than 64 MiB: one sentence. Its output
-    /// then decides nothing, as in ssh.
+    /// The command could not be run, failed or printed more than 64 MiB, or an argument has an
+    /// unknown token. The output then decides nothing, as in ssh.
     pub fn run(
         &self,
         tokens: &TokenValues,
         lookup: HostKeyLookupPurpose,
         name: &HostName,
         key: Option<&PublicKey>,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, KnownHostsError> {
         let none = || "NONE".to_owned();
         let own = [
             ('H', name.entry()),
@@ -95,46 +96,42 @@ impl KnownHostsCommand {
         ];
         let arguments = self.arguments.iter();
         let arguments = arguments.map(|text| tokens.percent_and_variables(OPTION, text, &own));
-        let arguments: Vec<String> = arguments
-            .collect::<Result<_, _>>()
-            .map_err(|e| e.to_string())?;
+        let arguments: Vec<String> = arguments.collect::<Result<_, _>>()?;
         let mut child = Command::new(&self.program)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|e| self.failed(&e.to_string()))?;
+            .map_err(|e| self.failed(&e))?;
         let output = read_all(&mut child);
         if output.is_err() {
             let _ = child.kill();
         }
-        let status = child.wait().map_err(|e| self.failed(&e.to_string()))?;
+        let status = child.wait().map_err(|e| self.failed(&e))?;
         let output = output.map_err(|why| self.failed(&why))?;
         match status.success() {
             true => Ok(output),
-            false => Err(self.failed(&status.to_string())),
+            false => Err(self.failed(&status)),
         }
     }
 
-    fn failed(&self, why: &str) -> String {
+    fn failed(&self, why: &dyn fmt::Display) -> KnownHostsError {
         let program = escape::name(self.program.as_bytes());
-        format!(
+        KnownHostsError::program(format!(
             "{OPTION} {program} failed: {why}; no host key is accepted without its answer. Correct \
              the command, or set KnownHostsCommand=none"
-        )
+        ))
     }
 }
 
-fn read_all(child: &mut Child) -> Result<Vec<u8>, String> {
+fn read_all(child: &mut Child) -> io::Result<Vec<u8>> {
     let mut output = Vec::new();
     if let Some(stdout) = &mut child.stdout {
         let mut bounded = stdout.take(MAX_FILE + 1);
-        bounded
-            .read_to_end(&mut output)
-            .map_err(|e| e.to_string())?;
+        bounded.read_to_end(&mut output)?;
     }
     match output.len() as u64 > MAX_FILE {
-        true => Err("its output is longer than 64 MiB".into()),
+        true => Err(io::Error::other("its output is longer than 64 MiB")),
         false => Ok(output),
     }
 }
@@ -208,12 +205,9 @@ mod tests {
     fn run(text: &str) -> Result<String, String> {
         let command = KnownHostsCommand::parse(text).unwrap().unwrap();
         let name = HostName::new("h", 2222, None);
-        let output = command.run(
-            &TokenValues::default(),
-            HostKeyLookupPurpose::Order,
-            &name,
-            None,
-        )?;
+        let tokens = TokenValues::default();
+        let output = command.run(&tokens, HostKeyLookupPurpose::Order, &name, None);
+        let output = output.map_err(|e| e.to_string())?;
         Ok(String::from_utf8(output).unwrap())
     }
 

@@ -77,6 +77,8 @@ pub enum HostKeyError {
         /// The host.
         host: String,
     },
+    /// The host's address has another key (CheckHostIP). Contains a sentence with both.
+    Address(String),
 }
 
 impl AcceptedHostKey {
@@ -196,13 +198,13 @@ pub fn decide(
 /// be recorded.
 ///
 /// # Errors
-/// The address has another key, and the user did not accept that; one sentence.
+/// The address has another key, and the user did not accept that.
 pub fn decide_address(
     strict: Strict,
     checked: &HostKeyCheck,
     (name, address): (&HostName, &HostName),
     prompt: &mut dyn Prompt,
-) -> Result<bool, String> {
+) -> Result<bool, HostKeyError> {
     let place = match &checked.verdict {
         HostKeyVerdict::Trusted(_) | HostKeyVerdict::TrustedByCa(_) => return Ok(false),
         HostKeyVerdict::Unknown => return Ok(true),
@@ -225,7 +227,7 @@ pub fn decide_address(
             Ok(false)
         }
         Strict::Ask if !revoked && matches!(confirm(question, "", prompt), Ok(true)) => Ok(false),
-        _ => Err(format!("{text} (CheckHostIP)")),
+        _ => Err(HostKeyError::Address(text)),
     }
 }
 
@@ -395,6 +397,7 @@ impl fmt::Display for HostKeyError {
                 f,
                 "host key verification failed: you did not accept the key of {host}"
             ),
+            Self::Address(text) => write!(f, "{text} (CheckHostIP)"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod command;
 mod decide;
+mod error;
 mod krl;
 mod line;
 mod pattern;
@@ -18,6 +19,7 @@ use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 
 pub use command::{HostKeyLookupPurpose, KnownHostsCommand};
 pub use decide::{AcceptedHostKey, HostKeyError, decide, decide_address, recorded};
+pub use error::KnownHostsError;
 pub use pattern::matches_pattern;
 pub use record::record;
 pub use revoked::RevokedKeys;

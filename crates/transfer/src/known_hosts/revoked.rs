@@ -7,7 +7,7 @@ use ssh::key::PublicKey;
 
 use super::krl::{self, Krl};
 use super::line::revoked_key;
-use super::{KnownHostsLinePosition, bare_blobs, read};
+use super::{KnownHostsError, KnownHostsLinePosition, bare_blobs, read};
 use crate::escape;
 
 /// Keys that no host may have (RevokedHostKeys): plain keys, one per line, or a KRL.
@@ -18,9 +18,8 @@ pub struct RevokedKeys {
 }
 
 impl RevokedKeys {
-    /// Loads `files`. An unreadable file is an error (one sentence), since no host could be trusted
-    /// without it.
-    pub fn load<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<Self, String> {
+    /// Loads `files`. An unreadable file is an error, since no host could be trusted without it.
+    pub fn load<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Result<Self, KnownHostsError> {
         let mut revoked = Self::default();
         for file in files {
             let text = read(file).map_err(|e| refuse(file, &e))?;
@@ -36,12 +35,12 @@ impl RevokedKeys {
                 }
                 // OpenSSH reads up to a NUL byte, and so may miss a key after one.
                 let Some(key) = revoked_key(line).filter(|_| !line.contains(&0)) else {
-                    return Err(format!(
+                    return Err(KnownHostsError::setting(format!(
                         "RevokedHostKeys {}:{}: not a public key, so no host key can be \
                          trusted: correct or remove that line",
                         escape::path(file),
                         at + 1
-                    ));
+                    )));
                 };
                 let place = KnownHostsLinePosition {
                     file: file.clone(),
@@ -72,9 +71,9 @@ impl RevokedKeys {
     }
 }
 
-fn refuse(file: &Path, error: &dyn fmt::Display) -> String {
-    format!(
+fn refuse(file: &Path, error: &dyn fmt::Display) -> KnownHostsError {
+    KnownHostsError::setting(format!(
         "RevokedHostKeys {}: cannot read the file, so no host key can be trusted: {error}",
         escape::path(file)
-    )
+    ))
 }

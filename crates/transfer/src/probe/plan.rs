@@ -169,9 +169,7 @@ fn connect_first(
             factory: Arc::new(factory),
             over: None,
         }),
-        (Err(own), Some(master)) if own.check() == connect::ConnectStep::Login => {
-            over_master(master, &own)
-        }
+        (Err(own), Some(master)) if own.allows_shared_connection() => over_master(master, &own),
         (Err(own), _) => Err(own),
     }
 }

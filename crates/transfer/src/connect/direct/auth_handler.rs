@@ -8,6 +8,7 @@ use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
 use crate::connect::auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
+use crate::connect::error::{ConnectError, ConnectStep, ResponsibleParty};
 
 /// Accepts only the host key that the control channel announced, and offers only a key for one
 /// login. No prompts are shown.
@@ -28,18 +29,19 @@ impl DirectAuthHandler {
 }
 
 impl AuthHandler for DirectAuthHandler {
-    fn host_key(&mut self, blob: &[u8], _: Option<IpAddr>) -> Result<(), String> {
+    fn host_key(&mut self, blob: &[u8], _: Option<IpAddr>) -> Result<(), ConnectError> {
         match blob == self.host_key.blob() {
             true => Ok(()),
-            false => Err(
+            false => Err(ConnectError::new(
+                ResponsibleParty::Path,
+                ConnectStep::HostKey,
                 "the host key on the port of the direct connection is not the one that the far \
-                 end announced: another machine may be intercepting the connection"
-                    .to_owned(),
-            ),
+                 end announced: another machine may be intercepting the connection",
+            )),
         }
     }
 
-    fn credentials(&mut self, _: AgentBinding<'_>) -> Result<Credentials, String> {
+    fn credentials(&mut self, _: AgentBinding<'_>) -> Result<Credentials, ConnectError> {
         let algorithms = self.key.public().algorithms();
         Ok(Credentials {
             user: self.user.clone(),

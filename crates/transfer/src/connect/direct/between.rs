@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use ssh::direct_control::{self, DialRequest, MOST_ADDRESSES, TOKEN};
 use sys::{Keepalive, SocketTuning};
 
-use super::{DirectConnectionConfig, DirectConnector};
+use super::{DirectConnectionConfig, DirectConnector, not_served};
 use crate::config::{ConnectTimeout, RekeyLimit};
+use crate::connect::error::{ConnectError, ConnectStep};
 use crate::connect::proposing::AlgorithmPreferences;
-use crate::connect::tcp::TcpConnectSettings;
+use crate::connect::tcp::{DialError, TcpConnectSettings};
 use crate::session::{
     ConnectionOpener, ControlSender, DirectServerLauncher as _, DirectServerStatus,
     FurtherConnectionError, Link,
@@ -98,7 +99,7 @@ impl HostToHostConnector {
     pub fn begin(
         settings: HostToHostSettings,
         outlet: impl Fn(Vec<u8>) + Send + Sync + Clone + 'static,
-    ) -> Result<(Arc<Self>, Vec<u8>), String> {
+    ) -> Result<(Arc<Self>, Vec<u8>), ConnectError> {
         let token = settings.token;
         let (arrivals, arrived) = channel();
         let port = accept(token, arrivals.clone());
@@ -134,7 +135,10 @@ impl HostToHostConnector {
         let mut direct = DirectConnector::new(config, peer, Box::new(|_| {}));
         direct.opener = Some(Arc::clone(&opener));
         let begun = direct.begin(Box::new(outlet));
-        let (_, first) = begun.ok_or("internal error: cannot make one-time keys")?;
+        let (_, first) = begun.ok_or_else(|| {
+            let why = "internal error: cannot make one-time keys";
+            ConnectError::this_machine(ConnectStep::Configuration, why)
+        })?;
         Ok((Arc::new(Self { direct, opener }), first))
     }
 
@@ -142,11 +146,11 @@ impl HostToHostConnector {
     ///
     /// # Errors
     /// The source refuses, or its messages are invalid.
-    pub fn heard(&self, bytes: &[u8]) -> Result<bool, String> {
+    pub fn heard(&self, bytes: &[u8]) -> Result<bool, ConnectError> {
         match self.direct.heard(bytes, Duration::ZERO) {
             DirectServerStatus::Listening => Ok(true),
             DirectServerStatus::Nothing => Ok(false),
-            DirectServerStatus::Failed(why) => Err(why),
+            DirectServerStatus::Failed(why) => Err(not_served(why)),
         }
     }
 
@@ -158,8 +162,8 @@ impl HostToHostConnector {
     /// Opens and authenticates the next connection.
     ///
     /// # Errors
-    /// One sentence.
-    pub fn connect(&self) -> Result<Box<dyn Link>, String> {
+    /// The far end confirms no key, or no connection could be made.
+    pub fn connect(&self) -> Result<Box<dyn Link>, ConnectError> {
         let (server, key) = self.direct.key()?;
         let link = self.direct.log_in(server, key)?;
         Ok(Box::new(link))
@@ -177,7 +181,8 @@ impl ConnectionOpener for HostToHostConnector {
     }
 
     fn another(&self, _: bool) -> Result<Box<dyn Link>, FurtherConnectionError> {
-        self.connect().map_err(FurtherConnectionError::Connection)
+        let link = self.connect();
+        link.map_err(|e| FurtherConnectionError::Connection(e.into()))
     }
 }
 
@@ -207,7 +212,7 @@ impl HostToHostDialer {
     }
 
     /// Opens a TCP connection: in the direction that worked before, or in both.
-    pub(super) fn open(&self) -> Result<TcpStream, String> {
+    pub(super) fn open(&self) -> Result<TcpStream, ConnectError> {
         let way = lock(&self.way).clone();
         let arrived = lock(&self.arrived);
         let until = Instant::now() + BOTH;
@@ -229,7 +234,7 @@ impl HostToHostDialer {
         &self,
         arrived: &Receiver<DirectDialResult>,
         until: Instant,
-    ) -> Result<TcpStream, String> {
+    ) -> Result<TcpStream, ConnectError> {
         let (addresses, port) = {
             let source = lock(&self.source);
             (source.addresses.clone(), source.port)
@@ -242,11 +247,11 @@ impl HostToHostDialer {
             .spawn(move || {
                 let attempt = match from_here(&addresses) {
                     Ok(stream) => DirectDialResult::Connected(stream, false),
-                    Err(why) => DirectDialResult::Failed(None, why),
+                    Err(error) => DirectDialResult::Failed(None, error.into()),
                 };
                 let _ = arrivals.send(attempt);
             });
-        tried.map_err(|e| e.to_string())?;
+        tried.map_err(|e| ConnectError::this_machine(ConnectStep::Reach, e.to_string()))?;
         let mut first = String::new();
         match arrived.recv_timeout(HEAD_START) {
             Ok(DirectDialResult::Connected(stream, dialed)) => return self.won(stream, dialed),
@@ -260,41 +265,43 @@ impl HostToHostDialer {
         match await_first(arrived, until, number, pending) {
             Ok((stream, dialed)) => self.won(stream, dialed),
             Err(why) => {
-                let reasons = [first, asked.err().unwrap_or_default(), why];
+                let asked = asked.err().map(String::from).unwrap_or_default();
+                let reasons = [first, asked, why.into()];
                 let said: Vec<&str> = reasons.iter().map(String::as_str).collect();
                 let said: Vec<&str> = said.into_iter().filter(|why| !why.is_empty()).collect();
-                Err(said.join("; "))
+                Err(ConnectError::unreachable(said.join("; ")))
             }
         }
     }
 
-    fn won(&self, stream: TcpStream, dialed: bool) -> Result<TcpStream, String> {
-        let address = stream.peer_addr().map_err(|e| e.to_string())?;
+    fn won(&self, stream: TcpStream, dialed: bool) -> Result<TcpStream, ConnectError> {
+        let address = stream.peer_addr();
+        let address = address.map_err(|e| ConnectError::unreachable(e.to_string()))?;
         *lock(&self.way) = Some(SourceConnectionInfo { dialed, address });
         Ok(stream)
     }
 
     /// Asks the source to connect to this host; returns the number of the request.
-    fn ask_source(&self) -> Result<u32, String> {
-        let port = self.port.ok_or("cannot listen on any port")?;
-        let here: Vec<String> = self
+    fn ask_source(&self) -> Result<u32, ConnectError> {
+        let here = |why| ConnectError::this_machine(ConnectStep::Reach, why);
+        let port = self.port.ok_or_else(|| here("cannot listen on any port"))?;
+        let own: Vec<String> = self
             .here
             .iter()
             .take(MOST_ADDRESSES)
             .map(|ip| SocketAddr::from((*ip, port)).to_string())
             .collect();
-        if here.is_empty() {
-            return Err(
-                "this host knows no address of its own that the source's host could connect to"
-                    .to_owned(),
-            );
+        if own.is_empty() {
+            return Err(here(
+                "this host knows no address of its own that the source's host could connect to",
+            ));
         }
         let number = {
             let mut source = lock(&self.source);
             source.number += 1;
             source.number
         };
-        let addresses = direct_control::write_list(here.iter().map(|a| a.as_bytes()));
+        let addresses = direct_control::write_list(own.iter().map(|a| a.as_bytes()));
         let request = DialRequest {
             number,
             addresses: &addresses,
@@ -311,7 +318,7 @@ fn await_first(
     until: Instant,
     number: Option<u32>,
     mut pending: usize,
-) -> Result<(TcpStream, bool), String> {
+) -> Result<(TcpStream, bool), ConnectError> {
     let mut reasons: Vec<String> = Vec::new();
     while pending > 0 {
         let left = until.saturating_duration_since(Instant::now());
@@ -332,24 +339,25 @@ fn await_first(
             }
         }
     }
-    Err(reasons.join("; "))
+    Err(ConnectError::unreachable(reasons.join("; ")))
 }
 
-fn from_here(addresses: &[SocketAddr]) -> Result<TcpStream, String> {
+fn from_here(addresses: &[SocketAddr]) -> Result<TcpStream, ConnectError> {
     let dial = TcpConnectSettings {
         timeout: Some(ConnectTimeout::Fixed(BOTH)),
         ..TcpConnectSettings::default()
     };
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let shown = shown.join(", ");
-    dial.connect_to(addresses).map_err(|e| match e {
-        crate::connect::DialError::TimedOut(_) => {
-            format!("{shown} did not answer; a firewall between the two hosts may drop the packets")
-        }
-        crate::connect::DialError::Unreachable(e) => format!("cannot connect to {shown}: {e}"),
-        crate::connect::DialError::NoAddress(_) => {
-            "the address of the source's host is unknown".to_owned()
-        }
+    dial.connect_to(addresses).map_err(|error| {
+        let text = match &error {
+            DialError::TimedOut(_) => format!(
+                "{shown} did not answer; a firewall between the two hosts may drop the packets"
+            ),
+            DialError::Unreachable(e) => format!("cannot connect to {shown}: {e}"),
+            DialError::NoAddress(_) => "the address of the source's host is unknown".to_owned(),
+        };
+        ConnectError::not_connected(&error, text)
     })
 }
 

@@ -21,6 +21,7 @@ use super::{
     input_error,
 };
 use crate::connect::auth_handler::AgentBinding;
+use crate::connect::error::ConnectError;
 use crate::session::{Link, LinkChannelId, LinkError, LinkEvent};
 use crate::timeline::TimelineStep;
 
@@ -203,9 +204,8 @@ impl SshLink {
         let address = self.stream.address();
         let address = address.and_then(|a| a.parse().ok());
         let address = address.map(|a: SocketAddr| a.ip());
-        self.auth_handler
-            .host_key(blob, address)
-            .map_err(LinkError::Lost)?;
+        let accepted = self.auth_handler.host_key(blob, address);
+        accepted.map_err(|e| self.refused(e))?;
         self.server_facts.host_key = blob.to_vec();
         let done = self
             .conn
@@ -227,10 +227,8 @@ impl SshLink {
             self.flush(now)?;
             self.mark(TimelineStep::Held);
         }
-        let credentials = self
-            .auth_handler
-            .credentials(binding)
-            .map_err(LinkError::Lost)?;
+        let credentials = self.auth_handler.credentials(binding);
+        let credentials = credentials.map_err(|e| self.refused(e))?;
         if self.auth_handler.holds() {
             self.mark(TimelineStep::Wanted);
         }
@@ -272,6 +270,12 @@ impl SshLink {
         self.conn
             .start_auth(config, early)
             .map_err(|e| engine_error(&e))
+    }
+
+    /// Notes that this end goes no further with the server.
+    fn refused(&mut self, error: ConnectError) -> LinkError {
+        self.refused = Some((error.fault(), error.check()));
+        LinkError::Lost(error.into())
     }
 
     /// True if the next channel's number and window can be predicted.

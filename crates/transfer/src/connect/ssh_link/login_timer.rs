@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use crate::config::ConnectTimeout;
+use crate::session::LinkError;
 
 /// Longest time up to the host key unless ConnectTimeout is set, which is how long sshd keeps such a
 /// connection (LoginGraceTime).
@@ -101,7 +102,7 @@ impl LoginTimer {
         &mut self,
         now: Instant,
         progress: LoginProgress,
-    ) -> Result<Duration, String> {
+    ) -> Result<Duration, LinkError> {
         if progress.restarts != self.progress.restarts {
             self.began = now;
         }
@@ -115,7 +116,7 @@ impl LoginTimer {
         };
         let left = (since + limit).saturating_duration_since(now);
         match left.is_zero() {
-            true => Err(self.late(limit)),
+            true => Err(LinkError::Lost(self.late(limit))),
             false => Ok(left),
         }
     }
@@ -179,6 +180,7 @@ mod tests {
                 Ok(SECOND)
             );
             let late = timer.left(start + limit * SECOND, dripping).unwrap_err();
+            let late = late.into_words();
             assert!(late.contains("ConnectTimeout"), "{late}");
             assert!(late.contains(&format!("{limit} s")), "{late}");
         }
@@ -201,6 +203,7 @@ mod tests {
             Ok(299 * SECOND)
         );
         let late = timer.left(now + SILENCE, progress(900, true)).unwrap_err();
+        let late = late.into_words();
         assert!(late.contains("has sent nothing for 300 s"), "{late}");
     }
 

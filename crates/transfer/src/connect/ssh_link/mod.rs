@@ -187,6 +187,8 @@ pub struct SshLink {
     login: UsedLoginMethods,
     /// True if the login was refused; the error text is then complete.
     denied: bool,
+    /// The party at fault and the step at which this end went no further, if it did.
+    refused: Option<(ResponsibleParty, ConnectStep)>,
     restarts: RestartState,
     first_jobs: FirstJobTime,
     rtt_asked: Option<Instant>,
@@ -280,6 +282,7 @@ impl SshLink {
             offers: PeerOffers::default(),
             login: UsedLoginMethods::default(),
             denied: false,
+            refused: None,
             restarts: RestartState::default(),
             first_jobs: FirstJobTime::WithLogin,
             rtt_asked: None,
@@ -327,6 +330,9 @@ impl SshLink {
 
     /// Step that the connection has not completed, and whoever can help if it failed.
     fn failed_check(&self) -> (ResponsibleParty, ConnectStep) {
+        if let Some(refused) = self.refused {
+            return refused;
+        }
         match (self.conn.peer(), self.conn.binding()) {
             (None, _) => (ResponsibleParty::Path, ConnectStep::Reach),
             (Some(_), None) => (ResponsibleParty::Host, ConnectStep::HostKey),
@@ -349,8 +355,7 @@ impl SshLink {
             if self.conn.is_authenticated() {
                 return Ok(());
             }
-            let left = timer.left(now, self.login_progress());
-            let left = left.map_err(LinkError::Lost)?;
+            let left = timer.left(now, self.login_progress())?;
             self.stream.acknowledge_at_once();
             self.conn.prepare().map_err(|e| engine_error(&e))?;
             let mut flags = PollFlags::IN;
