@@ -37,7 +37,7 @@ use crate::report::{
     ProgressCounters,
 };
 use crate::session::SessionEvent;
-use crate::walk::{EntryInfo, LEFT_OUT, NOT_REGULAR, WalkEntry};
+use crate::walk::{EntryInfo, LEFT_OUT, WalkEntry};
 
 /// Jobs in flight from which events may be batched.
 const MANY: usize = 256;
@@ -367,12 +367,13 @@ impl<'a> CopyEngine<'a> {
             WalkEntry::File(entry) => self.place_item(id, entry, root, false),
             WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),
             WalkEntry::Listed(dir) => self.listed(CopyDirectoryId::new(id, dir)),
+            WalkEntry::Special(path) => {
+                let path = self.context.shown(CopySide::Source, &path);
+                self.context.warn(Some(path), LEFT_OUT.to_owned());
+            }
             WalkEntry::Problem { path, what } => {
                 let path = self.context.shown(CopySide::Source, &path);
-                match what == NOT_REGULAR {
-                    true => self.context.warn(Some(path), LEFT_OUT.to_owned()),
-                    false => self.context.fail(None, path, what),
-                }
+                self.context.fail(None, path, what);
             }
         }
     }

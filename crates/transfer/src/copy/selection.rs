@@ -104,7 +104,7 @@ impl WalkEntrySelection {
             WalkEntry::File(at) => (at, TreeEntryKind::File),
             WalkEntry::Symlink(at) => (at, TreeEntryKind::Symlink),
             WalkEntry::Listed(_) => return true,
-            WalkEntry::Problem { path, .. } => {
+            WalkEntry::Special(path) | WalkEntry::Problem { path, .. } => {
                 let below = self.below(walk, path).to_vec();
                 return self.filter.decide_name(&below, TreeEntryKind::Other)
                     == FilterDecision::Selected;

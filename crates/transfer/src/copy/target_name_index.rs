@@ -54,7 +54,7 @@ impl NameCheckedEntry {
                 WalkEntry::Directory { at, .. } | WalkEntry::File(at) | WalkEntry::Symlink(at) => {
                     &at.path
                 }
-                WalkEntry::Listed(_) | WalkEntry::Problem { .. } => &[],
+                WalkEntry::Listed(_) | WalkEntry::Special(_) | WalkEntry::Problem { .. } => &[],
             },
             Self::Root(root) => &root.path,
         }
@@ -123,7 +123,7 @@ impl TargetNameIndex {
                 }
                 None
             }
-            NameCheckedEntry::Walk(_, WalkEntry::Problem { .. }, _) => None,
+            NameCheckedEntry::Walk(_, WalkEntry::Special(_) | WalkEntry::Problem { .. }, _) => None,
             NameCheckedEntry::Walk(
                 walk,
                 WalkEntry::Directory { at, .. } | WalkEntry::File(at) | WalkEntry::Symlink(at),

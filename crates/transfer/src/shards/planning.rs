@@ -27,7 +27,7 @@ use crate::copy::{
 };
 use crate::disk::os_words;
 use crate::report::{CopyEvent, CopySummary, ProgressCounters};
-use crate::sync::listing::{self, RootAttributes, RootToList, hides_entries};
+use crate::sync::listing::{self, RootAttributes, RootToList};
 use crate::walk::join;
 
 /// Beginning of the names of files that are being written.
@@ -275,17 +275,17 @@ async fn list(run: &mut PlannedCopy<'_>, request: &PlanCreationSettings) -> Opti
     let listing = listing::list(run, vec![root], &Filter::default()).await?;
     let listing = listing.into_iter().next()?;
     let mut hidden = false;
-    for (path, what) in listing.problems() {
+    for (path, problem) in listing.problems() {
         let path = join(run.root(PlannedCopySide::Source), path);
         let name = run.shown(PlannedCopySide::Source, &path);
-        if hides_entries(what) {
+        if problem.hides_entries() {
             hidden = true;
-            run.fail(name, what.clone());
+            run.fail(name, problem.to_string());
             continue;
         }
         run.tell(CopyEvent::Warning {
             path: Some(name),
-            message: listing::warning(what.clone()),
+            message: problem.to_string(),
         });
     }
     (!hidden).then(|| listing.into_tree().0)

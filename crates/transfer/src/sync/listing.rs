@@ -3,9 +3,9 @@
 mod tree_builder;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::{fmt, fs};
 
 use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
@@ -16,7 +16,7 @@ use super::UnicodeForm;
 use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootAttributesQuery};
 use crate::file_error::FileError;
 use crate::session::SessionEvent;
-use crate::walk::{LEFT_OUT, LocalWalk, NOT_REGULAR, RESERVED, RemoteWalk, WalkAnswer, local_path};
+use crate::walk::{LocalWalk, RemoteWalk, WalkAnswer, local_path};
 
 /// Trees that a longhaul server lists for one client at the same time.
 const TREES: usize = 16;
@@ -31,7 +31,7 @@ pub(crate) struct ListedTree {
     root: Option<Attributes>,
     root_error: Option<FileError>,
     tree: SortedTree,
-    problems: Vec<(Vec<u8>, String)>,
+    problems: Vec<(Vec<u8>, ListingProblem)>,
     kept: BTreeSet<Vec<u8>>,
     links: BTreeMap<TreeEntryId, InodeId>,
     probes: Vec<Vec<u8>>,
@@ -57,7 +57,7 @@ impl ListedTree {
     }
 
     /// Returns paths relative to the root, and why they could not be read.
-    pub(crate) fn problems(&self) -> &[(Vec<u8>, String)] {
+    pub(crate) fn problems(&self) -> &[(Vec<u8>, ListingProblem)] {
         &self.problems
     }
 
@@ -395,15 +395,39 @@ impl ActiveListing {
 /// Problem of a file of the source that takes no part, as its name is one of our temporaries.
 const UNFINISHED: &str = "not copied: its name says that it is an unfinished file of longhaul (.NAME.xxxxxxxxxx.longhaul)";
 
-/// Returns true if a problem means that entries may be missing from the listing.
-pub(crate) fn hides_entries(what: &str) -> bool {
-    ![NOT_REGULAR, UNFINISHED, RESERVED].contains(&what)
+/// Reason why a path takes no part in a sync or plan: one sentence without the path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListingProblem {
+    text: String,
+    hides_entries: bool,
 }
 
-/// Returns the warning about a problem that hides no entries.
-pub(crate) fn warning(what: String) -> String {
-    match what == NOT_REGULAR {
-        true => LEFT_OUT.to_owned(),
-        false => what,
+impl ListingProblem {
+    /// Returns the problem of a path that may have more entries than are listed.
+    fn hiding(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            hides_entries: true,
+        }
+    }
+
+    /// Returns the problem of an entry that is never copied.
+    fn never_copied(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            hides_entries: false,
+        }
+    }
+
+    /// Returns true if entries may be missing from the listing. The text does not tell, since a
+    /// server may have chosen it.
+    pub(crate) fn hides_entries(&self) -> bool {
+        self.hides_entries
+    }
+}
+
+impl fmt::Display for ListingProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }

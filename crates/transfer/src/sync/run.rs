@@ -20,7 +20,7 @@ use super::ends::{SyncEnds, SyncFileOperation};
 use super::entries::SyncPlanWalk;
 use super::hard_links::SourceHardLinks;
 use super::link_dest::LinkDest;
-use super::listing::{self, ListedTree, hides_entries};
+use super::listing::{self, ListedTree};
 use super::owners::ids_at_target;
 use super::read_only_dirs::ReadOnlyDirectories;
 use super::remembered::SourceFileSystemCheck;
@@ -367,15 +367,15 @@ impl<'a> SyncRun<'a> {
             (PlannedCopySide::Source, source),
             (PlannedCopySide::Target, target),
         ] {
-            for (path, what) in listing.problems() {
+            for (path, problem) in listing.problems() {
                 let path = join(self.ends.root(end), path);
                 let name = self.ends.shown(end, &path);
-                if hides_entries(what) {
+                if problem.hides_entries() {
                     hidden += 1;
-                    self.ends.fail(name, what.clone());
+                    self.ends.fail(name, problem.to_string());
                     continue;
                 }
-                self.ends.warn(Some(name), listing::warning(what.clone()));
+                self.ends.warn(Some(name), problem.to_string());
             }
         }
         hidden

@@ -14,7 +14,7 @@ use rustix::io::{Errno, retry_on_intr};
 use schedule::EntryKind;
 use sys::{SymlinkPolicy, open_beneath};
 
-use super::{EntryInfo, INTO_ITSELF, NOT_REGULAR, WalkDirectoryId, WalkEntry};
+use super::{EntryInfo, INTO_ITSELF, WalkDirectoryId, WalkEntry};
 use crate::disk::{EntryStat, os_words};
 use crate::file_error::FileError;
 use crate::report::EscapedName;
@@ -214,10 +214,7 @@ impl LocalWalk {
             },
             (EntryKind::File, _) => WalkEntry::File(at),
             (EntryKind::Symlink, _) => WalkEntry::Symlink(at),
-            (EntryKind::Directory | EntryKind::Other, _) => WalkEntry::Problem {
-                path: at.path,
-                what: NOT_REGULAR.to_owned(),
-            },
+            (EntryKind::Directory | EntryKind::Other, _) => WalkEntry::Special(at.path),
         }
     }
 

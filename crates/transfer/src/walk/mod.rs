@@ -37,6 +37,8 @@ pub enum WalkEntry {
     Symlink(EntryInfo),
     /// The directory has no more entries.
     Listed(WalkDirectoryId),
+    /// Socket, FIFO or device with this path, which no copy can carry.
+    Special(Vec<u8>),
     /// Entry that will not be copied.
     Problem {
         /// Path of the entry.
@@ -61,7 +63,7 @@ pub struct EntryInfo {
     pub identity: Option<SourceFileStamp>,
 }
 
-/// Reason in [`WalkEntry::Problem`] for sockets, FIFOs and devices, in scp's words.
+/// Reason not to copy a source that is a socket, FIFO or device, in scp's words.
 pub(crate) const NOT_REGULAR: &str = "not a regular file";
 /// Reason in [`WalkEntry::Problem`] for an entry with a mode that has no type.
 const UNKNOWN_TYPE: &str = "not copied: the server does not say if it is a file or a directory";

@@ -11,8 +11,7 @@ use self::stack::DirectoryStack;
 use self::tree::TreeListing;
 use super::sample::TreeSample;
 use super::{
-    EntryInfo, INTO_ITSELF, NOT_REGULAR, UNKNOWN_TYPE, WalkDirectoryId, WalkEntry, append, join,
-    refused_name,
+    EntryInfo, INTO_ITSELF, UNKNOWN_TYPE, WalkDirectoryId, WalkEntry, append, join, refused_name,
 };
 use crate::file_error::FileError;
 use crate::report::EscapedName;
@@ -551,10 +550,7 @@ impl RemoteWalk {
             EntryKind::Other if attributes.mode.is_none() => {
                 return self.look(SymlinkQuery::Stat, dir, name, attributes);
             }
-            EntryKind::Other => WalkEntry::Problem {
-                path,
-                what: left_out(&attributes).to_owned(),
-            },
+            EntryKind::Other => left_out(path, &attributes),
         };
         self.found.push_back(found);
     }
@@ -633,10 +629,7 @@ impl RemoteWalk {
                 path,
                 what: error.to_string(),
             }),
-            (_, _) => self.found.push_back(WalkEntry::Problem {
-                path,
-                what: left_out(&old).to_owned(),
-            }),
+            (_, _) => self.found.push_back(left_out(path, &old)),
         }
         if let Some((_, looks)) = self.closing.get_mut(&dir.id) {
             *looks = looks.saturating_sub(1);
@@ -740,11 +733,14 @@ impl RemoteWalk {
     }
 }
 
-/// Says why an entry that is no file, directory or symlink is not copied.
-fn left_out(attributes: &Attributes) -> &'static str {
+/// Returns an entry that is no file, directory or symlink, and is not copied.
+fn left_out(path: Vec<u8>, attributes: &Attributes) -> WalkEntry {
     match attributes.mode.is_some_and(|mode| mode & 0o170_000 != 0) {
-        true => NOT_REGULAR,
-        false => UNKNOWN_TYPE,
+        true => WalkEntry::Special(path),
+        false => WalkEntry::Problem {
+            path,
+            what: UNKNOWN_TYPE.to_owned(),
+        },
     }
 }
 

@@ -1,6 +1,7 @@
 use schedule::JobFailureKind;
 
 use super::*;
+use crate::walk::NOT_REGULAR;
 
 /// Answer of a server that lists no trees.
 fn no_trees() -> FileError {
@@ -88,6 +89,7 @@ fn a_tree_with_links_and_a_loop_is_walked_once() {
                     assert!(open.remove(&id));
                     continue;
                 }
+                WalkEntry::Special(path) => format!("! {} {NOT_REGULAR}", EscapedName(path)),
                 WalkEntry::Problem { path, what } => format!("! {} {what}", EscapedName(path)),
             });
         }
@@ -254,6 +256,7 @@ fn names_of_our_own_are_not_copied() {
             WalkEntry::File(at) => found.push(at.name),
             WalkEntry::Directory { at, .. } => assert_eq!(at.path, b"r"),
             WalkEntry::Symlink(at) => panic!("{at:?}"),
+            WalkEntry::Special(path) => panic!("{path:?}"),
             WalkEntry::Listed(_) => {}
         }
     }

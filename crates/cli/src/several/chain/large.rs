@@ -135,7 +135,10 @@ impl LargeFileSearch {
                     }
                 }
                 // The copy reports what cannot be read.
-                WalkEntry::File(_) | WalkEntry::Symlink(_) | WalkEntry::Problem { .. } => {
+                WalkEntry::File(_)
+                | WalkEntry::Symlink(_)
+                | WalkEntry::Special(_)
+                | WalkEntry::Problem { .. } => {
                     self.found.rest = true;
                 }
                 WalkEntry::Listed(_) => {}

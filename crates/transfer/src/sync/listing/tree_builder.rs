@@ -10,14 +10,14 @@ use sync::{
     EntryTree, Filter, FilterDecision, TreeEntry, TreeEntryId, TreeEntryKind, parent_path, to_nfc,
 };
 
-use super::{ListedTree, UNFINISHED};
+use super::{ListedTree, ListingProblem, UNFINISHED};
 use crate::copy::{PlannedCopySide, basename};
 use crate::name_probe::is_name_probe;
 use crate::sync::UnicodeForm;
 use crate::sync::attributes::entry;
 use crate::sync::unlisted_directories::UnlistedDirectories;
 use crate::walk::{
-    NOT_REGULAR, RESERVED, WalkDirectoryId, WalkEntry, join, local_path, nested_rules, refused_name,
+    LEFT_OUT, RESERVED, WalkDirectoryId, WalkEntry, join, local_path, nested_rules, refused_name,
 };
 
 /// Builds a tree from the entries of a walk.
@@ -30,7 +30,7 @@ pub(super) struct ListingTreeBuilder {
     /// would take much memory.
     last: Option<(TreeEntryId, Vec<u8>)>,
     filter: Filter,
-    problems: Vec<(Vec<u8>, String)>,
+    problems: Vec<(Vec<u8>, ListingProblem)>,
     kept: BTreeSet<Vec<u8>>,
     links: BTreeMap<TreeEntryId, InodeId>,
     probes: Vec<Vec<u8>>,
@@ -115,7 +115,7 @@ impl ListingTreeBuilder {
             None => {
                 let what = "the server does not report on which file system this directory lies: \
                     its contents were left out";
-                self.problem(&at.path, what.to_owned());
+                self.problem(&at.path, ListingProblem::hiding(what));
                 Some(*id)
             }
         }
@@ -162,8 +162,12 @@ impl ListingTreeBuilder {
                 self.dirs.remove(dir, |id| tree.path(id));
                 None
             }
+            WalkEntry::Special(path) => {
+                self.problem(&path, ListingProblem::never_copied(LEFT_OUT));
+                None
+            }
             WalkEntry::Problem { path, what } => {
-                self.problem(&path, what);
+                self.problem(&path, ListingProblem::hiding(what));
                 None
             }
         }
@@ -219,7 +223,7 @@ impl ListingTreeBuilder {
             if !std::mem::replace(&mut self.full, true) {
                 let what = "the tree has more entries than one sync can compare; sync its \
                             directories one by one";
-                self.problems.push((path, what.to_owned()));
+                self.problems.push((path, ListingProblem::hiding(what)));
             }
             return None;
         };
@@ -254,7 +258,8 @@ impl ListingTreeBuilder {
         let excluded =
             self.filter.decide_name(&below, TreeEntryKind::Temporary) == FilterDecision::Excluded;
         if self.end == PlannedCopySide::Source && !excluded {
-            self.problems.push((below.clone(), UNFINISHED.to_owned()));
+            let what = ListingProblem::never_copied(UNFINISHED);
+            self.problems.push((below.clone(), what));
         }
         self.kept.insert(below);
     }
@@ -295,7 +300,7 @@ impl ListingTreeBuilder {
         nested_rules(&mut self.filter, &below, &join(dir, b".gitignore"));
     }
 
-    fn problem(&mut self, path: &[u8], what: String) {
+    fn problem(&mut self, path: &[u8], problem: ListingProblem) {
         let below = self.below(path);
         let name = basename(&below);
         if schedule::is_temp_name(name) {
@@ -304,7 +309,7 @@ impl ListingTreeBuilder {
         if refused_name(name).is_some() {
             return self.reserved(path);
         }
-        let is_special = what == NOT_REGULAR;
+        let is_special = !problem.hides_entries();
         if is_special && self.is_added_at_target(&below, TreeEntryKind::Other) {
             return;
         }
@@ -317,7 +322,7 @@ impl ListingTreeBuilder {
             self.kept.insert(below.clone());
         }
         if !is_special || self.end == PlannedCopySide::Source {
-            self.problems.push((below, what));
+            self.problems.push((below, problem));
         }
     }
 
@@ -333,7 +338,8 @@ impl ListingTreeBuilder {
                     true => UNFINISHED,
                     false => RESERVED,
                 };
-                self.problems.push((below.clone(), what.to_owned()));
+                let what = ListingProblem::never_copied(what);
+                self.problems.push((below.clone(), what));
             }
             PlannedCopySide::Target if is_name_probe(name) => self.probes.push(below.clone()),
             PlannedCopySide::Target => {}
@@ -392,7 +398,6 @@ fn most_tree_bytes() -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hides_entries;
     use super::*;
     use crate::walk::EntryInfo as Found;
 
@@ -437,9 +442,29 @@ mod tests {
         let listing = builder.finish(None);
         assert!(listing.tree.find(b"here").is_some() && listing.tree.tree().len() == 1);
         assert!(listing.kept.contains(b"mounted".as_slice()));
-        let [(path, what)] = listing.problems.as_slice() else {
+        let [(path, problem)] = listing.problems.as_slice() else {
             panic!("{:?}", listing.problems);
         };
-        assert!(path == b"unknown" && hides_entries(what), "{what}");
+        let is_unknown = path == b"unknown" && problem.hides_entries();
+        assert!(is_unknown, "{problem}");
+    }
+
+    /// Bug: a directory that the server refused to list, in longhaul's own words for a socket, counted
+    /// as a socket: the sync went on, and deleted at the target what it did not see at the source.
+    #[test]
+    fn a_server_chose_the_words_that_hide_nothing() {
+        let (root, names) = (b"/root".to_vec(), UnicodeForm::Own);
+        let mut builder =
+            ListingTreeBuilder::new(PlannedCopySide::Source, root, Filter::default(), names);
+        for what in [crate::walk::NOT_REGULAR, UNFINISHED, RESERVED, LEFT_OUT] {
+            builder.take(WalkEntry::Problem {
+                path: b"/root/directory".to_vec(),
+                what: what.to_owned(),
+            });
+        }
+        builder.take(WalkEntry::Special(b"/root/socket".to_vec()));
+        let listing = builder.finish(None);
+        let hiding = listing.problems.iter().filter(|(_, p)| p.hides_entries());
+        assert_eq!((hiding.count(), listing.problems.len()), (4, 5));
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::walk::NOT_REGULAR;
 use std::os::unix::fs::symlink;
 
 fn walk(root: &Path, follow: bool) -> Vec<String> {
@@ -10,6 +11,7 @@ fn walk(root: &Path, follow: bool) -> Vec<String> {
             WalkEntry::File(at) => Some(format!("f {}", show(&at.path))),
             WalkEntry::Symlink(at) => Some(format!("l {}", show(&at.path))),
             WalkEntry::Listed(_) => None,
+            WalkEntry::Special(path) => Some(format!("! {} {NOT_REGULAR}", show(&path))),
             WalkEntry::Problem { path, what } => Some(format!("! {} {what}", show(&path))),
         })
         .collect();

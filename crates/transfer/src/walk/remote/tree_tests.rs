@@ -4,7 +4,7 @@ use schedule::JobKind;
 
 use super::*;
 use crate::file_error::FileError;
-use crate::walk::EntryInfo;
+use crate::walk::{EntryInfo, NOT_REGULAR};
 
 /// Answer of a server that lists no trees.
 fn no_trees() -> FileError {
@@ -51,6 +51,10 @@ fn found(walk: &mut RemoteWalk) -> Vec<String> {
                 seen.push(format!("f {}", name(at)));
             }
             WalkEntry::Listed(id) => assert!(open.remove(&id)),
+            WalkEntry::Special(path) => {
+                let path = String::from_utf8(path).expect("ours");
+                seen.push(format!("! {path} {NOT_REGULAR}"));
+            }
             WalkEntry::Problem { path, what } => {
                 let path = String::from_utf8(path).expect("ours");
                 seen.push(format!("! {path} {what}"));
