@@ -251,10 +251,7 @@ fn directories_are_one(parts: &[HostCopyRequest], are_one: AreOne<'_>) -> Option
          or normalizes names; nothing was copied: copy them to different directories",
         first.source
     );
-    Some(ItemFailure {
-        path: second.source.clone(),
-        reason: what,
-    })
+    Some(ItemFailure::new(second.source.clone(), what))
 }
 
 /// Operands whose names in the target are known, with these names. Those that a filter leaves out

@@ -590,7 +590,7 @@ pub enum JobFailureKind {
     NotFound,
     /// The account may not do this.
     PermissionDenied,
-    /// The disk is full or the quota is used up.
+    /// The disk is full, the quota is used up, or the file is too large for the file system.
     NoSpace,
     /// The server does not support the operation.
     Unsupported,

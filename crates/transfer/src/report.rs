@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
-use schedule::FileCopyState;
+use schedule::{FileCopyState, JobFailureKind};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -242,6 +242,48 @@ pub struct ItemFailure {
     pub path: EscapedName,
     /// The reason, one sentence without the path.
     pub reason: String,
+    /// The cause, by which code decides.
+    #[serde(default, skip_serializing_if = "FailureCause::is_other")]
+    pub cause: FailureCause,
+}
+
+impl ItemFailure {
+    /// Returns a failure without a cause of its own.
+    pub fn new(path: EscapedName, reason: impl Into<String>) -> Self {
+        Self {
+            path,
+            reason: reason.into(),
+            cause: FailureCause::Other,
+        }
+    }
+}
+
+/// Cause of a failed item, as far as code treats it in another way than any other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCause {
+    /// The target has no room for the item: the disk is full, the quota is used up, or the file is
+    /// too large for the file system.
+    NoSpace,
+    /// Any cause without a variant of its own, or one that a newer version has.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+impl FailureCause {
+    fn is_other(&self) -> bool {
+        *self == Self::Other
+    }
+}
+
+impl From<JobFailureKind> for FailureCause {
+    fn from(kind: JobFailureKind) -> Self {
+        match kind {
+            JobFailureKind::NoSpace => Self::NoSpace,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// Figures of a verification: how many files equal their sources, and how that was found out.

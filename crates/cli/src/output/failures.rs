@@ -159,7 +159,7 @@ mod tests {
                 reason: reason.clone(),
             });
             if summary.failures.len() < FAILURES_KEPT {
-                summary.failures.push(ItemFailure { path, reason });
+                summary.failures.push(ItemFailure::new(path, reason));
             }
         }
         (counter, summary)
@@ -241,10 +241,8 @@ mod tests {
     /// Bug: a file of this machine that could not be read was an error once for each host.
     #[test]
     fn a_failure_of_this_machine_is_one_line_for_all_hosts() {
-        let failure = |path: &str| ItemFailure {
-            path: EscapedName(path.into()),
-            reason: "no such file or directory".to_owned(),
-        };
+        let failure =
+            |path: &str| ItemFailure::new(EscapedName(path.into()), "no such file or directory");
         let host = |name: &str| HostResult {
             host: EscapedName(name.into()),
             from: None,

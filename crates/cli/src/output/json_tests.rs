@@ -162,10 +162,7 @@ fn examples() -> Vec<String> {
             message: "careful".to_owned(),
         },
     ];
-    let failures = vec![ItemFailure {
-        path: name(),
-        reason: "no".to_owned(),
-    }];
+    let failures = vec![ItemFailure::new(name(), "no")];
     let partial = CopySummary {
         outcome: CopyOutcome::Partial,
         failed: 1,

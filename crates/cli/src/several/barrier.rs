@@ -190,10 +190,8 @@ pub(super) fn clashes(
             (second, alike_name(first))
         }
     };
-    Some(ItemFailure {
-        path: second.source.clone(),
-        reason: format!("{what}: {result}; use --by-host to give each host its own directory"),
-    })
+    let reason = format!("{what}: {result}; use --by-host to give each host its own directory");
+    Some(ItemFailure::new(second.source.clone(), reason))
 }
 
 /// Number of further copies that may run now; a copy waits here for a [`CopyPermit`].

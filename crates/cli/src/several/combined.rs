@@ -59,7 +59,7 @@ fn list_lost_connection(host: &str, one: &mut CopySummary) {
         one.failed = others.saturating_add(1);
         let reason = without_host(host, why).to_owned();
         let path = EscapedName(host.as_bytes().to_vec());
-        one.failures.push(ItemFailure { path, reason });
+        one.failures.push(ItemFailure::new(path, reason));
     }
 }
 

@@ -98,6 +98,7 @@ impl<'a> CopyReport<'a> {
             self.summary.failures.push(ItemFailure {
                 path: path.clone(),
                 reason: reason.clone(),
+                cause: error.kind().into(),
             });
         }
         self.tell(CopyEvent::Failed { id, path, reason });
@@ -107,6 +108,26 @@ impl<'a> CopyReport<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::FailureCause;
+
+    /// Bug: a full disk of the receiving host was told by the words of its failures, which the sending
+    /// host may choose: the file was then not fetched from another host.
+    #[test]
+    fn a_full_disk_was_told_by_words_that_others_choose() {
+        let progress = ProgressCounters::default();
+        let mut events = |_| {};
+        let mut report = CopyReport::new(&progress, &mut events);
+        let full = FileError::from(std::io::Error::from(std::io::ErrorKind::StorageFull));
+        report.fail(None, EscapedName::default(), &full);
+        report.fail(
+            None,
+            EscapedName::default(),
+            &"no space left on device".into(),
+        );
+        let causes = report.into_summary().failures;
+        let causes: Vec<_> = causes.iter().map(|failure| failure.cause).collect();
+        assert_eq!(causes, [FailureCause::NoSpace, FailureCause::Other]);
+    }
 
     #[test]
     fn failures_beyond_those_that_are_listed_count_by_their_kind() {

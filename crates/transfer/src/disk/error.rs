@@ -22,7 +22,9 @@ fn cause(error: &io::Error) -> JobFailureKind {
     match error.kind() {
         io::ErrorKind::NotFound => JobFailureKind::NotFound,
         io::ErrorKind::PermissionDenied => JobFailureKind::PermissionDenied,
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => JobFailureKind::NoSpace,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            JobFailureKind::NoSpace
+        }
         io::ErrorKind::Unsupported => JobFailureKind::Unsupported,
         _ => JobFailureKind::Other,
     }

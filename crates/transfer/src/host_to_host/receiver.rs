@@ -238,7 +238,7 @@ fn check(blocks: &FileBlockHashes, job: &ReceiverJob, summary: &mut CopySummary)
     summary.outcome = CopyOutcome::Partial;
     summary.failed += 1;
     let path = job.target.clone();
-    summary.failures.push(ItemFailure { path, reason });
+    summary.failures.push(ItemFailure::new(path, reason));
 }
 
 /// Sends the progress until the copy ends.

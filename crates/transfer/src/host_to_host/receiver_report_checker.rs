@@ -330,10 +330,7 @@ mod tests {
         assert!(guard.check(now, failed(b"x".to_vec(), "no")).is_ok());
         let listed = CopySummary {
             failures: vec![
-                ItemFailure {
-                    path: EscapedName::default(),
-                    reason: "x".repeat(1 << 20),
-                };
+                ItemFailure::new(EscapedName::default(), "x".repeat(1 << 20));
                 FAILURES_KEPT + 1
             ],
             ..CopySummary::default()
@@ -376,10 +373,7 @@ mod tests {
 
     #[test]
     fn a_list_of_long_names_fits_into_one_message() {
-        let failure = ItemFailure {
-            path: EscapedName(vec![1; 16 << 10]),
-            reason: "\u{1}".repeat(1 << 20),
-        };
+        let failure = ItemFailure::new(EscapedName(vec![1; 16 << 10]), "\u{1}".repeat(1 << 20));
         let mut summary = CopySummary {
             failures: vec![failure; 1000],
             ..CopySummary::default()

@@ -284,10 +284,7 @@ mod tests {
     /// the shard again for ever.
     #[test]
     fn the_exit_code_of_a_shard_was_read_from_the_first_thousand_texts() {
-        let failure = |reason: &str| ItemFailure {
-            path: EscapedName(b"f".to_vec()),
-            reason: reason.to_owned(),
-        };
+        let failure = |reason: &str| ItemFailure::new(EscapedName(b"f".to_vec()), reason);
         let end = |failed, unusable_temporaries, reason: &str| {
             let summary = CopySummary {
                 failed,

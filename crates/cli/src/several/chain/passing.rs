@@ -10,7 +10,9 @@ use transfer::host_to_host::{
     self, FileBlockHashes, HostCopyOutcome, HostToHostCopy, MissingLonghaul, ReceiverJob,
     ReportedPathTranslator,
 };
-use transfer::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, ProgressCounters};
+use transfer::report::{
+    CopyEvent, CopyOutcome, CopySummary, EscapedName, FailureCause, ProgressCounters,
+};
 
 use super::{ChainFile, FileNumber, HostChain, Sums};
 
@@ -192,7 +194,7 @@ impl HostChain<'_> {
             CopyOutcome::Interrupted => self.run.cancel().is_cancelled(),
             _ => {
                 let mut failures = summary.failures.iter();
-                failures.any(|failure| is_about_space(&failure.reason))
+                failures.any(|failure| failure.cause == FailureCause::NoSpace)
             }
         }
     }
@@ -277,15 +279,4 @@ impl HostChain<'_> {
             state = self.wait(state);
         }
     }
-}
-
-/// True if the receiving host has no room for a file, whoever sends it.
-fn is_about_space(reason: &str) -> bool {
-    let words = [
-        "no space left on device",
-        "disk quota exceeded",
-        "file too large",
-    ];
-    let reason = reason.to_ascii_lowercase();
-    words.iter().any(|words| reason.contains(words))
 }
