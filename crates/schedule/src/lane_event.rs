@@ -68,6 +68,8 @@ pub enum LaneEvent {
     Safe(JobId, u64, u64),
     /// Message for the user that does not fail the job.
     Warning(JobId, String),
+    /// The source ended before the size that it had when it was opened; no failure of the job.
+    SourceShrank(JobId),
     /// Answer of a GetXattrs, with the requested names.
     Xattrs(JobId, Vec<Xattr>),
     /// Answer of a Names, in the order of the numbers; empty for an unknown number.
@@ -149,6 +151,7 @@ impl LaneEvent {
             | Self::Kept(id, _)
             | Self::Safe(id, ..)
             | Self::Warning(id, _)
+            | Self::SourceShrank(id)
             | Self::Xattrs(id, _)
             | Self::Names(id, ..)
             | Self::Ids(id, ..)

@@ -332,8 +332,10 @@ impl World {
     pub(crate) fn warnings(&self) -> Vec<&str> {
         let mut found = Vec::new();
         for (_, event) in &self.events {
-            if let LaneEvent::Warning(_, text) = event {
-                found.push(text.as_str());
+            match event {
+                LaneEvent::Warning(_, text) => found.push(text.as_str()),
+                LaneEvent::SourceShrank(_) => found.push(schedule::SOURCE_SHRANK),
+                _ => {}
             }
         }
         found

@@ -11,9 +11,11 @@ use crate::world::{World, bytes};
 const MB: usize = 1 << 20;
 
 fn warned(w: &World, text: &str) -> bool {
-    w.events.iter().any(
-        |(_, e)| matches!(e, SchedulerEvent::Lane(LaneEvent::Warning(_, said)) if said.contains(text)),
-    )
+    w.events.iter().any(|(_, e)| match e {
+        SchedulerEvent::Lane(LaneEvent::Warning(_, said)) => said.contains(text),
+        SchedulerEvent::Lane(LaneEvent::SourceShrank(_)) => schedule::SOURCE_SHRANK.contains(text),
+        _ => false,
+    })
 }
 
 #[test]

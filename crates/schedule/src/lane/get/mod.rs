@@ -27,7 +27,7 @@ use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{
     Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, FileCopyOptions, FileCopyState,
-    JobFailure, JobId, LaneEvent, LocalTargetPath, SOURCE_SHRANK,
+    JobFailure, JobId, LaneEvent, LocalTargetPath,
 };
 
 /// Largest possible file size in bytes: offsets are signed (off_t).
@@ -595,8 +595,7 @@ impl DownloadState {
 
     fn warn_if_shrunk(&self, core: &mut LaneContext, end: u64) {
         if end < self.size() {
-            let text = SOURCE_SHRANK.to_owned();
-            core.event(LaneEvent::Warning(self.job(), text));
+            core.event(LaneEvent::SourceShrank(self.job()));
         }
     }
 

@@ -9,7 +9,7 @@ use super::{LaneContext, UploadState};
 use crate::lane::messages::{self, WRITING, refused};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
-use crate::{FileCopyState, JobId, LaneEvent, SOURCE_SHRANK};
+use crate::{FileCopyState, JobId, LaneEvent};
 
 impl UploadState {
     pub(super) fn job(&self) -> JobId {
@@ -102,7 +102,7 @@ impl UploadState {
 
     pub(super) fn warn_if_shrunk(&self, core: &mut LaneContext, source: &UploadSource, end: u64) {
         if end < source.size() && !source.meta().stream {
-            self.warn(core, SOURCE_SHRANK);
+            core.event(LaneEvent::SourceShrank(self.job()));
         }
     }
 

@@ -8,7 +8,7 @@ use super::files::SharedFileFailure;
 use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
 use crate::{
     DiskRequest, FailedTemporary, FileCopyState, JobFailure, JobFailureKind, JobId, JobKind,
-    LaneEvent, RemotePath, SOURCE_SHRANK, SharedTemp,
+    LaneEvent, RemotePath, SharedTemp,
 };
 
 /// Failure of a job whose file must be copied from its start at both of two hosts.
@@ -43,8 +43,7 @@ impl SplitFiles {
             board.tell(LaneEvent::Progress(id, news));
         }
         if shrank {
-            let text = SOURCE_SHRANK.to_owned();
-            board.tell(LaneEvent::Warning(id, text));
+            board.tell(LaneEvent::SourceShrank(id));
         }
         if put {
             self.state(board, id, FileCopyState::Written);
@@ -94,6 +93,7 @@ impl SplitFiles {
                 self.state(board, id, state)
             }
             LaneEvent::Warning(_, text) => board.tell(LaneEvent::Warning(id, text)),
+            LaneEvent::SourceShrank(_) => board.tell(LaneEvent::SourceShrank(id)),
             LaneEvent::NotKept(_, parts, why) => board.tell(LaneEvent::NotKept(id, parts, why)),
             LaneEvent::Belonged(_, owner) => board.tell(LaneEvent::Belonged(id, owner)),
             LaneEvent::OtherNames(_, names) => board.tell(LaneEvent::OtherNames(id, names)),

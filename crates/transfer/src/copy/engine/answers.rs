@@ -31,6 +31,7 @@ impl CopyEngine<'_> {
             LaneEvent::Done(id) => self.on_over(id, Ok(())),
             LaneEvent::Failed(id, fault) => self.on_over(id, Err(fault)),
             LaneEvent::Warning(id, message) => self.on_warning(id, message),
+            LaneEvent::SourceShrank(id) => self.on_source_shrank(id),
             LaneEvent::Progress(id, n) => {
                 if let Some((_, JobPurpose::File(file, role))) = self.context.jobs().get(&id) {
                     let (file, role) = (*file, *role);
@@ -310,18 +311,20 @@ impl CopyEngine<'_> {
 
     fn on_warning(&mut self, id: JobId, message: String) {
         let path = match self.context.jobs().get(&id) {
-            // The job that reads the source says it too.
-            Some((_, JobPurpose::File(_, JobRole::RelayPut)))
-                if message == schedule::SOURCE_SHRANK =>
-            {
-                return;
-            }
             Some((_, JobPurpose::File(file, _))) => {
                 self.files.get(file).map(|task| task.name().clone())
             }
             _ => None,
         };
         self.context.warn(path, message);
+    }
+
+    fn on_source_shrank(&mut self, id: JobId) {
+        let job = self.context.jobs().get(&id);
+        // The job that reads the source says it too.
+        if !matches!(job, Some((_, JobPurpose::File(_, JobRole::RelayPut)))) {
+            self.on_warning(id, schedule::SOURCE_SHRANK.to_owned());
+        }
     }
 
     fn on_temporary(&mut self, id: JobId, path: Vec<u8>) {
