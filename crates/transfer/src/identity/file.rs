@@ -12,6 +12,7 @@ use ssh::key::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
 use super::format::{self, EncryptedPrivateKey, KeyFileContents};
+use super::openssh::UnreadableKey;
 use super::{AppendToFileName, IdentityError};
 
 /// The maximum size of a key or certificate file (OpenSSH's MAX_KEY_FILE_SIZE is 1 MiB).
@@ -120,8 +121,10 @@ impl KeyFile {
             return Ok(());
         };
         let key = match locked.unlock(passphrase) {
-            Ok(Some(key)) => key,
-            Ok(None) => return Err(IdentityError::wrong_passphrase(&self.path)),
+            Ok(key) => key,
+            Err(UnreadableKey::Passphrase) => {
+                return Err(IdentityError::wrong_passphrase(&self.path));
+            }
             Err(why) => return Err(IdentityError::new(&self.path, why)),
         };
         // The .pub file may belong to another key; the signing key must be the one that was

@@ -33,7 +33,7 @@ const UNKNOWN: &str = "contains no private key in OpenSSH, PEM or PKCS#8 format:
 ///
 /// # Errors
 /// The format is unknown or damaged; the text continues a sentence that starts with the file's name.
-pub(super) fn read(bytes: &[u8]) -> Result<KeyFileContents, String> {
+pub(super) fn read(bytes: &[u8]) -> Result<KeyFileContents, UnreadableKey> {
     if bytes.starts_with(b"PuTTY-User-Key-File-") {
         return Err(
             "PuTTY key files are not supported: convert this one with puttygen KEY -O \
@@ -58,16 +58,15 @@ pub(super) fn read(bytes: &[u8]) -> Result<KeyFileContents, String> {
     }
 }
 
-fn plain(key: Result<PrivateKey, KeyError>) -> Result<KeyFileContents, String> {
-    key.map(KeyFileContents::Key)
-        .map_err(|e| format!("cannot use the key: {e}"))
+fn plain(key: Result<PrivateKey, KeyError>) -> Result<KeyFileContents, UnreadableKey> {
+    Ok(KeyFileContents::Key(key?))
 }
 
 /// Reads a format for one kind of key, as OpenSSL wrote before PKCS#8.
 fn traditional(
     pem: Pem,
     read: fn(&[u8]) -> Result<PrivateKey, KeyError>,
-) -> Result<KeyFileContents, String> {
+) -> Result<KeyFileContents, UnreadableKey> {
     match &pem.encryption {
         None => plain(read(&pem.der)),
         Some(dek_info) => {
@@ -80,52 +79,46 @@ fn traditional(
     }
 }
 
-fn openssh(bytes: &[u8]) -> Result<KeyFileContents, String> {
-    let because = |e| match e {
-        UnreadableKey::Because(why) => why,
-        UnreadableKey::Passphrase => "the file is damaged".to_owned(),
-    };
-    let sealed = EncodedKeyFile::read(bytes).map_err(because)?;
+fn openssh(bytes: &[u8]) -> Result<KeyFileContents, UnreadableKey> {
+    let sealed = EncodedKeyFile::read(bytes)?;
     let public = sealed.public().clone();
     if public.key_type().starts_with("sk-") {
         return Ok(KeyFileContents::Hardware(public));
     }
     if !public.is_usable() {
         let key_type = crate::escape::name(public.key_type().as_bytes()).to_string();
-        return Err(format!("keys of type {key_type} are not supported"));
+        return Err(UnreadableKey::Because(format!(
+            "keys of type {key_type} are not supported"
+        )));
     }
     if sealed.is_encrypted() {
         let locked = EncryptedPrivateKey::OpenSsh(Box::new(sealed));
         return Ok(KeyFileContents::Locked(locked, Some(public)));
     }
-    sealed.open().map(KeyFileContents::Key).map_err(because)
+    Ok(KeyFileContents::Key(sealed.open()?))
 }
 
 impl EncryptedPrivateKey {
-    /// Decrypts the key; `None` if the passphrase is wrong.
-    pub(super) fn unlock(&self, passphrase: &str) -> Result<Option<PrivateKey>, String> {
+    /// Decrypts the key.
+    pub(super) fn unlock(&self, passphrase: &str) -> Result<PrivateKey, UnreadableKey> {
         match self {
-            Self::OpenSsh(sealed) => match sealed.unlock(passphrase) {
-                Ok(key) => Ok(Some(key)),
-                Err(UnreadableKey::Passphrase) => Ok(None),
-                Err(UnreadableKey::Because(why)) => Err(why),
-            },
-            Self::Traditional(sealed) => Ok(sealed.unlock(passphrase)),
+            Self::OpenSsh(sealed) => sealed.unlock(passphrase),
+            Self::Traditional(sealed) => {
+                let key = sealed.unlock(passphrase);
+                key.ok_or(UnreadableKey::Passphrase)
+            }
             Self::Pkcs8(der) => {
                 let info = EncryptedPrivateKeyInfoRef::try_from(der.as_slice())
-                    .map_err(|e| format!("the file is damaged: {e}"))?;
+                    .map_err(UnreadableKey::damaged)?;
                 match info.decrypt(passphrase) {
-                    Ok(plain) => match PrivateKey::from_pkcs8(plain.as_bytes()) {
-                        Ok(key) => Ok(Some(key)),
-                        Err(e) => Err(format!("cannot use the key: {e}")),
-                    },
+                    Ok(plain) => Ok(PrivateKey::from_pkcs8(plain.as_bytes())?),
                     Err(pkcs8::Error::EncryptedPrivateKey(e)) if is_unsupported(&e) => Err(
                         "the encryption of the key is not supported; convert it to OpenSSH's \
                          format with ssh-keygen -p -f KEY"
                             .into(),
                     ),
                     // Wrong padding, or padding that is correct by chance around invalid data.
-                    Err(_) => Ok(None),
+                    Err(_) => Err(UnreadableKey::Passphrase),
                 }
             }
         }

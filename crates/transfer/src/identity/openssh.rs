@@ -33,8 +33,29 @@ pub(super) enum UnreadableKey {
 }
 
 impl UnreadableKey {
-    fn damaged(why: impl std::fmt::Display) -> Self {
+    pub(super) fn damaged(why: impl std::fmt::Display) -> Self {
         Self::Because(format!("the file is damaged: {why}"))
+    }
+}
+
+impl std::fmt::Display for UnreadableKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Passphrase => f.write_str("the file is damaged"),
+            Self::Because(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<&str> for UnreadableKey {
+    fn from(why: &str) -> Self {
+        Self::Because(why.to_owned())
+    }
+}
+
+impl From<ssh::key::KeyError> for UnreadableKey {
+    fn from(error: ssh::key::KeyError) -> Self {
+        Self::Because(format!("cannot use the key: {error}"))
     }
 }
 
@@ -189,7 +210,7 @@ fn read_private(bytes: &[u8], block: usize) -> Result<PrivateKey, UnreadableKey>
             )));
         }
     };
-    let key = key.map_err(|e| UnreadableKey::Because(format!("cannot use the key: {e}")))?;
+    let key = key?;
     let _comment = r.string()?;
     let padding = r.rest();
     let counts = padding.iter().zip(1..=u8::MAX).all(|(b, n)| *b == n);

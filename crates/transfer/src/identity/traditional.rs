@@ -10,6 +10,8 @@ use md5::{Digest as _, Md5};
 use ssh::key::PrivateKey;
 use zeroize::Zeroizing;
 
+use super::openssh::UnreadableKey;
+
 const CIPHERS: &[(&str, usize, &Algorithm)] = &[
     ("AES-128-CBC", 16, &AES_128),
     ("AES-192-CBC", 24, &AES_192),
@@ -33,17 +35,17 @@ impl EncryptedPemKey {
         dek_info: &str,
         der: Zeroizing<Vec<u8>>,
         read: fn(&[u8]) -> Result<PrivateKey, ssh::key::KeyError>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, UnreadableKey> {
         let (name, iv) = dek_info.trim().split_once(',').unwrap_or((dek_info, ""));
         let known = CIPHERS.iter().find(|c| c.0.eq_ignore_ascii_case(name));
         let Some((_, key_len, cipher)) = known else {
             let name = crate::escape::name(name.as_bytes());
-            return Err(format!(
+            return Err(UnreadableKey::Because(format!(
                 "PEM encryption with {name} is not supported; convert the key to OpenSSH's \
                  format with ssh-keygen -p -f KEY"
-            ));
+            )));
         };
-        let damaged = || "the file is damaged: wrong DEK-Info or length".to_owned();
+        let damaged = || UnreadableKey::damaged("wrong DEK-Info or length");
         let iv = unhex(iv.trim()).ok_or_else(damaged)?;
         if der.is_empty() || !der.len().is_multiple_of(BLOCK) {
             return Err(damaged());
