@@ -5,6 +5,7 @@
 //! others choose; they travel as octal escapes, or terminated by NUL.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::{Digest, RangeChecksum, SumAlgorithm};
 
@@ -20,6 +21,18 @@ const LONGEST: usize = 256;
 /// wait for each other: 1 GiB to xxhsum took 0.65 s of processor time in blocks of 32 KiB and 0.9 s
 /// in blocks of 256 KiB or 1 MiB.
 const BLOCKS: [u64; 4] = [32 << 10, 7 * 4096, 4096, 512];
+
+/// Reason why the output of a far end's checksum program is given up: one sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SumProgramError(&'static str);
+
+impl fmt::Display for SumProgramError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for SumProgramError {}
 
 /// A checksum program at the far end, or checksums requested over SFTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +264,7 @@ impl ChecksumOutputParser {
         }
     }
 
-    fn line(&mut self, longest: usize) -> Result<Option<Vec<u8>>, String> {
+    fn line(&mut self, longest: usize) -> Result<Option<Vec<u8>>, SumProgramError> {
         match self.held.iter().position(|b| *b == b'\n') {
             Some(at) if at <= longest => {
                 let mut line: Vec<u8> = self.held.drain(..=at).collect();
@@ -262,12 +275,14 @@ impl ChecksumOutputParser {
             _ => {
                 self.broken = true;
                 self.held = Vec::new();
-                Err("the checksum program there gave an unexpected answer".to_owned())
+                Err(SumProgramError(
+                    "the checksum program there gave an unexpected answer",
+                ))
             }
         }
     }
 
-    fn greeting(&mut self) -> Result<Option<SumProgramAnswer>, String> {
+    fn greeting(&mut self) -> Result<Option<SumProgramAnswer>, SumProgramError> {
         while let Some(line) = self.line(MOST_BEFORE)? {
             let Some(said) = line.strip_prefix(GREETING) else {
                 continue;
@@ -281,7 +296,9 @@ impl ChecksumOutputParser {
             }
             let known = PROGRAMS.iter().find(|p| p.command.as_bytes() == said);
             let Some(program) = known else {
-                return Err("the far end named an unexpected checksum program".to_owned());
+                return Err(SumProgramError(
+                    "the far end named an unexpected checksum program",
+                ));
             };
             self.program = Some(*program);
             return Ok(Some(SumProgramAnswer::Program(*program)));
@@ -290,7 +307,7 @@ impl ChecksumOutputParser {
     }
 
     /// Returns the next answer of [`command`].
-    pub(crate) fn next(&mut self) -> Result<Option<SumProgramAnswer>, String> {
+    pub(crate) fn next(&mut self) -> Result<Option<SumProgramAnswer>, SumProgramError> {
         let Some(program) = self.program else {
             return self.greeting();
         };
@@ -303,7 +320,9 @@ impl ChecksumOutputParser {
                 None => SumProgramAnswer::Unreadable,
             })),
             None if line == b"-" => Ok(Some(SumProgramAnswer::Unreadable)),
-            None => Err("the checksum program there gave an unexpected answer".to_owned()),
+            None => Err(SumProgramError(
+                "the checksum program there gave an unexpected answer",
+            )),
         }
     }
 
@@ -312,7 +331,7 @@ impl ChecksumOutputParser {
     pub(crate) fn next_listed<K>(
         &mut self,
         names: &mut BTreeMap<Vec<u8>, K>,
-    ) -> Result<Option<(K, Digest)>, String> {
+    ) -> Result<Option<(K, Digest)>, SumProgramError> {
         if self.program.is_none() {
             self.greeting()?;
         }

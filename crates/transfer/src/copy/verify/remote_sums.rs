@@ -510,7 +510,7 @@ impl Verification {
                         );
                     }
                 },
-                Err(why) => return self.worker_over(context, exec, why),
+                Err(why) => return self.worker_over(context, exec, why.to_string()),
             }
         }
     }
