@@ -188,7 +188,7 @@ fn a_wrong_option_was_taken_for_a_refused_host_key_or_login() {
     fs::write(scene.path("from"), "text").expect("ours");
     for (option, says) in [
         (
-            "PubkeyAcceptedAlgorithms=none-such",
+            "PubkeyAcceptedAlgorithms=-*",
             "PubkeyAcceptedAlgorithms names no supported algorithm",
         ),
         ("KnownHostsCommand=/bin/echo %y", "%y"),
