@@ -74,5 +74,6 @@ mod sync_names;
 mod sync_options;
 mod sync_sums;
 mod sync_symlinks;
+mod sync_xattrs;
 mod temp_dir;
 mod verify;

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const MIB: u64 = 1 << 20;
 
 /// Returns the ACL `u::rwx,u:12:r--,g::r--,m::rwx,o::---` in version 2 of posix_acl_xattr.h.
-fn acl() -> Vec<u8> {
+pub(crate) fn acl() -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries: [(u16, u16, u32); 5] = [
         (0x01, 7, NOBODY),
@@ -36,12 +36,12 @@ fn acl() -> Vec<u8> {
 }
 
 /// Returns version 2 file capabilities: cap_net_bind_service, permitted and effective.
-fn capability() -> Vec<u8> {
+pub(crate) fn capability() -> Vec<u8> {
     let words = [0x0200_0001_u32, 1 << 10, 0, 0, 0];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-fn set_xattr(path: &Path, name: &str, value: &[u8]) -> std::io::Result<()> {
+pub(crate) fn set_xattr(path: &Path, name: &str, value: &[u8]) -> std::io::Result<()> {
     let list = [(name.as_bytes().to_vec(), value.to_vec())];
     replace_xattrs(XattrTarget::Path(path), &list, |there| {
         there == name.as_bytes()
@@ -220,7 +220,7 @@ fn compare_finely(of: &Path, copy: &Path, more: u64) {
 }
 
 /// Reports the skip if programs for these tests are missing.
-fn is_missing() -> bool {
+pub(crate) fn is_missing() -> bool {
     if missing::find_program("rsync").is_none() {
         missing::skip("rsync", "install the package rsync");
         return true;

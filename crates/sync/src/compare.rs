@@ -107,7 +107,7 @@ pub struct SkipRules {
 /// Set of the attributes in which an entry differs at both ends. It decides between copying the
 /// data and setting attributes only, and is shown to the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DifferenceReasons(u8);
+pub struct DifferenceReasons(u16);
 
 impl DifferenceReasons {
     /// The types differ.
@@ -126,8 +126,12 @@ impl DifferenceReasons {
     pub const CONTENT: Self = Self(64);
     /// The names of one file at the source are not those of one file at the target.
     pub const NAMES: Self = Self(128);
+    /// The extended attributes differ.
+    pub const XATTRS: Self = Self(256);
+    /// The access control lists differ.
+    pub const ACLS: Self = Self(512);
 
-    const WORDS: [(Self, &'static str); 8] = [
+    const WORDS: [(Self, &'static str); 10] = [
         (Self::KIND, "type"),
         (Self::SIZE, "size"),
         (Self::TIME, "time"),
@@ -136,6 +140,8 @@ impl DifferenceReasons {
         (Self::LINK, "symlink"),
         (Self::CONTENT, "content"),
         (Self::NAMES, "hard link"),
+        (Self::XATTRS, "extended attributes"),
+        (Self::ACLS, "access control list"),
     ];
 
     /// Returns true if any reason of `other` is set.
@@ -285,6 +291,14 @@ impl ComparisonRules {
             reasons = reasons.with(DifferenceReasons::OWNER);
         }
         reasons
+    }
+
+    /// Returns true for an entry of the target that stays as it is, whatever differs.
+    pub(crate) fn is_skipped(&self, source: &TreeEntry, target: &TreeEntry) -> bool {
+        let are = |kind| source.kind == kind && target.kind == kind;
+        let keeps_newer =
+            self.skipped.newer && are(TreeEntryKind::File) && Self::target_is_newer(source, target);
+        !are(TreeEntryKind::Directory) && (self.skipped.existing || keeps_newer)
     }
 
     /// Returns true if the file at the target is newer.

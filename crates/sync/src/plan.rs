@@ -177,10 +177,7 @@ impl SyncPlan {
         let other = self.target.tree().entry(at_target);
         let both_dirs =
             entry.kind == TreeEntryKind::Directory && other.kind == TreeEntryKind::Directory;
-        let both_files = entry.kind == TreeEntryKind::File && other.kind == TreeEntryKind::File;
-        let is_newer = ComparisonRules::target_is_newer(entry, other);
-        let keeps_newer = rules.skipped.newer && both_files && is_newer;
-        if !both_dirs && (rules.skipped.existing || keeps_newer) {
+        if rules.is_skipped(entry, other) {
             self.equal += 1;
             return None;
         }
@@ -385,6 +382,93 @@ impl SyncPlan {
             true
         });
         self.equal += same;
+    }
+
+    /// Returns the files and directories that the target has with the same data and that are not
+    /// skipped, as pairs (source, target), the roots included.
+    pub fn with_equal_data(&self, rules: &ComparisonRules) -> Vec<(TreeEntryId, TreeEntryId)> {
+        let mut changed = vec![false; self.source.tree().len() + 1];
+        for step in &self.steps {
+            if let Some(changed) = changed.get_mut(step.source.index()) {
+                *changed = !matches!(step.action, SyncAction::SetAttributes(_));
+            }
+        }
+        let mut pairs = Vec::new();
+        let mut open = vec![(EntryTree::ROOT, EntryTree::ROOT)];
+        while let Some((ours, theirs)) = open.pop() {
+            let (entry, other) = (
+                self.source.tree().entry(ours),
+                self.target.tree().entry(theirs),
+            );
+            let is_compared = entry.kind == other.kind
+                && matches!(entry.kind, TreeEntryKind::File | TreeEntryKind::Directory)
+                && !changed.get(ours.index()).copied().unwrap_or(true);
+            if is_compared && !rules.is_skipped(entry, other) {
+                pairs.push((ours, theirs));
+            }
+            let below = self.source.children(ours).filter_map(|id| {
+                let there = self.target.child(theirs, self.source.tree().name(id))?;
+                Some((id, there))
+            });
+            let below: Vec<_> = below.collect();
+            open.extend(below.into_iter().rev());
+        }
+        pairs
+    }
+
+    /// Notes further differences of entries with equal data
+    /// ([`with_equal_data`](Self::with_equal_data)), as source, target and reasons. An entry that
+    /// differs in [`DifferenceReasons::CONTENT`] is copied, another one gets the attributes.
+    pub fn note_differences(
+        &mut self,
+        differing: &[(TreeEntryId, TreeEntryId, DifferenceReasons)],
+    ) {
+        if differing.is_empty() {
+            return;
+        }
+        let mut noted: BTreeMap<TreeEntryId, (TreeEntryId, DifferenceReasons)> = BTreeMap::new();
+        noted.extend(
+            differing
+                .iter()
+                .map(|(ours, theirs, why)| (*ours, (*theirs, *why))),
+        );
+        let action = |why: DifferenceReasons| match why.has(DifferenceReasons::CONTENT) {
+            true => SyncAction::Replace(why),
+            false => SyncAction::SetAttributes(why),
+        };
+        for step in &mut self.steps {
+            if let SyncAction::SetAttributes(before) = step.action
+                && let Some((_, why)) = noted.remove(&step.source)
+            {
+                step.action = action(before.with(why));
+            }
+        }
+        self.equal -= noted.keys().filter(|id| **id != EntryTree::ROOT).count() as u64;
+        self.steps
+            .extend(noted.into_iter().map(|(source, (target, why))| SyncStep {
+                action: action(why),
+                source,
+                target: Some(target),
+            }));
+        let ranks = self.source_ranks();
+        let rank = |step: &SyncStep| ranks.get(step.source.index()).copied();
+        self.steps.sort_by_key(rank);
+    }
+
+    /// Returns the rank of each entry of the source in the order of the steps, by its number.
+    fn source_ranks(&self) -> Vec<u32> {
+        let mut ranks = vec![0; self.source.tree().len() + 1];
+        let mut open = vec![EntryTree::ROOT];
+        let mut next = 0;
+        while let Some(id) = open.pop() {
+            if let Some(rank) = ranks.get_mut(id.index()) {
+                *rank = next;
+            }
+            next += 1;
+            let below: Vec<TreeEntryId> = self.source.children(id).collect();
+            open.extend(below.into_iter().rev());
+        }
+        ranks
     }
 
     /// Links new files for which `equal` finds an equal file elsewhere at the target.

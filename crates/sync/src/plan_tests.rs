@@ -342,3 +342,67 @@ fn without_deletions_a_directory_with_entries_is_not_replaced_by_a_file() {
     assert_eq!(paths(plan.in_the_way()), [b"hollow"]);
     assert_eq!(plan.steps().len(), 1);
 }
+
+/// Differences that are found later are steps in the order of the names, and no entry counts twice.
+#[test]
+fn noted_differences_become_steps_in_their_order() {
+    let dir = || TreeEntry::new(TreeEntryKind::Directory);
+    let ours = Files::from([
+        (b"a".to_vec(), TreeEntry::file(1, 1)),
+        (b"b".to_vec(), TreeEntry::file(1, 1)),
+        (b"d".to_vec(), dir()),
+        (b"d/a".to_vec(), TreeEntry::file(1, 1)),
+        (b"e".to_vec(), TreeEntry::file(1, 1)),
+        (b"f".to_vec(), TreeEntry::file(1, 1)),
+        (b"l".to_vec(), TreeEntry::new(TreeEntryKind::Symlink)),
+        (b"new".to_vec(), TreeEntry::file(1, 1)),
+    ]);
+    let mut theirs = ours.clone();
+    theirs.remove(&b"new"[..]);
+    theirs.insert(b"b".to_vec(), TreeEntry::file(2, 1));
+    theirs.insert(b"f".to_vec(), TreeEntry::file(1, 2));
+    let rules = ComparisonRules {
+        skipped: SkipRules {
+            newer: true,
+            ..SkipRules::default()
+        },
+        ..ComparisonRules::default()
+    };
+    let mut plan = SyncPlan::new(tree(&ours), tree(&theirs), &rules);
+    let equal = plan.equal();
+    let pairs = plan.with_equal_data(&rules);
+    let path = |plan: &SyncPlan, id| String::from_utf8(plan.source().tree().path(id)).unwrap();
+    let paths: Vec<String> = pairs.iter().map(|(id, _)| path(&plan, *id)).collect();
+    // The size of b differs, f is newer at the target, and a symlink has no attributes.
+    assert_eq!(paths, ["", "a", "d", "d/a", "e"]);
+    let (xattrs, content) = (DifferenceReasons::XATTRS, DifferenceReasons::CONTENT);
+    let whys = [
+        xattrs,
+        xattrs,
+        DifferenceReasons::ACLS,
+        xattrs.with(content),
+    ];
+    let noted = pairs
+        .iter()
+        .zip(whys)
+        .map(|((ours, theirs), why)| (*ours, *theirs, why));
+    plan.note_differences(&noted.collect::<Vec<_>>());
+    let steps: Vec<_> = plan
+        .steps()
+        .iter()
+        .map(|step| (path(&plan, step.source), step.action))
+        .collect();
+    let named = |name: &str, action| (name.to_owned(), action);
+    assert_eq!(
+        steps,
+        [
+            named("", SyncAction::SetAttributes(xattrs)),
+            named("a", SyncAction::SetAttributes(xattrs)),
+            named("b", SyncAction::Replace(DifferenceReasons::SIZE)),
+            named("d", SyncAction::SetAttributes(DifferenceReasons::ACLS)),
+            named("d/a", SyncAction::Replace(xattrs.with(content))),
+            named("new", SyncAction::Create),
+        ]
+    );
+    assert_eq!(plan.equal(), equal - 3);
+}

@@ -190,6 +190,11 @@ impl<'a> CopyEngine<'a> {
         self.metadata.note_lost(parts, why);
     }
 
+    /// Metadata that is kept or lost, with the context that its rules need.
+    pub(super) fn metadata_mut(&mut self) -> (&mut MetadataPreservation, &CopyContext<'a>) {
+        (&mut self.metadata, &self.context)
+    }
+
     /// Notes that this run has made another name of the file at `target`, for a backup.
     pub(super) fn note_backup_name(&mut self, target: Vec<u8>) {
         self.metadata.withheld().note_backup_name(target);

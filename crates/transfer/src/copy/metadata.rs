@@ -16,6 +16,8 @@ pub(super) struct MetadataSupport {
     /// The source reports, and the target sets, extended attributes and access control lists.
     pub tell_xattrs: bool,
     pub take_xattrs: bool,
+    /// Both ends report them, and the target sets them.
+    pub compare_xattrs: bool,
     /// The source reports which names belong to one file.
     pub tell_links: bool,
     /// Both ends can translate owners between names and IDs.
@@ -111,7 +113,7 @@ impl MetadataLoss {
 impl MetadataPreservation {
     /// Learns the abilities of the servers at the far ends, once these are known.
     pub(super) fn learn(&mut self, context: &mut CopyContext<'_>) {
-        self.can = support(context);
+        self.learn_support(context);
         self.tell_sent_whole(context);
         if !context.source_is_remote() {
             return;
@@ -133,6 +135,11 @@ impl MetadataPreservation {
                 self.lost.untold.push(what);
             }
         }
+    }
+
+    /// Learns the abilities of both ends without a warning about what they lack.
+    pub(super) fn learn_support(&mut self, context: &CopyContext<'_>) {
+        self.can = support(context);
     }
 
     /// Warns once that `--delta` has no effect, and why.
@@ -277,9 +284,12 @@ fn support(context: &CopyContext<'_>) -> MetadataSupport {
         Some(side) => side.session().far_info().is_some_and(|info| info.has(name)),
     };
     let names = has(CopySide::Source, "users-groups-by-id@openssh.com");
+    let tell_xattrs = has(CopySide::Source, "get-xattrs@longhaul");
+    let take_xattrs = has(CopySide::Target, "set-metadata@longhaul");
     MetadataSupport {
-        tell_xattrs: has(CopySide::Source, "get-xattrs@longhaul"),
-        take_xattrs: has(CopySide::Target, "set-metadata@longhaul"),
+        tell_xattrs,
+        take_xattrs,
+        compare_xattrs: tell_xattrs && take_xattrs && has(CopySide::Target, "get-xattrs@longhaul"),
         tell_links: has(CopySide::Source, "attributes@longhaul"),
         map_owners: names && has(CopySide::Target, "ids-by-name@longhaul"),
     }

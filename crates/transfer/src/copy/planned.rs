@@ -6,7 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, Parts, RemotePath};
+use schedule::{
+    Attributes, Job, JobId, JobKind, LaneEvent, MetadataFlags, Parts, RemotePath, Xattrs,
+};
+use sftp::xattrs::Xattr;
 use sftp::{InodeId, ServerInfo};
 
 use super::engine::CopyEngine;
@@ -22,6 +25,7 @@ use super::sides::{CopySide, RemoteSide};
 use super::source::TargetPath;
 use super::threads::ThreadedEnvironment;
 use super::wait_conditions::{WaitConditions, wait_for};
+use super::xattrs::xattr_kinds;
 use super::{CopyLocation, CopyOptions, CopyRequest, DeltaUse, SessionConnector};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
@@ -135,10 +139,68 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if the account at the target may set owners: that of root.
     pub(crate) fn sets_owners(&self) -> bool {
-        match self.engine.context().side(CopySide::Target) {
+        self.is_root(CopySide::Target)
+    }
+
+    fn is_root(&self, end: CopySide) -> bool {
+        match self.engine.context().side(end) {
             Some(side) => side.login() == Some("root"),
             None => rustix::process::geteuid().is_root(),
         }
+    }
+
+    /// Returns the kinds of extended attributes that the user asked for. None if one end cannot
+    /// tell them, or the target cannot set them.
+    pub(crate) async fn compared_xattrs(&mut self) -> MetadataFlags {
+        let kinds = xattr_kinds(self.engine.context().options());
+        if kinds.is_empty() {
+            return kinds;
+        }
+        for end in [PlannedCopySide::Source, PlannedCopySide::Target] {
+            self.settle(end).await;
+        }
+        let (metadata, context) = self.engine.metadata_mut();
+        metadata.learn_support(context);
+        match metadata.support().compare_xattrs {
+            true => kinds,
+            false => MetadataFlags::default(),
+        }
+    }
+
+    /// Returns the test for names of extended attributes that are compared: those that a copy keeps
+    /// and that both accounts can read.
+    pub(crate) fn compared_xattr_names(&self) -> impl Fn(&[u8]) -> bool + use<> {
+        let rules = special_bits(self.engine.context());
+        let root = self.is_root(CopySide::Source) && self.is_root(CopySide::Target);
+        move |name| sftp::xattrs::kind(name, root).is_some() && rules.keeps_xattr(name)
+    }
+
+    /// Selects the extended attributes of a source that the target gets.
+    pub(crate) fn takeable_xattrs(&mut self, list: Vec<Xattr>) -> Option<Box<Xattrs>> {
+        let (metadata, context) = self.engine.metadata_mut();
+        metadata.takeable(context, list)
+    }
+
+    /// Notes that the extended attributes of an entry could not be read.
+    pub(crate) fn note_unread_xattrs(&mut self, why: &FileError) {
+        let (metadata, context) = self.engine.metadata_mut();
+        metadata.note_unread_xattrs(context.options(), why.what());
+    }
+
+    /// Reads the extended attributes of an entry of an end on this machine. Below the root of the
+    /// target, no symlink is followed.
+    pub(crate) fn xattrs_here(
+        &self,
+        end: PlannedCopySide,
+        path: &[u8],
+        kinds: MetadataFlags,
+    ) -> Result<Vec<Xattr>, FileError> {
+        if end == PlannedCopySide::Source || path == self.target {
+            let path = if path.is_empty() { b"." } else { path };
+            return self.engine.context().local().xattrs(path, kinds);
+        }
+        let at = self.directories.locate(&self.local_target(path))?;
+        Ok(crate::disk::xattrs_at(&at, kinds)?)
     }
 
     /// True if the copy gives owners the IDs that their names have at the target.
@@ -155,7 +217,12 @@ impl<'a> PlannedCopy<'a> {
 
     /// Notes that owners could not be set at the target.
     pub(crate) fn note_lost_owner(&mut self, why: &str) {
-        self.engine.note_lost(Parts::OWNER, why);
+        self.note_lost(Parts::OWNER, why);
+    }
+
+    /// Notes metadata of an entry that could not be set at the target.
+    pub(crate) fn note_lost(&mut self, parts: Parts, why: &str) {
+        self.engine.note_lost(parts, why);
     }
 
     /// Names of a user and a group of this machine; empty for those without one.

@@ -63,6 +63,12 @@ impl SpecialBitRules {
     pub(super) fn keeps(self) -> bool {
         self.keeps
     }
+
+    /// True if the extended attribute of this name is kept, unlike capabilities that a server
+    /// chose.
+    pub(super) fn keeps_xattr(self, name: &[u8]) -> bool {
+        self.keeps_capabilities || name != CAPABILITY
+    }
 }
 
 /// Counts, by kind, of what the run has left out on purpose so far.
@@ -138,10 +144,10 @@ impl LeftOutCounts {
         list: &mut Vec<Xattr>,
         kinds: MetadataFlags,
     ) {
-        let is = |(name, _): &Xattr| name == CAPABILITY;
+        let keeps = |(name, _): &Xattr| rules.keeps_xattr(name);
         let sets = kinds.contains(MetadataFlags::XATTRS);
-        if !rules.keeps_capabilities && sets && list.iter().any(is) {
-            list.retain(|xattr| !is(xattr));
+        if sets && !list.iter().all(keeps) {
+            list.retain(keeps);
             self.special_bits.note(|| EscapedName(CAPABILITY.to_vec()));
         }
     }

@@ -86,7 +86,7 @@ impl MetadataPreservation {
 }
 
 /// Selects which of the two kinds are kept.
-fn xattr_kinds(options: &CopyOptions) -> MetadataFlags {
+pub(super) fn xattr_kinds(options: &CopyOptions) -> MetadataFlags {
     MetadataFlags::default()
         .with(MetadataFlags::XATTRS, options.xattrs)
         .with(MetadataFlags::ACLS, options.acls)

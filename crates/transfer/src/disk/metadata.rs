@@ -17,7 +17,7 @@ pub(crate) type LostMetadata = Vec<(Parts, String)>;
 
 /// Sets owner and extended attributes. Must precede the mode: chown(2) clears setuid and file
 /// capabilities, and `user` attributes need the owner's write permission.
-pub(super) fn before_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut LostMetadata) {
+pub(crate) fn before_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut LostMetadata) {
     if let Some((user, group)) = beyond.owner {
         let (user, group) = chown_ids(user, group);
         let done = fchown(file, user, group);
@@ -65,12 +65,7 @@ pub(super) fn keep_attributes(
         Some(kind) => !asked.contains(kind),
         None => is_kept_in_place(name) && !asked.contains(MetadataFlags::XATTRS),
     };
-    let there = read_xattrs(replaced.xattrs(), of).or_else(|_| {
-        // Without /proc, attributes are read through an open descriptor.
-        let open = replaced.open(OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
-        read_xattrs(XattrTarget::Open(open.as_fd()), of)
-    });
-    let there = there.unwrap_or_else(|e| {
+    let there = read_at(replaced, of).unwrap_or_else(|e| {
         not_kept.push((Parts::XATTRS, os_words(&e)));
         Vec::new()
     });
@@ -98,7 +93,7 @@ fn is_kept_in_place(name: &[u8]) -> bool {
 }
 
 /// Sets access control lists. Must follow the mode, which would change their masks.
-pub(super) fn behind_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut LostMetadata) {
+pub(crate) fn behind_mode(file: &File, beyond: &ExtraMetadata, not_kept: &mut LostMetadata) {
     if let Some(xattrs) = &beyond.xattrs {
         let of = XattrTarget::Open(file.as_fd());
         set_xattrs(of, xattrs, MetadataFlags::ACLS, not_kept);
@@ -133,6 +128,25 @@ pub(crate) fn xattrs_of(
 ) -> std::io::Result<Vec<xattrs::Xattr>> {
     let asked = |name: &[u8]| xattrs::is_asked(name, is_root(), kinds);
     read_xattrs(XattrTarget::Path(path), asked)
+}
+
+/// Returns the extended attributes of `kinds` of an entry of an open directory; a symlink has none.
+pub(crate) fn xattrs_at(
+    at: &NameInDirectory,
+    kinds: MetadataFlags,
+) -> std::io::Result<Vec<xattrs::Xattr>> {
+    read_at(at, |name| xattrs::is_asked(name, is_root(), kinds))
+}
+
+fn read_at(
+    at: &NameInDirectory,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> std::io::Result<Vec<xattrs::Xattr>> {
+    read_xattrs(at.xattrs(), &wanted).or_else(|_| {
+        // Without /proc, attributes are read through an open descriptor.
+        let open = at.open(OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
+        read_xattrs(XattrTarget::Open(open.as_fd()), &wanted)
+    })
 }
 
 fn is_root() -> bool {

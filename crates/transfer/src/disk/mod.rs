@@ -28,7 +28,9 @@ pub(crate) use directories::{NameInDirectory, OpenDirectory, WriteDestination, k
 pub(crate) use error::failed_to;
 pub use error::{local_fault, os_words};
 pub(crate) use expected::ExpectedContent;
-pub(crate) use metadata::{LostMetadata, set_xattrs, xattrs_of};
+pub(crate) use metadata::{
+    LostMetadata, before_mode, behind_mode, set_xattrs, xattrs_at, xattrs_of,
+};
 pub use pool::DiskThreadPool;
 pub use relay::HostToHostBuffer;
 pub(crate) use source::{EntryStat, LocalSource, attributes, has_holes, identity, open_regular};

@@ -12,13 +12,18 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use schedule::{
-    Attributes, ByteRange, EntryKind, Job, JobId, JobKind, LaneEvent, OwnerWrite, RemotePath,
+    Attributes, ByteRange, EntryKind, ExtraMetadata, Job, JobId, JobKind, LaneEvent, MetadataFlags,
+    OwnerWrite, RemotePath, Xattrs,
 };
+use sftp::xattrs::Xattr;
 use sync::parent_path;
 
 use super::settle::OperationRunner;
 use crate::copy::{PlannedCopy, PlannedCopySide};
-use crate::disk::{NameInDirectory, OpenDirectoryCache, kind_of, os_words, timestamps};
+use crate::disk::{
+    LostMetadata, NameInDirectory, OpenDirectoryCache, before_mode, behind_mode, kind_of, os_words,
+    timestamps,
+};
 use crate::escape;
 use crate::file_error::FileError;
 use crate::report::{CopyEvent, CopySummary, EscapedName};
@@ -26,6 +31,8 @@ use crate::walk::{join, local_path};
 
 /// Operations in flight at a server.
 const IN_FLIGHT: usize = 2048;
+/// Requests for extended attributes in flight at a server.
+const XATTRS_IN_FLIGHT: usize = 4096;
 /// Number of the first job, above those of the copy and the listings.
 const FIRST_JOB: u64 = 1 << 41;
 
@@ -54,6 +61,9 @@ pub(crate) enum SyncFileOperation {
     CreateShared { path: Vec<u8>, size: u64 },
     /// Sets permissions, times and the owner, if it is given, of a file or directory.
     Set(Vec<u8>, Attributes),
+    /// Sets attributes as [`SyncFileOperation::Set`] does, and extended attributes and access
+    /// control lists.
+    SetWithXattrs(Vec<u8>, Attributes, Box<Xattrs>),
     /// Sets user and group of a symlink.
     SetSymlinkOwner(Vec<u8>, (u32, u32)),
     /// Gives the owner write permission for a directory, or takes it. Anything else that stands
@@ -161,6 +171,53 @@ impl<'a> SyncEnds<'a> {
         ops: Vec<SyncFileOperation>,
     ) -> Vec<FileOperationResult> {
         self.operate(PlannedCopySide::Target, ops).await
+    }
+
+    /// Reads the extended attributes of files and directories of an end, and passes the list or the
+    /// failure of each on by its position, in any order. Ends early after a cancel or the loss of
+    /// the session.
+    pub(super) async fn read_xattrs(
+        &mut self,
+        end: PlannedCopySide,
+        paths: Vec<Vec<u8>>,
+        kinds: MetadataFlags,
+        mut heard: impl FnMut(usize, Result<Vec<Xattr>, FileError>),
+    ) {
+        if self.is_local(end) {
+            for (at, path) in paths.iter().enumerate() {
+                if self.stopped() {
+                    return;
+                }
+                heard(at, self.xattrs_here(end, path, kinds));
+            }
+            return;
+        }
+        let first = self.operations.next;
+        self.operations.next += paths.len() as u64;
+        let root = self.root(end).to_vec();
+        let jobs = paths.into_iter().zip(first..).map(|(path, number)| Job {
+            id: JobId(number),
+            kind: JobKind::GetXattrs {
+                // The user named the root.
+                flags: kinds.with(MetadataFlags::FOLLOW, path == root),
+                path: RemotePath(path),
+            },
+        });
+        let position = |id: JobId| usize::try_from(id.0.checked_sub(first)?).ok();
+        let tell = |event| match event {
+            LaneEvent::Xattrs(id, list) => {
+                if let Some(at) = position(id) {
+                    heard(at, Ok(list));
+                }
+            }
+            LaneEvent::Failed(id, fault) => {
+                if let Some(at) = position(id) {
+                    heard(at, Err(fault.into()));
+                }
+            }
+            _ => {}
+        };
+        self.copy.carry_out(end, jobs, XATTRS_IN_FLIGHT, tell).await;
     }
 
     /// Returns the comparison of what the listings do not tell.
@@ -288,6 +345,12 @@ fn job(op: SyncFileOperation) -> JobKind {
             follow: false,
             xattrs: None,
         },
+        SyncFileOperation::SetWithXattrs(path, attributes, xattrs) => JobKind::SetAttributes {
+            path: RemotePath(path),
+            attributes,
+            follow: false,
+            xattrs: Some(xattrs),
+        },
         SyncFileOperation::SetSymlinkOwner(path, owner) => JobKind::SetAttributes {
             path: RemotePath(path),
             attributes: Attributes {
@@ -371,12 +434,12 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
         SyncFileOperation::CreateShared { path, size } => {
             at(path).and_then(|at| create_shared(&at, *size))
         }
-        SyncFileOperation::Set(path, attributes) => at(path).and_then(|at| {
-            if let Some(why) = set(&at, attributes)? {
-                run.note_lost_owner(&os_words(&why.into()));
-            }
-            Ok(())
-        }),
+        SyncFileOperation::Set(path, attributes) => at(path)
+            .and_then(|at| set(&at, attributes, None))
+            .map(|lost| note_lost(run, lost)),
+        SyncFileOperation::SetWithXattrs(path, attributes, xattrs) => at(path)
+            .and_then(|at| set(&at, attributes, Some(xattrs.clone())))
+            .map(|lost| note_lost(run, lost)),
         SyncFileOperation::SetSymlinkOwner(path, (user, group)) => at(path).map(|at| {
             let (user, group) = sys::chown_ids(*user, *group);
             let itself = AtFlags::SYMLINK_NOFOLLOW;
@@ -469,8 +532,18 @@ fn rename_to_free_name(from: &NameInDirectory, to: &NameInDirectory) -> io::Resu
     }
 }
 
-/// Sets attributes of a file or directory. Returns the reason if its owner could not be set.
-fn set(at: &NameInDirectory, attributes: &Attributes) -> io::Result<Option<Errno>> {
+fn note_lost(run: &mut PlannedCopy<'_>, lost: LostMetadata) {
+    for (parts, why) in lost {
+        run.note_lost(parts, &why);
+    }
+}
+
+/// Sets attributes of a file or directory. Returns those that could not be set and are not needed.
+fn set(
+    at: &NameInDirectory,
+    attributes: &Attributes,
+    xattrs: Option<Box<Xattrs>>,
+) -> io::Result<LostMetadata> {
     let flags = match attributes.kind() {
         EntryKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
         // Setting needs no permission to read: a file of mode 0200 is opened for writing.
@@ -481,6 +554,7 @@ fn set(at: &NameInDirectory, attributes: &Attributes) -> io::Result<Option<Errno
         Err(Errno::ACCESS) => at.open(OFlags::WRONLY | OFlags::NONBLOCK, 0)?,
         opened => opened?,
     };
+    let file = std::fs::File::from(file);
     let meta = rustix::fs::fstat(&file)?;
     // Another process may have put a file with other data there.
     let size = u64::try_from(meta.st_size).ok();
@@ -489,19 +563,21 @@ fn set(at: &NameInDirectory, attributes: &Attributes) -> io::Result<Option<Errno
     {
         return Err(io::Error::other("its size has changed since it was listed"));
     }
-    // chown(2) clears setuid and setgid.
-    let owner = attributes
-        .owner
-        .map(|(user, group)| sys::chown_ids(user, group));
-    let owned = owner.map(|(user, group)| rustix::fs::fchown(&file, user, group));
-    let refused = owned.and_then(Result::err);
+    let mut lost = LostMetadata::new();
+    let beyond = ExtraMetadata {
+        owner: attributes.owner,
+        xattrs,
+        ..ExtraMetadata::default()
+    };
+    before_mode(&file, &beyond, &mut lost);
     if let Some(mode) = attributes.mode {
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o7777))?;
     }
+    behind_mode(&file, &beyond, &mut lost);
     if let Some(times) = timestamps(attributes) {
         rustix::fs::futimens(&file, &times)?;
     }
-    Ok(refused)
+    Ok(lost)
 }
 
 fn sum_of(

@@ -12,6 +12,7 @@ use sync::{
 
 use super::ends::{SyncEnds, SyncFileOperation};
 use super::listing::{self, RootAttributes, RootToList};
+use super::xattrs::{COMPARED, XattrComparer};
 use crate::copy::PlannedCopySide;
 use crate::file_error::{FileError, if_exists};
 use crate::walk::{join, local_path};
@@ -54,6 +55,7 @@ impl LinkDest {
         ends: &mut SyncEnds<'_>,
         plan: &mut SyncPlan,
         comparison: &ComparisonRules,
+        xattrs: Option<XattrComparer>,
     ) {
         let dir = &self.dir;
         let attributes = match ends.query(PlannedCopySide::Target, dir.clone()) {
@@ -101,8 +103,24 @@ impl LinkDest {
         };
         let steps = plan.steps().iter();
         let created = steps.filter(|step| step.action == SyncAction::Create);
-        let equal: BTreeSet<TreeEntryId> =
+        let mut equal: BTreeSet<TreeEntryId> =
             created.map(|step| step.source).filter(has_equal).collect();
+        if let Some(xattrs) = xattrs {
+            // A link shares them as well.
+            let root = ends.root(PlannedCopySide::Source).to_vec();
+            let ids: Vec<TreeEntryId> = equal.iter().copied().collect();
+            for ids in ids.chunks(COMPARED) {
+                let pairs = ids.iter().map(|id| {
+                    let ours = join(&root, &source.own_path(*id));
+                    (ours, join(dir, &source.path(*id)))
+                });
+                let found = xattrs.compare(ends, pairs.collect()).await;
+                let found = ids.iter().zip(found).filter(|(_, why)| !why.is_empty());
+                for (id, _) in found {
+                    equal.remove(id);
+                }
+            }
+        }
         plan.link(|id| equal.contains(&id));
     }
 

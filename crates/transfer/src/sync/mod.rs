@@ -21,6 +21,7 @@ mod savings;
 mod settle;
 mod source_inside;
 mod unlisted_directories;
+mod xattrs;
 
 use std::path::PathBuf;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use schedule::OwnerWrite;
-use sync::{SyncAction, SyncPlan, TreeEntryId, TreeEntryKind};
+use sync::{DifferenceReasons, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind};
 
 use super::ends::{SyncEnds, SyncFileOperation};
 use crate::copy::PlannedCopySide;
@@ -18,7 +18,8 @@ pub(super) struct ReadOnlyDirectories(BTreeSet<TreeEntryId>);
 
 impl ReadOnlyDirectories {
     /// Gives the owner write permission for the directories in which the steps of the plan change
-    /// names. A server that refuses it refuses the changes too, and says why.
+    /// names, and for those that get extended attributes. A server that refuses it refuses the
+    /// changes too, and says why.
     pub(super) async fn open_for_steps(&mut self, ends: &mut SyncEnds<'_>, plan: &SyncPlan) {
         let (source, target) = (plan.source(), plan.target());
         let changed = plan
@@ -36,6 +37,12 @@ impl ReadOnlyDirectories {
             _ => None,
         });
         dirs.extend(moved);
+        let described = plan.steps().iter().filter_map(|step| match step.action {
+            SyncAction::SetAttributes(why) if why.has(DifferenceReasons::XATTRS) => step.target,
+            _ => None,
+        });
+        let is_dir = |id: &TreeEntryId| target.tree().entry(*id).kind == TreeEntryKind::Directory;
+        dirs.extend(described.filter(is_dir));
         self.open(ends, plan, dirs).await;
         self.open_for_removals(ends, plan, plan.in_the_way()).await;
     }

@@ -27,6 +27,7 @@ use super::remembered::SourceFileSystemCheck;
 use super::roots::{SyncRoots, check_parent, check_roots, without_slash};
 use super::savings::bytes_sent_whole;
 use super::source_inside::NestedSourceProbes;
+use super::xattrs::{AttributeChange, XattrComparer, set_attributes};
 use super::{SyncOptions, SyncRequest, SyncResult};
 use crate::cancel::CancelToken;
 use crate::copy::{
@@ -94,6 +95,8 @@ struct SyncRun<'a> {
     /// Place of the backup directory, once found.
     backup: Option<BackupRoot>,
     link_dest: Option<LinkDest>,
+    /// Comparison of extended attributes and access control lists, if it is asked for and possible.
+    xattrs: Option<XattrComparer>,
     /// Hard links of the source, if the target keeps them.
     hard_links: Option<SourceHardLinks>,
     /// Paths of what may be directories in which an interrupted run asked about names.
@@ -130,6 +133,7 @@ impl<'a> SyncRun<'a> {
             roots: SyncRoots::new(options),
             backup: None,
             link_dest,
+            xattrs: None,
             hard_links: None,
             probes: Vec::new(),
             owner_ids: OwnerIds::default(),
@@ -263,7 +267,8 @@ impl<'a> SyncRun<'a> {
         };
         spare_alike(&mut self.ends, &mut plan).await;
         if let Some(link_dest) = &self.link_dest {
-            link_dest.plan(&mut self.ends, &mut plan, &rules).await;
+            let (ends, xattrs) = (&mut self.ends, self.xattrs);
+            link_dest.plan(ends, &mut plan, &rules, xattrs).await;
         }
         if self.request.copy.hard_links {
             let planned = SourceHardLinks::plan(&mut self.ends, &mut plan, links, &rules);
@@ -404,6 +409,12 @@ impl<'a> SyncRun<'a> {
         settling.read_symlinks(&mut ours, &mut theirs).await;
         let mut plan = SyncPlan::keeping(ours, theirs, rules, kept);
         settling.compare_unsure(&mut plan).await;
+        self.xattrs = XattrComparer::find(&mut self.ends).await;
+        if let Some(xattrs) = self.xattrs {
+            let (ends, exists) = (&mut self.ends, self.target_exists);
+            xattrs.compare_plan(ends, &mut plan, rules, exists).await;
+        }
+        let mut settling = self.ends.settling();
         match self.options.deletions.is_some() {
             true => settling.find_moves(&mut plan, rules).await,
             false => plan.keep_others(),
@@ -632,21 +643,17 @@ impl<'a> SyncRun<'a> {
         let results = self.ends.at_target(ops).await;
         let mut failed = BTreeSet::new();
         let mut set = Vec::new();
-        for ((to, _), result) in moves.iter().zip(results) {
+        for ((to, from), result) in moves.iter().zip(results) {
             match result {
                 Ok(_) => {
-                    let path = join(&root, &plan.source().tree().path(*to));
-                    set.push(SyncFileOperation::Set(
-                        path,
-                        self.kept(plan.source().tree().entry(*to)),
-                    ));
+                    set.push(self.attribute_change(&plan, *to, Some(*from)));
                     self.moved += 1;
                 }
                 Err(_) => drop(failed.insert(*to)),
             }
         }
         plan.unsettle_moves(&failed);
-        self.ends.at_target(set).await;
+        set_attributes(&mut self.ends, self.xattrs, set).await;
         plan
     }
 
@@ -654,28 +661,50 @@ impl<'a> SyncRun<'a> {
     async fn set_attributes(&mut self, plan: &SyncPlan) {
         let root = self.ends.root(PlannedCopySide::Target).to_vec();
         let tree = plan.source().tree();
-        let mut paths = Vec::new();
-        let mut ops = Vec::new();
+        let mut files = Vec::new();
+        let (mut links, mut owners) = (Vec::new(), Vec::new());
         for step in plan.steps() {
             let entry = tree.entry(step.source);
             if !matches!(step.action, SyncAction::SetAttributes(_)) {
                 continue;
             }
-            let path = join(&root, &tree.path(step.source));
-            let kept = self.kept(entry);
-            let op = match (entry.kind, kept.owner) {
-                (TreeEntryKind::File, _) => SyncFileOperation::Set(path.clone(), kept),
-                (TreeEntryKind::Symlink, Some(owner)) => {
-                    SyncFileOperation::SetSymlinkOwner(path.clone(), owner)
+            match (entry.kind, self.kept(entry).owner) {
+                (TreeEntryKind::File, _) => {
+                    files.push(self.attribute_change(plan, step.source, step.target));
                 }
-                _ => continue,
-            };
-            ops.push(op);
-            paths.push(path);
+                (TreeEntryKind::Symlink, Some(owner)) => {
+                    let path = join(&root, &tree.path(step.source));
+                    owners.push(SyncFileOperation::SetSymlinkOwner(path.clone(), owner));
+                    links.push(path);
+                }
+                _ => {}
+            }
         }
-        let results = self.ends.at_target(ops).await;
+        let paths: Vec<Vec<u8>> = files.iter().map(|file| file.target.clone()).collect();
+        let results = set_attributes(&mut self.ends, self.xattrs, files).await;
         let what = "cannot set its permissions, times and owner";
         self.ends.report_failures(&paths, &results, what);
+        let results = self.ends.at_target(owners).await;
+        self.ends.report_failures(&links, &results, what);
+    }
+
+    /// Returns the change that gives a file of the target, listed as `there`, the attributes of its
+    /// source.
+    fn attribute_change(
+        &self,
+        plan: &SyncPlan,
+        id: TreeEntryId,
+        there: Option<TreeEntryId>,
+    ) -> AttributeChange {
+        let tree = plan.source().tree();
+        let root = |end| self.ends.root(end);
+        let mode = there.and_then(|id| plan.target().tree().entry(id).mode);
+        AttributeChange {
+            source: join(root(PlannedCopySide::Source), &tree.own_path(id)),
+            target: join(root(PlannedCopySide::Target), &tree.path(id)),
+            attributes: self.kept(tree.entry(id)),
+            is_read_only: mode.is_some_and(|mode| mode & 0o200 == 0),
+        }
     }
 
     /// Returns the attributes that an entry gets from its source.

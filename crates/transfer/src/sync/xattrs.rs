@@ -1,0 +1,325 @@
+//! Compares the extended attributes and access control lists of entries that are equal otherwise
+//! (`--xattrs`, `--acls`), and sets them without sending data.
+
+use std::collections::VecDeque;
+
+use schedule::{Attributes, MetadataFlags};
+use sftp::xattrs::{Xattr, kind};
+use sync::{ComparisonRules, DifferenceReasons, EntryTree, SyncPlan};
+
+use super::ends::{FileOperationResult, SyncEnds, SyncFileOperation};
+use crate::copy::PlannedCopySide;
+use crate::file_error::FileError;
+use crate::walk::join;
+
+/// Entries whose digests are kept at a time.
+pub(super) const COMPARED: usize = 16 * 1024;
+/// Files whose lists are kept at a time.
+const SET: usize = 4096;
+/// Bytes of names and values after which no further list is kept; the files get theirs later.
+const SET_BYTES: usize = 32 << 20;
+/// Attribute by which a file grants privileges to whoever runs it.
+const CAPABILITY: &[u8] = b"security.capability";
+
+type Digest = [u8; 32];
+
+/// Digests of the extended attributes and access control lists of one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct XattrDigests {
+    xattrs: Digest,
+    acls: Digest,
+    capability: Option<Digest>,
+}
+
+impl XattrDigests {
+    /// Digests the attributes whose names pass `compared`. Their order does not matter.
+    fn of(mut list: Vec<Xattr>, compared: impl Fn(&[u8]) -> bool) -> Self {
+        list.retain(|(name, _)| compared(name));
+        list.sort_unstable();
+        let capability = list.iter().find(|(name, _)| name == CAPABILITY);
+        let capability = capability.map(|(_, value)| *blake3::hash(value).as_bytes());
+        let is_acl = |(name, _): &Xattr| kind(name, true) == Some(MetadataFlags::ACLS);
+        let (acls, xattrs): (Vec<_>, Vec<_>) = list.into_iter().partition(is_acl);
+        Self {
+            xattrs: digest(&xattrs),
+            acls: digest(&acls),
+            capability,
+        }
+    }
+
+    /// Returns what differs at the target. A file that gets a capability there must have the
+    /// source's data: another user may have put a file of its size and time there.
+    fn differences(&self, target: &Self) -> DifferenceReasons {
+        let mut why = DifferenceReasons::default();
+        if self.xattrs != target.xattrs {
+            why = why.with(DifferenceReasons::XATTRS);
+        }
+        if self.acls != target.acls {
+            why = why.with(DifferenceReasons::ACLS);
+        }
+        if self.capability.is_some() && self.capability != target.capability {
+            why = why.with(DifferenceReasons::CONTENT);
+        }
+        why
+    }
+}
+
+fn digest(list: &[Xattr]) -> Digest {
+    let mut bytes = Vec::new();
+    sftp::xattrs::write(list, &mut bytes);
+    *blake3::hash(&bytes).as_bytes()
+}
+
+/// Compares extended attributes, access control lists or both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct XattrComparer {
+    kinds: MetadataFlags,
+}
+
+impl XattrComparer {
+    /// Returns `None` if nothing is asked for, or one of the ends cannot compare it.
+    pub(super) async fn find(ends: &mut SyncEnds<'_>) -> Option<Self> {
+        let kinds = ends.compared_xattrs().await;
+        (!kinds.is_empty()).then_some(Self { kinds })
+    }
+
+    /// Notes in the plan which entries with equal data differ. Without a target, its root is not
+    /// compared.
+    pub(super) async fn compare_plan(
+        self,
+        ends: &mut SyncEnds<'_>,
+        plan: &mut SyncPlan,
+        rules: &ComparisonRules,
+        target_exists: bool,
+    ) {
+        if !target_exists {
+            return;
+        }
+        let roots = [PlannedCopySide::Source, PlannedCopySide::Target];
+        let roots = roots.map(|end| ends.root(end).to_vec());
+        let mut differing = Vec::new();
+        for pairs in plan.with_equal_data(rules).chunks(COMPARED) {
+            let path_at = |root: &Vec<u8>, is_root: bool, below: Vec<u8>| match is_root {
+                true => root.clone(),
+                false => join(root, &below),
+            };
+            let paths = pairs.iter().map(|(ours, theirs)| {
+                let below = plan.source().tree().own_path(*ours);
+                let source = path_at(&roots[0], *ours == EntryTree::ROOT, below);
+                let below = plan.target().tree().path(*theirs);
+                (
+                    source,
+                    path_at(&roots[1], *theirs == EntryTree::ROOT, below),
+                )
+            });
+            let found = self.compare(ends, paths.collect()).await;
+            let found = pairs.iter().zip(found).filter(|(_, why)| !why.is_empty());
+            differing.extend(found.map(|((ours, theirs), why)| (*ours, *theirs, why)));
+        }
+        if rules.checksum {
+            // The data were compared.
+            for (.., why) in &mut differing {
+                *why = why.without(DifferenceReasons::CONTENT);
+            }
+        }
+        plan.note_differences(&differing);
+    }
+
+    /// Returns what differs between the entries of each pair (source, target). An entry that cannot
+    /// be read counts as equal, and is noted.
+    pub(super) async fn compare(
+        self,
+        ends: &mut SyncEnds<'_>,
+        pairs: Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> Vec<DifferenceReasons> {
+        let (sources, targets): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        let ours = self.digests(ends, PlannedCopySide::Source, sources).await;
+        let theirs = self.digests(ends, PlannedCopySide::Target, targets).await;
+        let pairs = ours.into_iter().zip(theirs);
+        let differences = pairs.map(|pair| match pair {
+            (Some(ours), Some(theirs)) => ours.differences(&theirs),
+            _ => DifferenceReasons::default(),
+        });
+        differences.collect()
+    }
+
+    async fn digests(
+        self,
+        ends: &mut SyncEnds<'_>,
+        end: PlannedCopySide,
+        paths: Vec<Vec<u8>>,
+    ) -> Vec<Option<XattrDigests>> {
+        let compared = ends.compared_xattr_names();
+        let mut digests = vec![None; paths.len()];
+        let mut unread = Vec::new();
+        let heard = |at: usize, list: Result<Vec<Xattr>, FileError>| match list {
+            Ok(list) => {
+                if let Some(digest) = digests.get_mut(at) {
+                    *digest = Some(XattrDigests::of(list, &compared));
+                }
+            }
+            Err(why) => unread.push(why),
+        };
+        ends.read_xattrs(end, paths, self.kinds, heard).await;
+        for why in unread {
+            ends.note_unread_xattrs(&why);
+        }
+        digests
+    }
+}
+
+/// A file with equal data whose attributes are set.
+#[derive(Clone, Debug)]
+pub(super) struct AttributeChange {
+    /// Path at the source.
+    pub source: Vec<u8>,
+    /// Path at the target.
+    pub target: Vec<u8>,
+    /// Attributes of the source that the file gets.
+    pub attributes: Attributes,
+    /// The owner at the target may not write the file, and so not set its extended attributes.
+    pub is_read_only: bool,
+}
+
+/// Sets the attributes of files, with the extended attributes and access control lists that
+/// `comparer` compares: chmod(2) has changed the mask of such a list, and chown(2) has removed
+/// capabilities. Returns the results in the order of `files`.
+pub(super) async fn set_attributes(
+    ends: &mut SyncEnds<'_>,
+    comparer: Option<XattrComparer>,
+    files: Vec<AttributeChange>,
+) -> Vec<FileOperationResult> {
+    let set = |file: &AttributeChange| SyncFileOperation::Set(file.target.clone(), file.attributes);
+    let Some(XattrComparer { kinds }) = comparer else {
+        return ends.at_target(files.iter().map(set).collect()).await;
+    };
+    make_writable(ends, &files).await;
+    let mut results = vec![Err("interrupted".into()); files.len()];
+    let mut left: VecDeque<usize> = (0..files.len()).collect();
+    while !left.is_empty() && !ends.stopped() {
+        let places: Vec<usize> = left.drain(..left.len().min(SET)).collect();
+        let batch = places.iter().filter_map(|at| files.get(*at));
+        let paths = batch.clone().map(|file| file.source.clone()).collect();
+        let lists = lists(ends, paths, kinds).await;
+        let mut ops = Vec::new();
+        let mut set_now = Vec::new();
+        for ((at, file), list) in places.iter().zip(batch).zip(lists) {
+            let takeable = match list {
+                None => {
+                    left.push_back(*at);
+                    continue;
+                }
+                Some(Ok(list)) => ends.takeable_xattrs(list),
+                Some(Err(why)) => {
+                    ends.note_unread_xattrs(&why);
+                    None
+                }
+            };
+            set_now.push(*at);
+            ops.push(match takeable {
+                Some(xattrs) => {
+                    let (path, attributes) = (file.target.clone(), file.attributes);
+                    SyncFileOperation::SetWithXattrs(path, attributes, xattrs)
+                }
+                None => set(file),
+            });
+        }
+        for (at, result) in set_now.into_iter().zip(ends.at_target(ops).await) {
+            if let Some(slot) = results.get_mut(at) {
+                *slot = result;
+            }
+        }
+    }
+    results
+}
+
+/// Lets the owner write the files without that permission; their modes are set afterwards.
+async fn make_writable(ends: &mut SyncEnds<'_>, files: &[AttributeChange]) {
+    if ends.sets_owners() {
+        return;
+    }
+    let shut = files.iter().filter(|file| file.is_read_only);
+    let ops = shut.map(|file| {
+        let mode = file.attributes.mode.map(|mode| mode & !0o7000 | 0o200);
+        let writable = Attributes {
+            mode,
+            ..Attributes::default()
+        };
+        SyncFileOperation::Set(file.target.clone(), writable)
+    });
+    // A failure shows when the attributes are set.
+    ends.at_target(ops.collect()).await;
+}
+
+/// Reads the lists of files of the source. `None` for those after which no more are kept in memory;
+/// the first answer is always kept.
+async fn lists(
+    ends: &mut SyncEnds<'_>,
+    paths: Vec<Vec<u8>>,
+    kinds: MetadataFlags,
+) -> Vec<Option<Result<Vec<Xattr>, FileError>>> {
+    let mut lists = vec![Some(Err("internal error: no answer".into())); paths.len()];
+    let mut bytes = 0;
+    let heard = |at: usize, list: Result<Vec<Xattr>, FileError>| {
+        let Some(slot) = lists.get_mut(at) else {
+            return;
+        };
+        *slot = (bytes < SET_BYTES).then(|| {
+            let pairs = list.iter().flatten();
+            bytes += pairs
+                .map(|(name, value)| name.len() + value.len())
+                .sum::<usize>();
+            list
+        });
+    };
+    ends.read_xattrs(PlannedCopySide::Source, paths, kinds, heard)
+        .await;
+    lists
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digests(list: &[(&str, &str)]) -> XattrDigests {
+        let list = list.iter();
+        let list = list.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+        XattrDigests::of(list.collect(), |name| name != b"user.ignored")
+    }
+
+    #[test]
+    fn names_and_values_are_compared_in_any_order() {
+        let acl = ("system.posix_acl_access", "x");
+        let both = digests(&[("user.a", "1"), acl, ("user.ignored", "2")]);
+        assert!(
+            both.differences(&digests(&[acl, ("user.a", "1")]))
+                .is_empty()
+        );
+        for (list, why) in [
+            (&[("user.a", "2"), acl][..], DifferenceReasons::XATTRS),
+            (&[acl], DifferenceReasons::XATTRS),
+            (
+                &[("user.a", "1"), ("user.b", ""), acl],
+                DifferenceReasons::XATTRS,
+            ),
+            (&[("user.a", "1")], DifferenceReasons::ACLS),
+            (&[], DifferenceReasons::XATTRS.with(DifferenceReasons::ACLS)),
+        ] {
+            assert_eq!(both.differences(&digests(list)), why, "{list:?}");
+            assert_eq!(digests(list).differences(&both), why, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_gets_a_capability_needs_the_data() {
+        let with = digests(&[("security.capability", "x")]);
+        let xattrs = DifferenceReasons::XATTRS;
+        let needs = xattrs.with(DifferenceReasons::CONTENT);
+        assert_eq!(with.differences(&digests(&[])), needs);
+        assert_eq!(
+            with.differences(&digests(&[("security.capability", "y")])),
+            needs
+        );
+        assert_eq!(digests(&[]).differences(&with), xattrs);
+    }
+}
