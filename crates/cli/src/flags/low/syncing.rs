@@ -34,7 +34,7 @@ pub(crate) struct SyncArgs {
 impl SyncArgs {
     /// Sets the directory of `--link-dest`.
     pub(crate) fn link_to(&mut self, given: FlagInput) -> Result<(), String> {
-        if given.times > 1 {
+        if given.values.len() > 1 {
             return Err("is a second one: a sync links to one earlier copy, the newest".to_owned());
         }
         let dir = given.os();

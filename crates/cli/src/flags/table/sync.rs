@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
     ),
     Flag::ours(
         FlagGroup::Syncing,
-        ("link-dest", FlagValueKind::Value("DIR")),
+        ("link-dest", FlagValueKind::Values("DIR")),
         "Link new files to equal ones of an earlier copy in DIR",
         "Link new files to equal ones of an earlier copy in DIR, as rsync does: a file whose \
          counterpart below DIR has the same size, time and permissions becomes a further name of \
