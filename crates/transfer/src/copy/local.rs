@@ -319,9 +319,8 @@ pub(super) fn copy_file(
         }
     }
     let mut attributes = meta.attributes;
-    if !options.archive {
-        attributes.mode = attributes.mode.map(|m| m & 0o777);
-    }
+    let bits = if options.archive { !0 } else { 0o777 };
+    attributes.mode = attributes.mode.map(|mode| mode & bits);
     let finish = TargetFinishSettings {
         size: offset,
         attributes,

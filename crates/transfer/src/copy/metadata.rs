@@ -16,8 +16,6 @@ pub(super) struct MetadataSupport {
     /// The source reports, and the target sets, extended attributes and access control lists.
     pub tell_xattrs: bool,
     pub take_xattrs: bool,
-    /// Both ends report them, and the target sets them.
-    pub compare_xattrs: bool,
     /// The source reports which names belong to one file.
     pub tell_links: bool,
     /// Both ends can translate owners between names and IDs.
@@ -278,18 +276,26 @@ pub(super) fn maps_owners(context: &CopyContext<'_>) -> bool {
     support(context).map_owners
 }
 
-fn support(context: &CopyContext<'_>) -> MetadataSupport {
-    let has = |end, name: &str| match context.side(end) {
+/// True if both ends report extended attributes and access control lists, and the target sets them.
+pub(super) fn compares_xattrs(context: &CopyContext<'_>) -> bool {
+    let can = support(context);
+    can.tell_xattrs && can.take_xattrs && has(context, CopySide::Target, "get-xattrs@longhaul")
+}
+
+/// True if an end has an SFTP extension; this machine needs none.
+fn has(context: &CopyContext<'_>, end: CopySide, name: &str) -> bool {
+    match context.side(end) {
         None => true,
         Some(side) => side.session().far_info().is_some_and(|info| info.has(name)),
-    };
+    }
+}
+
+fn support(context: &CopyContext<'_>) -> MetadataSupport {
+    let has = |end, name: &str| has(context, end, name);
     let names = has(CopySide::Source, "users-groups-by-id@openssh.com");
-    let tell_xattrs = has(CopySide::Source, "get-xattrs@longhaul");
-    let take_xattrs = has(CopySide::Target, "set-metadata@longhaul");
     MetadataSupport {
-        tell_xattrs,
-        take_xattrs,
-        compare_xattrs: tell_xattrs && take_xattrs && has(CopySide::Target, "get-xattrs@longhaul"),
+        tell_xattrs: has(CopySide::Source, "get-xattrs@longhaul"),
+        take_xattrs: has(CopySide::Target, "set-metadata@longhaul"),
         tell_links: has(CopySide::Source, "attributes@longhaul"),
         map_owners: names && has(CopySide::Target, "ids-by-name@longhaul"),
     }

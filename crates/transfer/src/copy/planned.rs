@@ -17,7 +17,7 @@ use super::environment::{CopyEnvironment, NextEventResult, RemoteCommandStep};
 use super::file::SharedTemporaryFile;
 use super::home;
 use super::jobs::PathQueryAnswer;
-use super::metadata::special_bits;
+use super::metadata::{compares_xattrs, special_bits};
 use super::root_overlap::RootOverlap;
 use super::self_copy::SameFileDetector;
 use super::server_inquiry::ServerInquiry;
@@ -161,7 +161,7 @@ impl<'a> PlannedCopy<'a> {
         }
         let (metadata, context) = self.engine.metadata_mut();
         metadata.learn_support(context);
-        match metadata.support().compare_xattrs {
+        match compares_xattrs(context) {
             true => kinds,
             false => MetadataFlags::default(),
         }
