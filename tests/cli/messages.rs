@@ -286,3 +286,32 @@ fn a_plan_that_cannot_be_written_is_a_failure_and_no_interruption() {
         outcome.expect_err(&["cannot write to standard output: no space left"]);
     }
 }
+
+/// Bug: the last requests of a copy, which remove what an earlier one has left, were not waited for.
+#[test]
+fn temporaries_of_a_few_small_files_do_not_stay() {
+    let Some(scene) = scene() else { return };
+    for name in ["a", "b", "c"] {
+        write_file(&scene.path(&format!("src/{name}")), &[7; 900_000]);
+    }
+    let copy = |flags: &[&str]| {
+        let cp = scene.client.cp().arg("-r").args(flags);
+        cp.arg(scene.path("src")).arg(scene.remote("dst"))
+    };
+    let temporaries = || {
+        let names = fs::read_dir(scene.path("dst")).into_iter().flatten();
+        let names = names.flatten().map(|entry| entry.file_name());
+        names
+            .filter(|name| name.to_string_lossy().ends_with(".longhaul"))
+            .count()
+    };
+    let running = copy(&["--limit", "300KB/s"]).spawn();
+    assert!(running.until(|| temporaries() > 0));
+    let pid = rustix::process::Pid::from_raw(running.pid().cast_signed()).expect("a number");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("our process");
+    running.wait();
+    assert!(temporaries() > 0);
+    copy(&[]).run().expect_code(0);
+    assert_eq!(temporaries(), 0);
+    assert_eq!(names_in(&scene.path("dst")), ["a", "b", "c"]);
+}

@@ -422,16 +422,20 @@ impl SyncPlan {
     pub fn note_differences(
         &mut self,
         differing: &[(TreeEntryId, TreeEntryId, DifferenceReasons)],
+        rules: &ComparisonRules,
     ) {
         if differing.is_empty() {
             return;
         }
         let mut noted: BTreeMap<TreeEntryId, (TreeEntryId, DifferenceReasons)> = BTreeMap::new();
-        noted.extend(
-            differing
-                .iter()
-                .map(|(ours, theirs, why)| (*ours, (*theirs, *why))),
-        );
+        for (ours, theirs, why) in differing {
+            // The file of this size and time at the target may be somebody else's.
+            let why = match rules.is_privileged(self.source.tree().entry(*ours)) {
+                true => why.with(DifferenceReasons::CONTENT),
+                false => *why,
+            };
+            noted.insert(*ours, (*theirs, why));
+        }
         let action = |why: DifferenceReasons| match why.has(DifferenceReasons::CONTENT) {
             true => SyncAction::Replace(why),
             false => SyncAction::SetAttributes(why),
@@ -453,6 +457,17 @@ impl SyncPlan {
         let ranks = self.source_ranks();
         let rank = |step: &SyncStep| ranks.get(step.source.index()).copied();
         self.steps.sort_by_key(rank);
+    }
+
+    /// Copies those of these entries of the source that would only get attributes.
+    pub fn copy_if_set(&mut self, sources: &BTreeSet<TreeEntryId>) {
+        for step in &mut self.steps {
+            if let SyncAction::SetAttributes(why) = step.action
+                && sources.contains(&step.source)
+            {
+                step.action = SyncAction::Replace(why.with(DifferenceReasons::CONTENT));
+            }
+        }
     }
 
     /// Returns the rank of each entry of the source in the order of the steps, by its number.

@@ -4,7 +4,7 @@ use arbtest::arbitrary::{Result, Unstructured};
 use arbtest::arbtest;
 
 use super::*;
-use crate::compare::SkipRules;
+use crate::compare::{MetadataRules, SkipRules};
 use crate::tree::TreeEntry;
 
 /// Tree as a map from paths to entries.
@@ -386,7 +386,7 @@ fn noted_differences_become_steps_in_their_order() {
         .iter()
         .zip(whys)
         .map(|((ours, theirs), why)| (*ours, *theirs, why));
-    plan.note_differences(&noted.collect::<Vec<_>>());
+    plan.note_differences(&noted.collect::<Vec<_>>(), &rules);
     let steps: Vec<_> = plan
         .steps()
         .iter()
@@ -405,4 +405,31 @@ fn noted_differences_become_steps_in_their_order() {
         ]
     );
     assert_eq!(plan.equal(), equal - 3);
+}
+
+/// Bug: root gave a setuid program, of which only an extended attribute differed, the bits and the owner
+/// without its data: somebody could have put a file of its size and time there.
+#[test]
+fn a_setuid_program_with_other_extended_attributes_is_copied() {
+    let program = TreeEntry {
+        mode: Some(0o4755),
+        ..TreeEntry::file(1, 1)
+    };
+    let files = Files::from([(b"program".to_vec(), program)]);
+    let rules = ComparisonRules {
+        metadata: MetadataRules {
+            permissions: true,
+            owners: true,
+            ..MetadataRules::default()
+        },
+        ..ComparisonRules::default()
+    };
+    let mut plan = SyncPlan::new(tree(&files), tree(&files), &rules);
+    let pairs = plan.with_equal_data(&rules);
+    let noted = pairs.iter().filter(|(ours, _)| *ours != EntryTree::ROOT);
+    let noted = noted.map(|(ours, theirs)| (*ours, *theirs, DifferenceReasons::XATTRS));
+    plan.note_differences(&noted.collect::<Vec<_>>(), &rules);
+    let actions: Vec<_> = plan.steps().iter().map(|step| step.action).collect();
+    let why = DifferenceReasons::XATTRS.with(DifferenceReasons::CONTENT);
+    assert_eq!(actions, [SyncAction::Replace(why)]);
 }

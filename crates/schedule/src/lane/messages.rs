@@ -49,7 +49,20 @@ pub(super) fn refused(doing: &str, status: &Status) -> JobFailure {
         }
         _ => "",
     };
-    remote(format!("{doing}: {said}{hint}")).of_kind(cause(status))
+    let failure = remote(format!("{doing}: {said}{hint}")).of_kind(cause(status));
+    match doing {
+        OPENING | READING => of_source(failure),
+        _ => failure,
+    }
+}
+
+/// Returns the failure to read a source. The words of its server do not tell of the disk that is
+/// written to.
+pub(super) fn of_source(failure: JobFailure) -> JobFailure {
+    match failure.kind {
+        JobFailureKind::NoSpace => failure.of_kind(JobFailureKind::Other),
+        _ => failure,
+    }
 }
 
 /// Returns the fault for a temporary that the server does not create in the directory of
@@ -64,9 +77,13 @@ pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure 
         _ => "",
     };
     let dir = sftp::printable(dir.path(), 4096);
-    remote(format!(
-        "cannot create a temporary file in {dir} (--temp-dir): {said}{hint}"
-    ))
+    let cause = match cause(status) {
+        // It is the directory that is missing, and not the file's.
+        JobFailureKind::NotFound => JobFailureKind::Other,
+        cause => cause,
+    };
+    let what = format!("cannot create a temporary file in {dir} (--temp-dir): {said}{hint}");
+    remote(what).of_kind(cause)
 }
 
 /// Returns the warning for a file that is written under its final name.
@@ -103,6 +120,8 @@ pub(super) fn is_told_only(status: &Status) -> bool {
 }
 
 pub(super) const SYNCING_NAME: &str = "cannot sync its directory";
+pub(super) const OPENING: &str = "cannot open the file";
+pub(super) const READING: &str = "cannot read";
 pub(super) const CREATING: &str = "cannot create the file";
 pub(super) const WRITING: &str = "cannot write";
 pub(super) const SYNCING: &str = "cannot sync the file";
@@ -149,6 +168,23 @@ mod tests {
         );
         let said = refused(WRITING, &status("no space left on device")).what;
         assert_eq!(said, "cannot write: no space left on device");
+    }
+
+    /// Bug: the words of a source's server were taken for a full disk at the target, and a fan-out did
+    /// not look for another way.
+    #[test]
+    fn a_source_that_speaks_of_a_full_disk_is_no_full_target() {
+        let status = Status {
+            code: StatusCode::FAILURE,
+            message: "No space left on device".to_owned(),
+        };
+        for (doing, kind) in [
+            (READING, JobFailureKind::Other),
+            (OPENING, JobFailureKind::Other),
+            (WRITING, JobFailureKind::NoSpace),
+        ] {
+            assert_eq!(refused(doing, &status).kind, kind, "{doing}");
+        }
     }
 
     #[test]

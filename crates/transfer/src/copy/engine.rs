@@ -571,9 +571,9 @@ impl<'a> CopyEngine<'a> {
     /// Removes what an interrupted run has left and this one has not taken.
     async fn clear_leftovers(&mut self) {
         let mut late = self.keeper.clear_leftovers(&mut self.context);
+        late |= self.keeper.has_searches();
         let searches = self.keeper.take_searches(&mut self.context);
         for found in search_leftovers(self, searches).await {
-            late = true;
             self.keeper.clear_found(&mut self.context, found);
         }
         if late {

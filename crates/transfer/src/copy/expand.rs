@@ -5,7 +5,7 @@ use sftp::pattern::{self, PathComponent};
 
 use super::context::CopyContext;
 use super::home::{home_of, in_home};
-use super::jobs::{MOST_MATCHED, PatternListingFilter};
+use super::jobs::{ListingFilter, MOST_MATCHED};
 use super::names::{RemotePathForm, written};
 use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
@@ -93,7 +93,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
             } else {
                 dir.clone()
             };
-            let wanted = PatternListingFilter::new(pattern.clone(), only_dirs);
+            let wanted = ListingFilter::new(pattern.clone(), only_dirs);
             let answer = self
                 .inquiry
                 .ask_names(CopySide::Source, path.clone(), wanted)

@@ -1,7 +1,8 @@
 //! Jobs in flight, and the answers to questions that the copy waits for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use schedule::{Attributes, EntryKind, JobId};
 use sftp::pattern::NamePattern;
@@ -142,7 +143,7 @@ impl JobsInFlight {
     }
 
     /// Answer of a listing that keeps the names that `wanted` selects.
-    pub(super) fn answer_of_names(&self, wanted: PatternListingFilter) -> PathQueryAnswer {
+    pub(super) fn answer_of_names(&self, wanted: ListingFilter) -> PathQueryAnswer {
         PathQueryAnswer {
             wanted: Some(wanted),
             bytes: self.matched_bytes,
@@ -173,25 +174,39 @@ impl JobsInFlight {
     }
 }
 
-/// Selects the entries of a listing that match a pattern.
+/// Selects entries of a listing.
 #[derive(Clone, Debug)]
-pub(super) struct PatternListingFilter {
-    pattern: NamePattern,
-    only_directories: bool,
+pub(super) enum ListingFilter {
+    /// The names that match a pattern.
+    Pattern {
+        pattern: NamePattern,
+        /// No files.
+        only_directories: bool,
+    },
+    /// These names.
+    Names(Arc<BTreeSet<Vec<u8>>>),
 }
 
-impl PatternListingFilter {
+impl ListingFilter {
     /// Selects the names that match `pattern`; of files, none if `only_directories`.
     pub(super) fn new(pattern: NamePattern, only_directories: bool) -> Self {
-        Self {
+        Self::Pattern {
             pattern,
             only_directories,
         }
     }
 
     fn selects(&self, name: &[u8], attributes: &Attributes) -> bool {
-        let may = !self.only_directories || attributes.kind() != EntryKind::File;
-        may && self.pattern.matches(name)
+        match self {
+            Self::Pattern {
+                pattern,
+                only_directories,
+            } => {
+                let may = !only_directories || attributes.kind() != EntryKind::File;
+                may && pattern.matches(name)
+            }
+            Self::Names(names) => names.contains(name),
+        }
     }
 }
 
@@ -208,7 +223,7 @@ pub(super) struct PathQueryAnswer {
     /// Bytes that this listing and those before it have matched.
     bytes: usize,
     /// Selects the names of a listing to keep.
-    wanted: Option<PatternListingFilter>,
+    wanted: Option<ListingFilter>,
     /// Names in the listing that no file can have.
     left_out: Vec<Vec<u8>>,
     over: Option<Result<(), FileError>>,

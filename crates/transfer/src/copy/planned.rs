@@ -712,6 +712,22 @@ impl PlannedCopy<'_> {
         id.map(FileSystemQuery)
     }
 
+    /// Asks a remote end if `path` exists, through symlinks.
+    ///
+    /// # Errors
+    ///
+    /// The server's words, or the reason that the run ends.
+    pub(crate) async fn look(
+        &mut self,
+        end: PlannedCopySide,
+        path: Vec<u8>,
+    ) -> Result<(), FileError> {
+        match self.query(end, path) {
+            Some(query) => self.engine.answer(query.0).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Waits for the identity of a file system; `None` if the server does not tell it.
     pub(crate) async fn file_system(&mut self, query: FileSystemQuery) -> Option<u64> {
         let answer = self.engine.answer(query.0).await.ok()?;
@@ -719,8 +735,7 @@ impl PlannedCopy<'_> {
         answer.file_system().filter(|identity| *identity != 0)
     }
 
-    /// Takes the answer to a query: `None` until it arrives. It is as that of
-    /// [`PlannedCopy::root_attributes`].
+    /// Takes the attributes that answer a query; `None` until the answer arrives.
     pub(crate) fn root_answer(
         &mut self,
         query: RootAttributesQuery,

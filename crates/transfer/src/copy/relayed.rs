@@ -220,6 +220,8 @@ impl ActiveFiles {
         };
         if context.stopped() {
             let fault = JobFailure::new(context.why_stopped().what(), false);
+            // The download waits for room otherwise.
+            relay.relay.abandon();
             return relay.faults.note(CopySide::Target, fault);
         }
         relay.jobs += 1;

@@ -235,6 +235,11 @@ impl ResumeJournal {
         self.earlier.clear_leftovers(context)
     }
 
+    /// True if leftovers of small files at a server are to be removed.
+    pub(super) fn has_searches(&self) -> bool {
+        self.earlier.has_searches()
+    }
+
     /// Returns the directories at a server to list for leftovers.
     pub(super) fn take_searches(&mut self, context: &mut CopyContext<'_>) -> Vec<LeftoverSearch> {
         self.earlier.take_searches(context)

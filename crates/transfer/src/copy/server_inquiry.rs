@@ -3,7 +3,7 @@
 use schedule::{JobKind, RemotePath};
 
 use super::context::CopyContext;
-use super::jobs::{PathQueryAnswer, PatternListingFilter};
+use super::jobs::{ListingFilter, PathQueryAnswer};
 use super::sides::CopySide;
 use super::target_kind::ReportedTargetKind;
 use crate::file_error::FileError;
@@ -58,7 +58,7 @@ pub(super) trait ServerInquiry<'a> {
         &mut self,
         end: CopySide,
         path: Vec<u8>,
-        wanted: PatternListingFilter,
+        wanted: ListingFilter,
     ) -> Result<PathQueryAnswer, FileError> {
         let path = RemotePath(path);
         let collected = self.context().jobs().answer_of_names(wanted);

@@ -115,7 +115,10 @@ impl LinkDest {
                     (ours, join(dir, &source.path(*id)))
                 });
                 let found = xattrs.compare(ends, pairs.collect()).await;
-                let found = ids.iter().zip(found).filter(|(_, why)| !why.is_empty());
+                let found = ids
+                    .iter()
+                    .zip(found)
+                    .filter(|(_, found)| !found.why.is_empty());
                 for (id, _) in found {
                     equal.remove(id);
                 }

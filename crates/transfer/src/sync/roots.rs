@@ -6,7 +6,7 @@ use schedule::{Attributes, EntryKind};
 use sync::parent_path;
 
 use super::SyncOptions;
-use super::ends::{SyncEnds, SyncFileOperation};
+use super::ends::SyncEnds;
 use super::listing::{ListedTree, RootAttributes, RootToList};
 use crate::copy::{CopyLocation, FileSystemQuery, PlannedCopy, PlannedCopySide};
 use crate::file_error::FileError;
@@ -117,10 +117,7 @@ pub(super) async fn check_parent(ends: &mut SyncEnds<'_>) -> Option<()> {
         let found = std::fs::metadata(local_path(&parent));
         found.map(|_| ()).map_err(FileError::from)
     } else {
-        // The dot has a symlink to a directory followed.
-        let look = SyncFileOperation::Lstat([&parent, &b"/."[..]].concat());
-        let found = ends.operate(target, vec![look]).await.pop();
-        found.map_or(Ok(()), |found| found.map(|_| ()))
+        ends.look(target, parent.clone()).await
     };
     match found {
         Err(mut error) if error.is_missing() => {

@@ -82,6 +82,8 @@ impl SyncResult {
     }
 }
 
+/// Error about a file whose attributes were not set.
+const ATTRIBUTES_NOT_SET: &str = "cannot set its permissions, times and owner";
 /// Warning about a target that does not keep the times by which files are compared.
 const TIMES_LOST: &str = "the target does not keep modification times, by which files are compared: \
      the next sync copies these files again, unless --size-only or --checksum is given";
@@ -653,7 +655,10 @@ impl<'a> SyncRun<'a> {
             }
         }
         plan.unsettle_moves(&failed);
-        set_attributes(&mut self.ends, self.xattrs, set).await;
+        let paths: Vec<Vec<u8>> = set.iter().map(|file| file.target.clone()).collect();
+        let results = set_attributes(&mut self.ends, self.xattrs, set).await;
+        self.ends
+            .report_failures(&paths, &results, ATTRIBUTES_NOT_SET);
         plan
     }
 
@@ -682,10 +687,11 @@ impl<'a> SyncRun<'a> {
         }
         let paths: Vec<Vec<u8>> = files.iter().map(|file| file.target.clone()).collect();
         let results = set_attributes(&mut self.ends, self.xattrs, files).await;
-        let what = "cannot set its permissions, times and owner";
-        self.ends.report_failures(&paths, &results, what);
+        self.ends
+            .report_failures(&paths, &results, ATTRIBUTES_NOT_SET);
         let results = self.ends.at_target(owners).await;
-        self.ends.report_failures(&links, &results, what);
+        self.ends
+            .report_failures(&links, &results, ATTRIBUTES_NOT_SET);
     }
 
     /// Returns the change that gives a file of the target, listed as `there`, the attributes of its

@@ -1,7 +1,7 @@
 //! Compares the extended attributes and access control lists of entries that are equal otherwise
 //! (`--xattrs`, `--acls`), and sets them without sending data.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use schedule::{Attributes, MetadataFlags};
 use sftp::xattrs::{Xattr, kind};
@@ -70,6 +70,14 @@ fn digest(list: &[Xattr]) -> Digest {
     *blake3::hash(&bytes).as_bytes()
 }
 
+/// Result of the comparison of two entries.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ComparedXattrs {
+    pub why: DifferenceReasons,
+    /// The source grants privileges by a capability.
+    pub grants: bool,
+}
+
 /// Compares extended attributes, access control lists or both.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct XattrComparer {
@@ -98,6 +106,7 @@ impl XattrComparer {
         let roots = [PlannedCopySide::Source, PlannedCopySide::Target];
         let roots = roots.map(|end| ends.root(end).to_vec());
         let mut differing = Vec::new();
+        let mut capable = BTreeSet::new();
         for pairs in plan.with_equal_data(rules).chunks(COMPARED) {
             let path_at = |root: &Vec<u8>, is_root: bool, below: Vec<u8>| match is_root {
                 true => root.clone(),
@@ -113,16 +122,17 @@ impl XattrComparer {
                 )
             });
             let found = self.compare(ends, paths.collect()).await;
-            let found = pairs.iter().zip(found).filter(|(_, why)| !why.is_empty());
-            differing.extend(found.map(|((ours, theirs), why)| (*ours, *theirs, why)));
-        }
-        if rules.checksum {
-            // The data were compared.
-            for (.., why) in &mut differing {
-                *why = why.without(DifferenceReasons::CONTENT);
+            for ((ours, theirs), found) in pairs.iter().zip(found) {
+                if !found.why.is_empty() {
+                    differing.push((*ours, *theirs, found.why));
+                }
+                if found.grants {
+                    capable.insert(*ours);
+                }
             }
         }
-        plan.note_differences(&differing);
+        plan.note_differences(&differing, rules);
+        plan.copy_if_set(&capable);
     }
 
     /// Returns what differs between the entries of each pair (source, target). An entry that cannot
@@ -131,14 +141,17 @@ impl XattrComparer {
         self,
         ends: &mut SyncEnds<'_>,
         pairs: Vec<(Vec<u8>, Vec<u8>)>,
-    ) -> Vec<DifferenceReasons> {
+    ) -> Vec<ComparedXattrs> {
         let (sources, targets): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let ours = self.digests(ends, PlannedCopySide::Source, sources).await;
         let theirs = self.digests(ends, PlannedCopySide::Target, targets).await;
         let pairs = ours.into_iter().zip(theirs);
         let differences = pairs.map(|pair| match pair {
-            (Some(ours), Some(theirs)) => ours.differences(&theirs),
-            _ => DifferenceReasons::default(),
+            (Some(ours), Some(theirs)) => ComparedXattrs {
+                why: ours.differences(&theirs),
+                grants: ours.capability.is_some(),
+            },
+            _ => ComparedXattrs::default(),
         });
         differences.collect()
     }
@@ -193,7 +206,9 @@ pub(super) async fn set_attributes(
     let Some(XattrComparer { kinds }) = comparer else {
         return ends.at_target(files.iter().map(set).collect()).await;
     };
-    make_writable(ends, &files).await;
+    if kinds.contains(MetadataFlags::XATTRS) {
+        make_writable(ends, &files).await;
+    }
     let mut results = vec![Err("interrupted".into()); files.len()];
     let mut left: VecDeque<usize> = (0..files.len()).collect();
     while !left.is_empty() && !ends.stopped() {
@@ -209,7 +224,11 @@ pub(super) async fn set_attributes(
                     left.push_back(*at);
                     continue;
                 }
-                Some(Ok(list)) => ends.takeable_xattrs(list),
+                Some(Ok(mut list)) => {
+                    // A renamed file gets its capability in the next run, which copies it.
+                    list.retain(|(name, _)| name != CAPABILITY);
+                    ends.takeable_xattrs(list)
+                }
                 Some(Err(why)) => {
                     ends.note_unread_xattrs(&why);
                     None

@@ -7,7 +7,7 @@ use sftp::{Handle, Reply, Request, StatusCode};
 
 use super::finishing::DownloadFinishStage;
 use super::{DownloadState, LaneContext, RemoteFile, ServerCapabilities};
-use crate::lane::messages::{refused, remote};
+use crate::lane::messages::{READING, refused, remote};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::{DiskRequest, JobFailure, LaneEvent};
 
@@ -199,7 +199,7 @@ impl DownloadReadStage {
                         self.data.ends(offset);
                         None
                     }
-                    _ => Some(refused("cannot read", &status)),
+                    _ => Some(refused(READING, &status)),
                 }
             }
             _ => None,

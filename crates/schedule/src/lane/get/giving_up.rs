@@ -1,7 +1,7 @@
 use sftp::{Reply, StatusCode};
 
 use super::{DownloadState, LaneContext, RemoteFile};
-use crate::lane::messages::refused;
+use crate::lane::messages::{READING, refused};
 use crate::{DiskRequest, FailedTemporary, JobFailure, LaneEvent};
 
 /// Stage of a failed download in which the file is closed, all answers are awaited, and the target
@@ -101,9 +101,7 @@ impl DownloadCleanup {
 /// Returns the fault of a READ that is refused, whoever waits for its data.
 pub(super) fn refusal(reply: &Reply) -> Option<JobFailure> {
     match reply {
-        Reply::Status(status) if status.code != StatusCode::EOF => {
-            Some(refused("cannot read", status))
-        }
+        Reply::Status(status) if status.code != StatusCode::EOF => Some(refused(READING, status)),
         _ => None,
     }
 }

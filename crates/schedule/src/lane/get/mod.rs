@@ -18,7 +18,7 @@ use self::giving_up::DownloadCleanup;
 use self::whole::WholeFileStage;
 use super::context::LaneContext;
 use super::job_requests::JobRequests;
-use super::messages::{answered, refused, remote};
+use super::messages::{OPENING, answered, of_source, refused, remote};
 use super::put::{LONGEST_PATH, WHOLE};
 use super::queues::LaneQueueKind;
 use super::remote_file::{OpenResult, RemoteFile};
@@ -238,7 +238,7 @@ impl DownloadJob {
             (DownloadStage::Looking, Reply::Attrs(attrs)) => {
                 self.open_if_regular(core, attributes(attrs));
             }
-            (_, Reply::Status(status)) => self.fail(answered(status)),
+            (_, Reply::Status(status)) => self.fail(of_source(answered(status))),
             _ => {}
         }
     }
@@ -275,7 +275,7 @@ impl DownloadJob {
             OpenResult::AsPredicted => {}
             OpenResult::Known => reading.begin(load, core),
             OpenResult::Refused(status) => {
-                self.fail(refused("cannot open the file", &status));
+                self.fail(refused(OPENING, &status));
                 return Ok(());
             }
         }

@@ -5,7 +5,7 @@ use sftp::packed::LEAST_FILE;
 use sftp::{GetFileReply, Status, StatusCode};
 
 use super::{DownloadState, LONGEST_PATH, LaneContext, ServerCapabilities, WHOLE};
-use crate::lane::messages::{answered, refused};
+use crate::lane::messages::{OPENING, answered, of_source, refused};
 use crate::{Attributes, DiskRequest, JobFailure, LocalTargetPath};
 
 /// Stage of a file that is sent in one message.
@@ -89,8 +89,8 @@ impl DownloadState {
     pub(super) fn whole_refused(&self, status: &Status) -> Option<JobFailure> {
         match (status.code, self.attrs) {
             (StatusCode::OP_UNSUPPORTED, _) => None,
-            (_, Some(_)) => Some(refused("cannot open the file", status)),
-            (_, None) => Some(answered(status)),
+            (_, Some(_)) => Some(refused(OPENING, status)),
+            (_, None) => Some(of_source(answered(status))),
         }
     }
 }

@@ -267,6 +267,7 @@ impl SshLink {
                 identity.direct = false;
             }
         }
+        self.denied = false;
         self.conn
             .start_auth(config, early)
             .map_err(|e| engine_error(&e))

@@ -1,14 +1,14 @@
 //! State left by an earlier run: finished files, temporaries, and the target paths of sources.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use schedule::journal::{JournalEntry, JournalRecord, JournalState, SourceFileStamp};
 use schedule::{JobKind, RemotePath, ResumeData};
-use sftp::pattern::PathComponent;
 
 use super::records::RunJournal;
 use crate::copy::context::CopyContext;
-use crate::copy::jobs::{JobPurpose, PatternListingFilter};
+use crate::copy::jobs::{JobPurpose, ListingFilter};
 use crate::copy::self_copy::parent_of;
 use crate::copy::server_inquiry::ServerInquiry;
 use crate::copy::sides::CopySide;
@@ -47,7 +47,7 @@ const LISTINGS: usize = 64;
 /// Search for the temporaries of an earlier run in a directory of a server.
 pub(in crate::copy) struct LeftoverSearch {
     dir: Vec<u8>,
-    names: BTreeSet<Vec<u8>>,
+    names: Arc<BTreeSet<Vec<u8>>>,
 }
 
 /// Lists the directories, and returns the paths of the temporaries in them; of a directory that the
@@ -61,10 +61,10 @@ pub(in crate::copy) async fn search_leftovers<'a>(
         let jobs = server.context().jobs();
         let query = |search: &LeftoverSearch| {
             let path = RemotePath(search.dir.clone());
-            let collected = jobs.answer_of_names(temporaries()?);
-            Some((JobKind::List { path }, collected))
+            let wanted = ListingFilter::Names(Arc::clone(&search.names));
+            (JobKind::List { path }, jobs.answer_of_names(wanted))
         };
-        let queries = searches.iter().filter_map(query).collect();
+        let queries = searches.iter().map(query).collect();
         let answers = server.ask_all(CopySide::Target, queries).await;
         for (search, answer) in searches.iter().zip(answers) {
             let names = match answer {
@@ -72,22 +72,13 @@ pub(in crate::copy) async fn search_leftovers<'a>(
                 Err(error) if error.is_missing() => Vec::new(),
                 Err(_) => search.names.iter().cloned().collect(),
             };
-            let ours = names.iter().filter(|name| search.names.contains(*name));
-            found.extend(ours.map(|name| join(&search.dir, name)));
+            found.extend(names.iter().map(|name| join(&search.dir, name)));
         }
         if server.context().stopped() {
             return Vec::new();
         }
     }
     found
-}
-
-/// Selects the names of temporaries in a listing.
-fn temporaries() -> Option<PatternListingFilter> {
-    match sftp::pattern::parse(b".*.longhaul")?.pop()? {
-        PathComponent::Pattern(pattern) => Some(PatternListingFilter::new(pattern, false)),
-        PathComponent::Name(_) => None,
-    }
 }
 
 impl EarlierWork {
@@ -229,6 +220,11 @@ impl EarlierWork {
         late || !left.is_empty()
     }
 
+    /// True if temporaries of small files are to be looked for.
+    pub(super) fn has_searches(&self) -> bool {
+        !self.searched.is_empty()
+    }
+
     /// Returns the directories to list, after the removal of temporaries in directories with few.
     pub(super) fn take_searches(&mut self, context: &mut CopyContext<'_>) -> Vec<LeftoverSearch> {
         let mut searches = Vec::new();
@@ -247,7 +243,7 @@ impl EarlierWork {
                     .map_or(0, |at| at + 1);
                 path.get(at..).unwrap_or_default().to_vec()
             };
-            let names = names.map(bare).collect();
+            let names = Arc::new(names.map(bare).collect());
             searches.push(LeftoverSearch { dir, names });
         }
         searches
