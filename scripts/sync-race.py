@@ -92,10 +92,10 @@ def race(title, tools, bars, before=lambda: None):
     return met, memory
 
 
-def both(source, target, names=("stock", "exec")):
+def both(source, target, names=("stock", "exec"), flags=()):
     words = {"stock": STOCK, "exec": EXEC}
-    tools = [("rsync", [*RSYNC, f"{source}/", target])]
-    return tools + [(f"longhaul {name}", [*words[name], source, target]) for name in names]
+    tools = [("rsync", [*RSYNC, *flags, f"{source}/", target])]
+    return tools + [(f"longhaul {name}", [*words[name], *flags, source, target]) for name in names]
 
 
 def prepare(files, folder):
@@ -110,6 +110,20 @@ def unchanged():
     bars = {"longhaul stock": 1.2, "longhaul exec": 1 / 3}
     up, _ = race("unchanged up", both(here, f"far:{there}"), bars)
     down, _ = race("unchanged down", both(f"far:{there}", here), bars)
+    return up and down
+
+
+def xattrs():
+    """Equal trees whose extended attributes and access control lists are compared too."""
+    here, there = prepare(int(100_000 * SCALE), 200)
+    for root in (here, there):
+        for folder, _, names in os.walk(root):
+            for name in names:
+                os.setxattr(f"{folder}/{name}", "user.origin", name.encode())
+    tools = both(here, f"far:{there}", ["exec"], ["-A", "-X"])
+    up, _ = race("unchanged, -A -X, up", tools, {"longhaul exec": 1})
+    tools = both(f"far:{there}", here, ["exec"], ["-A", "-X"])
+    down, _ = race("unchanged, -A -X, down", tools, {"longhaul exec": 1})
     return up and down
 
 

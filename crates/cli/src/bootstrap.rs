@@ -47,39 +47,6 @@ pub(crate) fn run(args: ResolvedCopyArgs, remove: bool) -> Exit {
             }
             Exit::Done
         }
-        Err(why) => failed(&named_once(&hosts.name(host), &why)),
-    }
-}
-
-/// Puts the host before an error, which begins with it already if the connection failed.
-fn named_once(name: &str, why: &str) -> String {
-    let bare = name.rsplit('@').next().unwrap_or(name);
-    let bare = bare.trim_matches(['[', ']']);
-    let is_named = |name| {
-        why.strip_prefix(name)
-            .is_some_and(|rest| rest.starts_with(": "))
-    };
-    match is_named(name) || is_named(bare) {
-        true => why.to_owned(),
-        false => format!("{name}: {why}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Regression: "c: c: cannot connect to port 22".
-    #[test]
-    fn the_host_is_named_once() {
-        for (name, why, said) in [
-            ("c", "c: cannot connect", "c: cannot connect"),
-            ("u@c", "c: cannot connect", "c: cannot connect"),
-            ("[::1]", "::1: cannot connect", "::1: cannot connect"),
-            ("c", "the program has", "c: the program has"),
-            ("c", "cannot connect", "c: cannot connect"),
-        ] {
-            assert_eq!(named_once(name, why), said);
-        }
+        Err(error) => failed(&error.at(&hosts.name(host))),
     }
 }

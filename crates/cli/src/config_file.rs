@@ -41,6 +41,7 @@ impl ConfigFileError {
         if what == "duplicate key" {
             what = set_twice(e.span().and_then(|span| text.get(span)));
         }
+        what = what.replace("expected a sequence", "expected a list, such as [\"...\"]");
         for number in ["usize", "u64", "u32", "u16", "u8"] {
             if let Some(begin) = what.strip_suffix(&format!("expected {number}")) {
                 what = format!("{begin}expected a whole number");

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use schedule::{CompressionMode, Told};
-use transfer::bootstrap;
+use transfer::bootstrap::{self, BootstrapError};
 use transfer::cancel::CancelToken;
 use transfer::config::{HostConfig, LocalUser, ProxyMethod, SshOptionFlags};
 use transfer::connect::{
@@ -226,13 +226,12 @@ impl Hosts {
             return;
         }
         for at in 0..self.hosts.len() {
-            if let Err(why) = self.send_longhaul(HostId(at), cancel)
+            if let Err(error) = self.send_longhaul(HostId(at), cancel)
                 && !cancel.is_cancelled()
             {
-                let host = SessionConnector::name(self, HostId(at));
+                let why = error.at(&SessionConnector::name(self, HostId(at)));
                 self.output.warning(format!(
-                    "{host}: cannot install longhaul there: {why}; using the host's SFTP \
-                         server"
+                    "{why}; longhaul was not installed there, and the host's SFTP server is used"
                 ));
             }
         }
@@ -254,7 +253,11 @@ impl Hosts {
     }
 
     /// Sends this program to a host. Returns false if it was there already.
-    pub(crate) fn send_longhaul(&self, host: HostId, cancel: &CancelToken) -> Result<bool, String> {
+    pub(crate) fn send_longhaul(
+        &self,
+        host: HostId,
+        cancel: &CancelToken,
+    ) -> Result<bool, BootstrapError> {
         let placed = bootstrap::place(host, self, cancel)?;
         self.remember_longhaul(host, Some(placed.sum));
         Ok(placed.sent)

@@ -65,14 +65,16 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
 fn is_another_program(wanted: &str) -> Option<String> {
     let file = env::current_exe().unwrap_or_else(|_| "longhaul".into());
     let file = transfer::escape::path(&file);
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
     match transfer::bootstrap::own_sum() {
         Ok(sum) if sum == wanted => None,
         Ok(_) => Some(format!(
-            "the longhaul on this host ({file}) is not the one that was sent (its SHA-256 \
-             differs): run longhaul bootstrap HOST again where the copy starts"
+            "the longhaul on {host} ({file}) is not the one that was sent there (its SHA-256 \
+             differs): run longhaul bootstrap again on the machine that starts the copy"
         )),
         Err(e) => Some(format!(
-            "cannot read the longhaul on this host ({file}) to check its SHA-256: {}",
+            "cannot read the longhaul on {host} ({file}) to check its SHA-256: {}",
             os_words(&e)
         )),
     }

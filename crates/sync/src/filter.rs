@@ -225,12 +225,10 @@ fn add_rule(
     origin: RuleOrigin,
     brackets: UnclosedBracket,
 ) -> Result<(), FilterRuleError> {
-    // A comment is a line of a file.
-    let escaped = match (&origin, line.starts_with('#')) {
-        (RuleOrigin::Line(..), _) | (_, false) => None,
-        (_, true) => Some(format!("\\{line}")),
-    };
-    let line = escaped.as_deref().unwrap_or(line);
+    // Only a line of a file can be a comment.
+    if matches!(origin, RuleOrigin::Flag(_)) && line.starts_with('#') {
+        return add_rule(rules, &format!("\\{line}"), origin, brackets);
+    }
     let of_rsync = line.starts_with("- ") || line.starts_with("+ ");
     if of_rsync && brackets == UnclosedBracket::Closed {
         return Err(FilterRuleError {

@@ -38,7 +38,7 @@ pub use filter::{Filter, FilterBuilder, FilterDecision, FilterRuleError, RuleOri
 pub use hard_links::{FileIdentity, LinkedEntries};
 pub use inside::source_lookalikes;
 pub use names::{ListedNameError, ListedNames};
-pub use plan::{SyncAction, SyncPlan, SyncStep};
+pub use plan::{FoundDifference, SyncAction, SyncPlan, SyncStep};
 pub use tree::{
     EntryTree, ModifiedTime, SortedTree, TreeEntry, TreeEntryId, TreeEntryKind, parent_path,
 };

@@ -26,11 +26,25 @@ pub enum SyncAction {
     HardLink {
         /// Entry of the source whose target is linked to.
         first: TreeEntryId,
-        /// What differs at an existing entry of the target.
+        /// Differences of an existing entry of the target.
         why: DifferenceReasons,
         /// The target's entry is a file with equal data, which stays if it cannot be linked.
         has_data: bool,
     },
+}
+
+/// Comparison of two entries with equal data, of what the listings do not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundDifference {
+    /// Entry of the source.
+    pub source: TreeEntryId,
+    /// Entry of the target.
+    pub target: TreeEntryId,
+    /// Differences, if there are any.
+    pub why: DifferenceReasons,
+    /// The source's attributes grant privileges to whoever runs the file. Only a file whose data
+    /// are copied gets them.
+    pub grants: bool,
 }
 
 impl SyncAction {
@@ -416,58 +430,40 @@ impl SyncPlan {
         pairs
     }
 
-    /// Notes further differences of entries with equal data
-    /// ([`with_equal_data`](Self::with_equal_data)), as source, target and reasons. An entry that
-    /// differs in [`DifferenceReasons::CONTENT`] is copied, another one gets the attributes.
-    pub fn note_differences(
-        &mut self,
-        differing: &[(TreeEntryId, TreeEntryId, DifferenceReasons)],
-        rules: &ComparisonRules,
-    ) {
-        if differing.is_empty() {
-            return;
-        }
-        let mut noted: BTreeMap<TreeEntryId, (TreeEntryId, DifferenceReasons)> = BTreeMap::new();
-        for (ours, theirs, why) in differing {
-            // The file of this size and time at the target may be somebody else's.
-            let why = match rules.is_privileged(self.source.tree().entry(*ours)) {
-                true => why.with(DifferenceReasons::CONTENT),
-                false => *why,
-            };
-            noted.insert(*ours, (*theirs, why));
-        }
-        let action = |why: DifferenceReasons| match why.has(DifferenceReasons::CONTENT) {
-            true => SyncAction::Replace(why),
-            false => SyncAction::SetAttributes(why),
+    /// Notes what was found of entries with equal data ([`with_equal_data`](Self::with_equal_data)).
+    /// Those that differ get the attributes of the source, or are copied if they grant privileges.
+    pub fn note(&mut self, found: &[FoundDifference], rules: &ComparisonRules) {
+        let mut found: BTreeMap<TreeEntryId, &FoundDifference> =
+            found.iter().map(|found| (found.source, found)).collect();
+        let action = |source: &SortedTree, found: &FoundDifference, why: DifferenceReasons| {
+            let entry = source.tree().entry(found.source);
+            match found.grants || rules.is_privileged(entry) {
+                // The file of this size and time at the target may be somebody else's.
+                true => SyncAction::Replace(why.with(DifferenceReasons::CONTENT)),
+                false => SyncAction::SetAttributes(why),
+            }
         };
         for step in &mut self.steps {
             if let SyncAction::SetAttributes(before) = step.action
-                && let Some((_, why)) = noted.remove(&step.source)
+                && let Some(found) = found.remove(&step.source)
             {
-                step.action = action(before.with(why));
+                step.action = action(&self.source, found, before.with(found.why));
             }
         }
-        self.equal -= noted.keys().filter(|id| **id != EntryTree::ROOT).count() as u64;
-        self.steps
-            .extend(noted.into_iter().map(|(source, (target, why))| SyncStep {
-                action: action(why),
-                source,
-                target: Some(target),
-            }));
+        found.retain(|_, found| !found.why.is_empty());
+        if found.is_empty() {
+            return;
+        }
+        self.equal -= found.keys().filter(|id| **id != EntryTree::ROOT).count() as u64;
+        let steps = found.into_values().map(|found| SyncStep {
+            action: action(&self.source, found, found.why),
+            source: found.source,
+            target: Some(found.target),
+        });
+        self.steps.extend(steps);
         let ranks = self.source_ranks();
         let rank = |step: &SyncStep| ranks.get(step.source.index()).copied();
         self.steps.sort_by_key(rank);
-    }
-
-    /// Copies those of these entries of the source that would only get attributes.
-    pub fn copy_if_set(&mut self, sources: &BTreeSet<TreeEntryId>) {
-        for step in &mut self.steps {
-            if let SyncAction::SetAttributes(why) = step.action
-                && sources.contains(&step.source)
-            {
-                step.action = SyncAction::Replace(why.with(DifferenceReasons::CONTENT));
-            }
-        }
     }
 
     /// Returns the rank of each entry of the source in the order of the steps, by its number.

@@ -376,17 +376,15 @@ fn noted_differences_become_steps_in_their_order() {
     // The size of b differs, f is newer at the target, and a symlink has no attributes.
     assert_eq!(paths, ["", "a", "d", "d/a", "e"]);
     let (xattrs, content) = (DifferenceReasons::XATTRS, DifferenceReasons::CONTENT);
-    let whys = [
-        xattrs,
-        xattrs,
-        DifferenceReasons::ACLS,
-        xattrs.with(content),
-    ];
-    let noted = pairs
-        .iter()
-        .zip(whys)
-        .map(|((ours, theirs), why)| (*ours, *theirs, why));
-    plan.note_differences(&noted.collect::<Vec<_>>(), &rules);
+    let whys = [xattrs, xattrs, DifferenceReasons::ACLS, xattrs];
+    let found = pairs.iter().zip(whys);
+    let found = found.map(|((source, target), why)| FoundDifference {
+        source: *source,
+        target: *target,
+        why,
+        grants: path(&plan, *source) == "d/a",
+    });
+    plan.note(&found.collect::<Vec<_>>(), &rules);
     let steps: Vec<_> = plan
         .steps()
         .iter()
@@ -426,10 +424,46 @@ fn a_setuid_program_with_other_extended_attributes_is_copied() {
     };
     let mut plan = SyncPlan::new(tree(&files), tree(&files), &rules);
     let pairs = plan.with_equal_data(&rules);
-    let noted = pairs.iter().filter(|(ours, _)| *ours != EntryTree::ROOT);
-    let noted = noted.map(|(ours, theirs)| (*ours, *theirs, DifferenceReasons::XATTRS));
-    plan.note_differences(&noted.collect::<Vec<_>>(), &rules);
+    let found = pairs.iter().filter(|(ours, _)| *ours != EntryTree::ROOT);
+    let found = found.map(|(source, target)| FoundDifference {
+        source: *source,
+        target: *target,
+        why: DifferenceReasons::XATTRS,
+        grants: false,
+    });
+    plan.note(&found.collect::<Vec<_>>(), &rules);
     let actions: Vec<_> = plan.steps().iter().map(|step| step.action).collect();
     let why = DifferenceReasons::XATTRS.with(DifferenceReasons::CONTENT);
+    assert_eq!(actions, [SyncAction::Replace(why)]);
+}
+
+/// A file whose capability is the same at the target, and whose owner or mode is not, is copied: the
+/// file may be somebody else's. One that differs in nothing stays.
+#[test]
+fn a_file_with_a_capability_whose_attributes_differ_is_copied() {
+    let file = |mode| TreeEntry {
+        mode: Some(mode),
+        ..TreeEntry::file(1, 1)
+    };
+    let ours = Files::from([(b"a".to_vec(), file(0o755)), (b"b".to_vec(), file(0o755))]);
+    let theirs = Files::from([(b"a".to_vec(), file(0o700)), (b"b".to_vec(), file(0o755))]);
+    let rules = ComparisonRules {
+        metadata: MetadataRules {
+            permissions: true,
+            ..MetadataRules::default()
+        },
+        ..ComparisonRules::default()
+    };
+    let mut plan = SyncPlan::new(tree(&ours), tree(&theirs), &rules);
+    let pairs = plan.with_equal_data(&rules);
+    let found = pairs.iter().map(|(source, target)| FoundDifference {
+        source: *source,
+        target: *target,
+        why: DifferenceReasons::default(),
+        grants: *source != EntryTree::ROOT,
+    });
+    plan.note(&found.collect::<Vec<_>>(), &rules);
+    let actions: Vec<_> = plan.steps().iter().map(|step| step.action).collect();
+    let why = DifferenceReasons::MODE.with(DifferenceReasons::CONTENT);
     assert_eq!(actions, [SyncAction::Replace(why)]);
 }

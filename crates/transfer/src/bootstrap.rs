@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::cancel::CancelToken;
+use crate::connect::ConnectError;
 use crate::copy::{self, CopyLocation, CopyOptions, CopyRequest, HostId, SessionConnector};
 use crate::report::{CopyOutcome, ProgressCounters};
-use crate::session::FarEndQuerySession;
+use crate::session::{FarEndQuerySession, QuestionError};
 
 /// The prefix of the result line, which distinguishes it from output of startup files.
 const LINE: &str = "longhaul-place ";
@@ -35,6 +36,49 @@ struct RemoteBinaryReport {
     has: String,
     platform: String,
     folder: Vec<u8>,
+}
+
+/// Reason why the program was not sent or removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BootstrapError {
+    /// The host cannot be reached or copied to; the sentence begins with its name.
+    Connection(String),
+    /// Another failure, without the host.
+    Other(String),
+}
+
+impl BootstrapError {
+    /// Returns the sentence with the host's name at its start.
+    pub fn at(self, host: &str) -> String {
+        match self {
+            Self::Connection(why) => why,
+            Self::Other(why) => format!("{host}: {why}"),
+        }
+    }
+}
+
+impl From<ConnectError> for BootstrapError {
+    fn from(error: ConnectError) -> Self {
+        Self::Connection(error.into())
+    }
+}
+
+impl From<QuestionError> for BootstrapError {
+    fn from(error: QuestionError) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+impl From<String> for BootstrapError {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
+impl From<&str> for BootstrapError {
+    fn from(why: &str) -> Self {
+        Self::Other(why.to_owned())
+    }
 }
 
 /// Returns the SHA-256 of the running program in hexadecimal.
@@ -59,12 +103,12 @@ fn sum_of(path: &Path) -> io::Result<String> {
 /// Sends this program to `host`, unless it is already there.
 ///
 /// # Errors
-/// One sentence without the host; no usable binary is left on the host then.
+/// No usable binary is left on the host.
 pub fn place(
     host: HostId,
     connect: &dyn SessionConnector,
     cancel: &CancelToken,
-) -> Result<RemoteLonghaulBinary, String> {
+) -> Result<RemoteLonghaulBinary, BootstrapError> {
     let own = env::current_exe().and_then(|path| Ok((sum_of(&path)?, path)));
     let (sum, path) =
         own.map_err(|e| format!("cannot read the executable file of this longhaul: {e}"))?;
@@ -78,7 +122,7 @@ pub fn place(
         "yes" | "unknown" => Ok(RemoteLonghaulBinary { sum, sent: true }),
         _ => Err(
             "the program on the host has a wrong checksum after it was sent: run the command again"
-                .to_owned(),
+                .into(),
         ),
     }
 }
@@ -86,12 +130,12 @@ pub fn place(
 /// Removes the binaries that [`place`] left on `host`. Returns false if there are none.
 ///
 /// # Errors
-/// One sentence without the host.
+/// It is not known if they were removed.
 pub fn remove(
     host: HostId,
     connect: &dyn SessionConnector,
     cancel: &CancelToken,
-) -> Result<bool, String> {
+) -> Result<bool, BootstrapError> {
     let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; echo; \
                   if [ -e \"$c/bin\" ] || [ -L \"$c/bin\" ]; \
                   then rm -rf \"$c/bin\" && echo longhaul-removed; else echo longhaul-absent; fi";
@@ -103,7 +147,7 @@ pub fn remove(
         _ => Err(
             "cannot tell if longhaul was removed from this host: the account may permit only SFTP, \
              or the removal failed. Log in and delete ~/.cache/longhaul/bin"
-                .to_owned(),
+                .into(),
         ),
     }
 }
@@ -113,7 +157,7 @@ fn look(
     connect: &dyn SessionConnector,
     cancel: &CancelToken,
     sum: &str,
-) -> Result<RemoteBinaryReport, String> {
+) -> Result<RemoteBinaryReport, BootstrapError> {
     let said = FarEndQuerySession::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
     let found = read(&said).ok_or(
         "the host runs no commands for this account (SFTP only, as in many chroots): longhaul \
@@ -124,28 +168,28 @@ fn look(
         "mkdir" => {
             return Err(
                 "cannot create ~/.cache/longhaul/bin on the host: is the home full or read-only?"
-                    .to_owned(),
+                    .into(),
             );
         }
         "symlink" => return Err(
             "~/.cache/longhaul/bin on the host is or contains a symbolic link, which is not \
              followed: replace it with a directory"
-                .to_owned(),
+                .into(),
         ),
         "owner" => {
             return Err(
-                "~/.cache/longhaul/bin on the host belongs to another user: remove it".to_owned(),
+                "~/.cache/longhaul/bin on the host belongs to another user: remove it".into(),
             );
         }
         "noexec" => return Err(
             "the host does not start programs from the home (mounted noexec?): install longhaul on \
              its PATH instead"
-                .to_owned(),
+                .into(),
         ),
         _ => {
             return Err(
                 "cannot write to ~/.cache/longhaul/bin on the host: is the home full or read-only?"
-                    .to_owned(),
+                    .into(),
             );
         }
     }
@@ -155,7 +199,8 @@ fn look(
         false => Err(format!(
             "this program is for {ours}, the host is {}: install longhaul there by other means",
             found.platform
-        )),
+        )
+        .into()),
     }
 }
 
@@ -205,7 +250,7 @@ fn send(
     cancel: &CancelToken,
     (path, sum): (PathBuf, &str),
     folder: Vec<u8>,
-) -> Result<(), String> {
+) -> Result<(), BootstrapError> {
     let target = [&folder[..], b"/longhaul-", sum.as_bytes()].concat();
     let request = CopyRequest {
         sources: vec![CopyLocation::Local(path)],
@@ -227,18 +272,31 @@ fn send(
     let first = summary.failures.into_iter().next();
     match (summary.outcome, first) {
         (CopyOutcome::Complete, _) => Ok(()),
-        (CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why), _) => Err(why),
-        (_, Some(failure)) => Err(format!(
-            "cannot send the program to the host: {}",
-            failure.reason
-        )),
-        (_, None) => Err("interrupted".to_owned()),
+        (CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why), _) => {
+            Err(BootstrapError::Connection(why))
+        }
+        (_, Some(failure)) => {
+            Err(format!("cannot send the program to the host: {}", failure.reason).into())
+        }
+        (_, None) => Err("interrupted".into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Regression: "c: c: cannot connect to port 22".
+    #[test]
+    fn the_host_is_named_once() {
+        let unreachable = ConnectError::unreachable("c: cannot connect");
+        assert_eq!(
+            BootstrapError::from(unreachable).at("u@c"),
+            "c: cannot connect"
+        );
+        let noexec = BootstrapError::from("the host does not start programs");
+        assert_eq!(noexec.at("u@c"), "u@c: the host does not start programs");
+    }
 
     #[test]
     fn the_line_that_counts_is_found_behind_a_greeting() {

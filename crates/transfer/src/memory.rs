@@ -119,7 +119,7 @@ pub struct HostMemory {
     pub files: Vec<String>,
 }
 
-/// What an earlier run learned about the longhaul at the far end: version, extensions, and the
+/// Knowledge of an earlier run about the longhaul at the far end: version, extensions, and the
 /// binary that was sent there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -49,9 +49,9 @@ pub(super) fn settle(args: &PairArgs) -> Result<PairRelaySettings, String> {
             .as_deref()
             .unwrap_or_else(|| Path::new("known_pairs"));
         return Err(format!(
-            "no key of a peer relay is known: add the fingerprint that the peer logs at its start \
-             (SHA256:...) to {}, or start longhaul relay with it as --pair-allow (the \
-             fingerprint of this relay, for the peer's --pair-allow, is {})",
+            "no relay at the other end is trusted yet: add its fingerprint, which it logs at its \
+             start (SHA256:...), to {}, or give it to longhaul relay as --pair-allow. The other \
+             relay needs this one's: {}",
             path.display(),
             facing.fingerprint()
         ));

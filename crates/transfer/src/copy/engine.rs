@@ -20,7 +20,7 @@ use super::jobs::PathQueryAnswer;
 use super::metadata::MetadataPreservation;
 use super::owner::{EntryAwaitingOwner, NextOwnerResult, OwnerMap};
 use super::planned::PlannedEntries;
-use super::resume::{ResumeJournal, search_leftovers};
+use super::resume::{ResumeJournal, clear_remote, search_leftovers};
 use super::self_copy::{SameFileDetector, SelfCopyRules};
 use super::server_inquiry::ServerInquiry;
 use super::sides::{CopySide, RemoteSide};
@@ -570,13 +570,11 @@ impl<'a> CopyEngine<'a> {
 
     /// Removes what an interrupted run has left and this one has not taken.
     async fn clear_leftovers(&mut self) {
-        let mut late = self.keeper.clear_leftovers(&mut self.context);
-        late |= self.keeper.has_searches();
-        let searches = self.keeper.take_searches(&mut self.context);
-        for found in search_leftovers(self, searches).await {
-            self.keeper.clear_found(&mut self.context, found);
+        let removal = self.keeper.clear_leftovers(&mut self.context);
+        for path in search_leftovers(self, removal.searches).await {
+            clear_remote(&mut self.context, path);
         }
-        if late {
+        if removal.is_begun {
             self.copy().await;
         }
         if !self.stopped() {

@@ -41,6 +41,8 @@ pub(crate) type PlannedEntries = Box<dyn Iterator<Item = WalkEntry>>;
 
 /// Number of the first job that a caller of [`PlannedCopy::submit`] may choose.
 pub(crate) const CALLERS_FIRST_JOB: JobId = JobId(1 << 40);
+/// Number of the first job of [`PlannedCopy::carry_out`], above those of listings.
+const FIRST_JOB: u64 = 1 << 41;
 
 /// Query for the attributes of a root, whose answer [`PlannedCopy::root_answer`] takes.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +61,8 @@ pub(crate) struct PlannedCopy<'a> {
     /// Directories of the target's end beside the target, below which no symlink is followed
     /// either.
     beside: Vec<Vec<u8>>,
+    /// Number of the next job of [`PlannedCopy::carry_out`].
+    next_job: u64,
 }
 
 /// One of the two ends of a planned copy.
@@ -110,6 +114,7 @@ impl<'a> PlannedCopy<'a> {
             target: Vec::new(),
             directories: Arc::default(),
             beside: Vec::new(),
+            next_job: FIRST_JOB,
         };
         if !copy.connect(request).await || copy.resolve_roots(request).await.is_none() {
             return Err(Box::new(copy.engine.finish()));
@@ -304,28 +309,32 @@ impl<'a> PlannedCopy<'a> {
         }
     }
 
-    /// Carries out jobs at a remote end, at most `most` at a time, and passes their events on. Ends
-    /// early after a cancel or the loss of the session.
+    /// Carries out jobs at a remote end, at most `most` at a time, and passes their events on, each
+    /// with the position of its job. Ends early after a cancel or the loss of the session.
     pub(crate) async fn carry_out(
         &mut self,
         end: PlannedCopySide,
-        mut jobs: impl Iterator<Item = Job>,
+        mut kinds: impl Iterator<Item = JobKind>,
         most: usize,
-        mut heard: impl FnMut(LaneEvent),
+        mut heard: impl FnMut(usize, LaneEvent),
     ) {
+        let first = self.next_job;
         let mut asked = BTreeSet::new();
         while !self.stopped() {
             while asked.len() < most
-                && let Some(job) = jobs.next()
+                && let Some(kind) = kinds.next()
             {
-                asked.insert(job.id);
-                self.submit(end, job);
+                let id = JobId(self.next_job);
+                self.next_job += 1;
+                asked.insert(id);
+                self.submit(end, Job { id, kind });
             }
             if asked.is_empty() {
                 return;
             }
             match self.next_event(end) {
                 Ok(Some(SessionEvent::Lane(event))) => {
+                    let at = event.job().0.checked_sub(first);
                     match &event {
                         LaneEvent::Done(id) | LaneEvent::Failed(id, _) => {
                             asked.remove(id);
@@ -333,7 +342,9 @@ impl<'a> PlannedCopy<'a> {
                         LaneEvent::NotKept(_, parts, why) => self.engine.note_lost(*parts, why),
                         _ => {}
                     }
-                    heard(event);
+                    if let Some(at) = at.and_then(|at| usize::try_from(at).ok()) {
+                        heard(at, event);
+                    }
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => self.wait().await,

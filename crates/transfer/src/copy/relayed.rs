@@ -196,7 +196,7 @@ impl ActiveFiles {
         self.hold_for_relay(share);
         match left {
             None => self.begin_waiting_get(context, id),
-            Some(_) => self.begin_waiting_put(context, id),
+            Some(_) => self.begin_waiting(context, id, JobRole::RelayPut),
         }
     }
 
@@ -207,51 +207,39 @@ impl ActiveFiles {
         };
         relay.received += n;
         if relay.received >= PUT_BEGINS {
-            self.begin_waiting_put(context, id);
+            self.begin_waiting(context, id, JobRole::RelayPut);
         }
-    }
-
-    fn begin_waiting_put(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
-        let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
-            return;
-        };
-        let Some(put) = relay.waiting_put.take() else {
-            return;
-        };
-        if context.stopped() {
-            let fault = JobFailure::new(context.why_stopped().what(), false);
-            // The download waits for room otherwise.
-            relay.relay.abandon();
-            return relay.faults.note(CopySide::Target, fault);
-        }
-        relay.jobs += 1;
-        let (bound, size) = (Arc::clone(&relay.relay), relay.kept_size);
-        context.submit_with(
-            CopySide::Target,
-            JobPurpose::File(id, JobRole::RelayPut),
-            |session, id| {
-                session.submit_relayed(Job { id, kind: *put }, bound, size);
-            },
-        );
     }
 
     /// Begins the download of a file whose upload has found what the receiver has.
     pub(super) fn begin_waiting_get(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
+        self.begin_waiting(context, id, JobRole::RelayGet);
+    }
+
+    /// Begins the job of a file that waits for the other one, if it has not begun.
+    fn begin_waiting(&mut self, context: &mut CopyContext<'_>, id: CopyFileId, role: JobRole) {
         let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
             return;
         };
-        let Some(get) = relay.waiting_get.take() else {
+        let (waiting, side, size) = match role {
+            JobRole::RelayGet => (&mut relay.waiting_get, CopySide::Source, None),
+            _ => (&mut relay.waiting_put, CopySide::Target, relay.kept_size),
+        };
+        let Some(kind) = waiting.take() else {
             return;
         };
+        if context.stopped() {
+            let fault = JobFailure::new(context.why_stopped().what(), false);
+            // The other job waits for room, or for data, otherwise.
+            relay.relay.break_off(fault.clone());
+            relay.relay.abandon();
+            return relay.faults.note(side, fault);
+        }
         relay.jobs += 1;
         let bound = Arc::clone(&relay.relay);
-        context.submit_with(
-            CopySide::Source,
-            JobPurpose::File(id, JobRole::RelayGet),
-            |session, id| {
-                session.submit_relayed(Job { id, kind: *get }, bound, None);
-            },
-        );
+        context.submit_with(side, JobPurpose::File(id, role), |session, id| {
+            session.submit_relayed(Job { id, kind: *kind }, bound, size);
+        });
     }
 
     /// Handles a job of a relayed file that starts over in its session. Returns false if the file is
@@ -344,7 +332,7 @@ impl ActiveFiles {
         result: Result<(), JobFailure>,
     ) -> RelayedFileOutcome {
         if role == JobRole::RelayGet && result.is_ok() {
-            self.begin_waiting_put(context, id);
+            self.begin_waiting(context, id, JobRole::RelayPut);
         }
         let Some(relay) = self.get_mut(&id).and_then(FileTask::relay) else {
             return RelayedFileOutcome::Waits;

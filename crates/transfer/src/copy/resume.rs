@@ -16,8 +16,8 @@ use schedule::journal::{JournalRecord, JournalState};
 use schedule::{Attributes, FileCheckpoint, JobId};
 
 use self::boot::ReceiverBootId;
-pub(super) use self::left::search_leftovers;
-use self::left::{EarlierWork, LeftoverSearch};
+use self::left::{EarlierWork, LeftoverRemoval};
+pub(super) use self::left::{clear_remote, search_leftovers};
 use self::lock_wait_limit::{LONGEST, LockWaitLimit, LockWaitStep};
 use self::note::CompletionRecorder;
 use self::records::RunJournal;
@@ -230,24 +230,9 @@ impl ResumeJournal {
     }
 
     /// Removes leftovers of files that are no longer sources, and those that appeared at a server
-    /// after their removal. Returns true if there were any.
-    pub(super) fn clear_leftovers(&mut self, context: &mut CopyContext<'_>) -> bool {
+    /// after their removal.
+    pub(super) fn clear_leftovers(&mut self, context: &mut CopyContext<'_>) -> LeftoverRemoval {
         self.earlier.clear_leftovers(context)
-    }
-
-    /// True if leftovers of small files at a server are to be removed.
-    pub(super) fn has_searches(&self) -> bool {
-        self.earlier.has_searches()
-    }
-
-    /// Returns the directories at a server to list for leftovers.
-    pub(super) fn take_searches(&mut self, context: &mut CopyContext<'_>) -> Vec<LeftoverSearch> {
-        self.earlier.take_searches(context)
-    }
-
-    /// Removes what a search has found.
-    pub(super) fn clear_found(&self, context: &mut CopyContext<'_>, path: Vec<u8>) {
-        left::clear_remote(context, path);
     }
 
     /// Forgets the entries whose leftovers are removed.

@@ -31,7 +31,7 @@ pub struct InitialServerFacts {
     pub deflates: bool,
 }
 
-/// What is known about a longhaul at the far end before it answers.
+/// Knowledge about a longhaul at the far end before it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteLonghaulKnowledge {
     /// Do not probe for one, for this reason.

@@ -41,7 +41,7 @@ impl NextTurnTime {
 /// Sum of the revisions of all components, and the number of other changes.
 pub(super) type Revision = (u64, u64);
 
-/// What the last turn of the session's loop has found, which decides when the next one is.
+/// Findings of the last turn of the session's loop, which decide when the next one is.
 #[derive(Debug, Default)]
 pub(super) struct LoopDelayInputs {
     /// Input came from a connection, the disk or the handle.

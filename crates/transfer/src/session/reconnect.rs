@@ -43,7 +43,7 @@ pub(super) struct ReconnectPolicy {
     machine: MachineFunctions,
 }
 
-/// Whether the host has a connection, or when and why the last one was lost.
+/// State of the host's connection: there is one, or when and why the last one was lost.
 #[derive(Debug)]
 enum HostLinkState {
     Connected,
@@ -96,7 +96,7 @@ pub(super) enum ConnectionLossDecision {
     ConnectAgain(String),
 }
 
-/// Whether the reconnect attempt that starts now is reported to the user.
+/// Visibility to the user of the reconnect attempt that starts now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReconnectVisibility {
     /// Replacement of a lost connection, or a repeated attempt; not reported to the user.

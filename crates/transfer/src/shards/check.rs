@@ -2,7 +2,7 @@
 
 use rustix::fs::Stat;
 use rustix::io::Errno;
-use schedule::{Attributes, Job, JobId, JobKind, LaneEvent, RemotePath};
+use schedule::{Attributes, JobKind, LaneEvent, RemotePath};
 use shard::ShardFileRecord;
 
 use super::attributes::{change, difference, of_file};
@@ -12,65 +12,40 @@ use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::file_error::FileError;
 use crate::walk::{join, local_path};
 
-/// Number of the first job, above those of the copy, the listings and the operations.
-const FIRST_JOB: u64 = 1 << 42;
 /// Entries that are looked up together.
 pub(super) const BATCH: usize = 4096;
 
 /// Attributes of an entry, or why there are none.
 pub(super) type LookupResult = Result<Attributes, FileError>;
 
-/// Looks entries up, many at a time. Symlinks are not followed.
-#[derive(Debug)]
-pub(super) struct EntryLookups {
-    next: u64,
-}
-
-impl Default for EntryLookups {
-    fn default() -> Self {
-        Self { next: FIRST_JOB }
+/// Returns the attributes of paths of an end, in their order. Symlinks are not followed. After a
+/// cancel or the loss of the session the rest fail.
+pub(super) async fn lookups(
+    run: &mut PlannedCopy<'_>,
+    end: PlannedCopySide,
+    paths: &[Vec<u8>],
+) -> Vec<LookupResult> {
+    if run.is_local(end) {
+        return paths.iter().map(|path| local(run, end, path)).collect();
     }
-}
-
-impl EntryLookups {
-    /// Returns the attributes of paths of an end, in their order. After a cancel or the loss of the
-    /// session the rest fail.
-    pub(super) async fn attributes(
-        &mut self,
-        run: &mut PlannedCopy<'_>,
-        end: PlannedCopySide,
-        paths: &[Vec<u8>],
-    ) -> Vec<LookupResult> {
-        if run.is_local(end) {
-            return paths.iter().map(|path| local(run, end, path)).collect();
-        }
-        let mut results: Vec<LookupResult> =
-            vec![Err("internal error: the entry was not checked".into()); paths.len()];
-        let first = self.next;
-        self.next += paths.len() as u64;
-        let jobs = paths.iter().zip(first..).map(|(path, number)| Job {
-            id: JobId(number),
-            kind: JobKind::Stat {
-                path: RemotePath(path.clone()),
-                follow: false,
-            },
-        });
-        let heard = |event| {
-            let (id, found) = match event {
-                LaneEvent::Attributes(id, attributes) => (id, Ok(attributes)),
-                LaneEvent::Failed(id, fault) => (id, Err(fault.into())),
-                _ => return,
-            };
-            let at =
-                id.0.checked_sub(first)
-                    .and_then(|at| usize::try_from(at).ok());
-            if let Some(result) = at.and_then(|at| results.get_mut(at)) {
-                *result = found;
-            }
+    let mut results: Vec<LookupResult> =
+        vec![Err("internal error: the entry was not checked".into()); paths.len()];
+    let jobs = paths.iter().map(|path| JobKind::Stat {
+        path: RemotePath(path.clone()),
+        follow: false,
+    });
+    let heard = |at, event| {
+        let found = match event {
+            LaneEvent::Attributes(_, attributes) => Ok(attributes),
+            LaneEvent::Failed(_, fault) => Err(fault.into()),
+            _ => return,
         };
-        run.carry_out(end, jobs, BATCH, heard).await;
-        results
-    }
+        if let Some(result) = results.get_mut::<usize>(at) {
+            *result = found;
+        }
+    };
+    run.carry_out(end, jobs, BATCH, heard).await;
+    results
 }
 
 fn local(run: &PlannedCopy<'_>, end: PlannedCopySide, path: &[u8]) -> LookupResult {
@@ -141,7 +116,6 @@ pub(super) async fn verdicts(
     target_exists: bool,
 ) -> Result<Vec<EntryVerdict>, ShardOutcome> {
     let unusable = |error: PlanError| ShardOutcome::Unusable(error);
-    let mut lookups = EntryLookups::default();
     let mut path = RecordPath::default();
     let mut verdicts = Vec::new();
     loop {
@@ -161,7 +135,7 @@ pub(super) async fn verdicts(
                 batch.push((record, below));
             }
         }
-        judge(run, &mut lookups, &batch, target_exists, &mut verdicts).await;
+        judge(run, &batch, target_exists, &mut verdicts).await;
         if run.stopped() {
             return Err(ShardOutcome::Stopped);
         }
@@ -173,7 +147,6 @@ pub(super) async fn verdicts(
 
 async fn judge(
     run: &mut PlannedCopy<'_>,
-    lookups: &mut EntryLookups,
     batch: &[(ShardFileRecord, Vec<u8>)],
     target_exists: bool,
     verdicts: &mut Vec<EntryVerdict>,
@@ -187,9 +160,7 @@ async fn judge(
     let new = verdicts.get_mut(first..).unwrap_or_default();
     if target_exists {
         let paths = paths(run, PlannedCopySide::Target);
-        let found = lookups
-            .attributes(run, PlannedCopySide::Target, &paths)
-            .await;
+        let found = lookups(run, PlannedCopySide::Target, &paths).await;
         for (((record, _), found), verdict) in batch.iter().zip(found).zip(new.iter_mut()) {
             let file = of_file(record).is_some();
             if file && found.is_ok_and(|found| difference(record, &found).is_none()) {
@@ -201,9 +172,7 @@ async fn judge(
         return;
     }
     let paths = paths(run, PlannedCopySide::Source);
-    let found = lookups
-        .attributes(run, PlannedCopySide::Source, &paths)
-        .await;
+    let found = lookups(run, PlannedCopySide::Source, &paths).await;
     for (((record, _), found), verdict) in batch.iter().zip(found).zip(new) {
         if let Some(differs) = EntryVerdict::of_source(record, found) {
             *verdict = differs;

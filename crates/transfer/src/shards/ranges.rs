@@ -8,7 +8,7 @@ use schedule::{JobFailureKind, ResumeData, SharedTemp};
 use shard::{PlannedRange, ShardFileRecord, ShardState, ShardWorkerCounts};
 
 use super::attributes::{difference, of_record};
-use super::check::{EntryLookups, EntryVerdict, LookupResult};
+use super::check::{EntryVerdict, LookupResult, lookups};
 use super::entries::{FILLABLE, ShardRecordSource, ShardWalk, changed_text, missing_text};
 use super::folder::PlanFolder;
 use super::holding::ShardLease;
@@ -17,7 +17,7 @@ use super::seal::{ShardSealResult, is_done};
 use super::{PlanError, shown};
 use crate::copy::{PlannedCopy, PlannedCopySide, SharedTemporaryFile};
 use crate::disk::os_words;
-use crate::sync::ends::{OperationCounter, SyncFileOperation};
+use crate::sync::ends::{SyncFileOperation, carry_out};
 use crate::walk::join;
 
 fn shared(plan: &PlanFolder, below: &[u8], size: u64, work: SharedTemp) -> SharedTemporaryFile {
@@ -68,9 +68,7 @@ pub(super) async fn prepare(
     let removals =
         changed.map(|range| SyncFileOperation::Remove(temporary(run, plan, &range.below)));
     let removals = removals.collect();
-    OperationCounter::default()
-        .carry_out(run, PlannedCopySide::Target, removals)
-        .await;
+    carry_out(run, PlannedCopySide::Target, removals).await;
     // Other workers may have a source that is missing here.
     ranges.retain(|range| *range.verdict == EntryVerdict::Copy);
     create(run, plan, &mut ranges, directories).await?;
@@ -102,16 +100,13 @@ async fn create(
     if new.is_empty() {
         return Ok(());
     }
-    let mut operations = OperationCounter::default();
-    make_directories(run, &mut operations, directories).await;
+    make_directories(run, directories).await;
     let create = |(_, range): &(u64, &mut LackingRange<'_>)| SyncFileOperation::CreateShared {
         path: temporary(run, plan, &range.below),
         size: range.range.size,
     };
     let ops = new.iter().map(create).collect();
-    let created = operations
-        .carry_out(run, PlannedCopySide::Target, ops)
-        .await;
+    let created = carry_out(run, PlannedCopySide::Target, ops).await;
     for ((tag, range), created) in new.into_iter().zip(created) {
         // A worker that is killed before the note has written nothing.
         let noted = created.and_then(|_| {
@@ -191,14 +186,13 @@ async fn lookup(
     end: PlannedCopySide,
     paths: &[Vec<u8>],
 ) -> Vec<LookupResult> {
-    EntryLookups::default().attributes(run, end, paths).await
+    lookups(run, end, paths).await
 }
 
 /// Makes directories so that they can be filled, a directory before those in it. Failures show when
 /// the temporaries are created.
 async fn make_directories(
     run: &mut PlannedCopy<'_>,
-    operations: &mut OperationCounter,
     directories: BTreeMap<Vec<u8>, ShardFileRecord>,
 ) {
     let root = run.root(PlannedCopySide::Target).to_vec();
@@ -221,12 +215,10 @@ async fn make_directories(
                 mode: Some(mode | FILLABLE),
                 ..schedule::Attributes::default()
             };
-            ops.push(SyncFileOperation::Set(path, attributes));
+            ops.push(SyncFileOperation::set(path, attributes));
         }
         for op in ops {
-            operations
-                .carry_out(run, PlannedCopySide::Target, vec![op])
-                .await;
+            carry_out(run, PlannedCopySide::Target, vec![op]).await;
         }
     }
 }
@@ -366,9 +358,7 @@ async fn sound(
         let name = run.shown(PlannedCopySide::Source, &path);
         run.fail(name, why);
     }
-    OperationCounter::default()
-        .carry_out(run, PlannedCopySide::Target, removed)
-        .await;
+    carry_out(run, PlannedCopySide::Target, removed).await;
     (sound, changed)
 }
 
@@ -445,7 +435,5 @@ async fn remove_copied(
     let removals =
         named.map(|((_, below), _)| SyncFileOperation::Remove(temporary(run, plan, below)));
     let removals = removals.collect();
-    OperationCounter::default()
-        .carry_out(run, PlannedCopySide::Target, removals)
-        .await;
+    carry_out(run, PlannedCopySide::Target, removals).await;
 }

@@ -18,7 +18,7 @@ use super::shown;
 use crate::cancel::CancelToken;
 use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::os_words;
-use crate::sync::ends::{OperationCounter, SyncFileOperation};
+use crate::sync::ends::{SyncFileOperation, carry_out};
 use crate::walk::join;
 
 /// Result of giving split files their names and setting the attributes of directories.
@@ -132,7 +132,6 @@ pub(super) fn is_done(plan: &PlanFolder, shard: u32) -> std::io::Result<bool> {
 }
 
 async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
-    let mut operations = OperationCounter::default();
     let mut records = match plan.tree() {
         Ok(records) => records,
         Err(error) => {
@@ -162,7 +161,7 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
                 owner: None,
                 ..attributes
             };
-            let op = SyncFileOperation::Set(join(&root, &below), attributes);
+            let op = SyncFileOperation::set(join(&root, &below), attributes);
             let open = attributes
                 .mode
                 .is_none_or(|mode| mode & FILLABLE == FILLABLE);
@@ -177,22 +176,22 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
         }
         let ended = record == ShardFileRecord::End;
         if ops.len() >= BATCH || ended {
-            set(run, &mut operations, std::mem::take(&mut ops)).await;
+            set(run, std::mem::take(&mut ops)).await;
         }
         if ended {
             break;
         }
     }
     for ops in closed.into_values().rev() {
-        set(run, &mut operations, ops).await;
+        set(run, ops).await;
     }
     if let Some(attributes) = root_attributes {
         let open = attributes
             .mode
             .is_none_or(|mode| mode & FILLABLE == FILLABLE);
         if !open {
-            let op = SyncFileOperation::Set(root.clone(), attributes);
-            set(run, &mut operations, vec![op]).await;
+            let op = SyncFileOperation::set(root.clone(), attributes);
+            set(run, vec![op]).await;
         }
         // The root's own path is the one that the user named, symlinks included.
         run.set_root_times(&attributes).await;
@@ -200,21 +199,15 @@ async fn set_attributes(run: &mut PlannedCopy<'_>, plan: &PlanFolder) -> bool {
     !run.has_failed()
 }
 
-async fn set(
-    run: &mut PlannedCopy<'_>,
-    operations: &mut OperationCounter,
-    ops: Vec<SyncFileOperation>,
-) {
+async fn set(run: &mut PlannedCopy<'_>, ops: Vec<SyncFileOperation>) {
     let paths: Vec<Vec<u8>> = ops
         .iter()
         .filter_map(|op| match op {
-            SyncFileOperation::Set(path, _) => Some(path.clone()),
+            SyncFileOperation::Set { path, .. } => Some(path.clone()),
             _ => None,
         })
         .collect();
-    let results = operations
-        .carry_out(run, PlannedCopySide::Target, ops)
-        .await;
+    let results = carry_out(run, PlannedCopySide::Target, ops).await;
     for (path, result) in paths.iter().zip(results) {
         if let Err(why) = result
             && !run.stopped()

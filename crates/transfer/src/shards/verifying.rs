@@ -3,7 +3,7 @@
 use shard::{PlanTotals, ShardFileRecord};
 
 use super::attributes::{difference, is_planned_time, of_file};
-use super::check::{BATCH, EntryLookups};
+use super::check::{BATCH, lookups};
 use super::folder::PlanFolder;
 use super::records::{RecordPath, ShardRecordReader};
 use super::{PlanError, shown};
@@ -13,7 +13,6 @@ use crate::copy::{
 };
 use crate::report::{CopyEvent, CopySummary, ProgressCounters};
 use crate::sync::contents::{ContentComparer, ContentVerdict, FilePair};
-use crate::sync::ends::OperationCounter;
 use crate::walk::join;
 
 /// Options of a verification.
@@ -67,8 +66,6 @@ pub fn verify(
         let mut work = PlanVerification {
             plan,
             options,
-            lookups: EntryLookups::default(),
-            operations: OperationCounter::default(),
             contents: ContentComparer::default(),
             sound: PlanTotals::default(),
         };
@@ -88,8 +85,6 @@ pub fn verify(
 struct PlanVerification<'a> {
     plan: &'a PlanFolder,
     options: VerifyOptions,
-    lookups: EntryLookups,
-    operations: OperationCounter,
     contents: ContentComparer,
     sound: PlanTotals,
 }
@@ -142,10 +137,7 @@ impl PlanVerification<'_> {
     async fn compare(&mut self, run: &mut PlannedCopy<'_>, batch: Vec<(ShardFileRecord, Vec<u8>)>) {
         let root = run.root(PlannedCopySide::Target).to_vec();
         let paths: Vec<Vec<u8>> = batch.iter().map(|(_, below)| join(&root, below)).collect();
-        let found = self
-            .lookups
-            .attributes(run, PlannedCopySide::Target, &paths)
-            .await;
+        let found = lookups(run, PlannedCopySide::Target, &paths).await;
         if run.stopped() {
             return;
         }
@@ -202,7 +194,7 @@ impl PlanVerification<'_> {
                 })
             })
             .collect();
-        let compared = self.contents.compare(run, &mut self.operations, &files);
+        let compared = self.contents.compare(run, &files);
         let mut verdicts = compared.await.into_iter();
         if run.stopped() {
             return Vec::new();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::ends::{FileOperationResult, OperationCounter, SyncFileOperation};
+use super::ends::{FileOperationResult, SyncFileOperation, carry_out};
 use super::programs::{ChecksumPrograms, has_longhaul};
 use crate::copy::{PlannedCopy, PlannedCopySide};
 
@@ -123,11 +123,10 @@ impl ContentComparer {
     pub(crate) async fn compare(
         &mut self,
         run: &mut PlannedCopy<'_>,
-        operations: &mut OperationCounter,
         files: &[FilePair],
     ) -> Vec<ContentVerdict> {
         match self.source(run).await {
-            ContentComparisonMethod::Ranges => by_ranges(run, operations, files).await,
+            ContentComparisonMethod::Ranges => by_ranges(run, files).await,
             ContentComparisonMethod::Programs(programs) => by_programs(run, programs, files).await,
             ContentComparisonMethod::Nothing(end, why) => {
                 vec![ContentVerdict::Unknown(end, why); files.len()]
@@ -143,18 +142,14 @@ fn has_sums(run: &PlannedCopy<'_>) -> bool {
         .all(|end| run.is_local(end) || has_longhaul(run, end))
 }
 
-async fn by_ranges(
-    run: &mut PlannedCopy<'_>,
-    operations: &mut OperationCounter,
-    files: &[FilePair],
-) -> Vec<ContentVerdict> {
+async fn by_ranges(run: &mut PlannedCopy<'_>, files: &[FilePair]) -> Vec<ContentVerdict> {
     let mut verdicts = Vec::with_capacity(files.len());
     for batch in batches(files.iter().map(|file| file.size)) {
         let files = files.get(batch).unwrap_or_default();
         let here = files.iter().map(|file| (&file.source, file.size));
-        let here = range_sums(run, operations, PlannedCopySide::Source, here).await;
+        let here = range_sums(run, PlannedCopySide::Source, here).await;
         let there = files.iter().map(|file| (&file.target, file.size));
-        let there = range_sums(run, operations, PlannedCopySide::Target, there).await;
+        let there = range_sums(run, PlannedCopySide::Target, there).await;
         for (file, (ours, theirs)) in files.iter().zip(here.iter().zip(&there)) {
             verdicts.push(match ranges(file.size) <= MOST_RANGES {
                 true => verdict(ours, theirs),
@@ -185,7 +180,6 @@ fn verdict(ours: &[FileOperationResult], theirs: &[FileOperationResult]) -> Cont
 /// Computes the checksums of each file's ranges.
 async fn range_sums<'f>(
     run: &mut PlannedCopy<'_>,
-    operations: &mut OperationCounter,
     end: PlannedCopySide,
     files: impl Iterator<Item = (&'f Vec<u8>, u64)>,
 ) -> Vec<Vec<FileOperationResult>> {
@@ -202,7 +196,7 @@ async fn range_sums<'f>(
         }
         counts.push(ops.len() - before);
     }
-    let mut results = operations.carry_out(run, end, ops).await.into_iter();
+    let mut results = carry_out(run, end, ops).await.into_iter();
     counts
         .into_iter()
         .map(|count| results.by_ref().take(count).collect())

@@ -12,8 +12,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use schedule::{
-    Attributes, ByteRange, EntryKind, ExtraMetadata, Job, JobId, JobKind, LaneEvent, MetadataFlags,
-    OwnerWrite, RemotePath, Xattrs,
+    Attributes, ByteRange, EntryKind, ExtraMetadata, JobKind, LaneEvent, MetadataFlags, OwnerWrite,
+    RemotePath, Xattrs,
 };
 use sftp::xattrs::Xattr;
 use sync::parent_path;
@@ -33,8 +33,6 @@ use crate::walk::{join, local_path};
 const IN_FLIGHT: usize = 2048;
 /// Requests for extended attributes in flight at a server.
 const XATTRS_IN_FLIGHT: usize = 4096;
-/// Number of the first job, above those of the copy and the listings.
-const FIRST_JOB: u64 = 1 << 41;
 
 /// Result of [`SyncFileOperation::Lstat`] for a directory.
 pub(super) const DIRECTORY: &[u8] = b"directory";
@@ -59,11 +57,13 @@ pub(crate) enum SyncFileOperation {
     Rename { from: Vec<u8>, to: Vec<u8> },
     /// Creates the temporary of a file that several processes write, or finds an existing one.
     CreateShared { path: Vec<u8>, size: u64 },
-    /// Sets permissions, times and the owner, if it is given, of a file or directory.
-    Set(Vec<u8>, Attributes),
-    /// Sets attributes as [`SyncFileOperation::Set`] does, and extended attributes and access
-    /// control lists.
-    SetWithXattrs(Vec<u8>, Attributes, Box<Xattrs>),
+    /// Sets permissions, times and the owner of a file or directory, and its extended attributes and
+    /// access control lists, as far as they are given.
+    Set {
+        path: Vec<u8>,
+        attributes: Attributes,
+        xattrs: Option<Box<Xattrs>>,
+    },
     /// Sets user and group of a symlink.
     SetSymlinkOwner(Vec<u8>, (u32, u32)),
     /// Gives the owner write permission for a directory, or takes it. Anything else that stands
@@ -90,70 +90,53 @@ impl SyncFileOperation {
     pub(crate) fn make_dir(path: Vec<u8>) -> Self {
         Self::MakeDir { path, mode: 0o777 }
     }
+
+    /// Sets permissions, times and the owner of a file or directory, as far as they are given.
+    pub(crate) fn set(path: Vec<u8>, attributes: Attributes) -> Self {
+        Self::Set {
+            path,
+            attributes,
+            xattrs: None,
+        }
+    }
 }
 
 /// Result of an operation: the text of a symlink or a checksum, or the reason of a failure.
 pub(crate) type FileOperationResult = Result<Option<Vec<u8>>, FileError>;
 
-/// Numbers the jobs of operations.
-#[derive(Debug)]
-pub(crate) struct OperationCounter {
-    next: u64,
-}
-
-impl Default for OperationCounter {
-    fn default() -> Self {
-        Self { next: FIRST_JOB }
+/// Carries out `ops` in any order and returns their results in the order of `ops`. After a cancel
+/// or the loss of the session the rest fail.
+pub(crate) async fn carry_out(
+    run: &mut PlannedCopy<'_>,
+    end: PlannedCopySide,
+    ops: Vec<SyncFileOperation>,
+) -> Vec<FileOperationResult> {
+    if run.is_local(end) {
+        return ops.iter().map(|op| local(run, op)).collect();
     }
-}
-
-impl OperationCounter {
-    /// Carries out `ops` in any order and returns their results in the order of `ops`. After a
-    /// cancel or the loss of the session the rest fail.
-    pub(crate) async fn carry_out(
-        &mut self,
-        run: &mut PlannedCopy<'_>,
-        end: PlannedCopySide,
-        ops: Vec<SyncFileOperation>,
-    ) -> Vec<FileOperationResult> {
-        if run.is_local(end) {
-            return ops.iter().map(|op| local(run, op)).collect();
-        }
-        let lost = "internal error: the operation was not carried out";
-        let mut results = vec![Err(lost.into()); ops.len()];
-        let first = self.next;
-        self.next += ops.len() as u64;
-        let jobs = ops.into_iter().zip(first..).map(|(op, number)| Job {
-            id: JobId(number),
-            kind: job(op),
-        });
-        let mut told: BTreeMap<JobId, Vec<u8>> = BTreeMap::new();
-        let heard = |event| take(event, first, &mut told, &mut results);
-        run.carry_out(end, jobs, IN_FLIGHT, heard).await;
-        results
-    }
+    let lost = "internal error: the operation was not carried out";
+    let mut results = vec![Err(lost.into()); ops.len()];
+    let mut told = BTreeMap::new();
+    let heard = |at, event| take(at, event, &mut told, &mut results);
+    let jobs = ops.into_iter().map(job);
+    run.carry_out(end, jobs, IN_FLIGHT, heard).await;
+    results
 }
 
 /// Both ends of a sync: the copy that connects them, and the operations on names there.
-pub(super) struct SyncEnds<'a> {
-    copy: PlannedCopy<'a>,
-    operations: OperationCounter,
-}
+pub(super) struct SyncEnds<'a>(PlannedCopy<'a>);
 
 impl<'a> SyncEnds<'a> {
     pub(super) fn new(copy: PlannedCopy<'a>) -> Self {
-        Self {
-            copy,
-            operations: OperationCounter::default(),
-        }
+        Self(copy)
     }
 
     /// Ends the copy; returns its summary.
     pub(super) fn finish(self) -> CopySummary {
-        self.copy.finish()
+        self.0.finish()
     }
 
-    /// Carries out `ops` at an end as [`OperationCounter::carry_out`] does.
+    /// Carries out `ops` at an end as [`carry_out`] does.
     pub(super) async fn operate(
         &mut self,
         end: PlannedCopySide,
@@ -161,7 +144,7 @@ impl<'a> SyncEnds<'a> {
     ) -> Vec<FileOperationResult> {
         match ops.is_empty() {
             true => Vec::new(),
-            false => self.operations.carry_out(&mut self.copy, end, ops).await,
+            false => carry_out(&mut self.0, end, ops).await,
         }
     }
 
@@ -192,37 +175,23 @@ impl<'a> SyncEnds<'a> {
             }
             return;
         }
-        let first = self.operations.next;
-        self.operations.next += paths.len() as u64;
         let root = self.root(end).to_vec();
-        let jobs = paths.into_iter().zip(first..).map(|(path, number)| Job {
-            id: JobId(number),
-            kind: JobKind::GetXattrs {
-                // The user named the root.
-                flags: kinds.with(MetadataFlags::FOLLOW, path == root),
-                path: RemotePath(path),
-            },
+        let jobs = paths.into_iter().map(|path| JobKind::GetXattrs {
+            // The user named the root.
+            flags: kinds.with(MetadataFlags::FOLLOW, path == root),
+            path: RemotePath(path),
         });
-        let position = |id: JobId| usize::try_from(id.0.checked_sub(first)?).ok();
-        let tell = |event| match event {
-            LaneEvent::Xattrs(id, list) => {
-                if let Some(at) = position(id) {
-                    heard(at, Ok(list));
-                }
-            }
-            LaneEvent::Failed(id, fault) => {
-                if let Some(at) = position(id) {
-                    heard(at, Err(fault.into()));
-                }
-            }
+        let tell = |at, event| match event {
+            LaneEvent::Xattrs(_, list) => heard(at, Ok(list)),
+            LaneEvent::Failed(_, fault) => heard(at, Err(fault.into())),
             _ => {}
         };
-        self.copy.carry_out(end, jobs, XATTRS_IN_FLIGHT, tell).await;
+        self.0.carry_out(end, jobs, XATTRS_IN_FLIGHT, tell).await;
     }
 
     /// Returns the comparison of what the listings do not tell.
     pub(super) fn settling(&mut self) -> OperationRunner<'_, 'a> {
-        OperationRunner::new(&mut self.copy, &mut self.operations)
+        OperationRunner::new(&mut self.0)
     }
 
     /// Creates directories below `root` at the target, each after the one that contains it.
@@ -274,41 +243,38 @@ impl<'a> Deref for SyncEnds<'a> {
     type Target = PlannedCopy<'a>;
 
     fn deref(&self) -> &Self::Target {
-        &self.copy
+        &self.0
     }
 }
 
 impl DerefMut for SyncEnds<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.copy
+        &mut self.0
     }
 }
 
-/// Records a job's result or its end. The jobs' numbers begin at `first`.
+/// Records the result or the end of the job at this position.
 fn take(
+    at: usize,
     event: LaneEvent,
-    first: u64,
-    told: &mut BTreeMap<JobId, Vec<u8>>,
+    told: &mut BTreeMap<usize, Vec<u8>>,
     results: &mut [FileOperationResult],
 ) {
-    let (id, failed) = match event {
-        LaneEvent::Path(id, text) | LaneEvent::Sum(id, text) => {
-            told.insert(id, text);
+    let failed = match event {
+        LaneEvent::Path(_, text) | LaneEvent::Sum(_, text) => {
+            told.insert(at, text);
             return;
         }
-        LaneEvent::Attributes(id, attributes) if attributes.kind() == EntryKind::Directory => {
-            told.insert(id, DIRECTORY.to_vec());
+        LaneEvent::Attributes(_, attributes) if attributes.kind() == EntryKind::Directory => {
+            told.insert(at, DIRECTORY.to_vec());
             return;
         }
-        LaneEvent::Done(id) => (id, None),
-        LaneEvent::Failed(id, fault) => (id, Some(fault)),
+        LaneEvent::Done(_) => None,
+        LaneEvent::Failed(_, fault) => Some(fault),
         _ => return,
     };
-    let text = told.remove(&id);
-    let at =
-        id.0.checked_sub(first)
-            .and_then(|at| usize::try_from(at).ok());
-    if let Some(result) = at.and_then(|at| results.get_mut(at)) {
+    let text = told.remove(&at);
+    if let Some(result) = results.get_mut(at) {
         *result = failed.map_or(Ok(text), |fault| Err(fault.into()));
     }
 }
@@ -339,17 +305,15 @@ fn job(op: SyncFileOperation) -> JobKind {
             path: RemotePath(path),
             size,
         },
-        SyncFileOperation::Set(path, attributes) => JobKind::SetAttributes {
+        SyncFileOperation::Set {
+            path,
+            attributes,
+            xattrs,
+        } => JobKind::SetAttributes {
             path: RemotePath(path),
             attributes,
             follow: false,
-            xattrs: None,
-        },
-        SyncFileOperation::SetWithXattrs(path, attributes, xattrs) => JobKind::SetAttributes {
-            path: RemotePath(path),
-            attributes,
-            follow: false,
-            xattrs: Some(xattrs),
+            xattrs,
         },
         SyncFileOperation::SetSymlinkOwner(path, owner) => JobKind::SetAttributes {
             path: RemotePath(path),
@@ -392,76 +356,63 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
     if run.stopped() {
         return Err("interrupted".into());
     }
-    if let SyncFileOperation::ReadSymlink(path) = op {
-        let text = std::fs::read_link(local_path(path))?;
-        return Ok(Some(text.as_os_str().as_bytes().to_vec()));
-    }
-    if let SyncFileOperation::Sum { path, range, size } = op {
-        let sum = sum_of(run, path, range, *size)?;
-        return Ok(Some(sum));
-    }
-    if let SyncFileOperation::ReplaceByLink { of, to } = op {
-        return run.make_hard_link(to, of).map(|()| None);
-    }
     let directories = run.directories();
-    if let SyncFileOperation::Lstat(path) = op {
-        let found = directories.locate(&run.local_target(path));
-        return match found.and_then(|at| at.look()) {
-            Ok(Some(stat)) => {
-                Ok((kind_of(&stat) == FileType::Directory).then(|| DIRECTORY.to_vec()))
-            }
-            Ok(None) => Err(Errno::NOENT.into()),
-            Err(error) => Err(error.into()),
-        };
-    }
     let at = |path: &[u8]| directories.locate(&run.local_target(path));
-    let done: io::Result<()> = match op {
-        SyncFileOperation::Remove(path) => at(path).and_then(|at| match at.remove() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            done => done,
-        }),
-        SyncFileOperation::RemoveDir(path) => at(path).and_then(|at| {
+    match op {
+        SyncFileOperation::Remove(path) => match at(path)?.remove() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        },
+        SyncFileOperation::RemoveDir(path) => {
+            let at = at(path)?;
             directories.forget(&run.local_target(path));
-            Ok(unlinkat(&at.dir, &at.name, AtFlags::REMOVEDIR)?)
-        }),
-        SyncFileOperation::MakeDir { path, mode } => at(path).and_then(|at| make_dir(&at, *mode)),
+            unlinkat(&at.dir, &at.name, AtFlags::REMOVEDIR)?;
+        }
+        SyncFileOperation::MakeDir { path, mode } => make_dir(&at(path)?, *mode)?,
         SyncFileOperation::MakeNamedDir { path, mode, is_new } => {
-            make_named_dir(&directories, &local_path(path), *mode, *is_new)
+            make_named_dir(&directories, &local_path(path), *mode, *is_new)?;
         }
-        SyncFileOperation::Rename { from, to } => {
-            at(from).and_then(|from| rename_to_free_name(&from, &at(to)?))
+        SyncFileOperation::Rename { from, to } => rename_to_free_name(&at(from)?, &at(to)?)?,
+        SyncFileOperation::CreateShared { path, size } => create_shared(&at(path)?, *size)?,
+        SyncFileOperation::Set {
+            path,
+            attributes,
+            xattrs,
+        } => {
+            for (parts, why) in set(&at(path)?, attributes, xattrs.clone())? {
+                run.note_lost(parts, &why);
+            }
         }
-        SyncFileOperation::CreateShared { path, size } => {
-            at(path).and_then(|at| create_shared(&at, *size))
-        }
-        SyncFileOperation::Set(path, attributes) => at(path)
-            .and_then(|at| set(&at, attributes, None))
-            .map(|lost| note_lost(run, lost)),
-        SyncFileOperation::SetWithXattrs(path, attributes, xattrs) => at(path)
-            .and_then(|at| set(&at, attributes, Some(xattrs.clone())))
-            .map(|lost| note_lost(run, lost)),
-        SyncFileOperation::SetSymlinkOwner(path, (user, group)) => at(path).map(|at| {
+        SyncFileOperation::SetSymlinkOwner(path, (user, group)) => {
+            let at = at(path)?;
             let (user, group) = sys::chown_ids(*user, *group);
             let itself = AtFlags::SYMLINK_NOFOLLOW;
             if let Err(why) = chownat(&at.dir, &at.name, user, group, itself) {
                 run.note_lost_owner(&os_words(&why.into()));
             }
-        }),
-        SyncFileOperation::SetOwnerWrite { dir, change } => {
-            let dir = directories.directory(&run.local_target(dir));
-            dir.and_then(|dir| Ok(dir.set_owner_write(*change)?))
         }
-        SyncFileOperation::Link { of, to } => at(of).and_then(|of| {
-            let to = at(to)?;
-            let flags = AtFlags::empty();
-            Ok(linkat(&of.dir, &of.name, &to.dir, &to.name, flags)?)
-        }),
-        SyncFileOperation::Lstat(_)
-        | SyncFileOperation::ReadSymlink(_)
-        | SyncFileOperation::ReplaceByLink { .. }
-        | SyncFileOperation::Sum { .. } => Ok(()),
-    };
-    Ok(done.map(|()| None)?)
+        SyncFileOperation::SetOwnerWrite { dir, change } => directories
+            .directory(&run.local_target(dir))?
+            .set_owner_write(*change)?,
+        SyncFileOperation::Lstat(path) => {
+            let stat = at(path)?.look()?.ok_or(Errno::NOENT)?;
+            let is_directory = kind_of(&stat) == FileType::Directory;
+            return Ok(is_directory.then(|| DIRECTORY.to_vec()));
+        }
+        SyncFileOperation::ReadSymlink(path) => {
+            let text = std::fs::read_link(local_path(path))?;
+            return Ok(Some(text.as_os_str().as_bytes().to_vec()));
+        }
+        SyncFileOperation::Link { of, to } => {
+            let (of, to) = (at(of)?, at(to)?);
+            linkat(&of.dir, &of.name, &to.dir, &to.name, AtFlags::empty())?;
+        }
+        SyncFileOperation::ReplaceByLink { of, to } => run.make_hard_link(to, of)?,
+        SyncFileOperation::Sum { path, range, size } => {
+            return Ok(Some(sum_of(run, path, range, *size)?));
+        }
+    }
+    Ok(None)
 }
 
 /// Creates a directory that the user named, or finds an existing one, through symlinks unless it
@@ -529,12 +480,6 @@ fn rename_to_free_name(from: &NameInDirectory, to: &NameInDirectory) -> io::Resu
             None => Ok(from.rename(to)?),
         },
         done => Ok(done?),
-    }
-}
-
-fn note_lost(run: &mut PlannedCopy<'_>, lost: LostMetadata) {
-    for (parts, why) in lost {
-        run.note_lost(parts, &why);
     }
 }
 

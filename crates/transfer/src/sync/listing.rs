@@ -28,14 +28,25 @@ const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
 
 /// Listed entries of one end, with its root's attributes and the problems of the listing.
 pub(crate) struct ListedTree {
-    root: Option<Attributes>,
-    root_error: Option<FileError>,
+    /// `None` for a root that does not exist, and an error for one of which nothing is known.
+    root: Result<Option<Attributes>, FileError>,
     tree: SortedTree,
+    findings: ListingFindings,
+}
+
+/// Findings of a listing beside the entries. Paths are relative to the root.
+#[derive(Default)]
+struct ListingFindings {
     problems: Vec<(Vec<u8>, ListingProblem)>,
+    /// Paths that are not copied, and whose counterparts stay.
     kept: BTreeSet<Vec<u8>>,
+    /// Identities of files with several hard links.
     links: BTreeMap<TreeEntryId, InodeId>,
+    /// Paths of what may be directories in which an interrupted run asked about names.
     probes: Vec<Vec<u8>>,
+    /// The filter with the rules of `.gitignore` files.
     filter: Filter,
+    /// Number of entries that the filter left out.
     excluded: u64,
 }
 
@@ -43,12 +54,12 @@ impl ListedTree {
     /// Returns the attributes of the root; `None` if it does not exist, and then there are no
     /// entries.
     pub(crate) fn root(&self) -> Option<&Attributes> {
-        self.root.as_ref()
+        self.root.as_ref().ok()?.as_ref()
     }
 
     /// Returns the reason why nothing is known of the root, and then there are no entries.
     pub(crate) fn root_error(&self) -> Option<&FileError> {
-        self.root_error.as_ref()
+        self.root.as_ref().err()
     }
 
     /// Returns the entries.
@@ -58,35 +69,35 @@ impl ListedTree {
 
     /// Returns paths relative to the root, and why they could not be read.
     pub(crate) fn problems(&self) -> &[(Vec<u8>, ListingProblem)] {
-        &self.problems
+        &self.findings.problems
     }
 
     /// Returns the filter with the rules of `.gitignore` files.
     pub(crate) fn filter(&self) -> &Filter {
-        &self.filter
+        &self.findings.filter
     }
 
     /// Returns the number of entries that the filter left out, without the contents of
     /// directories.
     pub(crate) fn excluded(&self) -> u64 {
-        self.excluded
+        self.findings.excluded
     }
 
     /// Returns the entries, and the paths of the source that are not copied, whose counterparts
     /// stay.
     pub(crate) fn into_tree(self) -> (SortedTree, BTreeSet<Vec<u8>>) {
-        (self.tree, self.kept)
+        (self.tree, self.findings.kept)
     }
 
     /// Takes the paths relative to the root of what may be directories in which an interrupted run
     /// asked about names.
     pub(crate) fn take_probes(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.probes)
+        std::mem::take(&mut self.findings.probes)
     }
 
     /// Takes the identities of files with several hard links.
     pub(crate) fn take_links(&mut self) -> BTreeMap<TreeEntryId, InodeId> {
-        std::mem::take(&mut self.links)
+        std::mem::take(&mut self.findings.links)
     }
 }
 
@@ -307,12 +318,11 @@ impl ActiveListing {
 
     fn finish(self) -> ListedTree {
         match self.root {
-            RootAttributes::Known(Some(root)) => self.builder.finish(Some(root)),
-            RootAttributes::Unknown(error) => ListedTree {
-                root_error: Some(error),
-                ..self.builder.finish_missing()
-            },
-            _ => self.builder.finish_missing(),
+            RootAttributes::Known(Some(root)) => self.builder.finish(root),
+            RootAttributes::Unknown(error) => self.builder.finish_empty(Err(error)),
+            RootAttributes::Known(None) | RootAttributes::Queried(_) => {
+                self.builder.finish_empty(Ok(None))
+            }
         }
     }
 

@@ -1,14 +1,12 @@
 //! Owners that a sync compares and sets: those that the copy would give to new files.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use schedule::{Job, JobId, JobKind, LaneEvent};
+use schedule::{JobKind, LaneEvent};
 use sync::{EntryTree, OwnerIds};
 
 use crate::copy::{PlannedCopy, PlannedCopySide, ids_by_name};
 
-/// Number of the first job, above those of operations on names.
-const FIRST_JOB: u64 = 1 << 42;
 /// IDs in one request.
 const AT_ONCE: usize = 200;
 /// Requests in flight at a server.
@@ -50,7 +48,7 @@ async fn names_of(run: &mut PlannedCopy<'_>, users: &[u32], groups: &[u32]) -> [
     }
     let job = |users, groups| JobKind::Names { users, groups };
     let answer = |event| match event {
-        LaneEvent::Names(id, users, groups) => Some((id, [users, groups].concat())),
+        LaneEvent::Names(_, users, groups) => Some([users, groups].concat()),
         _ => None,
     };
     ask(run, end, [users, groups], job, answer, &Vec::new()).await
@@ -65,7 +63,7 @@ async fn ids_of(run: &mut PlannedCopy<'_>, names: &[Vec<Vec<u8>>; 2]) -> [Vec<u3
     }
     let job = |users, groups| JobKind::Ids { users, groups };
     let answer = |event| match event {
-        LaneEvent::Ids(id, users, groups) => Some((id, [users, groups].concat())),
+        LaneEvent::Ids(_, users, groups) => Some([users, groups].concat()),
         _ => None,
     };
     ask(run, end, [users, groups], job, answer, &u32::MAX).await
@@ -77,32 +75,22 @@ async fn ask<I: Clone, A: Clone>(
     end: PlannedCopySide,
     about: [&[I]; 2],
     job: impl Fn(Vec<I>, Vec<I>) -> JobKind,
-    answer: impl Fn(LaneEvent) -> Option<(JobId, Vec<A>)>,
+    answer: impl Fn(LaneEvent) -> Option<Vec<A>>,
     missing: &A,
 ) -> [Vec<A>; 2] {
+    let requests = about.map(|items| items.len().div_ceil(AT_ONCE));
+    let mut answers = vec![Vec::new(); requests.into_iter().sum()];
     let [users, groups] = about.map(|items| items.chunks(AT_ONCE));
     let users = users.map(|users| job(users.to_vec(), Vec::new()));
     let groups = groups.map(|groups| job(Vec::new(), groups.to_vec()));
-    let kinds = users.chain(groups).collect();
-    let mut answers = answers(run, end, kinds, answer).await;
-    about.map(|items| take(&mut answers, items.len(), missing))
-}
-
-/// Returns the answers to jobs of these kinds, in their order.
-async fn answers<T>(
-    run: &mut PlannedCopy<'_>,
-    end: PlannedCopySide,
-    kinds: Vec<JobKind>,
-    answer: impl Fn(LaneEvent) -> Option<(JobId, Vec<T>)>,
-) -> Vec<Vec<T>> {
-    let ids: Vec<JobId> = (FIRST_JOB..).map(JobId).take(kinds.len()).collect();
-    let jobs = ids.clone().into_iter().zip(kinds);
-    let jobs = jobs.map(|(id, kind)| Job { id, kind });
-    let mut answers = BTreeMap::new();
-    run.carry_out(end, jobs, IN_FLIGHT, |event| answers.extend(answer(event)))
+    let heard = |at: usize, event| {
+        if let (Some(slot), Some(answer)) = (answers.get_mut(at), answer(event)) {
+            *slot = answer;
+        }
+    };
+    run.carry_out(end, users.chain(groups), IN_FLIGHT, heard)
         .await;
-    let answer = |id| answers.remove(id).unwrap_or_default();
-    ids.iter().map(answer).collect()
+    about.map(|items| take(&mut answers, items.len(), missing))
 }
 
 /// Takes the answers about `count` items, each answer about [`AT_ONCE`] of them, and fills in what a

@@ -741,7 +741,7 @@ impl<'a> SyncRun<'a> {
         let root = self.ends.root(PlannedCopySide::Target).to_vec();
         if changed.iter().any(Vec::is_empty) {
             let entry = ours.tree().entry(EntryTree::ROOT);
-            let set = SyncFileOperation::Set(root.clone(), self.kept(entry));
+            let set = SyncFileOperation::set(root.clone(), self.kept(entry));
             self.ends.at_target(vec![set]).await;
         }
         let mut paths: BTreeSet<Vec<u8>> = changed.iter().cloned().collect();
@@ -758,7 +758,7 @@ impl<'a> SyncRun<'a> {
             .collect();
         let set = |id: &TreeEntryId| {
             let path = join(&root, &ours.tree().path(*id));
-            SyncFileOperation::Set(path, self.kept(ours.tree().entry(*id)))
+            SyncFileOperation::set(path, self.kept(ours.tree().entry(*id)))
         };
         let results = self.ends.at_target(dirs.iter().map(set).collect()).await;
         // Others than those that this run has made writable may be somebody else's.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use sync::{ComparisonRules, SortedTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind};
 
 use super::contents::{ContentComparer, ContentVerdict, FilePair};
-use super::ends::{OperationCounter, SyncFileOperation};
+use super::ends::{SyncFileOperation, carry_out};
 use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::report::CopyEvent;
 use crate::walk::join;
@@ -14,18 +14,13 @@ use crate::walk::join;
 /// Carries out operations at both ends of one run.
 pub(super) struct OperationRunner<'a, 'run> {
     run: &'a mut PlannedCopy<'run>,
-    operations: &'a mut OperationCounter,
     contents: ContentComparer,
 }
 
 impl<'a, 'run> OperationRunner<'a, 'run> {
-    pub(super) fn new(
-        run: &'a mut PlannedCopy<'run>,
-        operations: &'a mut OperationCounter,
-    ) -> Self {
+    pub(super) fn new(run: &'a mut PlannedCopy<'run>) -> Self {
         Self {
             run,
-            operations,
             contents: ContentComparer::default(),
         }
     }
@@ -53,7 +48,7 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
             .iter()
             .map(|id| SyncFileOperation::ReadSymlink(path(id)))
             .collect();
-        let texts = self.operations.carry_out(self.run, end, ops).await;
+        let texts = carry_out(self.run, end, ops).await;
         for (id, text) in links.iter().zip(texts) {
             if let Ok(Some(text)) = text {
                 tree.set_link(*id, text);
@@ -131,10 +126,7 @@ impl<'a, 'run> OperationRunner<'a, 'run> {
                 )
             })
             .collect();
-        let verdicts = self
-            .contents
-            .compare(self.run, self.operations, &files)
-            .await;
+        let verdicts = self.contents.compare(self.run, &files).await;
         let equal = pairs.iter().zip(verdicts);
         let equal = equal.filter(|(_, verdict)| *verdict == ContentVerdict::Equal);
         equal.map(|((source, _), _)| *source).collect()

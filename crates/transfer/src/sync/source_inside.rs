@@ -102,7 +102,7 @@ impl<'p> NestedSourceProbes<'p> {
                 nanoseconds: before.nanoseconds,
                 ..Attributes::default()
             };
-            SyncFileOperation::Set(self.path(*dir), times)
+            SyncFileOperation::set(self.path(*dir), times)
         };
         self.probes.iter().map(restore).collect()
     }

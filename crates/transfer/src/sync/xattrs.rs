@@ -1,11 +1,11 @@
 //! Compares the extended attributes and access control lists of entries that are equal otherwise
 //! (`--xattrs`, `--acls`), and sets them without sending data.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use schedule::{Attributes, MetadataFlags};
 use sftp::xattrs::{Xattr, kind};
-use sync::{ComparisonRules, DifferenceReasons, EntryTree, SyncPlan};
+use sync::{ComparisonRules, DifferenceReasons, EntryTree, FoundDifference, SyncPlan};
 
 use super::ends::{FileOperationResult, SyncEnds, SyncFileOperation};
 use crate::copy::PlannedCopySide;
@@ -28,7 +28,8 @@ type Digest = [u8; 32];
 struct XattrDigests {
     xattrs: Digest,
     acls: Digest,
-    capability: Option<Digest>,
+    /// There is a capability.
+    grants: bool,
 }
 
 impl XattrDigests {
@@ -36,19 +37,17 @@ impl XattrDigests {
     fn of(mut list: Vec<Xattr>, compared: impl Fn(&[u8]) -> bool) -> Self {
         list.retain(|(name, _)| compared(name));
         list.sort_unstable();
-        let capability = list.iter().find(|(name, _)| name == CAPABILITY);
-        let capability = capability.map(|(_, value)| *blake3::hash(value).as_bytes());
+        let grants = list.iter().any(|(name, _)| name == CAPABILITY);
         let is_acl = |(name, _): &Xattr| kind(name, true) == Some(MetadataFlags::ACLS);
         let (acls, xattrs): (Vec<_>, Vec<_>) = list.into_iter().partition(is_acl);
         Self {
             xattrs: digest(&xattrs),
             acls: digest(&acls),
-            capability,
+            grants,
         }
     }
 
-    /// Returns what differs at the target. A file that gets a capability there must have the
-    /// source's data: another user may have put a file of its size and time there.
+    /// Returns what differs at the target.
     fn differences(&self, target: &Self) -> DifferenceReasons {
         let mut why = DifferenceReasons::default();
         if self.xattrs != target.xattrs {
@@ -56,9 +55,6 @@ impl XattrDigests {
         }
         if self.acls != target.acls {
             why = why.with(DifferenceReasons::ACLS);
-        }
-        if self.capability.is_some() && self.capability != target.capability {
-            why = why.with(DifferenceReasons::CONTENT);
         }
         why
     }
@@ -91,8 +87,7 @@ impl XattrComparer {
         (!kinds.is_empty()).then_some(Self { kinds })
     }
 
-    /// Notes in the plan which entries with equal data differ. Without a target, its root is not
-    /// compared.
+    /// Notes in the plan which entries with equal data differ.
     pub(super) async fn compare_plan(
         self,
         ends: &mut SyncEnds<'_>,
@@ -105,8 +100,7 @@ impl XattrComparer {
         }
         let roots = [PlannedCopySide::Source, PlannedCopySide::Target];
         let roots = roots.map(|end| ends.root(end).to_vec());
-        let mut differing = Vec::new();
-        let mut capable = BTreeSet::new();
+        let mut found = Vec::new();
         for pairs in plan.with_equal_data(rules).chunks(COMPARED) {
             let path_at = |root: &Vec<u8>, is_root: bool, below: Vec<u8>| match is_root {
                 true => root.clone(),
@@ -121,18 +115,19 @@ impl XattrComparer {
                     path_at(&roots[1], *theirs == EntryTree::ROOT, below),
                 )
             });
-            let found = self.compare(ends, paths.collect()).await;
-            for ((ours, theirs), found) in pairs.iter().zip(found) {
-                if !found.why.is_empty() {
-                    differing.push((*ours, *theirs, found.why));
-                }
-                if found.grants {
-                    capable.insert(*ours);
+            let compared = self.compare(ends, paths.collect()).await;
+            for ((source, target), compared) in pairs.iter().zip(compared) {
+                if !compared.why.is_empty() || compared.grants {
+                    found.push(FoundDifference {
+                        source: *source,
+                        target: *target,
+                        why: compared.why,
+                        grants: compared.grants,
+                    });
                 }
             }
         }
-        plan.note_differences(&differing, rules);
-        plan.copy_if_set(&capable);
+        plan.note(&found, rules);
     }
 
     /// Returns what differs between the entries of each pair (source, target). An entry that cannot
@@ -149,7 +144,7 @@ impl XattrComparer {
         let differences = pairs.map(|pair| match pair {
             (Some(ours), Some(theirs)) => ComparedXattrs {
                 why: ours.differences(&theirs),
-                grants: ours.capability.is_some(),
+                grants: ours.grants,
             },
             _ => ComparedXattrs::default(),
         });
@@ -202,9 +197,14 @@ pub(super) async fn set_attributes(
     comparer: Option<XattrComparer>,
     files: Vec<AttributeChange>,
 ) -> Vec<FileOperationResult> {
-    let set = |file: &AttributeChange| SyncFileOperation::Set(file.target.clone(), file.attributes);
+    let set = |file: &AttributeChange, xattrs| SyncFileOperation::Set {
+        path: file.target.clone(),
+        attributes: file.attributes,
+        xattrs,
+    };
     let Some(XattrComparer { kinds }) = comparer else {
-        return ends.at_target(files.iter().map(set).collect()).await;
+        let ops = files.iter().map(|file| set(file, None)).collect();
+        return ends.at_target(ops).await;
     };
     if kinds.contains(MetadataFlags::XATTRS) {
         make_writable(ends, &files).await;
@@ -235,13 +235,7 @@ pub(super) async fn set_attributes(
                 }
             };
             set_now.push(*at);
-            ops.push(match takeable {
-                Some(xattrs) => {
-                    let (path, attributes) = (file.target.clone(), file.attributes);
-                    SyncFileOperation::SetWithXattrs(path, attributes, xattrs)
-                }
-                None => set(file),
-            });
+            ops.push(set(file, takeable));
         }
         for (at, result) in set_now.into_iter().zip(ends.at_target(ops).await) {
             if let Some(slot) = results.get_mut(at) {
@@ -264,7 +258,7 @@ async fn make_writable(ends: &mut SyncEnds<'_>, files: &[AttributeChange]) {
             mode,
             ..Attributes::default()
         };
-        SyncFileOperation::Set(file.target.clone(), writable)
+        SyncFileOperation::set(file.target.clone(), writable)
     });
     // A failure shows when the attributes are set.
     ends.at_target(ops.collect()).await;
@@ -330,15 +324,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_gets_a_capability_needs_the_data() {
-        let with = digests(&[("security.capability", "x")]);
-        let xattrs = DifferenceReasons::XATTRS;
-        let needs = xattrs.with(DifferenceReasons::CONTENT);
-        assert_eq!(with.differences(&digests(&[])), needs);
-        assert_eq!(
-            with.differences(&digests(&[("security.capability", "y")])),
-            needs
-        );
-        assert_eq!(digests(&[]).differences(&with), xattrs);
+    fn a_capability_grants_privileges_unless_it_is_not_compared() {
+        let list = [("security.capability", "x"), ("user.a", "1")];
+        assert!(digests(&list).grants && !digests(&list[1..]).grants);
+        let list = list.map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()));
+        assert!(!XattrDigests::of(list.to_vec(), |name| name != CAPABILITY).grants);
     }
 }

@@ -489,7 +489,10 @@ impl SshLink {
                 format!("the command ended with status {status}")
             }
             (ChannelProgram::Sftp, Some(status)) => {
-                format!("the SFTP server ended with status {status}")
+                format!(
+                    "the SFTP server ended with status {status}: check Subsystem sftp in its \
+                     sshd_config, and its log"
+                )
             }
             (_, None) => "the server closed the SFTP channel".to_owned(),
         };

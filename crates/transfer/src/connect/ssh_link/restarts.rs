@@ -17,7 +17,7 @@ enum LoginProgress {
     Working,
 }
 
-/// Whether the connection may predict channel numbers and windows.
+/// Permission to predict channel numbers and windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PredictionUse {
     #[default]
@@ -26,7 +26,7 @@ enum PredictionUse {
     Off,
 }
 
-/// Whether a connection may start over without predictions.
+/// Permission to start over without predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum RestartPolicy {
     #[default]

@@ -1,6 +1,6 @@
 //! Questions of a copy's parts to the servers of both ends.
 
-use schedule::JobKind;
+use schedule::{JobId, JobKind};
 
 use super::CopyEngine;
 use crate::copy::context::CopyContext;
@@ -24,10 +24,8 @@ impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
         kind: JobKind,
         collected: PathQueryAnswer,
     ) -> Result<PathQueryAnswer, FileError> {
-        match self.context.begin_asking(end, kind, collected) {
-            Some(id) => self.answer(id).await,
-            None => Err(self.context.why_stopped()),
-        }
+        let id = self.context.begin_asking(end, kind, collected);
+        answer_to(self, id).await
     }
 
     async fn ask_all(
@@ -37,13 +35,21 @@ impl<'a> ServerInquiry<'a> for CopyEngine<'a> {
     ) -> Vec<Result<PathQueryAnswer, FileError>> {
         let begin = |(kind, collected)| self.context.begin_asking(end, kind, collected);
         let asked: Vec<_> = queries.into_iter().map(begin).collect();
-        let mut answers = Vec::new();
+        let mut answers = Vec::with_capacity(asked.len());
         for id in asked {
-            answers.push(match id {
-                Some(id) => self.answer(id).await,
-                None => Err(self.context.why_stopped()),
-            });
+            answers.push(answer_to(self, id).await);
         }
         answers
+    }
+}
+
+/// Waits for the answer to a query; `None` is one that was not sent, because the run ends.
+async fn answer_to(
+    engine: &mut CopyEngine<'_>,
+    id: Option<JobId>,
+) -> Result<PathQueryAnswer, FileError> {
+    match id {
+        Some(id) => engine.answer(id).await,
+        None => Err(engine.context.why_stopped()),
     }
 }

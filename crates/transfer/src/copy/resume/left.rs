@@ -7,6 +7,7 @@ use schedule::journal::{JournalEntry, JournalRecord, JournalState, SourceFileSta
 use schedule::{JobKind, RemotePath, ResumeData};
 
 use super::records::RunJournal;
+use crate::copy::basename;
 use crate::copy::context::CopyContext;
 use crate::copy::jobs::{JobPurpose, ListingFilter};
 use crate::copy::self_copy::parent_of;
@@ -43,6 +44,14 @@ const MANY: usize = 8;
 
 /// Number of directories that are listed at the same time.
 const LISTINGS: usize = 64;
+
+/// Removal of what an earlier run has left.
+pub(in crate::copy) struct LeftoverRemoval {
+    /// There is something to remove, which is to be waited for.
+    pub is_begun: bool,
+    /// Directories of a server to list first.
+    pub searches: Vec<LeftoverSearch>,
+}
 
 /// Search for the temporaries of an earlier run in a directory of a server.
 pub(in crate::copy) struct LeftoverSearch {
@@ -201,10 +210,10 @@ impl EarlierWork {
     }
 
     /// Removes leftovers of files that are no longer sources, and those that appeared at a server
-    /// after their removal. Returns true if there were any.
-    pub(super) fn clear_leftovers(&mut self, context: &mut CopyContext<'_>) -> bool {
+    /// after their removal.
+    pub(super) fn clear_leftovers(&mut self, context: &mut CopyContext<'_>) -> LeftoverRemoval {
         let again = std::mem::take(&mut self.cleared);
-        let late = !again.is_empty();
+        let mut is_begun = !again.is_empty();
         for name in again {
             clear_remote(context, name);
         }
@@ -217,16 +226,15 @@ impl EarlierWork {
             true => self.sweep(context),
             false => left.iter().for_each(|entry| self.clear(context, entry)),
         }
-        late || !left.is_empty()
+        is_begun |= !left.is_empty() || !self.searched.is_empty();
+        LeftoverRemoval {
+            is_begun,
+            searches: self.take_searches(context),
+        }
     }
 
-    /// True if temporaries of small files are to be looked for.
-    pub(super) fn has_searches(&self) -> bool {
-        !self.searched.is_empty()
-    }
-
-    /// Returns the directories to list, after the removal of temporaries in directories with few.
-    pub(super) fn take_searches(&mut self, context: &mut CopyContext<'_>) -> Vec<LeftoverSearch> {
+    /// Returns the directories to list, and removes temporaries in directories with few.
+    fn take_searches(&mut self, context: &mut CopyContext<'_>) -> Vec<LeftoverSearch> {
         let mut searches = Vec::new();
         for (dir, files) in std::mem::take(&mut self.searched) {
             let names = files
@@ -236,14 +244,8 @@ impl EarlierWork {
                 names.for_each(|name| clear_remote(context, name));
                 continue;
             }
-            let bare = |path: Vec<u8>| {
-                let at = path
-                    .iter()
-                    .rposition(|byte| *byte == b'/')
-                    .map_or(0, |at| at + 1);
-                path.get(at..).unwrap_or_default().to_vec()
-            };
-            let names = Arc::new(names.map(bare).collect());
+            let names = names.map(|path| basename(&path).to_vec()).collect();
+            let names = Arc::new(names);
             searches.push(LeftoverSearch { dir, names });
         }
         searches
@@ -282,7 +284,7 @@ impl EarlierWork {
     }
 }
 
-pub(super) fn clear_remote(context: &mut CopyContext<'_>, path: Vec<u8>) {
+pub(in crate::copy) fn clear_remote(context: &mut CopyContext<'_>, path: Vec<u8>) {
     let path = RemotePath(path);
     let kind = JobKind::Remove { path };
     context.submit(CopySide::Target, kind, JobPurpose::Cleared(None));

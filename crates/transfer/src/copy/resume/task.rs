@@ -3,7 +3,7 @@
 use schedule::journal::ExistingFile;
 use schedule::{FileCheckpoint, PartialFile, ResumeData};
 
-/// What is known and done to resume one file.
+/// Knowledge and progress of one file that is resumed.
 #[derive(Debug, Default)]
 pub(in crate::copy) struct ResumeTask {
     /// Number of the file in the journal.

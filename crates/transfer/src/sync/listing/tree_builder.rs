@@ -1,17 +1,16 @@
 //! Builds the tree of one end from the entries of a walk.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use schedule::{Attributes, EntryKind};
-use sftp::InodeId;
 use sync::{
     EntryTree, Filter, FilterDecision, TreeEntry, TreeEntryId, TreeEntryKind, parent_path, to_nfc,
 };
 
-use super::{ListedTree, ListingProblem, UNFINISHED};
+use super::{ListedTree, ListingFindings, ListingProblem, UNFINISHED};
 use crate::copy::{PlannedCopySide, basename};
+use crate::file_error::FileError;
 use crate::name_probe::is_name_probe;
 use crate::sync::UnicodeForm;
 use crate::sync::attributes::entry;
@@ -29,13 +28,8 @@ pub(super) struct ListingTreeBuilder {
     /// Directory of the last entry, and its path. Many directories wait to be listed, whose paths
     /// would take much memory.
     last: Option<(TreeEntryId, Vec<u8>)>,
-    filter: Filter,
-    problems: Vec<(Vec<u8>, ListingProblem)>,
-    kept: BTreeSet<Vec<u8>>,
-    links: BTreeMap<TreeEntryId, InodeId>,
-    probes: Vec<Vec<u8>>,
+    findings: ListingFindings,
     full: bool,
-    excluded: u64,
     names: UnicodeForm,
 }
 
@@ -52,13 +46,11 @@ impl ListingTreeBuilder {
             tree: EntryTree::with_limit(most_tree_bytes()),
             dirs: UnlistedDirectories::default(),
             last: None,
-            filter,
-            problems: Vec::new(),
-            kept: BTreeSet::new(),
-            links: BTreeMap::new(),
-            probes: Vec::new(),
+            findings: ListingFindings {
+                filter,
+                ..ListingFindings::default()
+            },
             full: false,
-            excluded: 0,
             names,
         }
     }
@@ -200,12 +192,12 @@ impl ListingTreeBuilder {
         self.last = Some((dir, above));
         let found = entry(attributes);
         let selection = match self.end {
-            PlannedCopySide::Source => self.filter.decide(&path, &found),
-            PlannedCopySide::Target => self.filter.decide_name(&path, found.kind),
+            PlannedCopySide::Source => self.findings.filter.decide(&path, &found),
+            PlannedCopySide::Target => self.findings.filter.decide_name(&path, found.kind),
         };
         // A list of names excludes nothing, and everything else is not listed.
-        if selection != FilterDecision::Selected && !self.filter.lists_names() {
-            self.excluded += 1;
+        if selection != FilterDecision::Selected && !self.findings.filter.lists_names() {
+            self.findings.excluded += 1;
         }
         match selection {
             FilterDecision::Selected => {}
@@ -215,7 +207,7 @@ impl ListingTreeBuilder {
             }
             // The counterpart at the target stays as it is.
             FilterDecision::OutOfLimits => {
-                self.kept.insert(path);
+                self.findings.kept.insert(path);
                 return None;
             }
         }
@@ -223,7 +215,9 @@ impl ListingTreeBuilder {
             if !std::mem::replace(&mut self.full, true) {
                 let what = "the tree has more entries than one sync can compare; sync its \
                             directories one by one";
-                self.problems.push((path, ListingProblem::hiding(what)));
+                self.findings
+                    .problems
+                    .push((path, ListingProblem::hiding(what)));
             }
             return None;
         };
@@ -232,7 +226,7 @@ impl ListingTreeBuilder {
         }
         let is_file = attributes.kind() == EntryKind::File;
         if let Some(link) = attributes.link.filter(|_| is_file) {
-            self.links.insert(node, link);
+            self.findings.links.insert(node, link);
         }
         Some(node)
     }
@@ -255,19 +249,22 @@ impl ListingTreeBuilder {
         if self.is_added_at_target(&below, TreeEntryKind::Temporary) {
             return;
         }
-        let excluded =
-            self.filter.decide_name(&below, TreeEntryKind::Temporary) == FilterDecision::Excluded;
+        let excluded = self
+            .findings
+            .filter
+            .decide_name(&below, TreeEntryKind::Temporary)
+            == FilterDecision::Excluded;
         if self.end == PlannedCopySide::Source && !excluded {
             let what = ListingProblem::never_copied(UNFINISHED);
-            self.problems.push((below.clone(), what));
+            self.findings.problems.push((below.clone(), what));
         }
-        self.kept.insert(below);
+        self.findings.kept.insert(below);
     }
 
     /// Adds an entry of the target that is never copied, unless it is excluded: another entry may
     /// replace it, and it may be deleted.
     fn is_added_at_target(&mut self, below: &[u8], kind: TreeEntryKind) -> bool {
-        let excluded = self.filter.decide_name(below, kind) == FilterDecision::Excluded;
+        let excluded = self.findings.filter.decide_name(below, kind) == FilterDecision::Excluded;
         if self.end != PlannedCopySide::Target || excluded {
             return false;
         }
@@ -292,12 +289,12 @@ impl ListingTreeBuilder {
     /// Leaves out an entry at both ends.
     fn leave_out(&mut self, path: &[u8]) {
         let below = self.below(path);
-        self.kept.insert(below);
+        self.findings.kept.insert(below);
     }
 
     fn read_gitignore(&mut self, dir: &[u8]) {
         let below = self.below(dir);
-        nested_rules(&mut self.filter, &below, &join(dir, b".gitignore"));
+        nested_rules(&mut self.findings.filter, &below, &join(dir, b".gitignore"));
     }
 
     fn problem(&mut self, path: &[u8], problem: ListingProblem) {
@@ -314,15 +311,20 @@ impl ListingTreeBuilder {
             return;
         }
         // What takes no part at one end keeps its counterpart, and at the target its directory.
-        if self.filter.decide_name(&below, TreeEntryKind::Other) == FilterDecision::Excluded {
-            self.kept.insert(below);
+        if self
+            .findings
+            .filter
+            .decide_name(&below, TreeEntryKind::Other)
+            == FilterDecision::Excluded
+        {
+            self.findings.kept.insert(below);
             return;
         }
         if is_special {
-            self.kept.insert(below.clone());
+            self.findings.kept.insert(below.clone());
         }
         if !is_special || self.end == PlannedCopySide::Source {
-            self.problems.push((below, problem));
+            self.findings.problems.push((below, problem));
         }
     }
 
@@ -330,7 +332,10 @@ impl ListingTreeBuilder {
     fn reserved(&mut self, path: &[u8]) {
         let below = self.below(path);
         let name = basename(&below);
-        let selection = self.filter.decide_name(&below, TreeEntryKind::Directory);
+        let selection = self
+            .findings
+            .filter
+            .decide_name(&below, TreeEntryKind::Directory);
         match self.end {
             _ if selection == FilterDecision::Excluded => {}
             PlannedCopySide::Source => {
@@ -339,12 +344,14 @@ impl ListingTreeBuilder {
                     false => RESERVED,
                 };
                 let what = ListingProblem::never_copied(what);
-                self.problems.push((below.clone(), what));
+                self.findings.problems.push((below.clone(), what));
             }
-            PlannedCopySide::Target if is_name_probe(name) => self.probes.push(below.clone()),
+            PlannedCopySide::Target if is_name_probe(name) => {
+                self.findings.probes.push(below.clone())
+            }
             PlannedCopySide::Target => {}
         }
-        self.kept.insert(below);
+        self.findings.kept.insert(below);
     }
 
     /// End that is listed.
@@ -352,32 +359,29 @@ impl ListingTreeBuilder {
         self.end
     }
 
-    /// Ends the listing of a missing directory, which has failed. That is no problem.
-    pub(super) fn finish_missing(self) -> ListedTree {
-        Self::new(self.end, self.root, self.filter, self.names).finish(None)
+    /// Ends the listing of a directory with the attributes `root`.
+    pub(super) fn finish(mut self, root: Attributes) -> ListedTree {
+        self.tree.set_root(entry(&root));
+        self.finish_with(Ok(Some(root)))
     }
 
-    /// Ends the listing of a directory with the attributes `root`.
-    pub(super) fn finish(mut self, root: Option<Attributes>) -> ListedTree {
-        if let Some(root) = &root {
-            self.tree.set_root(entry(root));
-        }
+    /// Ends the listing of a root without entries: it does not exist, which is no problem, or
+    /// nothing is known of it.
+    pub(super) fn finish_empty(self, root: Result<Option<Attributes>, FileError>) -> ListedTree {
+        Self::new(self.end, self.root, self.findings.filter, self.names).finish_with(root)
+    }
+
+    fn finish_with(self, root: Result<Option<Attributes>, FileError>) -> ListedTree {
         let mut tree = self.tree.sorted();
         if self.end == PlannedCopySide::Target {
-            for path in &self.kept {
+            for path in &self.findings.kept {
                 tree.protect_above(path);
             }
         }
         ListedTree {
             root,
-            root_error: None,
             tree,
-            problems: self.problems,
-            kept: self.kept,
-            links: self.links,
-            probes: self.probes,
-            filter: self.filter,
-            excluded: self.excluded,
+            findings: self.findings,
         }
     }
 }
@@ -398,6 +402,8 @@ fn most_tree_bytes() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use sftp::InodeId;
+
     use super::*;
     use crate::walk::EntryInfo as Found;
 
@@ -439,11 +445,11 @@ mod tests {
         assert_eq!(take(1, "here", Some(7)), None);
         assert_eq!(take(2, "mounted", Some(8)), Some(WalkDirectoryId(2)));
         assert_eq!(take(3, "unknown", None), Some(WalkDirectoryId(3)));
-        let listing = builder.finish(None);
+        let listing = builder.finish_with(Ok(None));
         assert!(listing.tree.find(b"here").is_some() && listing.tree.tree().len() == 1);
-        assert!(listing.kept.contains(b"mounted".as_slice()));
-        let [(path, problem)] = listing.problems.as_slice() else {
-            panic!("{:?}", listing.problems);
+        assert!(listing.findings.kept.contains(b"mounted".as_slice()));
+        let [(path, problem)] = listing.findings.problems.as_slice() else {
+            panic!("{:?}", listing.findings.problems);
         };
         let is_unknown = path == b"unknown" && problem.hides_entries();
         assert!(is_unknown, "{problem}");
@@ -463,8 +469,12 @@ mod tests {
             });
         }
         builder.take(WalkEntry::Special(b"/root/socket".to_vec()));
-        let listing = builder.finish(None);
-        let hiding = listing.problems.iter().filter(|(_, p)| p.hides_entries());
-        assert_eq!((hiding.count(), listing.problems.len()), (4, 5));
+        let listing = builder.finish_with(Ok(None));
+        let hiding = listing
+            .findings
+            .problems
+            .iter()
+            .filter(|(_, p)| p.hides_entries());
+        assert_eq!((hiding.count(), listing.findings.problems.len()), (4, 5));
     }
 }
