@@ -124,6 +124,31 @@ fn a_fifo_of_the_source_is_skipped_and_deletions_go_on() {
     }
 }
 
+/// Each of 100,000 FIFOs with a path of 10 kB had its warning, 1 GB of them.
+#[test]
+fn no_more_than_a_thousand_fifos_have_a_warning_each() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    let source = scene.path("source");
+    write_file(&source.join("file"), b"content");
+    let fifo = rustix::fs::FileType::Fifo;
+    for n in 0..1100 {
+        let path = source.join(n.to_string());
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, path, fifo, mode, 0).expect("a FIFO");
+    }
+    let run = sync(&scene, &["--delete"])
+        .arg(source)
+        .arg(scene.remote("target"));
+    let outcome = run.run().expect_code(0);
+    let said = outcome.err();
+    assert_eq!(said.matches("not copied: it is a socket").count(), 1000);
+    let more = "/source: 100 more entries below it are never copied either";
+    assert_eq!(said.matches(more).count(), 1, "{outcome}");
+    assert!(scene.path("target/file").exists());
+}
+
 /// The temporary of a killed copy counted as an entry of the target: one here was deleted beside the
 /// copy that resumed it, and one at the far end kept a directory that the source no longer had.
 #[test]

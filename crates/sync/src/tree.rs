@@ -95,9 +95,14 @@ pub struct EntryTree {
     protected: Vec<bool>,
     /// Names by which the end knows entries that have another name in this tree.
     own_names: BTreeMap<TreeEntryId, Box<[u8]>>,
+    /// Memory that the own names take, in bytes.
+    own_bytes: usize,
     /// Memory that entries and names may take, in bytes.
     most_bytes: usize,
 }
+
+/// Memory in bytes that an own name takes beside its bytes.
+const OWN_NAME: usize = 48;
 
 /// Entry of a tree; `name` is its range in the tree's buffer of names.
 #[derive(Clone, Debug)]
@@ -136,6 +141,7 @@ impl EntryTree {
             names: Vec::new(),
             protected: vec![false],
             own_names: BTreeMap::new(),
+            own_bytes: 0,
             most_bytes,
         }
     }
@@ -150,7 +156,8 @@ impl EntryTree {
     ) -> Option<TreeEntryId> {
         let nodes = (self.nodes.len() + 1).saturating_mul(size_of::<TreeNode>());
         let names = self.names.len() + name.len();
-        if nodes.saturating_add(names) > self.most_bytes {
+        let bytes = nodes.saturating_add(names).saturating_add(self.own_bytes);
+        if bytes > self.most_bytes {
             return None;
         }
         let id = TreeEntryId(u32::try_from(self.nodes.len()).ok()?);
@@ -168,6 +175,7 @@ impl EntryTree {
 
     /// Notes that the end knows an entry by another name than the one by which it is compared.
     pub fn set_own_name(&mut self, id: TreeEntryId, name: &[u8]) {
+        self.own_bytes += OWN_NAME + name.len();
         self.own_names.insert(id, name.into());
     }
 
@@ -484,6 +492,16 @@ mod tests {
         assert!(added * 255 < most && (added + 2) * (255 + size_of::<TreeNode>()) > most);
         // A shorter name may still fit.
         assert_eq!(tree.add(EntryTree::ROOT, &name, file()), None);
+        let mut tree = EntryTree::with_limit(most);
+        let with_own_name = |_: &usize| {
+            let id = tree.add(EntryTree::ROOT, &name, file());
+            if let Some(id) = id {
+                tree.set_own_name(id, &name);
+            }
+            id.is_some()
+        };
+        let both = (0..most).take_while(with_own_name).count();
+        assert!((added / 3..added * 2 / 3).contains(&both), "{added} {both}");
     }
 
     #[test]

@@ -196,6 +196,14 @@ impl ListingFilter {
         }
     }
 
+    /// Number of names after which no other one is kept: a server may list names again and again.
+    fn most(&self) -> usize {
+        match self {
+            Self::Pattern { .. } => usize::MAX,
+            Self::Names(names) => names.len(),
+        }
+    }
+
     fn selects(&self, name: &[u8], attributes: &Attributes) -> bool {
         match self {
             Self::Pattern {
@@ -234,7 +242,8 @@ impl PathQueryAnswer {
     pub(super) fn list(&mut self, entries: Vec<(Vec<u8>, Attributes)>) {
         let Some(wanted) = &self.wanted else { return };
         for (name, attributes) in entries {
-            if self.bytes > MOST_MATCHED || !wanted.selects(&name, &attributes) {
+            let is_full = self.bytes > MOST_MATCHED || self.names.len() >= wanted.most();
+            if is_full || !wanted.selects(&name, &attributes) {
                 continue;
             }
             self.bytes += name.len() + NAME;

@@ -205,13 +205,14 @@ pub(super) fn make_symlink(
         Some(_) => in_place_of(&at, |temp| symlinkat(points_to, &temp.dir, &temp.name))?,
         None => symlinkat(points_to, &at.dir, &at.name)?,
     }
-    let itself = AtFlags::SYMLINK_NOFOLLOW;
-    if let Some((user, group)) = attributes.owner {
-        let _ = set_owner(&*at.dir, at.name.as_os_str(), user, group, itself);
-    }
-    if let Some(times) = timestamps(attributes) {
-        let _ = utimensat(&at.dir, &at.name, &times, itself);
-    }
+    let _ = at.with_symlink(|dir, name, itself| {
+        if let Some((user, group)) = attributes.owner {
+            let _ = set_owner(dir, name, user, group, itself);
+        }
+        if let Some(times) = timestamps(attributes) {
+            let _ = utimensat(dir, name, &times, itself);
+        }
+    });
     Ok(())
 }
 

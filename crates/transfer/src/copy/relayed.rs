@@ -12,19 +12,20 @@ use super::context::CopyContext;
 use super::file::{ActiveFiles, CopyFileId, FileTask, JobRole};
 use super::jobs::JobPurpose;
 use super::sides::CopySide;
-use crate::disk::HostToHostBuffer;
+use crate::disk::{HostToHostBuffer, MOST_HELD};
 use crate::sums::FileChecksums;
 
 /// Bytes that relays may hold for all files between two hosts.
 const RELAY_BUDGET: u64 = 256 << 20;
-/// Largest share in bytes that one file counts for; also the share of a file of unknown size.
-const RELAY_SHARE: u64 = 64 << 20;
+/// Bytes that a relay may hold beyond the size that the source states, and that each file counts for
+/// as well: 600 files of one stated byte each, and 8 MB in fact, took 2.3 GB.
+const RELAY_SLACK: u64 = 512 << 10;
 const RELAY_FILES: usize = 512;
 /// Bytes of a file that have arrived when its upload begins; of a smaller file all have. An upload
 /// that waits for its source takes room on a channel. If the source's channel waited in turn for
 /// room in the buffer of another file, whose upload is queued behind that one, both would wait for
 /// ever.
-const PUT_BEGINS: u64 = 1 << 20;
+const PUT_BEGINS: u64 = 256 << 10;
 /// Number of attempts after which a file whose connections were lost has failed.
 const MOST_ATTEMPTS: u32 = 8;
 /// Bytes from which an attempt counts as progress.
@@ -144,7 +145,7 @@ impl ActiveFiles {
         let (in_place, attempts, reached) = before.unwrap_or_default();
         options.inplace |= in_place;
         let attributes = task.attributes().unwrap_or_default();
-        let share = task.size().unwrap_or(RELAY_SHARE).min(RELAY_SHARE);
+        let share = task.size().unwrap_or(MOST_HELD).min(MOST_HELD) + RELAY_SLACK;
         task.set_sums(sums.clone());
         let meta = SourceFileMeta {
             attributes,
@@ -155,7 +156,7 @@ impl ActiveFiles {
         let size = attributes.size.filter(|_| kept);
         let left = options.keep.as_ref().and_then(|keep| keep.left.clone());
         let from = left.as_ref().map_or(0, PartialFile::prefix);
-        let relay = HostToHostBuffer::summed(meta, sums);
+        let relay = HostToHostBuffer::bounded(meta, share, sums);
         let (source, target) = (
             RemotePath(task.source().to_vec()),
             RemotePath(task.target().to_vec()),

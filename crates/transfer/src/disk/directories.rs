@@ -148,6 +148,13 @@ pub(crate) struct NameInDirectory {
     pub name: OsString,
 }
 
+fn check_symlink(stat: &Stat) -> io::Result<()> {
+    match kind_of(stat) {
+        FileType::Symlink => Ok(()),
+        _ => Err(io::Error::other("another entry has taken its place")),
+    }
+}
+
 impl NameInDirectory {
     /// Returns another name in the same directory.
     pub(crate) fn beside(&self, name: &[u8]) -> Self {
@@ -167,6 +174,26 @@ impl NameInDirectory {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
             Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Calls `act` with the descriptor, name and flags by which a system call acts on the symlink of
+    /// this name. Another entry that has taken its place is an error: somebody who may write in the
+    /// directory may have put a hard link of a file from elsewhere there.
+    pub(crate) fn with_symlink<T>(
+        &self,
+        act: impl FnOnce(BorrowedFd<'_>, &OsStr, AtFlags) -> T,
+    ) -> io::Result<T> {
+        #[cfg(target_os = "linux")]
+        {
+            let symlink = self.open(OFlags::PATH, 0)?;
+            check_symlink(&rustix::fs::fstat(&symlink)?)?;
+            Ok(act(symlink.as_fd(), OsStr::new(""), AtFlags::EMPTY_PATH))
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            check_symlink(&self.look()?.ok_or(Errno::NOENT)?)?;
+            Ok(act(self.dir.as_fd(), &self.name, AtFlags::SYMLINK_NOFOLLOW))
         }
     }
 

@@ -239,3 +239,22 @@ fn a_path_of_more_than_4095_bytes_could_not_be_entered() -> Result {
     }
     Ok(())
 }
+
+/// Bug: a user who could write in the target's directory put a hard link of a file from elsewhere in
+/// place of a new symlink, and the file got the symlink's owner.
+#[test]
+fn a_file_in_place_of_a_symlink_got_its_owner() -> Result {
+    let dir = tempfile::tempdir()?;
+    fs::write(dir.path().join("file"), b"content")?;
+    symlink("nowhere", dir.path().join("symlink"))?;
+    let directories = OpenDirectoryCache::default();
+    let user = rustix::process::geteuid();
+    for (name, is_symlink) in [("symlink", true), ("file", false)] {
+        let path = LocalTargetPath::beneath(dir.path(), name, false);
+        let set = directories.locate(&path)?.with_symlink(|dir, name, flags| {
+            rustix::fs::chownat(dir, name, Some(user), None, flags)
+        });
+        assert_eq!(set.is_ok_and(|set| set.is_ok()), is_symlink, "{name}");
+    }
+    Ok(())
+}

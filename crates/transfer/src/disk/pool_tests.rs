@@ -689,3 +689,61 @@ fn a_file_with_a_write_that_failed_does_not_replace_the_old_one() -> io::Result<
     );
     Ok(())
 }
+
+/// Bug: a host that delivered 8 MB of each file for which it stated one byte made a copy between two
+/// hosts hold all of them: 600 files took 2.3 GB. The first write is answered, since it begins the
+/// upload.
+#[test]
+fn a_relayed_file_that_outgrew_its_size_took_memory_without_bound() {
+    let (pool, told) = pool();
+    let (limit, len) = (100_000, 300_000);
+    let relay = HostToHostBuffer::bounded(SourceFileMeta::default(), limit, None);
+    let (get, put) = (JobId(1), JobId(2));
+    pool.bind(get, Arc::clone(&relay));
+    pool.bind(put, relay);
+    pool.submit(create(get, Path::new("")));
+    assert!(matches!(wait(&pool, &told), DiskReply::Created { .. }));
+    for part in 0..3 {
+        pool.submit(DiskRequest::Write {
+            job: get,
+            offset: part * len,
+            pieces: vec![Bytes::from(vec![b'a'; len as usize])],
+        });
+    }
+    let written = |reply| match reply {
+        DiskReply::Written { offset, .. } => offset,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(written(wait(&pool, &told)), 0);
+    // The replies to what is asked after the writes come, and those to the writes do not.
+    pool.submit(DiskRequest::SyncTarget { job: get });
+    assert!(matches!(wait(&pool, &told), DiskReply::Synced { .. }));
+    assert!(pool.poll_reply().is_none());
+    let (mut offset, mut replies) = (0, Vec::new());
+    pool.submit(DiskRequest::OpenSource {
+        job: put,
+        path: "".into(),
+        first: block(len as usize),
+        sparse: false,
+        pack: None,
+    });
+    while replies.len() < 2 {
+        match wait(&pool, &told) {
+            DiskReply::Written { offset, .. } => replies.push(offset),
+            DiskReply::Opened { .. } | DiskReply::Read { .. } => {
+                offset += len;
+                if offset < 3 * len {
+                    let (len, block) = (len as usize, block(len as usize));
+                    pool.submit(DiskRequest::Read {
+                        job: put,
+                        offset,
+                        len,
+                        block,
+                    });
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(replies, [len, 2 * len]);
+}

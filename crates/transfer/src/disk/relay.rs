@@ -13,9 +13,9 @@ use wire::PayloadBlock;
 use super::pool::DiskPoolShared;
 use crate::sums::FileChecksums;
 
-/// Bytes held between the hosts before answers to writes are delayed, which stops further reads
+/// Most bytes held between the hosts before answers to writes are delayed, which stops further reads
 /// from the source: two bandwidth-delay products of a gigabit path around the world.
-const HELD: u64 = 64 << 20;
+pub(crate) const MOST_HELD: u64 = 64 << 20;
 
 /// Shortest run of zeros in bytes within a longer read that a receiver that keeps holes does not
 /// write. Each run that is left out takes a request of its own.
@@ -39,6 +39,10 @@ struct BufferState {
     /// Received and not yet read data, by offset.
     pieces: BTreeMap<u64, Bytes>,
     held: u64,
+    /// Bytes held from which on answers to further writes are delayed.
+    limit: u64,
+    /// Bytes of the writes whose answers are delayed.
+    unanswered: u64,
     /// Delayed answers to writes, sent when there is room.
     withheld: VecDeque<(Arc<DiskPoolShared>, DiskReply, u64)>,
     reads: Vec<PendingRead>,
@@ -68,13 +72,18 @@ struct PendingRead {
 impl HostToHostBuffer {
     /// Creates a relay for a file with these attributes.
     pub fn new(meta: SourceFileMeta) -> Arc<Self> {
-        Self::summed(meta, None)
+        Self::bounded(meta, MOST_HELD, None)
     }
 
-    /// Creates a relay that also computes checksums.
-    pub(crate) fn summed(meta: SourceFileMeta, sums: Option<Arc<FileChecksums>>) -> Arc<Self> {
+    /// Creates a relay that holds about `limit` bytes, and also computes checksums.
+    pub(crate) fn bounded(
+        meta: SourceFileMeta,
+        limit: u64,
+        sums: Option<Arc<FileChecksums>>,
+    ) -> Arc<Self> {
         let state = BufferState {
             meta,
+            limit,
             ..BufferState::default()
         };
         Arc::new(Self {
@@ -241,6 +250,7 @@ impl BufferState {
             shared.reply(DiskReply::Failed { job, fault });
         } else {
             let len = at - offset;
+            self.unanswered += len;
             self.withheld.push_back((Arc::clone(shared), done, len));
         }
         self.settle();
@@ -270,6 +280,7 @@ impl BufferState {
         self.abandoned = true;
         self.pieces.clear();
         self.held = 0;
+        self.unanswered = 0;
         for (shared, reply, _) in self.withheld.drain(..) {
             shared.reply(reply);
         }
@@ -289,10 +300,14 @@ impl BufferState {
             }
         }
         self.reads = still;
-        while self.held <= HELD || self.reads_wait_for_more() {
-            let Some((shared, reply, _)) = self.withheld.pop_front() else {
+        // A write counts once it is answered, so that the first one of a file always is: its upload
+        // begins when data have arrived.
+        while self.held.saturating_sub(self.unanswered) <= self.limit || self.reads_wait_for_more()
+        {
+            let Some((shared, reply, len)) = self.withheld.pop_front() else {
                 break;
             };
+            self.unanswered -= len;
             shared.reply(reply);
         }
     }

@@ -28,7 +28,6 @@ use crate::copy::{
 use crate::disk::os_words;
 use crate::report::{CopyEvent, CopySummary, ProgressCounters};
 use crate::sync::listing::{self, RootAttributes, RootToList};
-use crate::walk::join;
 
 /// Beginning of the names of files that are being written.
 pub(super) const NEW: &str = ".new.";
@@ -274,21 +273,8 @@ async fn list(run: &mut PlannedCopy<'_>, request: &PlanCreationSettings) -> Opti
     );
     let listing = listing::list(run, vec![root], &Filter::default()).await?;
     let listing = listing.into_iter().next()?;
-    let mut hidden = false;
-    for (path, problem) in listing.problems() {
-        let path = join(run.root(PlannedCopySide::Source), path);
-        let name = run.shown(PlannedCopySide::Source, &path);
-        if problem.hides_entries() {
-            hidden = true;
-            run.fail(name, problem.to_string());
-            continue;
-        }
-        run.tell(CopyEvent::Warning {
-            path: Some(name),
-            message: problem.to_string(),
-        });
-    }
-    (!hidden).then(|| listing.into_tree().0)
+    let hidden = listing.report_problems(run, PlannedCopySide::Source);
+    (hidden == 0).then(|| listing.into_tree().0)
 }
 
 /// Writes the plan, unless the folder has it or must keep another one.

@@ -8,13 +8,15 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, chownat, linkat, mkdirat, renameat_with, unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, chownat, linkat, mkdirat, renameat_with,
+    unlinkat,
 };
 use rustix::io::Errno;
 use schedule::{
     Attributes, ByteRange, EntryKind, ExtraMetadata, JobKind, LaneEvent, MetadataFlags, OwnerWrite,
     RemotePath, Xattrs,
 };
+use sftp::InodeId;
 use sftp::xattrs::Xattr;
 use sync::parent_path;
 
@@ -63,6 +65,7 @@ pub(crate) enum SyncFileOperation {
         path: Vec<u8>,
         attributes: Attributes,
         xattrs: Option<Box<Xattrs>>,
+        names: AllowedNames,
     },
     /// Sets user and group of a symlink.
     SetSymlinkOwner(Vec<u8>, (u32, u32)),
@@ -85,18 +88,31 @@ pub(crate) enum SyncFileOperation {
     },
 }
 
+/// Names that a file on this machine may have when its attributes are set. Somebody who may write in
+/// its directory may have put a hard link of a file from elsewhere there since it was listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AllowedNames {
+    /// The one that it is set by.
+    One,
+    /// Others as well, if it is this file.
+    Of(InodeId),
+    /// Others as well: the run itself makes hard links.
+    Several,
+}
+
 impl SyncFileOperation {
     /// Creates a directory whose mode the umask alone restricts, or finds an existing one.
     pub(crate) fn make_dir(path: Vec<u8>) -> Self {
         Self::MakeDir { path, mode: 0o777 }
     }
 
-    /// Sets permissions, times and the owner of a file or directory, as far as they are given.
+    /// Sets permissions, times and the owner of a directory, as far as they are given.
     pub(crate) fn set(path: Vec<u8>, attributes: Attributes) -> Self {
         Self::Set {
             path,
             attributes,
             xattrs: None,
+            names: AllowedNames::One,
         }
     }
 }
@@ -309,6 +325,7 @@ fn job(op: SyncFileOperation) -> JobKind {
             path,
             attributes,
             xattrs,
+            names: _,
         } => JobKind::SetAttributes {
             path: RemotePath(path),
             attributes,
@@ -378,17 +395,18 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             path,
             attributes,
             xattrs,
+            names,
         } => {
-            for (parts, why) in set(&at(path)?, attributes, xattrs.clone())? {
+            for (parts, why) in set(&at(path)?, attributes, xattrs.clone(), *names)? {
                 run.note_lost(parts, &why);
             }
         }
         SyncFileOperation::SetSymlinkOwner(path, (user, group)) => {
             let at = at(path)?;
             let (user, group) = sys::chown_ids(*user, *group);
-            let itself = AtFlags::SYMLINK_NOFOLLOW;
-            if let Err(why) = chownat(&at.dir, &at.name, user, group, itself) {
-                run.note_lost_owner(&os_words(&why.into()));
+            let set = at.with_symlink(|dir, name, flags| chownat(dir, name, user, group, flags));
+            if let Err(why) = set.and_then(|done| Ok(done?)) {
+                run.note_lost_owner(&os_words(&why));
             }
         }
         SyncFileOperation::SetOwnerWrite { dir, change } => directories
@@ -488,6 +506,7 @@ fn set(
     at: &NameInDirectory,
     attributes: &Attributes,
     xattrs: Option<Box<Xattrs>>,
+    names: AllowedNames,
 ) -> io::Result<LostMetadata> {
     let flags = match attributes.kind() {
         EntryKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
@@ -501,13 +520,7 @@ fn set(
     };
     let file = std::fs::File::from(file);
     let meta = rustix::fs::fstat(&file)?;
-    // Another process may have put a file with other data there.
-    let size = u64::try_from(meta.st_size).ok();
-    if kind_of(&meta) == FileType::RegularFile
-        && attributes.size.is_some_and(|own| Some(own) != size)
-    {
-        return Err(io::Error::other("its size has changed since it was listed"));
-    }
+    check_listed(&meta, attributes, names)?;
     let mut lost = LostMetadata::new();
     let beyond = ExtraMetadata {
         owner: attributes.owner,
@@ -523,6 +536,42 @@ fn set(
         rustix::fs::futimens(&file, &times)?;
     }
     Ok(lost)
+}
+
+/// Checks that a file is the one that was listed: another process may have put another one there.
+fn check_listed(meta: &Stat, attributes: &Attributes, names: AllowedNames) -> io::Result<()> {
+    let found = match kind_of(meta) {
+        FileType::Directory => EntryKind::Directory,
+        FileType::RegularFile => EntryKind::File,
+        _ => EntryKind::Other,
+    };
+    // Times alone are set without a kind.
+    let is_listed = attributes.mode.is_none() || found == attributes.kind();
+    if found == EntryKind::Other || !is_listed {
+        return Err(io::Error::other("another entry has taken its place"));
+    }
+    if found == EntryKind::Directory {
+        return Ok(());
+    }
+    let size = u64::try_from(meta.st_size).ok();
+    if attributes.size.is_some_and(|own| Some(own) != size) {
+        return Err(io::Error::other("its size has changed since it was listed"));
+    }
+    let is_allowed = match names {
+        _ if meta.st_nlink == 1 => true,
+        AllowedNames::One => false,
+        AllowedNames::Of(listed) => {
+            (listed.device, listed.inode) == (meta.st_dev as u64, meta.st_ino as u64)
+        }
+        AllowedNames::Several => true,
+    };
+    match is_allowed {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            "it has got another hard link since it was listed: check that nobody else has put the \
+                file there, then run the same command again",
+        )),
+    }
 }
 
 fn sum_of(
@@ -556,4 +605,64 @@ fn sum_of(
         at += read as u64;
     }
     Ok(hasher.finalize().as_bytes().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+    use schedule::LocalTargetPath;
+
+    /// Bug: a local user who could write in DST put a hard link of another file in place of one whose
+    /// attributes `sync -A -X` of root set: the other file got the mode and the access control list.
+    #[test]
+    fn another_file_in_place_of_a_listed_one_got_its_mode() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        for (name, content) in [
+            ("own", "12345"),
+            ("elsewhere", "54321"),
+            ("linked", "11111"),
+        ] {
+            fs::write(at(name), content).expect("ours");
+            fs::set_permissions(at(name), fs::Permissions::from_mode(0o600)).expect("ours");
+        }
+        fs::hard_link(at("elsewhere"), at("swapped")).expect("ours");
+        fs::hard_link(at("linked"), at("linked too")).expect("ours");
+        fs::create_dir(at("directory")).expect("ours");
+        symlink("elsewhere", at("symlink")).expect("ours");
+        let listed = |name: &str| {
+            let meta = fs::metadata(at(name)).expect("ours");
+            AllowedNames::Of(InodeId {
+                device: meta.dev(),
+                inode: meta.ino(),
+                names: 2,
+            })
+        };
+        let directories = OpenDirectoryCache::default();
+        let attributes = Attributes {
+            size: Some(5),
+            mode: Some(0o100_644),
+            ..Attributes::default()
+        };
+        let one = AllowedNames::One;
+        for (name, names, is_set) in [
+            ("own", one, true),
+            ("swapped", one, false),
+            ("swapped", listed("linked"), false),
+            ("linked", listed("linked"), true),
+            ("directory", one, false),
+            ("symlink", one, false),
+            ("swapped", AllowedNames::Several, true),
+        ] {
+            let place = LocalTargetPath::beneath(dir.path(), name, false);
+            let place = directories.locate(&place).expect("ours");
+            let done = set(&place, &attributes, None, names);
+            assert_eq!(done.is_ok(), is_set, "{name}: {done:?}");
+            let mode = || fs::metadata(at(name)).expect("ours").permissions().mode();
+            assert!(mode() & 0o7777 != 0o644 || is_set, "{name}");
+        }
+    }
 }

@@ -1,28 +1,33 @@
 //! Lists one end of a sync into a tree.
 
+mod findings;
 mod tree_builder;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::{fmt, fs};
 
 use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
 use sync::{Filter, SortedTree, TreeEntryId};
 
+use self::findings::ListingFindings;
 use self::tree_builder::ListingTreeBuilder;
 use super::UnicodeForm;
 use crate::copy::{CALLERS_FIRST_JOB, PlannedCopy, PlannedCopySide, RootAttributesQuery};
 use crate::file_error::FileError;
+use crate::report::CopyEvent;
 use crate::session::SessionEvent;
-use crate::walk::{LocalWalk, RemoteWalk, WalkAnswer, local_path};
+use crate::walk::{LocalWalk, RemoteWalk, WalkAnswer, join, local_path};
 
 /// Trees that a longhaul server lists for one client at the same time.
 const TREES: usize = 16;
 /// Entries of this machine taken before the sessions are heard, and events of a session taken before
 /// anything else is done.
 const AT_ONCE: usize = 256;
+/// Problems of each kind that are reported one by one: a server may list a million FIFOs.
+const MOST_REPORTED: u64 = 1000;
 /// Number of the first job of a listing.
 const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
 
@@ -32,22 +37,6 @@ pub(crate) struct ListedTree {
     root: Result<Option<Attributes>, FileError>,
     tree: SortedTree,
     findings: ListingFindings,
-}
-
-/// Findings of a listing beside the entries. Paths are relative to the root.
-#[derive(Default)]
-struct ListingFindings {
-    problems: Vec<(Vec<u8>, ListingProblem)>,
-    /// Paths that are not copied, and whose counterparts stay.
-    kept: BTreeSet<Vec<u8>>,
-    /// Identities of files with several hard links.
-    links: BTreeMap<TreeEntryId, InodeId>,
-    /// Paths of what may be directories in which an interrupted run asked about names.
-    probes: Vec<Vec<u8>>,
-    /// The filter with the rules of `.gitignore` files.
-    filter: Filter,
-    /// Number of entries that the filter left out.
-    excluded: u64,
 }
 
 impl ListedTree {
@@ -67,11 +56,6 @@ impl ListedTree {
         &self.tree
     }
 
-    /// Returns paths relative to the root, and why they could not be read.
-    pub(crate) fn problems(&self) -> &[(Vec<u8>, ListingProblem)] {
-        &self.findings.problems
-    }
-
     /// Returns the filter with the rules of `.gitignore` files.
     pub(crate) fn filter(&self) -> &Filter {
         &self.findings.filter
@@ -86,18 +70,58 @@ impl ListedTree {
     /// Returns the entries, and the paths of the source that are not copied, whose counterparts
     /// stay.
     pub(crate) fn into_tree(self) -> (SortedTree, BTreeSet<Vec<u8>>) {
-        (self.tree, self.findings.kept)
+        (self.tree, self.findings.into_kept())
     }
 
     /// Takes the paths relative to the root of what may be directories in which an interrupted run
     /// asked about names.
     pub(crate) fn take_probes(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut self.findings.probes)
+        self.findings.take_probes()
     }
 
     /// Takes the identities of files with several hard links.
     pub(crate) fn take_links(&mut self) -> BTreeMap<TreeEntryId, InodeId> {
-        std::mem::take(&mut self.findings.links)
+        self.findings.take_links()
+    }
+
+    /// Reports what could not be listed at `end`, and warns of entries that are never copied.
+    /// Returns the number of problems that hide entries.
+    pub(crate) fn report_problems(&self, run: &mut PlannedCopy<'_>, end: PlannedCopySide) -> u64 {
+        let (mut hidden, mut left_out) = (0, 0);
+        for (path, problem) in self.findings.problems() {
+            let count = match problem.hides_entries() {
+                true => &mut hidden,
+                false => &mut left_out,
+            };
+            *count += 1;
+            if *count > MOST_REPORTED {
+                continue;
+            }
+            let name = run.shown(end, &join(run.root(end), path));
+            match problem.hides_entries() {
+                true => run.fail(name, problem.to_string()),
+                false => run.tell(CopyEvent::Warning {
+                    path: Some(name),
+                    message: problem.to_string(),
+                }),
+            }
+        }
+        let root = run.shown(end, run.root(end));
+        if left_out > MOST_REPORTED {
+            let more = left_out - MOST_REPORTED;
+            run.tell(CopyEvent::Warning {
+                path: Some(root.clone()),
+                message: format!("{more} more entries below it are never copied either"),
+            });
+        }
+        if hidden > MOST_REPORTED {
+            let more = hidden - MOST_REPORTED;
+            run.fail(
+                root,
+                format!("{more} more entries below it were not listed"),
+            );
+        }
+        hidden
     }
 }
 
@@ -399,45 +423,5 @@ impl ActiveListing {
         if over {
             asked.remove(&id);
         }
-    }
-}
-
-/// Problem of a file of the source that takes no part, as its name is one of our temporaries.
-const UNFINISHED: &str = "not copied: its name says that it is an unfinished file of longhaul (.NAME.xxxxxxxxxx.longhaul)";
-
-/// Reason why a path takes no part in a sync or plan: one sentence without the path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ListingProblem {
-    text: String,
-    hides_entries: bool,
-}
-
-impl ListingProblem {
-    /// Returns the problem of a path that may have more entries than are listed.
-    fn hiding(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            hides_entries: true,
-        }
-    }
-
-    /// Returns the problem of an entry that is never copied.
-    fn never_copied(text: &str) -> Self {
-        Self {
-            text: text.to_owned(),
-            hides_entries: false,
-        }
-    }
-
-    /// Returns true if entries may be missing from the listing. The text does not tell, since a
-    /// server may have chosen it.
-    pub(crate) fn hides_entries(&self) -> bool {
-        self.hides_entries
-    }
-}
-
-impl fmt::Display for ListingProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }

@@ -16,9 +16,9 @@ use sync::{
 use super::alike::{NameEqualityProbes, are_one_in_nfc, remove_name_probes, spare_alike};
 use super::attributes::attributes;
 use super::backup::BackupRoot;
-use super::ends::{SyncEnds, SyncFileOperation};
+use super::ends::{AllowedNames, SyncEnds, SyncFileOperation};
 use super::entries::SyncPlanWalk;
-use super::hard_links::SourceHardLinks;
+use super::hard_links::{InodeIds, SourceHardLinks};
 use super::link_dest::LinkDest;
 use super::listing::{self, ListedTree};
 use super::owners::ids_at_target;
@@ -101,6 +101,8 @@ struct SyncRun<'a> {
     xattrs: Option<XattrComparer>,
     /// Hard links of the source, if the target keeps them.
     hard_links: Option<SourceHardLinks>,
+    /// Identities of the target's files with several hard links.
+    target_links: InodeIds,
     /// Paths of what may be directories in which an interrupted run asked about names.
     probes: Vec<Vec<u8>>,
     /// IDs at the target of the source's users and groups.
@@ -137,6 +139,7 @@ impl<'a> SyncRun<'a> {
             link_dest,
             xattrs: None,
             hard_links: None,
+            target_links: InodeIds::default(),
             probes: Vec::new(),
             owner_ids: OwnerIds::default(),
             target_exists: false,
@@ -241,8 +244,10 @@ impl<'a> SyncRun<'a> {
             return;
         };
         self.excluded = source.excluded();
-        let unlisted = self.report_problems(&source, &target);
-        let links = [source.take_links(), target.take_links()];
+        let mut unlisted = source.report_problems(&mut self.ends, PlannedCopySide::Source);
+        unlisted += target.report_problems(&mut self.ends, PlannedCopySide::Target);
+        let source_links = source.take_links();
+        self.target_links = target.take_links();
         self.probes = target.take_probes();
         let missing: Vec<Vec<u8>> = source.filter().missing().map(<[u8]>::to_vec).collect();
         for name in missing {
@@ -273,6 +278,7 @@ impl<'a> SyncRun<'a> {
             link_dest.plan(ends, &mut plan, &rules, xattrs).await;
         }
         if self.request.copy.hard_links {
+            let links = [source_links, self.target_links.clone()];
             let planned = SourceHardLinks::plan(&mut self.ends, &mut plan, links, &rules);
             self.hard_links = planned.await;
         }
@@ -364,28 +370,6 @@ impl<'a> SyncRun<'a> {
             filter.leave_out(inside);
         }
         filter
-    }
-
-    /// Reports what could not be listed, and warns of entries that are never copied. Returns the
-    /// number of problems that hide entries.
-    fn report_problems(&mut self, source: &ListedTree, target: &ListedTree) -> u64 {
-        let mut hidden = 0;
-        for (end, listing) in [
-            (PlannedCopySide::Source, source),
-            (PlannedCopySide::Target, target),
-        ] {
-            for (path, problem) in listing.problems() {
-                let path = join(self.ends.root(end), path);
-                let name = self.ends.shown(end, &path);
-                if problem.hides_entries() {
-                    hidden += 1;
-                    self.ends.fail(name, problem.to_string());
-                    continue;
-                }
-                self.ends.warn(Some(name), problem.to_string());
-            }
-        }
-        hidden
     }
 
     /// Returns the rules by which entries are compared with those of `target`.
@@ -705,11 +689,18 @@ impl<'a> SyncRun<'a> {
         let tree = plan.source().tree();
         let root = |end| self.ends.root(end);
         let mode = there.and_then(|id| plan.target().tree().entry(id).mode);
+        let linked = there.and_then(|id| self.target_links.get(&id));
+        let names = match (&self.hard_links, linked) {
+            (Some(links), _) if links.source().contains_key(&id) => AllowedNames::Several,
+            (_, Some(link)) => AllowedNames::Of(*link),
+            (_, None) => AllowedNames::One,
+        };
         AttributeChange {
             source: join(root(PlannedCopySide::Source), &tree.own_path(id)),
             target: join(root(PlannedCopySide::Target), &tree.path(id)),
             attributes: self.kept(tree.entry(id)),
             is_read_only: mode.is_some_and(|mode| mode & 0o200 == 0),
+            names,
         }
     }
 

@@ -7,7 +7,7 @@ use schedule::{Attributes, MetadataFlags};
 use sftp::xattrs::{Xattr, kind};
 use sync::{ComparisonRules, DifferenceReasons, EntryTree, FoundDifference, SyncPlan};
 
-use super::ends::{FileOperationResult, SyncEnds, SyncFileOperation};
+use super::ends::{AllowedNames, FileOperationResult, SyncEnds, SyncFileOperation};
 use crate::copy::PlannedCopySide;
 use crate::file_error::FileError;
 use crate::walk::join;
@@ -187,6 +187,7 @@ pub(super) struct AttributeChange {
     pub attributes: Attributes,
     /// The owner at the target may not write the file, and so not set its extended attributes.
     pub is_read_only: bool,
+    pub names: AllowedNames,
 }
 
 /// Sets the attributes of files, with the extended attributes and access control lists that
@@ -201,6 +202,7 @@ pub(super) async fn set_attributes(
         path: file.target.clone(),
         attributes: file.attributes,
         xattrs,
+        names: file.names,
     };
     let Some(XattrComparer { kinds }) = comparer else {
         let ops = files.iter().map(|file| set(file, None)).collect();
@@ -258,7 +260,12 @@ async fn make_writable(ends: &mut SyncEnds<'_>, files: &[AttributeChange]) {
             mode,
             ..Attributes::default()
         };
-        SyncFileOperation::set(file.target.clone(), writable)
+        SyncFileOperation::Set {
+            path: file.target.clone(),
+            attributes: writable,
+            xattrs: None,
+            names: file.names,
+        }
     });
     // A failure shows when the attributes are set.
     ends.at_target(ops.collect()).await;

@@ -77,9 +77,10 @@ pub(in crate::copy) async fn search_leftovers<'a>(
         let answers = server.ask_all(CopySide::Target, queries).await;
         for (search, answer) in searches.iter().zip(answers) {
             let names = match answer {
-                Ok(answer) => answer.into_names(),
-                Err(error) if error.is_missing() => Vec::new(),
-                Err(_) => search.names.iter().cloned().collect(),
+                // A server may list a name again and again.
+                Ok(answer) => answer.into_names().into_iter().collect(),
+                Err(error) if error.is_missing() => BTreeSet::new(),
+                Err(_) => search.names.as_ref().clone(),
             };
             found.extend(names.iter().map(|name| join(&search.dir, name)));
         }

@@ -8,7 +8,8 @@ use sync::{
     EntryTree, Filter, FilterDecision, TreeEntry, TreeEntryId, TreeEntryKind, parent_path, to_nfc,
 };
 
-use super::{ListedTree, ListingFindings, ListingProblem, UNFINISHED};
+use super::ListedTree;
+use super::findings::{ListingFindings, ListingProblem};
 use crate::copy::{PlannedCopySide, basename};
 use crate::file_error::FileError;
 use crate::name_probe::is_name_probe;
@@ -18,6 +19,9 @@ use crate::sync::unlisted_directories::UnlistedDirectories;
 use crate::walk::{
     LEFT_OUT, RESERVED, WalkDirectoryId, WalkEntry, join, local_path, nested_rules, refused_name,
 };
+
+/// Problem of a file of the source that takes no part, as its name is one of our temporaries.
+const UNFINISHED: &str = "not copied: its name says that it is an unfinished file of longhaul (.NAME.xxxxxxxxxx.longhaul)";
 
 /// Builds a tree from the entries of a walk.
 pub(super) struct ListingTreeBuilder {
@@ -46,10 +50,7 @@ impl ListingTreeBuilder {
             tree: EntryTree::with_limit(most_tree_bytes()),
             dirs: UnlistedDirectories::default(),
             last: None,
-            findings: ListingFindings {
-                filter,
-                ..ListingFindings::default()
-            },
+            findings: ListingFindings::new(filter, most_tree_bytes() / 4),
             full: false,
             names,
         }
@@ -207,7 +208,7 @@ impl ListingTreeBuilder {
             }
             // The counterpart at the target stays as it is.
             FilterDecision::OutOfLimits => {
-                self.findings.kept.insert(path);
+                self.findings.keep(path);
                 return None;
             }
         }
@@ -216,8 +217,7 @@ impl ListingTreeBuilder {
                 let what = "the tree has more entries than one sync can compare; sync its \
                             directories one by one";
                 self.findings
-                    .problems
-                    .push((path, ListingProblem::hiding(what)));
+                    .add_problem(path, ListingProblem::hiding(what));
             }
             return None;
         };
@@ -226,7 +226,7 @@ impl ListingTreeBuilder {
         }
         let is_file = attributes.kind() == EntryKind::File;
         if let Some(link) = attributes.link.filter(|_| is_file) {
-            self.findings.links.insert(node, link);
+            self.findings.add_link(node, link);
         }
         Some(node)
     }
@@ -256,9 +256,9 @@ impl ListingTreeBuilder {
             == FilterDecision::Excluded;
         if self.end == PlannedCopySide::Source && !excluded {
             let what = ListingProblem::never_copied(UNFINISHED);
-            self.findings.problems.push((below.clone(), what));
+            self.findings.add_problem(below.clone(), what);
         }
-        self.findings.kept.insert(below);
+        self.findings.keep(below);
     }
 
     /// Adds an entry of the target that is never copied, unless it is excluded: another entry may
@@ -289,7 +289,7 @@ impl ListingTreeBuilder {
     /// Leaves out an entry at both ends.
     fn leave_out(&mut self, path: &[u8]) {
         let below = self.below(path);
-        self.findings.kept.insert(below);
+        self.findings.keep(below);
     }
 
     fn read_gitignore(&mut self, dir: &[u8]) {
@@ -317,14 +317,14 @@ impl ListingTreeBuilder {
             .decide_name(&below, TreeEntryKind::Other)
             == FilterDecision::Excluded
         {
-            self.findings.kept.insert(below);
+            self.findings.keep(below);
             return;
         }
         if is_special {
-            self.findings.kept.insert(below.clone());
+            self.findings.keep(below.clone());
         }
         if !is_special || self.end == PlannedCopySide::Source {
-            self.findings.problems.push((below, problem));
+            self.findings.add_problem(below, problem);
         }
     }
 
@@ -344,14 +344,14 @@ impl ListingTreeBuilder {
                     false => RESERVED,
                 };
                 let what = ListingProblem::never_copied(what);
-                self.findings.problems.push((below.clone(), what));
+                self.findings.add_problem(below.clone(), what);
             }
             PlannedCopySide::Target if is_name_probe(name) => {
-                self.findings.probes.push(below.clone())
+                self.findings.add_probe(below.clone())
             }
             PlannedCopySide::Target => {}
         }
-        self.findings.kept.insert(below);
+        self.findings.keep(below);
     }
 
     /// End that is listed.
@@ -374,7 +374,7 @@ impl ListingTreeBuilder {
     fn finish_with(self, root: Result<Option<Attributes>, FileError>) -> ListedTree {
         let mut tree = self.tree.sorted();
         if self.end == PlannedCopySide::Target {
-            for path in &self.findings.kept {
+            for path in self.findings.kept() {
                 tree.protect_above(path);
             }
         }
@@ -447,9 +447,9 @@ mod tests {
         assert_eq!(take(3, "unknown", None), Some(WalkDirectoryId(3)));
         let listing = builder.finish_with(Ok(None));
         assert!(listing.tree.find(b"here").is_some() && listing.tree.tree().len() == 1);
-        assert!(listing.findings.kept.contains(b"mounted".as_slice()));
-        let [(path, problem)] = listing.findings.problems.as_slice() else {
-            panic!("{:?}", listing.findings.problems);
+        assert!(listing.findings.kept().contains(b"mounted".as_slice()));
+        let [(path, problem)] = listing.findings.problems() else {
+            panic!("{:?}", listing.findings.problems());
         };
         let is_unknown = path == b"unknown" && problem.hides_entries();
         assert!(is_unknown, "{problem}");
@@ -470,11 +470,8 @@ mod tests {
         }
         builder.take(WalkEntry::Special(b"/root/socket".to_vec()));
         let listing = builder.finish_with(Ok(None));
-        let hiding = listing
-            .findings
-            .problems
-            .iter()
-            .filter(|(_, p)| p.hides_entries());
-        assert_eq!((hiding.count(), listing.findings.problems.len()), (4, 5));
+        let problems = listing.findings.problems();
+        let hiding = problems.iter().filter(|(_, p)| p.hides_entries());
+        assert_eq!((hiding.count(), problems.len()), (4, 5));
     }
 }
