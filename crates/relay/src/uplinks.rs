@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -42,9 +41,20 @@ impl Uplink {
 
     /// Returns the interface if this machine does not have it (Linux only).
     pub fn missing_interface(&self) -> Option<&str> {
-        let all = Path::new("/sys/class/net");
         let name = self.interface.as_deref()?;
-        (all.exists() && !all.join(name).exists()).then_some(name)
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+            // /sys lists no alternative names, by which SO_BINDTODEVICE finds an interface too.
+            let asked = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
+            let index = netdevice::name_to_index(&asked, name);
+            (index == Err(rustix::io::Errno::NODEV)).then_some(name)
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = name;
+            None
+        }
     }
 
     /// Returns true if the uplink can reach an address: one of its own address family, and a
@@ -173,6 +183,15 @@ mod tests {
             "192.0.2.1 (a), 2001:db8::1 (b)"
         );
         assert!(shown(&two, &["a", "b", "c"]).is_err());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn an_interface_that_is_there_is_not_missing() {
+        let uplink = |name: &str| Uplink::all(&[], &[name.to_owned()]).unwrap().remove(0);
+        assert_eq!(uplink("lo").missing_interface(), None);
+        let missing = uplink("nonesuch0");
+        assert_eq!(missing.missing_interface(), Some("nonesuch0"));
     }
 
     #[test]

@@ -432,7 +432,8 @@ impl BackupRoot {
         let kept = files.iter().zip(&results).filter(|(_, r)| r.is_err());
         let kept: BTreeSet<TreeEntryId> = kept.map(|((id, _), _)| *id).collect();
         let paths: Vec<Vec<u8>> = files.iter().map(|(_, path)| join(&root, path)).collect();
-        let what = "not replaced or deleted, because it cannot be moved to the backup directory";
+        let what = "not replaced or deleted, because it cannot be moved to the backup directory, \
+            which must be on the file system of DST";
         ends.report_failures(&paths, &results, what);
         BackupMoveResult {
             moved: (files.len() - kept.len()) as u64,
