@@ -40,7 +40,7 @@ many-hosts: ## copies between and through emulated hosts, against their bars, as
 
 doctor-matrix: ## verdicts of longhaul doctor on every fault of the lab, at RTT=600 ms alone if set; 90 minutes
 	cargo build --locked --workspace --bin longhaul
-	LONGHAUL_DOCTOR_MATRIX=1 LONGHAUL_DOCTOR_RTT=$(RTT) cargo test --locked -p longhaul-tests --test lab -- \
+	LONGHAUL_DOCTOR_MATRIX=1 LONGHAUL_DOCTOR_RTT=$(RTT) LONGHAUL_DOCTOR_CASE=$(CASE) cargo test --locked -p longhaul-tests --test lab -- \
 		--nocapture --test-threads 1 every_fault_is_named combinations_with_other_figures
 
 doctor-noise: ## ten verdicts of longhaul doctor on one noisy path; six minutes

@@ -203,7 +203,7 @@ fn a_short_path_has_no_shaper_that_nobody_set() {
 fn judge(cases: &[Case]) {
     let mut wrong = Vec::new();
     for case in cases {
-        for rtt in case.at.iter().filter(|rtt| is_wanted(**rtt)) {
+        for rtt in case.at.iter().filter(|rtt| is_wanted(case, **rtt)) {
             let doctor = without_time(case.doctor);
             let Some(result) = measured(case, *rtt, &doctor) else {
                 return;
@@ -220,10 +220,14 @@ fn judge(cases: &[Case]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// True for the round trip in `LONGHAUL_DOCTOR_RTT`, in milliseconds, and for all without it.
-fn is_wanted(rtt: u32) -> bool {
-    let only = std::env::var("LONGHAUL_DOCTOR_RTT").ok();
-    only.is_none_or(|only| only.is_empty() || only == rtt.to_string())
+/// True for the round trip in `LONGHAUL_DOCTOR_RTT`, in milliseconds, and the case in
+/// `LONGHAUL_DOCTOR_CASE`; each counts as named if it is empty or not set.
+fn is_wanted(case: &Case, rtt: u32) -> bool {
+    let names = |variable: &str, value: &str| {
+        let only = std::env::var(variable).ok();
+        only.is_none_or(|only| only.is_empty() || only == value)
+    };
+    names("LONGHAUL_DOCTOR_RTT", &rtt.to_string()) && names("LONGHAUL_DOCTOR_CASE", case.name)
 }
 
 #[test]

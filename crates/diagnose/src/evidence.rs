@@ -142,8 +142,9 @@ pub struct ThroughputMeasurement {
     pub acknowledgements: f64,
     /// Rate of the last third of the plateau, as a share of that of its first third; 0 if unknown.
     pub growth: f64,
-    /// Highest rate over a seventh of the measurement, after the first lost packet: a connection
-    /// that recovers from losses reaches the rate of a policer only now and then. 0 without losses.
+    /// Highest rate over a seventh of the measurement, and at least 1.5 s, after the first lost packet:
+    /// a connection that recovers from losses reaches the rate of a policer only now and then. 0 without
+    /// losses.
     pub peak: f64,
 }
 

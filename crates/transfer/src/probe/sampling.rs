@@ -35,6 +35,8 @@ const MOMENT: f64 = 0.2;
 /// Adjacent parts over which the highest rate of a load is taken: more than two round trips of the
 /// longest path, in which TCP sends volleys.
 const PEAK_PARTS: usize = 3;
+/// Time over which it is taken at least: in half a second the bucket of a policer adds a fifth to its rate.
+const PEAK_TIME: Duration = Duration::from_millis(1500);
 
 /// Bytes in a segment of Ethernet with TCP timestamps.
 const USUAL_SEGMENT: f64 = 1448.0;
@@ -494,8 +496,9 @@ fn lost_of_late(late: f64, window: f64) -> f64 {
     1.0 - in_order.powf(1.0 / (window + 3.0))
 }
 
-/// Highest mean rate over so many adjacent parts after the first lost packet; 0 without one. Losses
-/// come first because a policer's bucket lets a burst pass until then.
+/// Highest mean rate over [`PEAK_PARTS`] adjacent parts, or [`PEAK_TIME`] if they are shorter, after the
+/// first lost packet; 0 without one. Losses come first because a policer's bucket lets a burst pass until
+/// then.
 fn peak(marks: &[LoadMark], up: bool) -> f64 {
     let lost = |pair: &[LoadMark]| match pair {
         [a, b] => b.1.retransmitted > a.1.retransmitted,
@@ -505,8 +508,13 @@ fn peak(marks: &[LoadMark], up: bool) -> f64 {
         return 0.0;
     };
     let after = rates(marks.get(first + 1..).unwrap_or_default(), up);
+    let all = marks.first().zip(marks.last());
+    let time = all.map_or(Duration::ZERO, |(from, to)| to.0 - from.0);
+    let part = time.as_secs_f64() / (marks.len() - 1) as f64;
+    let wanted = (PEAK_TIME.as_secs_f64() / part.max(1e-3)).ceil() as usize;
+    let parts = wanted.clamp(PEAK_PARTS, after.len().max(PEAK_PARTS));
     let mean = |parts: &[f64]| parts.iter().sum::<f64>() / parts.len() as f64;
-    after.windows(PEAK_PARTS).map(mean).fold(0.0, f64::max)
+    after.windows(parts).map(mean).fold(0.0, f64::max)
 }
 
 /// Rate of the last third of the plateau.

@@ -208,14 +208,14 @@ pub(super) async fn set_attributes(
         let ops = files.iter().map(|file| set(file, None)).collect();
         return ends.at_target(ops).await;
     };
-    if kinds.contains(MetadataFlags::XATTRS) {
-        make_writable(ends, &files).await;
-    }
     let mut results = vec![Err("interrupted".into()); files.len()];
     let mut left: VecDeque<usize> = (0..files.len()).collect();
     while !left.is_empty() && !ends.stopped() {
         let places: Vec<usize> = left.drain(..left.len().min(SET)).collect();
         let batch = places.iter().filter_map(|at| files.get(*at));
+        if kinds.contains(MetadataFlags::XATTRS) {
+            make_writable(ends, batch.clone()).await;
+        }
         let paths = batch.clone().map(|file| file.source.clone()).collect();
         let lists = lists(ends, paths, kinds).await;
         let mut ops = Vec::new();
@@ -249,11 +249,14 @@ pub(super) async fn set_attributes(
 }
 
 /// Lets the owner write the files without that permission; their modes are set afterwards.
-async fn make_writable(ends: &mut SyncEnds<'_>, files: &[AttributeChange]) {
+async fn make_writable<'a>(
+    ends: &mut SyncEnds<'_>,
+    files: impl Iterator<Item = &'a AttributeChange>,
+) {
     if ends.sets_owners() {
         return;
     }
-    let shut = files.iter().filter(|file| file.is_read_only);
+    let shut = files.filter(|file| file.is_read_only);
     let ops = shut.map(|file| {
         let mode = file.attributes.mode.map(|mode| mode & !0o7000 | 0o200);
         let writable = Attributes {

@@ -70,3 +70,21 @@ fn the_peak_of_a_load_begins_with_its_first_lost_packet() {
     let found = peak(&marks, true) / 2.4e6;
     assert!((0.97..1.03).contains(&found), "{found}");
 }
+
+/// Bug: in a load of 4 s, a policer of 2.4 MB/s whose bucket of 300 kB had filled after a loss was said
+/// to pass 2.9 MB/s, the rate over half a second.
+#[test]
+fn the_bucket_of_a_policer_counted_as_its_rate() {
+    let (marks, end) = samples(4.0, |time| match time {
+        time if time < 0.3 => 10.0,
+        time if time < 1.0 => 1.2,
+        time if time < 1.6 => 2.9,
+        _ => 2.3,
+    });
+    let mut marks = divided(&marks, end, PARTS);
+    for mark in marks.iter_mut().skip(2) {
+        mark.1.retransmitted = 7;
+    }
+    let found = peak(&marks, true) / 2.4e6;
+    assert!((0.95..1.1).contains(&found), "{found}");
+}
