@@ -45,8 +45,8 @@ const MANY: usize = 256;
 const GATHERS: Duration = Duration::from_micros(500);
 /// Time that jobs may take to clean up after a cancel before the run ends without them.
 const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
-/// Time after an interrupt until a copy with a journal ends, whatever is still on its way: the next
-/// run sends again what was not confirmed by then. Longer than a round trip around the world.
+/// Time after an interrupt until a copy with a journal or a download ends, whatever is on its way: the
+/// next run sends again what was not confirmed by then. Longer than a round trip around the world.
 const LEAVING: Duration = Duration::from_millis(700);
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST_SETTLING: Duration = Duration::from_secs(30);
@@ -660,7 +660,13 @@ impl<'a> CopyEngine<'a> {
         }
         // A scheduler that ends a shard gives it time, in which files in flight are completed.
         let is_shard = leaves && self.context.options().journal_folder.is_some();
-        let most = if leaves { LEAVING } else { LONGEST_CLEANUP };
+        // Unfinished files on this machine are removed without the server.
+        let leaves_soon = leaves || !self.context.target_is_remote();
+        let most = if leaves_soon {
+            LEAVING
+        } else {
+            LONGEST_CLEANUP
+        };
         self.leave_by = (!is_shard).then(|| self.context.now() + most);
         // The source of a copy between two hosts has nothing to clean up, and the data on its way
         // are of no use.

@@ -22,6 +22,8 @@ pub(super) struct SessionConnection {
     /// BBR was requested for this connection.
     bears_losses: bool,
     since: Instant,
+    /// Time since which the server has permitted channels: the end of the login.
+    open_since: Option<Instant>,
     /// Samples the connection for the timeline.
     sampler: Option<ConnectionSampler>,
 }
@@ -75,6 +77,18 @@ impl SessionConnection {
         };
         self.opened += 1;
         id
+    }
+
+    /// Notes if the login is over.
+    pub(super) fn note_login(&mut self, now: Instant) {
+        if self.open_since.is_none() && self.link.peer().is_some() {
+            self.open_since = Some(now);
+        }
+    }
+
+    /// Time since which the server has permitted channels, if it does.
+    pub(super) fn open_since(&self) -> Option<Instant> {
+        self.open_since
     }
 
     /// True if the connection was opened less than [`YOUNG`] ago.
@@ -145,6 +159,7 @@ impl ConnectionSet {
         self.all.push(SessionConnection {
             id,
             sampler: link.track().map(ConnectionSampler::new),
+            open_since: link.peer().map(|_| now),
             link,
             opened: 0,
             one_channel: false,

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use schedule::{ConnectionId, Job, Lane, LaneError, LaneId, LaneReport, LaneSample};
+use schedule::{ConnectionId, Job, Lane, LaneError, LaneId, LaneReport, LaneSample, OldestRequest};
 use sftp::{MarkerLine, MarkerSearch};
 
 use super::sftp_server_selector::{check, not_ours};
@@ -249,9 +249,21 @@ impl LaneOnChannel {
         more
     }
 
-    /// Longest unanswered request of the lane, for [`super::stalls::StallDetector`].
-    pub(super) fn wait(&self) -> Option<LaneWait> {
-        let oldest = self.lane.waits_for()?;
+    /// Longest unanswered request of the lane, for [`super::stalls::StallDetector`]. `open_since` is
+    /// the time since which the server has permitted channels. A longhaul that a command starts has
+    /// its own limit.
+    pub(super) fn wait(&self, open_since: Instant) -> Option<LaneWait> {
+        let begins =
+            matches!(self.far, LaneServerState::Stock) && self.lane.server_info().is_none();
+        let start = || OldestRequest {
+            request: "the request for an SFTP channel",
+            path: None,
+            since: self.opened.max(open_since),
+            ahead: 1,
+            overtaken: false,
+            takes_time: false,
+        };
+        let oldest = self.lane.waits_for().or_else(|| begins.then(start))?;
         let drops = self.lane.server_info().is_some() && !self.lane.works_in_order();
         Some(LaneWait {
             id: self.id,

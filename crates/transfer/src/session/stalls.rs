@@ -4,7 +4,7 @@
 //! repeated with them. Other servers were seen to drop requests when their queue is full. A stalled
 //! lane to such a server is closed and its jobs start over on a new channel, with half as many
 //! requests at once as were in flight when the first dropped one was sent. This limit applies to
-//! all lanes of the session.
+//! all lanes of the session. A session in which every lane that waits is silent for ten minutes ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,6 +25,9 @@ const FEW: u64 = 8;
 const OVERTAKEN: u32 = 4;
 /// Longest silence before such a repetition.
 const LONGEST_SILENCE: Duration = DARK.saturating_sub(Duration::from_secs(1));
+/// Silence of all lanes that wait after which the session ends, if nothing is repeated. A disk array or
+/// a file server that fails over, and many tape libraries, answer before.
+const GIVES_UP: Duration = Duration::from_secs(600);
 /// Bytes moved since the mark from which a connection is seen to carry a long request rather than
 /// keepalives.
 const MOVES: u64 = 4096;
@@ -85,6 +88,8 @@ pub(super) enum StallAction {
         notice: StallNotice,
         why: String,
     },
+    /// End the session for this reason.
+    GiveUp(String),
 }
 
 /// Time since which one lane has been silent, and the notices given about it.
@@ -150,7 +155,32 @@ impl StallDetector {
 
     /// Time at which a silent lane must be checked ([`StallDetector::look`]).
     pub(super) fn poll_timeout(&self, lanes: impl Iterator<Item = LaneWait>) -> Option<Instant> {
-        lanes.map(|wait| self.next_of(&wait)).min()
+        let mut next: Option<Instant> = None;
+        let mut end: Option<Instant> = None;
+        let mut may_end = true;
+        for wait in lanes {
+            let at = self.next_of(&wait);
+            next = Some(next.map_or(at, |next| next.min(at)));
+            match self.give_up_at(&wait) {
+                Some(at) => end = Some(end.map_or(at, |end| end.max(at))),
+                None => may_end = false,
+            }
+        }
+        match end.filter(|_| may_end) {
+            Some(end) => next.map(|next| next.min(end)),
+            None => next,
+        }
+    }
+
+    /// Time at which the session may end because of this lane, unless its requests are repeated or
+    /// the work of the oldest one grows with the file.
+    fn give_up_at(&self, wait: &LaneWait) -> Option<Instant> {
+        let silence = self.lanes.get(&wait.id);
+        let since = silence.map_or(wait.oldest.since, |silence| {
+            silence.since.max(wait.oldest.since)
+        });
+        let ends = !wait.repeatable && !wait.oldest.takes_time;
+        ends.then(|| since + GIVES_UP)
     }
 
     fn next_of(&self, wait: &LaneWait) -> Instant {
@@ -179,7 +209,17 @@ impl StallDetector {
         self.lanes
             .retain(|id, _| lanes.iter().any(|wait| wait.id == *id));
         let look = |wait| self.look_at(now, wait, &moved);
-        lanes.iter().filter_map(look).collect()
+        let mut actions: Vec<StallAction> = lanes.iter().filter_map(look).collect();
+        let is_over = |wait: &LaneWait| self.give_up_at(wait).is_some_and(|at| at <= now);
+        if let Some(wait) = lanes.first().filter(|_| lanes.iter().all(is_over)) {
+            actions.push(StallAction::GiveUp(format!(
+                "the server has not answered {} for {} min: check the server, then run the same \
+                 command again",
+                shown(&wait.oldest),
+                GIVES_UP.as_secs() / 60
+            )));
+        }
+        actions
     }
 
     fn look_at(

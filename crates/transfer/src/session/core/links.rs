@@ -464,6 +464,7 @@ impl SessionCore {
             true => link.receive(now, &mut received),
             false => Ok(false),
         });
+        on.note_login(now);
         if !received.is_empty() {
             self.turns.note_input();
             self.note_heard(now);

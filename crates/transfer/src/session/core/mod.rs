@@ -27,7 +27,7 @@ use crate::session::remote_commands::RemoteCommands;
 use crate::session::reopening::ChannelReopening;
 use crate::session::server_facts::SessionServerFacts;
 use crate::session::sftp_server_selector::SftpServerSelector;
-use crate::session::stalls::{StallAction, StallDetector};
+use crate::session::stalls::{LaneWait, StallAction, StallDetector};
 use crate::session::{Link, SessionEvent, SessionOptions, SessionSummary, explain};
 
 /// Largest number of different stderr lines from remote programs that are shown; each is shown
@@ -394,20 +394,26 @@ impl SessionCore {
         !self.pacing.holds_back() && self.stage == SessionStage::Running && !idle
     }
 
+    /// Lanes that wait for an answer, after the login.
+    fn lane_waits(&self) -> impl Iterator<Item = LaneWait> {
+        let connections = self.dispatcher.connections();
+        self.dispatcher.lanes().iter().filter_map(|lane| {
+            let open_since = connections.get(lane.connection())?.open_since()?;
+            lane.wait(open_since)
+        })
+    }
+
     /// Time at which a silent lane must be checked.
     fn next_stall(&self) -> Option<Instant> {
-        let lanes = self.dispatcher.lanes().iter();
-        let waits = lanes.filter_map(LaneOnChannel::wait);
         self.watches_stalls()
-            .then(|| self.stalls.poll_timeout(waits))?
+            .then(|| self.stalls.poll_timeout(self.lane_waits()))?
     }
 
     fn look_for_stalls(&mut self, now: Instant) {
         if self.next_stall().is_none_or(|at| at > now) {
             return;
         }
-        let lanes = self.dispatcher.lanes().iter();
-        let waits: Vec<_> = lanes.filter_map(LaneOnChannel::wait).collect();
+        let waits: Vec<_> = self.lane_waits().collect();
         let connections = self.dispatcher.connections();
         let moved = |id| connections.get(id).map_or(0, |on| on.moved());
         for step in self.stalls.look(now, &waits, moved) {
@@ -425,6 +431,7 @@ impl SessionCore {
                     self.events.tell(now, SessionEvent::Stalled(notice));
                     self.lane_ended(now, lane, LaneError::GivenUp(why));
                 }
+                StallAction::GiveUp(why) => return self.lose(now, why),
             }
         }
     }

@@ -143,3 +143,35 @@ fn a_session_without_work_never_stalls() {
             .any(|e| matches!(e, SessionEvent::Stalled(_)))
     );
 }
+
+/// Bug: a server that answered neither the request for a channel nor that for SFTP was waited for
+/// without a word and without end.
+#[test]
+fn a_channel_that_never_opens_is_told_of_and_ends_the_copy() {
+    let mut world = World::new(5);
+    lock(&world.shared).net.mute = true;
+    world.get("big", content(2, 3_000_000));
+    let failed = world.run(LONG);
+    let told =
+        "nothing received for 10 s: waiting for the answer to the request for an SFTP channel";
+    assert!(world.says(told), "{:?}", world.lines());
+    let why = "the server has not answered the request for an SFTP channel for 10 min";
+    assert!(
+        failed.iter().all(|f| f.contains(why)) && failed.len() == 1,
+        "{failed:?}"
+    );
+}
+
+/// Bug: OPEN that is never answered by a server that answers in order.
+#[test]
+fn a_request_that_is_never_answered_ends_the_copy() {
+    let mut world = World::new(6);
+    lock(&world.shared).net.silent = (1000, 0);
+    world.get("big", content(2, 3_000_000));
+    let failed = world.run(LONG);
+    let why = "the server has not answered READ of big for 10 min";
+    assert!(
+        failed.iter().all(|f| f.contains(why)) && failed.len() == 1,
+        "{failed:?}"
+    );
+}

@@ -44,7 +44,11 @@ fn watch(
             if let StallAction::Repeat { lane, .. } = &step {
                 waits.retain(|wait| wait.id != *lane);
             }
+            let ends = matches!(step, StallAction::GiveUp(_));
             steps.push((seconds, step));
+            if ends {
+                return steps;
+            }
         }
     }
     steps
@@ -53,6 +57,7 @@ fn watch(
 fn told(step: &StallAction) -> String {
     match step {
         StallAction::Notify(notice) | StallAction::Repeat { notice, .. } => notice.to_string(),
+        StallAction::GiveUp(why) => why.clone(),
     }
 }
 
@@ -242,4 +247,25 @@ fn several_silent_lanes_are_told_of_in_one_line() {
 fn lanes_that_wait_for_nothing_need_no_look() {
     let stalls = StallDetector::new(PATIENCE, None);
     assert_eq!(stalls.poll_timeout(std::iter::empty()), None);
+}
+
+/// Bug: a server that answered in order and never answered OPEN again was waited for without end.
+#[test]
+fn a_silence_without_end_ends_after_ten_minutes() {
+    let begin = Instant::now();
+    let later = begin + Duration::from_secs(100);
+    let waits = [wait(0, begin, 64, false), wait(1, later, 64, false)];
+    let mut stalls = StallDetector::new(PATIENCE, None);
+    let steps = watch(&mut stalls, (begin, GIVES_UP * 2), &waits, |_| 0);
+    let (at, last) = steps.last().expect("an end");
+    assert_eq!(*at, 700.0, "the last lane that became silent counts");
+    let why = "the server has not answered READ of big for 10 min: check the server, then run the \
+               same command again";
+    assert_eq!(last, &StallAction::GiveUp(why.to_owned()));
+    // The checksum of a large file may take hours.
+    let mut sum = wait(0, begin, 64, false);
+    sum.oldest.takes_time = true;
+    let steps = watch(&mut stalls, (begin, GIVES_UP * 2), &[sum], |_| 0);
+    let ends = |(_, step): &(f64, StallAction)| matches!(step, StallAction::GiveUp(_));
+    assert!(!steps.iter().any(ends), "{steps:?}");
 }

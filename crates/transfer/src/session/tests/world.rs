@@ -54,6 +54,8 @@ pub(super) struct Net {
     pub path: VirtualLinkOptions,
     /// The path carries nothing, and bytes written meanwhile are lost.
     pub dark: bool,
+    /// The server answers nothing on any channel.
+    pub mute: bool,
     /// Bytes after which each connection is lost, in the order in which they are made; later ones
     /// are kept.
     pub lose_after: Vec<u64>,
@@ -275,7 +277,7 @@ impl Link for SimLink {
             ClientOutput::Block(block) => block.to_vec(),
         };
         let mut on = lock(&self.shared);
-        let (now, dark) = (on.now, on.net.dark);
+        let (now, dark) = (on.now, on.net.dark || on.net.mute);
         let on = &mut on.net.connections[self.number][channel.0 as usize];
         on.outstanding += bytes.len();
         if !dark {
@@ -399,6 +401,7 @@ impl World {
                     fragment: 32 << 10,
                 },
                 dark: false,
+                mute: false,
                 lose_after: Vec::new(),
                 silent: (0, 0),
                 channels: 10,
