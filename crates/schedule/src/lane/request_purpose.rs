@@ -43,6 +43,8 @@ pub(super) enum RequestPurpose {
     Owner,
     /// Query of a new temporary's owner.
     TempOwner,
+    /// Query of the permissions of a complete temporary.
+    TempMode,
     /// Change of the temporary's owner and group to those of the replaced file (`KeepOwner`), or of
     /// its group only (`KeepGroup`).
     KeepOwner,
@@ -83,7 +85,7 @@ impl RequestPurpose {
             Self::Limits => "limits@openssh.com",
             Self::ExtraAttributes => "attributes@longhaul",
             Self::HoldRoot => "hold-root@longhaul",
-            Self::Lstat | Self::Follow => "STAT",
+            Self::Lstat | Self::Follow | Self::TempMode => "STAT",
             Self::Resolve => "REALPATH",
             Self::Open => "OPEN",
             Self::Fstat | Self::TempOwner | Self::SizeAgain => "FSTAT",

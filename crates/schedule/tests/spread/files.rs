@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schedule::{FileCopyOptions, FileCopyState, JobKind, LaneEvent, SchedulerEvent};
+use schedule::{FileCopyOptions, FileCopyState, JobKind, LaneEvent, ResumeData, SchedulerEvent};
 
 use crate::world::{World, bytes, link, remote, small};
 
@@ -310,4 +310,34 @@ fn a_directory_is_made_before_its_turn_and_not_by_a_lane_that_has_just_come() {
     assert_eq!(lanes, [quick; 4]);
     let last = given.iter().rposition(|on| makes(&on)).expect("four");
     assert!(last < 300, "behind {last} others");
+}
+
+/// Bug: the temporary of a read-only source had the source's permissions, so that the server let only
+/// root open it on a second lane: files of 16 MB and more could not be uploaded by anybody else.
+#[test]
+fn a_read_only_file_could_not_be_opened_by_a_second_lane() {
+    for (lanes, size) in [(4, 7 * MB), (1, 2 * MB), (1, 1000)] {
+        for (preserve, kept) in [(false, false), (true, false), (false, true), (true, true)] {
+            let mut w = World::with_lanes(lanes);
+            let data = bytes(size, 3);
+            let options = FileCopyOptions {
+                preserve,
+                keep: kept.then(|| Box::new(ResumeData::default())),
+                ..FileCopyOptions::default()
+            };
+            let job = w.put(data.clone(), "big", options);
+            for source in w.disk.sources.values_mut() {
+                source.meta.attributes.mode = Some(0o100_464);
+            }
+            w.run();
+            assert!(w.done(job), "{lanes} {preserve}: {:?}", w.failed(job));
+            assert!(w.fs.data("big") == Some(&data));
+            let inode = w.fs.lookup(b"big", true).expect("there");
+            let mode = w.fs.stat(inode).expect("there").permissions;
+            // The server's umask applies without --preserve.
+            let expected = if preserve { 0o100_464 } else { 0o100_444 };
+            assert_eq!(mode, Some(expected), "{lanes} {size} {preserve} {kept}");
+            w.assert_clean();
+        }
+    }
 }

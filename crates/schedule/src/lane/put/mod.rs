@@ -15,6 +15,7 @@ mod giving_up;
 mod naming;
 mod new_file;
 mod owner;
+mod owner_write;
 mod part;
 mod probing;
 mod progress;

@@ -68,7 +68,8 @@ impl RenameStage {
         };
         let keeps = self.new.owner_mut().keep(up, core, &temp);
         // The answers to these requests decide the next step.
-        if self.new.set_mode(up, core) || keeps {
+        let sets = self.new.set_mode(up, core) || self.new.withdraw_owner_write(up, core);
+        if sets || keeps {
             return RenameStepResult::Pending;
         }
         let replaces = up.target.replaces_node() || up.target.replaced().is_some();

@@ -4,6 +4,7 @@ use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, Status};
 
 use super::ending::{UploadAttemptAbort, UploadRetryReason};
 use super::owner::OwnerPreservation;
+use super::owner_write::OwnerWriteGrant;
 use super::part::UploadPart;
 use super::target::{ReplacedAttributes, UploadTargetState};
 use super::{LaneContext, UploadState};
@@ -28,6 +29,7 @@ pub(in crate::lane) struct WrittenFileInfo {
     /// The data are durable (fsync).
     synced: bool,
     owner: OwnerPreservation,
+    owner_write: OwnerWriteGrant,
 }
 
 impl WrittenFileInfo {
@@ -44,6 +46,7 @@ impl WrittenFileInfo {
             mode_set,
             synced: false,
             owner,
+            owner_write: OwnerWriteGrant::None,
         }
     }
 
@@ -62,6 +65,11 @@ impl WrittenFileInfo {
             mode,
             ..Self::default()
         }
+    }
+
+    /// Records that the owner may write the temporary, and not the source.
+    pub(super) fn owner_may_write(&mut self) {
+        self.owner_write = OwnerWriteGrant::Granted;
     }
 
     /// Records that an earlier job has set the attributes.
@@ -193,6 +201,19 @@ impl WrittenFileInfo {
         false
     }
 
+    /// Takes write permission from the temporary of a read-only source, if its permissions are not
+    /// final; true if a request was sent.
+    pub(super) fn withdraw_owner_write(
+        &mut self,
+        up: &mut UploadState,
+        core: &mut LaneContext,
+    ) -> bool {
+        let Some(temp) = self.temp.as_deref().filter(|_| !self.mode_set) else {
+            return false;
+        };
+        self.owner_write.withdraw(up, core, temp)
+    }
+
     /// Handles the answer to a request about the file.
     pub(super) fn on_reply(
         &mut self,
@@ -210,6 +231,10 @@ impl WrittenFileInfo {
                 if let Reply::Attrs(attrs) = reply {
                     core.event(LaneEvent::Attributes(up.job(), attributes(attrs)));
                 }
+                None
+            }
+            RequestPurpose::TempMode => {
+                self.owner_write.on_reply(reply);
                 None
             }
             // scp also reports this and goes on; some file systems have no modes.
@@ -251,6 +276,10 @@ impl WrittenFileInfo {
         if up.options.preserve {
             let parts = Parts(Parts::MODE.0 | Parts::TIMES.0);
             core.event(LaneEvent::NotKept(up.job(), parts, why));
+            return None;
+        }
+        if self.owner_write.is_withdrawn() {
+            core.event(LaneEvent::NotKept(up.job(), Parts::MODE, why));
             return None;
         }
         let was = up.target.replaced()?.mode()?;

@@ -2,6 +2,7 @@ use sftp::{Attrs, OpenFlags, temp_name};
 use wire::PayloadBlock;
 
 use super::new_file::WrittenFileInfo;
+use super::owner_write::OwnerWriteGrant;
 use super::part::UploadPart;
 use super::sending::UploadSendStage;
 use super::source::UploadSource;
@@ -11,6 +12,9 @@ use crate::lane::queues::LaneQueueKind;
 use crate::lane::remote_file::RemoteFile;
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
+
+/// Size in bytes from which an interrupted run's temporary of a file sent as a whole is continued.
+const LARGE: u64 = 1 << 20;
 
 /// Stage in which the job waits for its turn to open the file or to send it whole.
 #[derive(Debug)]
@@ -79,6 +83,9 @@ impl UploadQueuedStage {
         if *set {
             self.new.is_set(up.options.preserve, syncs);
         }
+        if !up.options.preserve && OwnerWriteGrant::is_needed(attributes.mode) {
+            self.new.owner_may_write();
+        }
         let opens = cut.is_some()
             || syncs
             || !up.options.beyond.is_empty()
@@ -119,17 +126,33 @@ impl UploadQueuedStage {
         let (path, flags, new) = self.file_to_open(up, core);
         let source = self.source.meta().attributes.mode;
         // As scp sends it (sftp-client.c, sftp_upload): the server's umask applies.
-        let mode = up.mode_to_open_with(core, source);
-        let new = match new {
+        let mut mode = up.mode_to_open_with(core, source);
+        let is_temporary = matches!(new, Some(Some(_)));
+        let grants =
+            is_temporary && self.opens_again(up, core) && OwnerWriteGrant::is_needed(source);
+        if grants {
+            mode = OwnerWriteGrant::added_to(mode);
+        }
+        let mut new = match new {
             Some(temp) => WrittenFileInfo::created(temp, mode),
             None => self.new,
         };
+        if grants {
+            new.owner_may_write();
+        }
         if self.prefetched {
             core.turns_mut().end_prefetch();
         }
         let attrs = Attrs::with_permissions(mode);
         let remote = RemoteFile::open(&mut up.requests, core, &path, flags, attrs);
         UploadSendStage::new(remote, new, self.source, (self.first, self.packed))
+    }
+
+    /// Returns true if other jobs, or the run that resumes the copy, may open the temporary.
+    fn opens_again(&self, up: &UploadState, core: &LaneContext) -> bool {
+        let size = self.source.meta().attributes.size;
+        let is_kept = up.options.keep.is_some() && size.is_none_or(|size| size >= LARGE);
+        (is_kept || !up.part.is_whole()) && !core.refusals().attributes
     }
 
     /// Returns path and flags for OPEN. If the job creates the file, returns the name of its
