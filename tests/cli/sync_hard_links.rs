@@ -326,3 +326,57 @@ fn endless_output_of_a_far_command_does_not_fill_the_memory() {
     running.interrupt();
     running.wait().expect_code(130);
 }
+
+/// Bug: a user who could write in DST made a file there a hard link of another one outside, with the
+/// size and time of the source's file, and the sync gave the other one its mode and owner. With an
+/// earlier copy that shares its files, the sync changed that one.
+#[test]
+fn a_hard_link_outside_the_target_got_the_mode_of_the_source() {
+    for up in [true, false] {
+        for there in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+            let Some(scene) = Scene::beyond_scp(there) else {
+                return;
+            };
+            // A stock server does not tell links.
+            if up && there == PeerKind::OpenSsh {
+                continue;
+            }
+            for (name, mode) in [
+                ("source/f", 0o640),
+                ("source/old", 0o640),
+                ("outside", 0o600),
+            ] {
+                write_file(&scene.path(name), b"content");
+                let mode = fs::Permissions::from_mode(mode);
+                fs::set_permissions(scene.path(name), mode).expect("ours");
+                set_time(&scene.path(name), 1_100_000_000);
+            }
+            fs::create_dir(scene.path("target")).expect("ours");
+            fs::hard_link(scene.path("outside"), scene.path("target/f")).expect("ours");
+            fs::hard_link(scene.path("outside"), scene.path("target/moved")).expect("ours");
+            let operands = match up {
+                true => [
+                    scene.path("source").into_os_string(),
+                    scene.remote("target"),
+                ],
+                false => [
+                    scene.remote("source"),
+                    scene.path("target").into_os_string(),
+                ],
+            };
+            let run = operands
+                .iter()
+                .fold(sync(&scene, &["--delete", "--yes"]), |run, word| {
+                    run.arg(word)
+                });
+            run.run().expect_code(0);
+            let mode = |name: &str| {
+                let meta = fs::metadata(scene.path(name)).expect("it is there");
+                meta.permissions().mode() & 0o777
+            };
+            assert_eq!(mode("outside"), 0o600, "{there:?} {up}");
+            assert_eq!(mode("target/f"), 0o640, "{there:?} {up}");
+            assert_eq!(mode("target/old"), 0o640, "{there:?} {up}");
+        }
+    }
+}

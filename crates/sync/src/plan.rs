@@ -339,6 +339,25 @@ impl SyncPlan {
         }
     }
 
+    /// Copies these files of the target instead of changing or moving them: they have hard links
+    /// outside the target, where nothing may change.
+    pub fn copy_linked(&mut self, files: &BTreeSet<TreeEntryId>) {
+        let mut moved = BTreeSet::new();
+        for step in &mut self.steps {
+            let is_linked = step.target.is_some_and(|id| files.contains(&id));
+            match step.action {
+                SyncAction::SetAttributes(why) if is_linked => {
+                    step.action = SyncAction::Replace(why);
+                }
+                SyncAction::MoveFrom(from) if files.contains(&from) => {
+                    moved.insert(step.source);
+                }
+                _ => {}
+            }
+        }
+        self.unsettle_moves(&moved);
+    }
+
     /// Returns the deletions whose paths some file system may take for those of source entries, as
     /// pairs (source, target).
     pub fn alike_deletions(&self) -> Vec<(TreeEntryId, TreeEntryId)> {

@@ -18,7 +18,7 @@ use schedule::{
 };
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
-use sync::parent_path;
+use sync::{TreeEntry, parent_path};
 
 use super::settle::OperationRunner;
 use crate::copy::{PlannedCopy, PlannedCopySide};
@@ -66,6 +66,8 @@ pub(crate) enum SyncFileOperation {
         attributes: Attributes,
         xattrs: Option<Box<Xattrs>>,
         names: AllowedNames,
+        /// A file as it was listed: its owner and time must be the same still.
+        listed: Option<TreeEntry>,
     },
     /// Sets user and group of a symlink.
     SetSymlinkOwner(Vec<u8>, (u32, u32)),
@@ -113,6 +115,7 @@ impl SyncFileOperation {
             attributes,
             xattrs: None,
             names: AllowedNames::One,
+            listed: None,
         }
     }
 }
@@ -326,6 +329,7 @@ fn job(op: SyncFileOperation) -> JobKind {
             attributes,
             xattrs,
             names: _,
+            listed: _,
         } => JobKind::SetAttributes {
             path: RemotePath(path),
             attributes,
@@ -396,8 +400,10 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             attributes,
             xattrs,
             names,
+            listed,
         } => {
-            for (parts, why) in set(&at(path)?, attributes, xattrs.clone(), *names)? {
+            let expected = (*names, listed.as_ref());
+            for (parts, why) in set(&at(path)?, attributes, xattrs.clone(), expected)? {
                 run.note_lost(parts, &why);
             }
         }
@@ -506,7 +512,7 @@ fn set(
     at: &NameInDirectory,
     attributes: &Attributes,
     xattrs: Option<Box<Xattrs>>,
-    names: AllowedNames,
+    expected: (AllowedNames, Option<&TreeEntry>),
 ) -> io::Result<LostMetadata> {
     let flags = match attributes.kind() {
         EntryKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
@@ -520,7 +526,7 @@ fn set(
     };
     let file = std::fs::File::from(file);
     let meta = rustix::fs::fstat(&file)?;
-    check_listed(&meta, attributes, names)?;
+    check_listed(&meta, attributes, expected)?;
     let mut lost = LostMetadata::new();
     let beyond = ExtraMetadata {
         owner: attributes.owner,
@@ -539,7 +545,11 @@ fn set(
 }
 
 /// Checks that a file is the one that was listed: another process may have put another one there.
-fn check_listed(meta: &Stat, attributes: &Attributes, names: AllowedNames) -> io::Result<()> {
+fn check_listed(
+    meta: &Stat,
+    attributes: &Attributes,
+    (names, listed): (AllowedNames, Option<&TreeEntry>),
+) -> io::Result<()> {
     let found = match kind_of(meta) {
         FileType::Directory => EntryKind::Directory,
         FileType::RegularFile => EntryKind::File,
@@ -556,6 +566,18 @@ fn check_listed(meta: &Stat, attributes: &Attributes, names: AllowedNames) -> io
     let size = u64::try_from(meta.st_size).ok();
     if attributes.size.is_some_and(|own| Some(own) != size) {
         return Err(io::Error::other("its size has changed since it was listed"));
+    }
+    let owner = listed.and_then(|listed| listed.owner);
+    let time = listed.and_then(|listed| listed.modified);
+    // Times that SFTP cannot carry are listed as others.
+    let time = time.filter(|_| u32::try_from(meta.st_mtime).is_ok());
+    if owner.is_some_and(|owner| owner != (meta.st_uid, meta.st_gid))
+        || time.is_some_and(|time| time.seconds != i64::from(meta.st_mtime))
+    {
+        return Err(io::Error::other(
+            "its owner or time has changed since it was listed: check that nobody else has put the \
+                file there, then run the same command again",
+        ));
     }
     let is_allowed = match names {
         _ if meta.st_nlink == 1 => true,
@@ -614,6 +636,7 @@ mod tests {
 
     use super::*;
     use schedule::LocalTargetPath;
+    use sync::{ModifiedTime, TreeEntryKind};
 
     /// Bug: a local user who could write in DST put a hard link of another file in place of one whose
     /// attributes `sync -A -X` of root set: the other file got the mode and the access control list.
@@ -659,10 +682,30 @@ mod tests {
         ] {
             let place = LocalTargetPath::beneath(dir.path(), name, false);
             let place = directories.locate(&place).expect("ours");
-            let done = set(&place, &attributes, None, names);
+            let done = set(&place, &attributes, None, (names, None));
             assert_eq!(done.is_ok(), is_set, "{name}: {done:?}");
             let mode = || fs::metadata(at(name)).expect("ours").permissions().mode();
             assert!(mode() & 0o7777 != 0o644 || is_set, "{name}");
         }
+        // A file that was moved there has one name as well.
+        let meta = fs::metadata(at("own")).expect("ours");
+        let mut listed = TreeEntry::new(TreeEntryKind::File);
+        listed.owner = Some((meta.uid(), meta.gid()));
+        listed.modified = Some(ModifiedTime {
+            seconds: meta.mtime(),
+            nanoseconds: None,
+        });
+        let place = LocalTargetPath::beneath(dir.path(), "own", false);
+        let place = directories.locate(&place).expect("ours");
+        let set_with = |listed: &TreeEntry| set(&place, &attributes, None, (one, Some(listed)));
+        assert!(set_with(&listed).is_ok());
+        listed.owner = Some((meta.uid() + 1, meta.gid()));
+        assert!(set_with(&listed).is_err());
+        listed.owner = None;
+        listed.modified = Some(ModifiedTime {
+            seconds: meta.mtime() - 1,
+            nanoseconds: None,
+        });
+        assert!(set_with(&listed).is_err());
     }
 }

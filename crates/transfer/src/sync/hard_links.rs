@@ -141,6 +141,20 @@ impl SourceHardLinks {
     }
 }
 
+/// Returns the files that have more names than the listed tree has of them.
+pub(super) fn linked_outside(links: &InodeIds) -> BTreeSet<TreeEntryId> {
+    let mut listed: BTreeMap<(u64, u64), u32> = BTreeMap::new();
+    for link in links.values() {
+        *listed.entry((link.device, link.inode)).or_default() += 1;
+    }
+    let is_outside = |link: &InodeId| {
+        let names = listed.get(&(link.device, link.inode));
+        names.is_none_or(|names| *names < link.names)
+    };
+    let outside = links.iter().filter(|(_, link)| is_outside(link));
+    outside.map(|(id, _)| *id).collect()
+}
+
 /// Returns the names to which others are linked.
 fn firsts(plan: &SyncPlan) -> BTreeSet<TreeEntryId> {
     let steps = plan.steps().iter();

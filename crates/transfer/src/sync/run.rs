@@ -18,7 +18,7 @@ use super::attributes::attributes;
 use super::backup::BackupRoot;
 use super::ends::{AllowedNames, SyncEnds, SyncFileOperation};
 use super::entries::SyncPlanWalk;
-use super::hard_links::{InodeIds, SourceHardLinks};
+use super::hard_links::{InodeIds, SourceHardLinks, linked_outside};
 use super::link_dest::LinkDest;
 use super::listing::{self, ListedTree};
 use super::owners::ids_at_target;
@@ -272,6 +272,7 @@ impl<'a> SyncRun<'a> {
         let Some(mut plan) = self.plan(source, target, &rules).await else {
             return;
         };
+        plan.copy_linked(&linked_outside(&self.target_links));
         spare_alike(&mut self.ends, &mut plan).await;
         if let Some(link_dest) = &self.link_dest {
             let (ends, xattrs) = (&mut self.ends, self.xattrs);
@@ -688,7 +689,8 @@ impl<'a> SyncRun<'a> {
     ) -> AttributeChange {
         let tree = plan.source().tree();
         let root = |end| self.ends.root(end);
-        let mode = there.and_then(|id| plan.target().tree().entry(id).mode);
+        let listed = there.map(|id| plan.target().tree().entry(id).clone());
+        let mode = listed.as_ref().and_then(|entry| entry.mode);
         let linked = there.and_then(|id| self.target_links.get(&id));
         let names = match (&self.hard_links, linked) {
             (Some(links), _) if links.source().contains_key(&id) => AllowedNames::Several,
@@ -701,6 +703,7 @@ impl<'a> SyncRun<'a> {
             attributes: self.kept(tree.entry(id)),
             is_read_only: mode.is_some_and(|mode| mode & 0o200 == 0),
             names,
+            listed,
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use schedule::{Attributes, MetadataFlags};
 use sftp::xattrs::{Xattr, kind};
-use sync::{ComparisonRules, DifferenceReasons, EntryTree, FoundDifference, SyncPlan};
+use sync::{ComparisonRules, DifferenceReasons, EntryTree, FoundDifference, SyncPlan, TreeEntry};
 
 use super::ends::{AllowedNames, FileOperationResult, SyncEnds, SyncFileOperation};
 use crate::copy::PlannedCopySide;
@@ -188,6 +188,8 @@ pub(super) struct AttributeChange {
     /// The owner at the target may not write the file, and so not set its extended attributes.
     pub is_read_only: bool,
     pub names: AllowedNames,
+    /// The file at the target as it was listed.
+    pub listed: Option<TreeEntry>,
 }
 
 /// Sets the attributes of files, with the extended attributes and access control lists that
@@ -203,6 +205,7 @@ pub(super) async fn set_attributes(
         attributes: file.attributes,
         xattrs,
         names: file.names,
+        listed: file.listed.clone(),
     };
     let Some(XattrComparer { kinds }) = comparer else {
         let ops = files.iter().map(|file| set(file, None)).collect();
@@ -268,6 +271,7 @@ async fn make_writable<'a>(
             attributes: writable,
             xattrs: None,
             names: file.names,
+            listed: file.listed.clone(),
         }
     });
     // A failure shows when the attributes are set.
