@@ -582,9 +582,7 @@ fn check_listed(
     let is_allowed = match names {
         _ if meta.st_nlink == 1 => true,
         AllowedNames::One => false,
-        AllowedNames::Of(listed) => {
-            (listed.device, listed.inode) == (meta.st_dev as u64, meta.st_ino as u64)
-        }
+        AllowedNames::Of(listed) => (listed.device, listed.inode) == (meta.st_dev, meta.st_ino),
         AllowedNames::Several => true,
     };
     match is_allowed {
