@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::measurement_error::MeasurementError;
 use super::{ProbeOptions, ProbeSettings};
 use crate::cancel::CancelToken;
 
@@ -12,10 +13,6 @@ const TRIPS: f64 = 450.0;
 const LONGEST_TIME: f64 = 75.0;
 /// Longest wait for an answer of the server.
 pub(super) const PATIENCE: Duration = Duration::from_secs(8);
-
-/// Reasons for leaving measurements out.
-pub(super) const TIME_UP: &str = "further measurements: the time was used up (--time)";
-pub(super) const DATA_USED: &str = "further measurements: the amount of data was used up (--data)";
 
 /// Time and data that the measurements may use, and have used.
 pub(super) struct ProbeBudget<'a> {
@@ -58,9 +55,9 @@ impl<'a> ProbeBudget<'a> {
     ///
     /// # Errors
     /// The measurement was interrupted.
-    pub(super) fn step(&self, what: &str) -> Result<(), String> {
+    pub(super) fn step(&self, what: &str) -> Result<(), MeasurementError> {
         if self.is_cancelled() {
-            return Err("interrupted".to_owned());
+            return Err(MeasurementError::interrupted());
         }
         let used = self.target.start.elapsed().as_secs_f64();
         (self.options.progress)(what, used, self.left().as_secs_f64());

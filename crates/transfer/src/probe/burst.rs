@@ -6,6 +6,7 @@ use sftp::Request;
 
 use super::budget::PATIENCE;
 use super::connection::{ChannelIndex, ChannelUse, ProbeConnections};
+use super::measurement_error::MeasurementError;
 use crate::cancel::CancelToken;
 use crate::session::Link;
 
@@ -60,14 +61,14 @@ impl BurstResult {
 /// server, and disconnects.
 ///
 /// # Errors
-/// The server does not serve this, or the connection is lost; one sentence.
+/// The server does not serve this, or the connection is lost.
 pub(crate) fn burst(
     link: Box<dyn Link>,
     burst: &mut BurstLoad<'_>,
     cancel: &CancelToken,
-) -> Result<BurstResult, String> {
-    let mut all = ProbeConnections::new().map_err(|e| e.to_string())?;
-    all.add(link).map_err(|e| e.to_string())?;
+) -> Result<BurstResult, MeasurementError> {
+    let mut all = ProbeConnections::new()?;
+    all.add(link)?;
     let done = measured(&mut all, burst, cancel);
     all.cut_from(0);
     done
@@ -77,7 +78,7 @@ fn measured(
     all: &mut ProbeConnections,
     burst: &mut BurstLoad<'_>,
     cancel: &CancelToken,
-) -> Result<BurstResult, String> {
+) -> Result<BurstResult, MeasurementError> {
     let until = Instant::now() + PATIENCE;
     let at = all.open(0, until)?;
     let file = all.device(at, burst.up, until)?;
@@ -117,12 +118,12 @@ fn measured(
 }
 
 /// Bytes of a channel that have arrived, and those in flight.
-fn moved(all: &ProbeConnections, at: ChannelIndex) -> Result<(u64, u64), String> {
+fn moved(all: &ProbeConnections, at: ChannelIndex) -> Result<(u64, u64), MeasurementError> {
     if let Some(why) = all.loss(at.0) {
-        return Err(why.to_owned());
+        return Err(why.clone());
     }
     let Some(channel) = all.channel(at) else {
-        return Err("the channel was closed".to_owned());
+        return Err(MeasurementError::channel_ended("the channel was closed"));
     };
     match channel.failure() {
         Some(why) => Err(why),

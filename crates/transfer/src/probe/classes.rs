@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use diagnose::{DscpMeasurement, Evidence};
 
-use super::budget::{DATA_USED, PATIENCE, TIME_UP};
+use super::budget::PATIENCE;
+use super::measurement_error::MeasurementError;
 use super::path::ProbedConnections;
 use super::sampling::median;
 use crate::config::{ConnectTimeout, HostConfig};
@@ -90,7 +91,7 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
     ///
     /// # Errors
     /// The budget is used up, or a connection was lost.
-    pub(super) fn run(mut self) -> Result<(), String> {
+    pub(super) fn run(mut self) -> Result<(), MeasurementError> {
         let slice = slice_share(self.path);
         if !can_mark(self.path, self.evidence, self.settings) {
             if self.evidence.tcp.is_none() {
@@ -123,18 +124,10 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
                 .push("DSCP classes: no further connection was admitted".to_owned());
             return Ok(());
         };
-        let unmarked = self
-            .path
-            .connections()
-            .add(unmarked)
-            .map_err(|e| e.to_string())?;
+        let unmarked = self.path.connections().add(unmarked)?;
         let mut classes = Vec::new();
         for (dscp, link) in links {
-            let number = self
-                .path
-                .connections()
-                .add(link)
-                .map_err(|e| e.to_string())?;
+            let number = self.path.connections().add(link)?;
             let name = CLASSES.iter().find(|class| class.1 == dscp);
             classes.extend(name.map(|(name, _)| (*name, number)));
         }
@@ -179,14 +172,15 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
         links
     }
 
-    fn slice(&mut self, connection: usize, share: f64) -> Result<f64, String> {
+    fn slice(&mut self, connection: usize, share: f64) -> Result<f64, MeasurementError> {
         self.path.budget().step("DSCP classes")?;
         let result = self.path.load(&[(connection, 0)], true, share)?;
         match result.rung {
             Some(rung) => Ok(rung.rate),
             // Without a rate the class would look slow.
-            None if result.data_used => Err(DATA_USED.to_owned()),
-            None => Err(TIME_UP.to_owned()),
+            None if self.path.budget().is_cancelled() => Err(MeasurementError::interrupted()),
+            None if result.data_used => Err(MeasurementError::data_used_up()),
+            None => Err(MeasurementError::time_used_up()),
         }
     }
 
@@ -199,7 +193,7 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
         unmarked: usize,
         classes: &[(&str, usize)],
         share: f64,
-    ) -> Result<(), String> {
+    ) -> Result<(), MeasurementError> {
         let mut results: Vec<_> = classes
             .iter()
             .map(|(name, connection)| DscpClassRates {
@@ -221,7 +215,7 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
         unmarked: usize,
         results: &mut [DscpClassRates],
         share: f64,
-    ) -> Result<(), String> {
+    ) -> Result<(), MeasurementError> {
         let first = self.slice(unmarked, share)?;
         let mut rates = Vec::new();
         for class in results.iter() {
@@ -267,5 +261,27 @@ impl DscpClassRates {
             unmarked: middle(|pair| pair.0),
             class: self.name,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::measurement_error::MeasurementFailure;
+    use crate::probe::test_support::{options, path, settings};
+
+    /// Bug: after Ctrl-C the report advised more time (--time).
+    #[test]
+    fn an_interrupted_slice_was_taken_for_one_without_time() {
+        let (target, mut options) = (settings(), options());
+        let cancel = target.cancel.clone();
+        options.progress = Arc::new(move |_, _, _| cancel.cancel());
+        let (mut path, _) = path(&target, &options);
+        let mut evidence = Evidence::default();
+        let (config, shared) = (&target.config, &target.settings);
+        let mut classes = DscpComparison::new(&mut path, &mut evidence, config, shared);
+        let error = classes.slice(1, SLICE).unwrap_err();
+        assert_eq!(error.cause(), MeasurementFailure::Interrupted);
+        assert_eq!(error.to_string(), "interrupted");
     }
 }

@@ -9,7 +9,7 @@ use mio::{Events, Poll, Token};
 use sftp::{Attrs, Handle, OpenFlags, Reply, Request, RequestId, SftpClient, SftpClientOptions};
 use wire::PayloadBlock;
 
-use super::request_error::RequestError;
+use super::measurement_error::MeasurementError;
 use crate::session::{Link, LinkChannelId, LinkEvent, LinkSample};
 
 /// Distance between the first tokens of two connections.
@@ -57,9 +57,9 @@ pub(super) struct ProbeChannel {
     offset: u64,
     blocked: Duration,
     /// Reason for the channel's end.
-    failed: Option<String>,
+    failed: Option<MeasurementError>,
     /// Reason for which the server refused a load request. Other requests may go on.
-    refused: Option<String>,
+    refused: Option<MeasurementError>,
     /// Limit of the load on purpose.
     limit: Option<RateLimit>,
 }
@@ -94,7 +94,7 @@ impl RateLimit {
 #[derive(Debug, Default)]
 struct CommandOutput {
     text: Vec<u8>,
-    ended: Option<Result<(), String>>,
+    ended: Option<Result<(), MeasurementError>>,
 }
 
 /// One connection of a probe, with its channels and its command.
@@ -110,7 +110,7 @@ struct ProbeConnection {
     /// Time at which the peer's TCP last acknowledged or sent something.
     heard: Instant,
     /// Reason for its end.
-    lost: Option<String>,
+    lost: Option<MeasurementError>,
 }
 
 /// All connections of a probe, with the loop that moves their bytes.
@@ -164,20 +164,14 @@ impl ProbeConnections {
     }
 
     /// Returns the reason for the end of a connection.
-    pub(super) fn loss(&self, connection: usize) -> Option<&str> {
-        self.all.get(connection)?.lost.as_deref()
-    }
-
-    /// Returns true if a connection is there and was not lost.
-    pub(super) fn is_alive(&self, connection: usize) -> bool {
-        let found = self.all.get(connection);
-        found.is_some_and(|connection| connection.lost.is_none())
+    pub(super) fn loss(&self, connection: usize) -> Option<&MeasurementError> {
+        self.all.get(connection)?.lost.as_ref()
     }
 
     /// Marks a connection as lost, for this reason.
-    pub(super) fn lose(&mut self, connection: usize, why: &str) {
+    pub(super) fn lose(&mut self, connection: usize, why: MeasurementError) {
         if let Some(connection) = self.all.get_mut(connection) {
-            connection.lost = Some(why.to_owned());
+            connection.lost = Some(why);
         }
     }
 
@@ -234,11 +228,6 @@ impl ProbeConnections {
         self.all.get(at.0)?.channels.get(at.1)
     }
 
-    /// True if requests on a channel can still be answered.
-    pub(super) fn is_usable(&self, at: ChannelIndex) -> bool {
-        self.is_alive(at.0) && self.channel(at).is_some_and(|c| c.failed.is_none())
-    }
-
     fn channel_mut(&mut self, at: ChannelIndex) -> Option<&mut ProbeChannel> {
         self.all.get_mut(at.0)?.channels.get_mut(at.1)
     }
@@ -260,12 +249,13 @@ impl ProbeConnections {
         &mut self,
         connection: usize,
         until: Instant,
-    ) -> Result<ChannelIndex, RequestError> {
-        let gone = || "the connection was lost".to_owned();
+    ) -> Result<ChannelIndex, MeasurementError> {
+        let gone = || MeasurementError::lost("the connection was lost");
         let found = self.all.get_mut(connection).ok_or_else(gone)?;
         let refused = || {
-            "the server admits only one channel per connection (MaxSessions in its sshd_config)"
-                .to_owned()
+            MeasurementError::refused(
+                "the server admits only one channel per connection (MaxSessions in its sshd_config)",
+            )
         };
         let id = found.link.open_channel().ok_or_else(refused)?;
         found.channels.push(ProbeChannel::new(id));
@@ -273,7 +263,7 @@ impl ProbeConnections {
         self.wait(until, |all| {
             let channel = all.channel(at)?;
             if let Some(why) = &channel.failed {
-                return Some(Err(why.clone().into()));
+                return Some(Err(why.clone()));
             }
             channel.client.info().map(|_| Ok(at))
         })?
@@ -291,16 +281,16 @@ impl ProbeConnections {
         at: ChannelIndex,
         request: &Request<'_>,
         until: Instant,
-    ) -> Result<(Reply, Duration), RequestError> {
+    ) -> Result<(Reply, Duration), MeasurementError> {
         let sent = Instant::now();
         let id = self.request(at, request);
-        let id = id.ok_or_else(|| "the channel was closed".to_owned())?;
+        let id = id.ok_or_else(|| MeasurementError::channel_ended("the channel was closed"))?;
         self.wait(until, |all| {
             let channel = all.channel_mut(at)?;
             if let Some((reply, came)) = channel.answers.remove(&id.0) {
                 return Some(Ok((reply, came.saturating_duration_since(sent))));
             }
-            channel.failed.clone().map(|why| Err(why.into()))
+            channel.failed.clone().map(Err)
         })?
     }
 
@@ -323,7 +313,7 @@ impl ProbeConnections {
         path: &[u8],
         flags: OpenFlags,
         until: Instant,
-    ) -> Result<Handle, RequestError> {
+    ) -> Result<Handle, MeasurementError> {
         let request = Request::Open {
             path,
             flags,
@@ -331,12 +321,10 @@ impl ProbeConnections {
         };
         match self.ask(at, &request, until)?.0 {
             Reply::Handle(handle) => Ok(handle),
-            Reply::Status(status) => Err(status.to_string().into()),
-            _ => Err(
-                "the server sent an unexpected answer to OPEN (SFTP protocol error)"
-                    .to_owned()
-                    .into(),
-            ),
+            Reply::Status(status) => Err(status.into()),
+            _ => Err(MeasurementError::refused(
+                "the server sent an unexpected answer to OPEN (SFTP protocol error)",
+            )),
         }
     }
 
@@ -362,8 +350,8 @@ impl ProbeConnections {
         connection: usize,
         command: &[u8],
         until: Instant,
-    ) -> Result<String, String> {
-        let none = || "the server does not run commands".to_owned();
+    ) -> Result<String, MeasurementError> {
+        let none = || MeasurementError::refused("the server does not run commands");
         let found = self.all.get_mut(connection).ok_or_else(none)?;
         let id = found.link.open_exec(command).ok_or_else(none)?;
         found.link.end_input(id);
@@ -387,17 +375,17 @@ impl ProbeConnections {
         &mut self,
         until: Instant,
         mut done: impl FnMut(&mut Self) -> Option<T>,
-    ) -> Result<T, RequestError> {
+    ) -> Result<T, MeasurementError> {
         loop {
             if let Some(result) = done(self) {
                 return Ok(result);
             }
             if Instant::now() >= until {
-                return Err(RequestError::NoAnswer(None));
+                return Err(MeasurementError::no_answer());
             }
             self.turn(until);
             if let Some(why) = self.all.iter().find_map(|c| c.lost.clone()) {
-                return Err(why.into());
+                return Err(why);
             }
         }
     }
@@ -440,6 +428,15 @@ impl ProbeConnections {
             (c.lost.is_some() || silent).then(|| c.stall(silent))
         });
         broken.filter(|stall| stall.bytes > 0)
+    }
+
+    /// Makes a connection look as if it had moved data, and nothing was acknowledged for long.
+    #[cfg(test)]
+    pub(super) fn set_silent(&mut self, connection: usize) {
+        if let Some(connection) = self.all.get_mut(connection) {
+            connection.passed = 1 << 20;
+            connection.heard = Instant::now() - 2 * SILENT;
+        }
     }
 
     /// Ends all connections.
@@ -492,14 +489,13 @@ impl ProbeConnection {
         since: Duration,
         carried: Duration,
         hidden: bool,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, MeasurementError> {
         let mut events = Vec::new();
-        let lost = |e: crate::session::LinkError| e.into_words();
-        let more = self.link.receive(now, &mut events).map_err(lost)?;
+        let more = self.link.receive(now, &mut events)?;
         for event in events {
             self.handle(event)?;
         }
-        self.link.handle_timeout(now).map_err(lost)?;
+        self.link.handle_timeout(now)?;
         let sample = self.sample(hidden);
         if let Some(tcp) = sample.tcp {
             let under_way = u64::from(tcp.unacked) * u64::from(tcp.snd_mss);
@@ -528,11 +524,11 @@ impl ProbeConnection {
                 self.link.send(channel.id, output);
             }
         }
-        let flushed = self.link.flush(now).map_err(lost)?;
+        let flushed = self.link.flush(now)?;
         Ok(more || flushed)
     }
 
-    fn handle(&mut self, event: LinkEvent) -> Result<(), String> {
+    fn handle(&mut self, event: LinkEvent) -> Result<(), MeasurementError> {
         let now = Instant::now();
         match event {
             LinkEvent::Data(id, bytes) => {
@@ -544,24 +540,27 @@ impl ProbeConnection {
                     channel.receive(bytes, now);
                 }
             }
-            LinkEvent::Closed(id, why) => self.fail(id, why),
-            LinkEvent::Refused(id, why) => self.fail(id, Some(why)),
+            LinkEvent::Closed(id, why) => {
+                let why = why.unwrap_or_else(|| "the server closed the channel".to_owned());
+                self.fail(id, MeasurementError::channel_ended(why));
+            }
+            LinkEvent::Refused(id, why) => self.fail(id, MeasurementError::refused(why)),
             LinkEvent::Exited(id, how) => {
                 if let Some((_, output)) = self.command.as_mut().filter(|(c, _)| *c == id) {
-                    output.ended = Some(how.map(drop).map_err(|error| error.to_string()));
+                    output.ended = Some(how.map(drop).map_err(MeasurementError::from));
                 }
             }
             LinkEvent::Restarted => {
-                return Err("the server ended the login before it was complete".to_owned());
+                let why = "the server ended the login before it was complete";
+                return Err(MeasurementError::lost(why));
             }
             LinkEvent::Ended(_) | LinkEvent::Message(_) => {}
         }
         Ok(())
     }
 
-    fn fail(&mut self, id: LinkChannelId, why: Option<String>) {
+    fn fail(&mut self, id: LinkChannelId, why: MeasurementError) {
         if let Some(channel) = self.channels.iter_mut().find(|c| c.id == id) {
-            let why = why.unwrap_or_else(|| "the server closed the channel".to_owned());
             channel.failed = Some(why);
         }
     }
@@ -597,12 +596,12 @@ impl ProbeChannel {
     }
 
     /// Returns the reason for the channel's end, or for which the server refused its load.
-    pub(super) fn failure(&self) -> Option<String> {
+    pub(super) fn failure(&self) -> Option<MeasurementError> {
         self.failed.clone().or_else(|| self.refusal())
     }
 
     /// Returns the reason for which the server refused a load request.
-    pub(super) fn refusal(&self) -> Option<String> {
+    pub(super) fn refusal(&self) -> Option<MeasurementError> {
         self.refused.clone()
     }
 
@@ -664,7 +663,7 @@ impl ProbeChannel {
 
     fn receive(&mut self, bytes: bytes::Bytes, now: Instant) {
         if let Err(e) = self.client.handle_input(bytes) {
-            self.failed = Some(e.to_string());
+            self.failed = Some(MeasurementError::channel_ended(e.to_string()));
             return;
         }
         while let Some((id, reply)) = self.client.poll_reply() {
@@ -684,7 +683,7 @@ impl ProbeChannel {
                     self.awaited.remove(&id.0);
                     match status.is_ok() {
                         true => self.moved += u64::from(REQUEST),
-                        false => self.refused = Some(status.to_string()),
+                        false => self.refused = Some(status.into()),
                     }
                 }
                 _ => {

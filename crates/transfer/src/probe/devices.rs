@@ -5,8 +5,8 @@ use sftp::{Handle, OpenFlags, Reply, Request};
 use super::budget::answer_deadline;
 use super::connection::{ChannelIndex, ProbeConnections, REQUEST};
 use super::files::new_file_path;
+use super::measurement_error::{MeasurementError, MeasurementFailure};
 use super::path::IDLE;
-use super::request_error::RequestError;
 
 /// /dev/null and /dev/zero of the server. Where the account sees no devices, a small file in the
 /// user's directory takes their place: each request writes or reads its first bytes again.
@@ -15,8 +15,6 @@ pub(super) struct LoadTestFiles {
     directory: Option<Vec<u8>>,
     /// File in the user's directory that takes the place of missing devices.
     stand_in: Option<Vec<u8>>,
-    /// The server refused the last device, and answers other requests.
-    refused: bool,
 }
 
 impl LoadTestFiles {
@@ -24,13 +22,7 @@ impl LoadTestFiles {
         Self {
             directory,
             stand_in: None,
-            refused: false,
         }
-    }
-
-    /// Returns true if the server refused the last device, and answers other requests.
-    pub(super) fn is_refused(&self) -> bool {
-        self.refused
     }
 
     /// Takes the path of the file that took the place of missing devices, to be removed.
@@ -39,16 +31,20 @@ impl LoadTestFiles {
     }
 
     /// Opens a device on a channel, for writing if `up`.
+    ///
+    /// # Errors
+    /// The cause is [`MeasurementFailure::DeviceRefused`] if the server answers other requests.
     pub(super) fn open(
         &mut self,
         connections: &mut ProbeConnections,
         at: ChannelIndex,
         up: bool,
-    ) -> Result<Handle, RequestError> {
+    ) -> Result<Handle, MeasurementError> {
         let opened = self.device_or_stand_in(connections, at, up);
-        let refused = matches!(&opened, Err(error) if !error.is_no_answer());
-        self.refused = refused && connections.is_usable(at);
-        opened
+        opened.map_err(|error| match error.is_refusal() {
+            true => error.of_cause(MeasurementFailure::DeviceRefused),
+            false => error,
+        })
     }
 
     fn device_or_stand_in(
@@ -56,11 +52,10 @@ impl LoadTestFiles {
         connections: &mut ProbeConnections,
         at: ChannelIndex,
         up: bool,
-    ) -> Result<Handle, RequestError> {
+    ) -> Result<Handle, MeasurementError> {
         if self.stand_in.is_none() {
             match connections.device(at, up, answer_deadline()) {
-                Err(silence) if silence.is_no_answer() => return Err(silence),
-                Err(refused) => {
+                Err(refused) if refused.is_refusal() => {
                     let Some(directory) = self.directory.clone() else {
                         return Err(refused.with(
                             "name a directory (HOST:PATH), and a small file there is used in its \
@@ -68,9 +63,9 @@ impl LoadTestFiles {
                         ));
                     };
                     let created = self.create_stand_in(connections, &directory);
-                    created.map_err(|error| match error.is_no_answer() {
-                        true => error,
-                        false => refused.with(&error.to_string()),
+                    created.map_err(|error| match error.is_refusal() {
+                        true => refused.with(error),
+                        false => error,
                     })?;
                 }
                 opened => return opened,
@@ -81,19 +76,17 @@ impl LoadTestFiles {
             false => OpenFlags::READ,
         };
         let path = self.stand_in.clone().unwrap_or_default();
-        let shown = crate::escape::name(&path).to_string();
         let opened = connections.open_file(at, &path, flags, answer_deadline());
-        opened.map_err(|error| error.at_step(&shown))
+        opened.map_err(|error| error.at_step(crate::escape::name(&path)))
     }
 
     fn create_stand_in(
         &mut self,
         connections: &mut ProbeConnections,
         directory: &[u8],
-    ) -> Result<(), RequestError> {
+    ) -> Result<(), MeasurementError> {
         let path = new_file_path(directory);
-        let named =
-            |error: RequestError| error.at_step(&crate::escape::name(directory).to_string());
+        let named = |error: MeasurementError| error.at_step(crate::escape::name(directory));
         let until = answer_deadline();
         let flags = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
         let opened = connections.open_file(IDLE, &path, flags, until);
@@ -108,8 +101,28 @@ impl LoadTestFiles {
         let written = connections.ask(IDLE, &write, until)?.0;
         connections.ask(IDLE, &Request::Close { handle }, until)?;
         match written {
-            Reply::Status(status) if !status.is_ok() => Err(named(status.to_string().into())),
+            Reply::Status(status) if !status.is_ok() => Err(named(status.into())),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::test_support::connections;
+
+    /// Bug: a connection that broke at the OPEN was told as a refusal, with the advice to name a
+    /// directory.
+    #[test]
+    fn a_lost_connection_was_taken_for_a_server_without_devices() {
+        let (mut all, [_, load]) = connections();
+        load.lose_with_request();
+        let mut devices = LoadTestFiles::new(None);
+        let error = devices.open(&mut all, (1, 0), true).unwrap_err();
+        assert!(error.is_lost());
+        assert_eq!(error.cause(), MeasurementFailure::ConnectionLost);
+        let said = "cannot open /dev/null on the server: the connection was reset";
+        assert_eq!(error.to_string(), said);
     }
 }

@@ -8,8 +8,8 @@ use sftp::{OpenFlags, Reply, Request};
 use super::budget::answer_deadline;
 use super::connection::{ChannelUse, ProbeChannel, REQUEST};
 use super::load::ProbeLoad;
+use super::measurement_error::MeasurementError;
 use super::path::ProbedConnections;
-use super::request_error::RequestError;
 
 /// Share of the time for the server's disk.
 const DISK: f64 = 0.08;
@@ -24,8 +24,8 @@ const SMALL_TIME: f64 = 0.06;
 
 /// Step at which a small file failed, with the server's words.
 enum SmallFileError {
-    Create(RequestError),
-    Write(RequestError),
+    Create(MeasurementError),
+    Write(MeasurementError),
 }
 
 /// Files that are written in the directory that the user named.
@@ -53,7 +53,7 @@ impl<'p, 'a> DirectoryProbe<'p, 'a> {
     }
 
     /// Writes small files in the user's directory at the server, one after the other.
-    pub(super) fn small_files(&mut self) -> Result<(), String> {
+    pub(super) fn small_files(&mut self) -> Result<(), MeasurementError> {
         // The disk's part of the measurement has noted why nothing can be written there.
         if self.evidence.there.disk.is_none() {
             return Ok(());
@@ -74,14 +74,12 @@ impl<'p, 'a> DirectoryProbe<'p, 'a> {
                 self.remove(&path);
             }
             if let Err(SmallFileError::Create(why) | SmallFileError::Write(why)) = done {
+                if why.ends_channel() {
+                    return Err(why);
+                }
                 // Quotas and full disks end this part alone.
-                return match self.path.connections().is_usable((1, 0)) {
-                    true => {
-                        self.evidence.unseen.push(format!("small files: {why}"));
-                        Ok(())
-                    }
-                    false => Err(why.into()),
-                };
+                self.evidence.unseen.push(format!("small files: {why}"));
+                return Ok(());
             }
             written += 1;
         }
@@ -118,14 +116,18 @@ impl<'p, 'a> DirectoryProbe<'p, 'a> {
             if let Reply::Status(status) = reply
                 && !status.is_ok()
             {
-                return Err(failed(status.to_string().into()));
+                return Err(failed(status.into()));
             }
         }
         Ok(())
     }
 
-    /// Writes a file in the user's directory at the server.
-    pub(super) fn disk(&mut self) -> Result<(), String> {
+    /// Writes a file in the user's directory at the server. Returns false if the disk was left out
+    /// and the evidence says why.
+    ///
+    /// # Errors
+    /// The measurement was interrupted, or a connection was lost.
+    pub(super) fn disk(&mut self) -> Result<bool, MeasurementError> {
         self.path.budget().step("the server's disk")?;
         let path = new_file_path(self.directory);
         let until = answer_deadline();
@@ -140,9 +142,10 @@ impl<'p, 'a> DirectoryProbe<'p, 'a> {
         let connections = self.path.connections();
         let file = match connections.open_file((1, 0), &path, flags, until) {
             Ok(file) => file,
+            Err(why) if why.ends_channel() => return Err(why),
             Err(why) => {
-                self.leave_out_disk(&String::from(why));
-                return Ok(());
+                self.leave_out_disk(&why);
+                return Ok(false);
             }
         };
         let writing = ChannelUse::Writing {
@@ -182,18 +185,18 @@ impl<'p, 'a> DirectoryProbe<'p, 'a> {
             self.evidence.there.disk = Some(self.disk_rate(&rung, moved, needed, result.seconds));
         }
         match result.lost {
+            Some(why) if why.ends_channel() => Err(why),
             // A full disk or a quota: the path's figures are complete.
-            Some(why) if self.path.connections().is_usable((1, 0)) => {
+            Some(why) => {
                 self.evidence.there.disk = None;
                 self.leave_out_disk(&why);
-                Ok(())
+                Ok(false)
             }
-            Some(why) => Err(why),
-            None => Ok(()),
+            None => Ok(true),
         }
     }
 
-    fn leave_out_disk(&mut self, why: &str) {
+    fn leave_out_disk(&mut self, why: &MeasurementError) {
         let shown = crate::escape::name(self.directory);
         self.evidence
             .unseen
@@ -221,4 +224,40 @@ pub(super) fn new_file_path(directory: &[u8]) -> Vec<u8> {
     (crate::session::this_machine().random)(&mut bytes);
     let name: Vec<u8> = bytes.iter().map(|b| b'a' + b % 26).collect();
     [directory, b"/.longhaul-doctor-", &name].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::test_support::{options, path, settings};
+
+    /// Bug: the loss of the connection was told as a directory in which no file can be created, and
+    /// nobody looked for a broken connection.
+    #[test]
+    fn a_lost_connection_was_taken_for_an_unwritable_directory() {
+        let (target, options) = (settings(), options());
+        let (mut path, [_, load]) = path(&target, &options);
+        let mut evidence = Evidence::default();
+        load.lose_with_request();
+        let mut files = DirectoryProbe::new(&mut path, &mut evidence, b"/home");
+        let error = files.disk().unwrap_err();
+        assert!(error.is_lost(), "{error}");
+        assert!(evidence.unseen.is_empty(), "{:?}", evidence.unseen);
+    }
+
+    #[test]
+    fn a_refused_file_leaves_out_the_disk_alone() {
+        let (target, options) = (settings(), options());
+        let (mut path, [_, load]) = path(&target, &options);
+        let mut evidence = Evidence::default();
+        load.refuse("OPEN");
+        path.connections().cut_from(1);
+        let number = path.connections().add(Box::new(load)).expect("a link");
+        let opened = path.connections().open(number, answer_deadline());
+        assert!(opened.is_ok());
+        let mut files = DirectoryProbe::new(&mut path, &mut evidence, b"/home");
+        assert_eq!(files.disk(), Ok(false));
+        let said = "the server's disk: /home: permission denied";
+        assert_eq!(evidence.unseen, [said]);
+    }
 }

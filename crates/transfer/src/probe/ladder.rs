@@ -6,6 +6,7 @@ use diagnose::{Evidence, ReducedRateLoad, ThroughputMeasurement, ThroughputScali
 
 use super::budget::answer_deadline;
 use super::connection::ChannelIndex;
+use super::measurement_error::{MeasurementError, MeasurementFailure};
 use super::path::{ProbedConnections, SHORT_SHARE};
 
 /// Gain from a second connection from which on four and eight are tried.
@@ -63,7 +64,11 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
     }
 
     /// Adds a measurement; returns its rate, or `None` if it was too short.
-    fn rung(&mut self, channels: &[ChannelIndex], share: f64) -> Result<Option<f64>, String> {
+    fn rung(
+        &mut self,
+        channels: &[ChannelIndex],
+        share: f64,
+    ) -> Result<Option<f64>, MeasurementError> {
         let what = if self.up { "upload" } else { "download" };
         let budget = self.path.budget();
         budget.step(&format!("{what} over {} connection(s)", channels.len()))?;
@@ -112,7 +117,7 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
 
     /// Loads one connection. A rate that fell is measured again after a pause: a shaper lets
     /// another burst pass and falls again, and a disturbance does not return.
-    fn first_rung(&mut self, first: f64) -> Result<Option<f64>, String> {
+    fn first_rung(&mut self, first: f64) -> Result<Option<f64>, MeasurementError> {
         self.rung(&[(1, 0)], first)?;
         let Some(mut rung) = self.ladder().rungs.pop() else {
             return Ok(None);
@@ -125,7 +130,11 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
 
     /// Repeats the measurement of a rate that fell, and tries an upload that lost packets below its
     /// rate.
-    fn look_again(&mut self, rung: &mut ThroughputMeasurement, first: f64) -> Result<(), String> {
+    fn look_again(
+        &mut self,
+        rung: &mut ThroughputMeasurement,
+        first: f64,
+    ) -> Result<(), MeasurementError> {
         if rung.before_burst.is_some() {
             let until = Instant::now() + PAUSE.min(self.path.budget().left() / 8);
             while Instant::now() < until && !self.path.budget().is_cancelled() {
@@ -156,7 +165,7 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
     fn restrained(
         &mut self,
         rung: &ThroughputMeasurement,
-    ) -> Result<Option<ReducedRateLoad>, String> {
+    ) -> Result<Option<ReducedRateLoad>, MeasurementError> {
         let queued = self.queues(rung);
         let loss = rung.loss.max(rung.loss_ever);
         if self.evidence.tcp.is_none() || queued || loss < RESTRAINED_LOSS {
@@ -188,7 +197,7 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
     ///
     /// # Errors
     /// The budget is used up, or a connection was lost.
-    pub(super) fn climb(mut self) -> Result<(), String> {
+    pub(super) fn climb(mut self) -> Result<(), MeasurementError> {
         let (first, further) = match self.up {
             true => (FIRST, FURTHER),
             false => DOWN,
@@ -197,7 +206,7 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
             Ok(Some(rate)) => rate,
             Ok(None) => return Ok(()),
             // The other direction may be open, and the findings so far are complete.
-            Err(why) if self.path.is_device_refused() => {
+            Err(why) if why.cause() == MeasurementFailure::DeviceRefused => {
                 let what = if self.up { "uploads" } else { "downloads" };
                 self.evidence.unseen.push(format!("{what}: {why}"));
                 return Ok(());
@@ -211,11 +220,12 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
                     self.rung(&[(1, 0), second], further)?;
                 }
                 Ok(_) => {}
-                Err(silence) if silence.is_no_answer() => return Err(silence.into()),
-                Err(why) => {
+                // A channel that ends as it begins was refused as well.
+                Err(why) if why.is_refusal() || why.cause() == MeasurementFailure::ChannelEnded => {
                     tracing::debug!("a second channel: {why}");
-                    self.evidence.channels_refused = self.path.connections().is_alive(1);
+                    self.evidence.channels_refused = true;
                 }
+                Err(why) => return Err(why),
             }
         }
         let mut before = one;
@@ -244,5 +254,44 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
             later += budget.time().mul_f64(DOWN.0 + DOWN.1) + logins;
         }
         budget.left() > later
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::test_support::{options, path, settings};
+
+    /// Bug: the loss of another connection at the OPEN was told as a refusal of /dev/zero, and
+    /// nobody looked for a broken connection.
+    #[test]
+    fn a_lost_connection_was_taken_for_a_refused_download() {
+        let (target, options) = (settings(), options());
+        let (mut path, [idle, load]) = path(&target, &options);
+        let mut evidence = Evidence::default();
+        load.refuse("OPEN");
+        let until = answer_deadline();
+        path.connections().open(1, until).expect("a channel");
+        let refused = path.load(&[(1, 1)], true, FIRST).err();
+        let refused = refused.map(|error| error.cause());
+        assert_eq!(refused, Some(MeasurementFailure::DeviceRefused));
+        idle.lose();
+        let down = StepwiseLoadTest::new(&mut path, &mut evidence, false, Duration::ZERO);
+        let error = down.climb().unwrap_err();
+        assert!(error.is_lost(), "{error}");
+        assert!(evidence.unseen.is_empty(), "{:?}", evidence.unseen);
+    }
+
+    /// Bug: the loss of another connection was told as MaxSessions of the server.
+    #[test]
+    fn a_lost_connection_was_taken_for_a_refused_second_channel() {
+        let (target, options) = (settings(), options());
+        let (mut path, [idle, load]) = path(&target, &options);
+        let mut evidence = Evidence::default();
+        load.lose_other_at(2, &idle);
+        let up = StepwiseLoadTest::new(&mut path, &mut evidence, true, Duration::ZERO);
+        let error = up.climb().unwrap_err();
+        assert!(error.is_lost(), "{error}");
+        assert!(!evidence.channels_refused);
     }
 }

@@ -6,7 +6,7 @@ use diagnose::{ThroughputMeasurement, TransferStall};
 use sftp::{Handle, OpenFlags};
 
 use super::connection::{ChannelIndex, ChannelUse, ProbeConnections};
-use super::request_error::RequestError;
+use super::measurement_error::MeasurementError;
 use super::sampling::{LoadSampler, median};
 use crate::cancel::CancelToken;
 
@@ -71,7 +71,7 @@ pub(super) struct LoadTestResult {
     /// The amount of data ended the load.
     pub data_used: bool,
     /// Reason for an early end.
-    pub lost: Option<String>,
+    pub lost: Option<MeasurementError>,
     /// Broken connection.
     pub stall: Option<TransferStall>,
 }
@@ -83,14 +83,14 @@ impl ProbeConnections {
         at: ChannelIndex,
         up: bool,
         until: Instant,
-    ) -> Result<Handle, RequestError> {
+    ) -> Result<Handle, MeasurementError> {
         let (path, flags): (&[u8], _) = match up {
             true => (b"/dev/null", OpenFlags::WRITE),
             false => (b"/dev/zero", OpenFlags::READ),
         };
         let shown = String::from_utf8_lossy(path);
         let opened = self.open_file(at, path, flags, until);
-        opened.map_err(|error| error.at_step(&format!("cannot open {shown} on the server")))
+        opened.map_err(|error| error.at_step(format_args!("cannot open {shown} on the server")))
     }
 
     /// Runs a load with handles that are open already.
@@ -195,15 +195,15 @@ impl ProbeConnections {
     }
 
     /// Marks a connection as lost; returns the reason.
-    fn give_up(&mut self, connection: usize) -> String {
-        let why = "no more data moved over the connection".to_owned();
-        self.lose(connection, &why);
+    fn give_up(&mut self, connection: usize) -> MeasurementError {
+        let why = MeasurementError::lost("no more data moved over the connection");
+        self.lose(connection, why.clone());
         why
     }
 
-    fn trouble(&self, channels: &[ChannelIndex]) -> Option<String> {
+    fn trouble(&self, channels: &[ChannelIndex]) -> Option<MeasurementError> {
         channels.iter().find_map(|at| {
-            let lost = self.loss(at.0).map(str::to_owned);
+            let lost = self.loss(at.0).cloned();
             lost.or_else(|| self.channel(*at)?.failure())
         })
     }

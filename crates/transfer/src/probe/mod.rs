@@ -9,11 +9,13 @@ mod devices;
 mod files;
 mod ladder;
 mod load;
+mod measurement_error;
 mod path;
 mod plan;
 mod remote;
-mod request_error;
 mod sampling;
+#[cfg(test)]
+mod test_support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use diagnose::TransferStall;
 use sftp::{Reply, Request};
 
-use super::budget::{DATA_USED, PATIENCE, ProbeBudget, TIME_UP, answer_deadline};
+use super::budget::{PATIENCE, ProbeBudget, answer_deadline};
 use super::connection::{ChannelIndex, ChannelUse, ProbeConnections};
 use super::devices::LoadTestFiles;
 use super::load::{LoadTestResult, ProbeLoad};
+use super::measurement_error::{MeasurementError, MeasurementFailure};
 use crate::connect::ConnectionFacts;
 use crate::session::ConnectionOpener;
 
@@ -98,11 +99,6 @@ impl<'a> ProbedConnections<'a> {
         self.logins
     }
 
-    /// Returns true if the server refused the device of the last load, and answers other requests.
-    pub(super) fn is_device_refused(&self) -> bool {
-        self.devices.is_refused()
-    }
-
     /// Returns true if further logins need no user.
     pub(super) fn may_log_in_again(&self) -> bool {
         !self.facts.asked_user()
@@ -154,12 +150,13 @@ impl<'a> ProbedConnections<'a> {
         self.connections.len() - 1
     }
 
-    /// Says that no further connection was made, and why the last one was not.
-    pub(super) fn no_further_connection(&self) -> String {
+    /// Returns the error that no further connection was made, with the reason of the last one.
+    pub(super) fn no_further_connection(&self) -> MeasurementError {
         let why = self.not_connected.as_deref();
         let why = why.and_then(|why| why.lines().next());
         let why = why.unwrap_or("it was not ready in time");
-        format!("no further connection was made: {why}")
+        let text = format!("no further connection was made: {why}");
+        MeasurementError::new(MeasurementFailure::Other, text)
     }
 
     /// Replaces the connections for load: uploads fill queues, and the server's TCP takes the
@@ -174,7 +171,7 @@ impl<'a> ProbedConnections<'a> {
     }
 
     /// Opens a device on the first channels of connections.
-    fn prepare(&mut self, channels: &[ChannelIndex], up: bool) -> Result<(), String> {
+    fn prepare(&mut self, channels: &[ChannelIndex], up: bool) -> Result<(), MeasurementError> {
         for at in channels {
             while self.connections.channel(*at).is_none() {
                 self.connections.open(at.0, answer_deadline())?;
@@ -201,7 +198,7 @@ impl<'a> ProbedConnections<'a> {
         channels: &[ChannelIndex],
         up: bool,
         share: f64,
-    ) -> Result<LoadTestResult, String> {
+    ) -> Result<LoadTestResult, MeasurementError> {
         self.prepare(channels, up)?;
         let left = self.budget.left();
         // Slow start takes some ten round trips on a long path.
@@ -209,11 +206,11 @@ impl<'a> ProbedConnections<'a> {
         let least = Duration::from_secs_f64((LEAST_TRIPS * self.rtt).min(most).max(0.3));
         let time = self.budget.time().mul_f64(share).max(least).min(left);
         if time < least / 2 {
-            return Err(TIME_UP.to_owned());
+            return Err(MeasurementError::time_used_up());
         }
         let data_left = self.budget.data_left();
         if data_left == 0 {
-            return Err(DATA_USED.to_owned());
+            return Err(MeasurementError::data_used_up());
         }
         let idle = (channels.iter().all(|at| at.0 != 0)).then_some(IDLE);
         // One connection alone may need longer for slow start.

@@ -9,11 +9,12 @@ use diagnose::{
 };
 use sftp::{Reply, Request};
 
-use super::budget::{DATA_USED, PATIENCE, ProbeBudget, TIME_UP, answer_deadline};
+use super::budget::{PATIENCE, ProbeBudget, answer_deadline};
 use super::classes::{DscpComparison, time_for_classes};
 use super::connection::ProbeConnections;
 use super::files::DirectoryProbe;
 use super::ladder::StepwiseLoadTest;
+use super::measurement_error::{MeasurementError, MeasurementFailure};
 use super::path::{IDLE, ProbedConnections};
 use super::remote::{self, CgroupQuotaPeriods};
 use super::sampling::median;
@@ -28,7 +29,7 @@ use crate::timeline::{Timeline, TimelineStep};
 const PINGS: usize = 12;
 /// Answers of sshd itself that are measured.
 const ECHOES: usize = 4;
-/// Start of the reason for which TCP's counters are missing.
+/// Subject of the reasons for which TCP's counters are missing.
 const COUNTERS: &str = "TCP's counters";
 /// Time for measuring one cipher on this machine.
 const CIPHER_TIME: Duration = Duration::from_millis(30);
@@ -101,7 +102,7 @@ pub fn probe(target: &ProbeSettings, options: &ProbeOptions) -> Result<Evidence,
         e: Evidence::default(),
         there: None,
         quota: None,
-        unusable: None,
+        disk_explained: false,
     };
     run.e.expected = options.expected;
     match over {
@@ -249,12 +250,12 @@ struct ProbeRun<'a> {
     there: Option<remote::RemoteFacts>,
     /// Processor quota of this process before the loads.
     quota: Option<CgroupQuotaPeriods>,
-    /// The directory that the user named cannot be used: its path, and why.
-    unusable: Option<String>,
+    /// The evidence says why the server's disk was left out.
+    disk_explained: bool,
 }
 
 impl ProbeRun<'_> {
-    fn measure(&mut self) -> Result<(), String> {
+    fn measure(&mut self) -> Result<(), MeasurementError> {
         let begun = Instant::now();
         self.path.connections().open(0, answer_deadline())?;
         self.e.login.push(TimedLoginStep {
@@ -282,52 +283,50 @@ impl ProbeRun<'_> {
         }
         if let Some(directory) = &self.options.remote_path {
             let mut files = DirectoryProbe::new(&mut self.path, &mut self.e, directory);
-            files.disk()?;
+            self.disk_explained = !files.disk()?;
             files.small_files()?;
         }
         let (path, config) = (&mut self.path, &self.target.config);
         DscpComparison::new(path, &mut self.e, config, &self.settings).run()
     }
 
-    fn ladder(&mut self, up: bool) -> Result<(), String> {
+    fn ladder(&mut self, up: bool) -> Result<(), MeasurementError> {
         let reserve = time_for_classes(&self.path, &self.e, &self.settings);
         StepwiseLoadTest::new(&mut self.path, &mut self.e, up, reserve).climb()
     }
 
     /// Ends the connections, and returns the evidence of measurements that ended with `measured`.
-    fn conclude(mut self, measured: Result<(), String>) -> Result<Evidence, ProbeError> {
+    fn conclude(mut self, measured: Result<(), MeasurementError>) -> Result<Evidence, ProbeError> {
         self.e.stall = self.path.stall();
         self.e.logins = self.path.logins();
-        if let Some(why) = self.unusable.take() {
-            self.path.finish();
-            return Err(ProbeError::Directory(why));
-        }
         let cancelled = self.path.budget().is_cancelled();
-        let is_used_up = |why: &str| why == TIME_UP || why == DATA_USED;
         if let Err(why) = &measured
-            && !is_used_up(why)
+            && why.may_be_broken_path()
             && !cancelled
         {
             self.e.stall = self.e.stall.or_else(|| self.path.connections().broken());
         }
-        match measured {
-            Ok(()) => {}
-            Err(why) if is_used_up(&why) => self.e.unseen.push(why),
-            // The break is the finding.
-            Err(why) if self.e.stall.is_some() => {
-                let why = format!("further measurements: {why}");
-                self.e.unseen.push(why);
+        if let Err(why) = measured {
+            match why.cause() {
+                MeasurementFailure::UnusableDirectory => {
+                    self.path.finish();
+                    return Err(ProbeError::Directory(why.into()));
+                }
+                MeasurementFailure::BudgetUsedUp => self.e.unseen.push(why.into()),
+                // The break is the finding.
+                _ if self.e.stall.is_some() => {
+                    self.e.unseen.push(format!("further measurements: {why}"));
+                }
+                _ => self.e.partial = Some(why.into()),
             }
-            Err(why) => self.e.partial = Some(why),
         }
         if cancelled {
-            self.e.partial = Some("interrupted".to_owned());
+            self.e.partial = Some(MeasurementError::interrupted().into());
         }
-        let disk = "the server's disk";
-        let unexplained = !self.e.unseen.iter().any(|why| why.starts_with(disk));
-        if self.options.remote_path.is_some() && self.e.there.disk.is_none() && unexplained {
-            let why = format!("{disk}: the measurement ended early");
-            self.e.unseen.push(why);
+        let disk_measured = self.e.there.disk.is_some() || self.disk_explained;
+        if self.options.remote_path.is_some() && !disk_measured {
+            let why = "the server's disk: the measurement ended early";
+            self.e.unseen.push(why.to_owned());
         }
         let left = self.path.remove_stand_in();
         self.e.unseen.extend(left);
@@ -336,7 +335,7 @@ impl ProbeRun<'_> {
     }
 
     /// Round trips of the idle path, and the server's answer time.
-    fn idle(&mut self) -> Result<(), String> {
+    fn idle(&mut self) -> Result<(), MeasurementError> {
         let (mut answers, mut rtts) = (Vec::new(), Vec::new());
         let begun = Instant::now();
         while answers.len() < PINGS {
@@ -353,7 +352,7 @@ impl ProbeRun<'_> {
         }
         let answer = median(&mut answers);
         let echo = self.echo(answer)?;
-        self.find_tcp_end(echo);
+        let ends_early = self.find_tcp_end(echo);
         let tcp = self.path.connections().sample(0).tcp;
         // Through a jump host or a proxy the answers tell the round trip.
         let direct = tcp.filter(|tcp| !tcp.min_rtt.is_zero());
@@ -385,8 +384,7 @@ impl ProbeRun<'_> {
             window_scaling: tcp.options & 4 != 0,
             mss: tcp.snd_mss,
         });
-        let told = self.e.unseen.iter().any(|why| why.starts_with(COUNTERS));
-        if tcp.is_none() && !told {
+        if tcp.is_none() && !ends_early {
             self.e.unseen.push(format!(
                 "{COUNTERS}: the connection runs through a jump host or a program"
             ));
@@ -402,7 +400,7 @@ impl ProbeRun<'_> {
 
     /// Round trips of requests that sshd answers by itself, if the SFTP server's answers take
     /// clearly longer than TCP's round trip or nothing else tells it.
-    fn echo(&mut self, answer: f64) -> Result<Option<MinMedianMax>, String> {
+    fn echo(&mut self, answer: f64) -> Result<Option<MinMedianMax>, MeasurementError> {
         let tcp = self.tcp_round_trip();
         if tcp.is_some_and(|tcp| answer < later_than(tcp)) {
             return Ok(None);
@@ -425,14 +423,14 @@ impl ProbeRun<'_> {
     }
 
     /// Leaves TCP's counters out if sshd itself is never as near as TCP's other end: a proxy ends
-    /// TCP on the way.
-    fn find_tcp_end(&mut self, echo: Option<MinMedianMax>) {
+    /// TCP on the way. Returns true, and notes the reason, if so.
+    fn find_tcp_end(&mut self, echo: Option<MinMedianMax>) -> bool {
         let tcp = self.tcp_round_trip();
         let Some((tcp, echo)) = tcp.zip(echo) else {
-            return;
+            return false;
         };
         if echo.low < later_than(tcp) {
-            return;
+            return false;
         }
         self.path.connections().leave_tcp_out();
         self.e.unseen.push(format!(
@@ -441,10 +439,11 @@ impl ProbeRun<'_> {
             tcp * 1e3,
             echo.low * 1e3
         ));
+        true
     }
 
     /// Facts about both ends.
-    fn ends(&mut self) -> Result<(), String> {
+    fn ends(&mut self) -> Result<(), MeasurementError> {
         self.path.budget().step("both ends")?;
         let facts = self.path.facts();
         self.e.cipher.clone_from(&facts.cipher);
@@ -457,6 +456,7 @@ impl ProbeRun<'_> {
         self.quota = CgroupQuotaPeriods::of_this_machine();
         self.there = match self.ask_server() {
             Ok(facts) => Some(facts),
+            Err(why) if why.is_lost() => return Err(why),
             Err(why) => {
                 let what = "the server's kernel, buffers and load";
                 self.e.unseen.push(format!("{what}: {why}"));
@@ -469,19 +469,23 @@ impl ProbeRun<'_> {
     }
 
     /// Facts about the server of this moment, or the reason why it tells none.
-    fn ask_server(&mut self) -> Result<remote::RemoteFacts, String> {
+    fn ask_server(&mut self) -> Result<remote::RemoteFacts, MeasurementError> {
         let banner = self.path.facts().banner.as_deref();
         if !banner.is_some_and(|banner| banner.contains("OpenSSH")) {
-            return Err("commands are only run on OpenSSH's server".to_owned());
+            let why = "commands are only run on OpenSSH's server";
+            return Err(MeasurementError::refused(why));
         }
         let until = Instant::now() + Duration::from_secs(3).min(self.path.budget().left() / 4);
         let said = self
             .path
             .connections()
             .run(0, remote::COMMAND.as_bytes(), until);
-        let said = said.map_err(|why| format!("no command could be run there ({why})"))?;
-        let other = || "no command could be run there (no figures came)".to_owned();
-        remote::read(&said).ok_or_else(other)
+        let said = said.map_err(|why| {
+            let text = format!("no command could be run there ({why})");
+            MeasurementError::new(why.cause(), text)
+        })?;
+        let other = "no command could be run there (no figures came)";
+        remote::read(&said).ok_or_else(|| MeasurementError::refused(other))
     }
 
     /// Records the load of both ends' processors during the uploads.
@@ -498,7 +502,7 @@ impl ProbeRun<'_> {
     }
 
     /// Checks that the user's directory is there, before half a minute is spent on the path.
-    fn check_directory(&mut self) -> Result<(), String> {
+    fn check_directory(&mut self) -> Result<(), MeasurementError> {
         let Some(path) = &self.options.remote_path else {
             return Ok(());
         };
@@ -512,8 +516,10 @@ impl ProbeRun<'_> {
             _ => "the server sent an unexpected answer to STAT (SFTP protocol error)".to_owned(),
         };
         let why = format!("{}: {why}", crate::escape::name(path));
-        self.unusable = Some(why.clone());
-        Err(why)
+        Err(MeasurementError::new(
+            MeasurementFailure::UnusableDirectory,
+            why,
+        ))
     }
 }
 
@@ -544,5 +550,54 @@ fn here(disk: Option<f64>) -> MachineFacts {
         tcp_wmem: last("tcp_wmem"),
         disk,
         ..MachineFacts::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::test_support::{options, path, settings};
+
+    fn concluded(measured: MeasurementError) -> Result<Evidence, ProbeError> {
+        let (target, mut options) = (settings(), options());
+        options.remote_path = Some(b"/home".to_vec());
+        let (mut path, _) = path(&target, &options);
+        path.connections().set_silent(0);
+        let run = ProbeRun {
+            target: &target,
+            options: &options,
+            settings: target.settings.clone(),
+            path,
+            e: Evidence::default(),
+            there: None,
+            quota: None,
+            disk_explained: false,
+        };
+        run.conclude(Err(measured))
+    }
+
+    /// Bug: nobody moves the first connection while further ones are opened. Where that took 4 s and
+    /// failed, the first one was told to be broken.
+    #[test]
+    fn refused_further_logins_were_taken_for_a_broken_path() {
+        let why = "no further connection was made: it was not ready in time";
+        let error = MeasurementError::new(MeasurementFailure::Other, why);
+        let evidence = concluded(error).expect("evidence");
+        assert_eq!(evidence.stall, None);
+        assert_eq!(evidence.partial.as_deref(), Some(why));
+        let evidence = concluded(MeasurementError::no_answer()).expect("evidence");
+        assert!(evidence.stall.is_some());
+        assert_eq!(evidence.partial, None);
+    }
+
+    #[test]
+    fn a_used_up_budget_is_a_note_and_no_failure() {
+        let evidence = concluded(MeasurementError::time_used_up()).expect("evidence");
+        assert_eq!((evidence.stall, evidence.partial), (None, None));
+        let notes = [
+            "further measurements: the time was used up (--time)",
+            "the server's disk: the measurement ended early",
+        ];
+        assert_eq!(evidence.unseen, notes);
     }
 }
