@@ -70,17 +70,10 @@ pub fn probe(target: &ProbeSettings, options: &ProbeOptions) -> Result<Evidence,
         over,
     } = match connect_first(target, config, &settings) {
         Ok(connected) => connected,
-        Err(error) => match stuck(&timeline, begun.elapsed()) {
-            Some(stall) => {
-                return Ok(Evidence {
-                    stall: Some(stall),
-                    unseen: vec![format!("everything else: {error}")],
-                    expected: options.expected,
-                    ..Evidence::default()
-                });
-            }
-            None => return Err(ProbeError::Connect(error)),
-        },
+        Err(error) => {
+            let stall = stuck(&timeline, begun.elapsed());
+            return without_login(target, options, error, stall);
+        }
     };
     let local = |e: std::io::Error| {
         let why = format!("this machine cannot poll its sockets: {e}");
@@ -194,6 +187,25 @@ fn over_master(
             master.name
         )),
     })
+}
+
+/// Returns the evidence of a login that ended early, or its error if there is none.
+fn without_login(
+    target: &ProbeSettings,
+    options: &ProbeOptions,
+    error: ConnectError,
+    stall: Option<TransferStall>,
+) -> Result<Evidence, ProbeError> {
+    match stall {
+        // A login that the user interrupted says nothing about the path.
+        Some(stall) if !target.cancel.is_cancelled() => Ok(Evidence {
+            stall: Some(stall),
+            unseen: vec![format!("everything else: {error}")],
+            expected: options.expected,
+            ..Evidence::default()
+        }),
+        _ => Err(ProbeError::Connect(error)),
+    }
 }
 
 /// Evidence that large packets do not arrive: the identification did, the keys did not.
@@ -588,6 +600,26 @@ mod tests {
         let evidence = concluded(MeasurementError::no_answer()).expect("evidence");
         assert!(evidence.stall.is_some());
         assert_eq!(evidence.partial, None);
+    }
+
+    /// Bug: Ctrl-C 3 s after the start, between identification and keys, was reported as large
+    /// packets that do not arrive.
+    #[test]
+    fn an_interrupted_login_was_taken_for_a_broken_path() {
+        let (target, options) = (settings(), options());
+        let stall = TransferStall {
+            seconds: 3.0,
+            bytes: 0,
+            reset: false,
+            in_handshake: true,
+        };
+        let login = || {
+            let error = ConnectError::this_machine(connect::ConnectStep::Session, "interrupted");
+            without_login(&target, &options, error, Some(stall))
+        };
+        assert!(login().is_ok_and(|evidence| evidence.stall.is_some()));
+        target.cancel.cancel();
+        assert!(matches!(login(), Err(ProbeError::Connect(_))));
     }
 
     #[test]
