@@ -331,6 +331,6 @@ pub(crate) fn receive() -> Exit {
     };
     match host_to_host::receive(input, output, serve::sshd::own_addresses()) {
         Ok(()) => Exit::Done,
-        Err(why) => failed(&why),
+        Err(error) => failed(&error.to_string()),
     }
 }

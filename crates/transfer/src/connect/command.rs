@@ -114,6 +114,19 @@ impl RemoteCommand {
         })
     }
 
+    /// Returns a command that is the other end of a socket.
+    #[cfg(test)]
+    pub(crate) fn of_stream(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            address: None,
+            host_name: String::new(),
+            rtt: Duration::ZERO,
+            said: Arc::default(),
+            carries: None,
+        }
+    }
+
     /// Returns the last line that the command wrote to standard error, or the connection's error,
     /// once the command has ended: the reason why it ended. Escaped.
     pub fn last_words(&mut self) -> String {

@@ -16,6 +16,7 @@ use ssh::direct_control::{
 };
 
 use super::frames::{self, ReceiverCommand, ReceiverJob, ReceiverMessage};
+use super::host_copy_error::HostCopyError;
 use super::names::ReportedPathTranslator;
 use super::receiver_dial_guard::ReceiverDialGuard;
 use super::receiver_report_checker::ReceiverReportChecker;
@@ -151,7 +152,7 @@ pub fn conduct(
             report: None,
         }
         .run(&hears, progress, events, cancel),
-        Err(why) => HostCopyOutcome::NotPossible(why, MissingLonghaul::default()),
+        Err(why) => HostCopyOutcome::NotPossible(why.into(), MissingLonghaul::default()),
     }
 }
 
@@ -159,12 +160,12 @@ pub fn conduct(
 fn read_both(
     copy: &HostToHostCopy,
     heard: &SyncSender<ConductorInput>,
-) -> Result<(UnixStream, UnixStream), String> {
+) -> Result<(UnixStream, UnixStream), HostCopyError> {
     let wrong = |e: std::io::Error| {
-        format!(
+        HostCopyError::new(format!(
             "this machine cannot start the threads of the copy: {e}; check its limits (ulimit -n \
              and -u)"
-        )
+        ))
     };
     let to_source = copy.source.stream.try_clone().map_err(wrong)?;
     let to_receiver = copy.receiver.stream.try_clone().map_err(wrong)?;
@@ -252,7 +253,7 @@ impl HostCopyConductor {
         cancel: &CancelToken,
     ) -> HostCopyOutcome {
         if let Err(why) = self.begin() {
-            return self.not_possible(why, MissingLonghaul::default());
+            return self.not_possible(why.into(), MissingLonghaul::default());
         }
         loop {
             // A host that never stops sending cannot delay this.
@@ -286,7 +287,7 @@ impl HostCopyConductor {
         }
     }
 
-    fn begin(&mut self) -> Result<(), String> {
+    fn begin(&mut self) -> Result<(), HostCopyError> {
         let names = write_list(self.copy.files.names.iter().map(Vec::as_slice));
         let request = RestrictSourcesRequest {
             version: direct_control::VERSION,
@@ -296,11 +297,10 @@ impl HostCopyConductor {
         };
         let request = direct_control::framed(&request.to_bytes());
         if request.len() > LONGEST_REQUEST || names.len() > LONGEST_REQUEST {
-            return Err(
+            return Err(HostCopyError::new(
                 "too many sources for one copy between two hosts: name their directory, or use \
-                 several commands"
-                    .to_owned(),
-            );
+                 several commands",
+            ));
         }
         let source = self.copy.source.address.map(|at| at.ip());
         let here = self.copy.receiver.address.map(|at| at.ip());
@@ -312,12 +312,10 @@ impl HostCopyConductor {
         self.copy.job.source = source.into_iter().filter(usable).collect();
         self.copy.job.here = here.into_iter().filter(usable).collect();
         let job = &mut self.copy.job;
-        aws_lc_rs::rand::fill(&mut job.token).map_err(|e| e.to_string())?;
+        aws_lc_rs::rand::fill(&mut job.token)?;
         self.dials = ReceiverDialGuard::new(job.token, job.here.clone());
         for stream in [&self.to_source, &self.to_receiver] {
-            stream
-                .set_write_timeout(Some(TAKES))
-                .map_err(|e| e.to_string())?;
+            stream.set_write_timeout(Some(TAKES))?;
         }
         send(&self.to_source, &request);
         if let Some(growing) = &self.copy.growing {
@@ -441,6 +439,11 @@ impl HostCopyConductor {
             "{host}: longhaul there {what}: the copy was ended; check that host and its version of \
              longhaul"
         );
+        self.ended_for_good(why, progress)
+    }
+
+    /// Ends a copy for a reason that another attempt would meet as well.
+    fn ended_for_good(&self, why: String, progress: &ProgressCounters) -> HostCopyOutcome {
         match self.way {
             None => self.not_possible(why, MissingLonghaul::default()),
             Some(_) => HostCopyOutcome::Done(Box::new(CopySummary {
@@ -464,19 +467,18 @@ impl HostCopyConductor {
         }
         let message = match self.reports.check(Instant::now(), message) {
             Ok(message) => message?,
-            Err(what) => return Some(self.refused(&what, progress)),
+            Err(what) => return Some(self.refused(&what.to_string(), progress)),
         };
         let names = &self.copy.names;
         match message {
             ReceiverMessage::ToSource(bytes) => {
-                if let Err(why) = self.pass_on(&bytes) {
-                    let why = format!("{}: {why}", self.copy.names.target);
-                    return Some(match self.way {
-                        None => self.not_possible(why, MissingLonghaul::default()),
-                        Some(_) => HostCopyOutcome::Lost(why),
-                    });
-                }
-                None
+                let error = self.pass_on(&bytes).err()?;
+                let why = format!("{}: {error}", self.copy.names.target);
+                Some(match self.way {
+                    _ if error.is_violation() => self.ended_for_good(why, progress),
+                    None => self.not_possible(why, MissingLonghaul::default()),
+                    Some(_) => HostCopyOutcome::Lost(why),
+                })
             }
             ReceiverMessage::Route(way) => {
                 self.way = Some(way);
@@ -534,19 +536,17 @@ impl HostCopyConductor {
     }
 
     /// Passes requests of the receiver to the source. Only those that a copy needs are passed on.
-    fn pass_on(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.requests.push(bytes).map_err(|e| e.to_string())?;
-        while let Some(message) = self.requests.next_message().map_err(|e| e.to_string())? {
-            match DirectClientMessage::decode(&message).map_err(|e| e.to_string())? {
+    fn pass_on(&mut self, bytes: &[u8]) -> Result<(), HostCopyError> {
+        self.requests.push(bytes)?;
+        while let Some(message) = self.requests.next_message()? {
+            match DirectClientMessage::decode(&message)? {
                 DirectClientMessage::Start { .. } | DirectClientMessage::MoreKeys { .. } => {}
                 DirectClientMessage::Dial {
                     addresses, token, ..
                 } => self.dials.check(&addresses, &token)?,
                 DirectClientMessage::Source { .. } | DirectClientMessage::Growing(_) => {
-                    return Err(
-                        "the receiving host requested files that are not part of this copy"
-                            .to_owned(),
-                    );
+                    let why = "the receiving host requested files that are not part of this copy";
+                    return Err(HostCopyError::violation(why));
                 }
             }
             let framed = direct_control::framed(&message);
@@ -701,35 +701,4 @@ fn interrupted() -> HostCopyOutcome {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Bug: when a host in the middle of a fan-out fell silent, the hosts behind it waited 100 s for
-    /// it, although no host received data any more.
-    #[test]
-    fn a_silent_receiver_is_given_up_sooner_when_all_hosts_wait() {
-        assert_eq!(longest_silence(true, true), SILENT_AWAITED);
-        assert_eq!(longest_silence(true, false), SILENT);
-        // It may be connecting to the source, of which it sends no word.
-        assert_eq!(longest_silence(false, true), SILENT);
-    }
-
-    /// An account whose shell is nologin was told to upgrade longhaul.
-    #[test]
-    fn the_words_of_a_shell_that_runs_nothing_are_repeated() {
-        let said = unanswered("h", "", b"\nThis account is currently not available.\n");
-        assert_eq!(
-            said,
-            "h: longhaul cannot be started: This account is currently not available."
-        );
-        let said = unanswered("h", "sh: permission denied", b"");
-        assert_eq!(said, "h: longhaul cannot be started: sh: permission denied");
-        for (words, output) in [("", &b""[..]), ("For more, try --help", b""), ("", b" \n")] {
-            assert!(
-                unanswered("h", words, output).contains("too old"),
-                "{words}"
-            );
-        }
-        assert!(!unanswered("h", "", b"\x1b[2J").contains('\x1b'));
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::frames::{self, ReceiverCommand, ReceiverJob, ReceiverMessage};
+use super::host_copy_error::HostCopyError;
 use crate::connect::RemoteCommand;
 use crate::escape;
 
@@ -33,27 +34,28 @@ impl Read for DeadlineReader<'_> {
 ///
 /// # Errors
 /// One clause: longhaul there is too old for it, or has ended.
-pub fn discard(receiver: RemoteCommand, job: ReceiverJob) -> Result<(), String> {
+pub fn discard(receiver: RemoteCommand, job: ReceiverJob) -> Result<(), HostCopyError> {
     let mut stream = &receiver.stream;
-    let wrong = |e: io::Error| e.to_string();
-    stream.set_write_timeout(Some(ANSWERS)).map_err(wrong)?;
+    stream.set_write_timeout(Some(ANSWERS))?;
     let request = ReceiverCommand::Discard(Box::new(job));
-    stream.write_all(&request.to_bytes()).map_err(wrong)?;
+    stream.write_all(&request.to_bytes())?;
     let mut answers = DeadlineReader {
         stream: &receiver.stream,
         until: Instant::now() + ANSWERS,
     };
     let login = frames::skip_login(&mut answers);
-    login.map_err(|_| "the longhaul there did not answer".to_owned())?;
-    let answer = frames::next_of_receiver(&mut answers).map_err(|e| e.0)?;
+    login.map_err(|_| HostCopyError::new("the longhaul there did not answer"))?;
+    let answer = frames::next_of_receiver(&mut answers)?;
     match answer.map(ReceiverMessage::decode) {
         Some(Ok(ReceiverMessage::Done(_))) => Ok(()),
-        Some(Ok(ReceiverMessage::NoRoute(why))) => Err(escape::name(why.as_bytes()).to_string()),
-        Some(Ok(_) | Err(_)) | None => Err(
+        Some(Ok(ReceiverMessage::NoRoute(why))) => {
+            let why = escape::name(why.as_bytes()).to_string();
+            Err(HostCopyError::new(why))
+        }
+        Some(Ok(_) | Err(_)) | None => Err(HostCopyError::new(
             "the longhaul there sent an answer that this one does not know: use the same version \
-             on both"
-                .to_owned(),
-        ),
+             on both",
+        )),
     }
 }
 

@@ -18,6 +18,7 @@ use super::blocks::{FileBlockHashes, RequiredBlockHashes, differs};
 use super::frames::{
     self, InvalidFrameError, ReceiverCommand, ReceiverJob, ReceiverMessage, VERSION,
 };
+use super::host_copy_error::HostCopyError;
 use super::receiver_report_checker::{cut_failures, cut_texts};
 use crate::cancel::CancelToken;
 use crate::connect::{
@@ -50,7 +51,7 @@ pub fn receive(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
     own: Vec<IpAddr>,
-) -> Result<(), String> {
+) -> Result<(), HostCopyError> {
     let cancel = CancelToken::default();
     let voice = InitiatorMessageWriter {
         output: Arc::new(Mutex::new(Box::new(output))),
@@ -67,7 +68,9 @@ pub fn receive(
     let thread = thread::Builder::new().name("messages".to_owned());
     let reading = thread.spawn(move || reader.run(input));
     reading.map_err(|e| {
-        format!("the receiving host cannot start a thread: {e}; check its limits (ulimit -u)")
+        HostCopyError::new(format!(
+            "the receiving host cannot start a thread: {e}; check its limits (ulimit -u)"
+        ))
     })?;
     let job = match next.recv_timeout(BEGIN) {
         Ok(ReceiverEvent::Job(job)) => job,
@@ -77,10 +80,13 @@ pub fn receive(
             return Ok(());
         }
         Ok(ReceiverEvent::Invalid(why)) => {
-            voice.say(&ReceiverMessage::NoRoute(why.clone()));
+            voice.say(&ReceiverMessage::NoRoute(why.to_string()));
             return Err(why);
         }
-        _ => return Err("receive is internal: longhaul cp starts it over ssh".to_owned()),
+        _ => {
+            let why = "receive is internal: longhaul cp starts it over ssh";
+            return Err(HostCopyError::new(why));
+        }
     };
     match begin(&job, own, &voice, &between, &next) {
         Ok(link) => {
@@ -89,7 +95,7 @@ pub fn receive(
             Ok(())
         }
         Err(why) => {
-            voice.say(&ReceiverMessage::NoRoute(why.clone()));
+            voice.say(&ReceiverMessage::NoRoute(why.to_string()));
             Err(why)
         }
     }
@@ -100,8 +106,8 @@ enum ReceiverEvent {
     Job(Box<ReceiverJob>),
     Discard(Box<ReceiverJob>),
     Listening,
-    Failed(String),
-    Invalid(String),
+    Failed(HostCopyError),
+    Invalid(HostCopyError),
 }
 
 /// Makes the first connection with the source's host.
@@ -111,14 +117,14 @@ fn begin(
     voice: &InitiatorMessageWriter,
     between: &OnceLock<Arc<HostToHostConnector>>,
     next: &Receiver<ReceiverEvent>,
-) -> Result<Box<dyn Link>, String> {
+) -> Result<Box<dyn Link>, HostCopyError> {
     if job.version != VERSION {
-        return Err(format!(
+        return Err(HostCopyError::new(format!(
             "longhaul {} on this host uses version {VERSION} of the copy protocol, and the machine \
              that started the copy uses version {}: upgrade the older one",
             env!("CARGO_PKG_VERSION"),
             job.version
-        ));
+        )));
     }
     let mut here = job.here.clone();
     here.extend(own.into_iter().filter(|ip| !job.here.contains(ip)));
@@ -138,12 +144,12 @@ fn begin(
         Ok(ReceiverEvent::Listening) => {}
         Ok(ReceiverEvent::Failed(why) | ReceiverEvent::Invalid(why)) => return Err(why),
         Ok(ReceiverEvent::Job(_) | ReceiverEvent::Discard(_)) => {
-            return Err(
-                "protocol error: the machine that started the copy requested it twice".to_owned(),
-            );
+            let why = "protocol error: the machine that started the copy requested it twice";
+            return Err(HostCopyError::violation(why));
         }
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            return Err("longhaul on the source's host did not get ready in time".to_owned());
+            let why = "longhaul on the source's host did not get ready in time";
+            return Err(HostCopyError::new(why));
         }
     }
     let link = hosts.connect()?;
@@ -278,9 +284,10 @@ struct InitiatorMessageWriter {
 }
 
 impl InitiatorMessageWriter {
-    fn mark(&self) -> Result<(), String> {
+    fn mark(&self) -> Result<(), HostCopyError> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        frames::mark(&mut *output).map_err(|e| format!("cannot write to standard output: {e}"))
+        frames::mark(&mut *output)
+            .map_err(|e| HostCopyError::new(format!("cannot write to standard output: {e}")))
     }
 
     fn say(&self, message: &ReceiverMessage) {
@@ -314,7 +321,9 @@ impl InitiatorMessageReader {
                         "longhaul {} on this host cannot read the request: {why}",
                         env!("CARGO_PKG_VERSION")
                     );
-                    let _ = self.steps.send(ReceiverEvent::Invalid(why));
+                    let _ = self
+                        .steps
+                        .send(ReceiverEvent::Invalid(HostCopyError::violation(why)));
                     break;
                 }
             }
@@ -348,7 +357,7 @@ impl InitiatorMessageReader {
                 if let Some(between) = self.between.get() {
                     between.control_closed(&why);
                 }
-                Some(ReceiverEvent::Failed(why))
+                Some(ReceiverEvent::Failed(HostCopyError::new(why)))
             }
         };
         if let Some(step) = step {

@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ssh::direct_control::TOKEN;
 
+use super::host_copy_error::HostCopyError;
+
 /// Maximum number of requests. A copy makes one for each connection, lost ones included.
 const MOST: u32 = 1000;
 
@@ -40,12 +42,13 @@ impl ReceiverDialGuard {
         &mut self,
         addresses: &[SocketAddr],
         token: &[u8; TOKEN],
-    ) -> Result<(), String> {
+    ) -> Result<(), HostCopyError> {
         self.requests = self.requests.saturating_add(1);
         if self.requests > MOST {
-            return Err(
-                "the receiving host asked the source's host too often to connect to it".to_owned(),
-            );
+            // A path that loses connections leads to as many, and another attempt counts anew.
+            return Err(HostCopyError::new(
+                "the receiving host asked the source's host too often to connect to it",
+            ));
         }
         let first = self.first.get_or_insert_with(|| addresses.to_vec());
         let port = first.first().map(SocketAddr::port);
@@ -56,11 +59,10 @@ impl ReceiverDialGuard {
         };
         match *token == self.token && addresses.iter().all(allowed) {
             true => Ok(()),
-            false => Err(
+            false => Err(HostCopyError::violation(
                 "the receiving host asked the source's host to connect to an address that is not \
-                 the receiver's"
-                    .to_owned(),
-            ),
+                 the receiver's",
+            )),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::frames::ReceiverMessage;
+use super::host_copy_error::HostCopyError;
 use super::progress_watchdog::ProgressWatchdog;
 use crate::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, FAILURES_KEPT};
 
@@ -53,12 +54,13 @@ impl ReceiverReportChecker {
         &mut self,
         now: Instant,
         message: ReceiverMessage,
-    ) -> Result<Option<ReceiverMessage>, String> {
+    ) -> Result<Option<ReceiverMessage>, HostCopyError> {
         Ok(match message {
             ReceiverMessage::Event(_) | ReceiverMessage::Progress(_) | ReceiverMessage::Done(_)
                 if !self.connected =>
             {
-                return Err("reported a copy before it was connected to the source".to_owned());
+                let what = "reported a copy before it was connected to the source";
+                return Err(HostCopyError::violation(what));
             }
             ReceiverMessage::Event(event) => self
                 .event(*event)?
@@ -90,7 +92,7 @@ impl ReceiverReportChecker {
         self.watchdog.stuck(now)
     }
 
-    fn event(&mut self, mut event: CopyEvent) -> Result<Option<CopyEvent>, String> {
+    fn event(&mut self, mut event: CopyEvent) -> Result<Option<CopyEvent>, HostCopyError> {
         check_names(&event)?;
         cut_texts(&mut event);
         match &mut event {
@@ -98,7 +100,8 @@ impl ReceiverReportChecker {
                 self.failures += 1;
                 self.without_progress += 1;
                 if self.without_progress > MOST_FAILURES_WITHOUT_PROGRESS {
-                    return Err("reported too many failures without copying anything".to_owned());
+                    let what = "reported too many failures without copying anything";
+                    return Err(HostCopyError::violation(what));
                 }
             }
             CopyEvent::Warning { path, message } => {
@@ -115,9 +118,8 @@ impl ReceiverReportChecker {
                 return Ok(None);
             }
             CopyEvent::Planned { .. } | CopyEvent::SyncPlanned { .. } => {
-                return Err(
-                    "reported the plan of a sync, which is not part of this copy".to_owned(),
-                );
+                let what = "reported the plan of a sync, which is not part of this copy";
+                return Err(HostCopyError::violation(what));
             }
             _ => {}
         }
@@ -125,7 +127,7 @@ impl ReceiverReportChecker {
     }
 
     /// A copy with failures is not complete, whatever the receiver says.
-    fn summary(&self, mut summary: CopySummary) -> Result<CopySummary, String> {
+    fn summary(&self, mut summary: CopySummary) -> Result<CopySummary, HostCopyError> {
         summary.failures.truncate(FAILURES_KEPT);
         let names = summary.failures.iter().map(|failure| &failure.path);
         names.chain(&summary.journal).try_for_each(check_name)?;
@@ -169,16 +171,17 @@ pub(super) fn cut_failures(summary: &mut CopySummary, most: usize) {
     });
 }
 
-fn check_name(name: &EscapedName) -> Result<(), String> {
+fn check_name(name: &EscapedName) -> Result<(), HostCopyError> {
     match name.0.len() {
         0..=LONGEST_NAME => Ok(()),
-        bytes => Err(format!(
-            "reported a name of {bytes} bytes, which is too long"
-        )),
+        bytes => {
+            let what = format!("reported a name of {bytes} bytes, which is too long");
+            Err(HostCopyError::violation(what))
+        }
     }
 }
 
-fn check_names(event: &CopyEvent) -> Result<(), String> {
+fn check_names(event: &CopyEvent) -> Result<(), HostCopyError> {
     match event {
         CopyEvent::FileStarted { source, target, .. }
         | CopyEvent::FileDone { source, target, .. } => {
@@ -259,7 +262,7 @@ mod tests {
                 guard.check(now, message).err()
             })
         };
-        assert!(ends(&mut guard).is_some_and(|why| why.contains("too many failures")));
+        assert!(ends(&mut guard).is_some_and(|why| why.to_string().contains("too many failures")));
         // Those of a large tree come with files that are done, or that were tried.
         let mut guard = connected();
         for n in 0..u64::from(MOST_FAILURES_WITHOUT_PROGRESS) {
@@ -275,7 +278,7 @@ mod tests {
         let now = Instant::now();
         let mut guard = connected();
         let why = guard.check(now, failed(vec![b'x'; 1 << 20], "no"));
-        assert!(why.is_err_and(|why| why.contains("a name of 1048576 bytes")));
+        assert!(why.is_err_and(|why| why.to_string().contains("a name of 1048576 bytes")));
         let long = "\u{e9}".repeat(1 << 20);
         let Ok(Some(ReceiverMessage::Event(event))) = guard.check(now, failed(Vec::new(), &long))
         else {
@@ -367,7 +370,7 @@ mod tests {
         ] {
             let mut guard = ReceiverReportChecker::new(now, None);
             let why = guard.check(now, message);
-            assert!(why.is_err_and(|why| why.contains("before it was connected")));
+            assert!(why.is_err_and(|why| why.to_string().contains("before it was connected")));
         }
     }
 

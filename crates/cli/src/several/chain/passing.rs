@@ -52,7 +52,7 @@ impl HostChain<'_> {
             let (host, cancel) = (self.links[number].host, self.run.cancel());
             let receiver =
                 hosts.start_role(host, RemoteLonghaulRole::Receiver, cancel, Some(LOGIN))?;
-            host_to_host::discard(receiver, job)
+            Ok(host_to_host::discard(receiver, job)?)
         };
         if let Err(why) = discarded() {
             let name = &self.links[number].name;
