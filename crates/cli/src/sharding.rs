@@ -11,7 +11,7 @@ use transfer::operand::{CopyOperand, RemoteOperand};
 use transfer::report::{CopyOutcome, CopySummary, EscapedName};
 use transfer::shards::{
     self, LeaseClaimResult, LeaseTerms, PlanCreationSettings, PlanError, PlanFolder, PlanOutcome,
-    PlanTotals, PlanVerifyResult, ShardClaimError, ShardCopyResult, ShardCopyTask, ShardOutcome,
+    PlanTotals, PlanVerifyResult, ShardCopyResult, ShardCopyTask, ShardLeaseError, ShardOutcome,
     ShardPlanStatus, ShardStatus, SplitFileStatus, VerifyOptions,
 };
 
@@ -88,9 +88,12 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
                 run.line(&format!("shard {shard}: already complete: nothing to do"));
                 return Exit::Done;
             }
-            Err(ShardClaimError::Busy(why)) => return run.refuse(&why, Exit::ShardIncomplete),
-            Err(ShardClaimError::Io(why)) => return run.refuse(&why, Exit::ShardIncomplete),
-            Err(ShardClaimError::Interrupted) => {
+            Err(ShardLeaseError::Busy(why)) => return run.refuse(&why, Exit::ShardIncomplete),
+            Err(ShardLeaseError::Io(why) | ShardLeaseError::Lost(why)) => {
+                return run.refuse(&why, Exit::ShardIncomplete);
+            }
+            Err(ShardLeaseError::Unusable(why)) => return run.refuse(&why, Exit::PlanUnusable),
+            Err(ShardLeaseError::Interrupted) => {
                 let why = format!("shard {shard}: interrupted before it began: try again");
                 return run.refuse(&why, Exit::ShardIncomplete);
             }

@@ -165,10 +165,10 @@ async fn copy_held(
     // shard sees all others complete.
     let (files, bytes) = run.copied();
     let figures = figures(files, bytes, &work, 0);
-    if let Err(why) = lease.end(ShardState::Done, figures, None) {
+    if let Err(error) = lease.end(ShardState::Done, figures, None) {
         return ShardCopyResult {
             summary: run.finish(),
-            end: ShardOutcome::Superseded(why),
+            end: ShardOutcome::Superseded(error.to_string()),
             unchanged: work.unchanged,
             sealed: false,
         };
@@ -261,7 +261,9 @@ fn end(lease: ShardLease, summary: CopySummary, work: ShardCopyFigures) -> Shard
     let ended = lease.end(state, figures, reason.as_deref());
     let end = match (lost, ended) {
         (Some(why), _) => ShardOutcome::Superseded(why),
-        (None, Err(why)) if matches!(end, ShardOutcome::Stopped) => ShardOutcome::Superseded(why),
+        (None, Err(error)) if matches!(end, ShardOutcome::Stopped) => {
+            ShardOutcome::Superseded(error.to_string())
+        }
         _ => end,
     };
     ShardCopyResult {

@@ -261,6 +261,29 @@ impl PlanFolder {
         }
     }
 
+    /// Returns a plan of one empty shard in a folder.
+    #[cfg(test)]
+    pub(super) fn of_one_shard(path: &Path) -> Self {
+        let empty = ShardTotals {
+            len: 0,
+            sum: String::new(),
+            totals: PlanTotals::default(),
+        };
+        let header = PlanHeader {
+            source: b"s".to_vec(),
+            target: b"t".to_vec(),
+            directories: 0,
+            tree: empty.clone(),
+            shards: vec![empty],
+        };
+        Self {
+            dir: open_folder(path).expect("a private folder"),
+            header,
+            id: "0".repeat(64),
+            nonce: Vec::new(),
+        }
+    }
+
     /// Source operand.
     pub fn source(&self) -> &[u8] {
         &self.header.source

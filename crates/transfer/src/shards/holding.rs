@@ -32,16 +32,34 @@ pub enum LeaseClaimResult {
     Done(ShardWorkerCounts),
 }
 
-/// Reason why a shard could not be claimed.
+/// Reason why the lease of a shard could not be taken, or not be ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShardClaimError {
+pub enum ShardLeaseError {
     /// Another worker copies the shard.
     Busy(String),
     /// A signal ended the wait.
     Interrupted,
-    /// The folder of the plan cannot be read or written.
+    /// The folder of the plan cannot be read or written; another try may help.
     Io(String),
+    /// The leases are not to be trusted, or there is no number for another one; another try does not
+    /// help.
+    Unusable(String),
+    /// Another worker took over, or the lease could not be renewed in time.
+    Lost(String),
 }
+
+impl fmt::Display for ShardLeaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupted => f.write_str("interrupted"),
+            Self::Busy(what) | Self::Io(what) | Self::Unusable(what) | Self::Lost(what) => {
+                f.write_str(what)
+            }
+        }
+    }
+}
+
+impl std::error::Error for ShardLeaseError {}
 
 /// Lease of a shard. A thread renews it until the lease ends.
 #[derive(Debug)]
@@ -100,11 +118,15 @@ impl PlanFolder {
         terms: &LeaseTerms,
         cancel: &CancelToken,
         tell: &mut dyn FnMut(String),
-    ) -> Result<LeaseClaimResult, ShardClaimError> {
+    ) -> Result<LeaseClaimResult, ShardLeaseError> {
         let io = |error: std::io::Error| {
             let folder = super::shown(&self.folder());
             let subject = subject(self, shard);
-            ShardClaimError::Io(format!("{folder}: {subject}: {}", os_words(&error)))
+            let why = format!("{folder}: {subject}: {}", os_words(&error));
+            match error.kind() {
+                std::io::ErrorKind::PermissionDenied => ShardLeaseError::Unusable(why),
+                _ => ShardLeaseError::Io(why),
+            }
         };
         let place = here();
         let start = Instant::now();
@@ -126,11 +148,11 @@ impl PlanFolder {
                         super::shown(&self.folder()),
                         subject(self, shard)
                     );
-                    return Err(ShardClaimError::Io(why));
+                    return Err(ShardLeaseError::Unusable(why));
                 }
                 ClaimDecision::Held => {
                     let holder = newest.and_then(|(_, lease)| lease);
-                    return Err(ShardClaimError::Busy(busy(shard, holder.as_ref())));
+                    return Err(ShardLeaseError::Busy(busy(shard, holder.as_ref())));
                 }
                 ClaimDecision::Take(fence) => {
                     let lease = Lease {
@@ -162,7 +184,7 @@ impl PlanFolder {
                     // A cancel disconnects the channel.
                     let wait = cancel.receiver().recv_timeout(left.min(LOOK));
                     if let Err(RecvTimeoutError::Disconnected) = wait {
-                        return Err(ShardClaimError::Interrupted);
+                        return Err(ShardLeaseError::Interrupted);
                     }
                 }
             }
@@ -275,18 +297,18 @@ impl ShardLease {
         state: ShardState,
         figures: ShardWorkerCounts,
         reason: Option<&[u8]>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ShardLeaseError> {
         let valid = self.is_valid();
         self.stop.take();
         let beat = self.thread.take().and_then(|thread| thread.join().ok());
         let followed = self.plan.has_successor(self.lease.shard, self.lease.fence);
         if let Ok(true) = followed {
-            return Err(superseded(&self.plan, &self.lease));
+            return Err(ShardLeaseError::Lost(superseded(&self.plan, &self.lease)));
         }
         if !valid && state == ShardState::Done {
-            return Err(self
-                .lost()
-                .unwrap_or_else(|| expired(&self.plan, &self.lease)));
+            let why = self.lost();
+            let why = why.unwrap_or_else(|| expired(&self.plan, &self.lease));
+            return Err(ShardLeaseError::Lost(why));
         }
         self.lease.beat = beat.unwrap_or_default() + 1;
         self.lease.state = state;
@@ -297,10 +319,10 @@ impl ShardLease {
         let written = self.plan.write_lease(&self.lease);
         written.map_err(|error| {
             let folder = super::shown(&self.plan.folder());
-            format!(
+            ShardLeaseError::Io(format!(
                 "{folder}: cannot write the result of the shard: {}",
                 os_words(&error)
-            )
+            ))
         })
     }
 }
@@ -403,4 +425,58 @@ fn expired(plan: &PlanFolder, lease: &Lease) -> String {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn plan() -> (tempfile::TempDir, Arc<PlanFolder>) {
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("its mode");
+        let plan = PlanFolder::of_one_shard(dir.path());
+        (dir, Arc::new(plan))
+    }
+
+    fn claim(plan: &Arc<PlanFolder>) -> Result<LeaseClaimResult, ShardLeaseError> {
+        let terms = LeaseTerms {
+            time: Duration::from_secs(60),
+            on_loss: Arc::new(|_| {}),
+        };
+        plan.claim(0, &terms, &CancelToken::default(), &mut |_| {})
+    }
+
+    /// Bug: a lease that is not to be trusted ended the shard with the exit code for another try, so
+    /// that a scheduler tried for ever. The plan's other files end it for good.
+    #[test]
+    fn a_distrusted_lease_was_taken_for_a_passing_failure() {
+        let (dir, plan) = plan();
+        let lease = dir.path().join("00000.lease-1");
+        fs::write(&lease, b"").expect("a lease");
+        fs::set_permissions(&lease, fs::Permissions::from_mode(0o666)).expect("its mode");
+        let claimed = claim(&plan);
+        let is_unusable = matches!(claimed, Err(ShardLeaseError::Unusable(_)));
+        assert!(is_unusable, "{claimed:?}");
+    }
+
+    /// Bug: a worker that named the split files and was superseded reported that entries failed,
+    /// although the other worker goes on.
+    #[test]
+    fn a_superseded_lease_was_taken_for_failed_entries() {
+        let (dir, plan) = plan();
+        let Ok(LeaseClaimResult::Held(lease)) = claim(&plan) else {
+            panic!("the shard was not claimed");
+        };
+        let followed = Lease {
+            fence: 2,
+            ..lease.lease.clone()
+        };
+        assert!(matches!(plan.create_lease(&followed), Ok(true)));
+        let ended = lease.end(ShardState::Stopped, ShardWorkerCounts::default(), None);
+        assert!(matches!(ended, Err(ShardLeaseError::Lost(_))), "{ended:?}");
+        drop(dir);
+    }
 }

@@ -25,7 +25,7 @@ use crate::report::{CopySummary, EscapedName};
 
 pub use copying::{ShardCopyTask, copy};
 pub use folder::PlanFolder;
-pub use holding::{LeaseClaimResult, LeaseTerms, LostLeaseCallback, ShardClaimError, ShardLease};
+pub use holding::{LeaseClaimResult, LeaseTerms, LostLeaseCallback, ShardLease, ShardLeaseError};
 pub use planning::{PlanCreationSettings, PlanOutcome, SAME_DIRECTORY, TARGET_INSIDE, make};
 pub use shard::{MOST_SHARDS, PlanTotals, ShardState, ShardWorkerCounts};
 pub use status::{ShardPlanStatus, ShardStateCounts, ShardStatus, SplitFileStatus};

@@ -11,7 +11,7 @@ use super::attributes::{difference, of_record};
 use super::check::{EntryVerdict, LookupResult, lookups};
 use super::entries::{FILLABLE, ShardRecordSource, ShardWalk, changed_text, missing_text};
 use super::folder::PlanFolder;
-use super::holding::ShardLease;
+use super::holding::{ShardLease, ShardLeaseError};
 use super::records::{RecordPath, ShardRecordReader};
 use super::seal::{ShardSealResult, is_done};
 use super::{PlanError, shown};
@@ -239,7 +239,7 @@ struct WrittenFile {
 pub(super) async fn seal_files(
     run: &mut PlannedCopy<'_>,
     plan: &PlanFolder,
-    claim: &mut dyn FnMut() -> Result<Option<ShardLease>, String>,
+    claim: &mut dyn FnMut() -> Result<Option<ShardLease>, ShardLeaseError>,
 ) -> Result<ShardSealResult, PlanError> {
     let mut result = ShardSealResult::default();
     let mut tried = BTreeSet::new();
@@ -255,8 +255,8 @@ pub(super) async fn seal_files(
         let lease = match claim() {
             Ok(Some(lease)) => lease,
             Ok(None) => return Ok(result),
-            Err(why) => {
-                run.fail(shown(&plan.folder()), why);
+            Err(error) => {
+                run.fail(shown(&plan.folder()), error.to_string());
                 return Ok(result);
             }
         };
@@ -265,9 +265,14 @@ pub(super) async fn seal_files(
         tried.extend(written.iter().map(|file| file.below.clone()));
         let (sound, changed) = sound(run, plan, written).await;
         result.add_changed(changed);
-        let ended = name(run, plan, sound, lease).await;
-        if let Err(why) = ended {
-            run.fail(shown(&plan.folder()), why);
+        match name(run, plan, sound, lease).await {
+            Ok(()) => {}
+            // The worker that took over goes on.
+            Err(ShardLeaseError::Lost(why)) => {
+                tracing::info!("{why}");
+                return Ok(result);
+            }
+            Err(error) => run.fail(shown(&plan.folder()), error.to_string()),
         }
         if run.has_failed() || run.stopped() {
             return Ok(result);
@@ -368,7 +373,7 @@ async fn name(
     plan: &PlanFolder,
     files: Vec<WrittenFile>,
     lease: ShardLease,
-) -> Result<(), String> {
+) -> Result<(), ShardLeaseError> {
     let lease = Rc::new(lease);
     let count = files.len() as u64;
     let named = identified(&files);
@@ -399,7 +404,8 @@ async fn name(
     run.copy_more(Box::new(walk)).await;
     remove_copied(run, plan, &named).await;
     let Some(lease) = Rc::into_inner(lease) else {
-        return Err("internal error: the list of the split files did not end".to_owned());
+        let why = "internal error: the list of the split files did not end";
+        return Err(ShardLeaseError::Io(why.to_owned()));
     };
     let figures = ShardWorkerCounts {
         files: count,

@@ -11,7 +11,7 @@ use super::attributes::of_record;
 use super::check::BATCH;
 use super::entries::FILLABLE;
 use super::folder::PlanFolder;
-use super::holding::{LeaseClaimResult, LeaseTerms, ShardClaimError, ShardLease};
+use super::holding::{LeaseClaimResult, LeaseTerms, ShardLease, ShardLeaseError};
 use super::ranges::seal_files;
 use super::records::RecordPath;
 use super::shown;
@@ -105,13 +105,13 @@ fn claim(
     plan: &Arc<PlanFolder>,
     terms: &LeaseTerms,
     cancel: &CancelToken,
-) -> Result<Option<ShardLease>, String> {
+) -> Result<Option<ShardLease>, ShardLeaseError> {
     // The number behind the last shard.
     match plan.claim(plan.shards(), terms, cancel, &mut |_| {}) {
         Ok(LeaseClaimResult::Held(lease)) => Ok(Some(*lease)),
         Ok(LeaseClaimResult::Done(_))
-        | Err(ShardClaimError::Busy(_) | ShardClaimError::Interrupted) => Ok(None),
-        Err(ShardClaimError::Io(why)) => Err(why),
+        | Err(ShardLeaseError::Busy(_) | ShardLeaseError::Interrupted) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
