@@ -568,13 +568,12 @@ fn here(disk: Option<f64>) -> MachineFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::test_support::{options, path, settings};
+    use crate::probe::test_support::{ModelConnection, options, path, settings};
 
-    fn concluded(measured: MeasurementError) -> Result<Evidence, ProbeError> {
+    fn with_run<T>(act: impl FnOnce(ProbeRun<'_>, &ModelConnection) -> T) -> T {
         let (target, mut options) = (settings(), options());
         options.remote_path = Some(b"/home".to_vec());
-        let (mut path, _) = path(&target, &options);
-        path.connections().set_silent(0);
+        let (path, [idle, _]) = path(&target, &options);
         let run = ProbeRun {
             target: &target,
             options: &options,
@@ -585,7 +584,25 @@ mod tests {
             quota: None,
             disk_explained: false,
         };
-        run.conclude(Err(measured))
+        act(run, &idle)
+    }
+
+    fn concluded(measured: MeasurementError) -> Result<Evidence, ProbeError> {
+        with_run(|mut run, _| {
+            run.path.connections().set_silent(0);
+            run.conclude(Err(measured))
+        })
+    }
+
+    /// Bug: the measurement went on without its first connection, and nobody looked for the break.
+    #[test]
+    fn a_lost_connection_was_taken_for_a_server_without_commands() {
+        with_run(|mut run, idle| {
+            idle.lose_with_request();
+            let error = run.ends().unwrap_err();
+            assert!(error.is_lost(), "{error}");
+            assert!(run.e.unseen.is_empty(), "{:?}", run.e.unseen);
+        });
     }
 
     /// Bug: nobody moves the first connection while further ones are opened. Where that took 4 s and

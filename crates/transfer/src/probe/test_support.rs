@@ -96,6 +96,13 @@ impl Link for ModelConnection {
         Some(LinkChannelId(on.channels.len() as u32 - 1))
     }
 
+    /// Runs a command that never ends.
+    fn open_exec(&mut self, _: &[u8]) -> Option<LinkChannelId> {
+        let mut on = self.state();
+        on.lost |= on.ends_with_request;
+        Some(LinkChannelId(u32::MAX))
+    }
+
     fn close_channel(&mut self, _: LinkChannelId) {}
 
     fn ready(&mut self, _: Token, _: bool, _: bool) {}
@@ -236,7 +243,11 @@ pub(super) fn path<'a>(
 ) -> (ProbedConnections<'a>, [ModelConnection; 2]) {
     let (all, controls) = connections();
     let budget = ProbeBudget::new(target, options);
-    let (factory, facts) = (Arc::new(controls[0].clone()), ConnectionFacts::default());
+    let facts = ConnectionFacts {
+        banner: Some("SSH-2.0-OpenSSH_9.9".to_owned()),
+        ..ConnectionFacts::default()
+    };
+    let factory = Arc::new(controls[0].clone());
     let path = ProbedConnections::new(budget, all, factory, facts, None);
     (path, controls)
 }
