@@ -208,7 +208,9 @@ impl Detours {
         let measure = move || Ok(detour::measure(&target, &through));
         let measured = until_cancelled(self.output.console(), cancel, measure)?;
         let chosen = detour::choose(&measured.direct, &measured.candidates);
-        if let Some(memories) = &memories {
+        if let Some(memories) = &memories
+            && measured.is_lasting()
+        {
             let memory = noted(&measured, up, &names, chosen);
             connect::remember_detour(&config, memories, memory);
         }

@@ -272,7 +272,7 @@ fn detour(why: &DetourReason) -> String {
                 units::size(way.rate),
                 way.rtt().as_secs_f64() * 1e3
             ),
-            Err(why) => format!("{name}: {}", escape::text(why.as_bytes())),
+            Err(why) => format!("{name}: {}", escape::text(why.to_string().as_bytes())),
         }
     });
     format!(

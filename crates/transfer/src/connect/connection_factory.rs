@@ -403,19 +403,37 @@ pub(crate) fn connect_further(
     around: &SharedConnectSettings,
     jobs: FirstJobTime,
 ) -> Result<Box<dyn Link>, FurtherConnectionError> {
-    let started = start(config, around, 0);
-    let mut link = started
-        .map_err(|e| FurtherConnectionError::Connection(e.into()))?
-        .link;
-    link.try_once(jobs);
-    if around.far != RemoteLonghaulPolicy::Direct {
-        link.set_for_session();
-    }
+    let begun = begin_further(config, around, jobs);
+    let mut link = begun.map_err(|e| FurtherConnectionError::Connection(e.into()))?;
     match link.establish(jobs == FirstJobTime::WithLogin) {
         Ok(()) => Ok(Box::new(link)),
         Err(e) if e.check() == ConnectStep::Login => Err(FurtherConnectionError::Login(e.into())),
         Err(e) => Err(FurtherConnectionError::Connection(e.into())),
     }
+}
+
+/// Opens and authenticates a connection that is only measured. Unlike that of [`connect_further`],
+/// its error says who is at fault.
+pub(crate) fn connect_measured(
+    config: HostConfig,
+    around: &SharedConnectSettings,
+) -> Result<Box<dyn Link>, ConnectError> {
+    let mut link = begin_further(config, around, FirstJobTime::AfterLogin)?;
+    link.establish(false)?;
+    Ok(Box::new(link))
+}
+
+fn begin_further(
+    config: HostConfig,
+    around: &SharedConnectSettings,
+    jobs: FirstJobTime,
+) -> Result<SshLink, ConnectError> {
+    let mut link = start(config, around, 0)?.link;
+    link.try_once(jobs);
+    if around.far != RemoteLonghaulPolicy::Direct {
+        link.set_for_session();
+    }
+    Ok(link)
 }
 
 /// A prompt that notes whether a login asked for a secret.

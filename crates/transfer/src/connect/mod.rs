@@ -27,7 +27,7 @@ mod tcp;
 
 pub use auth_handler::{AgentBinding, AuthHandler, Credentials, ServerFacts};
 pub use command::{RemoteCommand, RemoteLonghaulRole};
-pub(crate) use connection_factory::connect_further;
+pub(crate) use connection_factory::connect_measured;
 pub use connection_factory::{ConnectionFactory, connect};
 pub use detour_memory::{forget_detour, remember_detour, remembered_detour};
 pub use direct::{HostToHostConnector, HostToHostSettings, SourceConnectionInfo};

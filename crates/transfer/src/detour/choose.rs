@@ -37,6 +37,7 @@ pub fn choose(direct: &RouteResult, candidates: &[RouteResult]) -> Option<usize>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detour::RouteError;
 
     fn way(rate: u64, rtt_ms: u32) -> RouteResult {
         Ok(RouteFigures {
@@ -51,7 +52,7 @@ mod tests {
     }
 
     fn down() -> RouteResult {
-        Err("connection refused".to_owned())
+        Err(RouteError::of_path("connection refused"))
     }
 
     #[test]

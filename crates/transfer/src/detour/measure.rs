@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use tracing::debug;
 
 use super::curve::ArrivalCurve;
-use super::{RouteFigures, RouteResult};
+use super::{RouteError, RouteResult};
 use crate::cancel::CancelToken;
 use crate::config::{HostConfig, ProxyMethod, SshOptionFlags};
 use crate::connect::{
     self, BulkDirection, ConnectionFacts, DetectedServerKind, FirstConnectionMatch, FirstHostKey,
-    FirstJobTime, RemoteLonghaulPolicy, SharedConnectSettings,
+    RemoteLonghaulPolicy, ResponsibleParty, SharedConnectSettings,
 };
 use crate::operand::SshDestination;
 use crate::probe::{BurstLoad, burst};
@@ -51,6 +51,18 @@ pub struct DetourMeasurement {
     pub facts: Option<ConnectionFacts>,
 }
 
+impl DetourMeasurement {
+    /// Returns true if a later measurement would find the same ways, so that the choice may be
+    /// remembered. The user answers another time what the direct connection asks, and this machine
+    /// may lack a resource for a moment. A candidate that asks has failed for good.
+    pub fn is_lasting(&self) -> bool {
+        let fault = |way: &RouteResult| way.as_ref().err().map(RouteError::fault);
+        let mut ways = self.candidates.iter().chain([&self.direct]);
+        fault(&self.direct) != Some(ResponsibleParty::User)
+            && ways.all(|way| fault(way) != Some(ResponsibleParty::ThisMachine))
+    }
+}
+
 /// Measures one way after another, with one connection each. Only the direct connection may prompt
 /// the user. A candidate that needs an answer, or does not answer in time, has failed.
 pub fn measure(target: &DetourTarget, candidates: &[Vec<SshDestination>]) -> DetourMeasurement {
@@ -77,7 +89,7 @@ pub fn measure(target: &DetourTarget, candidates: &[Vec<SshDestination>]) -> Det
 fn shown(way: &RouteResult) -> String {
     match way {
         Ok(figures) => figures.to_string(),
-        Err(why) => why.clone(),
+        Err(why) => why.to_string(),
     }
 }
 
@@ -102,7 +114,7 @@ fn plainly(target: &DetourTarget) -> (HostConfig, SharedConnectSettings) {
 fn direct_link(
     target: &DetourTarget,
     facts: &Arc<Mutex<Option<ConnectionFacts>>>,
-) -> Result<Box<dyn Link>, String> {
+) -> Result<Box<dyn Link>, RouteError> {
     let (config, settings) = plainly(target);
     let seen = Arc::clone(facts);
     let settings = SharedConnectSettings {
@@ -111,8 +123,7 @@ fn direct_link(
         }),
         ..settings
     };
-    let link = connect::connect_further(config, &settings, FirstJobTime::AfterLogin);
-    link.map_err(|e| e.to_string())
+    Ok(connect::connect_measured(config, &settings)?)
 }
 
 /// Connects through all candidates at a time.
@@ -120,7 +131,7 @@ fn candidate_links(
     target: &DetourTarget,
     candidates: &[Vec<SshDestination>],
     direct: Option<&ConnectionFacts>,
-) -> Vec<Result<Box<dyn Link>, String>> {
+) -> Vec<Result<Box<dyn Link>, RouteError>> {
     let (mut config, settings) = plainly(target);
     config.switches.insert(SshOptionFlags::BATCH_MODE);
     let hop = Arc::clone(&settings.hop);
@@ -151,12 +162,12 @@ fn candidate_links(
         let thread = thread::Builder::new().name("candidate".to_owned());
         // A thread that is too late has no receiver, and ends with the process.
         let _ = thread.spawn(move || {
-            let link = connect::connect_further(config, &settings, FirstJobTime::AfterLogin);
-            let _ = done.send((nth, link.map_err(|e| e.to_string())));
+            let link = connect::connect_measured(config, &settings);
+            let _ = done.send((nth, link.map_err(RouteError::from)));
         });
     }
     drop(done);
-    let late = || Err("the server did not answer in time".to_owned());
+    let late = || Err(RouteError::of_path("the server did not answer in time"));
     let mut links: Vec<_> = candidates.iter().map(|_| late()).collect();
     let until = Instant::now() + ANSWERS;
     let mut missing = links.len();
@@ -172,7 +183,7 @@ fn candidate_links(
     links
 }
 
-fn figures(target: &DetourTarget, mut link: Box<dyn Link>) -> Result<RouteFigures, String> {
+fn figures(target: &DetourTarget, mut link: Box<dyn Link>) -> RouteResult {
     if target.up && target.settings.congestion.is_none() {
         // The copy does so once it sees losses.
         link.bear_losses();
@@ -182,4 +193,42 @@ fn figures(target: &DetourTarget, mut link: Box<dyn Link>) -> Result<RouteFigure
     let mut load = BurstLoad::new(target.up, BURST, &mut arrived);
     let end = burst(link, &mut load, &target.cancel)?;
     Ok(curve.figures(end.rtt(), end.took(), end.is_complete()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::{ConnectError, ConnectStep};
+    use crate::detour::RouteFigures;
+
+    const WAY: RouteFigures = RouteFigures {
+        rtt_us: 1000,
+        rate: 1 << 20,
+        grows: false,
+    };
+
+    fn failed(fault: ResponsibleParty) -> RouteResult {
+        Err(ConnectError::new(fault, ConnectStep::Login, "why").into())
+    }
+
+    /// Bug: a mistyped password, or too few file descriptors at that moment, had copies relayed for
+    /// a day.
+    #[test]
+    fn a_passing_failure_of_the_direct_way_was_remembered() {
+        let lasts = |direct: RouteResult, candidate: RouteResult| {
+            let measured = DetourMeasurement {
+                direct,
+                candidates: vec![Ok(WAY), candidate],
+                facts: None,
+            };
+            measured.is_lasting()
+        };
+        for fault in [ResponsibleParty::Path, ResponsibleParty::Host] {
+            assert!(lasts(failed(fault), failed(fault)), "{fault:?}");
+        }
+        assert!(lasts(Ok(WAY), failed(ResponsibleParty::User)));
+        assert!(!lasts(failed(ResponsibleParty::User), Ok(WAY)));
+        assert!(!lasts(failed(ResponsibleParty::ThisMachine), Ok(WAY)));
+        assert!(!lasts(Ok(WAY), failed(ResponsibleParty::ThisMachine)));
+    }
 }

@@ -9,6 +9,7 @@ mod curve;
 mod measure;
 #[cfg(test)]
 mod model_tests;
+mod route_error;
 
 use std::fmt;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use choose::{WORTH, choose};
 pub use measure::{DetourMeasurement, DetourTarget, MOST_CANDIDATES, measure};
+pub use route_error::RouteError;
 
 /// Figures of one way to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,5 +51,5 @@ impl fmt::Display for RouteFigures {
     }
 }
 
-/// Figures of a way, or the reason why there are none, in one sentence.
-pub type RouteResult = Result<RouteFigures, String>;
+/// Figures of a way, or the reason why there are none.
+pub type RouteResult = Result<RouteFigures, RouteError>;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::paths::network_to;
 use super::seconds;
-use crate::detour::{MOST_CANDIDATES, RouteFigures, RouteResult};
+use crate::detour::{MOST_CANDIDATES, RouteError, RouteFigures, RouteResult};
 
 /// Time for which a choice is believed.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -54,7 +54,7 @@ impl StoredRouteResult {
     pub fn new(way: &RouteResult) -> Self {
         match way {
             Ok(figures) => Self::Measured(*figures),
-            Err(why) => Self::Failed(why.chars().take(LONGEST / 4).collect()),
+            Err(why) => Self::Failed(why.to_string().chars().take(LONGEST / 4).collect()),
         }
     }
 
@@ -62,7 +62,7 @@ impl StoredRouteResult {
     pub fn result(&self) -> RouteResult {
         match self {
             Self::Measured(figures) => Ok(*figures),
-            Self::Failed(why) => Err(why.clone()),
+            Self::Failed(why) => Err(RouteError::of_path(why)),
         }
     }
 }

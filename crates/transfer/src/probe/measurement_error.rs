@@ -33,9 +33,10 @@ pub(super) enum MeasurementFailure {
     DeviceRefused,
     /// The directory that the user named cannot be used.
     UnusableDirectory,
-    /// A reason that tells nothing about the path: this machine lacks a resource, or no further
-    /// connection is admitted.
-    Other,
+    /// No further connection was made.
+    NoFurtherConnection,
+    /// This machine lacks a resource.
+    ThisMachine,
 }
 
 impl MeasurementError {
@@ -95,6 +96,11 @@ impl MeasurementError {
     /// Returns true if the server refused a request, and others may go on.
     pub(super) fn is_refusal(&self) -> bool {
         self.cause == MeasurementFailure::Refused
+    }
+
+    /// Returns true if this machine lacks a resource.
+    pub(crate) fn is_of_this_machine(&self) -> bool {
+        self.cause == MeasurementFailure::ThisMachine
     }
 
     /// Returns true if the path may have broken: nothing came any more, or the connection ended.
@@ -168,7 +174,7 @@ impl From<RemoteCommandError> for MeasurementError {
 
 impl From<io::Error> for MeasurementError {
     fn from(error: io::Error) -> Self {
-        Self::new(MeasurementFailure::Other, error.to_string())
+        Self::new(MeasurementFailure::ThisMachine, error.to_string())
     }
 }
 

@@ -26,6 +26,7 @@ use crate::connect::SharedConnectSettings;
 use crate::session::ConnectionOpener;
 
 pub(crate) use burst::{BurstLoad, burst};
+pub(crate) use measurement_error::MeasurementError;
 pub use plan::{ProbeError, probe};
 
 /// Shows a step, with the seconds used and the seconds left.

@@ -156,7 +156,7 @@ impl<'a> ProbedConnections<'a> {
         let why = why.and_then(|why| why.lines().next());
         let why = why.unwrap_or("it was not ready in time");
         let text = format!("no further connection was made: {why}");
-        MeasurementError::new(MeasurementFailure::Other, text)
+        MeasurementError::new(MeasurementFailure::NoFurtherConnection, text)
     }
 
     /// Replaces the connections for load: uploads fill queues, and the server's TCP takes the

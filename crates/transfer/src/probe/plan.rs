@@ -610,7 +610,7 @@ mod tests {
     #[test]
     fn refused_further_logins_were_taken_for_a_broken_path() {
         let why = "no further connection was made: it was not ready in time";
-        let error = MeasurementError::new(MeasurementFailure::Other, why);
+        let error = MeasurementError::new(MeasurementFailure::NoFurtherConnection, why);
         let evidence = concluded(error).expect("evidence");
         assert_eq!(evidence.stall, None);
         assert_eq!(evidence.partial.as_deref(), Some(why));
