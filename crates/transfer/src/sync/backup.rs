@@ -5,9 +5,9 @@
 //! refused. A file that cannot be kept is neither replaced nor deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
+use std::{fmt, io};
 
 use sync::{EntryTree, SortedTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind, parent_path};
 
@@ -61,6 +61,19 @@ impl BackupRoot {
     }
 }
 
+/// Reason why replaced files could not be kept in the backup directory, or would change others: one
+/// clause about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BackupDirError(&'static str);
+
+impl fmt::Display for BackupDirError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for BackupDirError {}
+
 /// Relation of the backup directory to the target.
 #[derive(Debug, PartialEq, Eq)]
 enum BackupPlace {
@@ -75,7 +88,11 @@ enum BackupPlace {
 ///
 /// # Errors
 /// A clause that says why nothing can be kept there.
-fn place_of(dir: &Path, target: Option<&[u8]>, real: Option<&[u8]>) -> Result<BackupPlace, String> {
+fn place_of(
+    dir: &Path,
+    target: Option<&[u8]>,
+    real: Option<&[u8]>,
+) -> Result<BackupPlace, BackupDirError> {
     let parts = dir.components();
     let names = parts.clone().filter_map(|part| match part {
         Component::Normal(name) => Some(name.as_bytes()),
@@ -85,7 +102,7 @@ fn place_of(dir: &Path, target: Option<&[u8]>, real: Option<&[u8]>) -> Result<Ba
     let is_plain = parts
         .clone()
         .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    let itself = || Err("is DST itself, where nothing would be kept".to_owned());
+    let itself = || Err(BackupDirError("is DST itself, where nothing would be kept"));
     if is_plain && below.is_empty() {
         return itself();
     }
@@ -98,7 +115,9 @@ fn place_of(dir: &Path, target: Option<&[u8]>, real: Option<&[u8]>) -> Result<Ba
     let (target, real) = (local_path(target), local_path(real));
     match (real.strip_prefix(&target), target.strip_prefix(&real)) {
         (Ok(_), Ok(_)) => itself(),
-        (_, Ok(_)) => Err("contains DST, where backups could replace files".to_owned()),
+        (_, Ok(_)) => Err(BackupDirError(
+            "contains DST, where backups could replace files",
+        )),
         // A symlink in the path may come from an earlier source, and is refused later.
         _ if is_plain => Ok(BackupPlace::Inside(below)),
         (Ok(below), _) => Ok(BackupPlace::Inside(below.as_os_str().as_bytes().to_vec())),
@@ -188,7 +207,7 @@ impl BackupRoot {
         dir: &Path,
         probe: bool,
         leaves_out: impl Fn(&[u8]) -> bool,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, BackupDirError> {
         let root = ends.root(PlannedCopySide::Target).to_vec();
         let path = match dir.is_absolute() {
             true => dir.as_os_str().as_bytes().to_vec(),
@@ -209,7 +228,7 @@ impl BackupRoot {
             _ => None,
         };
         match (what, place) {
-            (Some(what), _) => Err(what.to_owned()),
+            (Some(what), _) => Err(BackupDirError(what)),
             (None, BackupPlace::Inside(below)) => Ok(Self {
                 base: root,
                 below,
@@ -474,7 +493,7 @@ mod tests {
             ("link", "/srv", "contains DST"),
         ] {
             let error = place(dir, real).expect_err(dir);
-            assert!(error.contains(why), "{dir}: {error}");
+            assert!(error.to_string().contains(why), "{dir}: {error}");
         }
         // A server that tells no paths.
         assert!(place_of(Path::new("."), None, None).is_err());

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::ends::{FileOperationResult, SyncFileOperation, carry_out};
 use super::programs::{ChecksumPrograms, has_longhaul};
 use crate::copy::{PlannedCopy, PlannedCopySide};
+use crate::file_error::FileError;
 
 /// Longest range of which a server computes one checksum, in bytes.
 const RANGE: u64 = sftp::blocks::MOST_HASHED as u64;
@@ -66,7 +67,7 @@ pub(crate) enum ContentVerdict {
     Equal,
     Differs,
     /// This end has no checksum of its file, for this reason.
-    Unknown(PlannedCopySide, String),
+    Unknown(PlannedCopySide, FileError),
 }
 
 /// Method of comparing contents without sending them.
@@ -77,7 +78,7 @@ enum ContentComparisonMethod {
     /// The accounts of the remote ends run programs.
     Programs(ChecksumPrograms),
     /// None, because this end computes none for this reason.
-    Nothing(PlannedCopySide, String),
+    Nothing(PlannedCopySide, FileError),
 }
 
 /// Compares contents by the methods that both ends support, which are determined once per run.
@@ -92,7 +93,7 @@ impl ContentComparer {
     pub(crate) async fn obstacle(
         &mut self,
         run: &mut PlannedCopy<'_>,
-    ) -> Option<(PlannedCopySide, String)> {
+    ) -> Option<(PlannedCopySide, FileError)> {
         match self.source(run).await {
             ContentComparisonMethod::Nothing(end, why) => Some((end, why)),
             ContentComparisonMethod::Ranges | ContentComparisonMethod::Programs(_) => None,
@@ -153,9 +154,7 @@ async fn by_ranges(run: &mut PlannedCopy<'_>, files: &[FilePair]) -> Vec<Content
         for (file, (ours, theirs)) in files.iter().zip(here.iter().zip(&there)) {
             verdicts.push(match ranges(file.size) <= MOST_RANGES {
                 true => verdict(ours, theirs),
-                false => {
-                    ContentVerdict::Unknown(PlannedCopySide::Source, "it is too large".to_owned())
-                }
+                false => ContentVerdict::Unknown(PlannedCopySide::Source, "it is too large".into()),
             });
         }
     }
@@ -168,7 +167,7 @@ fn verdict(ours: &[FileOperationResult], theirs: &[FileOperationResult]) -> Cont
         (PlannedCopySide::Target, theirs),
     ] {
         if let Some(Err(why)) = sums.iter().find(|sum| sum.is_err()) {
-            return ContentVerdict::Unknown(end, why.to_string());
+            return ContentVerdict::Unknown(end, why.clone());
         }
     }
     match ours == theirs {

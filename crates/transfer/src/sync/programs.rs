@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::copy::{PlannedCopy, PlannedCopySide, RemoteCommandStep};
-use crate::disk::{open_regular, os_words};
+use crate::disk::open_regular;
+use crate::file_error::FileError;
 use crate::report::CopyEvent;
 use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
 use crate::sums::{
@@ -61,7 +62,9 @@ impl ChecksumPrograms {
     ///
     /// # Errors
     /// The account of this end runs no commands, has no such program, or does not answer.
-    pub(super) async fn find(run: &mut PlannedCopy<'_>) -> Result<Self, (PlannedCopySide, String)> {
+    pub(super) async fn find(
+        run: &mut PlannedCopy<'_>,
+    ) -> Result<Self, (PlannedCopySide, FileError)> {
         let mut found = Self {
             source: None,
             target: None,
@@ -103,12 +106,12 @@ impl ChecksumPrograms {
         run: &mut PlannedCopy<'_>,
         end: PlannedCopySide,
         files: &[(Vec<u8>, u64)],
-    ) -> Vec<Result<Digest, String>> {
+    ) -> Vec<Result<Digest, FileError>> {
         let Some(program) = self.program(end) else {
             let files = files.iter();
             return files
                 .map(|(path, size)| sum_of(run, path, *size, self.algorithm))
-                .map(|sum| sum.map_err(|error| os_words(&error)))
+                .map(|sum| Ok(sum?))
                 .collect();
         };
         let bytes = files
@@ -117,7 +120,7 @@ impl ChecksumPrograms {
         let paths: Vec<Vec<u8>> = files.iter().map(|(path, _)| path.clone()).collect();
         let program = ChecksumProgram { end, program };
         let sums = program.sums_there(run, &paths, bytes).await.into_iter();
-        sums.map(|sum| sum.ok_or_else(|| "the checksum program there cannot read it".to_owned()))
+        sums.map(|sum| sum.ok_or_else(|| "the checksum program there cannot read it".into()))
             .collect()
     }
 }
@@ -128,7 +131,7 @@ fn no_program(
     end: PlannedCopySide,
     algorithm: SumAlgorithm,
     late: bool,
-) -> String {
+) -> FileError {
     let (longhaul, whose) = match has_longhaul(run, end) {
         true => ("no longhaul is used at the other end", "this"),
         false => ("no longhaul is used there", "the"),
@@ -144,7 +147,7 @@ fn no_program(
             algorithm.name()
         ),
     };
-    format!("{longhaul}, and {whose} {program}")
+    format!("{longhaul}, and {whose} {program}").into()
 }
 
 /// True if a longhaul at an end computes checksums.
@@ -169,7 +172,7 @@ impl ChecksumProgram {
         run: &mut PlannedCopy<'_>,
         end: PlannedCopySide,
         fastest: SumAlgorithm,
-    ) -> Result<SumProgram, String> {
+    ) -> Result<SumProgram, FileError> {
         let what = "the search for a checksum program";
         let command = RunningSyncCommand::start(run, end, what, program_command_from(fastest));
         command.send(run, program_script_from(fastest).into_bytes());
