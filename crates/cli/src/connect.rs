@@ -322,7 +322,7 @@ impl Hosts {
             ledger: self.ledger.clone(),
             told: Told::default()
                 .with(Told::NANOSECONDS, self.keeps_times())
-                .with(Told::LINKS, self.flags.hard_links)
+                .with(Told::LINKS, self.flags.hard_links || self.flags.links)
                 .with(Told::DEVICES, self.flags.devices),
             ..SessionOptions::default()
         }

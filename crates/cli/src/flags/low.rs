@@ -100,6 +100,8 @@ pub(crate) struct CopyArgs {
     pub(crate) sparse: bool,
     /// Ask remote ends on which file systems directories lie.
     pub(crate) devices: bool,
+    /// Ask remote ends which files have several hard links.
+    pub(crate) links: bool,
     pub(crate) keep_dirlinks: bool,
     pub(crate) safe_links: bool,
     pub(crate) preserve_setuid: bool,

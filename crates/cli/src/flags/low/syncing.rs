@@ -88,6 +88,8 @@ pub(super) fn sync(matches: &ArgMatches) -> Result<SyncArgs, UsageError> {
     }
     let is_remote = matches!(CopyOperand::parse(source), Ok(CopyOperand::Remote(_)));
     args.copy.devices = args.one_file_system && is_remote;
+    // Files that share a hard link with others outside DST are copied, not changed.
+    args.copy.links = true;
     for operand in [source, target] {
         if CopyOperand::expand(operand).is_ok_and(|hosts| hosts.len() > 1) {
             let operand = transfer::escape::os(operand);

@@ -23,6 +23,10 @@ use crate::walk::{
 /// Problem of a file of the source that takes no part, as its name is one of our temporaries.
 const UNFINISHED: &str = "not copied: its name says that it is an unfinished file of longhaul (.NAME.xxxxxxxxxx.longhaul)";
 
+/// Memory in bytes for what a listing finds beside the entries, and at most a sixteenth of this
+/// machine's.
+const MOST_FINDINGS: usize = 256 << 20;
+
 /// Builds a tree from the entries of a walk.
 pub(super) struct ListingTreeBuilder {
     end: PlannedCopySide,
@@ -50,7 +54,7 @@ impl ListingTreeBuilder {
             tree: EntryTree::with_limit(most_tree_bytes()),
             dirs: UnlistedDirectories::default(),
             last: None,
-            findings: ListingFindings::new(filter, most_tree_bytes() / 4),
+            findings: ListingFindings::new(filter, MOST_FINDINGS.min(most_tree_bytes() / 4)),
             full: false,
             names,
         }
