@@ -16,7 +16,7 @@ pub(crate) mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -33,6 +33,10 @@ use failures::FailureCounter;
 use json::{HostInfo, JsonEventWriter, RunEvent};
 use snapshot::ProgressSnapshot;
 
+/// Warnings that are shown one by one, except with `--verbose`: a server may list a million FIFOs. The
+/// events of `--json` have them all.
+const MOST_WARNINGS: u64 = 1000;
+
 /// Receives the events of a run and shows them.
 pub(crate) struct RunReporter {
     console: Arc<Console>,
@@ -45,6 +49,8 @@ pub(crate) struct RunReporter {
     failures: FailureCounter,
     /// Name each failure, however many have the same reason.
     all_failures: bool,
+    /// Number of warnings so far.
+    warnings: AtomicU64,
     // Ends the run when the reader of events has closed the pipe.
     cancel: CancelToken,
     /// True if an event could not be written, which was reported.
@@ -75,6 +81,7 @@ impl RunReporter {
             itemize: false,
             failures: FailureCounter::default(),
             all_failures: false,
+            warnings: AtomicU64::new(0),
             cancel,
             decisions: None,
             timeline: None,
@@ -237,8 +244,20 @@ impl RunReporter {
     }
 
     fn show_warning(&self, text: &str) {
-        if !self.quiet {
+        let before = self.warnings.fetch_add(1, Ordering::Relaxed);
+        if !self.quiet && (before < MOST_WARNINGS || self.all_failures) {
             self.console.warning(text);
+        }
+    }
+
+    /// Says how many warnings were not shown.
+    fn count_warnings(&self) {
+        let all = self.warnings.swap(0, Ordering::Relaxed);
+        if !self.quiet && all > MOST_WARNINGS && !self.all_failures {
+            let more = all - MOST_WARNINGS;
+            self.console.warning(&format!(
+                "{more} more warnings were not shown: -v shows all"
+            ));
         }
     }
 
@@ -249,6 +268,7 @@ impl RunReporter {
 
     /// Reports the end of the run: failures, closing line and `summary` event.
     pub(crate) fn summary(&self, exit: Exit, summary: &CopySummary) {
+        self.count_warnings();
         for failure in self.failures.lines(summary, self.all_failures) {
             self.console.error(&failure);
         }
@@ -281,6 +301,7 @@ impl RunReporter {
 
     /// Names what has failed.
     pub(crate) fn failures(&self, summary: &CopySummary) {
+        self.count_warnings();
         for failure in self.failures.lines(summary, self.all_failures) {
             self.console.error(&failure);
         }

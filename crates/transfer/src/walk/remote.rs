@@ -1,3 +1,4 @@
+mod found_entry;
 mod stack;
 mod tree;
 
@@ -7,6 +8,7 @@ use std::sync::Arc;
 
 use schedule::{Attributes, EntryKind, JobKind, RemotePath, TreeWalkStep};
 
+use self::found_entry::{EntryBelow, EntryBelowKind, FoundEntry};
 use self::stack::DirectoryStack;
 use self::tree::TreeListing;
 use super::sample::TreeSample;
@@ -101,7 +103,9 @@ pub struct RemoteWalk {
     same_device: bool,
     /// Finished listings whose symlinks are still being queried.
     closing: BTreeMap<WalkDirectoryId, (bool, usize)>,
-    found: VecDeque<WalkEntry>,
+    found: VecDeque<FoundEntry>,
+    /// Directory of the last entry that was returned, and its path.
+    last: Option<(WalkDirectoryId, Vec<u8>)>,
     /// Directories of trees whose contents are not wanted.
     skipped: BTreeSet<WalkDirectoryId>,
     holds: bool,
@@ -252,6 +256,7 @@ impl RemoteWalk {
             same_device: false,
             closing: BTreeMap::new(),
             found: VecDeque::new(),
+            last: None,
             skipped: BTreeSet::new(),
             holds: false,
             avoid,
@@ -347,7 +352,18 @@ impl RemoteWalk {
 
     /// Returns the next entry found.
     pub fn poll_found(&mut self) -> Option<WalkEntry> {
-        self.found.pop_front()
+        let found = match self.found.pop_front()? {
+            FoundEntry::Whole(found) => return Some(found),
+            FoundEntry::Below(found) => found,
+        };
+        let above = match self.last.take() {
+            Some((id, path)) if id == found.dir.id => path,
+            _ => found.dir.path(),
+        };
+        let id = found.dir.id;
+        let entry = found.into_entry(&above);
+        self.last = Some((id, above));
+        Some(entry)
     }
 
     /// Returns the next request, if one may be sent now.
@@ -441,7 +457,7 @@ impl RemoteWalk {
                 if names.is_new(&name) {
                     let path = dir.path();
                     let what = schedule::left_out(&name);
-                    self.found.push_back(WalkEntry::Problem { path, what });
+                    self.found_problem(path, what);
                 }
                 self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
@@ -451,10 +467,7 @@ impl RemoteWalk {
                 self.asked.insert(tag, PendingListing::List(dir, names));
                 return;
             }
-            WalkAnswer::Failed(error) => self.found.push_back(WalkEntry::Problem {
-                path: dir.path(),
-                what: error.to_string(),
-            }),
+            WalkAnswer::Failed(error) => self.found_problem(dir.path(), error.to_string()),
             _ => {}
         }
         self.listed.0 += 1;
@@ -480,7 +493,7 @@ impl RemoteWalk {
     fn too_deep(&mut self, path: Vec<u8>, what: String) {
         self.too_deep += 1;
         if self.too_deep < MOST_TOO_DEEP {
-            return self.found.push_back(WalkEntry::Problem { path, what });
+            return self.found_problem(path, what);
         }
         let what = format!("{what}; the tree seems to have no end: listing stopped");
         self.end_early(path, what);
@@ -503,7 +516,7 @@ impl RemoteWalk {
         self.to_list.overrun();
         self.to_list_on.clear();
         self.to_look.clear();
-        self.found.push_back(WalkEntry::Problem { path, what });
+        self.found_problem(path, what);
     }
 
     /// Handles an entry of the directory `dir`, whose path is `above`.
@@ -517,42 +530,55 @@ impl RemoteWalk {
         if self.to_list.is_overrun() {
             return;
         }
-        let path = join(above, &name);
-        self.longest = self.longest.max(path.len());
+        self.longest = self.longest.max(dir.path_len + 1 + name.len());
         if let Some(what) = refused_name(&name) {
-            let what = what.to_owned();
-            self.found.push_back(WalkEntry::Problem { path, what });
-            return;
+            let kind = EntryBelowKind::Problem(what);
+            return self.found_below(dir, name, attributes, kind);
         }
-        let entry = |name, path| EntryInfo {
-            parent: Some(dir.id),
-            name,
-            path,
-            attributes,
-            identity: None,
-        };
-        let found = match attributes.kind() {
+        let kind = match attributes.kind() {
             EntryKind::File => {
                 self.sample.file(attributes.size.unwrap_or(0));
-                WalkEntry::File(entry(name, path))
+                EntryBelowKind::File
             }
             EntryKind::Directory => {
                 let real = dir.real.as_ref().map(|real| join(real, &name));
+                let path = join(above, &name);
                 let below = self.enter(Some(dir), name, path, real, dir.symlinks, attributes);
                 if let Some(below) = below {
                     self.list_later(below);
                 }
                 return;
             }
-            EntryKind::Symlink if !self.follow => WalkEntry::Symlink(entry(name, path)),
+            EntryKind::Symlink if !self.follow => EntryBelowKind::Symlink,
             // Query entries whose type the server did not report, too.
             EntryKind::Symlink => return self.look(SymlinkQuery::Stat, dir, name, attributes),
             EntryKind::Other if attributes.mode.is_none() => {
                 return self.look(SymlinkQuery::Stat, dir, name, attributes);
             }
-            EntryKind::Other => left_out(path, &attributes),
+            EntryKind::Other => left_out(&attributes),
         };
-        self.found.push_back(found);
+        self.found_below(dir, name, attributes, kind);
+    }
+
+    fn found_below(
+        &mut self,
+        dir: &Arc<RemoteDirectory>,
+        name: Vec<u8>,
+        attributes: Attributes,
+        kind: EntryBelowKind,
+    ) {
+        self.found.push_back(FoundEntry::Below(EntryBelow {
+            dir: Arc::clone(dir),
+            name,
+            attributes,
+            kind,
+        }));
+    }
+
+    fn found_problem(&mut self, path: Vec<u8>, what: impl Into<String>) {
+        let what = what.into();
+        let problem = WalkEntry::Problem { path, what };
+        self.found.push_back(FoundEntry::Whole(problem));
     }
 
     fn look(
@@ -594,17 +620,11 @@ impl RemoteWalk {
                 self.look(SymlinkQuery::Real, &dir, name, old);
             }
             (SymlinkQuery::Stat, WalkAnswer::Done) if old.kind() == EntryKind::File => {
-                self.found.push_back(WalkEntry::File(EntryInfo {
-                    parent: Some(dir.id),
-                    name,
-                    path,
-                    attributes: old,
-                    identity: None,
-                }));
+                self.found_below(&dir, name, old, EntryBelowKind::File);
             }
             (SymlinkQuery::Real, WalkAnswer::Path(real)) => {
                 match self.loop_of(&dir, &real) {
-                    Some(what) => self.found.push_back(WalkEntry::Problem { path, what }),
+                    Some(what) => self.found_problem(path, what),
                     None => {
                         let symlinks = dir.symlinks + 1;
                         let (name, real) = (name.clone(), Some(real));
@@ -623,13 +643,10 @@ impl RemoteWalk {
                 let what =
                     "symlink to a name that does not exist, or to itself; -a copies the link"
                         .to_owned();
-                self.found.push_back(WalkEntry::Problem { path, what });
+                self.found_problem(path, what);
             }
-            (_, WalkAnswer::Failed(error)) => self.found.push_back(WalkEntry::Problem {
-                path,
-                what: error.to_string(),
-            }),
-            (_, _) => self.found.push_back(left_out(path, &old)),
+            (_, WalkAnswer::Failed(error)) => self.found_problem(path, error.to_string()),
+            (_, _) => self.found_below(&dir, name, old, left_out(&old)),
         }
         if let Some((_, looks)) = self.closing.get_mut(&dir.id) {
             *looks = looks.saturating_sub(1);
@@ -668,12 +685,12 @@ impl RemoteWalk {
     ) -> Option<Arc<RemoteDirectory>> {
         if real.is_some() && real == self.avoid {
             let what = INTO_ITSELF.to_owned();
-            self.found.push_back(WalkEntry::Problem { path, what });
+            self.found_problem(path, what);
             return None;
         }
         if let Some(what) = refused_name(&name).filter(|_| parent.is_some()) {
             let what = what.to_owned();
-            self.found.push_back(WalkEntry::Problem { path, what });
+            self.found_problem(path, what);
             return None;
         }
         let levels = parent.map_or(0, |parent| parent.levels + 1);
@@ -692,7 +709,7 @@ impl RemoteWalk {
         if is_incomplete {
             let what = "the path is too long: the server may omit entries of this directory";
             let (path, what) = (path.clone(), what.to_owned());
-            self.found.push_back(WalkEntry::Problem { path, what });
+            self.found_problem(path, what);
         }
         let id = WalkDirectoryId(self.next_dir);
         self.next_dir += 1;
@@ -720,27 +737,25 @@ impl RemoteWalk {
             identity: None,
         };
         let exists = false;
-        self.found
-            .push_back(WalkEntry::Directory { id, at, exists });
+        let directory = WalkEntry::Directory { id, at, exists };
+        self.found.push_back(FoundEntry::Whole(directory));
         Some(dir)
     }
 
     fn close(&mut self, id: WalkDirectoryId) {
         if let Some((true, 0)) = self.closing.get(&id) {
             self.closing.remove(&id);
-            self.found.push_back(WalkEntry::Listed(id));
+            self.found
+                .push_back(FoundEntry::Whole(WalkEntry::Listed(id)));
         }
     }
 }
 
-/// Returns an entry that is no file, directory or symlink, and is not copied.
-fn left_out(path: Vec<u8>, attributes: &Attributes) -> WalkEntry {
+/// Returns the kind of an entry that is no file, directory or symlink, and is not copied.
+fn left_out(attributes: &Attributes) -> EntryBelowKind {
     match attributes.mode.is_some_and(|mode| mode & 0o170_000 != 0) {
-        true => WalkEntry::Special(path),
-        false => WalkEntry::Problem {
-            path,
-            what: UNKNOWN_TYPE.to_owned(),
-        },
+        true => EntryBelowKind::Special,
+        false => EntryBelowKind::Problem(UNKNOWN_TYPE),
     }
 }
 

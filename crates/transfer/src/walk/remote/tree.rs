@@ -7,7 +7,7 @@ use schedule::{Attributes, JobFailureKind, TreeWalkStep};
 use super::{
     ListedNameHashes, ListingMode, PendingListing, RemoteDirectory, RemoteWalk, WalkAnswer,
 };
-use crate::walk::{WalkEntry, join};
+use crate::walk::join;
 
 /// Tree that is being listed.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl RemoteWalk {
                 let last = tree.open.last().or_else(|| tree.again.first());
                 if let Some(path) = last.map(|open| open.dir.path()) {
                     let what = error.to_string();
-                    self.found.push_back(WalkEntry::Problem { path, what });
+                    self.found_problem(path, what);
                 }
             }
             _ => {}
@@ -137,7 +137,7 @@ impl RemoteWalk {
             }
             TreeWalkStep::Failed(what) => {
                 let path = open.dir.path();
-                self.found.push_back(WalkEntry::Problem { path, what });
+                self.found_problem(path, what);
             }
         }
     }

@@ -4,7 +4,7 @@ use schedule::JobKind;
 
 use super::*;
 use crate::file_error::FileError;
-use crate::walk::{EntryInfo, NOT_REGULAR};
+use crate::walk::{EntryInfo, NOT_REGULAR, WalkEntry};
 
 /// Answer of a server that lists no trees.
 fn no_trees() -> FileError {
