@@ -53,6 +53,9 @@ pub(crate) const GROWS: f64 = 1.5;
 const ALIKE_CAP: f64 = 0.15;
 /// Fall of the rate after a burst.
 const FALL: f64 = 0.67;
+/// Bytes that a shaper lets pass at first, at least. Less is the first volley of a slow path: 81 KiB
+/// before other traffic on a line of 1 Mbit/s were called a burst.
+const LEAST_BURST: u64 = 256 << 10;
 /// Rate of one core's cipher, as a share of the measured one, at which the cipher is the limit.
 const CIPHER: f64 = 1.4;
 
@@ -262,7 +265,7 @@ impl ScalingEvidence<'_> {
         let drops = self.two.is_some() && self.one.loss > LOST && self.spared() != Some(false);
         let waits = self.one.is_queueing(self.e) || drops;
         let stays = (repeated / self.one.rate - 1.0).abs() < SHAPED_AGAIN;
-        if self.one.rate > FALL * before || self.one.burst == 0 || !waits || !stays {
+        if self.one.rate > FALL * before || self.one.burst < LEAST_BURST || !waits || !stays {
             return None;
         }
         // Without a second burst other traffic may have begun, and on a short path the end of a

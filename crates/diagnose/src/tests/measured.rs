@@ -30,6 +30,26 @@ fn acknowledgements_that_fill_the_return_path_are_the_limit_of_any_number_of_con
     );
 }
 
+/// A full return path of which other traffic takes a part, at 10 ms, was called a queue, and the first
+/// volley of its own direction a burst.
+#[test]
+fn a_return_path_that_other_traffic_shares_is_named_first() {
+    let mut e = Model::new(0.01, 6e6).evidence(3);
+    rungs(&mut e.up, &[1.628e6, 1.63e6]);
+    rungs(&mut e.down, &[70_100.0]);
+    for rung in &mut e.up.rungs {
+        (rung.rtt, rung.acknowledgements) = (0.36, 565.0);
+    }
+    e.up.loaded = Some(0.363);
+    let down = &mut e.down.rungs[0];
+    (down.before_burst, down.burst, down.repeated) = (Some(116_000.0), 82_944, Some(70_100.0));
+    (down.rtt, down.fell_again) = (0.3, true);
+    let d = diagnose(&e);
+    assert_eq!(d.findings[0].cause, LimitCause::ReturnPath, "{d:#?}");
+    let causes = d.findings.iter().map(|f| f.cause);
+    assert!(causes.clone().all(|c| c != LimitCause::Shaper), "{d:#?}");
+}
+
 /// Linux counts a reordering only if the late packet arrives before it is sent again: at 10 ms,
 /// packets that were 40 ms late were called lost.
 #[test]
