@@ -249,6 +249,24 @@ fn a_moved_file_kept_its_old_attributes() {
     });
 }
 
+/// Bug: a file that was renamed at the target lost its capability, without a word.
+#[test]
+fn a_moved_file_lost_its_capability() {
+    if !missing::is_root() {
+        return missing::not_here("only root sets capabilities");
+    }
+    each_way(|pair| {
+        let flags = ["-AX", "--delete", "--preserve-setuid"];
+        pair.set("d/g", "security.capability", &capability());
+        pair.sync(&flags).expect_code(0);
+        fs::rename(pair.source.join("d/g"), pair.source.join("moved")).expect("our file");
+        pair.sync(&flags).expect_code(0);
+        let got = get(&pair.target.join("moved"), "security.capability");
+        assert_eq!(got, Some(capability()), "{}", pair.way);
+        pair.assert_equal(&flags);
+    });
+}
+
 /// A hard link to an earlier copy would share its attributes.
 #[test]
 fn a_file_with_other_attributes_was_linked_to_the_earlier_copy() {

@@ -406,6 +406,9 @@ impl<'a> SyncRun<'a> {
             true => settling.find_moves(&mut plan, rules).await,
             false => plan.keep_others(),
         }
+        if let Some(xattrs) = self.xattrs {
+            xattrs.copy_granting(&mut self.ends, &mut plan).await;
+        }
         (!self.ends.stopped()).then_some(plan)
     }
 

@@ -1,11 +1,14 @@
 //! Compares the extended attributes and access control lists of entries that are equal otherwise
 //! (`--xattrs`, `--acls`), and sets them without sending data.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use schedule::{Attributes, MetadataFlags};
 use sftp::xattrs::{Xattr, kind};
-use sync::{ComparisonRules, DifferenceReasons, EntryTree, FoundDifference, SyncPlan, TreeEntry};
+use sync::{
+    ComparisonRules, DifferenceReasons, EntryTree, FoundDifference, SyncAction, SyncPlan,
+    TreeEntry, TreeEntryId,
+};
 
 use super::ends::{AllowedNames, FileOperationResult, SyncEnds, SyncFileOperation};
 use crate::copy::PlannedCopySide;
@@ -130,6 +133,31 @@ impl XattrComparer {
         plan.note(&found, rules);
     }
 
+    /// Copies the files with a capability that would be moved at the target: a renamed file does not
+    /// get one, since another process may have put another file there.
+    pub(super) async fn copy_granting(self, ends: &mut SyncEnds<'_>, plan: &mut SyncPlan) {
+        let moves = plan.steps().iter().filter_map(|step| match step.action {
+            SyncAction::MoveFrom(_) => Some(step.source),
+            _ => None,
+        });
+        let moves: Vec<TreeEntryId> = moves.collect();
+        let root = ends.root(PlannedCopySide::Source).to_vec();
+        let mut granting = BTreeSet::new();
+        for moves in moves.chunks(COMPARED) {
+            let path = |id: &TreeEntryId| join(&root, &plan.source().tree().own_path(*id));
+            let paths = moves.iter().map(path).collect();
+            let ours = self.digests(ends, PlannedCopySide::Source, paths).await;
+            let grants =
+                |digests: &Option<XattrDigests>| digests.as_ref().is_some_and(|d| d.grants);
+            let found = moves
+                .iter()
+                .zip(&ours)
+                .filter(|(_, digests)| grants(digests));
+            granting.extend(found.map(|(id, _)| *id));
+        }
+        plan.unsettle_moves(&granting);
+    }
+
     /// Returns what differs between the entries of each pair (source, target). An entry that cannot
     /// be read counts as equal, and is noted.
     pub(super) async fn compare(
@@ -230,7 +258,7 @@ pub(super) async fn set_attributes(
                     continue;
                 }
                 Some(Ok(mut list)) => {
-                    // A renamed file gets its capability in the next run, which copies it.
+                    // Files with a capability are copied.
                     list.retain(|(name, _)| name != CAPABILITY);
                     ends.takeable_xattrs(list)
                 }

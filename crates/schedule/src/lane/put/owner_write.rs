@@ -1,6 +1,6 @@
 //! Write permission for the owner of a temporary. Other lanes, and the run that resumes the copy, open
-//! the temporary again: one with the permissions of a read-only source could only be opened once,
-//! except by root. The permission is taken again before the rename.
+//! the temporary again, and extended attributes are set: with the permissions of a read-only source,
+//! only root may do either. The permission is taken again before the rename.
 
 use sftp::{Attrs, Reply, Request};
 

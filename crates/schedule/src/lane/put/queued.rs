@@ -129,7 +129,7 @@ impl UploadQueuedStage {
         let mut mode = up.mode_to_open_with(core, source);
         let is_temporary = matches!(new, Some(Some(_)));
         let grants =
-            is_temporary && self.opens_again(up, core) && OwnerWriteGrant::is_needed(source);
+            is_temporary && self.needs_owner_write(up, core) && OwnerWriteGrant::is_needed(source);
         if grants {
             mode = OwnerWriteGrant::added_to(mode);
         }
@@ -148,11 +148,13 @@ impl UploadQueuedStage {
         UploadSendStage::new(remote, new, self.source, (self.first, self.packed))
     }
 
-    /// Returns true if other jobs, or the run that resumes the copy, may open the temporary.
-    fn opens_again(&self, up: &UploadState, core: &LaneContext) -> bool {
+    /// Returns true if other jobs, or the run that resumes the copy, may open the temporary, or if its
+    /// extended attributes are set, which its permissions must allow.
+    fn needs_owner_write(&self, up: &UploadState, core: &LaneContext) -> bool {
         let size = self.source.meta().attributes.size;
         let is_kept = up.options.keep.is_some() && size.is_none_or(|size| size >= LARGE);
-        (is_kept || !up.part.is_whole()) && !core.refusals().attributes
+        let sets = up.options.beyond.xattrs.is_some();
+        (is_kept || sets || !up.part.is_whole()) && !core.refusals().attributes
     }
 
     /// Returns path and flags for OPEN. If the job creates the file, returns the name of its
