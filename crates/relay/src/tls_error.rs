@@ -8,14 +8,15 @@ use rustls::{
     AlertDescription as Alert, CertificateError, Error, InconsistentKeys, PeerIncompatible,
 };
 
-/// Describes a TLS error in words that a person would search for.
+/// Describes a TLS error in words that a person would search for. "it" is the other end of the
+/// connection, which the caller names before the sentence.
 pub(crate) fn sentence(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(why) => certificate(why),
         Error::AlertReceived(alert) => received(*alert),
         Error::PeerIncompatible(why) => incompatible(why),
         Error::PeerMisbehaved(why) => {
-            format!("the peer violated the TLS protocol: {}", spelled(why))
+            format!("it violated the TLS protocol: {}", spelled(why))
         }
         Error::InvalidMessage(why) => format!(
             "the received data is not TLS, or was damaged ({}): check that the other end uses TLS \
@@ -23,19 +24,18 @@ pub(crate) fn sentence(error: &Error) -> String {
             spelled(why)
         ),
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
-            "the peer sent a TLS message out of order".to_owned()
+            "it sent a TLS message out of order".to_owned()
         }
         Error::NoCertificatesPresented => {
-            "the peer sent no certificate, which this relay requires (of clients, because of \
-             --client-ca): give the peer one"
+            "it sent no certificate, which this relay requires (of clients, because of \
+             --client-ca): give it one"
                 .to_owned()
         }
         Error::DecryptError => {
             "a TLS record cannot be decrypted: it was modified in transit".to_owned()
         }
         Error::NoApplicationProtocol => {
-            "no application protocol in common with the peer: use the same --alpn at both ends"
-                .to_owned()
+            "no application protocol in common: use the same --alpn at both ends".to_owned()
         }
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             "the private key (--key) does not belong to the certificate (--cert): name the key \
@@ -60,10 +60,27 @@ pub(crate) fn sentence(error: &Error) -> String {
     }
 }
 
-/// Describes an I/O error, which may contain a TLS error.
+/// Describes an I/O error, which may contain a TLS error about the other end ("it").
 pub(crate) fn io_sentence(error: &io::Error) -> String {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    inner.map_or_else(|| error.to_string(), sentence)
+    tls_error(error).map_or_else(|| sys::os_words(error), sentence)
+}
+
+/// Describes an error of the connection to `side`.
+pub(crate) fn connection_sentence(side: &str, error: &io::Error) -> String {
+    let words = io_sentence(error);
+    match tls_error(error) {
+        Some(Error::InvalidMessage(_)) => format!("closed: invalid data from {side}: {words}"),
+        Some(_) => format!("closed: TLS with {side} failed: {words}"),
+        None if error.kind() == io::ErrorKind::InvalidData => {
+            format!("closed: invalid data from {side}: {words}")
+        }
+        None => format!("reset: {side} broke the connection: {words}"),
+    }
+}
+
+/// Returns the TLS error in an I/O error.
+pub(crate) fn tls_error(error: &io::Error) -> Option<&Error> {
+    error.get_ref()?.downcast_ref()
 }
 
 /// Describes an error in a PEM file; `what` names the item that was expected.
@@ -81,7 +98,7 @@ pub(crate) fn pem_sentence(error: &pem::Error, what: &str) -> String {
     }
 }
 
-const CERTIFICATE: &str = "the peer's certificate";
+const CERTIFICATE: &str = "its certificate";
 
 fn certificate(why: &CertificateError) -> String {
     let of = CERTIFICATE;
@@ -95,20 +112,20 @@ fn certificate(why: &CertificateError) -> String {
         | CertificateError::NotValidYetContext { .. } => wrong_time(why),
         CertificateError::UnknownIssuer => format!(
             "{of} is signed by an untrusted authority: pass that authority's certificate as --ca \
-             (as --client-ca if the peer is a client)"
+             (as --client-ca if it is a client)"
         ),
         CertificateError::Revoked => {
-            format!("{of} was revoked by its authority: give the peer a new one")
+            format!("{of} was revoked by its authority: give it a new one")
         }
         CertificateError::BadEncoding => {
-            format!("{of} is damaged or in an unknown format: give the peer another one")
+            format!("{of} is damaged or in an unknown format: give it another one")
         }
         CertificateError::BadSignature => format!(
             "{of} has an invalid signature: it was altered, or the file of --ca is an older one \
              of the same authority"
         ),
         CertificateError::UnhandledCriticalExtension => {
-            format!("{of} has an unsupported critical extension: give the peer one without it")
+            format!("{of} has an unsupported critical extension: give it one without that")
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             format!(
@@ -124,10 +141,10 @@ fn certificate(why: &CertificateError) -> String {
         CertificateError::Other(why) => match why.to_string().as_str() {
             "CaUsedAsEndEntity" => format!(
                 "{of} is an authority's own certificate (CA:TRUE): trust it by passing a copy as \
-                 --ca (as --client-ca if the peer is a client), or give the peer another one"
+                 --ca (as --client-ca if it is a client), or give it another one"
             ),
             why => format!(
-                "{of} cannot be used ({}): give the peer another one",
+                "{of} cannot be used ({}): give it another one",
                 spelled_text(why)
             ),
         },
@@ -135,11 +152,11 @@ fn certificate(why: &CertificateError) -> String {
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             format!(
                 "{of} is signed with an algorithm that is not accepted, such as SHA-1 or a small \
-                 key: give the peer one that is signed with SHA-256"
+                 key: give it one that is signed with SHA-256"
             )
         }
         other => format!(
-            "{of} cannot be used ({}): give the peer another one",
+            "{of} cannot be used ({}): give it another one",
             spelled(other)
         ),
     }
@@ -164,14 +181,14 @@ fn wrong_name(why: &CertificateError) -> String {
                 ),
                 false => format!(
                     "{of} is for {}, not for {expected}: pass one of its names as --server-name, \
-                     or give the peer a certificate for {expected}",
+                     or give it a certificate for {expected}",
                     names.join(", ")
                 ),
             }
         }
         _ => format!(
-            "{of} is for another host name: pass a name that it has as --server-name, or give the \
-             peer another certificate"
+            "{of} is for another host name: pass a name that it has as --server-name, or give it \
+             another certificate"
         ),
     }
 }
@@ -181,12 +198,12 @@ fn wrong_time(why: &CertificateError) -> String {
     let of = CERTIFICATE;
     match why {
         CertificateError::Expired => {
-            format!("{of} has expired: renew it at the peer, or check the clock of this machine")
+            format!("{of} has expired: renew it there, or check the clock of this machine")
         }
         CertificateError::ExpiredContext { time, not_after } => {
             let ago = time.as_secs().saturating_sub(not_after.as_secs());
             format!(
-                "{of} expired {}: renew it at the peer, or check the clock of this machine",
+                "{of} expired {}: renew it there, or check the clock of this machine",
                 days(ago, "ago")
             )
         }
@@ -207,32 +224,31 @@ fn received(alert: Alert) -> String {
     let why = match alert {
         Alert::UnknownCA => {
             "it does not trust the authority that signed this relay's certificate (--cert): add \
-             that authority at the peer, or use another certificate"
+             that authority there, or use another certificate"
         }
         Alert::BadCertificate => {
-            "it cannot use this relay's certificate (--cert): check it with openssl x509 -text \
-             -in FILE"
+            "it rejected this relay's certificate (--cert): its log has the reason, often that the \
+             certificate lacks the expected name (openssl x509 -text -in FILE shows the names)"
         }
         Alert::CertificateExpired => "this relay's certificate (--cert) has expired: renew it",
         Alert::CertificateRevoked => {
             "this relay's certificate (--cert) was revoked: use another one"
         }
         Alert::CertificateUnknown | Alert::UnsupportedCertificate => {
-            "it does not accept this relay's certificate (--cert); the peer's log may have the \
-             reason"
+            "it does not accept this relay's certificate (--cert): its log may have the reason"
         }
         Alert::CertificateRequired | Alert::NoCertificate => {
             "it requires a certificate from this relay: pass one with --cert and --key"
         }
         Alert::AccessDenied => {
-            "it does not permit this relay's certificate or key: permit it at the peer"
+            "it does not permit this relay's certificate or key: permit it there"
         }
         Alert::HandshakeFailure => {
-            "it supports none of the TLS algorithms of this relay, or requires a certificate from \
-             it (--cert and --key); the peer's log may have the reason"
+            "it supports none of the TLS algorithms of this relay, or requires a certificate of this \
+             relay (--cert and --key): its log may have the reason"
         }
         Alert::ProtocolVersion => {
-            "no TLS version in common: the peer must support TLS 1.2 or 1.3, and --tls-min must \
+            "no TLS version in common: both ends must support TLS 1.2 or 1.3, and --tls-min must \
              permit it"
         }
         Alert::UnrecognisedName => {
@@ -244,15 +260,15 @@ fn received(alert: Alert) -> String {
         Alert::DecryptError => {
             "it could not verify this relay's signature: check that --key belongs to --cert"
         }
-        Alert::InternalError => "it reports an internal error; see the peer's log",
+        Alert::InternalError => "it reports an internal error: see its log",
         other => {
             return format!(
-                "the peer refused TLS (alert: {}); the peer's log may have the reason",
+                "it sent the TLS alert {}: its log may have the reason",
                 spelled(&other)
             );
         }
     };
-    format!("the peer refused TLS: {why}")
+    why.to_owned()
 }
 
 fn incompatible(why: &PeerIncompatible) -> String {
@@ -274,12 +290,12 @@ fn incompatible(why: &PeerIncompatible) -> String {
         | PeerIncompatible::SupportedVersionsExtensionRequired
         | PeerIncompatible::Tls12NotOffered
         | PeerIncompatible::Tls12NotOfferedOrEnabled => {
-            "no TLS version in common: the peer must support TLS 1.2 or 1.3, and --tls-min must \
+            "no TLS version in common: both ends must support TLS 1.2 or 1.3, and --tls-min must \
              permit it"
         }
-        other => return format!("the peer's TLS is incompatible: {}", spelled(other)),
+        other => return format!("its TLS is incompatible: {}", spelled(other)),
     };
-    format!("the peer's TLS is incompatible: {why}")
+    format!("its TLS is incompatible: {why}")
 }
 
 fn bare_name(name: &str) -> String {

@@ -4,6 +4,7 @@
 
 mod keeping;
 mod member;
+mod refusal;
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use pair::{
 use socket2::SockRef;
 use sys::SocketTuning;
 
+pub(crate) use self::refusal::UnusablePeerRelay;
 use super::leg::{Leg, LegReadResult};
 use super::{FlowTurnResult, WorkerResources};
 use crate::peer::PairRelaySettings;
@@ -293,7 +295,7 @@ impl StripeSet {
             return Err(why);
         }
         if !self.heard && self.asks.is_some() {
-            return Err(not_let_in(&why, self.asks.as_ref()));
+            return Err(UnusablePeerRelay::error(&why, self.asks.as_ref()));
         }
         tracing::debug!("one TCP connection (stripe) to the peer relay was lost: {why}");
         if let (Some(asks), Some(member)) = (&mut self.asks, gone) {
@@ -535,13 +537,4 @@ fn cut_off(why: AbortReason) -> io::Error {
         }
     };
     io::Error::new(io::ErrorKind::ConnectionReset, what)
-}
-
-fn not_let_in(why: &io::Error, asks: Option<&StripeOpener>) -> io::Error {
-    let ours = asks.map_or("", |asks| asks.facing.fingerprint());
-    let what = format!(
-        "the peer relay does not accept this relay's connection: {why}: check that its \
-         --pair-allow has this relay's key, {ours}"
-    );
-    io::Error::new(why.kind(), what)
 }

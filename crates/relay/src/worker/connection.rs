@@ -22,7 +22,7 @@ use super::inbox::{AcceptedConnection, ConnectionHandle, WorkerInbox};
 use super::resolve::{ResolveResult, Resolver};
 use crate::address::TargetSpec;
 use crate::entry::proxy::{self, ProxyAddresses};
-use crate::pump::stripe_set::MOST_LEGS;
+use crate::pump::stripe_set::{MOST_LEGS, UnusablePeerRelay};
 use crate::pump::{BrokenLeg, FlowLimits, FlowTurnResult, Leg, RelayFlow, WorkerResources};
 use crate::server::RunningRelay;
 use crate::server::connection_limiter::ConnectionPermit;
@@ -30,6 +30,7 @@ use crate::server::figures::ConnectionOutcome;
 use crate::server::pairs::{PairRegistration, PairSlot};
 use crate::server::running::OutgoingConnectionEntry;
 use crate::status::{ByteCounters, ConnectionStatus, LegStatus};
+use crate::tls_error::{connection_sentence, tls_error};
 
 /// Number of event tokens of a connection: the client's leg, its output, the server's leg,
 /// connection attempts, and the stripes of pairs on either side.
@@ -690,7 +691,11 @@ impl RelayedConnection {
 
 /// Copies the error of a leg, which keeps its own.
 fn copied(why: &io::Error) -> io::Error {
-    io::Error::new(why.kind(), why.to_string())
+    match (tls_error(why), UnusablePeerRelay::of(why)) {
+        (Some(of_tls), _) => io::Error::new(why.kind(), of_tls.clone()),
+        (_, Some(of_pair)) => io::Error::new(why.kind(), of_pair.clone()),
+        (None, None) => io::Error::new(why.kind(), why.to_string()),
+    }
 }
 
 fn broke(why: BrokenLeg, source: &mut Leg, sink: &mut Leg) -> bool {
@@ -754,12 +759,8 @@ impl fmt::Display for ConnectionEndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed(side) => write!(f, "closed, {side} first"),
-            Self::Reset(side, e) if e.kind() == io::ErrorKind::InvalidData => {
-                write!(f, "closed: invalid data from {side}: {}", os_words(e))
-            }
-            Self::Reset(side, e) => {
-                write!(f, "reset: {side} broke the connection: {}", os_words(e))
-            }
+            Self::Reset(_, e) if UnusablePeerRelay::of(e).is_some() => write!(f, "closed: {e}"),
+            Self::Reset(side, e) => f.write_str(&connection_sentence(&side.to_string(), e)),
             Self::Refused(why) => f.write_str(why),
             Self::Joins(_) => {
                 f.write_str("joined another connection of the same peer relay as a stripe")

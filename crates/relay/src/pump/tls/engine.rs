@@ -10,8 +10,6 @@ use rustls::unbuffered::{
 };
 use rustls::{CommonState, Error};
 
-use crate::tls_error::sentence;
-
 /// Server or client side of a TLS connection.
 pub(super) enum TlsEngine {
     Server(Box<UnbufferedServerConnection>),
@@ -170,7 +168,7 @@ fn seal<Data>(
     }
 }
 
-/// Converts a TLS error into an I/O error with a readable message.
+/// Converts a TLS error into an I/O error, which `tls_error` describes with the side it concerns.
 pub(super) fn wrong(e: Error) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("TLS: {}", sentence(&e)))
+    io::Error::new(io::ErrorKind::InvalidData, e)
 }
