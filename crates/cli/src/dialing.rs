@@ -81,6 +81,23 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     }
 }
 
+/// Checks the relay of `--pair`.
+fn relay_address(given: &str) -> Result<(), String> {
+    match format!("{given}/pair").parse::<relay::TargetSpec>() {
+        Ok(_) => Ok(()),
+        Err(_) if !given.contains(':') => {
+            let given = escape::name(given.as_bytes());
+            Err(format!(
+                "--pair: '{given}' has no port: give the relay as HOST:PORT"
+            ))
+        }
+        Err(why) => {
+            let given = escape::name(given.as_bytes());
+            Err(format!("--pair: '{given}' {why}"))
+        }
+    }
+}
+
 /// Connects over a relay pair, of which this process is one half.
 fn through_a_pair(args: &DialArgs) -> Exit {
     if hands_over(args.fdpass) {
@@ -92,6 +109,9 @@ fn through_a_pair(args: &DialArgs) -> Exit {
         true => format!("[{}]", args.host),
         false => args.host.clone(),
     };
+    if let Some(Err(why)) = args.pair.as_deref().map(relay_address) {
+        return tell(&why, Exit::Usage);
+    }
     let target = match &args.pair {
         Some(relay) => format!("{relay}/pair"),
         None => format!("{host}:{}", args.port),

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, String> {
             for name in relay.uplinks.iter().filter_map(Uplink::missing_interface) {
                 warn!(
                     "--interface: this machine has no interface {} now: connections through it \
-                     fail until there is one",
+                     fail until there is one (connections to this machine itself do not use it)",
                     wire::escape::name(name.as_bytes())
                 );
             }

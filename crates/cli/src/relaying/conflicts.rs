@@ -47,7 +47,7 @@ const CONFLICTS: &[ConflictRule] = &[
         problem: |settled| {
             let lacks = settled.permits.is_empty() && settled.speaks.names_target();
             lacks.then_some(Cow::Borrowed(
-                "needs --to HOST:PORT, the permitted targets of clients of socks5, http, redirect \
+                "needs --to HOST:PORT, which permits a target to the clients of socks5, http, redirect \
                  and tproxy",
             ))
         },
@@ -57,8 +57,8 @@ const CONFLICTS: &[ConflictRule] = &[
         problem: |settled| {
             let idle = !settled.permits.is_empty() && !settled.speaks.names_target();
             idle.then_some(Cow::Borrowed(
-                "needs a LISTEN with socks5, http, redirect or tproxy, whose clients name their \
-                 target",
+                "only limits targets that clients choose, and here TARGET is fixed: leave out --to, or \
+                 use a LISTEN such as 44150/socks5 and no TARGET",
             ))
         },
     },
@@ -191,7 +191,7 @@ mod tests {
         assert!(open.contains("--allow NETWORK"), "{open}");
         let idle = problem(|args| args.permits = texts(&["host:22"]));
         assert!(
-            idle.starts_with("--to host:22: needs a LISTEN with socks5"),
+            idle.starts_with("--to host:22: only limits targets that clients choose"),
             "{idle}"
         );
         let socks = |args: &mut RelayArgs| {

@@ -97,7 +97,13 @@ fn status(address: SocketAddr) -> Result<StatusReport, String> {
         stream.take(LONGEST).read_to_string(&mut told)?;
         Ok(told)
     };
-    let told = ask().map_err(|e| format!("{address} does not answer: {e}"))?;
+    let told = ask().map_err(|e| {
+        format!(
+            "cannot get the status of a relay from {address}: {}: give the address of the relay's \
+             --status",
+            sys::os_words(&e)
+        )
+    })?;
     let body = told.split_once("\r\n\r\n").map(|(_, body)| body);
     let body = body.filter(|_| told.starts_with("HTTP/1.1 200 "));
     let status = body.and_then(|body| serde_json::from_str(body).ok());

@@ -92,11 +92,14 @@ impl RemoteRelay {
             ),
             _ => {
                 let words = self.command.last_words();
-                let words = if words.is_empty() {
-                    "it ended without a message"
-                } else {
-                    &words
-                };
+                if words.is_empty() {
+                    return format!(
+                        "{name}: longhaul could not be started there, and the server gave no \
+                         reason: run ssh {name} longhaul --version: if that fails, the account may \
+                         be limited to SFTP (ForceCommand); if it works, compare the version with \
+                         this one"
+                    );
+                }
                 format!(
                     "{name}: cannot start a relay there: {words}; its longhaul may be older than \
                      this one: compare longhaul --version on both"
