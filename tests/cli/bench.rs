@@ -364,7 +364,7 @@ fn a_server_that_goes_away_leaves_what_was_measured() {
     let errors = outcome.err();
     // The expected duration is printed first, and the reason for the end last.
     let outlook = errors.lines().next().unwrap_or_default();
-    assert!(outlook.contains("for up to 10 min"), "{outcome}");
+    assert!(outlook.contains("for about 10 min"), "{outcome}");
     assert_eq!(errors.lines().count(), 2, "{outcome}");
     let result = json(&outcome);
     assert!(result["partial"].is_string(), "{outcome}");

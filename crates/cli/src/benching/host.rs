@@ -171,14 +171,14 @@ impl<'a> HostBench<'a> {
         })
     }
 
-    /// Announces the number of settings and the longest time that measuring them may take.
+    /// Announces the largest number of settings, and the time that measuring them takes.
     fn outlook(&self) -> String {
         let name = self.hosts.name(HostId(0));
         let time = units::duration(Duration::from_secs_f64(self.bench.limit_seconds));
         let settings = self.bench.rows.len();
         format!(
-            "{name}: measuring {settings} settings for up to {time} (--time changes this; \
-             Ctrl-C ends early with partial results)"
+            "{name}: measuring up to {settings} settings for about {time}, or until each cipher has \
+             run once (--time changes this; Ctrl-C ends early with partial results)"
         )
     }
 

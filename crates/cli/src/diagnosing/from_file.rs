@@ -40,7 +40,7 @@ pub(super) fn explain_running(pid: u32) -> Result<DoctorReport, String> {
 fn read(input: impl Read) -> Result<DoctorReport, String> {
     let mut input = BufReader::new(input.take(MOST_EVENTS));
     let mut head = Vec::new();
-    let mut summary = None;
+    let (mut summary, mut has_events) = (None, false);
     let mut document = true;
     loop {
         let mut line = Vec::new();
@@ -52,14 +52,20 @@ fn read(input: impl Read) -> Result<DoctorReport, String> {
         if document {
             head.extend_from_slice(&line);
         }
-        if let Ok(found) = serde_json::from_slice::<SummaryEvent>(&line)
-            && found.event == "summary"
-        {
-            summary = Some(found);
+        if let Ok(found) = serde_json::from_slice::<SummaryEvent>(&line) {
+            has_events = true;
+            summary = Some(found)
+                .filter(|found| found.event == "summary")
+                .or(summary);
         }
     }
     if let Some(summary) = summary {
         return of_sessions(summary.sessions);
+    }
+    if has_events {
+        let unfinished = "the events of longhaul cp --json end before the summary: the file is cut \
+                          off, or the copy still runs: use its whole output";
+        return Err(unfinished.to_owned());
     }
     let neither = "neither the events of longhaul cp --json nor a result of longhaul doctor --json";
     let stored: StoredDoctorResult = match document {
@@ -234,6 +240,16 @@ mod tests {
         ] {
             let why = read(text.as_bytes()).err().unwrap();
             assert!(!why.contains(['\n', '\u{1b}']), "{why}");
+        }
+    }
+
+    /// Bug: the events of an unfinished copy were said not to be events of `longhaul cp --json`.
+    #[test]
+    fn events_without_a_summary_were_called_no_events() {
+        let (start, _) = COPY.split_once('\n').unwrap();
+        for text in [start, &COPY[..COPY.len() - 20]] {
+            let why = read(text.as_bytes()).err().unwrap();
+            assert!(why.contains("end before the summary"), "{why}");
         }
     }
 

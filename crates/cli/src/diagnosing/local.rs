@@ -23,7 +23,8 @@ pub(super) fn read_rate(path: &Path) -> Result<f64, String> {
     let meta = path.metadata().map_err(failed)?;
     if !meta.is_file() || meta.len() < LEAST {
         return Err(named(
-            "not a file of at least 1 MiB: name a large file to measure this machine's disk"
+            "the second argument must be a file on this machine of at least 1 MiB, to measure its \
+             disk; only one host is measured at a time"
                 .to_owned(),
         ));
     }

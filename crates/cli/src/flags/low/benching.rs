@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use measure::bench::BenchData;
+use transfer::escape;
 
 use super::{CopyArgs, OPERANDS, UsageError, from_rows, usage_of};
 use crate::flags::table::{bench_rows, bootstrap_rows};
@@ -64,8 +65,26 @@ pub(super) fn bench(matches: &ArgMatches) -> Result<BenchArgs, UsageError> {
         [compare, before, now] if *compare == "compare" => {
             args.compare = Some((PathBuf::from(before), PathBuf::from(now)));
         }
+        [compare, _, ..] if *compare == "compare" => {
+            return Err(wrong(
+                "compare needs two result files of --json: longhaul bench compare OLD NEW",
+            ));
+        }
         [] if args.local => {}
-        [host] if !args.local && !host.is_empty() => {
+        [host, ..] if args.local => {
+            let host = escape::name(host.as_encoded_bytes());
+            return Err(wrong(&format!(
+                "--local takes no HOST: leave out {host} to measure this machine, or leave out \
+                 --local to measure {host}"
+            )));
+        }
+        [_, extra, ..] => {
+            let extra = escape::name(extra.as_encoded_bytes());
+            return Err(wrong(&format!(
+                "unexpected argument {extra}: one host is measured at a time"
+            )));
+        }
+        [host] if !host.is_empty() => {
             let mut host = (*host).clone();
             if !host.as_encoded_bytes().windows(3).any(|w| w == b"://") {
                 host.push(":");
@@ -75,7 +94,8 @@ pub(super) fn bench(matches: &ArgMatches) -> Result<BenchArgs, UsageError> {
         }
         _ => {
             return Err(wrong(
-                "no host given: name one, or use --local, or compare A B",
+                "no host given: name one, or use --local for this machine, or compare two result files \
+                 with longhaul bench compare OLD NEW",
             ));
         }
     }
@@ -118,9 +138,17 @@ mod tests {
     fn what_makes_no_sense_is_said() {
         for (line, says) in [
             ("longhaul bench", "no host given"),
-            ("longhaul bench --local h", "no host given"),
-            ("longhaul bench a b", "no host given"),
-            ("longhaul bench compare a", "no host given"),
+            // Bug: a command with a host was told that it gives no host.
+            (
+                "longhaul bench --local h",
+                "--local takes no HOST: leave out h",
+            ),
+            ("longhaul bench a b", "unexpected argument b: one host"),
+            ("longhaul bench compare a", "compare needs two result files"),
+            (
+                "longhaul bench compare a b c",
+                "compare needs two result files",
+            ),
             ("longhaul bench --json --csv h", "--json and --csv"),
             (
                 "longhaul bench --data words h",
