@@ -60,6 +60,8 @@ pub struct CompletedFile {
     /// Latest modification time that the file can have if it was not asked for, in nanoseconds
     /// since 1970; 0 if nothing is known about it, and then the file is not believed.
     not_after: u64,
+    /// The file was synced before it got its final name.
+    pub durable: bool,
 }
 
 /// Bytes of memory that an entry takes beyond its paths and ranges.
@@ -389,6 +391,7 @@ impl JournalState {
                         size,
                         mtime,
                         not_after: entry.mtime,
+                        durable,
                     });
                     entry.temp = None;
                     (entry.durable, entry.there) = Default::default();

@@ -485,7 +485,7 @@ impl<'a> CopyEngine<'a> {
         summary.elapsed = elapsed;
         summary.unfinished += moved;
         summary.excluded += excluded;
-        summary.synced = fsync && summary.files > 0;
+        summary.synced &= fsync && summary.files > 0;
         self.explain();
         let (mut summary, lost) = self.context.into_summary();
         summary.outcome = match lost {

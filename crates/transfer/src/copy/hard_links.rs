@@ -164,6 +164,8 @@ impl HardLinks {
         context.progress().add_file(Some(0));
         context.progress().file_done();
         context.summary_mut().files += 1;
+        // The first name is among the files that this tells to be synced, all of them or none.
+        let synced = context.summary().synced;
         let source = context.shown(CopySide::Source, &item.entry.path);
         let target = context.shown(CopySide::Target, &item.target);
         context.tell(CopyEvent::FileStarted {
@@ -179,7 +181,7 @@ impl HardLinks {
             bytes: 0,
             state: FileCopyState::Renamed,
             in_place: false,
-            synced: context.options().fsync,
+            synced,
             verified: context.options().verify,
         });
     }

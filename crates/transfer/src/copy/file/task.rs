@@ -82,8 +82,9 @@ impl FileTask {
         &mut self.resume
     }
 
-    /// Notes that an earlier run has stored all `size` bytes.
-    pub(in crate::copy) fn was_stored(&mut self, size: u64) {
+    /// Notes that an earlier run has stored all `size` bytes, and if it has synced them.
+    pub(in crate::copy) fn was_stored(&mut self, size: u64, synced: bool) {
+        self.synced = synced;
         self.resume.takes(size);
         self.confirmed = size;
         self.state = Some(FileCopyState::Renamed);
@@ -382,7 +383,10 @@ impl FileTask {
         context.progress().file_done();
         let state = self.state.unwrap_or(FileCopyState::Written);
         let taken = self.resume.taken().min(self.confirmed);
+        let synced = context.options().fsync && is_durable(context, self);
         let summary = context.summary_mut();
+        let is_first = summary.files == 0 && summary.ranges == 0;
+        summary.synced = synced && (is_first || summary.synced);
         match self.shared.map(|shared| shared.work) {
             Some(SharedTemp::Range(..)) => summary.ranges += 1,
             Some(SharedTemp::Seal) | None => summary.files += 1,
@@ -405,7 +409,7 @@ impl FileTask {
             bytes: self.confirmed,
             state,
             in_place: self.in_place,
-            synced: context.options().fsync && is_durable(context, self),
+            synced,
             verified: context.options().verify,
         });
     }

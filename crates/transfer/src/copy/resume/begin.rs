@@ -283,7 +283,8 @@ impl ResumeJournal {
                 mtime: seen.map_or(0, |seen| seen.mtime),
             });
             let size = entry.source.size;
-            task.was_stored(size);
+            let synced = entry.done.is_some_and(|done| done.durable);
+            task.was_stored(size, synced);
             context.progress().add_earlier(size);
             if let Some(done) = done {
                 self.earlier.take(of);

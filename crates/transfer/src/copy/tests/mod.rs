@@ -457,3 +457,27 @@ fn an_interrupted_copy_waited_for_all_data_in_flight() {
     }
     assert!(interrupted > 3, "{interrupted} copies had a journal");
 }
+
+/// Bug: with --fsync the summary called files synced that a server without fsync@openssh.com had
+/// not synced.
+#[test]
+fn files_that_the_server_could_not_sync_were_called_synced() {
+    let mut seen = [0, 0];
+    for seed in 0..60 {
+        let mut case = Case::new(seed);
+        case.faults = Vec::new();
+        case.options.fsync = true;
+        let world = case.world.borrow();
+        let mut extensions = world.host.personality.extensions.iter();
+        let syncs = !case.upload || extensions.any(|(name, _)| name == b"fsync@openssh.com");
+        drop(world);
+        let End::Over(summary) = case.run() else {
+            panic!("seed {seed}: the copy was killed");
+        };
+        if summary.failed == 0 && summary.files > 0 {
+            assert_eq!(summary.synced, syncs, "seed {seed}");
+            seen[usize::from(syncs)] += 1;
+        }
+    }
+    assert!(seen[0] > 2 && seen[1] > 2, "{seen:?}");
+}
