@@ -115,9 +115,11 @@ fn each_decision_is_a_line_with_its_origin() {
         let found = again.err().lines().any(|said| said.starts_with(line));
         assert!(found, "{line}\n{again}");
     }
-    let guess = "(stored less than a second ago): guessed, because the server chose it last time";
+    let guess =
+        "(stored less than a second ago): tried first, because this server chose it last time";
     let guessed = again.err().lines().any(|said| {
-        said.starts_with("key exchange: ") && said.contains("guessed, because the server chose")
+        said.starts_with("key exchange: ")
+            && said.contains("tried first, because this server chose")
     });
     assert!(guessed, "{guess}\n{again}");
     // Without --explain nothing of it is printed.

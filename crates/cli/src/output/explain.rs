@@ -62,7 +62,7 @@ impl DecisionEvent {
             ("flag" | "config", Some(source), _) => format!("from {source}"),
             ("memory", _, Some(age)) => format!("stored {} ago", known_for(age)),
             ("measured", ..) => "measured in this run".to_owned(),
-            ("peer", ..) => "set by the far end".to_owned(),
+            ("peer", ..) => "decided by the server".to_owned(),
             _ => "automatic".to_owned(),
         };
         let Self {
@@ -126,8 +126,14 @@ fn chosen(choice: &DecisionSubject) -> (&'static str, String) {
 fn zstd(tried: u64, became: u64, moved: u64) -> String {
     match tried {
         0 => format!("none of {} compressed", units::size(moved)),
+        // Blocks that do not become smaller are sent as they are, and count as that.
+        _ if became >= tried => format!(
+            "{} of {} were tried and did not become smaller",
+            units::size(tried),
+            units::size(moved)
+        ),
         _ => format!(
-            "{} of {} tried, compressed to {}",
+            "{} of {} were compressed, to {}",
             units::size(tried),
             units::size(moved),
             units::size(became)
@@ -178,9 +184,9 @@ fn evidence(choice: &DecisionSubject) -> String {
     match choice {
         DecisionSubject::Cipher { name, order } => order_of_ciphers(name, order),
         DecisionSubject::KeyExchange { guess, .. } => match guess {
-            KexGuessKind::Remembered => "guessed, because the server chose it last time",
-            KexGuessKind::ByVersion => "guessed from the server's version",
-            KexGuessKind::No => "not guessed, or guessed wrongly",
+            KexGuessKind::Remembered => "tried first, because this server chose it last time",
+            KexGuessKind::ByVersion => "tried first, because servers of this version choose it",
+            KexGuessKind::No => "chosen after the server's list of methods had arrived",
         }
         .to_owned(),
         DecisionSubject::Zlib { why, .. } => zlib(why),
@@ -191,7 +197,8 @@ fn evidence(choice: &DecisionSubject) -> String {
                 "the path is as fast as the compression, or no data was suitable"
             }
             (CompressionMode::Auto, _) => {
-                "the path is long, or trials with and without it showed that it pays"
+                "tried because the path is long or the data might compress; blocks that did not \
+                 become smaller were sent as they are"
             }
         }
         .to_owned(),
@@ -205,10 +212,19 @@ fn evidence(choice: &DecisionSubject) -> String {
             limiter,
             tried,
             learned,
+            permitted,
+            connections,
             ..
         } => {
-            let begun = learned
-                .map(|(c, n)| format!("started with the number that paid before: {}", lanes(c, n)));
+            let begun = learned.map(|(c, n)| {
+                format!("started with {}, the best number in earlier copies", lanes(c, n))
+            });
+            let fewer = permitted.filter(|permitted| permitted > connections);
+            let fewer = fewer.map(|permitted| {
+                let were = if *connections == 1 { "was" } else { "were" };
+                format!("{connections} of the {permitted} connections of --connections {were} used")
+            });
+            let begun = begun.or(fewer);
             let tried = tried.map(brought);
             let limited = limiter.map(|l| format!("limited by {l}"));
             let all: Vec<String> = begun.into_iter().chain(tried).chain(limited).collect();
@@ -217,26 +233,27 @@ fn evidence(choice: &DecisionSubject) -> String {
                 false => all.join("; "),
             }
         }
-        DecisionSubject::Dscp(0) => "some networks slow marked packets down".to_owned(),
+        DecisionSubject::Dscp(0) => "packets are not marked, because some networks slow marked ones down".to_owned(),
         DecisionSubject::Dscp(_) => "packets from this machine carry this mark".to_owned(),
         DecisionSubject::Congestion { losses: true, .. } => {
             "packets were lost during the upload, and it does not slow down at each loss".to_owned()
         }
         DecisionSubject::Congestion { .. } => {
-            "no losses during an upload called for another".to_owned()
+            "too few packets were lost to need another".to_owned()
         }
         DecisionSubject::Files { from, .. } => format!(
-            "files of {} or more are split if several lanes are possible; one request for a \
-             small file needs longhaul at the far end",
+            "files of {} or more are sent in parts if several connections or channels can be used; \
+             small files in one request each need longhaul on the server",
             units::size(*from)
         ),
         DecisionSubject::Delta { mode, .. } => match mode {
             DeltaUse::Auto => {
-                "used with longhaul at the far end, if an older version exists and sending it \
-                 whole takes longer"
+                "only changed parts are sent if longhaul is on the server, an older version of the \
+                 file is there, and that saves time"
             }
             DeltaUse::Always => {
-                "used with longhaul at the far end, wherever an older version exists"
+                "only changed parts are sent wherever longhaul is on the server and an older version \
+                 of the file is there"
             }
             DeltaUse::Never => "files are sent whole",
         }
@@ -435,6 +452,7 @@ mod tests {
                 gain: 1.5,
             }),
             learned: None,
+            permitted: None,
         };
         assert_eq!(
             line(lanes, DecisionOrigin::Measured),
@@ -444,6 +462,38 @@ mod tests {
         assert_eq!(
             line(DecisionSubject::Dscp(8), DecisionOrigin::Flag("--dscp")),
             "DSCP: 8 (from --dscp): packets from this machine carry this mark"
+        );
+    }
+
+    /// Bug: data that did not become smaller were said to be compressed because it pays.
+    #[test]
+    fn data_that_did_not_shrink_were_called_compressed() {
+        let zstd = DecisionSubject::Zstd {
+            pack: CompressionMode::Auto,
+            tried: 549_000,
+            became: 549_000,
+            moved: 40_000_000,
+        };
+        let line = line(zstd, DecisionOrigin::Measured);
+        assert!(line.contains("did not become smaller (measured"), "{line}");
+        assert!(!line.contains("pays"), "{line}");
+    }
+
+    /// Bug: `--connections 2` was said to be why one connection was used.
+    #[test]
+    fn fewer_connections_than_given_were_called_the_given_ones() {
+        let lanes = DecisionSubject::Lanes {
+            connections: 1,
+            channels: 1,
+            limiter: None,
+            tried: None,
+            learned: None,
+            permitted: Some(2),
+        };
+        let line = line(lanes, DecisionOrigin::Flag("--connections"));
+        assert!(
+            line.contains("1 of the 2 connections of --connections"),
+            "{line}"
         );
     }
 

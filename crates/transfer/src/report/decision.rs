@@ -99,6 +99,8 @@ pub enum DecisionSubject {
         tried: Option<TrialResult>,
         /// The numbers that paid in an earlier copy: connections, channels per connection.
         learned: Option<(u32, u32)>,
+        /// The number of connections that `--connections` permits, if it was given.
+        permitted: Option<u32>,
     },
     /// The DSCP value of packets, 0 to 63.
     Dscp(u8),

@@ -76,7 +76,9 @@ impl FinishedSession<'_> {
     fn lanes_decision(&self, report: Option<&SessionReport>) -> Decision {
         let (set, learned) = (self.options.connections, self.concurrency.learned());
         let tried = report.and_then(|r| r.tried);
-        let begun = learned.map(|(l, _)| (l.connections, l.channels));
+        // --connections replaces what was learned.
+        let begun = learned.filter(|_| set.is_none());
+        let begun = begun.map(|(l, _)| (l.connections, l.channels));
         let origin = match (set, self.options.channels) {
             _ if self.options.background => DecisionOrigin::Flag("--background"),
             (Some(_), _) => DecisionOrigin::Flag("--connections"),
@@ -95,6 +97,7 @@ impl FinishedSession<'_> {
             limiter: report.map(|r| r.limiter),
             tried,
             learned: begun,
+            permitted: set,
         };
         Decision::new(choice, origin)
     }
