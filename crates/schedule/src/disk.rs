@@ -541,13 +541,13 @@ pub const FILE_IN_THE_WAY: &str = "a file with this name is there already: remov
 
 /// Warning text for a file that was written in place because its directory is not writable.
 pub const UNWRITABLE: &str = "the directory is not writable: writing directly to the final name \
-    instead. If the copy is interrupted, the file there is incomplete";
+    instead; if the copy is interrupted, the file there is incomplete";
 
 /// Returns the warning text for a file that could not be replaced, with the reason `why`.
 pub fn written_over(why: &str) -> String {
     format!(
-        "cannot replace the existing file ({why}): writing directly to the final name instead. If \
-         the copy is interrupted, the file there is incomplete"
+        "the file at the target cannot be replaced ({why}): writing directly to the final name \
+         instead; if the copy is interrupted, the file there is incomplete"
     )
 }
 

@@ -65,6 +65,28 @@ pub(super) fn of_source(failure: JobFailure) -> JobFailure {
     }
 }
 
+/// Returns the fault for a file that cannot be opened under its final name.
+pub(super) fn not_overwritten(status: &Status) -> JobFailure {
+    if status.code != StatusCode::PERMISSION_DENIED {
+        return refused(CREATING, status);
+    }
+    let what = format!(
+        "cannot create or overwrite the file: {status}: check the permissions of the file and of \
+         its directory, and its attributes (lsattr)"
+    );
+    remote(what).of_kind(cause(status))
+}
+
+/// Returns the fault for a temporary that other jobs have begun and that cannot be opened again.
+pub(super) fn not_reopened(status: &Status) -> JobFailure {
+    if status.code != StatusCode::NO_SUCH_FILE {
+        return refused("cannot reopen the temporary file", status);
+    }
+    let what = "the temporary file is gone: it, or its directory, was removed during the copy: \
+                copy again";
+    remote(what.to_owned()).of_kind(cause(status))
+}
+
 /// Returns the fault for a temporary that the server does not create in the directory of
 /// `--temp-dir`.
 pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure {
@@ -89,7 +111,7 @@ pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure 
 /// Returns the warning for a file that is written under its final name.
 pub(super) fn in_place(why: &str, status: &Status) -> String {
     format!(
-        "{why} ({status}): writing directly to the final name instead. If the copy is \
+        "{why} ({status}): writing directly to the final name instead; if the copy is \
          interrupted, the file there is incomplete"
     )
 }

@@ -138,7 +138,15 @@ fn no_old_file_disappears_and_none_is_cut_in_secret() {
             };
             let told = w
                 .failed(*job)
+                .is_some_and(|text| text.contains("the file at the target "));
+            // Bug: a file to which nothing had been written was called incomplete.
+            let is_written = w
+                .failed(*job)
                 .is_some_and(|text| text.contains("the file at the target is incomplete"));
+            assert!(
+                !is_written || stands.is_some_and(|bytes| !bytes.is_empty()),
+                "{name}; {which}"
+            );
             let beside = left.iter().any(|name| w.model.fs.data(name) == Some(OLD));
             let safe = as_it_was || told_in_place(&w, *job) && told || replaces && beside;
             assert!(safe, "{name}: {:?}; {which}", w.failed(*job));

@@ -221,8 +221,11 @@ impl UploadCleanup {
         match std::mem::replace(&mut self.ending, UploadAttemptAbort::Abandoned) {
             UploadAttemptAbort::Failed(mut fault) => {
                 if open && up.target.is_direct() && !self.is_probe() {
-                    let text = "; the file at the target is incomplete";
-                    fault.what.push_str(text);
+                    // OPEN may have emptied the file, and a failed WRITE may have written a part.
+                    fault.what.push_str(match up.progress.has_confirmed() {
+                        true => "; the file at the target is incomplete",
+                        false => "; the file at the target may be empty or incomplete now",
+                    });
                 }
                 CleanupProgress::Finished(LaneEvent::Failed(up.job(), fault))
             }

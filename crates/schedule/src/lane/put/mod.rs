@@ -49,7 +49,7 @@ use self::temp_names::TempOpenAttempts;
 pub(super) use self::whole::{LONGEST_PATH, WHOLE};
 use super::context::LaneContext;
 use super::job_requests::JobRequests;
-use super::messages::{self, CREATING, refused};
+use super::messages::{self, not_overwritten, not_reopened};
 use super::remote_file::OpenResult;
 use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
@@ -398,14 +398,14 @@ impl UploadJob {
         let up = &mut self.upload;
         // The temporary belongs to other jobs; the job that renames it also removes it.
         if !up.part.creates_file() {
-            let fault = refused("cannot reopen the temporary file", status);
+            let fault = not_reopened(status);
             return self.end(core, UploadAttemptAbort::Failed(fault));
         }
         if let Some(new) = self.stage.new_file_mut() {
             new.is_gone();
         }
         let ending = match up.target.is_direct() {
-            true => UploadAttemptAbort::Failed(refused(CREATING, status)),
+            true => UploadAttemptAbort::Failed(not_overwritten(status)),
             false => {
                 let temp_dir = up.options.temp_dir.as_ref();
                 up.names.refused(core, status, temp_dir)

@@ -90,8 +90,8 @@ impl RenameStage {
         if up.options.fsync && !self.new.is_synced() {
             up.warn(
                 core,
-                "the server does not support fsync@openssh.com: if it crashes now, the file may be \
-                 lost",
+                "not fsynced, because the server does not support fsync@openssh.com: if the server \
+                 crashes in the next seconds, the file may be lost",
             );
         }
         if self.new.is_synced() {
@@ -251,7 +251,11 @@ fn rename_refused(
         let found = RefusedOperations::of_rename(&up.path, code);
         core.learn(up.job(), found, &status.to_string());
     } else {
-        let text = messages::in_place("cannot rename the temporary file to its final name", status);
+        let why = match up.target.replaced() {
+            Some(_) => "the file at the target cannot be replaced",
+            None => "the temporary file cannot get its final name",
+        };
+        let text = messages::in_place(why, status);
         up.warn(core, &text);
     }
     match up.part.is_finish() {

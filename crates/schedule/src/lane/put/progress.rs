@@ -29,6 +29,11 @@ impl UploadProgress {
         news
     }
 
+    /// Returns true if this attempt has written bytes.
+    pub(super) fn has_confirmed(&self) -> bool {
+        self.confirmed > 0
+    }
+
     /// Starts another attempt.
     pub(super) fn restart(&mut self) {
         self.confirmed = 0;

@@ -275,10 +275,15 @@ impl SplitFiles {
                     fault.note_temporary(FailedTemporary::Removed);
                 }
             }
+            // Somebody else has removed it.
+            LaneEvent::Failed(_, why) if why.kind == JobFailureKind::NotFound => {}
             LaneEvent::Failed(_, why) => {
                 let name = file.temporary().unwrap_or(RemotePath(Vec::new()));
                 let name = sftp::printable(&name.0, 4096);
-                let text = format!("cannot remove the temporary file {name}: {}", why.what);
+                let text = format!(
+                    "cannot remove the temporary file {name} ({}): remove it by hand",
+                    why.what
+                );
                 match &mut file.fault {
                     Some(fault) => fault.what.push_str(&format!("; {text}")),
                     None => board.tell(LaneEvent::Warning(id, text)),
