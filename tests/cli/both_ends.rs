@@ -83,7 +83,7 @@ fn where_there_is_none_nothing_is_said_and_nobody_asks_again() {
     };
     make_tree(&ends);
     let [up, _] = copies(&ends, &[]);
-    assert_stock(&up, "longhaul was not found at the remote host");
+    assert_stock(&up, "longhaul is not installed there");
     assert_eq!(up.err(), "", "{up}");
     let (asked, _) = ends.started();
     assert_eq!(asked, 1, "{}", ends.scene.peer.log());
@@ -95,8 +95,7 @@ fn where_there_is_none_nothing_is_said_and_nobody_asks_again() {
     let run = run.arg(ends.scene.path("from/large"));
     let said = run.arg(ends.scene.remote("to")).run().expect_code(0);
     assert!(
-        said.err()
-            .contains("longhaul was not found at the remote host"),
+        said.err().contains("longhaul is not installed there"),
         "{said}"
     );
     assert_eq!(ends.started().0, asked + 1);
@@ -131,8 +130,8 @@ fn one_that_the_user_says_is_there_and_is_not_is_done_without() {
     // A second lane that is opened before the answer would ask as well.
     let flags = ["--far-end=exec", "--connections=1", "--channels=1"];
     let [up, down] = copies(&ends, &flags);
-    assert_stock(&up, "longhaul was not found at the remote host");
-    assert_stock(&down, "longhaul was not found at the remote host");
+    assert_stock(&up, "longhaul is not installed there");
+    assert_stock(&down, "longhaul is not installed there");
     assert_eq!(ends.started().0, 2, "{}", ends.scene.peer.log());
 }
 
@@ -146,7 +145,7 @@ fn one_that_has_vanished_is_done_without() {
     copies(&ends, &[]);
     ends.uninstall();
     let [up, down] = copies(&ends, &[]);
-    assert_stock(&up, "longhaul was not found at the remote host");
+    assert_stock(&up, "longhaul is not installed there");
     assert_stock(&down, "within the last day");
     // The host memory records that the longhaul is gone: the third run did not look for it.
     let (asked, _) = ends.started();
@@ -164,7 +163,7 @@ fn another_version_was_remembered_as_no_longhaul() {
     ends.install_script("printf '\\nlonghaul-serves 2 9.9\\n'; exec sleep 60");
     let [up, down] = copies(&ends, &[]);
     assert_stock(&up, "another protocol version");
-    assert_stock(&down, "failed to serve files when it was tried");
+    assert_stock(&down, "could not be used there when it was tried");
 }
 
 #[test]
@@ -316,7 +315,7 @@ fn a_server_that_allows_one_channel_gives_it_to_the_stock_server() {
     ends.install();
     let [up, down] = copies(&ends, &["--connections=1"]);
     for outcome in [&up, &down] {
-        assert_stock(outcome, "refused to open a channel");
+        assert_stock(outcome, "refused a session on this connection");
         assert_eq!(outcome.err(), "", "{outcome}");
     }
 }
@@ -503,7 +502,7 @@ fn it_is_sent_ahead_used_there_and_removed() {
     assert!(removed.err().contains("removed"), "{removed}");
     assert!(!bin.exists());
     let [up, _] = copies(&ends, &["--far-end=exec", "--limit=2MB"]);
-    assert_stock(&up, "longhaul was not found at the remote host");
+    assert_stock(&up, "longhaul is not installed there");
 }
 
 #[test]

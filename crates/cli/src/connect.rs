@@ -231,7 +231,8 @@ impl Hosts {
             {
                 let why = error.at(&SessionConnector::name(self, HostId(at)));
                 self.output.warning(format!(
-                    "{why}; longhaul was not installed there, and the host's SFTP server is used"
+                    "{why}: longhaul could not be installed there, and the copy goes on over plain \
+                     SFTP"
                 ));
             }
         }

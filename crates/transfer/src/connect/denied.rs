@@ -91,7 +91,10 @@ impl DeniedLogin<'_> {
                 let _ = write!(text, "\n  ... and {} more", lines.len() - LISTED);
             }
         };
-        list("key offered", &self.offered);
+        // A server that does not accept keys has not looked at them.
+        if self.server.is_empty() || self.accepts("publickey") {
+            list("key offered", &self.offered);
+        }
         list("key not used", &self.failed);
         for advice in self.advice() {
             let _ = write!(text, "\n{advice}");
@@ -99,14 +102,25 @@ impl DeniedLogin<'_> {
         text
     }
 
+    /// True if the server accepts this authentication method.
+    fn accepts(&self, method: &str) -> bool {
+        self.server.iter().any(|name| name == method)
+    }
+
     fn advice(&self) -> Vec<String> {
-        let accepts = |name: &str| self.server.iter().any(|s| s == name);
+        let accepts = |name: &str| self.accepts(name);
         let asks = accepts("password") || accepts("keyboard-interactive");
         let tried = |method: AuthMethod| self.methods.contains(&method);
         let interactive = tried(AuthMethod::Password) || tried(AuthMethod::KeyboardInteractive);
         let mut advice = Vec::new();
         if self.distrusted && asks {
             advice.push("passwords and codes are not sent because the host key has changed".into());
+        } else if self.batch && !accepts("publickey") && self.failed.is_empty() && asks {
+            advice.push(
+                "the server wants a password or code, and batch mode never asks for one: leave out \
+                 -B, or set BatchMode no if ssh_config sets it"
+                    .into(),
+            );
         } else if self.batch && (asks || !self.failed.is_empty()) {
             advice.push(
                 "batch mode (-B, BatchMode) cannot ask for a password, code or passphrase: run \
@@ -221,6 +235,20 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("()"), "{text}");
+    }
+
+    /// Bug: a key was said to be offered, and ssh-add to help, where the server accepts no keys.
+    #[test]
+    fn a_server_that_wants_a_password_was_offered_keys() {
+        let server = names(&["password"]);
+        let text = DeniedLogin {
+            batch: true,
+            offered: names(&["/k (ssh-ed25519 SHA256:x)"]),
+            ..denied(&server)
+        }
+        .text();
+        assert!(text.contains("leave out -B"), "{text}");
+        assert!(!text.contains("/k") && !text.contains("ssh-add"), "{text}");
     }
 
     #[test]

@@ -219,8 +219,7 @@ pub(super) fn known(
         {
             RemoteLonghaulKnowledge::Never(match far.placed {
                 _ if far.unusable => {
-                    "longhaul at the far end failed to serve files when it was tried within the \
-                     last day"
+                    "longhaul could not be used there when it was tried within the last day"
                 }
                 None => {
                     "longhaul was not found at the far end when last looked for, within the last \

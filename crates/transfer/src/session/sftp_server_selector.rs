@@ -125,7 +125,7 @@ pub(super) fn check(greeting: &MarkerLine) -> Result<(), LaneError> {
     match greeting {
         MarkerLine::Absent { sent, .. } => {
             let text = match sent {
-                RemoteBinaryAbsence::NoneSent => "longhaul was not found at the remote host",
+                RemoteBinaryAbsence::NoneSent => "longhaul is not installed there",
                 RemoteBinaryAbsence::Gone => {
                     "the installed longhaul is missing or not executable: run longhaul bootstrap \
                      again"

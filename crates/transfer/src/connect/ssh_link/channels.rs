@@ -27,6 +27,8 @@ pub(super) struct RemoteChannelState {
     at: ChannelProgram,
     errors: Vec<u8>,
     status: Option<u32>,
+    /// The program has sent something.
+    has_answered: bool,
     /// Bytes received while the output is paused, whose window is not returned yet; `None` while it
     /// is not paused.
     held_window: Option<usize>,
@@ -59,12 +61,35 @@ impl RemoteChannelState {
 
     /// Notes received bytes. Returns the number of bytes whose window is to be returned now.
     pub(super) fn note_received(&mut self, bytes: usize) -> usize {
+        self.has_answered |= bytes > 0;
         match &mut self.held_window {
             Some(held) => {
                 *held += bytes;
                 0
             }
             None => bytes,
+        }
+    }
+
+    /// Describes the end of a program with this exit status.
+    pub(super) fn exit_words(&self, status: u32) -> String {
+        match (self.at, self.has_answered) {
+            (ChannelProgram::Sftp, false) => format!(
+                "the SFTP server did not start (status {status}): check Subsystem sftp in \
+                 sshd_config there, and with ChrootDirectory that root owns that directory and all \
+                 above it, and that nobody else may write to them; sshd's log may have the reason"
+            ),
+            (ChannelProgram::Sftp, true) => format!(
+                "the SFTP server ended during the copy (status {status}): see its log, then run \
+                 the same command again"
+            ),
+            (ChannelProgram::Served, false) => format!(
+                "longhaul could not be started there (the command ended with status {status}; the \
+                 account may be limited to SFTP)"
+            ),
+            (ChannelProgram::Served | ChannelProgram::Command, _) => {
+                format!("the command ended with status {status}")
+            }
         }
     }
 
@@ -342,6 +367,15 @@ mod tests {
             &events[..],
             [LinkEvent::Exited(LinkChannelId(3), Err(_))]
         ));
+    }
+
+    /// Bug: the log of the SFTP server and its configuration were named in either case.
+    #[test]
+    fn an_sftp_server_that_had_answered_was_said_not_to_be_configured() {
+        let mut far = RemoteChannelState::new(ChannelProgram::Sftp);
+        assert!(far.exit_words(255).contains("check Subsystem sftp"));
+        far.note_received(9);
+        assert!(far.exit_words(124).contains("ended during the copy"));
     }
 
     #[test]

@@ -378,7 +378,10 @@ impl SshLink {
                 reason,
                 description,
             } => {
-                let why = format!("the server refused to open a channel: {description}");
+                let why = format!(
+                    "the server refused a session on this connection ({description}): MaxSessions \
+                     in its sshd_config may be too low"
+                );
                 self.refused_channel = Some((reason, description));
                 self.end_channel(id, ChannelEndReason::Refused(&why), events);
             }
@@ -388,7 +391,7 @@ impl SshLink {
                     Some(ChannelProgram::Sftp) => "SFTP server",
                     _ => "command",
                 };
-                let why = format!("the {what} was ended by signal {signal}");
+                let why = killed(what, &signal);
                 self.end_channel(id, ChannelEndReason::Closed(&why), events);
             }
             // The exit status may follow EOF; only CLOSE ends the channel.
@@ -485,15 +488,7 @@ impl SshLink {
                 events.push(LinkEvent::Exited(LinkChannelId(id.0), Ok(status)));
                 return self.close_channel(LinkChannelId(id.0));
             }
-            (ChannelProgram::Served, Some(status)) => {
-                format!("the command ended with status {status}")
-            }
-            (ChannelProgram::Sftp, Some(status)) => {
-                format!(
-                    "the SFTP server ended with status {status}: check Subsystem sftp in its \
-                     sshd_config, and its log"
-                )
-            }
+            (_, Some(status)) => far.exit_words(status),
             (_, None) => "the server closed the SFTP channel".to_owned(),
         };
         self.end_channel(id, ChannelEndReason::Closed(&why), events);
@@ -657,6 +652,18 @@ fn in_one_line(said: &[u8]) -> Option<String> {
     let some: String = all.chars().take(MOST).collect();
     let cut = if some.len() < all.len() { "..." } else { "" };
     (!all.is_empty()).then(|| format!("{}{cut}", crate::escape::name(some.as_bytes())))
+}
+
+/// Describes the end of a program by a signal. A signal that RFC 4254 does not name has a local
+/// name with `@` (SIG@openssh.com); SIGXFSZ is one.
+fn killed(program: &str, signal: &str) -> String {
+    match signal.contains('@') {
+        true => format!(
+            "the {program} was killed by a signal that SSH has no name for: a file size limit of \
+             the account (ulimit -f) is one cause: check its limits, then copy again"
+        ),
+        false => format!("the {program} was killed by signal {signal}"),
+    }
 }
 
 #[cfg(test)]
