@@ -14,7 +14,7 @@ use super::shards::{Slow, begun, kill, operand, plan, set_time, status, worker};
 
 const LARGE: usize = 24 << 20;
 /// Failure of a worker that finds no temporary where there was one.
-const MISSING: &str = "the temporary file that the shards write is missing";
+const MISSING: &str = "the unfinished copy of this file was removed or changed";
 
 fn make(scene: &Scene, source: &str, target: &str, shards: &str) -> Outcome {
     let run = plan(scene)
@@ -507,5 +507,5 @@ fn what_lacks_is_told_in_order() {
     let verify = verify.run().expect_code(1);
     let said = verify.err();
     let first = said.lines().next().unwrap_or_default();
-    assert!(first.contains("not all shards are complete"), "{verify}");
+    assert!(first.contains("this plan is not finished"), "{verify}");
 }

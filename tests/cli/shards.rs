@@ -86,7 +86,7 @@ fn copies_all(kind: PeerKind, source: &str, target: &str) {
     let unfinished = plan(&scene).arg("verify").arg(scene.path("plan")).run();
     unfinished
         .expect_code(1)
-        .expect_err(&["not all shards are complete"]);
+        .expect_err(&["this plan is not finished"]);
     assert_eq!(status(&scene)["shards"]["done"], 4);
     let last = worker(&scene, 2).run().expect_code(0);
     last.expect_err(&["all 5 shards are complete"]);

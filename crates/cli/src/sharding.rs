@@ -76,7 +76,11 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
             output.console().restore();
             std::process::exit(Exit::ShardIncomplete.code().into());
         });
-        let mut warn = |what| run.warn(what);
+        let mut has_waited = false;
+        let mut warn = |what| {
+            has_waited = true;
+            run.warn(what);
+        };
         let terms = LeaseTerms { time, on_loss };
         let claimed = plan.claim(shard, &terms, run.cancel(), &mut warn);
         let copy = match claimed {
@@ -85,7 +89,11 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
                 ShardCopyTask::Done(Arc::clone(&plan), terms)
             }
             Ok(LeaseClaimResult::Done(_)) => {
-                run.line(&format!("shard {shard}: already complete: nothing to do"));
+                let when = match has_waited {
+                    true => "completed meanwhile by another process",
+                    false => "already complete",
+                };
+                run.line(&format!("shard {shard}: {when}: nothing to do"));
                 return Exit::Done;
             }
             Err(ShardLeaseError::Busy(why)) => return run.refuse(&why, Exit::ShardIncomplete),
@@ -464,10 +472,15 @@ fn shard_line(shard: &ShardStatus) -> String {
     let mut text = format!("shard {}: {}", shard.shard, shard.state);
     if let (Some(host), Some(process)) = (&shard.host, shard.process) {
         let host = EscapedName(host.clone().into_bytes());
-        text.push_str(&format!(" by process {process} on {host}"));
+        let is = if shard.state == "running" {
+            "is"
+        } else {
+            "was"
+        };
+        text.push_str(&format!("; its process {is} {process} on {host}"));
     }
     if let Some(seconds) = shard.seconds_ago {
-        text.push_str(&format!(", last sign {seconds} s ago"));
+        text.push_str(&format!(", last seen {seconds} s ago"));
     }
     if shard.workers > 1 {
         text.push_str(&format!(", worker {}", shard.workers));

@@ -423,9 +423,9 @@ pub const SOURCE_CHANGED: &str = "changed while it was being read: copying it ag
 pub const SOURCE_SHRANK: &str = "the file shrank while it was being read";
 
 /// Failure of a file whose shared temporary cannot be used. Another try does not help.
-pub const SHARED_TEMP_LOST: &str = "the temporary file that the shards write is missing, has \
-    another size or was replaced: make a new plan of the same SRC and DST in another folder and \
-    copy its shards; complete files are not sent again";
+pub const SHARED_TEMP_LOST: &str = "the unfinished copy of this file was removed or changed, so the \
+    shards cannot complete it: make a new plan of the same SRC and DST in another folder and copy \
+    its shards; complete files are not sent again";
 
 /// Temporary of an upload, and the file that its rename will replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

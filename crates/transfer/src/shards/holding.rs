@@ -196,8 +196,7 @@ fn holder_words(holder: Option<&Lease>) -> String {
     match holder {
         Some(lease) => {
             let host = crate::escape::name(lease.place.host.as_bytes()).to_string();
-            let Lease { fence, place, .. } = lease;
-            format!("process {} on {host} (lease {fence})", place.process)
+            format!("process {} on {host}", lease.place.process)
         }
         None => "another worker".to_owned(),
     }
@@ -212,9 +211,9 @@ fn busy(shard: u32, holder: Option<&Lease>) -> String {
 
 fn waiting(subject: &str, left: Duration, holder: Option<&Lease>) -> String {
     format!(
-        "{subject}: waiting up to {} s to see if {} is still at work",
-        left.as_secs().max(1),
-        holder_words(holder)
+        "{subject}: {} is copying it or has died; waiting up to {} s to find out",
+        holder_words(holder),
+        left.as_secs().max(1)
     )
 }
 

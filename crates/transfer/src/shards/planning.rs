@@ -200,8 +200,8 @@ fn prepare(request: &PlanCreationSettings) -> Result<(PrivateDir, std::fs::File)
         let shards = u32::try_from(header.shards.len()).unwrap_or(u32::MAX);
         if !same && folder::is_begun(&dir, shards).map_err(failed)? {
             return Err(PlanOutcome::Refused(format!(
-                "{}: this folder has another plan (other SRC, DST or number of shards), and some \
-                 of its shards were started: use another folder",
+                "{}: this folder has another plan (other SRC, DST or number of shards), and copying \
+                 with it has begun: write the new plan to another folder (-o)",
                 shown(&path)
             )));
         }
@@ -332,8 +332,9 @@ fn try_write(
         if folder::is_begun(dir, u32::try_from(shards).unwrap_or(u32::MAX))? {
             remove_others(dir, old);
             return Ok(PlanOutcome::Refused(format!(
-                "{}: the source has changed since this plan was made, and some shards were \
-                 started: use another folder; copied files are not sent again",
+                "{}: the source has changed since this plan was made, and copying with it has begun: \
+                 write the new plan to another folder (-o); files already at the target are not \
+                 sent again",
                 shown(dir.path())
             )));
         }

@@ -93,12 +93,13 @@ impl PlanVerification<'_> {
     async fn carry_out(&mut self, run: &mut PlannedCopy<'_>) -> Result<(), PlanError> {
         // The cause comes before the thousands of entries that may be missing for it.
         if !self.plan.is_sealed() && !run.stopped() {
-            run.fail(
-                shown(&self.plan.folder()),
-                "not all shards are complete, so the directories do not have their times yet: run \
-                 the remaining shards, or any complete one again"
-                    .to_owned(),
+            let folder = shown(&self.plan.folder());
+            let what = format!(
+                "this plan is not finished, so directories do not have their modification times \
+                 yet: run longhaul plan status {folder} and copy the shards that are not complete; \
+                 if all are complete, copy any one again"
             );
+            run.fail(folder, what);
         }
         for shard in 0..self.plan.shards() {
             self.check(run, self.plan.records(shard)?, is_whole).await?;
@@ -144,6 +145,11 @@ impl PlanVerification<'_> {
         let mut sound = Vec::new();
         for (((record, below), path), found) in batch.into_iter().zip(paths).zip(found) {
             let wrong = match &found {
+                Err(error) if error.is_missing() => Some(
+                    "is not at the destination: its shard is not complete, or its source has \
+                     changed"
+                        .to_owned(),
+                ),
                 Err(error) => Some(error.to_string()),
                 Ok(found) => difference(&record, found).or_else(|| match &record {
                     ShardFileRecord::Enter(_, planned)
