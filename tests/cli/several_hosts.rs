@@ -558,7 +558,7 @@ fn a_small_file_goes_from_here_to_each_host_and_the_line_says_so() {
     ];
     let outcome = hosts.cp(&words).run().expect_code(0);
     outcome.expect_err(&[
-        "from this machine to each host: the file is smaller than 32 MiB, so the hosts do not pass it on",
+        "from this machine to each host: hosts pass on only files of 32 MiB or more",
     ]);
 }
 
@@ -648,7 +648,7 @@ fn the_command_for_the_other_hosts_names_them_and_works() {
     let outcome = hosts.cp(&words).run().expect_code(1);
     let err = outcome.err();
     let lines = err.lines();
-    let mut named = lines.filter_map(|line| line.split_once("to complete h2: "));
+    let mut named = lines.filter_map(|line| line.split_once("to complete the copy to h2: "));
     let (_, command) = named.next().expect("a command");
     let target = format!("h2:{}", hosts.path("h1").display());
     assert!(command.ends_with(&format!("big {target}")), "{command}");

@@ -143,7 +143,7 @@ pub(crate) fn copy(
         let hosts = hosts.destinations();
         let words = completing::words(&whole, typed, (several, request), hosts, &lacks);
         let command = closing::command(words.unwrap_or(whole).into_iter());
-        let step = completing::step(&summary.hosts, &lacks, &command);
+        let step = completing::step(several, &summary.hosts, &lacks, &command);
         run.output().set_completing(step);
     }
     summary

@@ -21,7 +21,7 @@ fn a_host_that_failed_part_way_was_not_in_the_command_that_completes() {
     let outcome = hosts.cp(&words).run().expect_code(1);
     let err = outcome.err();
     let mut lines = err.lines();
-    let found = lines.find_map(|line| line.split_once("to complete h2 and h3: "));
+    let found = lines.find_map(|line| line.split_once("to complete the copy to h2 and h3: "));
     let (_, command) = found.unwrap_or_else(|| panic!("{outcome}"));
     for (number, named) in [(1, false), (2, true), (3, true), (4, false)] {
         let is_named = command.contains(&hosts.remote(number, ""));

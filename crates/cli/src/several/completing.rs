@@ -29,7 +29,12 @@ pub(super) fn lacks_files(several: &MultiHostCopy, host: &HostResult) -> bool {
 }
 
 /// Suggests `command`, which completes the hosts for which `lacks` is true, and names them.
-pub(super) fn step(hosts: &[HostResult], lacks: &[bool], command: &str) -> String {
+pub(super) fn step(
+    several: &MultiHostCopy,
+    hosts: &[HostResult],
+    lacks: &[bool],
+    command: &str,
+) -> String {
     let lacking: Vec<&HostResult> = hosts
         .iter()
         .zip(lacks)
@@ -48,7 +53,11 @@ pub(super) fn step(hosts: &[HostResult], lacks: &[bool], command: &str) -> Strin
         true => ", once the cause is removed",
         false => "",
     };
-    format!("to complete {named}{cause}: {command}")
+    let way = match several {
+        MultiHostCopy::FanOut(_) => "to",
+        _ => "from",
+    };
+    format!("to complete the copy {way} {named}{cause}: {command}")
 }
 
 /// Returns the words of a command that copies from or to the hosts for which `failed` is true.
@@ -237,22 +246,28 @@ mod tests {
                 .iter()
                 .map(|host| lacks_files(&fan_out, host))
                 .collect();
-            step(hosts, &lacks, "CMD")
+            step(&fan_out, hosts, &lacks, "CMD")
         };
         let done = || ended("h1", CopyOutcome::Complete, 0);
         let partly = || ended("h3", CopyOutcome::Partial, 2);
         let two = ended("h2", down(), 1);
-        assert_eq!(said(&[done(), two.clone()]), "to complete h2: CMD");
+        assert_eq!(
+            said(&[done(), two.clone()]),
+            "to complete the copy to h2: CMD"
+        );
         assert_eq!(
             said(&[done(), two.clone(), partly()]),
-            "to complete h2 and h3: CMD"
+            "to complete the copy to h2 and h3: CMD"
         );
         assert_eq!(
             said(&[done(), partly()]),
-            "to complete h3, once the cause is removed: CMD"
+            "to complete the copy to h3, once the cause is removed: CMD"
         );
         let many = [done(), two.clone(), two.clone(), two.clone(), two];
-        assert_eq!(said(&many), "to complete the 4 hosts that lack files: CMD");
+        assert_eq!(
+            said(&many),
+            "to complete the copy to the 4 hosts that lack files: CMD"
+        );
     }
 
     /// The files of one host would go to another directory.

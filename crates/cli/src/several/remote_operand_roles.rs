@@ -58,7 +58,11 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<RemoteOpe
     let refused = |at: usize, advice: &str| {
         let operand = sources.get(first + at).map(|one| one.as_bytes());
         let operand = transfer::escape::name(operand.unwrap_or_default());
-        Err(format!("{operand} is a source here, as in scp: {advice}"))
+        Err(format!(
+            "{operand} would be read as a source: only the last argument is the destination, as in \
+             scp: {}",
+            advice.replace("OPERAND", &operand.to_string())
+        ))
     };
     if first == 0 {
         // The shell has expanded host{1,2}:path behind a source on another host.
@@ -93,8 +97,8 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<RemoteOpe
     match behind.iter().position(may_be_target) {
         Some(at) => refused(
             at,
-            "to copy to every host, add --fan-out, or quote the braces of a last operand such as \
-             'h{1..3}:/x'; to copy from it, write it before the local files",
+            "to copy to all of the hosts, add --fan-out; to copy from OPERAND, write it before the \
+             local files",
         ),
         None => Ok(RemoteOperandRoles::Sources { may_fan_out: true }),
     }

@@ -238,8 +238,8 @@ fn may_recurse(context: &mut CopyContext<'_>, path: &[u8]) -> bool {
         let name = context.shown(CopySide::Source, path);
         let what = match context.options().may_fan_out && context.source_is_remote() {
             true => {
-                "it is a directory, and a source here, as in scp: to copy to every host, add \
-                 --fan-out"
+                "it is a directory, and is read as a source: only the last argument is the \
+                 destination, as in scp: to copy to all of the hosts, add --fan-out"
             }
             false => "it is a directory: use -r to copy it",
         };

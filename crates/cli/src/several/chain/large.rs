@@ -81,18 +81,10 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFileSearchResult, Strin
         search.add(path, &name, &request.options)?;
     }
     if search.found.files.is_empty() {
-        let one =
-            matches!(request.sources.as_slice(), [CopyLocation::Local(path)] if path.is_file());
-        return Err(match one {
-            true => format!(
-                "the file is smaller than {} MiB, so the hosts do not pass it on",
-                LEAST >> 20
-            ),
-            false => format!(
-                "all files are smaller than {} MiB, so the hosts do not pass them on",
-                LEAST >> 20
-            ),
-        });
+        return Err(format!(
+            "hosts pass on only files of {} MiB or more",
+            LEAST >> 20
+        ));
     }
     Ok(search.found)
 }
@@ -300,10 +292,7 @@ mod tests {
         );
         let small = at("tree/small");
         let why = found(&request(&[&small], false)).unwrap_err();
-        assert_eq!(
-            why,
-            "the file is smaller than 32 MiB, so the hosts do not pass it on"
-        );
+        assert_eq!(why, "hosts pass on only files of 32 MiB or more");
         let mut kept = request(&[&tree], true);
         kept.options.preserve = true;
         assert!(found(&kept).is_err());
