@@ -247,7 +247,7 @@ fn flags_have_the_same_effect_on_both_ways() {
     assert!(start.elapsed() > Duration::from_millis(900), "{said}");
     let said = pair.copies_a_file(&["--verify", "--fsync"]);
     assert!(
-        said.contains("verified") && said.contains("synced and renamed"),
+        said.contains("verified") && said.contains("flushed to disk and renamed"),
         "{said}"
     );
 }

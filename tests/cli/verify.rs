@@ -126,7 +126,7 @@ fn trees_are_verified_by_each_program_that_the_far_end_may_have() {
                 "{program}: {outcome}"
             );
             assert!(
-                outcome.err().contains("from the page cache"),
+                outcome.err().contains("from memory, not from disk"),
                 "{program}: {outcome}"
             );
         }

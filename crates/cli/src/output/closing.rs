@@ -134,20 +134,16 @@ fn copied(summary: &CopySummary, receivers: &[EntryCounts]) -> String {
 }
 
 fn entries((files, directories, links): EntryCounts, ranges: u64) -> String {
-    let mut text = units::files(files);
-    if ranges > 0 {
-        let ranges = units::counted(ranges, "range", "ranges");
-        text.push_str(&format!(", {ranges} of split files"));
-    }
-    for (count, one, many) in [
+    let counts = [
+        (ranges, "part of a split file", "parts of split files"),
         (directories, "directory", "directories"),
         (links, "link", "links"),
-    ] {
-        if count > 0 {
-            text.push_str(&format!(", {}", units::counted(count, one, many)));
-        }
-    }
-    text
+    ];
+    let mut counted: Vec<String> = Vec::new();
+    counted.extend((files > 0 || ranges == 0).then(|| units::files(files)));
+    let counts = counts.into_iter().filter(|(count, ..)| *count > 0);
+    counted.extend(counts.map(|(count, one, many)| units::counted(count, one, many)));
+    counted.join(", ")
 }
 
 /// The way of the data between two hosts, without the reason.
@@ -231,7 +227,7 @@ fn far(summary: &CopySummary) -> Option<String> {
     // Hosts that pass the data on all have a longhaul, and this one reaches some of them only.
     let chained = summary.way.as_ref();
     let chained = chained.is_some_and(|way| way.kind == HostCopyRouteKind::Chain);
-    let mut counted: Vec<(String, usize)> = Vec::new();
+    let mut counted: Vec<(String, usize, &FarEndServerReport)> = Vec::new();
     let said = ends.into_iter().filter_map(|far| {
         if chained && !far.less {
             return None;
@@ -247,14 +243,14 @@ fn far(summary: &CopySummary) -> Option<String> {
             }
             (ServerMode::Exec, _) => format!("by longhaul {software} at the far end"),
             (ServerMode::Stock, Some(reason)) if far.less => {
-                format!("by the server's own SFTP server: {reason}")
+                format!("using the server's own SFTP server, because {reason}")
             }
             _ => return None,
         };
         if !summary.hosts.is_empty() {
-            match counted.iter_mut().find(|(other, _)| *other == what) {
-                Some((_, hosts)) => *hosts += 1,
-                None => counted.push((what, 1)),
+            match counted.iter_mut().find(|(other, ..)| *other == what) {
+                Some((_, hosts, _)) => *hosts += 1,
+                None => counted.push((what, 1, far)),
             }
             return None;
         }
@@ -264,8 +260,8 @@ fn far(summary: &CopySummary) -> Option<String> {
         })
     });
     let mut said: Vec<String> = said.collect();
-    let of_hosts = |(what, hosts)| match hosts {
-        1 => format!("1 host: {what}"),
+    let of_hosts = |(what, hosts, far): (String, usize, &FarEndServerReport)| match hosts {
+        1 => format!("{}: {what}", far.host),
         _ => format!("{hosts} hosts: {what}"),
     };
     said.extend(counted.into_iter().map(of_hosts));
@@ -322,9 +318,9 @@ fn quoted(word: &OsStr) -> String {
 /// The strongest state that all copied files are known to have reached.
 fn claim(summary: &CopySummary) -> Option<&'static str> {
     match (summary.state?, summary.synced) {
-        (FileCopyState::Renamed, true) => Some("synced and renamed"),
+        (FileCopyState::Renamed, true) => Some("flushed to disk and renamed"),
         (FileCopyState::Renamed, false) => Some("written and renamed"),
-        (_, true) | (FileCopyState::Synced, _) => Some("synced"),
+        (_, true) | (FileCopyState::Synced, _) => Some("flushed to disk"),
         (FileCopyState::Closed, false) => Some("written"),
         (FileCopyState::Planned | FileCopyState::Created | FileCopyState::Written, false) => None,
     }
@@ -353,14 +349,14 @@ fn proof(summary: &CopySummary, verified: &VerifyResult) -> String {
         None => text.push_str(" by reading back"),
     }
     if let Some(reason) = &verified.reason {
-        text.push_str(&format!(" ({reason})"));
+        text.push_str(&format!(", because {reason}"));
     }
     text.push_str(match verified.download {
         true => {
-            "; the source may have been read from the page cache, and the written data were not \
-             read back from disk"
+            "; the source may have been read from memory, not from disk, and the written data were \
+             not read back from disk"
         }
-        false => "; the far end may have read it from the page cache, not from disk",
+        false => "; the server may have read the file from memory, not from disk",
     });
     text
 }
@@ -453,7 +449,7 @@ mod tests {
         };
         assert_eq!(
             line(&synced),
-            "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), synced and renamed"
+            "copied 3 files, 1.2 GB in 12.3 s (98 MB/s), flushed to disk and renamed"
         );
         let inplace = CopySummary {
             state: Some(FileCopyState::Closed),
@@ -477,7 +473,7 @@ mod tests {
             ranges: 2,
             ..three()
         };
-        assert!(line(&ranges).starts_with("copied 3 files, 2 ranges of split files, 1.2 GB"));
+        assert!(line(&ranges).starts_with("copied 3 files, 2 parts of split files, 1.2 GB"));
     }
 
     #[test]
@@ -489,7 +485,7 @@ mod tests {
             })
         };
         let stock = FarEndServerReport {
-            reason: Some("longhaul was not found at the far end".to_owned()),
+            reason: Some("longhaul is not installed there".to_owned()),
             ..FarEndServerReport::default()
         };
         assert!(with(stock.clone()).ends_with("renamed"));
@@ -498,7 +494,7 @@ mod tests {
             ..stock.clone()
         };
         let said =
-            "renamed; by the server's own SFTP server: longhaul was not found at the far end";
+            "renamed; using the server's own SFTP server, because longhaul is not installed there";
         assert!(with(less).ends_with(said));
         let exec = FarEndServerReport {
             host: EscapedName(b"h".to_vec()),
@@ -581,8 +577,8 @@ mod tests {
         assert_eq!(
             ending(program.clone()).as_deref(),
             Some(
-                "verified by xxhsum at the far end (XXH128); the far end may have read it from \
-                 the page cache, not from disk"
+                "verified by xxhsum at the far end (XXH128); the server may have read the file from \
+                 memory, not from disk"
             )
         );
         let back = VerifyResult {
@@ -596,9 +592,9 @@ mod tests {
         assert_eq!(
             ending(back).as_deref(),
             Some(
-                "2 verified (1 repaired) by reading back (the server does not run commands); \
-                 the source may have been read from the page cache, and the written data were \
-                 not read back from disk"
+                "2 verified (1 repaired) by reading back, because the server does not run commands; \
+                 the source may have been read from memory, not from disk, and the written data \
+                 were not read back from disk"
             )
         );
     }
