@@ -82,7 +82,7 @@ fn the_limiter_is_named_below_the_closing_line() {
     let said: Vec<&str> = err.lines().collect();
     assert_eq!(said.len(), 2, "{outcome}");
     assert!(said[0].starts_with("copied 1 file"), "{outcome}");
-    let named = "limited by --limit (2 connections";
+    let named = "limited by the rate of --limit (2 connections";
     assert!(said[1].starts_with(named), "{outcome}");
     assert_eq!(copy(&["-q"]).err(), "");
     let err = copy(&["-vv"]).err();

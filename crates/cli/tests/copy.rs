@@ -309,7 +309,7 @@ fn a_log_gets_a_line_a_second_only_when_asked() {
         "{lines:?}"
     );
     let plain = run(&dir, &limited);
-    let closing = ["copied 1 file", "limited by --limit"];
+    let closing = ["copied 1 file", "limited by the rate of --limit"];
     let lines: Vec<&str> = plain.stderr.lines().collect();
     assert_eq!(lines.len(), closing.len(), "{lines:?}");
     for (line, begins) in lines.iter().zip(closing) {

@@ -26,8 +26,7 @@ pub fn explain(finished: &FinishedTransfer) -> PathDiagnosis {
     let mut findings = Vec::new();
     let verdict = match cause(finished.limiter) {
         Some(cause) => {
-            let evidence = format!("the copy named {}; {}", finished.limiter, figures(f));
-            let finding = DiagnosisFinding::new(cause, evidence).of(direction);
+            let finding = DiagnosisFinding::new(cause, figures(f)).of(direction);
             let finding = finding.limits(f.rate, None).certainty(Certainty::Likely);
             let finding = next_changes(finding, finished.limiter);
             let text = sentence(&finding, None);
@@ -87,7 +86,10 @@ fn figures(f: &LimiterEvidence) -> String {
         (f.loss, "lost"),
         (f.rwnd_limited, "of the time in the receiver's window"),
         (f.sndbuf_limited, "of the time in the send buffer"),
-        (f.window_blocked, "of the time in the channel window"),
+        (
+            f.window_blocked,
+            "of the time waiting for the receiver to permit more data (SSH window)",
+        ),
     ] {
         if share > 0.001 {
             text.push_str(&format!(", {} {what}", percent(share)));

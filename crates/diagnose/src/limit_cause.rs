@@ -135,7 +135,10 @@ const ROWS: &[CauseRow] = &[
         LimitCause::Middlebox,
         "something on the way breaks established connections",
         &[
-            (OpenSsh, "set ServerAliveInterval 15"),
+            (
+                OpenSsh,
+                "set ServerAliveInterval 15 for this host in ~/.ssh/config",
+            ),
             (
                 Network,
                 "look for a firewall or NAT with a short timeout or a byte limit",
@@ -301,7 +304,8 @@ const ROWS: &[CauseRow] = &[
             MORE,
             (
                 OpenSsh,
-                "try Ciphers aes128-gcm@openssh.com, and Compression no",
+                "set Ciphers aes128-gcm@openssh.com and Compression no for this host in \
+                 ~/.ssh/config",
             ),
             (Server, "look for other load on the server (top)"),
         ],
@@ -313,7 +317,8 @@ const ROWS: &[CauseRow] = &[
             MORE,
             (
                 OpenSsh,
-                "try Ciphers aes128-gcm@openssh.com, and Compression no",
+                "set Ciphers aes128-gcm@openssh.com and Compression no for this host in \
+                 ~/.ssh/config",
             ),
         ],
     ),
@@ -322,7 +327,10 @@ const ROWS: &[CauseRow] = &[
         "the cipher",
         &[
             (Longhaul, "longhaul bench HOST finds the fastest cipher"),
-            (OpenSsh, "set Ciphers aes128-gcm@openssh.com,aes128-ctr"),
+            (
+                OpenSsh,
+                "set Ciphers aes128-gcm@openssh.com,aes128-ctr for this host in ~/.ssh/config",
+            ),
             (
                 Server,
                 "allow aes128-gcm@openssh.com in sshd_config (Ciphers)",
@@ -396,7 +404,10 @@ const ROWS: &[CauseRow] = &[
                 Server,
                 "look at UseDNS, GSSAPIAuthentication, PAM modules and the shell's start-up files",
             ),
-            (OpenSsh, "set GSSAPIAuthentication no"),
+            (
+                OpenSsh,
+                "set GSSAPIAuthentication no for this host in ~/.ssh/config",
+            ),
         ],
     ),
     (

@@ -55,7 +55,7 @@ const WORDS: [(Limiter, &str); 15] = [
     (Limiter::FarReceiveBuffer, "the server's TCP receive buffer"),
     (Limiter::ReceiveBuffer, "this machine's TCP receive buffer"),
     (Limiter::FarSendBuffer, "the server's TCP send buffer"),
-    (Limiter::UserLimit, "--limit"),
+    (Limiter::UserLimit, "the rate of --limit"),
     (Limiter::OtherTraffic, "the rate that other traffic left"),
     (Limiter::Lanes, "the number of connections"),
     (Limiter::Startup, "TCP's slow start"),

@@ -268,7 +268,7 @@ mod tests {
             ),
             (
                 Limiter::UserLimit,
-                "limited by --limit (4 connections, 2 channels each)",
+                "limited by the rate of --limit (4 connections, 2 channels each)",
             ),
             (
                 Limiter::OtherTraffic,
@@ -354,9 +354,9 @@ mod tests {
         let all = |limiters: &[Limiter]| after(limiters.iter().copied().map(report).collect());
         let limit = Limiter::UserLimit;
         let said = all(&[limit, limit, limit]);
-        assert_eq!(said.as_deref(), Some("limited by --limit"));
+        assert_eq!(said.as_deref(), Some("limited by the rate of --limit"));
         let said = all(&[Limiter::Unknown, limit]);
-        assert_eq!(said.as_deref(), Some("limited by --limit"));
+        assert_eq!(said.as_deref(), Some("limited by the rate of --limit"));
         let said = all(&[Limiter::Path, Limiter::Path]);
         assert_eq!(said.as_deref(), Some("limited by the path (both hosts)"));
         let said = all(&[Limiter::Path, Limiter::Path, Limiter::Path]);
