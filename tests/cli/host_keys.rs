@@ -189,7 +189,7 @@ fn a_wrong_option_was_taken_for_a_refused_host_key_or_login() {
     for (option, says) in [
         (
             "PubkeyAcceptedAlgorithms=-*",
-            "PubkeyAcceptedAlgorithms names no supported algorithm",
+            "PubkeyAcceptedAlgorithms: no algorithm is left",
         ),
         ("KnownHostsCommand=/bin/echo %y", "%y"),
     ] {

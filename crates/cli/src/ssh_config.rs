@@ -192,10 +192,10 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 fn ask(file: &str, text: &str) -> Result<(), String> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        return Err(
-            "cannot ask for confirmation without a terminal: use --yes to write without asking"
-                .to_owned(),
-        );
+        return Err(format!(
+            "nothing was written to {file}: there is no terminal on which to ask for permission: \
+             use --yes to append the lines without asking"
+        ));
     }
     let mut out = io::stderr();
     let asked = write!(out, "{text}\nAppend these lines to {file}? [y/N] ");

@@ -40,7 +40,10 @@ pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, Str
     };
     if !files.is_empty() {
         let mut keys: Vec<Arc<PrivateKey>> = Vec::new();
-        for key in files.iter().map(|file| read(file)) {
+        for key in files
+            .iter()
+            .map(|file| read(file).map_err(|why| format!("--host-key {why}")))
+        {
             let key = key?;
             // OpenSSH clients reject a list that has a key twice.
             if !keys.iter().any(|k| k.public_blob() == key.public_blob()) {

@@ -114,8 +114,17 @@ impl AlgorithmList {
             new
         });
         if offer.is_empty() {
+            let named: Vec<&str> = [&chosen.head, &chosen.tail]
+                .into_iter()
+                .flatten()
+                .map(String::as_str)
+                .collect();
+            let problem = match named.is_empty() {
+                true => "no algorithm is left".to_owned(),
+                false => format!("longhaul supports none of {}", named.join(",")),
+            };
             return Err(ConfigError::new(format!(
-                "{} names no supported algorithm; supported are {}",
+                "{}: {problem}: use one of {}",
                 chosen.option,
                 supported.join(",")
             )));

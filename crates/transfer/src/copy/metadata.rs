@@ -88,8 +88,8 @@ impl MetadataLoss {
                 .map(|(_, name)| *name)
         };
         let of = |count: u64, what: &str, why: &str| match count {
-            1 => format!("{what} of one entry ({why})"),
-            count => format!("{what} of {count} entries ({why})"),
+            1 => format!("{what} of one file or directory ({why})"),
+            count => format!("{what} of {count} files or directories ({why})"),
         };
         let parts = self.parts.iter();
         let mut lost: Vec<String> = parts
@@ -317,9 +317,9 @@ mod tests {
         lost.note_link("no room");
         lost.untold.push("extended attributes");
         let said = "not kept: owners (operation not permitted); access control \
-                    lists of one entry (operation not permitted); hard links of one entry (no \
-                    room); extended attributes (plain SFTP cannot carry them: install longhaul at the \
-                    far end)";
+                    lists of one file or directory (operation not permitted); hard links of one \
+                    file or directory (no room); extended attributes (plain SFTP cannot carry \
+                    them: install longhaul at the far end)";
         assert_eq!(lost.sentence().as_deref(), Some(said));
     }
 }

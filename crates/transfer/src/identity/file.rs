@@ -58,7 +58,8 @@ impl KeyFile {
                 path: path.to_owned(),
                 public: Some(public),
                 secret: PrivateKeyState::AgentOnly(
-                    "it is a public key and no agent holds the private key",
+                    "this is a public key, and no agent holds its private key: name the private key \
+                     file, usually the same name without .pub",
                 ),
             });
         }

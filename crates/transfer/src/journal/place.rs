@@ -184,7 +184,7 @@ impl JournalLocation {
                        and the password file has no home";
             return Err(io::Error::other(why));
         };
-        let dir = PrivateDir::create(folder)?;
+        let dir = PrivateDir::create(folder).map_err(|e| unwritable(folder, e))?;
         let taken = || io::Error::other("another longhaul has just started the same copy");
         let file = match dir.create_file(&self.name) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(taken()),
@@ -195,6 +195,20 @@ impl JournalLocation {
             false => Err(taken()),
         }
     }
+}
+
+/// Adds the folder to an error of the system; other errors name it already.
+fn unwritable(folder: &Path, error: io::Error) -> io::Error {
+    if error.raw_os_error().is_none() {
+        return error;
+    }
+    let what = format!(
+        "cannot write its journal in {}: {}: set XDG_STATE_HOME to a directory that this account \
+         can write",
+        EscapedName::from(folder),
+        sys::os_words(&error)
+    );
+    io::Error::new(error.kind(), what)
 }
 
 /// Reads a journal from its beginning, with bounded memory.
