@@ -427,7 +427,10 @@ fn a_longhaul_at_the_far_end_and_what_it_brings_are_told() {
     let outcome = again.arg(scene.remote("to")).run().expect_code(0);
     let zstd = decision(&outcome, "zstd");
     assert_eq!(text(&zstd, "source"), "--compress");
-    assert!(text(&zstd, "choice").contains("compressed to"), "{zstd}");
+    assert!(
+        text(&zstd, "choice").contains("were compressed, to"),
+        "{zstd}"
+    );
     let zlib = decision(&outcome, "zlib");
     assert_eq!(text(&zlib, "choice"), "off", "once is enough: {zlib}");
     let files = decision(&outcome, "files");

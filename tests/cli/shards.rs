@@ -377,7 +377,7 @@ fn a_worker_that_wakes_after_its_lease_stops() {
     begun(&slow, &first, 300_000);
     first.pause(true);
     let second = worker(scene, 0).args(["--lease", "3"]).run().expect_code(0);
-    second.expect_err(&["waiting up to 3 s to see if process"]);
+    second.expect_err(&["is copying it or has died; waiting up to 3 s"]);
     first.pause(false);
     let first = first.wait().expect_code(75);
     first.expect_err(&["shard 0: "]);

@@ -160,7 +160,7 @@ fn where_no_command_may_run_files_are_read_back() {
         };
         let Some(scene) = scene(builder) else { return };
         for outcome in there_and_back(&scene) {
-            let said = "by reading back (";
+            let said = "by reading back, because ";
             assert!(outcome.err().contains(said), "{option} {value}: {outcome}");
         }
     }

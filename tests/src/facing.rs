@@ -27,7 +27,7 @@ impl Keys {
                 .output()
                 .expect("longhaul starts");
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let print = said.split("is SHA256:").nth(1);
+            let print = said.split("this one's: SHA256:").nth(1);
             let print = print.and_then(|rest| rest.get(..43));
             let print = print.unwrap_or_else(|| panic!("no fingerprint: {said}"));
             format!("SHA256:{print}")
