@@ -229,10 +229,12 @@ impl Hosts {
             if let Err(error) = self.send_longhaul(HostId(at), cancel)
                 && !cancel.is_cancelled()
             {
-                let why = error.at(&SessionConnector::name(self, HostId(at)));
+                let name = SessionConnector::name(self, HostId(at));
+                let why = error.at(&name);
+                let why = why.strip_prefix(&format!("{name}: ")).unwrap_or(&why);
                 self.output.warning(format!(
-                    "{why}: longhaul could not be installed there, and the copy goes on over plain \
-                     SFTP"
+                    "{name}: longhaul could not be installed there ({why}): the copy goes on over \
+                     plain SFTP"
                 ));
             }
         }

@@ -94,10 +94,10 @@ impl RemoteRelay {
                 let words = self.command.last_words();
                 if words.is_empty() {
                     return format!(
-                        "{name}: longhaul could not be started there, and the server gave no \
-                         reason: run ssh {name} longhaul --version: if that fails, the account may \
-                         be limited to SFTP (ForceCommand); if it works, compare the version with \
-                         this one"
+                        "{name}: longhaul could not be started there: run ssh {name} longhaul \
+                         --version: if that fails, the account may be limited to SFTP \
+                         (ForceCommand); if it works, it may be older than this one: compare the \
+                         versions"
                     );
                 }
                 format!(
