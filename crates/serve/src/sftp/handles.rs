@@ -181,6 +181,13 @@ impl OpenFileLimit {
             }),
         }
     }
+
+    /// Descriptors that the sessions of the connection hold.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> usize {
+        let share = self.share.as_ref();
+        share.map_or(0, |share| share.mine.load(Ordering::Relaxed))
+    }
 }
 
 impl DescriptorBudget {

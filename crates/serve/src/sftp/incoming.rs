@@ -18,11 +18,19 @@ const ROOM: usize = 32 * 1024;
 /// Maximum bytes that are read ahead; further input waits in the channel.
 const MOST: usize = 8 << 20;
 
+/// Time limit of a poll(2) that does not wait.
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
 /// Input of the client on a pipe or socket. During a long request at most 8 MiB are read ahead and
 /// kept for the next reads.
 #[derive(Debug)]
 pub(crate) struct IncomingStream<'i> {
     input: BorrowedFd<'i>,
+    /// Descriptor that the answers go to, which tells whether somebody can still read them.
+    output: Option<BorrowedFd<'i>>,
     segment: RefCell<BytesMut>,
     kept: RefCell<VecDeque<Bytes>>,
     bytes: Cell<usize>,
@@ -32,10 +40,30 @@ impl<'i> IncomingStream<'i> {
     pub(crate) fn new(input: BorrowedFd<'i>) -> Self {
         Self {
             input,
+            output: None,
             segment: RefCell::default(),
             kept: RefCell::default(),
             bytes: Cell::default(),
         }
+    }
+
+    /// Watches the descriptor that the answers go to.
+    pub(crate) fn watching(self, output: BorrowedFd<'i>) -> Self {
+        Self {
+            output: Some(output),
+            ..self
+        }
+    }
+
+    /// True if nobody can read answers any more: the other end of the output is closed.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let Some(output) = &self.output else {
+            return false;
+        };
+        let mut fds = [PollFd::new(output, PollFlags::empty())];
+        let polled = poll(&mut fds, Some(&NOW));
+        let ended = PollFlags::ERR | PollFlags::HUP;
+        polled.is_ok() && fds[0].revents().intersects(ended)
     }
 
     /// Waits for the next input. Empty at the end of the stream.
@@ -72,10 +100,6 @@ impl<'i> IncomingStream<'i> {
     /// Reads available input between two parts of a long request. An error or the end of the stream
     /// is left for the next read.
     pub(crate) fn keep(&self) {
-        const NOW: Timespec = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
         if self.bytes.get() >= MOST || !self.comes_within(&NOW) {
             return;
         }

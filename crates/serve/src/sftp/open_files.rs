@@ -63,14 +63,17 @@ impl OpenFiles {
         &mut self.handles
     }
 
-    /// Enables the blocking pool. With `told` false, no further answers are sent, and the caller
-    /// waits for the requests in the pool.
+    /// Enables the blocking pool. With `told` false, the caller waits for the requests in the pool.
     pub(super) fn use_pool(&mut self, told: bool) {
         self.is_left = !told;
-        match &mut self.pool {
-            Some(pool) if !told => pool.wait(),
-            pool => *pool = Some(PooledRequests::new(told)),
-        }
+        self.pool = Some(PooledRequests::new(told));
+    }
+
+    /// Ends long requests in the pool, because the client has disconnected. Returns true if a long
+    /// copy was under way.
+    pub(super) fn leave(&mut self) -> bool {
+        self.is_left = true;
+        self.pool.as_mut().is_some_and(PooledRequests::leave)
     }
 
     /// Descriptor that becomes readable when a request in the pool has finished.
@@ -408,13 +411,13 @@ impl OpenFiles {
 
     /// Carries out copy-data (draft-ietf-secsh-filexfer-extensions-00 section 7); `len` 0 means to
     /// the end. A long copy runs on the blocking pool, so that other channels get their turn.
-    /// `between` is called between the parts of another one.
+    /// Another one ends when `goes_on`, which is called between its parts, returns false.
     pub(super) fn copy_data(
         &mut self,
         (from, from_offset): (&[u8], u64),
         len: u64,
         (to_handle, to_offset): (&[u8], u64),
-        between: impl Fn(),
+        goes_on: impl Fn() -> bool,
         reply: &mut ReplyBuilder<'_>,
     ) -> RequestResult {
         let (from, to) = (self.handles.file(from)?, self.handles.file(to_handle)?);
@@ -435,13 +438,7 @@ impl OpenFiles {
                 reply.awaits(ticket, STATUS);
                 Ok(())
             }
-            _ => {
-                let goes_on = || {
-                    between();
-                    !until.is_over()
-                };
-                copy(&from, len, &to, &goes_on)
-            }
+            _ => copy(&from, len, &to, &|| goes_on() && !until.is_over()),
         }
     }
 

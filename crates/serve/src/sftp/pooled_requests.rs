@@ -34,8 +34,6 @@ const QUICK: Duration = Duration::from_micros(100);
 const MOST_LONG: usize = 4;
 /// Number of threads that wait for other programs.
 const MOST_WAITING: usize = 2;
-/// Maximum time for which the requests of a disconnected client continue.
-pub(crate) const LAST: Duration = Duration::from_secs(10);
 
 /// Number of a request in the pool of threads for blocking calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,11 +138,12 @@ impl PooledRequests {
         }
     }
 
-    /// Switches to waiting for requests after the client has left; they last no longer than
-    /// [`LAST`].
-    pub(crate) fn wait(&mut self) {
+    /// Ends long requests now that the client has disconnected, and switches to waiting for the
+    /// others. Returns true if a long copy was under way.
+    pub(crate) fn leave(&mut self) -> bool {
         self.waker = None;
-        let _ = self.until.0.set(Instant::now() + LAST);
+        let _ = self.until.0.set(Instant::now());
+        self.alone
     }
 
     /// True if other work can go on while requests are in the pool.

@@ -16,6 +16,7 @@ use super::answers::{AnswerChunk, AnswerQueue, DATA_HEADER};
 use super::direct_write::{LargeWritePredictor, WriteTarget};
 use super::handles::OpenFileLimit;
 use super::incoming::IncomingStream;
+use super::remaining_requests::RemainingRequests;
 use super::session::{LONGEST, LONGEST_DATA, LONGEST_WRITE, SftpSession};
 use super::transfer_log::TransferCounters;
 use crate::ExportedTree;
@@ -40,6 +41,7 @@ pub struct SftpServer<'e> {
     /// A request that waits for earlier ones, with the part of a WRITE that is not in the message.
     held: Option<(Bytes, Vec<Bytes>)>,
     large: LargeWritePredictor,
+    remaining: RemainingRequests,
     /// Reads the clock.
     clock: fn() -> Instant,
 }
@@ -67,6 +69,7 @@ impl<'e> SftpServer<'e> {
             answers: AnswerQueue::new(pool, slot),
             held: None,
             large: LargeWritePredictor::default(),
+            remaining: RemainingRequests::All,
             clock: Instant::now,
         }
     }
@@ -87,6 +90,16 @@ impl<'e> SftpServer<'e> {
     /// then; otherwise it waits for them.
     pub fn several_at_once(&mut self, told: bool) {
         self.session.use_pool(told);
+    }
+
+    /// Stops all work that serves only the answers, because the client has disconnected; further
+    /// calls of [`SftpServer::handle`] carry out received requests that change something. If a
+    /// long copy was under way, it ends incomplete and nothing behind it is carried out.
+    pub(crate) fn leave(&mut self) {
+        self.remaining = match self.session.leave() {
+            true => RemainingRequests::None,
+            false => RemainingRequests::Changes,
+        };
     }
 
     /// Descriptor that becomes readable when a request in the blocking pool has finished.
@@ -125,6 +138,9 @@ impl<'e> SftpServer<'e> {
     /// The client does not speak SFTP. Answers to earlier requests are still valid.
     pub fn handle(&mut self, received: &mut Bytes) -> Result<(), ServeError> {
         self.session.begin_turn(&mut self.answers);
+        if self.drops(received) {
+            return Ok(());
+        }
         if let Some((message, data)) = self.held.take() {
             self.answer(message, data)?;
         }
@@ -134,7 +150,10 @@ impl<'e> SftpServer<'e> {
             0 => false,
             len => len >= ANSWERS || clock() >= over,
         };
-        while self.held.is_none() && !waits(&self.answers) {
+        while self.held.is_none()
+            && self.remaining != RemainingRequests::None
+            && !waits(&self.answers)
+        {
             let piece = self.splitter.next(received);
             match piece.map_err(ServeError::Protocol)? {
                 Some(MessageSplitterOutput::Message(message)) if self.greeted => {
@@ -150,7 +169,18 @@ impl<'e> SftpServer<'e> {
                 None => break,
             }
         }
+        self.drops(received);
         Ok(())
+    }
+
+    /// Drops what is received if nothing more is to be carried out.
+    fn drops(&mut self, received: &mut Bytes) -> bool {
+        let drops = self.remaining == RemainingRequests::None;
+        if drops {
+            self.held = None;
+            received.clear();
+        }
+        drops
     }
 
     /// True if small files are held, to be made durable together with later ones.
@@ -260,6 +290,9 @@ impl<'e> SftpServer<'e> {
 
     fn answer(&mut self, message: Bytes, data: Vec<Bytes>) -> Result<(), ServeError> {
         let (id, request) = Request::decode(&message).map_err(ServeError::Message)?;
+        if !self.remaining.admit(&request) {
+            return Ok(());
+        }
         let placed = self.session.files().placed();
         self.large.note(&request, &data, placed);
         if self.session.files().lets(&request) {

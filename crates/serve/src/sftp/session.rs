@@ -97,6 +97,13 @@ impl<'e> SftpSession<'e> {
         self.files.use_pool(told);
     }
 
+    /// Ends listings and long requests, because the client has disconnected. Returns true if a long
+    /// copy was under way.
+    pub(super) fn leave(&mut self) -> bool {
+        self.walks = TreeWalks::default();
+        self.files.leave()
+    }
+
     /// Descriptor that becomes readable when a request in the pool has finished.
     pub(super) fn waker(&self) -> Option<BorrowedFd<'_>> {
         self.files.waker()
@@ -340,7 +347,13 @@ impl<'e> SftpSession<'e> {
                 len,
                 to,
                 to_offset,
-            } => files.copy_data((from, from_offset), len, (to, to_offset), between, reply),
+            } => {
+                let goes_on = || {
+                    between();
+                    !incoming.is_some_and(IncomingStream::is_abandoned)
+                };
+                files.copy_data((from, from_offset), len, (to, to_offset), goes_on, reply)
+            }
             R::Hash {
                 handle,
                 offset,

@@ -25,10 +25,15 @@ const WAITS: Duration = Duration::from_millis(2);
 /// sent if possible.
 pub fn stdio(
     input: impl AsFd,
-    output: impl Write,
+    output: impl Write + AsFd,
     export: &ExportedTree,
 ) -> Result<(), ServeError> {
-    let incoming = IncomingStream::new(input.as_fd());
+    // The server borrows the descriptor while `output` is written to.
+    let watched = output
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(ServeError::Io)?;
+    let incoming = IncomingStream::new(input.as_fd()).watching(watched.as_fd());
     run(SftpServer::new(export), &incoming, output)
 }
 

@@ -11,6 +11,7 @@ use sftp::{Attrs, Init, OpenFlags, Request, RequestId, frame};
 use wire::{BorrowPolicy, PacketPool, PayloadBlock, RemainingBytes};
 
 use super::{SftpServer, run, stdio};
+use crate::error::ServeError;
 use crate::sftp::answers::{AnswerChunk, DATA_HEADER};
 use crate::sftp::incoming::IncomingStream;
 use crate::testing::{counting_clock, still_clock};
@@ -201,6 +202,38 @@ fn what_comes_meanwhile_is_read_while_a_request_takes_long() {
         assert!(incoming.has_kept(), "{long:?}");
         assert_eq!(&incoming.next().expect("it was read")[..], b"what follows");
     }
+}
+
+/// Bug: behind an sshd, a copy at the server went on to its end after the client had left.
+#[test]
+fn a_long_copy_ends_once_nobody_can_read_its_answer() {
+    let (folder, export) = export();
+    let from = File::create(folder.path().join("from")).expect("our folder");
+    from.set_len(1 << 42).expect("a file system with holes");
+    File::create(folder.path().join("to")).expect("our folder");
+    let open = |path, flags| Request::Open {
+        path,
+        flags,
+        attrs: Attrs::default(),
+    };
+    let asked = [
+        open(b"from", OpenFlags::READ),
+        open(b"to", OpenFlags::WRITE),
+        Request::CopyData {
+            from: &[0; 4],
+            from_offset: 0,
+            len: 0,
+            to: &[0, 0, 0, 1],
+            to_offset: 0,
+        },
+    ];
+    let (near, far) = UnixStream::pair().expect("a pair of sockets");
+    let (answers, out) = UnixStream::pair().expect("a pair of sockets");
+    (&far).write_all(&requests(&asked)).expect("there is room");
+    drop(answers);
+    assert!(matches!(stdio(near, out, &export), Err(ServeError::Io(_))));
+    let copied = fs::metadata(folder.path().join("to")).expect("ours").len();
+    assert!(copied < 1 << 42, "{copied}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use super::disconnect::hear_out;
 use super::engine::OfferedAlgorithms;
 use super::losses::{LastLossCounters, LossDetector};
 use super::orphaned_sessions::OrphanedSessions;
-use super::session::SessionChannel;
+use super::session::{FINISHING, SessionChannel};
 use super::{ServedClientSettings, StopSignal, engine};
 use crate::error::ConnectionEndCause;
 use crate::sftp::OpenFileLimit;
@@ -206,7 +206,9 @@ impl<'s> ServedConnection<'s> {
         let farewell = done.as_ref().err().map(ConnectionEndCause::farewell);
         if farewell == Some(None) {
             // The client has left.
-            self.sessions.values_mut().for_each(|s| s.finish(false));
+            let until = Instant::now() + FINISHING;
+            let sessions = self.sessions.values_mut();
+            sessions.for_each(|session| session.finish(false, until));
         }
         self.sessions.values().for_each(|s| s.tell(self.over));
         if let Some((reason, words)) = farewell.flatten()
@@ -464,7 +466,7 @@ impl<'s> ServedConnection<'s> {
                 if let Some(mut session) = self.sessions.remove(&id) {
                     // Seal this session's answers before the session is detached.
                     self.sending.settle(&mut self.conn)?;
-                    session.finish(true);
+                    session.finish(true, Instant::now() + FINISHING);
                     session.tell(self.over);
                     self.departed.add(Instant::now(), session);
                 }

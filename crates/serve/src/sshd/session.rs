@@ -17,7 +17,6 @@ use super::program::RunningProgram;
 use super::serving::ChannelFileServer;
 use crate::scp::{self, ScpServer};
 use crate::sftp::ANSWERS;
-use crate::sftp::LAST;
 use crate::sftp::OpenFileLimit;
 use crate::sftp::WriteTarget;
 use crate::{ExportedTree, SftpServer, TransferCounters};
@@ -33,6 +32,9 @@ const BEHIND: usize = 1 << 20;
 const GATHERED: usize = 64 << 10;
 /// Slices shorter than this are always copied together.
 const SMALL: usize = 2 << 10;
+/// Maximum time for which the requests of a client that has disconnected are carried out, for all of
+/// its channels together.
+pub(super) const FINISHING: Duration = Duration::from_secs(10);
 /// Maximum bytes of requests handled in a turn, and the longest time, so that other channels get
 /// their turn and answers leave.
 const TURN: usize = 1 << 20;
@@ -321,16 +323,16 @@ impl<'s> SessionChannel<'s> {
     }
 
     /// Handles the requests that were received in whole before the client closed the channel or
-    /// vanished, as sshd does (nchan.c). libssh2 sends a file's last byte, EOF and CLOSE at once.
-    pub(super) fn finish(&mut self, closed: bool) {
+    /// vanished, as sshd does (nchan.c), until `until`. libssh2 sends a file's last byte, EOF and
+    /// CLOSE at once. Requests that change nothing are dropped.
+    pub(super) fn finish(&mut self, closed: bool, until: Instant) {
         let Some(server) = self.server.as_mut().filter(|_| !self.over) else {
             return;
         };
         self.over = true;
         if let ChannelFileServer::Sftp(server) = server {
-            server.several_at_once(false);
+            server.leave();
         }
-        let until = Instant::now() + LAST;
         for mut bytes in self.received.take() {
             while !bytes.is_empty() && Instant::now() < until {
                 if let Err(e) = server.finish(&mut bytes) {
@@ -340,7 +342,8 @@ impl<'s> SessionChannel<'s> {
             }
             if !bytes.is_empty() {
                 return warn!(
-                    "the client disconnected: its unfinished requests were dropped after {LAST:?}"
+                    "the client disconnected: its unfinished requests were dropped after \
+                     {FINISHING:?}"
                 );
             }
         }
