@@ -375,6 +375,14 @@ impl RunningProgram {
         );
         Some(code.cast_unsigned())
     }
+
+    /// Asks the program to end, with its children (SIGTERM).
+    pub(super) fn terminate(&self) {
+        if !self.over {
+            // The process may have ended; its ID stays reserved until it is waited for.
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
+        }
+    }
 }
 
 /// Reads what is available now; drops the pipe once it has ended.
@@ -397,9 +405,8 @@ impl Drop for RunningProgram {
             return;
         }
         (self.stdin, self.stdout, self.stderr) = (None, None, None);
+        self.terminate();
         let pid = Pid::from_child(&self.child);
-        // The process may have ended; its ID stays reserved until it is waited for.
-        let _ = kill_process_group(pid, Signal::TERM);
         let until = Instant::now() + MERCY;
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         while Instant::now() < until && matches!(waitid(WaitId::Pid(pid), ended), Ok(None)) {

@@ -359,6 +359,11 @@ impl<'s> SessionChannel<'s> {
         }
     }
 
+    /// Asks the program of the channel to end, if there is one.
+    pub(super) fn terminate(&self) {
+        self.program.iter().for_each(RunningProgram::terminate);
+    }
+
     /// True if a program is still running.
     pub(super) fn runs_program(&self) -> bool {
         self.program.is_some() && !self.over
