@@ -9,8 +9,8 @@ use bytes::Bytes;
 use fuzz::{mutate, operate};
 use serve::{Access, AnswerChunk, ExportedTree, SftpServer};
 use sftp::{
-    Attrs, Init, MessageSplitter, MessageSplitterOutput, MetadataFlags, OpenFlags, PutFlags,
-    Request, RequestId, Response, Told, TreeFlags, frame,
+    Attrs, ExpectedEntry, Init, MessageSplitter, MessageSplitterOutput, MetadataFlags, OpenFlags,
+    PutFlags, Request, RequestId, Response, Told, TreeFlags, frame,
 };
 use wire::RemainingBytes;
 
@@ -58,6 +58,7 @@ fn request<'a>(u: &mut Unstructured<'_>, data: &'a [u8]) -> Result<Request<'a>> 
         times: u.arbitrary::<bool>()?.then_some((1, 2)),
         nanoseconds: u.arbitrary::<bool>()?.then_some((3, 4)),
         link: None,
+        expected: u.arbitrary::<bool>()?.then_some(ExpectedEntry::TEMPORARY),
     };
     Ok(match u.int_in_range(0..=48)? {
         0..=3 => Request::Open {

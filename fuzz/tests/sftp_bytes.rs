@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use fuzz::{assert_shown_safely, mutate, parse, some_bytes};
 use sftp::{
-    Attrs, ClientOutput, InodeId, MessageSplitter, MessageSplitterOutput, MetadataFlags, NameEntry,
-    Names, OpenFlags, PutFlags, Reply, Request, RequestId, Response, SftpClient, SftpClientOptions,
-    StatusCode, StatusText, Told, TreeFlags, Version, frame, printable,
+    Attrs, ClientOutput, ExpectedEntry, InodeId, MessageSplitter, MessageSplitterOutput,
+    MetadataFlags, NameEntry, Names, OpenFlags, PutFlags, Reply, Request, RequestId, Response,
+    SftpClient, SftpClientOptions, StatusCode, StatusText, Told, TreeFlags, Version, frame,
+    printable,
 };
 use wire::{Field, RemainingBytes};
 
@@ -27,6 +28,7 @@ fn requests() -> Vec<Request<'static>> {
             inode: 8,
             names: 9,
         }),
+        expected: Some(ExpectedEntry::TEMPORARY),
     };
     let (path, handle) = (b"a/path".as_slice(), b"\0\0\0\0".as_slice());
     vec![

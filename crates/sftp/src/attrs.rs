@@ -1,6 +1,8 @@
 use serde::{Deserialize, Serialize};
 use wire::{Field, FieldReader, WireError};
 
+use crate::ExpectedEntry;
+
 const SIZE: u32 = 0x1;
 const UIDGID: u32 = 0x2;
 const PERMISSIONS: u32 = 0x4;
@@ -10,6 +12,8 @@ const EXTENDED: u32 = 0x8000_0000;
 /// Extended pairs of `attributes@longhaul`.
 const NANOSECONDS: &[u8] = b"nanoseconds@longhaul";
 const LINK: &[u8] = b"link@longhaul";
+/// Extended pair of `expect@longhaul`.
+const EXPECT: &[u8] = b"expect@longhaul";
 const SECOND: u32 = 1_000_000_000;
 
 /// File attributes, ATTRS (draft-ietf-secsh-filexfer-02 section 5). Absent fields are `None`;
@@ -30,6 +34,8 @@ pub struct Attrs {
     /// Identity of a file with several hard links, or of a directory: an extended pair of peers
     /// with attributes@longhaul.
     pub link: Option<InodeId>,
+    /// Entry that a request may change: an extended pair for servers with expect@longhaul.
+    pub expected: Option<ExpectedEntry>,
 }
 
 /// Identity of a file, equal for all of its hard links.
@@ -54,7 +60,8 @@ impl Attrs {
 
     /// Returns true if no attribute is set.
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        let expected = None;
+        Self { expected, ..*self } == Self::default()
     }
 
     /// Returns true if the mode says directory.
@@ -81,7 +88,7 @@ impl<'a> Field<'a> for Attrs {
         }
         if flags & EXTENDED != 0 {
             for _ in 0..r.u32()? {
-                attrs.take_pair(r.string()?, r.string()?);
+                attrs.take_pair(r.string()?, r.string()?)?;
             }
         }
         Ok(attrs)
@@ -128,17 +135,27 @@ impl<'a> Field<'a> for Attrs {
             let whole = [&device[..], &inode, &names.to_be_bytes()].concat();
             whole.as_slice().write(out);
         }
+        if let Some(expected) = self.expected {
+            EXPECT.write(out);
+            expected.to_bytes().as_slice().write(out);
+        }
     }
 }
 
 impl Attrs {
     /// Returns the number of extended pairs to write.
     fn pairs(&self) -> u32 {
-        u32::from(self.nanoseconds.is_some()) + u32::from(self.link.is_some())
+        let pairs = [
+            self.nanoseconds.is_some(),
+            self.link.is_some(),
+            self.expected.is_some(),
+        ];
+        pairs.map(u32::from).iter().sum()
     }
 
-    /// Reads an extended pair; one that is malformed or unknown is ignored.
-    fn take_pair(&mut self, name: &[u8], data: &[u8]) {
+    /// Reads an extended pair. One that is malformed or unknown is ignored, except an expectation,
+    /// without which the request must not be carried out.
+    fn take_pair(&mut self, name: &[u8], data: &[u8]) -> Result<(), WireError> {
         let mut r = FieldReader::new(data);
         match name {
             NANOSECONDS => {
@@ -159,14 +176,17 @@ impl Attrs {
                 let link = read().ok();
                 self.link = link.filter(|_| r.left() == 0);
             }
+            EXPECT => self.expected = Some(ExpectedEntry::from_bytes(data)?),
             _ => {}
         }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{EntryType, LinkLimit};
 
     #[test]
     fn extended_pairs_are_skipped_and_a_false_count_is_an_error() {
@@ -192,6 +212,10 @@ mod tests {
                 inode: u64::MAX,
                 names: 2,
             }),
+            expected: Some(ExpectedEntry {
+                kind: Some(EntryType::Symlink),
+                links: LinkLimit::AtMost(3),
+            }),
             ..Attrs::default()
         };
         let mut bytes = Vec::new();
@@ -213,5 +237,37 @@ mod tests {
             let read = Attrs::read(&mut FieldReader::new(&bytes));
             assert_eq!(read, Ok(Attrs::default()), "{data:?}");
         }
+    }
+
+    #[test]
+    fn a_request_whose_expectation_cannot_be_read_is_not_carried_out() {
+        let expected = |data: &[u8]| {
+            let mut bytes = Vec::new();
+            EXTENDED.write(&mut bytes);
+            1u32.write(&mut bytes);
+            EXPECT.write(&mut bytes);
+            data.write(&mut bytes);
+            Attrs::read(&mut FieldReader::new(&bytes)).map(|attrs| attrs.expected)
+        };
+        let file = [0, 0, 0, 1, 0, 0, 0, 1];
+        let kind = Some(EntryType::File);
+        let links = LinkLimit::AtMost(1);
+        assert_eq!(expected(&file), Ok(Some(ExpectedEntry { kind, links })));
+        assert_eq!(expected(&[0; 8]), Ok(Some(ExpectedEntry::default())));
+        assert!(expected(&file[..7]).is_err());
+        assert!(expected(&[&file[..], &[0]].concat()).is_err());
+        let unknown = expected(&[0, 0, 0, 77, 0, 0, 0, 0]).expect("a later version");
+        let kind = unknown.expect("a pair").kind;
+        assert_eq!(kind, Some(EntryType::Unknown));
+    }
+
+    #[test]
+    fn an_expectation_sets_nothing() {
+        let expected = Some(ExpectedEntry::TEMPORARY);
+        let attrs = Attrs {
+            expected,
+            ..Attrs::default()
+        };
+        assert!(attrs.is_empty() && attrs != Attrs::default());
     }
 }

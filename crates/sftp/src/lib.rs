@@ -10,6 +10,7 @@ mod attrs;
 pub mod blocks;
 mod client;
 mod error;
+mod expected;
 mod ids;
 mod marker;
 mod message;
@@ -29,6 +30,7 @@ pub mod xattrs;
 pub use attrs::{Attrs, InodeId};
 pub use client::{ClientOutput, INIT, MAX_MESSAGE, SftpClient, SftpClientOptions, SymlinkOrder};
 pub use error::Error;
+pub use expected::{EntryType, ExpectedEntry, LinkLimit, NOT_EXPECTED};
 pub use ids::{OpenFlags, PutFlags, RequestId};
 pub use marker::{
     LonghaulMarkerError, MARKER_PROTOCOL, MarkerLine, MarkerSearch, RemoteBinaryAbsence, marker,

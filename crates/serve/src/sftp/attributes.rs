@@ -16,6 +16,7 @@ pub(crate) fn attributes(stat: &Stat, told: Told) -> Attrs {
         times: Some((seconds(stat.st_atime), seconds(stat.st_mtime))),
         nanoseconds: told.contains(Told::NANOSECONDS).then(nanoseconds),
         link: identity(stat, told),
+        expected: None,
     }
 }
 

@@ -14,6 +14,7 @@ use sys::{XattrTarget, read_xattrs, replace_xattrs};
 use wire::RemainingBytes;
 
 use super::client_tree::ClientTree;
+use super::expected::check_expected;
 use super::handles::HandleTable;
 use super::reply::ReplyBuilder;
 use super::request_error::{Exhausted, Invalid, RequestError, Unsupported};
@@ -87,10 +88,15 @@ pub(super) fn set_metadata(
         return Err(Invalid::XattrName.into());
     }
     let whose = match flags.contains(MetadataFlags::HANDLE) {
-        true => MetadataTarget::Open(handles.file(of)?),
+        true => {
+            let file = handles.file(of)?;
+            check_expected(file, attrs)?;
+            MetadataTarget::Open(file)
+        }
         false => {
             let follow = flags.contains(MetadataFlags::FOLLOW);
             let found = tree.paths().find(of, follow)?;
+            check_expected(&found, attrs)?;
             tree.check_own(of, &found, &fs::fstat(&found)?)?;
             MetadataTarget::Found(found)
         }
@@ -121,6 +127,7 @@ impl MetadataTarget<'_> {
             times,
             nanoseconds,
             link: _,
+            expected: _,
         } = *attrs;
         let none = Attrs::default();
         note(Parts::SIZE, self.set(&Attrs { size, ..none }));

@@ -19,6 +19,7 @@ mod drop_box;
 mod durable;
 #[cfg(test)]
 mod escape_tests;
+mod expected;
 #[cfg(test)]
 mod extensions_tests;
 mod file_io;

@@ -17,11 +17,12 @@ use super::answers::AnswerQueue;
 use super::client_tree::ClientTree;
 use super::copied::{FilePosition, check_copy, copy, is_long};
 use super::direct_write::{DirectWriteProgress, WriteTarget};
+use super::expected::check_expected;
 use super::file_io::{open_flags, read_at, write_at};
 use super::handles::{HandleTable, OpenFile, OpenFileLimit};
 use super::pooled_requests::{BlockingOutcome, PooledRequests, ReadAttempt, changes_nothing};
 use super::reply::{BlockingPoolResult, ReplyBuilder, settle};
-use super::request_error::RequestError;
+use super::request_error::{RequestError, Unexpected};
 use super::session::{LONGEST_DATA, RequestResult};
 use super::temporary::close;
 use super::transfer_log::TransferLog;
@@ -159,6 +160,11 @@ impl OpenFiles {
             how |= OFlags::EXCL;
         }
         let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o666) & 0o7777);
+        let expects = attrs.expected.is_some() && !how.contains(OFlags::CREATE);
+        if expects {
+            // The file is emptied once it is known to be the expected one.
+            how = how.difference(OFlags::TRUNC) | OFlags::NOFOLLOW;
+        }
         let room = self.handles.reserve()?;
         // Do not block on a FIFO's other end, because the client has other requests. EAGAIN means
         // that another process must give up a lease, which is waited for.
@@ -166,7 +172,16 @@ impl OpenFiles {
             Err(Errno::AGAIN) => tree.open(path, how, mode),
             opened => opened,
         };
-        let file = File::from(opened?);
+        let file = File::from(match opened {
+            Err(Errno::LOOP) if expects => return Err(Unexpected::Entry.into()),
+            opened => opened?,
+        });
+        if expects {
+            check_expected(&file, attrs)?;
+            if flags.contains(OpenFlags::TRUNC) {
+                fs::ftruncate(&file, 0)?;
+            }
+        }
         // O_NONBLOCK has no effect on a regular file.
         let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
         if !matches!(kind, FileType::Fifo | FileType::RegularFile) {

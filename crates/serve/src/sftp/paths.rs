@@ -8,6 +8,7 @@ use sys::umask;
 
 use super::accounts;
 use super::client_tree::ClientTree;
+use super::expected::check_expected;
 use super::reply::ReplyBuilder;
 use super::request_error::{RequestError, Unsuitable};
 use super::session::RequestResult;
@@ -47,6 +48,7 @@ pub(super) fn setstat(
     attrs: &Attrs,
 ) -> RequestResult {
     let found = tree.paths().find(path, follow)?;
+    check_expected(&found, attrs)?;
     let stat = fs::fstat(&found)?;
     if tree.is_drop_box() && is_so_already(&stat, attrs) {
         // The client created this folder on another channel, with the part of this mode that the
@@ -152,6 +154,7 @@ pub(super) fn statvfs(of: impl AsFd, reply: &mut ReplyBuilder<'_>) -> RequestRes
 fn is_so_already(stat: &Stat, attrs: &Attrs) -> bool {
     let mode = Attrs {
         permissions: attrs.permissions,
+        expected: attrs.expected,
         ..Attrs::default()
     };
     let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;

@@ -20,6 +20,8 @@ pub(crate) enum RequestError {
     Unsupported(Unsupported),
     /// A limit of this server is reached.
     Exhausted(Exhausted),
+    /// The named entry is not the one that the client expects.
+    Unexpected(Unexpected),
     /// The request does not apply to the type of the named entry.
     Unsuitable(Unsuitable),
     /// A system call failed, in this step of the request if it has several.
@@ -101,6 +103,13 @@ reasons! {
         Group = FAILURE "another file with this name is still being written";
         Time = FAILURE "the client disconnected";
     }
+    /// An entry that is not the one that the client expects; nothing was done. The texts begin with
+    /// [`sftp::NOT_EXPECTED`].
+    Unexpected {
+        Entry = FAILURE "not the expected entry: another one has taken its place";
+        Links = FAILURE "not the expected entry: it has got another hard link; check that nobody \
+            else has put it there, then run the same command again";
+    }
     /// A file or account that the request does not apply to.
     Unsuitable {
         Directory = FAILURE "it is a directory";
@@ -153,6 +162,7 @@ impl RequestError {
             Self::Forbidden(reason) => reason.status().0,
             Self::Unsupported(reason) => reason.status().0,
             Self::Exhausted(reason) => reason.status().0,
+            Self::Unexpected(reason) => reason.status().0,
             Self::Unsuitable(reason) => reason.status().0,
         }
     }
@@ -171,6 +181,7 @@ impl RequestError {
             Self::Forbidden(reason) => reason.status().1.into(),
             Self::Unsupported(reason) => reason.status().1.into(),
             Self::Exhausted(reason) => reason.status().1.into(),
+            Self::Unexpected(reason) => reason.status().1.into(),
             Self::Unsuitable(reason) => reason.status().1.into(),
         }
     }

@@ -13,6 +13,7 @@ use super::accounts::ids_by_name;
 use super::answers::AnswerQueue;
 use super::client_tree::ClientTree;
 use super::direct_write::WriteTarget;
+use super::expected::check_expected;
 use super::fsync_group::may_be_held;
 use super::handles::OpenFileLimit;
 use super::hashes::{HashRequest, hash};
@@ -338,7 +339,11 @@ impl<'e> SftpSession<'e> {
             }
             R::Close { handle } => files.close(handle, &mut self.log),
             R::Fstat { handle } => paths::fstat(files.handles().fd(handle)?, self.told, reply),
-            R::Fsetstat { handle, attrs } => Ok(set_open(files.handles().file(handle)?, &attrs)?),
+            R::Fsetstat { handle, attrs } => {
+                let file = files.handles().file(handle)?;
+                check_expected(file, &attrs)?;
+                Ok(set_open(file, &attrs)?)
+            }
             R::Fstatvfs { handle } => paths::statvfs(files.handles().fd(handle)?, reply),
             R::Fsync { handle } => files.fsync(handle, reply),
             R::CopyData {

@@ -41,6 +41,7 @@ fn a_file_is_put_and_replaced_whole() {
                 times: Some((1111, 2222)),
                 nanoseconds: Some((3, 4)),
                 link: None,
+                expected: None,
             },
             data: b"kept",
         };

@@ -89,6 +89,7 @@ impl SetAttributes {
             times: attributes.times,
             nanoseconds: attributes.nanoseconds.filter(|_| nanoseconds),
             link: None,
+            expected: None,
         }
     }
 

@@ -45,6 +45,7 @@ impl UploadState {
             times: Some((0, 0)),
             nanoseconds: Some((0, 0)),
             link: None,
+            expected: None,
         };
         let request = self.put_file(0, None, largest, Some(0));
         let reserve = SftpClient::reserve_for(&request)
