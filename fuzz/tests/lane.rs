@@ -299,6 +299,7 @@ impl Run {
                 },
                 follow: true,
                 xattrs: None,
+                expected: Default::default(),
             }),
             Op::Stat => self.other(JobKind::Stat {
                 path: path(),

@@ -60,6 +60,7 @@ mod small_files;
 mod started_anew;
 mod state_folders;
 mod stopped;
+mod swapped_entries;
 mod sync;
 mod sync_backups;
 mod sync_deletions;

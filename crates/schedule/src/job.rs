@@ -3,10 +3,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sftp::xattrs::Xattr;
-use sftp::{InodeId, MetadataFlags, Parts};
+use sftp::{ExpectedEntry, MetadataFlags, Parts};
 
 use crate::scheduler::ByteRanges;
-use crate::{FileCheckpoint, LocalTargetPath};
+use crate::{Attributes, FileCheckpoint, LocalTargetPath};
 #[cfg(doc)]
 use crate::{FileCopyState, LaneEvent};
 
@@ -119,6 +119,8 @@ pub enum JobKind {
         follow: bool,
         /// Extended attributes and access control lists to set.
         xattrs: Option<Box<Xattrs>>,
+        /// Entry that may be changed, for servers that check it (expect@longhaul).
+        expected: ExpectedEntry,
     },
     /// Gives the owner write permission for a directory, or takes it, through an open handle: the
     /// other permissions stay as they are at that moment. Fails for anything but a directory.
@@ -720,49 +722,6 @@ impl FileCopyOptions {
         Attributes {
             mode: source.mode.map(|mode| self.kept_mode(mode)),
             ..source
-        }
-    }
-}
-
-/// Attributes of a local or remote file; absent ones are `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attributes {
-    /// Size in bytes.
-    pub size: Option<u64>,
-    /// File type and permission bits (`st_mode`).
-    pub mode: Option<u32>,
-    /// Numeric owner and group.
-    pub owner: Option<(u32, u32)>,
-    /// Access and modification time in seconds since 1970 (SFTP v3 has no finer unit).
-    pub times: Option<(u32, u32)>,
-    /// Nanosecond parts of the two times, if both ends support them.
-    pub nanoseconds: Option<(u32, u32)>,
-    /// Identity of a regular file that has several hard links, or of a remote directory if the
-    /// session asks for it ([`Told::DEVICES`](sftp::Told::DEVICES)).
-    pub link: Option<InodeId>,
-}
-
-/// The type of a directory entry, from its mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EntryKind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link.
-    Symlink,
-    /// A device, socket or FIFO, or an unknown type.
-    Other,
-}
-
-impl Attributes {
-    /// Returns the file type; [`EntryKind::Other`] without a mode.
-    pub fn kind(&self) -> EntryKind {
-        match self.mode.map(|m| m & 0o170_000) {
-            Some(0o100_000) => EntryKind::File,
-            Some(0o040_000) => EntryKind::Directory,
-            Some(0o120_000) => EntryKind::Symlink,
-            _ => EntryKind::Other,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! [`BackgroundRateControl`] limits the rate of a copy that yields to other traffic. Pure: no I/O
 //! and no clock; the time is an argument.
 
+mod attributes;
 mod background;
 mod concurrency;
 pub mod delta;
@@ -20,6 +21,7 @@ mod lane_event;
 mod local_target_path;
 mod scheduler;
 
+pub use attributes::{Attributes, EntryKind};
 pub use background::{BackgroundAllowance, BackgroundPathSample, BackgroundRateControl};
 pub use concurrency::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, CopyTimeModel,
@@ -33,10 +35,10 @@ pub use disk::{
     SourceFileMeta, StoredTarget, UNWRITABLE, written_over,
 };
 pub use job::{
-    Attributes, ByteRange, EntryKind, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job,
-    JobId, JobKind, OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST,
-    SOURCE_CHANGED, SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, TempDir,
-    UploadTemp, Xattrs, directory_of,
+    ByteRange, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job, JobId, JobKind,
+    OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_CHANGED,
+    SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, TempDir, UploadTemp,
+    Xattrs, directory_of,
 };
 pub use lane::{
     CompressionMode, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, OldestRequest,
@@ -48,4 +50,6 @@ pub use scheduler::{
     ConnectionId, JobHint, LaneId, LaneOrder, LaneReport, Scheduler, SchedulerEvent,
     SchedulerOptions, SchedulerStats,
 };
-pub use sftp::{MetadataFlags, Parts, Told, is_temp_name, tagged_name, temp_name};
+pub use sftp::{
+    ExpectedEntry, LinkLimit, MetadataFlags, Parts, Told, is_temp_name, tagged_name, temp_name,
+};

@@ -331,6 +331,7 @@ fn listing_links_and_attributes() {
         },
         follow: true,
         xattrs: None,
+        expected: Default::default(),
     });
     session.run().unwrap();
     session.all_done();

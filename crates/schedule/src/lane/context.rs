@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use sftp::{Handle, Reply, Request, ServerInfo, ServerLimits, SftpClient};
+use sftp::{ExpectedEntry, Handle, Reply, Request, ServerInfo, ServerLimits, SftpClient};
 use wire::PayloadBlock;
 
 use super::RefusedOperations;
@@ -86,6 +86,12 @@ impl LaneContext {
     /// Returns true if the server has this capability.
     pub(super) fn can(&self, capability: ServerCapabilities) -> bool {
         self.server.can(capability)
+    }
+
+    /// Returns the entry to name in a request, if the server checks it.
+    pub(super) fn expects(&self, entry: ExpectedEntry) -> Option<ExpectedEntry> {
+        let checks = self.can(ServerCapabilities::EXPECT) && !entry.is_any();
+        checks.then_some(entry)
     }
 
     /// Returns true if the server executes requests in order.

@@ -135,6 +135,12 @@ fn says(status: &Status, words: &[&str]) -> bool {
     words.iter().any(|words| said.contains(words))
 }
 
+/// Returns true if the server has changed nothing because it found another entry than the expected
+/// one.
+pub(super) fn is_unexpected(status: &Status) -> bool {
+    status.code == StatusCode::FAILURE && status.message.starts_with(sftp::NOT_EXPECTED)
+}
+
 /// Returns true if a failure to make a name durable is only reported: a user who may not read a
 /// directory may still put files there, and those exist.
 pub(super) fn is_told_only(status: &Status) -> bool {

@@ -59,11 +59,13 @@ bitflags! {
         const STATVFS = 1 << 23;
         /// FIFOs are opened without waiting and written in order. sftp-server seeks in every file.
         const FIFOS = 1 << 24;
+        /// Changes only the entry that a request expects.
+        const EXPECT = 1 << 25;
     }
 }
 
 /// Extensions that a capability needs, all of them.
-const EXTENSIONS: [(ServerCapabilities, &[&str]); 22] = [
+const EXTENSIONS: [(ServerCapabilities, &[&str]); 23] = [
     (
         ServerCapabilities::POSIX_RENAME,
         &["posix-rename@openssh.com"],
@@ -101,6 +103,7 @@ const EXTENSIONS: [(ServerCapabilities, &[&str]); 22] = [
     (ServerCapabilities::HOLD_ROOT, &["hold-root@longhaul"]),
     (ServerCapabilities::STATVFS, &["statvfs@openssh.com"]),
     (ServerCapabilities::FIFOS, &["put-file@longhaul"]),
+    (ServerCapabilities::EXPECT, &["expect@longhaul"]),
 ];
 
 /// Capabilities of the server, its maximum READ and WRITE in bytes and its limit of open files; the

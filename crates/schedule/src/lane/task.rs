@@ -101,8 +101,9 @@ impl JobMachine {
                 attributes,
                 follow,
                 xattrs,
+                expected,
             } => {
-                let set = SetAttributes::new(id, path.0, attributes, follow, xattrs);
+                let set = SetAttributes::new(id, (path.0, follow), attributes, xattrs, expected);
                 Self::SetAttributes(Box::new(set))
             }
             JobKind::SetOwnerWrite { path, change } => {

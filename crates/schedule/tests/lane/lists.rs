@@ -277,6 +277,7 @@ fn directories_links_and_attributes() {
             attributes: times,
             follow: true,
             xattrs: None,
+            expected: Default::default(),
         });
         let stat = w.job(JobKind::Stat {
             path: remote("file"),
@@ -369,6 +370,7 @@ fn attributes_are_not_set_through_a_symlink() {
                 },
                 follow: false,
                 xattrs: None,
+                expected: Default::default(),
             })
         };
         let jobs = [set("link"), set("e")];

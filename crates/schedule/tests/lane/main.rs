@@ -4,6 +4,7 @@ mod bounds;
 mod delta;
 mod disk;
 mod durable;
+mod expected;
 mod get_delta;
 mod gets;
 mod holes;

@@ -245,6 +245,7 @@ const SCENARIOS: &[Scenario] = &[
                 attributes,
                 follow: true,
                 xattrs: None,
+                expected: Default::default(),
             });
             (job, Expect::Other)
         },

@@ -19,6 +19,7 @@ fn set(w: &mut World, path: &str, mode: u32) -> JobId {
         attributes,
         follow: true,
         xattrs: None,
+        expected: Default::default(),
     };
     w.job(kind, None)
 }

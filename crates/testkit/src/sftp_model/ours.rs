@@ -2,8 +2,8 @@
 
 use sftp::packed::BlockCompressor;
 use sftp::{
-    Attrs, NameRecord, PutFlags, RequestId, Response, StatusCode, StatusText, TreeFlags,
-    TreeRecord, tagged_name,
+    Attrs, EntryType, LinkLimit, NameRecord, OpenFlags, PutFlags, Request, RequestId, Response,
+    StatusCode, StatusText, TreeFlags, TreeRecord, tagged_name,
 };
 use wire::{Field, RemainingBytes};
 
@@ -15,6 +15,48 @@ use super::{Errno, Kind};
 type Answer = Result<(), StatusCode>;
 
 impl SftpModel {
+    /// True if the request expects another entry than the one that it would change (expect@longhaul).
+    pub(super) fn is_unexpected(&mut self, request: &Request<'_>) -> bool {
+        let (attrs, inode) = match *request {
+            Request::Open { path, flags, attrs } if !flags.contains(OpenFlags::CREAT) => {
+                (attrs, self.fs.lookup(path, false).ok())
+            }
+            Request::Setstat { path, attrs } => (attrs, self.fs.lookup(path, true).ok()),
+            Request::Lsetstat { path, attrs } => (attrs, self.fs.lookup(path, false).ok()),
+            Request::Fsetstat { handle, attrs } => (attrs, self.inode(handle, false).ok()),
+            _ => return false,
+        };
+        let Some(expected) = attrs.expected else {
+            return false;
+        };
+        self.expected.push(expected);
+        if !self.announces("expect@longhaul") {
+            return false;
+        }
+        let Some(Ok(node)) = inode.map(|inode| self.fs.node(inode)) else {
+            return false;
+        };
+        let kind = match node.kind {
+            Kind::File(_) => Some(EntryType::File),
+            Kind::Dir => Some(EntryType::Directory),
+            Kind::Symlink(_) => Some(EntryType::Symlink),
+            Kind::Device(_) => None,
+        };
+        let names = self.fs.names.values().filter(|to| Some(**to) == inode);
+        let has_more = match expected.links {
+            LinkLimit::AtMost(most) => {
+                names.count() > most as usize && kind != Some(EntryType::Directory)
+            }
+            LinkLimit::AnyNumber => false,
+        };
+        (expected.kind.is_some() && expected.kind != kind) || has_more
+    }
+
+    fn announces(&self, extension: &str) -> bool {
+        let mut announced = self.personality.extensions.iter();
+        announced.any(|(name, _)| name == extension.as_bytes())
+    }
+
     pub(super) fn put_file(
         &mut self,
         id: RequestId,

@@ -2,7 +2,8 @@
 
 use sftp::packed::BlockDecompressor;
 use sftp::{
-    Attrs, NameEntry, Names, OpenFlags, Request, RequestId, Response, ServerLimits, StatusCode,
+    Attrs, NOT_EXPECTED, NameEntry, Names, OpenFlags, Request, RequestId, Response, ServerLimits,
+    StatusCode,
 };
 use wire::{Field, RemainingBytes};
 
@@ -17,6 +18,11 @@ impl SftpModel {
             Err(errno) => Err(errno.status()),
         };
         let draft = self.personality.draft_symlink;
+        if self.is_unexpected(&request) {
+            let text = format!("{NOT_EXPECTED}another one has taken its place");
+            self.status_with(id, StatusCode::FAILURE, text.as_bytes());
+            return Ok(());
+        }
         match request {
             Request::Open { path, flags, attrs } => self.open(id, path, flags, &attrs),
             Request::Close { handle } => match self.handles.remove(handle) {

@@ -2,8 +2,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use sftp::{
-    Init, MessageSplitter, MessageSplitterOutput, OPENSSH_EXTENSIONS, OUR_EXTENSIONS, Request,
-    RequestId, Response, StatusCode, StatusText, TreeRecord, Version, frame,
+    ExpectedEntry, Init, MessageSplitter, MessageSplitterOutput, OPENSSH_EXTENSIONS,
+    OUR_EXTENSIONS, Request, RequestId, Response, StatusCode, StatusText, TreeRecord, Version,
+    frame,
 };
 use wire::{Field, RemainingBytes};
 
@@ -131,6 +132,8 @@ pub struct SftpModel {
     pub excess: u64,
     /// Number of bytes after which get-file cuts the data.
     pub cut_at: Option<usize>,
+    /// Entries that requests expected.
+    pub expected: Vec<ExpectedEntry>,
     log: Vec<&'static str>,
     pub(super) most_open: usize,
     /// Next byte of each file being written, if the server accepts data in order only.
@@ -165,6 +168,7 @@ impl SftpModel {
             excess: 0,
             cut_at: None,
             log: Vec::new(),
+            expected: Vec::new(),
             most_open: 0,
             next_write: BTreeMap::new(),
             rng: Rng::new(5),
@@ -335,7 +339,7 @@ impl SftpModel {
         self.status_with(id, code, message);
     }
 
-    fn status_with(&mut self, id: RequestId, code: StatusCode, message: &[u8]) {
+    pub(super) fn status_with(&mut self, id: RequestId, code: StatusCode, message: &[u8]) {
         self.say(
             id,
             &Response::Status {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use schedule::{
-    Attributes, Job, JobId, JobKind, LaneEvent, MetadataFlags, Parts, RemotePath, Xattrs,
+    Attributes, ExpectedEntry, Job, JobId, JobKind, LaneEvent, MetadataFlags, Parts, RemotePath,
+    Xattrs,
 };
 use sftp::xattrs::Xattr;
 use sftp::{InodeId, ServerInfo};
@@ -526,6 +527,7 @@ impl<'a> PlannedCopy<'a> {
                 attributes: times_only,
                 follow: true,
                 xattrs: None,
+                expected: ExpectedEntry::DIRECTORY,
             };
             let _ = self.engine.ask(CopySide::Target, kind).await;
         } else if let Some(times) = crate::disk::timestamps(&times_only)

@@ -9,7 +9,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use schedule::{Attributes, EntryKind, JobKind, RemotePath};
+use schedule::{Attributes, EntryKind, ExpectedEntry, JobKind, RemotePath};
 
 use super::self_copy::{SameFileDetector, as_here, parent_of, place_of};
 use super::server_inquiry::ServerInquiry;
@@ -168,6 +168,7 @@ impl<'a, Q: ServerInquiry<'a>> SameFileDetector<'_, Q> {
             },
             follow: true,
             xattrs: None,
+            expected: ExpectedEntry::DIRECTORY,
         };
         // An account that may write in a directory need not own it.
         let _ = self.inquiry().ask(CopySide::Target, kind).await;

@@ -1,6 +1,6 @@
 //! Symlinks that are copied as symlinks.
 
-use schedule::{Attributes, JobKind, RemotePath};
+use schedule::{Attributes, ExpectedEntry, JobKind, RemotePath};
 
 use super::context::CopyContext;
 use super::jobs::JobPurpose;
@@ -107,6 +107,7 @@ impl SymlinkCopyState {
                 attributes,
                 follow: false,
                 xattrs: None,
+                expected: ExpectedEntry::SYMLINK,
             };
             context.submit(CopySide::Target, kind, JobPurpose::SymlinkTimes);
         }

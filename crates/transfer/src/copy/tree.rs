@@ -1,6 +1,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
-use schedule::{Attributes, ExtraMetadata, JobFailureKind, JobKind, RemotePath, Xattrs};
+use schedule::{
+    Attributes, ExpectedEntry, ExtraMetadata, JobFailureKind, JobKind, RemotePath, Xattrs,
+};
 
 use super::context::CopyContext;
 use super::durable::UnsyncedDirs;
@@ -524,6 +526,7 @@ impl IncompleteTargetDirs {
             },
             follow,
             xattrs: None,
+            expected: ExpectedEntry::DIRECTORY,
         };
         let name = context.shown(CopySide::Target, &target);
         context.submit(CopySide::Target, kind, JobPurpose::DirMode(name));
@@ -687,6 +690,7 @@ impl IncompleteTargetDirs {
             attributes,
             follow: self.sets_through_link(context, key),
             xattrs,
+            expected: ExpectedEntry::DIRECTORY,
         };
         context.submit(CopySide::Target, kind, JobPurpose::FinishDir(key));
         // If the server works in order, the parent may follow at once. Waiting a round trip for

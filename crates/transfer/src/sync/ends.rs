@@ -13,8 +13,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use schedule::{
-    Attributes, ByteRange, EntryKind, ExtraMetadata, JobKind, LaneEvent, MetadataFlags, OwnerWrite,
-    RemotePath, Xattrs,
+    Attributes, ByteRange, EntryKind, ExpectedEntry, ExtraMetadata, JobKind, LaneEvent, LinkLimit,
+    MetadataFlags, OwnerWrite, RemotePath, Xattrs,
 };
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
@@ -328,10 +328,15 @@ fn job(op: SyncFileOperation) -> JobKind {
             path,
             attributes,
             xattrs,
-            names: _,
+            names,
             listed: _,
         } => JobKind::SetAttributes {
             path: RemotePath(path),
+            expected: attributes.expected(match names {
+                AllowedNames::One => LinkLimit::AtMost(1),
+                AllowedNames::Of(link) => LinkLimit::AtMost(link.names),
+                AllowedNames::Several => LinkLimit::AnyNumber,
+            }),
             attributes,
             follow: false,
             xattrs,
@@ -344,6 +349,7 @@ fn job(op: SyncFileOperation) -> JobKind {
             },
             follow: false,
             xattrs: None,
+            expected: ExpectedEntry::SYMLINK,
         },
         SyncFileOperation::SetOwnerWrite { dir, change } => JobKind::SetOwnerWrite {
             path: RemotePath(dir),

@@ -1,8 +1,9 @@
-use sftp::{Reply, Request, StatusCode};
+use sftp::{Attrs, ExpectedEntry, Reply, Request, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::journal::ExistingFile;
 use crate::lane::job_requests::JobRequests;
+use crate::lane::messages;
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{Attributes, EntryKind, JobId, LaneEvent, PartialFile, RemotePath, UploadTemp};
@@ -19,12 +20,16 @@ pub(in crate::lane) struct ResumeTempCheck {
     replace_node: bool,
     /// Attributes of the temporary.
     seen: Option<Attributes>,
+    /// The server finds another entry than a temporary of this name.
+    is_another: bool,
     /// Attributes of the file at the final name, once known; `Some(None)` without a file.
     replaces: Option<Option<Attributes>>,
 }
 
 const TEMP: u8 = 0;
 const TARGET: u8 = 1;
+/// Asks the server if the temporary is a regular file with one hard link.
+const CHECK: u8 = 2;
 
 impl ResumeTempCheck {
     pub(in crate::lane) fn new(
@@ -41,6 +46,7 @@ impl ResumeTempCheck {
             size,
             replace_node,
             seen: None,
+            is_another: false,
             replaces: None,
         }
     }
@@ -50,6 +56,19 @@ impl ResumeTempCheck {
             let request = Request::Lstat { path: &path.0 };
             self.requests
                 .send(core, RequestPurpose::Step(step), &request);
+        }
+        let expected = core.expects(ExpectedEntry::TEMPORARY);
+        if expected.is_some() {
+            // It sets nothing: the server compares the entry with the expected one.
+            let request = Request::Lsetstat {
+                path: &self.temp.0,
+                attrs: Attrs {
+                    expected,
+                    ..Attrs::default()
+                },
+            };
+            self.requests
+                .send(core, RequestPurpose::Step(CHECK), &request);
         }
         JobProgress::Continues
     }
@@ -68,6 +87,7 @@ impl ResumeTempCheck {
         let missing = matches!(reply, Reply::Status(s) if s.code == StatusCode::NO_SUCH_FILE);
         match what {
             RequestPurpose::Step(TEMP) => self.seen = there,
+            RequestPurpose::Step(CHECK) => self.is_another |= messages::status(reply).is_err(),
             // A file that may not be looked at cannot be resumed.
             _ if there.is_some() || missing => self.replaces = Some(there),
             _ => {}
@@ -93,7 +113,8 @@ impl ResumeTempCheck {
             Some((EntryKind::Symlink, _)) if self.replace_node => (false, None),
             Some(_) => return None,
         };
-        let seen = self.seen.filter(|seen| seen.kind() == EntryKind::File)?;
+        let is_temporary = |seen: &Attributes| seen.kind() == EntryKind::File && !self.is_another;
+        let seen = self.seen.filter(is_temporary)?;
         let seen = ExistingFile {
             size: seen.size.unwrap_or(0),
             mtime: seen.times.map_or(0, |(_, m)| u64::from(m) * 1_000_000_000),

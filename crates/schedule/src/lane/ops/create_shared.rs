@@ -1,4 +1,4 @@
-use sftp::{Attrs, OpenFlags, Reply, Request, Status, StatusCode};
+use sftp::{Attrs, ExpectedEntry, OpenFlags, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, answered, cause, remote};
@@ -56,7 +56,10 @@ impl CreateShared {
 
     fn open(&self, core: &mut LaneContext, step: u8, flags: OpenFlags) {
         let path = self.path.as_slice();
-        let attrs = Attrs::with_permissions(0o600);
+        let attrs = Attrs {
+            expected: core.expects(ExpectedEntry::TEMPORARY),
+            ..Attrs::with_permissions(0o600)
+        };
         let request = Request::Open { path, flags, attrs };
         core.send(self.id, RequestPurpose::Step(step), &request);
     }

@@ -1,4 +1,4 @@
-use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, Status, StatusCode};
+use sftp::{Attrs, ExpectedEntry, MetadataFlags, Parts, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::job_requests::JobRequests;
@@ -13,7 +13,8 @@ use crate::{Attributes, EntryKind, JobFailure, JobId, LaneEvent, Xattrs};
 ///
 /// Without following, lsetstat@openssh.com is used. A server may lack it, or refuse modes by it
 /// (OpenSSH with a glibc before 2.32): SETSTAT follows if an LSTAT shows that no symlink stands
-/// there.
+/// there. A server that finds another entry than the expected one has set nothing, and the job
+/// fails.
 #[derive(Debug)]
 pub(in crate::lane) struct SetAttributes {
     requests: JobRequests,
@@ -21,6 +22,7 @@ pub(in crate::lane) struct SetAttributes {
     attributes: Attributes,
     follow: bool,
     xattrs: Option<Box<Xattrs>>,
+    expected: ExpectedEntry,
     fault: Option<JobFailure>,
     /// Answer of a failed lsetstat@openssh.com, while the entry is looked at.
     refusal: Option<Status>,
@@ -39,10 +41,10 @@ const LINK: &str = "the server cannot set times or owners of symlinks: leaving t
 impl SetAttributes {
     pub(in crate::lane) fn new(
         id: JobId,
-        path: Vec<u8>,
+        (path, follow): (Vec<u8>, bool),
         attributes: Attributes,
-        follow: bool,
         xattrs: Option<Box<Xattrs>>,
+        expected: ExpectedEntry,
     ) -> Self {
         Self {
             requests: JobRequests::new(id),
@@ -50,6 +52,7 @@ impl SetAttributes {
             attributes,
             follow,
             xattrs,
+            expected,
             fault: None,
             refusal: None,
             looked: false,
@@ -89,13 +92,14 @@ impl SetAttributes {
             times: attributes.times,
             nanoseconds: attributes.nanoseconds.filter(|_| nanoseconds),
             link: None,
-            expected: None,
+            expected: core.expects(self.expected),
         }
     }
 
     fn set_owner(&mut self, core: &mut LaneContext) {
         let owner = Attrs {
             owner: self.attributes.owner,
+            expected: core.expects(self.expected),
             ..Attrs::default()
         };
         self.set(core, OWNER, owner);
@@ -168,6 +172,9 @@ impl SetAttributes {
         self.requests.answered();
         let job = self.requests.job();
         match (what, reply) {
+            (_, Reply::Status(status)) if messages::is_unexpected(status) => {
+                self.fault = Some(answered(status));
+            }
             (RequestPurpose::Step(OWNER), reply) => {
                 metadata::on_set(core, job, RequestPurpose::Owner, reply);
             }

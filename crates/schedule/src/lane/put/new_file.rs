@@ -1,6 +1,6 @@
 //! The file that an upload creates: its name until the rename, and what was set on it.
 
-use sftp::{Attrs, MetadataFlags, Parts, Reply, Request, Status};
+use sftp::{Attrs, ExpectedEntry, MetadataFlags, Parts, Reply, Request, Status};
 
 use super::ending::{UploadAttemptAbort, UploadRetryReason};
 use super::owner::OwnerPreservation;
@@ -193,7 +193,10 @@ impl WrittenFileInfo {
         {
             // The LSTAT's answer came after FSETSTAT was sent.
             self.mode_set = true;
-            let attrs = Attrs::with_permissions(mode);
+            let attrs = Attrs {
+                expected: core.expects(ExpectedEntry::TEMPORARY),
+                ..Attrs::with_permissions(mode)
+            };
             let request = Request::Setstat { path, attrs };
             up.requests.send(core, RequestPurpose::Mode, &request);
             return true;

@@ -4,7 +4,7 @@
 //! The owner of new files is queried beside a CLOSE, for one file in each directory. It nearly
 //! always equals the owner of the replaced file; then nothing is sent and nothing awaited.
 
-use sftp::{Attrs, Reply, Request};
+use sftp::{Attrs, ExpectedEntry, Reply, Request};
 
 use super::target::ReplacedAttributes;
 use super::{LaneContext, UploadState};
@@ -42,7 +42,7 @@ impl OwnerPreservation {
         }
     }
 
-    /// Sets owner and group of `path` before the rename; true if a request was sent whose answer
+    /// Sets owner and group of the temporary `path` before the rename; true if a request was sent whose answer
     /// must come first.
     pub(super) fn keep(
         &mut self,
@@ -61,7 +61,7 @@ impl OwnerPreservation {
                 return false;
             }
             (OwnerStage::Untried, _) => {
-                let attrs = owner(was);
+                let attrs = owner(core, was);
                 let request = Request::Setstat { path, attrs };
                 up.requests.send(core, RequestPurpose::KeepOwner, &request);
             }
@@ -73,7 +73,7 @@ impl OwnerPreservation {
             }
             (OwnerStage::Refused, Some((user, group))) if group != was.1 => {
                 self.stage = OwnerStage::Settled;
-                let attrs = owner((user, was.1));
+                let attrs = owner(core, (user, was.1));
                 let request = Request::Setstat { path, attrs };
                 up.requests.send(core, RequestPurpose::KeepGroup, &request);
             }
@@ -137,9 +137,10 @@ fn owner_here(up: &UploadState, core: &LaneContext) -> Option<(u32, u32)> {
     core.owner_in(&directory_of(&up.path))
 }
 
-fn owner(owner: (u32, u32)) -> Attrs {
+fn owner(core: &LaneContext, owner: (u32, u32)) -> Attrs {
     Attrs {
         owner: Some(owner),
+        expected: core.expects(ExpectedEntry::TEMPORARY),
         ..Attrs::default()
     }
 }

@@ -1,4 +1,4 @@
-use sftp::{Attrs, OpenFlags, temp_name};
+use sftp::{Attrs, ExpectedEntry, OpenFlags, temp_name};
 use wire::PayloadBlock;
 
 use super::new_file::WrittenFileInfo;
@@ -143,7 +143,11 @@ impl UploadQueuedStage {
         if self.prefetched {
             core.turns_mut().end_prefetch();
         }
-        let attrs = Attrs::with_permissions(mode);
+        let existing = (!up.part.creates_file()).then_some(ExpectedEntry::TEMPORARY);
+        let attrs = Attrs {
+            expected: existing.and_then(|temp| core.expects(temp)),
+            ..Attrs::with_permissions(mode)
+        };
         let remote = RemoteFile::open(&mut up.requests, core, &path, flags, attrs);
         UploadSendStage::new(remote, new, self.source, (self.first, self.packed))
     }

@@ -1,0 +1,149 @@
+//! Requests name the entry that they may change (expect@longhaul): another user of the server may
+//! have put a hard link of another file in its place.
+
+use schedule::{
+    Attributes, ExpectedEntry, FileCopyOptions, JobKind, LaneEvent, LinkLimit, PartialFile,
+    UploadTemp,
+};
+use testkit::sftp_model::Kind;
+
+use crate::world::{Mode, World, remote};
+
+/// A world in which `swapped` is a hard link of `victim`, in place of what stood there before.
+fn swapped(mode: Mode) -> World {
+    let mut w = World::new(mode);
+    w.place("victim", b"precious", 0o600);
+    w.place("own", b"precious", 0o600);
+    w.model.fs.place("dir", Kind::Dir, 0o700);
+    w.model.fs.hard_link(b"victim", b"swapped").expect("free");
+    w
+}
+
+fn set(path: &str, mode: u32, expected: ExpectedEntry) -> JobKind {
+    JobKind::SetAttributes {
+        path: remote(path),
+        attributes: Attributes {
+            mode: Some(mode),
+            owner: Some((7, 7)),
+            ..Attributes::default()
+        },
+        follow: false,
+        xattrs: None,
+        expected,
+    }
+}
+
+/// Attributes of a listed file.
+fn listed() -> Attributes {
+    Attributes {
+        mode: Some(0o100_644),
+        ..Attributes::default()
+    }
+}
+
+fn check_victim(w: &World) {
+    let victim = w.model.fs.at("victim").expect("there");
+    assert_eq!(victim.kind, Kind::File(b"precious".to_vec()));
+    assert_eq!(victim.mode, 0o600);
+    assert_ne!(victim.owner, (7, 7));
+}
+
+#[test]
+fn a_hard_link_in_place_of_an_entry_gets_no_attributes() {
+    let one = listed().expected(LinkLimit::AtMost(1));
+    let two = listed().expected(LinkLimit::AtMost(2));
+    let any = listed().expected(LinkLimit::AnyNumber);
+    let directory = ExpectedEntry::DIRECTORY;
+    for (path, expected, is_set) in [
+        ("own", one, true),
+        ("swapped", one, false),
+        ("swapped", directory, false),
+        ("swapped", ExpectedEntry::SYMLINK, false),
+        ("swapped", two, true),
+        ("swapped", any, true),
+        ("dir", directory, true),
+        ("dir", one, false),
+    ] {
+        let mut w = swapped(Mode::Ours);
+        let job = w.job(set(path, 0o100_644, expected));
+        w.run();
+        assert_eq!(w.done(job), is_set, "{path} {expected:?}");
+        let mode = w.model.fs.at(path).expect("there").mode;
+        assert_eq!(mode & 0o777 == 0o644, is_set, "{path} {expected:?}");
+        if !is_set {
+            let why = w.failed(job).expect("refused");
+            assert!(why.starts_with("not the expected entry: "), "{why}");
+            check_victim(&w);
+        }
+    }
+}
+
+#[test]
+fn a_hard_link_in_place_of_a_temporary_is_not_resumed() {
+    for (temp, resumes) in [("own", true), ("swapped", false)] {
+        let mut w = swapped(Mode::Ours);
+        let job = w.job(JobKind::AdoptTemp {
+            target: remote("target"),
+            temp: remote(temp),
+            left: PartialFile {
+                ranges: vec![(0, 3)],
+                ..PartialFile::default()
+            },
+            size: Some(100),
+            replace_node: false,
+        });
+        w.run();
+        assert!(w.done(job));
+        let events = w.events.iter();
+        let found = events.filter(|(_, event)| matches!(event, LaneEvent::Temp(..)));
+        assert_eq!(found.count() == 1, resumes, "{temp}");
+    }
+}
+
+#[test]
+fn a_hard_link_in_place_of_a_temporary_is_neither_cut_nor_renamed() {
+    for temp in ["own", "swapped"] {
+        let mut w = swapped(Mode::Ours);
+        let job = w.job(JobKind::FinishTemp {
+            temp: UploadTemp {
+                temp: remote(temp),
+                target: remote("target"),
+                replaces: false,
+                mode: None,
+                owner: None,
+            },
+            attributes: listed(),
+            cut: Some(4),
+            set: false,
+            options: FileCopyOptions::default(),
+        });
+        w.run();
+        assert_eq!(w.done(job), temp == "own", "{:?}", w.failed(job));
+        assert_eq!(w.model.fs.at("target").is_some(), temp == "own");
+        if temp == "swapped" {
+            check_victim(&w);
+        }
+    }
+}
+
+#[test]
+fn other_servers_get_no_expectations() {
+    for mode in [Mode::Plain, Mode::Remembered] {
+        let mut w = swapped(mode);
+        let expected = listed().expected(LinkLimit::AtMost(1));
+        let set = w.job(set("own", 0o100_644, expected));
+        let sync = w.job(JobKind::SyncTemp {
+            temp: remote("own"),
+        });
+        w.run();
+        assert!(w.done(set) && w.done(sync));
+        assert!(w.model.expected.is_empty());
+    }
+    let mut w = swapped(Mode::Ours);
+    let sync = w.job(JobKind::SyncTemp {
+        temp: remote("own"),
+    });
+    w.run();
+    assert!(w.done(sync));
+    assert_eq!(w.model.expected, [ExpectedEntry::TEMPORARY]);
+}
