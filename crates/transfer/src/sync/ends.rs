@@ -578,7 +578,7 @@ fn check_listed(
     // Times that SFTP cannot carry are listed as others.
     let time = time.filter(|_| u32::try_from(meta.st_mtime).is_ok());
     if owner.is_some_and(|owner| owner != (meta.st_uid, meta.st_gid))
-        || time.is_some_and(|time| time.seconds != i64::from(meta.st_mtime))
+        || time.is_some_and(|time| time.seconds != meta.st_mtime)
     {
         return Err(io::Error::other(
             "its owner or time has changed since it was listed: check that nobody else has put the \
