@@ -406,8 +406,7 @@ impl Lane {
     pub fn into_unfinished(self) -> UnfinishedWork {
         let mut left = UnfinishedWork::default();
         for (_, task) in self.tasks {
-            let temp = task.temporary().map(|(id, t)| (id, RemotePath(t.to_vec())));
-            left.temporaries.extend(temp);
+            left.temporaries.extend(task.temporary());
             left.releases.extend(task.release());
             left.jobs.push(task.into_job());
         }

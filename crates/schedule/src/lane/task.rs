@@ -13,7 +13,7 @@ use super::rebuild::{DeltaDownload, DeltaUpload};
 use super::request_purpose::RequestPurpose;
 use crate::{
     Attributes, DiskReply, DiskRequest, ExistingTargetPolicy, FileCopyOptions, Job, JobFailure,
-    JobId, JobKind,
+    JobId, JobKind, RemotePath,
 };
 
 /// A job that a lane has started and not finished.
@@ -401,14 +401,15 @@ impl RunningJob {
     }
 
     /// Returns the remote temporary that may exist and would stay behind.
-    pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
-        match &self.machine {
-            JobMachine::Put(put) => put.temporary(),
+    pub(super) fn temporary(&self) -> Option<(JobId, RemotePath)> {
+        let temporary = match &self.machine {
+            JobMachine::Put(put) => return put.temporary(),
             JobMachine::PutDelta(delta) => delta.temporary(),
             JobMachine::HardLink(link) => link.temporary(),
             JobMachine::Symlink(link) => link.temporary(),
             _ => None,
-        }
+        };
+        temporary.map(|(job, path)| (job, RemotePath(path.to_vec())))
     }
 
     /// Returns the request that makes the disk side release the job.

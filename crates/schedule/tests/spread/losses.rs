@@ -389,3 +389,35 @@ fn a_path_that_passes_two_megabytes_for_each_connection_ends_with_the_file() {
         }
     }
 }
+
+/// Bug: a server that was killed between creating and renaming a small file, which it had got in one
+/// request, left the temporary there: 4 of 5 copies of 2,000 files.
+#[test]
+fn a_killed_server_left_the_temporary_of_a_file_that_came_in_one_request() {
+    let mut w = World::new(crate::world::small(), 3);
+    for _ in 0..2 {
+        let link = crate::world::link(100, 10_000_000);
+        w.lane_of(link, true, SftpServerProfile::ours());
+    }
+    let keep = ResumeData {
+        tag: 7,
+        ..ResumeData::default()
+    };
+    let temp = String::from_utf8(keep.temporary(b"up", 0)).expect("letters");
+    let data = bytes(1000, 5);
+    // The first answers show the servers' extensions.
+    w.run_for(Duration::from_millis(300));
+    let options = FileCopyOptions {
+        keep: Some(Box::new(keep)),
+        ..FileCopyOptions::default()
+    };
+    let put = w.put(data.clone(), "up", options);
+    w.run_for(Duration::from_millis(40));
+    let lane = w.given.last().map(|(lane, _)| *lane);
+    w.place(&temp, b"", 0o600);
+    w.lose(lane.expect("a lane has the file"));
+    w.run();
+    assert!(w.done(put), "{:?}", w.failed(put));
+    assert!(w.fs.data("up") == Some(&data));
+    assert_eq!(w.temporaries(), Vec::<String>::new());
+}

@@ -85,7 +85,7 @@ impl UploadCleanup {
                 this.remote = probing.give_up();
                 this.from = CleanupOrigin::Probing;
             }
-            UploadStage::Whole
+            UploadStage::Whole { .. }
             | UploadStage::Following(_)
             | UploadStage::GivingUp(_)
             | UploadStage::Finished => {}

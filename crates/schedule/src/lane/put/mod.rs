@@ -29,7 +29,7 @@ mod upload;
 mod whole;
 
 use sftp::packed::LEAST_FILE;
-use sftp::{Handle, OpenFlags, Reply, Status};
+use sftp::{Handle, OpenFlags, Reply, Status, tagged_name};
 
 use self::closing::UploadCloseStage;
 use self::ending::{UploadAttemptAbort, UploadRetryReason};
@@ -56,7 +56,7 @@ use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction};
 use crate::{
     DiskReply, DiskRequest, FileCopyOptions, FileCopyState, JobFailure, JobId, LaneEvent,
-    UploadTemp,
+    RemotePath, UploadTemp,
 };
 
 /// Uploads one file, or a part of one.
@@ -93,8 +93,11 @@ enum UploadStage {
     /// The first bytes are read, and the job waits for its turn to open the file or to send it
     /// whole.
     Queued(Box<UploadQueuedStage>),
-    /// The file was sent in one request, with its rename.
-    Whole,
+    /// The file was sent in one request, with its rename. The server makes the name of its temporary
+    /// from `tag`.
+    Whole {
+        tag: u64,
+    },
     /// OPEN was sent, and data move.
     Sending(Box<UploadSendStage>),
     /// All data, the attributes and CLOSE were sent.
@@ -262,8 +265,8 @@ impl UploadJob {
     pub(super) fn go_whole(&mut self, core: &mut LaneContext) {
         match std::mem::replace(&mut self.stage, UploadStage::Finished) {
             UploadStage::Queued(queued) => {
-                queued.send_whole(&mut self.upload, core);
-                self.stage = UploadStage::Whole;
+                let tag = queued.send_whole(&mut self.upload, core);
+                self.stage = UploadStage::Whole { tag };
             }
             stage => self.stage = stage,
         }
@@ -308,7 +311,7 @@ impl UploadJob {
                     }
                     UploadStage::Reading(_)
                     | UploadStage::Queued(_)
-                    | UploadStage::Whole
+                    | UploadStage::Whole { .. }
                     | UploadStage::Finished => (None, false),
                 };
                 self.end_if(core, ending);
@@ -622,7 +625,7 @@ impl UploadJob {
         leaving: bool,
     ) -> JobProgress {
         let sent = match &self.stage {
-            UploadStage::Whole => true,
+            UploadStage::Whole { .. } => true,
             UploadStage::Naming(naming) => naming.is_sent(),
             _ => false,
         };
@@ -658,10 +661,14 @@ impl UploadJob {
     }
 
     /// Returns the temporary that may exist now, unless other jobs remove it.
-    pub(super) fn temporary(&self) -> Option<(JobId, &[u8])> {
+    pub(super) fn temporary(&self) -> Option<(JobId, RemotePath)> {
         let job = self.upload.requests.job();
+        if let UploadStage::Whole { tag } = self.stage {
+            // A server that was killed meanwhile has left it.
+            return Some((job, RemotePath(tagged_name(&self.upload.path, tag))));
+        }
         let temp = self.temp().filter(|_| !self.upload.part.is_finish())?;
-        Some((job, temp))
+        Some((job, RemotePath(temp.to_vec())))
     }
 
     /// Returns the temporary that may exist now.

@@ -188,8 +188,9 @@ impl UploadQueuedStage {
         (temp.clone(), flags, Some(Some(temp)))
     }
 
-    /// Sends the file in one request.
-    pub(super) fn send_whole(self, up: &mut UploadState, core: &mut LaneContext) {
+    /// Sends the file in one request; returns the number from which the server makes the name of
+    /// its temporary.
+    pub(super) fn send_whole(self, up: &mut UploadState, core: &mut LaneContext) -> u64 {
         if self.prefetched {
             core.turns_mut().end_prefetch();
         }
@@ -224,6 +225,7 @@ impl UploadQueuedStage {
         let job = up.job();
         core.pipeline_mut()
             .request_with(job, what, &request, self.first);
+        tag
     }
 
     pub(super) fn holds_source(&self) -> bool {
