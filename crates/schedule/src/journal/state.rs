@@ -110,14 +110,18 @@ impl PartialFile {
         self.source == (0, 0) || (opened.size, mtime) == (Some(self.source.0), Some(self.source.1))
     }
 
-    /// Returns true if `seen` may be the temporary that the copy left.
+    /// Returns true if `seen` may be the temporary that the copy left. A complete one may have the
+    /// time of the source already, which is set before the rename.
     pub fn may_go_on(&self, seen: ExistingFile) -> bool {
         let end = self.ranges.iter().map(|(_, to)| *to).max().unwrap_or(0);
         let times = match (self.mtime / SECOND, seen.mtime / SECOND) {
             (0, _) | (_, 0) => true,
             (then, now) => then <= now && now <= then.saturating_add(DRAINS / SECOND),
         };
-        seen.size >= end && times
+        let (size, modified) = self.source;
+        let is_complete = end == size && seen.size == size && size > 0;
+        let is_set = is_complete && seen.mtime / SECOND == modified / SECOND;
+        seen.size >= end && (times || is_set)
     }
 }
 

@@ -4,7 +4,7 @@ use schedule::journal::{
     ExistingFile, HEADER, JournalEncoder, JournalReadError, JournalRecord, JournalReplayer,
     JournalState, SourceFileStamp, replay,
 };
-use schedule::tagged_name;
+use schedule::{PartialFile, tagged_name};
 
 fn written(records: &[JournalRecord]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -218,6 +218,26 @@ fn a_target_that_was_changed_does_not_stand() {
     assert!(!two.may_go_on(seen(29, 6)), "shorter than what is proven");
     assert!(!two.may_go_on(seen(30, 5)), "older than what was seen");
     assert!(!two.may_go_on(seen(30, 600)), "changed long after");
+}
+
+/// Bug: a copy that was interrupted between setting the times of a complete temporary and its rename
+/// sent 60 MB again, since the temporary looked older than its data.
+#[test]
+fn a_complete_temporary_with_the_time_of_its_source_was_sent_again() {
+    let second = 1_000_000_000;
+    let left = |end| PartialFile {
+        ranges: vec![(0, end)],
+        mtime: 5000 * second,
+        source: (100, 6 * second + 5),
+    };
+    let seen = |size, seconds: u64| ExistingFile {
+        size,
+        mtime: seconds * second,
+    };
+    assert!(left(100).may_go_on(seen(100, 6)));
+    assert!(!left(99).may_go_on(seen(100, 6)), "not complete");
+    assert!(!left(100).may_go_on(seen(101, 6)), "another size");
+    assert!(!left(100).may_go_on(seen(100, 7)), "another time");
 }
 
 /// The limit is 200 MiB for a million files.

@@ -115,12 +115,17 @@ impl ResumeTempCheck {
         };
         let is_temporary = |seen: &Attributes| seen.kind() == EntryKind::File && !self.is_another;
         let seen = self.seen.filter(is_temporary)?;
+        let mut left = self.left.clone();
+        if seen.mode.is_some_and(|mode| mode & 0o200 == 0) {
+            // Its final mode does not let it be opened again.
+            left.source = (0, 0);
+        }
         let seen = ExistingFile {
             size: seen.size.unwrap_or(0),
             mtime: seen.times.map_or(0, |(_, m)| u64::from(m) * 1_000_000_000),
         };
         let fits = self.size.is_none_or(|size| seen.size <= size);
-        (fits && self.left.may_go_on(seen)).then(|| UploadTemp {
+        (fits && left.may_go_on(seen)).then(|| UploadTemp {
             temp: self.temp.clone(),
             target: self.target.clone(),
             replaces,

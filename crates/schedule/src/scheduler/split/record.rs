@@ -191,7 +191,10 @@ impl SplitFile {
         else {
             return None;
         };
-        let left = options.keep.as_ref()?.left.clone()?;
+        let mut left = options.keep.as_ref()?.left.clone()?;
+        if let (Some(size), Some((_, modified))) = (self.attributes.size, self.attributes.times) {
+            left.source = (size, u64::from(modified) * 1_000_000_000);
+        }
         Some(JobKind::AdoptTemp {
             target: target.clone(),
             temp: self.kept_temporary()?,
