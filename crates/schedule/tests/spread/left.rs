@@ -76,6 +76,7 @@ fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
             assert_eq!(left, Vec::<String>::new(), "{ms} ms");
             continue;
         }
+            assert_eq!(told, [], "{ms} ms: told of what is not there");
         let there = left.first().and_then(|name| w.fs.data(name));
         let there = there.unwrap_or_default();
         let same = |n: &u64| {

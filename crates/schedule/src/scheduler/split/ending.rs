@@ -238,15 +238,18 @@ impl SplitFiles {
             None => AfterDiskClose::Whole,
         };
         file.stage = SplitStage::Cleaning(then);
-        if then == AfterDiskClose::Fail && file.stays(board.is_leaving()) {
+        let stays = then == AfterDiskClose::Fail && file.stays(board.is_leaving());
+        if stays {
+            // Reports ranges that were answered after the cancellation, while running parts ended.
+            self.tell_written(board);
+        }
+        if let Some(file) = self.files.get_mut(&id).filter(|_| stays) {
             let fence = std::mem::take(&mut file.fence);
             if let Some(temp) = file.temp.take()
                 && !fence.is_over(board.now())
             {
                 self.left_fences.insert(temp.temp, fence);
             }
-            // Reports ranges that were answered after the cancellation, while running parts ended.
-            self.tell_written(board);
         }
         let Some(file) = self.files.get(&id) else {
             return;

@@ -218,8 +218,13 @@ impl SplitFile {
         }
     }
 
-    /// Takes the ranges that were answered and not reported, as reports for the journal.
+    /// Takes the ranges that were answered and not reported, as reports for the journal. An upload has
+    /// none until the lane has announced its temporary: before, that lane removes it when the run
+    /// ends.
     pub(super) fn take_written(&mut self) -> Vec<FileCheckpoint> {
+        if self.lacks_temp() {
+            return Vec::new();
+        }
         let (spans, mtime) = self.keeping.take_untold();
         let ranges: Vec<_> = spans.iter().collect();
         let reports = ranges.chunks(MOST).map(|ranges| FileCheckpoint {
