@@ -11,6 +11,12 @@ use crate::delta::{BasisIndex, BasisRangeComparison, MatchedRange};
 
 use crate::{Attributes, ExtraMetadata, JobId, LaneEvent, LocalTargetPath, RemotePath, ResumeData};
 
+/// Bytes of a file that have arrived from one host when its upload to another host begins; of a
+/// smaller file all have. An upload that waits for its source takes room on a lane. If the lane of
+/// its download waited in turn for room in the buffer of another file, whose upload is queued behind
+/// that one, both would wait for ever.
+pub const UPLOAD_BEGINS: u64 = 256 << 10;
+
 /// A local file operation that a lane requests. The disk side answers each with one [`DiskReply`]
 /// for the same job. Operations of one job run in request order, except that reads (and writes) of
 /// one file may run in parallel.
@@ -43,6 +49,12 @@ pub enum DiskRequest {
         job: JobId,
         /// Job that opened the file.
         file: JobId,
+    },
+    /// Waits until the source has data to send, or has none. A local file always has; a file that
+    /// comes from another host may have to wait for its download.
+    AwaitSource {
+        /// Job that the operation belongs to.
+        job: JobId,
     },
     /// Reads up to `len` bytes at `offset` into `block`.
     Read {
@@ -284,6 +296,11 @@ pub enum DiskReply {
         /// The file ended within `first` and is closed.
         eof: bool,
     },
+    /// `AwaitSource` is done.
+    SourceReady {
+        /// Job that the operation belongs to.
+        job: JobId,
+    },
     /// `Read` is done. A block shorter than requested means that the file ends there or, with
     /// `sparse`, that a hole follows; a read of the rest tells which.
     Read {
@@ -439,6 +456,7 @@ impl DiskRequest {
         match self {
             Self::OpenSource { job, .. }
             | Self::Join { job, .. }
+            | Self::AwaitSource { job }
             | Self::Read { job, .. }
             | Self::ReadPacked { job, .. }
             | Self::WritePacked { job, .. }
@@ -476,6 +494,7 @@ impl DiskReply {
             | Self::Adopted { job }
             | Self::Synced { job, .. }
             | Self::Joined { job }
+            | Self::SourceReady { job }
             | Self::Hole { job, .. }
             | Self::Written { job, .. }
             | Self::Skipped { job, .. }

@@ -6,7 +6,7 @@ use sftp::xattrs::Xattr;
 use sftp::{ExpectedEntry, MetadataFlags, Parts};
 
 use crate::scheduler::ByteRanges;
-use crate::{Attributes, FileCheckpoint, LocalTargetPath};
+use crate::{Attributes, FileCheckpoint, LocalTargetPath, TempDir};
 #[cfg(doc)]
 use crate::{FileCopyState, LaneEvent};
 
@@ -318,6 +318,8 @@ pub enum JobKind {
         span: ByteRange,
         /// Ask the server for holes.
         sparse: bool,
+        /// As [`FileCopyOptions::relayed`].
+        relayed: bool,
     },
 }
 
@@ -465,33 +467,10 @@ pub struct FileCopyOptions {
     pub sparse: bool,
     /// Metadata to set in addition to `preserve`.
     pub beyond: ExtraMetadata,
-}
-
-/// Directory at the receiving end for the temporaries of all files of a copy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TempDir(Vec<u8>);
-
-impl TempDir {
-    /// Wraps a path at the receiving end, absolute or relative as the target.
-    pub fn new(path: &[u8]) -> Self {
-        Self(path.to_vec())
-    }
-
-    /// Returns the path.
-    pub fn path(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Returns the path, in this directory, beside which the temporary of `target` is created.
-    pub fn place_of(&self, target: &[u8]) -> Vec<u8> {
-        let name = target.rsplit(|b| *b == b'/').next().unwrap_or_default();
-        let mut path = self.0.clone();
-        if !path.ends_with(b"/") {
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
-        path
-    }
+    /// The download fills a buffer that an upload to another host empties. Data that wait for room
+    /// there hold up this download and no other one of its lane.
+    #[serde(default)]
+    pub relayed: bool,
 }
 
 /// Treatment of an entry that may exist at the target of a file.

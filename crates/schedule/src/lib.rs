@@ -20,6 +20,7 @@ mod lane;
 mod lane_event;
 mod local_target_path;
 mod scheduler;
+mod temp_dir;
 
 pub use attributes::{Attributes, EntryKind};
 pub use background::{BackgroundAllowance, BackgroundPathSample, BackgroundRateControl};
@@ -32,13 +33,13 @@ pub use concurrency::{
 pub use depth::{InflightBounds, InflightLimit, RequestStamp};
 pub use disk::{
     DiskReply, DiskRequest, FILE_IN_THE_WAY, FailedTemporary, JobFailure, JobFailureKind,
-    SourceFileMeta, StoredTarget, UNWRITABLE, written_over,
+    SourceFileMeta, StoredTarget, UNWRITABLE, UPLOAD_BEGINS, written_over,
 };
 pub use job::{
     ByteRange, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job, JobId, JobKind,
     OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_CHANGED,
-    SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, TempDir, UploadTemp,
-    Xattrs, directory_of,
+    SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, UploadTemp, Xattrs,
+    directory_of,
 };
 pub use lane::{
     CompressionMode, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, OldestRequest,
@@ -53,3 +54,4 @@ pub use scheduler::{
 pub use sftp::{
     ExpectedEntry, LinkLimit, MetadataFlags, Parts, Told, is_temp_name, tagged_name, temp_name,
 };
+pub use temp_dir::TempDir;

@@ -18,7 +18,12 @@ const SLOWLY: [&str; 3] = ["--through-here", "--limit", "8MB/s"];
 impl Pair {
     /// Bytes in the target's folder.
     fn has_arrived(&self) -> u64 {
-        let files = fs::read_dir(self.path("to")).expect("our folder").flatten();
+        self.has_arrived_in("to")
+    }
+
+    fn has_arrived_in(&self, folder: &str) -> u64 {
+        let files = fs::read_dir(self.path(folder)).into_iter().flatten();
+        let files = files.flatten();
         let sizes = files.filter_map(|file| file.metadata().ok().map(|meta| meta.len()));
         sizes.sum()
     }
@@ -186,4 +191,32 @@ fn an_interrupted_copy_through_here_claims_what_has_arrived() {
             fs::remove_file(pair.path("to").join(name)).expect("our file");
         }
     }
+}
+
+/// Bug: the copy stood still for ever. The upload of the continued file took the only channel to the
+/// target. Its download was queued behind that of the other large file, which had filled the memory
+/// between the hosts: its upload was queued behind the first one.
+#[test]
+fn a_resumed_copy_through_here_stood_still_beside_another_large_file() {
+    let Some(pair) = Pair::start() else { return };
+    pair.a.remove();
+    pair.b.remove();
+    let write =
+        |name: String, content: &[u8]| write_file(&pair.path("from/tree").join(name), content);
+    fs::create_dir(pair.path("from/tree")).expect("our folder");
+    write("part".to_owned(), &Seed::new(13).bytes(SIZE));
+    let flags = [&SLOWLY[..], &["-r"]].concat();
+    let running = pair.cp(&flags, "from/tree", "to/tree").spawn();
+    assert!(running.until(|| pair.has_arrived_in("to/tree") >= ARRIVED));
+    send(&running, Signal::INT);
+    running.wait().expect_code(130);
+    write("other".to_owned(), &Seed::new(14).bytes(90_000_000));
+    for n in 0..100 {
+        write(n.to_string(), n.to_string().as_bytes());
+    }
+    let run = pair.cp(&["--through-here", "-r"], "from/tree", "to/tree");
+    let outcome = run.timeout(Duration::from_secs(60)).run().expect_code(0);
+    outcome.expect_err(&["resuming the earlier copy"]);
+    let (from, to) = (pair.path("from/tree"), pair.path("to/tree"));
+    assert_same(&from, &to, Compare::CONTENT);
 }

@@ -148,8 +148,15 @@ impl JobMachine {
                 known,
                 span,
                 sparse,
+                relayed,
             } => {
-                let range = DownloadJob::range(id, file, source.0, known, span, sparse);
+                let options = FileCopyOptions {
+                    sparse,
+                    relayed,
+                    ..FileCopyOptions::default()
+                };
+                let part = (file, span);
+                let range = DownloadJob::range(id, part, source.0, known, options);
                 Self::Get(Box::new(range))
             }
             JobKind::Get {

@@ -25,6 +25,8 @@ pub(crate) struct Disk {
     pub(crate) faults: BTreeSet<usize>,
     /// Maximum delay of replies, which then come in any permitted order.
     pub(crate) jitter: Option<(Rng, Duration)>,
+    /// Job whose writes take a minute.
+    pub(crate) slow: Option<JobId>,
     pub(crate) held: u64,
     pub(crate) most_held: u64,
     pub(crate) seekable: bool,
@@ -105,6 +107,7 @@ impl Default for Disk {
             bad_from: None,
             faults: BTreeSet::new(),
             jitter: None,
+            slow: None,
             held: 0,
             most_held: 0,
             seekable: true,
@@ -178,6 +181,8 @@ impl Disk {
             .as_mut()
             .map(|(rng, most)| Duration::from_nanos(rng.below(most.as_nanos() as u64 + 1)));
         let at = now + self.latency + late.unwrap_or_default();
+        let is_slow = matches!(request, DiskRequest::Write { job, .. } if self.slow == Some(*job));
+        let at = at + Duration::from_secs(if is_slow { 60 } else { 0 });
         let kind = match request {
             DiskRequest::Read { .. }
             | DiskRequest::ReadPacked { .. }
@@ -398,6 +403,7 @@ impl Disk {
                 }
                 DiskReply::Joined { job }
             }
+            DiskRequest::AwaitSource { job } => DiskReply::SourceReady { job },
             DiskRequest::CloseSource { job } => {
                 self.open.remove(&job);
                 DiskReply::Released { job }

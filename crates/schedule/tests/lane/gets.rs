@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use schedule::{Attributes, FileCopyState, LaneEvent};
+use schedule::{Attributes, FileCopyOptions, FileCopyState, LaneEvent};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile, VirtualLinkOptions};
 
@@ -315,4 +315,31 @@ fn a_file_that_changes_while_it_is_read_is_reported_with_what_it_is_now() {
             assert_eq!(reports, usize::from(changes && !grew), "{mode:?} {len}");
         }
     }
+}
+
+/// A download between two hosts may wait for its upload, which may be queued behind that of another
+/// file: the download of that file goes on.
+#[test]
+fn a_download_that_waits_for_its_upload_leaves_the_lane_to_others() {
+    let mut config = config(Mode::Predicting, 1);
+    config.openssh = false;
+    config.unwritten = 1 << 20;
+    let mut w = World::with(config, SftpServerProfile::other(), link(), 1);
+    let relayed = || FileCopyOptions {
+        relayed: true,
+        ..FileCopyOptions::default()
+    };
+    let files = [("waits", 20_000_000), ("moves", 3_000_000)];
+    for (name, size) in files {
+        w.place(name, &bytes(size, size as u64), 0o644);
+    }
+    let [waits, _] = files.map(|(name, size)| w.get_with(name, known(size as u64), relayed()));
+    w.disk.slow = Some(waits);
+    w.run_for(Duration::from_secs(30));
+    let got = |w: &World, (name, size)| w.got(name) == Some(&bytes(size, size as u64)[..]);
+    assert!(got(&w, files[1]) && !w.done(waits));
+    assert!(w.disk.held < 4_000_000, "{} bytes", w.disk.held);
+    w.disk.slow = None;
+    w.run();
+    assert!(got(&w, files[0]));
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use schedule::{
-    FileCopyOptions, JobId, JobKind, LaneEvent, PartialFile, ResumeData, SchedulerEvent, SharedTemp,
+    Attributes, DiskReply, DiskRequest, FileCopyOptions, FileCopyState, Job, JobHint, JobId,
+    JobKind, LaneEvent, LaneId, LaneOrder, LaneReport, PartialFile, ResumeData, Scheduler,
+    SchedulerEvent, SharedTemp, SourceFileMeta, UploadTemp,
 };
 use testkit::sftp_model::Kind;
 
-use crate::world::{World, bytes};
+use crate::world::{World, bytes, remote, small};
 
 const MB: usize = 1_000_000;
 /// Block size of the comparison in bytes.
@@ -74,9 +76,9 @@ fn what_has_arrived_when_the_run_is_left_stays_and_is_told() {
         if !w.events.iter().any(|(_, event)| made(event)) {
             // The temporary was only being created, so its lane has removed it.
             assert_eq!(left, Vec::<String>::new(), "{ms} ms");
+            assert_eq!(told, [], "{ms} ms: told of what is not there");
             continue;
         }
-            assert_eq!(told, [], "{ms} ms: told of what is not there");
         let there = left.first().and_then(|name| w.fs.data(name));
         let there = there.unwrap_or_default();
         let same = |n: &u64| {
@@ -226,4 +228,100 @@ fn without_the_shared_temporary_nothing_is_copied() {
             assert_eq!(w.temporaries().len(), left);
         }
     }
+}
+
+/// Takes the jobs that the lane gets, and the requests for the disk side.
+fn taken(spread: &mut Scheduler) -> (Vec<Job>, Vec<DiskRequest>) {
+    let orders = std::iter::from_fn(|| spread.poll_order());
+    let jobs = orders.filter_map(|order| match order {
+        LaneOrder::Push(_, job) => Some(job),
+        _ => None,
+    });
+    let jobs = jobs.collect();
+    (jobs, std::iter::from_fn(|| spread.poll_disk()).collect())
+}
+
+/// Bug: a resumed copy between two hosts stood still for ever. The upload of the continued file held
+/// the lane. Its download was queued behind that of another large file, which waited for its own
+/// upload, queued behind the first one.
+#[test]
+fn an_upload_that_waited_for_its_download_held_the_lane() {
+    let (now, lane, size) = (testkit::sftp_model::epoch(), LaneId::default(), 8 << 20);
+    let mut spread = Scheduler::new(small(), now);
+    let report = LaneReport {
+        wants: 64,
+        shares_files: Some(true),
+        ..LaneReport::default()
+    };
+    spread.lane_opened(now, lane, false, report);
+    let left = PartialFile {
+        ranges: vec![(0, 1 << 20)],
+        ..PartialFile::default()
+    };
+    let keep = ResumeData {
+        left: Some(left),
+        ..ResumeData::default()
+    };
+    let put = |name: &str, keep| JobKind::Put {
+        source: "".into(),
+        target: remote(name),
+        options: FileCopyOptions {
+            keep: Some(Box::new(keep)),
+            ..FileCopyOptions::default()
+        },
+    };
+    let (file, other) = (JobId(1), JobId(2));
+    let hint = JobHint {
+        size: Some(size),
+        relayed: true,
+    };
+    let kind = put("up", keep);
+    spread.push(now, Job { id: file, kind }, hint);
+    taken(&mut spread);
+    let meta = SourceFileMeta {
+        attributes: Attributes {
+            size: Some(size),
+            ..Attributes::default()
+        },
+        stream: false,
+    };
+    let opened = DiskReply::Opened {
+        job: file,
+        meta,
+        first: wire::PayloadBlock::default(),
+        packed: None,
+        eof: false,
+    };
+    spread.handle_disk(now, opened);
+    let (jobs, _) = taken(&mut spread);
+    let adopts = jobs.first().map(|job| job.id).expect("a check");
+    let temp = UploadTemp {
+        temp: remote(".up"),
+        target: remote("up"),
+        replaces: false,
+        mode: None,
+        owner: None,
+    };
+    spread.handle_lane(now, lane, LaneEvent::Temp(adopts, temp));
+    spread.handle_lane(now, lane, LaneEvent::Done(adopts));
+    let created = LaneEvent::State(file, FileCopyState::Created);
+    let told = |event| event == SchedulerEvent::Lane(created.clone());
+    assert!(std::iter::from_fn(|| spread.poll_event()).any(told));
+    let (jobs, requests) = taken(&mut spread);
+    assert_eq!(jobs, [], "its download has not begun");
+    let awaits = |request: &DiskRequest| matches!(request, DiskRequest::AwaitSource { .. });
+    assert!(requests.iter().any(awaits), "{requests:?}");
+
+    let kind = put("other", ResumeData::default());
+    let hint = JobHint {
+        size: Some(1000),
+        ..hint
+    };
+    spread.push(now, Job { id: other, kind }, hint);
+    let (jobs, _) = taken(&mut spread);
+    assert_eq!(jobs.first().map(|job| job.id), Some(other));
+    spread.handle_disk(now, DiskReply::SourceReady { job: file });
+    let (jobs, _) = taken(&mut spread);
+    let kinds: Vec<_> = jobs.iter().map(|job| &job.kind).collect();
+    assert!(matches!(kinds[..], [JobKind::PutRange { .. }]), "{kinds:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use schedule::{
     EntryKind, FileCopyOptions, Job, JobFailure, JobFailureKind, JobKind, LocalTargetPath,
-    PartialFile, RemotePath, SourceFileMeta,
+    PartialFile, RemotePath, SourceFileMeta, UPLOAD_BEGINS,
 };
 
 use super::context::CopyContext;
@@ -21,11 +21,6 @@ const RELAY_BUDGET: u64 = 256 << 20;
 /// as well: 600 files of one stated byte each, and 8 MB in fact, took 2.3 GB.
 const RELAY_SLACK: u64 = 512 << 10;
 const RELAY_FILES: usize = 512;
-/// Bytes of a file that have arrived when its upload begins; of a smaller file all have. An upload
-/// that waits for its source takes room on a channel. If the source's channel waited in turn for
-/// room in the buffer of another file, whose upload is queued behind that one, both would wait for
-/// ever.
-const PUT_BEGINS: u64 = 256 << 10;
 /// Number of attempts after which a file whose connections were lost has failed.
 const MOST_ATTEMPTS: u32 = 8;
 /// Bytes from which an attempt counts as progress.
@@ -170,6 +165,7 @@ impl ActiveFiles {
                 // The relay takes all bytes, and the upload leaves the zeros out.
                 sparse: false,
                 keep: options.keep.clone().filter(|_| left.is_some()),
+                relayed: true,
                 ..options.clone()
             },
         };
@@ -207,7 +203,7 @@ impl ActiveFiles {
             return;
         };
         relay.received += n;
-        if relay.received >= PUT_BEGINS {
+        if relay.received >= UPLOAD_BEGINS {
             self.begin_waiting(context, id, JobRole::RelayPut);
         }
     }

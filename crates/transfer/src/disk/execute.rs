@@ -279,6 +279,7 @@ impl DiskRequestExecution<'_> {
                 let reply = packed::read(source, self.job, (offset, len), block, self.ticket)?;
                 Ok((reply, None))
             }
+            DiskRequest::AwaitSource { job } => Ok((DiskReply::SourceReady { job }, None)),
             request => Err(not_open_for(&request)),
         }
     }

@@ -492,6 +492,7 @@ fn shares(request: &DiskRequest) -> bool {
     matches!(
         request,
         DiskRequest::Read { .. }
+            | DiskRequest::AwaitSource { .. }
             | DiskRequest::Compare { .. }
             | DiskRequest::Search { .. }
             | DiskRequest::CopyBasis { .. }

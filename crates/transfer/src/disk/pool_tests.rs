@@ -519,6 +519,42 @@ fn a_relay_gives_what_it_gets() {
     assert!(pool.shared.lock().jobs.is_empty());
 }
 
+/// An upload to another host may not begin before its download moves, or has ended or failed.
+#[test]
+fn an_upload_awaits_its_download() {
+    let (get, put) = (JobId(1), JobId(2));
+    let len = usize::try_from(schedule::UPLOAD_BEGINS).expect("a small number");
+    for ends in ["data", "end", "failure"] {
+        let (pool, told) = pool();
+        let relay = HostToHostBuffer::new(SourceFileMeta::default());
+        pool.bind(get, Arc::clone(&relay));
+        pool.bind(put, Arc::clone(&relay));
+        let write = |len| DiskRequest::Write {
+            job: get,
+            offset: 5_000_000,
+            pieces: vec![Bytes::from(vec![b'a'; len])],
+        };
+        pool.submit(DiskRequest::AwaitSource { job: put });
+        pool.submit(write(len - 1));
+        let written = wait(&pool, &told);
+        assert!(matches!(written, DiskReply::Written { .. }), "{written:?}");
+        match ends {
+            "data" => pool.submit(write(1)),
+            "end" => pool.submit(finish(get, 5_000_000 + len as u64 - 1)),
+            _ => relay.break_off(schedule::JobFailure::new("gone", true)),
+        }
+        let reply = loop {
+            let reply = wait(&pool, &told);
+            if reply.job() == put {
+                break reply;
+            }
+        };
+        let failed = matches!(reply, DiskReply::Failed { .. });
+        assert!(failed || matches!(reply, DiskReply::SourceReady { .. }));
+        assert_eq!(failed, ends == "failure");
+    }
+}
+
 /// `cp -3 --sparse` wrote the zeros of every hole at the receiving host.
 #[test]
 fn a_relay_of_a_sparse_file_filled_its_holes() {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Buf, Bytes};
 use schedule::{
     DiskReply, DiskRequest, JobFailure, JobFailureKind, JobId, ResumeData, SourceFileMeta,
-    StoredTarget,
+    StoredTarget, UPLOAD_BEGINS,
 };
 use wire::PayloadBlock;
 
@@ -46,6 +46,10 @@ struct BufferState {
     /// Delayed answers to writes, sent when there is room.
     withheld: VecDeque<(Arc<DiskPoolShared>, DiskReply, u64)>,
     reads: Vec<PendingRead>,
+    /// Bytes that the writer has passed on so far.
+    arrived: u64,
+    /// Uploads that wait for [`UPLOAD_BEGINS`] bytes.
+    awaiting: Vec<(Arc<DiskPoolShared>, JobId)>,
     /// The file size, once the writer is done.
     end: Option<u64>,
     /// The fault with which the writer ended.
@@ -144,6 +148,7 @@ impl HostToHostBuffer {
                 let len = first.room();
                 state.read(shared, job, 0, len, first, true);
             }
+            DiskRequest::AwaitSource { job } => state.await_data(shared, job),
             // Relayed data are never compressed; the writer decompressed them.
             DiskRequest::Read {
                 job,
@@ -185,16 +190,13 @@ impl HostToHostBuffer {
                 state.write(shared, written, job, offset, pieces);
             }
             DiskRequest::StoreTarget { job, pieces, .. } => {
-                let stored = StoredTarget::default();
-                let finished = DiskReply::Finished { job, stored };
                 state.end = Some(pieces.iter().map(|p| p.len() as u64).sum());
-                state.write(shared, finished, job, 0, pieces);
+                state.write(shared, finished(job), job, 0, pieces);
             }
             DiskRequest::FinishTarget { job, size, .. } => {
                 state.end = Some(size);
                 state.settle();
-                let stored = StoredTarget::default();
-                shared.reply(DiskReply::Finished { job, stored });
+                shared.reply(finished(job));
             }
             DiskRequest::SyncTarget { job } => shared.reply(DiskReply::Synced { job, mtime: 0 }),
             DiskRequest::Discard { job } | DiskRequest::Leave { job, .. } => {
@@ -221,6 +223,12 @@ fn created(job: JobId, keep: Option<&ResumeData>) -> DiskReply {
     }
 }
 
+/// Reply to the writer that has written all data.
+fn finished(job: JobId) -> DiskReply {
+    let stored = StoredTarget::default();
+    DiskReply::Finished { job, stored }
+}
+
 /// Fault at one host when the other one failed.
 fn other_failed() -> JobFailure {
     JobFailure::new(OTHER_FAILED, true).of_kind(JobFailureKind::OtherHost)
@@ -237,6 +245,7 @@ impl BufferState {
         pieces: Vec<Bytes>,
     ) {
         let mut at = offset;
+        self.arrived += pieces.iter().map(|p| p.len() as u64).sum::<u64>();
         for piece in pieces {
             let len = piece.len() as u64;
             if len > 0 && !self.abandoned {
@@ -276,8 +285,15 @@ impl BufferState {
         self.settle();
     }
 
+    /// Answers once there are data for the upload `job`, or there will be none.
+    fn await_data(&mut self, shared: &Arc<DiskPoolShared>, job: JobId) {
+        self.awaiting.push((Arc::clone(shared), job));
+        self.settle();
+    }
+
     fn abandon(&mut self) {
         self.abandoned = true;
+        self.answer_awaiting();
         self.pieces.clear();
         self.held = 0;
         self.unanswered = 0;
@@ -288,6 +304,7 @@ impl BufferState {
 
     /// Answers the reads whose data have arrived and the writes for which there is room.
     fn settle(&mut self) {
+        self.answer_awaiting();
         let mut still = Vec::new();
         for read in std::mem::take(&mut self.reads) {
             if let Some(fault) = &self.broken {
@@ -309,6 +326,23 @@ impl BufferState {
             };
             self.unanswered -= len;
             shared.reply(reply);
+        }
+    }
+
+    /// Answers the uploads that wait for data, once there are some or none will come.
+    fn answer_awaiting(&mut self) {
+        let ready = self.arrived >= UPLOAD_BEGINS || self.end.is_some();
+        if !ready && self.broken.is_none() && !self.abandoned {
+            return;
+        }
+        for (shared, job) in self.awaiting.drain(..) {
+            shared.reply(match &self.broken {
+                Some(fault) => DiskReply::Failed {
+                    job,
+                    fault: fault.clone(),
+                },
+                None => DiskReply::SourceReady { job },
+            });
         }
     }
 

@@ -9,7 +9,7 @@ use super::finishing::DownloadFinishStage;
 use super::{DownloadState, LaneContext, RemoteFile, ServerCapabilities};
 use crate::lane::messages::{READING, refused, remote};
 use crate::lane::request_purpose::RequestPurpose;
-use crate::{DiskRequest, JobFailure, LaneEvent};
+use crate::{DiskRequest, JobFailure, LaneEvent, UPLOAD_BEGINS};
 
 /// Data of a download that have come, are on their way, or are still to be asked for.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl DownloadReadStage {
         let Some(handle) = self.remote.handle().cloned() else {
             return false;
         };
-        if self.remote.is_closing() {
+        if self.remote.is_closing() || load.waits_for_upload(core) {
             return false;
         }
         let data = &mut self.data;
@@ -116,7 +116,10 @@ impl DownloadReadStage {
         let all = data.next >= limit;
         if all || data.end.is_some() || (covered && data.reads > 0) {
             self.look_again(load, core, &handle);
-            if core.predicts() {
+            // An upload to another host that has begun waits for all data: its download must not wait
+            // for a turn to open the file again.
+            let stays = load.options.relayed && self.data.next >= UPLOAD_BEGINS;
+            if core.predicts() && !stays {
                 // The next file may open now; a file that has grown is opened again.
                 self.remote.close(&mut load.requests, core);
             }

@@ -54,7 +54,7 @@ impl DownloadCleanup {
         load: &mut DownloadState,
         core: &mut LaneContext,
     ) -> Option<LaneEvent> {
-        core.wrote(std::mem::take(&mut load.unwritten));
+        load.wrote(core, load.unwritten);
         let opening = self.remote.as_ref().is_some_and(RemoteFile::is_opening);
         if let Some(remote) = &mut self.remote
             && (!opening || core.predicts())

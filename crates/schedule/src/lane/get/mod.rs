@@ -112,16 +112,13 @@ impl DownloadJob {
     /// Creates the download of a range of a file.
     pub(super) fn range(
         id: JobId,
-        file: JobId,
+        part: (JobId, ByteRange),
         source: Vec<u8>,
         known: Attributes,
-        span: ByteRange,
-        sparse: bool,
+        options: FileCopyOptions,
     ) -> Self {
-        let options = FileCopyOptions::default();
         let mut get = Self::new(id, source, LocalTargetPath::default(), None, options);
-        get.download.sparse = sparse;
-        get.download.part = Some((file, span));
+        get.download.part = Some(part);
         get.download.attrs = Some(known);
         get
     }
@@ -334,6 +331,9 @@ impl DownloadJob {
                 load.tell_written(core, offset, len);
                 let len = load.wrote(core, len);
                 core.event(LaneEvent::Progress(job, len));
+                if load.options.relayed {
+                    core.stream(job);
+                }
             }
             DiskReply::Skipped { offset, len, .. } => {
                 load.tell_written(core, offset, len);
@@ -558,14 +558,23 @@ impl DownloadState {
     /// Counts `len` received bytes.
     fn received(&mut self, core: &mut LaneContext, len: u64) {
         self.unwritten += len;
-        core.received(len);
+        if !self.options.relayed {
+            core.received(len);
+        }
+    }
+
+    /// Returns true if the next READ waits for the upload of the file to another host.
+    fn waits_for_upload(&self, core: &LaneContext) -> bool {
+        self.options.relayed && self.unwritten >= core.config().unwritten
     }
 
     /// Counts bytes that the disk has written; returns those that were counted as received.
     fn wrote(&mut self, core: &mut LaneContext, len: u64) -> u64 {
         let len = len.min(self.unwritten);
         self.unwritten -= len;
-        core.wrote(len);
+        if !self.options.relayed {
+            core.wrote(len);
+        }
         len
     }
 
@@ -578,9 +587,8 @@ impl DownloadState {
     /// Reports that the target has its final name, or is complete.
     fn finished(&mut self, core: &mut LaneContext, renamed: bool) {
         let job = self.job();
-        let len = std::mem::take(&mut self.unwritten);
+        let len = self.wrote(core, self.unwritten);
         if len > 0 {
-            core.wrote(len);
             core.event(LaneEvent::Progress(job, len));
         }
         core.event(LaneEvent::State(job, FileCopyState::Written));

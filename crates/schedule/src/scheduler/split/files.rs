@@ -233,6 +233,10 @@ impl SplitFiles {
                 file.has_target = true;
                 self.on_adopted(board, id);
             }
+            DiskReply::SourceReady { .. } => {
+                self.begin_moving(board, id);
+                self.tell_news(board, id);
+            }
             DiskReply::Synced { mtime, .. } => self.on_disk_synced(board, id, mtime),
             DiskReply::Created { seekable, .. } => {
                 if file.shared().is_some() {
@@ -308,9 +312,16 @@ impl SplitFiles {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        if file.stage == SplitStage::Opening {
-            file.stage = SplitStage::Moving;
-            board.count_cut();
+        match file.stage {
+            SplitStage::Opening if file.is_put() && file.is_relayed() => {
+                file.stage = SplitStage::AwaitingSource;
+                board.ask_disk(DiskRequest::AwaitSource { job: id });
+            }
+            SplitStage::Opening | SplitStage::AwaitingSource => {
+                file.stage = SplitStage::Moving;
+                board.count_cut();
+            }
+            _ => {}
         }
         self.go_on(board, id);
     }

@@ -130,6 +130,9 @@ struct RunningFilePart {
 enum SplitStage {
     /// The disk side opens the source or creates the target.
     Opening,
+    /// The upload waits for the download of its file from another host. It takes no lane: the
+    /// download may be queued behind one that waits for an upload on that lane.
+    AwaitingSource,
     /// Parts are assigned to lanes.
     Moving,
     /// The rename to the final name is in flight.
@@ -200,9 +203,9 @@ impl SplitFile {
 
     /// Returns the number of bytes that no lane has.
     fn left(&self) -> u64 {
-        match self.stage {
-            SplitStage::Opening | SplitStage::Moving => self.unclaimed.len_before(self.size()),
-            _ => 0,
+        match self.is_in_progress() {
+            true => self.unclaimed.len_before(self.size()),
+            false => 0,
         }
     }
 
@@ -275,6 +278,7 @@ impl SplitFile {
                 known: self.attributes,
                 span,
                 sparse: self.options().sparse,
+                relayed: self.access.relayed,
             }),
             _ => None,
         }
@@ -442,7 +446,7 @@ impl SplitFile {
 
     fn fail(&mut self, fault: JobFailure) {
         self.fault.get_or_insert(fault);
-        if matches!(self.stage, SplitStage::Moving | SplitStage::Opening) {
+        if self.is_in_progress() {
             self.stage = SplitStage::GivingUp;
         }
         self.unclaimed = ByteRanges::default();
@@ -464,6 +468,14 @@ impl SplitFile {
     /// Returns true if only a lost lane delays the rename.
     fn waits_for_name(&self) -> bool {
         self.stage == SplitStage::Moving && self.running.is_empty() && self.is_complete()
+    }
+
+    /// Returns true unless the file gets its final name or is given up.
+    fn is_in_progress(&self) -> bool {
+        matches!(
+            self.stage,
+            SplitStage::Opening | SplitStage::AwaitingSource | SplitStage::Moving
+        )
     }
 
     /// Returns true if parts are assigned to lanes.

@@ -252,6 +252,7 @@ impl FileTask {
             },
             sparse: options.sparse,
             beyond,
+            relayed: false,
         }
     }
 

@@ -233,6 +233,7 @@ impl SimDisk {
                 block.truncate(taken);
                 Ok(DiskReply::Read { job, offset, block })
             }
+            DiskRequest::AwaitSource { .. } => Ok(DiskReply::SourceReady { job }),
             DiskRequest::CloseSource { .. } => {
                 if self.joined.remove(&job).is_none() {
                     self.files.remove(&job);
