@@ -144,7 +144,7 @@ fn no_more_than_a_thousand_fifos_have_a_warning_each() {
     let outcome = run.run().expect_code(0);
     let said = outcome.err();
     assert_eq!(said.matches("not copied: it is a socket").count(), 1000);
-    let more = "/source: 100 more entries below it are never copied either";
+    let more = "100 more entries: not copied: it is a socket, a FIFO or a device (-v names them)";
     assert_eq!(said.matches(more).count(), 1, "{outcome}");
     assert!(scene.path("target/file").exists());
 }

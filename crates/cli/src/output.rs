@@ -13,10 +13,11 @@ pub(crate) mod sync;
 pub(crate) mod ticker;
 mod timeline;
 pub(crate) mod units;
+mod warnings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -32,10 +33,7 @@ use explain::DecisionEvent;
 use failures::FailureCounter;
 use json::{HostInfo, JsonEventWriter, RunEvent};
 use snapshot::ProgressSnapshot;
-
-/// Warnings that are shown one by one, except with `--verbose`: a server may list a million FIFOs. The
-/// events of `--json` have them all.
-const MOST_WARNINGS: u64 = 1000;
+use warnings::WarningCounter;
 
 /// Receives the events of a run and shows them.
 pub(crate) struct RunReporter {
@@ -49,8 +47,7 @@ pub(crate) struct RunReporter {
     failures: FailureCounter,
     /// Name each failure, however many have the same reason.
     all_failures: bool,
-    /// Number of warnings so far.
-    warnings: AtomicU64,
+    warnings: WarningCounter,
     // Ends the run when the reader of events has closed the pipe.
     cancel: CancelToken,
     /// True if an event could not be written, which was reported.
@@ -81,7 +78,7 @@ impl RunReporter {
             itemize: false,
             failures: FailureCounter::default(),
             all_failures: false,
-            warnings: AtomicU64::new(0),
+            warnings: WarningCounter::default(),
             cancel,
             decisions: None,
             timeline: None,
@@ -189,7 +186,10 @@ impl RunReporter {
         self.failures.note(event);
         if let CopyEvent::Warning { path, message } = event {
             match path {
-                Some(path) => self.show_warning(&format!("{}: {message}", named(path, host))),
+                Some(path) if self.all_failures || self.warnings.shows(message) => {
+                    self.show_warning(&format!("{}: {message}", named(path, host)));
+                }
+                Some(_) => {}
                 None => self.show_warning(message),
             }
         }
@@ -244,20 +244,15 @@ impl RunReporter {
     }
 
     fn show_warning(&self, text: &str) {
-        let before = self.warnings.fetch_add(1, Ordering::Relaxed);
-        if !self.quiet && (before < MOST_WARNINGS || self.all_failures) {
+        if !self.quiet {
             self.console.warning(text);
         }
     }
 
-    /// Says how many warnings were not shown.
+    /// Says how many warnings about entries were not shown.
     fn count_warnings(&self) {
-        let all = self.warnings.swap(0, Ordering::Relaxed);
-        if !self.quiet && all > MOST_WARNINGS && !self.all_failures {
-            let more = all - MOST_WARNINGS;
-            self.console.warning(&format!(
-                "{more} more warnings were not shown: -v shows all"
-            ));
+        for line in self.warnings.take_lines() {
+            self.show_warning(&line);
         }
     }
 

@@ -69,10 +69,12 @@ pub(crate) fn io_sentence(error: &io::Error) -> String {
 pub(crate) fn connection_sentence(side: &str, error: &io::Error) -> String {
     let words = io_sentence(error);
     match tls_error(error) {
-        Some(Error::InvalidMessage(_)) => format!("closed: invalid data from {side}: {words}"),
-        Some(_) => format!("closed: TLS with {side} failed: {words}"),
+        Some(Error::InvalidMessage(_)) => {
+            format!("connection closed: invalid data from {side}: {words}")
+        }
+        Some(_) => format!("connection closed: TLS with {side} failed: {words}"),
         None if error.kind() == io::ErrorKind::InvalidData => {
-            format!("closed: invalid data from {side}: {words}")
+            format!("connection closed: invalid data from {side}: {words}")
         }
         None => format!("reset: {side} broke the connection: {words}"),
     }

@@ -318,8 +318,8 @@ pub enum JobKind {
         span: ByteRange,
         /// Ask the server for holes.
         sparse: bool,
-        /// As [`FileCopyOptions::relayed`].
-        relayed: bool,
+        /// As [`FileCopyOptions::sink`].
+        sink: DownloadSink,
     },
 }
 
@@ -467,10 +467,20 @@ pub struct FileCopyOptions {
     pub sparse: bool,
     /// Metadata to set in addition to `preserve`.
     pub beyond: ExtraMetadata,
-    /// The download fills a buffer that an upload to another host empties. Data that wait for room
-    /// there hold up this download and no other one of its lane.
+    /// Receiver of a download's data.
     #[serde(default)]
-    pub relayed: bool,
+    pub sink: DownloadSink,
+}
+
+/// Receiver of a download's data on this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DownloadSink {
+    /// A file.
+    #[default]
+    File,
+    /// A buffer that an upload to another host empties. Data that wait for room there hold up this
+    /// download and no other one of its lane.
+    OtherHost,
 }
 
 /// Treatment of an entry that may exist at the target of a file.

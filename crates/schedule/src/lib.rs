@@ -36,8 +36,8 @@ pub use disk::{
     SourceFileMeta, StoredTarget, UNWRITABLE, UPLOAD_BEGINS, written_over,
 };
 pub use job::{
-    ByteRange, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job, JobId, JobKind,
-    OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_CHANGED,
+    ByteRange, DownloadSink, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job, JobId,
+    JobKind, OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_CHANGED,
     SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, UploadTemp, Xattrs,
     directory_of,
 };

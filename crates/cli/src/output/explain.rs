@@ -208,31 +208,7 @@ fn evidence(choice: &DecisionSubject) -> String {
             (None, ServerMode::Server) => "its version string or its extensions say so".to_owned(),
             (None, _) => "longhaul answered there".to_owned(),
         },
-        DecisionSubject::Lanes {
-            limiter,
-            tried,
-            learned,
-            permitted,
-            connections,
-            ..
-        } => {
-            let begun = learned.map(|(c, n)| {
-                format!("started with {}, the best number in earlier copies", lanes(c, n))
-            });
-            let fewer = permitted.filter(|permitted| permitted > connections);
-            let fewer = fewer.map(|permitted| {
-                let were = if *connections == 1 { "was" } else { "were" };
-                format!("{connections} of the {permitted} connections of --connections {were} used")
-            });
-            let begun = begun.or(fewer);
-            let tried = tried.map(brought);
-            let limited = limiter.map(|l| format!("limited by {l}"));
-            let all: Vec<String> = begun.into_iter().chain(tried).chain(limited).collect();
-            match all.is_empty() {
-                true => "the copy ended before more could have paid".to_owned(),
-                false => all.join("; "),
-            }
-        }
+        DecisionSubject::Lanes { .. } => number_of_connections(choice),
         DecisionSubject::Dscp(0) => "packets are not marked, because some networks slow marked ones down".to_owned(),
         DecisionSubject::Dscp(_) => "packets from this machine carry this mark".to_owned(),
         DecisionSubject::Congestion { losses: true, .. } => {
@@ -267,6 +243,40 @@ fn evidence(choice: &DecisionSubject) -> String {
                     .to_owned(),
             }
         }
+    }
+}
+
+/// Evidence for the number of connections and channels.
+fn number_of_connections(choice: &DecisionSubject) -> String {
+    let DecisionSubject::Lanes {
+        limiter,
+        tried,
+        learned,
+        permitted,
+        connections,
+        ..
+    } = choice
+    else {
+        return String::new();
+    };
+    let begun = learned.map(|(c, n)| {
+        format!(
+            "started with {}, the best number in earlier copies",
+            lanes(c, n)
+        )
+    });
+    let fewer = permitted.filter(|permitted| permitted > connections);
+    let fewer = fewer.map(|permitted| {
+        let were = if *connections == 1 { "was" } else { "were" };
+        format!("{connections} of the {permitted} connections of --connections {were} used")
+    });
+    let begun = begun.or(fewer);
+    let tried = tried.map(brought);
+    let limited = limiter.map(|l| format!("limited by {l}"));
+    let all: Vec<String> = begun.into_iter().chain(tried).chain(limited).collect();
+    match all.is_empty() {
+        true => "the copy ended before more could have paid".to_owned(),
+        false => all.join("; "),
     }
 }
 

@@ -759,7 +759,9 @@ impl fmt::Display for ConnectionEndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed(side) => write!(f, "closed, {side} first"),
-            Self::Reset(_, e) if UnusablePeerRelay::of(e).is_some() => write!(f, "closed: {e}"),
+            Self::Reset(_, e) if UnusablePeerRelay::of(e).is_some() => {
+                write!(f, "connection closed: {e}")
+            }
             Self::Reset(side, e) => f.write_str(&connection_sentence(&side.to_string(), e)),
             Self::Refused(why) => f.write_str(why),
             Self::Joins(_) => {

@@ -152,6 +152,7 @@ pub(super) const OPENING: &str = "cannot open the file";
 pub(super) const READING: &str = "cannot read";
 pub(super) const CREATING: &str = "cannot create the file";
 pub(super) const WRITING: &str = "cannot write";
+pub(super) const SETTING: &str = "cannot set its permissions, times or owner";
 pub(super) const SYNCING: &str = "cannot sync the file";
 pub(super) const CLOSING: &str = "cannot close the file";
 pub(super) const RENAMING: &str = "cannot rename the temporary file";

@@ -148,11 +148,11 @@ impl JobMachine {
                 known,
                 span,
                 sparse,
-                relayed,
+                sink,
             } => {
                 let options = FileCopyOptions {
                     sparse,
-                    relayed,
+                    sink,
                     ..FileCopyOptions::default()
                 };
                 let part = (file, span);

@@ -296,7 +296,12 @@ impl<'e> SftpServer<'e> {
         let placed = self.session.files().placed();
         self.large.note(&request, &data, placed);
         if self.session.files().lets(&request) {
+            let copies = matches!(request, Request::CopyData { .. });
             self.session.answer(id, request, &data, &mut self.answers);
+            // The copy may have ended incomplete, whose file no later request may name.
+            if copies && self.session.is_abandoned() {
+                self.remaining = RemainingRequests::None;
+            }
         } else {
             self.held = Some((message, data));
         }

@@ -82,6 +82,11 @@ impl<'e> SftpSession<'e> {
         self.told = told;
     }
 
+    /// True if nobody can read answers any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.incoming.is_some_and(IncomingStream::is_abandoned)
+    }
+
     /// Has `incoming` read further input while a request takes long, so that the client is not
     /// blocked.
     pub(super) fn read_ahead(&mut self, incoming: &'e IncomingStream<'e>) {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use schedule::{
-    EntryKind, FileCopyOptions, Job, JobFailure, JobFailureKind, JobKind, LocalTargetPath,
-    PartialFile, RemotePath, SourceFileMeta, UPLOAD_BEGINS,
+    DownloadSink, EntryKind, FileCopyOptions, Job, JobFailure, JobFailureKind, JobKind,
+    LocalTargetPath, PartialFile, RemotePath, SourceFileMeta, UPLOAD_BEGINS,
 };
 
 use super::context::CopyContext;
@@ -165,7 +165,7 @@ impl ActiveFiles {
                 // The relay takes all bytes, and the upload leaves the zeros out.
                 sparse: false,
                 keep: options.keep.clone().filter(|_| left.is_some()),
-                relayed: true,
+                sink: DownloadSink::OtherHost,
                 ..options.clone()
             },
         };

@@ -28,9 +28,10 @@ const LONGEST_SILENCE: Duration = DARK.saturating_sub(Duration::from_secs(1));
 /// Silence of all lanes that wait after which the session ends, if nothing is repeated. A disk array or
 /// a file server that fails over, and many tape libraries, answer before.
 const GIVES_UP: Duration = Duration::from_secs(600);
-/// Bytes moved since the mark from which a connection is seen to carry a long request rather than
-/// keepalives.
+/// Bytes moved since the mark, and for each second since then, from which a connection is seen to
+/// carry a long request rather than keepalives.
 const MOVES: u64 = 4096;
+const MOVES_EACH_SECOND: u64 = 256;
 
 /// Detects silent lanes, which are reported to the user and whose requests may be repeated.
 #[derive(Debug)]
@@ -96,8 +97,8 @@ pub(super) enum StallAction {
 #[derive(Debug)]
 struct LaneSilence {
     since: Instant,
-    /// Bytes that the connection had moved at half of the silence.
-    mark: Option<u64>,
+    /// Bytes that the connection had moved at half of the silence, and the time.
+    mark: Option<(u64, Instant)>,
     told: u32,
 }
 
@@ -239,11 +240,12 @@ impl StallDetector {
             return None;
         }
         let bytes = moved(wait.id.connection);
-        let Some(mark) = silence.mark else {
-            silence.mark = Some(bytes);
+        let Some((mark, at)) = silence.mark else {
+            silence.mark = Some((bytes, now));
             return None;
         };
-        if bytes.saturating_sub(mark) >= MOVES {
+        let seconds = now.saturating_duration_since(at).as_secs();
+        if bytes.saturating_sub(mark) >= MOVES + MOVES_EACH_SECOND * seconds {
             *silence = LaneSilence::new(now);
             return None;
         }

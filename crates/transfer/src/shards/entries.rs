@@ -157,7 +157,9 @@ pub(super) fn missing_text(why: &str) -> String {
 
 /// Failure of an entry that differs from the plan in this way.
 pub(super) fn changed_text(what: &str) -> String {
-    format!("changed since the plan was made ({what}): not copied; make a new plan")
+    format!(
+        "changed since the plan was made ({what}): not copied: make a new plan in another folder"
+    )
 }
 
 impl Iterator for ShardWalk {

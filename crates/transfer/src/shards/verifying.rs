@@ -96,8 +96,8 @@ impl PlanVerification<'_> {
             let folder = shown(&self.plan.folder());
             let what = format!(
                 "this plan is not finished, so directories do not have their modification times \
-                 yet: run longhaul plan status {folder} and copy the shards that are not complete; \
-                 if all are complete, copy any one again"
+                 yet: copy the shards that longhaul plan status {folder} names, or any one if all \
+                 are complete; files that have changed need a new plan in another folder"
             );
             run.fail(folder, what);
         }
@@ -146,8 +146,8 @@ impl PlanVerification<'_> {
         for (((record, below), path), found) in batch.into_iter().zip(paths).zip(found) {
             let wrong = match &found {
                 Err(error) if error.is_missing() => Some(
-                    "is not at the destination: its shard is not complete, or its source has \
-                     changed"
+                    "is not at the destination: copy its shard, or make a new plan if its source \
+                     has changed"
                         .to_owned(),
                 ),
                 Err(error) => Some(error.to_string()),

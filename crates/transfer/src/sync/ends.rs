@@ -573,6 +573,8 @@ fn check_listed(
     if attributes.size.is_some_and(|own| Some(own) != size) {
         return Err(io::Error::other("its size has changed since it was listed"));
     }
+    // This run may have set a file with several names by another one.
+    let listed = listed.filter(|_| names == AllowedNames::One);
     let owner = listed.and_then(|listed| listed.owner);
     let time = listed.and_then(|listed| listed.modified);
     // Times that SFTP cannot carry are listed as others.

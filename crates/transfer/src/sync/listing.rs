@@ -26,8 +26,6 @@ const TREES: usize = 16;
 /// Entries of this machine taken before the sessions are heard, and events of a session taken before
 /// anything else is done.
 const AT_ONCE: usize = 256;
-/// Problems of each kind that are reported one by one: a server may list a million FIFOs.
-const MOST_REPORTED: u64 = 1000;
 /// Number of the first job of a listing.
 const FIRST_JOB: u64 = CALLERS_FIRST_JOB.0;
 
@@ -87,39 +85,19 @@ impl ListedTree {
     /// Reports what could not be listed at `end`, and warns of entries that are never copied.
     /// Returns the number of problems that hide entries.
     pub(crate) fn report_problems(&self, run: &mut PlannedCopy<'_>, end: PlannedCopySide) -> u64 {
-        let (mut hidden, mut left_out) = (0, 0);
+        let mut hidden = 0;
         for (path, problem) in self.findings.problems() {
-            let count = match problem.hides_entries() {
-                true => &mut hidden,
-                false => &mut left_out,
-            };
-            *count += 1;
-            if *count > MOST_REPORTED {
-                continue;
-            }
             let name = run.shown(end, &join(run.root(end), path));
             match problem.hides_entries() {
-                true => run.fail(name, problem.to_string()),
+                true => {
+                    hidden += 1;
+                    run.fail(name, problem.to_string());
+                }
                 false => run.tell(CopyEvent::Warning {
                     path: Some(name),
                     message: problem.to_string(),
                 }),
             }
-        }
-        let root = run.shown(end, run.root(end));
-        if left_out > MOST_REPORTED {
-            let more = left_out - MOST_REPORTED;
-            run.tell(CopyEvent::Warning {
-                path: Some(root.clone()),
-                message: format!("{more} more entries below it are never copied either"),
-            });
-        }
-        if hidden > MOST_REPORTED {
-            let more = hidden - MOST_REPORTED;
-            run.fail(
-                root,
-                format!("{more} more entries below it were not listed"),
-            );
         }
         hidden
     }
@@ -132,6 +110,7 @@ pub(crate) struct RootToList {
     attributes: RootAttributes,
     one_file_system: bool,
     gitignore: bool,
+    links: bool,
     names: UnicodeForm,
 }
 
@@ -144,6 +123,7 @@ impl RootToList {
             attributes,
             one_file_system: false,
             gitignore: false,
+            links: false,
             names: UnicodeForm::Own,
         }
     }
@@ -161,6 +141,14 @@ impl RootToList {
     pub(crate) fn with_gitignore(self) -> Self {
         Self {
             gitignore: true,
+            ..self
+        }
+    }
+
+    /// Notes which files have several hard links, as far as the end tells.
+    pub(crate) fn with_links(self) -> Self {
+        Self {
+            links: true,
             ..self
         }
     }
@@ -303,9 +291,13 @@ impl ActiveListing {
                 }
             }
         };
+        let builder = ListingTreeBuilder::new(root.end, root.path, filter, root.names);
         Self {
             gitignore: root.gitignore,
-            builder: ListingTreeBuilder::new(root.end, root.path, filter, root.names),
+            builder: match root.links {
+                true => builder.with_links(),
+                false => builder,
+            },
             root: root.attributes,
             walk,
         }

@@ -15,14 +15,17 @@ use crate::walk::local_path;
 /// The roots of both ends, as the options of a sync name them.
 pub(super) struct SyncRoots<'a> {
     options: &'a SyncOptions,
+    /// The target keeps hard links of the source.
+    hard_links: bool,
     /// Query for the file system of a remote source.
     source_file_system: Option<FileSystemQuery>,
 }
 
 impl<'a> SyncRoots<'a> {
-    pub(super) fn new(options: &'a SyncOptions) -> Self {
+    pub(super) fn new(options: &'a SyncOptions, hard_links: bool) -> Self {
         Self {
             options,
+            hard_links,
             source_file_system: None,
         }
     }
@@ -54,6 +57,9 @@ impl<'a> SyncRoots<'a> {
         let mut root = RootToList::new(end, run.root(end).to_vec(), attributes);
         if at_source {
             root = root.with_names(self.options.names);
+        }
+        if !at_source || self.hard_links {
+            root = root.with_links();
         }
         if one_file_system {
             root = root.on_one_file_system();

@@ -134,7 +134,7 @@ impl<'a> SyncRun<'a> {
             ends: SyncEnds::new(run),
             request,
             options,
-            roots: SyncRoots::new(options),
+            roots: SyncRoots::new(options, request.copy.hard_links),
             backup: None,
             link_dest,
             xattrs: None,

@@ -9,7 +9,7 @@ use super::finishing::DownloadFinishStage;
 use super::{DownloadState, LaneContext, RemoteFile, ServerCapabilities};
 use crate::lane::messages::{READING, refused, remote};
 use crate::lane::request_purpose::RequestPurpose;
-use crate::{DiskRequest, JobFailure, LaneEvent, UPLOAD_BEGINS};
+use crate::{DiskRequest, DownloadSink, JobFailure, LaneEvent, UPLOAD_BEGINS};
 
 /// Data of a download that have come, are on their way, or are still to be asked for.
 #[derive(Debug)]
@@ -118,7 +118,8 @@ impl DownloadReadStage {
             self.look_again(load, core, &handle);
             // An upload to another host that has begun waits for all data: its download must not wait
             // for a turn to open the file again.
-            let stays = load.options.relayed && self.data.next >= UPLOAD_BEGINS;
+            let stays =
+                load.options.sink == DownloadSink::OtherHost && self.data.next >= UPLOAD_BEGINS;
             if core.predicts() && !stays {
                 // The next file may open now; a file that has grown is opened again.
                 self.remote.close(&mut load.requests, core);

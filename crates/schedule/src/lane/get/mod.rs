@@ -26,10 +26,13 @@ use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{
-    Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, FileCopyOptions, FileCopyState,
-    JobFailure, JobId, LaneEvent, LocalTargetPath,
+    Attributes, ByteRange, DiskReply, DiskRequest, DownloadSink, EntryKind, FileCopyOptions,
+    FileCopyState, JobFailure, JobId, LaneEvent, LocalTargetPath,
 };
 
+/// Bytes of a relayed download that the buffer for the other host has not taken, at most. It takes
+/// them at once while it has room; hundreds of files may wait for room at the same time.
+const MOST_UNTAKEN: u64 = 256 << 10;
 /// Largest possible file size in bytes: offsets are signed (off_t).
 const LARGEST: u64 = i64::MAX as u64;
 
@@ -331,7 +334,7 @@ impl DownloadJob {
                 load.tell_written(core, offset, len);
                 let len = load.wrote(core, len);
                 core.event(LaneEvent::Progress(job, len));
-                if load.options.relayed {
+                if load.options.sink == DownloadSink::OtherHost {
                     core.stream(job);
                 }
             }
@@ -558,21 +561,22 @@ impl DownloadState {
     /// Counts `len` received bytes.
     fn received(&mut self, core: &mut LaneContext, len: u64) {
         self.unwritten += len;
-        if !self.options.relayed {
+        if self.options.sink == DownloadSink::File {
             core.received(len);
         }
     }
 
     /// Returns true if the next READ waits for the upload of the file to another host.
     fn waits_for_upload(&self, core: &LaneContext) -> bool {
-        self.options.relayed && self.unwritten >= core.config().unwritten
+        let most = core.config().unwritten.min(MOST_UNTAKEN);
+        self.options.sink == DownloadSink::OtherHost && self.unwritten >= most
     }
 
     /// Counts bytes that the disk has written; returns those that were counted as received.
     fn wrote(&mut self, core: &mut LaneContext, len: u64) -> u64 {
         let len = len.min(self.unwritten);
         self.unwritten -= len;
-        if !self.options.relayed {
+        if self.options.sink == DownloadSink::File {
             core.wrote(len);
         }
         len

@@ -9,7 +9,7 @@ use super::part::UploadPart;
 use super::target::{ReplacedAttributes, UploadTargetState};
 use super::{LaneContext, UploadState};
 use crate::LaneEvent;
-use crate::lane::messages::{self, SYNCING, WRITING, refused};
+use crate::lane::messages::{self, SETTING, SYNCING, WRITING, refused};
 use crate::lane::metadata;
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
@@ -229,6 +229,12 @@ impl WrittenFileInfo {
             let status = messages::status(reply).err()?;
             Some(UploadAttemptAbort::Failed(refused(doing, status)))
         };
+        // Nobody knows whose data the other entry has.
+        if let Err(status) = messages::status(reply)
+            && messages::is_unexpected(status)
+        {
+            return Some(UploadAttemptAbort::Failed(refused(SETTING, status)));
+        }
         match what {
             RequestPurpose::Fstat => {
                 if let Reply::Attrs(attrs) = reply {

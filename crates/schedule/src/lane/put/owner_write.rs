@@ -2,13 +2,16 @@
 //! the temporary again, and extended attributes are set: with the permissions of a read-only source,
 //! only root may do either. The permission is taken again before the rename.
 
-use sftp::{Attrs, Reply, Request};
+use sftp::{Attrs, ExpectedEntry, Reply, Request};
 
 use super::{LaneContext, UploadState};
 use crate::lane::request_purpose::RequestPurpose;
 
 /// Write permission of the owner.
 const OWNER_WRITE: u32 = 0o200;
+/// Bits of a mode that tell the type, and those of a regular file (S_IFMT, S_IFREG).
+const TYPE: u32 = 0o170_000;
+const FILE: u32 = 0o100_000;
 
 /// Progress of an upload whose source is read-only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +60,10 @@ impl OwnerWriteGrant {
                 if mode & OWNER_WRITE == 0 {
                     return false;
                 }
-                let attrs = Attrs::with_permissions(mode & 0o777 & !OWNER_WRITE);
+                let attrs = Attrs {
+                    expected: core.expects(ExpectedEntry::TEMPORARY),
+                    ..Attrs::with_permissions(mode & 0o777 & !OWNER_WRITE)
+                };
                 let request = Request::Setstat { path: temp, attrs };
                 up.requests.send(core, RequestPurpose::Mode, &request);
                 true
@@ -70,11 +76,14 @@ impl OwnerWriteGrant {
         self == Self::Withdrawn
     }
 
-    /// Takes the temporary's permissions. A server that does not tell them leaves them as they are.
+    /// Takes the temporary's permissions. A server that does not tell them leaves them as they are,
+    /// and so does what is no file: another user has put it there.
     pub(super) fn on_reply(&mut self, reply: &Reply) {
-        *self = match reply {
-            Reply::Attrs(attrs) => attrs.permissions.map_or(Self::None, Self::Known),
-            _ => Self::None,
+        let mode = match reply {
+            Reply::Attrs(attrs) => attrs.permissions,
+            _ => None,
         };
+        let of_file = mode.filter(|mode| mode & TYPE == FILE);
+        *self = of_file.map_or(Self::None, Self::Known);
     }
 }

@@ -507,6 +507,7 @@ impl SplitFiles {
         let had = file.part_lost(part);
         if file.lacks_temp() {
             // Without a temporary, no bytes count as written.
+            file.keeping.forget_written();
             file.head.begun = false;
             file.end.at = None;
             if file.stage == SplitStage::Moving {

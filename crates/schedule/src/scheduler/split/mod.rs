@@ -17,8 +17,8 @@ pub(crate) use self::spans::ByteRanges;
 use self::spans::OPEN;
 use super::{JobHint, LaneId, total};
 use crate::{
-    Attributes, ByteRange, FileCopyOptions, Job, JobFailure, JobId, JobKind, RemotePath,
-    SharedTemp, UploadTemp,
+    Attributes, ByteRange, DownloadSink, FileCopyOptions, Job, JobFailure, JobId, JobKind,
+    RemotePath, SharedTemp, UploadTemp,
 };
 
 /// State of one file that is cut over lanes.
@@ -278,7 +278,10 @@ impl SplitFile {
                 known: self.attributes,
                 span,
                 sparse: self.options().sparse,
-                relayed: self.access.relayed,
+                sink: match self.access.relayed {
+                    true => DownloadSink::OtherHost,
+                    false => DownloadSink::File,
+                },
             }),
             _ => None,
         }

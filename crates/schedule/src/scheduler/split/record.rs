@@ -39,6 +39,13 @@ impl SplitFileRecord {
         self.fresh += len;
     }
 
+    /// Forgets all ranges, as the temporary that had them is gone.
+    pub(super) fn forget_written(&mut self) {
+        self.written = ByteRanges::default();
+        self.untold = ByteRanges::default();
+        self.fresh = 0;
+    }
+
     /// Returns true if the file resumes from an earlier run.
     pub(super) fn is_adopted(&self) -> bool {
         self.adopted

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use schedule::journal::SourceFileStamp;
 use schedule::{
-    Attributes, ExistingTargetPolicy, FileCopyOptions, FileCopyState, JobKind, RemotePath,
-    SharedTemp, StoredTarget, UNWRITABLE, Xattrs,
+    Attributes, DownloadSink, ExistingTargetPolicy, FileCopyOptions, FileCopyState, JobKind,
+    RemotePath, SharedTemp, StoredTarget, UNWRITABLE, Xattrs,
 };
 use sftp::InodeId;
 
@@ -252,7 +252,7 @@ impl FileTask {
             },
             sparse: options.sparse,
             beyond,
-            relayed: false,
+            sink: DownloadSink::File,
         }
     }
 
@@ -386,7 +386,8 @@ impl FileTask {
         let taken = self.resume.taken().min(self.confirmed);
         let synced = context.options().fsync && is_durable(context, self);
         let summary = context.summary_mut();
-        let is_first = summary.files == 0 && summary.ranges == 0;
+        // Hard links count as files, and were not copied.
+        let is_first = summary.state.is_none();
         summary.synced = synced && (is_first || summary.synced);
         match self.shared.map(|shared| shared.work) {
             Some(SharedTemp::Range(..)) => summary.ranges += 1,

@@ -262,6 +262,11 @@ fn a_silence_without_end_ends_after_ten_minutes() {
     let why = "the server has not answered READ of big for 10 min: check the server, then run the \
                same command again";
     assert_eq!(last, &StallAction::GiveUp(why.to_owned()));
+    // Keepalives of each second are no answer.
+    let keepalives = |seconds: f64| (seconds * 100.0) as u64;
+    let mut stalls = StallDetector::new(PATIENCE, None);
+    let steps = watch(&mut stalls, (begin, GIVES_UP * 2), &waits, keepalives);
+    assert_eq!(steps.last().map(|(at, _)| *at), Some(700.0), "{steps:?}");
     // The checksum of a large file may take hours.
     let mut sum = wait(0, begin, 64, false);
     sum.oldest.takes_time = true;

@@ -11,7 +11,9 @@ use sync::{Filter, TreeEntryId};
 const PATH: usize = 96;
 /// Memory in bytes that the identity of a file with several hard links takes.
 const LINK: usize = 48;
-const FULL: &str = "it has more entries that are never copied than one sync can note; sync its \
+const FULL: &str = "it has more entries that are not copied than one sync can note; sync its \
+    directories one by one";
+const LINKED: &str = "it has more files with several hard links than one sync can note; sync its \
     directories one by one";
 
 /// Findings of a listing beside the entries. Paths are relative to the root.
@@ -25,19 +27,28 @@ pub(super) struct ListingFindings {
     kept: BTreeSet<Vec<u8>>,
     links: BTreeMap<TreeEntryId, InodeId>,
     probes: Vec<Vec<u8>>,
-    /// Bytes of memory that all of this may take, and those that it takes.
+    /// Bytes of memory that the paths may take, and those that they take.
     most_bytes: usize,
     bytes: usize,
     is_full: bool,
+    /// Number of files with several hard links that are noted at most.
+    most_links: usize,
+    has_more_links: bool,
 }
 
 impl ListingFindings {
+    /// Findings of which the paths take at most `most_bytes`.
     pub(super) fn new(filter: Filter, most_bytes: usize) -> Self {
         Self {
             filter,
             most_bytes,
             ..Self::default()
         }
+    }
+
+    /// Notes the identities of files with several hard links, which take at most `bytes`.
+    pub(super) fn note_links(&mut self, bytes: usize) {
+        self.most_links = bytes / LINK;
     }
 
     /// Adds the reason why a path takes no part.
@@ -56,8 +67,11 @@ impl ListingFindings {
 
     /// Adds the identity of a file with several hard links.
     pub(super) fn add_link(&mut self, file: TreeEntryId, link: InodeId) {
-        if self.has_room(LINK) {
+        if self.links.len() < self.most_links {
             self.links.insert(file, link);
+        } else if self.most_links > 0 && !std::mem::replace(&mut self.has_more_links, true) {
+            let problem = ListingProblem::hiding(LINKED);
+            self.problems.push((Vec::new(), problem));
         }
     }
 
@@ -142,6 +156,7 @@ impl fmt::Display for ListingProblem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sync::EntryTree;
 
     /// Bug: 100,000 FIFOs below a path of 10 kB took 2 GB, which no bound counted.
     #[test]
@@ -156,9 +171,42 @@ mod tests {
         let noted = findings.problems.iter().map(|(path, _)| path.len());
         let noted = noted.chain(findings.kept().iter().map(Vec::len));
         assert!((most / 2..most).contains(&noted.sum::<usize>()));
+        // Links that nobody needs are not noted.
+        let link = InodeId {
+            device: 1,
+            inode: 1,
+            names: 2,
+        };
+        findings.add_link(EntryTree::ROOT, link);
+        assert!(findings.take_links().is_empty());
         let hiding = |(path, problem): &&(Vec<u8>, ListingProblem)| {
             path.is_empty() && problem.hides_entries()
         };
         assert_eq!(findings.problems().iter().filter(hiding).count(), 1);
+    }
+
+    #[test]
+    fn more_linked_files_than_can_be_noted_are_said_once() {
+        let mut findings = ListingFindings::new(Filter::default(), 1 << 20);
+        findings.note_links(10 * LINK);
+        let mut tree = EntryTree::new();
+        for inode in 0..20 {
+            let entry = sync::TreeEntry::new(sync::TreeEntryKind::File);
+            let name = inode.to_string();
+            let file = tree
+                .add(EntryTree::ROOT, name.as_bytes(), entry)
+                .expect("room");
+            let link = InodeId {
+                device: 1,
+                inode,
+                names: 2,
+            };
+            findings.add_link(file, link);
+        }
+        assert_eq!(findings.take_links().len(), 10);
+        let [(path, problem)] = findings.problems() else {
+            panic!("{:?}", findings.problems());
+        };
+        assert!(path.is_empty() && problem.hides_entries());
     }
 }

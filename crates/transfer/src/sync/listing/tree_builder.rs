@@ -60,6 +60,12 @@ impl ListingTreeBuilder {
         }
     }
 
+    /// Notes which files have several hard links.
+    pub(super) fn with_links(mut self) -> Self {
+        self.findings.note_links(most_tree_bytes() / 2);
+        self
+    }
+
     /// Returns a name or path in another form than its own, if there is one.
     fn changed_form(&self, name: &[u8]) -> Option<Vec<u8>> {
         match self.names {
