@@ -2,14 +2,14 @@
 //! elsewhere.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use longhaul_tests::both_ends::{BothEnds, events, far_end};
 use longhaul_tests::{longhaul, names_in};
 use testkit::{Outcome, Run, Running, Seed};
 
-use crate::sync::write_file;
+use crate::sync::{set_time, write_file};
 
 /// Bytes of a file that is under way while an entry is swapped.
 const SIZE: usize = 40_000_000;
@@ -100,8 +100,8 @@ fn a_hard_link_in_place_of_an_entry_got_its_mode() {
     }
 }
 
-/// Files with several hard links, as in copies made with --link-dest, get their attributes as long as
-/// they get no further link.
+/// A file of which all hard links are in the target gets its attributes as long as it gets no further
+/// link; one that shares a link with a file outside is copied.
 #[test]
 fn a_file_with_several_hard_links_gets_its_mode() {
     let Some(ends) = BothEnds::start() else {
@@ -109,18 +109,26 @@ fn a_file_with_several_hard_links_gets_its_mode() {
     };
     ends.install();
     let scene = &ends.scene;
-    write_file(&scene.path("a/file"), b"content");
-    write_file(&scene.path("b/file"), b"content");
-    let time = fs::metadata(scene.path("a/file")).expect("ours");
-    let file = fs::File::options().write(true).open(scene.path("b/file"));
-    let set = file.and_then(|file| file.set_modified(time.modified()?));
-    set.expect("ours");
-    set_mode(&scene.path("a/file"), 0o640);
-    set_mode(&scene.path("b/file"), 0o600);
-    fs::hard_link(scene.path("b/file"), scene.path("newest")).expect("ours");
+    for name in ["a/file", "a/other", "a/shared", "b/file", "b/shared"] {
+        write_file(&scene.path(name), b"content");
+        set_time(&scene.path(name), 1_200_000_000);
+        let mode = if name.starts_with('a') { 0o640 } else { 0o600 };
+        set_mode(&scene.path(name), mode);
+    }
+    fs::hard_link(scene.path("b/file"), scene.path("b/other")).expect("ours");
+    fs::hard_link(scene.path("b/shared"), scene.path("earlier")).expect("ours");
     let outcome = run(&ends, &["sync"], &[], "a", "b").run().expect_code(0);
     assert_eq!(far_end(&outcome)["depth"], "exec", "{outcome}");
-    assert_eq!(mode_of(&scene.path("newest")), 0o640);
+    let links = |name: &str| fs::metadata(scene.path(name)).expect("ours").nlink();
+    assert_eq!(
+        (mode_of(&scene.path("b/other")), links("b/file")),
+        (0o640, 2)
+    );
+    assert_eq!(
+        (mode_of(&scene.path("b/shared")), links("b/shared")),
+        (0o640, 1)
+    );
+    assert_eq!(mode_of(&scene.path("earlier")), 0o600);
 }
 
 /// Bug: the temporary of an interrupted upload was swapped for a hard link of a file with the same
