@@ -125,7 +125,7 @@ fn top_says_where_nobody_answers() {
     let run = |at: &str| Run::new(longhaul()).args(["relay", "top", at]).run();
     run(&at)
         .expect_code(1)
-        .expect_err(&[&format!("{at} does not answer")]);
+        .expect_err(&[&format!("cannot get the status of a relay from {at}")]);
     run("nonsense").expect_code(1).expect_err(&["--status"]);
 }
 

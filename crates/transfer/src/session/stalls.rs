@@ -28,8 +28,8 @@ const LONGEST_SILENCE: Duration = DARK.saturating_sub(Duration::from_secs(1));
 /// Silence of all lanes that wait after which the session ends, if nothing is repeated. A disk array or
 /// a file server that fails over, and many tape libraries, answer before.
 const GIVES_UP: Duration = Duration::from_secs(600);
-/// Bytes moved since the mark, and for each second since then, from which a connection is seen to
-/// carry a long request rather than keepalives.
+/// Bytes moved since the mark, and at least for each second since then, from which a connection is seen
+/// to carry a long request rather than keepalives.
 const MOVES: u64 = 4096;
 const MOVES_EACH_SECOND: u64 = 256;
 
@@ -245,7 +245,7 @@ impl StallDetector {
             return None;
         };
         let seconds = now.saturating_duration_since(at).as_secs();
-        if bytes.saturating_sub(mark) >= MOVES + MOVES_EACH_SECOND * seconds {
+        if bytes.saturating_sub(mark) >= MOVES.max(MOVES_EACH_SECOND * seconds) {
             *silence = LaneSilence::new(now);
             return None;
         }
