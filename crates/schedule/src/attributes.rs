@@ -1,6 +1,9 @@
 use serde::{Deserialize, Serialize};
 use sftp::{EntryType, ExpectedEntry, InodeId, LinkLimit};
 
+/// Write permission of the owner (S_IWUSR).
+pub(crate) const OWNER_WRITE: u32 = 0o200;
+
 /// Attributes of a local or remote file; absent ones are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {

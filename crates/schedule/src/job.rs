@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use sftp::xattrs::Xattr;
 use sftp::{ExpectedEntry, MetadataFlags, Parts};
 
+use crate::attributes::OWNER_WRITE;
 use crate::scheduler::ByteRanges;
 use crate::{Attributes, FileCheckpoint, LocalTargetPath, TempDir};
 #[cfg(doc)]
@@ -394,9 +395,6 @@ pub const SYMLINK_LEADS_NOWHERE: &str =
 
 /// Failure of a [`JobKind::MakeDir`] without `follow` where a symlink stands.
 pub const SYMLINK_IN_THE_WAY: &str = "a symlink is in the way and is not followed";
-
-/// Permission bit of the owner, as in chmod(2).
-const OWNER_WRITE: u32 = 0o200;
 
 /// Change of the owner's write permission for a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

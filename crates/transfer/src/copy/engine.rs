@@ -17,6 +17,7 @@ use super::equal_names::ClaimedTargets;
 use super::file::{ActiveFiles, SharedTemporaryFile};
 use super::hard_links::HardLinks;
 use super::jobs::PathQueryAnswer;
+use super::leaving;
 use super::metadata::MetadataPreservation;
 use super::owner::{EntryAwaitingOwner, NextOwnerResult, OwnerMap};
 use super::planned::PlannedEntries;
@@ -43,11 +44,6 @@ use crate::walk::{EntryInfo, LEFT_OUT, WalkEntry};
 const MANY: usize = 256;
 /// Longest delay of events that are batched while `MANY` jobs are in flight.
 const GATHERS: Duration = Duration::from_micros(500);
-/// Time that jobs may take to clean up after a cancel before the run ends without them.
-const LONGEST_CLEANUP: Duration = Duration::from_secs(5);
-/// Time after an interrupt until a copy with a journal or a download ends, whatever is on its way: the
-/// next run sends again what was not confirmed by then. Longer than a round trip around the world.
-const LEAVING: Duration = Duration::from_millis(700);
 /// Longest wait until the server at the far end is known; longer than the session's own limits.
 const LONGEST_SETTLING: Duration = Duration::from_secs(30);
 
@@ -660,13 +656,7 @@ impl<'a> CopyEngine<'a> {
         }
         // A scheduler that ends a shard gives it time, in which files in flight are completed.
         let is_shard = leaves && self.context.options().journal_folder.is_some();
-        // Unfinished files on this machine are removed without the server.
-        let leaves_soon = leaves || !self.context.target_is_remote();
-        let most = if leaves_soon {
-            LEAVING
-        } else {
-            LONGEST_CLEANUP
-        };
+        let most = leaving::longest(leaves, self.context.target_is_remote());
         self.leave_by = (!is_shard).then(|| self.context.now() + most);
         // The source of a copy between two hosts has nothing to clean up, and the data on its way
         // are of no use.
@@ -726,7 +716,7 @@ impl<'a> CopyEngine<'a> {
             wait_for(self.context.environment(), conditions).await;
             return true;
         }
-        let cleaned = self.context.now() + LONGEST_CLEANUP;
+        let cleaned = self.context.now() + leaving::CLEANUP;
         let until = self.leave_by.unwrap_or(cleaned);
         conditions.until = Some(until);
         wait_for(self.context.environment(), conditions).await;

@@ -14,6 +14,7 @@ mod file;
 mod hard_links;
 mod home;
 mod jobs;
+mod leaving;
 mod links;
 mod local;
 mod local_file_ops;

@@ -9,7 +9,8 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::agent::AgentChoice;
-use crate::config::{HostConfigQuery, IdentityFile, LocalUser, SshOptionFlags};
+use crate::config::test_support::host_without_files;
+use crate::config::{IdentityFile, SshOptionFlags};
 use crate::prompt::PromptAnswer;
 
 /// Test-only keys, one of each format, with the passphrase `secret` where encrypted.
@@ -45,17 +46,7 @@ fn fixture(dir: &Path, name: &str, with_public: bool) -> PathBuf {
 }
 
 fn config(files: &[PathBuf], agent: AgentChoice) -> HostConfig {
-    let query = HostConfigQuery {
-        host: "h".into(),
-        file: Some("none".into()),
-        ssh: Some("/nonexistent/ssh".into()),
-        ..HostConfigQuery::default()
-    };
-    let user = LocalUser {
-        home: Some("/nonexistent".into()),
-        ..LocalUser::default()
-    };
-    let mut config = query.resolve(&user).unwrap();
+    let mut config = host_without_files();
     config.identity_files = files
         .iter()
         .map(|path| IdentityFile {

@@ -17,7 +17,7 @@ use super::connection::ProbeConnections;
 use super::path::ProbedConnections;
 use super::{ProbeOptions, ProbeSettings};
 use crate::cancel::CancelToken;
-use crate::config::{HostConfigQuery, LocalUser};
+use crate::config::test_support::host_without_files;
 use crate::connect::{
     AttemptSettings, BulkDirection, ConnectionFacts, RemoteLonghaulPolicy, SharedConnectSettings,
 };
@@ -171,17 +171,7 @@ impl ConnectionOpener for ModelConnection {
 
 /// Returns the settings of a measurement of 3 s.
 pub(super) fn settings() -> ProbeSettings {
-    let query = HostConfigQuery {
-        host: "h".into(),
-        file: Some("none".into()),
-        ssh: Some("/nonexistent/ssh".into()),
-        ..HostConfigQuery::default()
-    };
-    let user = LocalUser {
-        home: Some("/nonexistent".into()),
-        ..LocalUser::default()
-    };
-    let config = query.resolve(&user).expect("settings without a file");
+    let config = host_without_files();
     let hop = config.clone();
     ProbeSettings {
         config,

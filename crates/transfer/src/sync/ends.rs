@@ -8,18 +8,17 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, chownat, linkat, mkdirat, renameat_with,
-    unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, chownat, linkat, mkdirat, renameat_with, unlinkat,
 };
 use rustix::io::Errno;
 use schedule::{
-    Attributes, ByteRange, EntryKind, ExpectedEntry, ExtraMetadata, JobKind, LaneEvent, LinkLimit,
+    Attributes, ByteRange, EntryKind, ExpectedEntry, ExtraMetadata, JobKind, LaneEvent,
     MetadataFlags, OwnerWrite, RemotePath, Xattrs,
 };
-use sftp::InodeId;
 use sftp::xattrs::Xattr;
-use sync::{TreeEntry, parent_path};
+use sync::parent_path;
 
+use super::expected_file::ExpectedFile;
 use super::settle::OperationRunner;
 use crate::copy::{PlannedCopy, PlannedCopySide};
 use crate::disk::{
@@ -65,9 +64,7 @@ pub(crate) enum SyncFileOperation {
         path: Vec<u8>,
         attributes: Attributes,
         xattrs: Option<Box<Xattrs>>,
-        names: AllowedNames,
-        /// A file as it was listed: its owner and time must be the same still.
-        listed: Option<TreeEntry>,
+        expected: ExpectedFile,
     },
     /// Sets user and group of a symlink.
     SetSymlinkOwner(Vec<u8>, (u32, u32)),
@@ -90,18 +87,6 @@ pub(crate) enum SyncFileOperation {
     },
 }
 
-/// Names that a file on this machine may have when its attributes are set. Somebody who may write in
-/// its directory may have put a hard link of a file from elsewhere there since it was listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AllowedNames {
-    /// The one that it is set by.
-    One,
-    /// Others as well, if it is this file.
-    Of(InodeId),
-    /// Others as well: the run itself makes hard links.
-    Several,
-}
-
 impl SyncFileOperation {
     /// Creates a directory whose mode the umask alone restricts, or finds an existing one.
     pub(crate) fn make_dir(path: Vec<u8>) -> Self {
@@ -114,8 +99,7 @@ impl SyncFileOperation {
             path,
             attributes,
             xattrs: None,
-            names: AllowedNames::One,
-            listed: None,
+            expected: ExpectedFile::default(),
         }
     }
 }
@@ -328,15 +312,10 @@ fn job(op: SyncFileOperation) -> JobKind {
             path,
             attributes,
             xattrs,
-            names,
-            listed: _,
+            expected,
         } => JobKind::SetAttributes {
             path: RemotePath(path),
-            expected: attributes.expected(match names {
-                AllowedNames::One => LinkLimit::AtMost(1),
-                AllowedNames::Of(link) => LinkLimit::AtMost(link.names),
-                AllowedNames::Several => LinkLimit::AnyNumber,
-            }),
+            expected: attributes.expected(expected.links()),
             attributes,
             follow: false,
             xattrs,
@@ -405,10 +384,8 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             path,
             attributes,
             xattrs,
-            names,
-            listed,
+            expected,
         } => {
-            let expected = (*names, listed.as_ref());
             for (parts, why) in set(&at(path)?, attributes, xattrs.clone(), expected)? {
                 run.note_lost(parts, &why);
             }
@@ -514,11 +491,11 @@ fn rename_to_free_name(from: &NameInDirectory, to: &NameInDirectory) -> io::Resu
 }
 
 /// Sets attributes of a file or directory. Returns those that could not be set and are not needed.
-fn set(
+pub(super) fn set(
     at: &NameInDirectory,
     attributes: &Attributes,
     xattrs: Option<Box<Xattrs>>,
-    expected: (AllowedNames, Option<&TreeEntry>),
+    expected: &ExpectedFile,
 ) -> io::Result<LostMetadata> {
     let flags = match attributes.kind() {
         EntryKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
@@ -532,7 +509,7 @@ fn set(
     };
     let file = std::fs::File::from(file);
     let meta = rustix::fs::fstat(&file)?;
-    check_listed(&meta, attributes, expected)?;
+    expected.check(&meta, attributes)?;
     let mut lost = LostMetadata::new();
     let beyond = ExtraMetadata {
         owner: attributes.owner,
@@ -548,58 +525,6 @@ fn set(
         rustix::fs::futimens(&file, &times)?;
     }
     Ok(lost)
-}
-
-/// Checks that a file is the one that was listed: another process may have put another one there.
-fn check_listed(
-    meta: &Stat,
-    attributes: &Attributes,
-    (names, listed): (AllowedNames, Option<&TreeEntry>),
-) -> io::Result<()> {
-    let found = match kind_of(meta) {
-        FileType::Directory => EntryKind::Directory,
-        FileType::RegularFile => EntryKind::File,
-        _ => EntryKind::Other,
-    };
-    // Times alone are set without a kind.
-    let is_listed = attributes.mode.is_none() || found == attributes.kind();
-    if found == EntryKind::Other || !is_listed {
-        return Err(io::Error::other("another entry has taken its place"));
-    }
-    if found == EntryKind::Directory {
-        return Ok(());
-    }
-    let size = u64::try_from(meta.st_size).ok();
-    if attributes.size.is_some_and(|own| Some(own) != size) {
-        return Err(io::Error::other("its size has changed since it was listed"));
-    }
-    // This run may have set a file with several names by another one.
-    let listed = listed.filter(|_| names == AllowedNames::One);
-    let owner = listed.and_then(|listed| listed.owner);
-    let time = listed.and_then(|listed| listed.modified);
-    // Times that SFTP cannot carry are listed as others.
-    let time = time.filter(|_| u32::try_from(meta.st_mtime).is_ok());
-    if owner.is_some_and(|owner| owner != (meta.st_uid, meta.st_gid))
-        || time.is_some_and(|time| time.seconds != meta.st_mtime)
-    {
-        return Err(io::Error::other(
-            "its owner or time has changed since it was listed: check that nobody else has put the \
-                file there, then run the same command again",
-        ));
-    }
-    let is_allowed = match names {
-        _ if meta.st_nlink == 1 => true,
-        AllowedNames::One => false,
-        AllowedNames::Of(listed) => (listed.device, listed.inode) == (meta.st_dev, meta.st_ino),
-        AllowedNames::Several => true,
-    };
-    match is_allowed {
-        true => Ok(()),
-        false => Err(io::Error::other(
-            "it has got another hard link since it was listed: check that nobody else has put the \
-                file there, then run the same command again",
-        )),
-    }
 }
 
 fn sum_of(
@@ -633,85 +558,4 @@ fn sum_of(
         at += read as u64;
     }
     Ok(hasher.finalize().as_bytes().to_vec())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    use super::*;
-    use schedule::LocalTargetPath;
-    use sync::{ModifiedTime, TreeEntryKind};
-
-    /// Bug: a local user who could write in DST put a hard link of another file in place of one whose
-    /// attributes `sync -A -X` of root set: the other file got the mode and the access control list.
-    #[test]
-    fn another_file_in_place_of_a_listed_one_got_its_mode() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let at = |name: &str| dir.path().join(name);
-        for (name, content) in [
-            ("own", "12345"),
-            ("elsewhere", "54321"),
-            ("linked", "11111"),
-        ] {
-            fs::write(at(name), content).expect("ours");
-            fs::set_permissions(at(name), fs::Permissions::from_mode(0o600)).expect("ours");
-        }
-        fs::hard_link(at("elsewhere"), at("swapped")).expect("ours");
-        fs::hard_link(at("linked"), at("linked too")).expect("ours");
-        fs::create_dir(at("directory")).expect("ours");
-        symlink("elsewhere", at("symlink")).expect("ours");
-        let listed = |name: &str| {
-            let meta = fs::metadata(at(name)).expect("ours");
-            AllowedNames::Of(InodeId {
-                device: meta.dev(),
-                inode: meta.ino(),
-                names: 2,
-            })
-        };
-        let directories = OpenDirectoryCache::default();
-        let attributes = Attributes {
-            size: Some(5),
-            mode: Some(0o100_644),
-            ..Attributes::default()
-        };
-        let one = AllowedNames::One;
-        for (name, names, is_set) in [
-            ("own", one, true),
-            ("swapped", one, false),
-            ("swapped", listed("linked"), false),
-            ("linked", listed("linked"), true),
-            ("directory", one, false),
-            ("symlink", one, false),
-            ("swapped", AllowedNames::Several, true),
-        ] {
-            let place = LocalTargetPath::beneath(dir.path(), name, false);
-            let place = directories.locate(&place).expect("ours");
-            let done = set(&place, &attributes, None, (names, None));
-            assert_eq!(done.is_ok(), is_set, "{name}: {done:?}");
-            let mode = || fs::metadata(at(name)).expect("ours").permissions().mode();
-            assert!(mode() & 0o7777 != 0o644 || is_set, "{name}");
-        }
-        // A file that was moved there has one name as well.
-        let meta = fs::metadata(at("own")).expect("ours");
-        let mut listed = TreeEntry::new(TreeEntryKind::File);
-        listed.owner = Some((meta.uid(), meta.gid()));
-        listed.modified = Some(ModifiedTime {
-            seconds: meta.mtime(),
-            nanoseconds: None,
-        });
-        let place = LocalTargetPath::beneath(dir.path(), "own", false);
-        let place = directories.locate(&place).expect("ours");
-        let set_with = |listed: &TreeEntry| set(&place, &attributes, None, (one, Some(listed)));
-        assert!(set_with(&listed).is_ok());
-        listed.owner = Some((meta.uid() + 1, meta.gid()));
-        assert!(set_with(&listed).is_err());
-        listed.owner = None;
-        listed.modified = Some(ModifiedTime {
-            seconds: meta.mtime() - 1,
-            nanoseconds: None,
-        });
-        assert!(set_with(&listed).is_err());
-    }
 }

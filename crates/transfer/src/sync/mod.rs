@@ -7,6 +7,7 @@ mod backup;
 pub(crate) mod contents;
 pub(crate) mod ends;
 mod entries;
+mod expected_file;
 mod hard_links;
 mod link_dest;
 mod link_survey;

@@ -16,8 +16,9 @@ use sync::{
 use super::alike::{NameEqualityProbes, are_one_in_nfc, remove_name_probes, spare_alike};
 use super::attributes::attributes;
 use super::backup::BackupRoot;
-use super::ends::{AllowedNames, SyncEnds, SyncFileOperation};
+use super::ends::{SyncEnds, SyncFileOperation};
 use super::entries::SyncPlanWalk;
+use super::expected_file::ExpectedFile;
 use super::hard_links::{InodeIds, SourceHardLinks, linked_outside};
 use super::link_dest::LinkDest;
 use super::listing::{self, ListedTree};
@@ -692,21 +693,20 @@ impl<'a> SyncRun<'a> {
     ) -> AttributeChange {
         let tree = plan.source().tree();
         let root = |end| self.ends.root(end);
-        let listed = there.map(|id| plan.target().tree().entry(id).clone());
-        let mode = listed.as_ref().and_then(|entry| entry.mode);
-        let linked = there.and_then(|id| self.target_links.get(&id));
-        let names = match (&self.hard_links, linked) {
-            (Some(links), _) if links.source().contains_key(&id) => AllowedNames::Several,
-            (_, Some(link)) => AllowedNames::Of(*link),
-            (_, None) => AllowedNames::One,
+        let listed = there.map(|id| plan.target().tree().entry(id));
+        let mode = listed.and_then(|entry| entry.mode);
+        let link = there.and_then(|id| self.target_links.get(&id)).copied();
+        let links = self.hard_links.as_ref();
+        let expected = match links.is_some_and(|links| links.source().contains_key(&id)) {
+            true => ExpectedFile::Linked,
+            false => ExpectedFile::of(listed, link),
         };
         AttributeChange {
             source: join(root(PlannedCopySide::Source), &tree.own_path(id)),
             target: join(root(PlannedCopySide::Target), &tree.path(id)),
             attributes: self.kept(tree.entry(id)),
             is_read_only: mode.is_some_and(|mode| mode & 0o200 == 0),
-            names,
-            listed,
+            expected,
         }
     }
 

@@ -7,10 +7,11 @@ use schedule::{Attributes, MetadataFlags};
 use sftp::xattrs::{Xattr, kind};
 use sync::{
     ComparisonRules, DifferenceReasons, EntryTree, FoundDifference, SyncAction, SyncPlan,
-    TreeEntry, TreeEntryId,
+    TreeEntryId,
 };
 
-use super::ends::{AllowedNames, FileOperationResult, SyncEnds, SyncFileOperation};
+use super::ends::{FileOperationResult, SyncEnds, SyncFileOperation};
+use super::expected_file::ExpectedFile;
 use crate::copy::PlannedCopySide;
 use crate::file_error::FileError;
 use crate::walk::join;
@@ -215,9 +216,8 @@ pub(super) struct AttributeChange {
     pub attributes: Attributes,
     /// The owner at the target may not write the file, and so not set its extended attributes.
     pub is_read_only: bool,
-    pub names: AllowedNames,
-    /// The file at the target as it was listed.
-    pub listed: Option<TreeEntry>,
+    /// The file at the target.
+    pub expected: ExpectedFile,
 }
 
 /// Sets the attributes of files, with the extended attributes and access control lists that
@@ -232,8 +232,7 @@ pub(super) async fn set_attributes(
         path: file.target.clone(),
         attributes: file.attributes,
         xattrs,
-        names: file.names,
-        listed: file.listed.clone(),
+        expected: file.expected,
     };
     let Some(XattrComparer { kinds }) = comparer else {
         let ops = files.iter().map(|file| set(file, None)).collect();
@@ -298,8 +297,7 @@ async fn make_writable<'a>(
             path: file.target.clone(),
             attributes: writable,
             xattrs: None,
-            names: file.names,
-            listed: file.listed.clone(),
+            expected: file.expected,
         }
     });
     // A failure shows when the attributes are set.

@@ -1,6 +1,7 @@
 use sftp::{Attrs, ExpectedEntry, Reply, Request, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
+use crate::attributes::OWNER_WRITE;
 use crate::journal::ExistingFile;
 use crate::lane::job_requests::JobRequests;
 use crate::lane::messages;
@@ -107,7 +108,7 @@ impl ResumeTempCheck {
         let target = self.replaces?;
         let (replaces, mode) = match target.map(|a| (a.kind(), a.mode)) {
             None => (false, None),
-            Some((EntryKind::File, mode)) if mode.is_some_and(|m| m & 0o200 != 0) => {
+            Some((EntryKind::File, mode)) if mode.is_some_and(|m| m & OWNER_WRITE != 0) => {
                 (true, mode.map(|m| m & 0o777))
             }
             Some((EntryKind::Symlink, _)) if self.replace_node => (false, None),
@@ -116,7 +117,7 @@ impl ResumeTempCheck {
         let is_temporary = |seen: &Attributes| seen.kind() == EntryKind::File && !self.is_another;
         let seen = self.seen.filter(is_temporary)?;
         let mut left = self.left.clone();
-        if seen.mode.is_some_and(|mode| mode & 0o200 == 0) {
+        if seen.mode.is_some_and(|mode| mode & OWNER_WRITE == 0) {
             // Its final mode does not let it be opened again.
             left.source = (0, 0);
         }

@@ -5,13 +5,10 @@
 use sftp::{Attrs, ExpectedEntry, Reply, Request};
 
 use super::{LaneContext, UploadState};
+use crate::attributes::OWNER_WRITE;
 use crate::lane::request_purpose::RequestPurpose;
-
-/// Write permission of the owner.
-const OWNER_WRITE: u32 = 0o200;
-/// Bits of a mode that tell the type, and those of a regular file (S_IFMT, S_IFREG).
-const TYPE: u32 = 0o170_000;
-const FILE: u32 = 0o100_000;
+use crate::lane::task::attributes;
+use crate::{Attributes, EntryKind};
 
 /// Progress of an upload whose source is read-only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +20,7 @@ pub(super) enum OwnerWriteGrant {
     Granted,
     /// The temporary's permissions, to which the server's umask has applied, are asked for.
     Asked,
-    /// Its permissions.
+    /// The server has told these permissions.
     Known(u32),
     /// The request to take the permission was sent.
     Withdrawn,
@@ -79,11 +76,11 @@ impl OwnerWriteGrant {
     /// Takes the temporary's permissions. A server that does not tell them leaves them as they are,
     /// and so does what is no file: another user has put it there.
     pub(super) fn on_reply(&mut self, reply: &Reply) {
-        let mode = match reply {
-            Reply::Attrs(attrs) => attrs.permissions,
-            _ => None,
+        let found = match reply {
+            Reply::Attrs(attrs) => attributes(attrs),
+            _ => Attributes::default(),
         };
-        let of_file = mode.filter(|mode| mode & TYPE == FILE);
-        *self = of_file.map_or(Self::None, Self::Known);
+        let mode = found.mode.filter(|_| found.kind() == EntryKind::File);
+        *self = mode.map_or(Self::None, Self::Known);
     }
 }

@@ -3,6 +3,7 @@
 use sftp::{Attrs, OpenFlags, Reply, StatusCode};
 
 use super::ending::{UploadAttemptAbort, UploadRetryReason};
+use crate::attributes::OWNER_WRITE;
 use crate::lane::messages::remote;
 use crate::{FileCopyOptions, UploadTemp};
 
@@ -12,7 +13,6 @@ const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
 const FIFO: u32 = 0o010_000;
 const SOCKET: u32 = 0o140_000;
-const OWNER_WRITE: u32 = 0o200;
 const IS_DIRECTORY: &str = "it is a directory at the far end: choose another name";
 const IS_FIFO: &str =
     "it is a FIFO, into which the server cannot write: use ssh HOST 'cat > FIFO' < FILE";

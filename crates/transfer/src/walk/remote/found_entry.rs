@@ -29,7 +29,7 @@ pub(super) enum EntryBelowKind {
     Symlink,
     /// Socket, FIFO or device.
     Special,
-    /// It is not copied, for this reason.
+    /// Entry that is not copied, with the reason.
     Problem(&'static str),
 }
 

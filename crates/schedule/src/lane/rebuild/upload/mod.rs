@@ -17,6 +17,7 @@ use self::giving_up::DeltaUploadCleanup;
 use self::moving::DeltaTransferStage;
 use self::verify::DeltaVerifyStage;
 use super::{BlockSearchQueue, DeltaAbort, DeltaRebuild, JobRequests, LaneContext, RequestPurpose};
+use crate::attributes::OWNER_WRITE;
 use crate::delta::{LEAST, block_len, may_be_forms};
 use crate::lane::messages;
 use crate::lane::put::UploadJob;
@@ -28,7 +29,6 @@ use crate::{
 
 const TYPE: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
-const OWNER_WRITE: u32 = 0o200;
 
 /// Rebuilds a file at the far end beside its basis file, which keeps its name until the end.
 ///
