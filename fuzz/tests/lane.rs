@@ -439,9 +439,11 @@ impl Run {
             return;
         }
         let in_place = put.inplace
-            || w.failed(id).is_some_and(|why| why.contains("in place"))
+            || w.failed(id)
+                .is_some_and(|why| why.contains("the file at the target"))
             || w.events.iter().any(|(_, e)| {
-                matches!(e, LaneEvent::Warning(of, text) if *of == id && text.contains("in place"))
+                matches!(e, LaneEvent::Warning(of, text)
+                    if *of == id && text.contains("directly to the final name"))
             });
         let old = match put.onto {
             Onto::Nothing | Onto::Directory => stands.is_none(),

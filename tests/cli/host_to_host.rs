@@ -649,3 +649,23 @@ fn small_files_behind_a_large_one_do_not_stop_a_copy_through_here() {
         assert_same(&from, &to, Compare::CONTENT);
     }
 }
+
+/// Bug: the copy stood still for ever. The upload over an existing file that nobody may write
+/// restarted, after it had taken its first data from the buffer between the hosts.
+#[test]
+fn large_files_replace_read_only_ones_through_here() {
+    let Some(pair) = Pair::start() else { return };
+    fs::create_dir_all(pair.path("from/tree")).expect("our folder");
+    for (name, size) in [("large", 60_000_000), ("small", 1000)] {
+        let path = pair.path("from/tree").join(name);
+        write_file(&path, &Seed::new(size).bytes(size as usize));
+        let mode = fs::Permissions::from_mode(0o440);
+        fs::set_permissions(&path, mode).expect("ours");
+    }
+    for _ in 0..2 {
+        let run = pair.cp(&["-a", "--through-here"], "from/tree", "to");
+        run.timeout(Duration::from_secs(60)).run().expect_code(0);
+        let (from, to) = (pair.path("from/tree"), pair.path("to/tree"));
+        assert_same(&from, &to, Compare::MODES);
+    }
+}

@@ -6,7 +6,7 @@ use sftp::xattrs::Xattr;
 use sftp::{ExpectedEntry, MetadataFlags, Parts};
 
 use crate::attributes::OWNER_WRITE;
-use crate::scheduler::ByteRanges;
+use crate::byte_ranges::ByteRanges;
 use crate::{Attributes, FileCheckpoint, LocalTargetPath, TempDir};
 #[cfg(doc)]
 use crate::{FileCopyState, LaneEvent};
@@ -319,8 +319,8 @@ pub enum JobKind {
         span: ByteRange,
         /// Ask the server for holes.
         sparse: bool,
-        /// As [`FileCopyOptions::sink`].
-        sink: DownloadSink,
+        /// As [`FileCopyOptions::local_end`].
+        local_end: LocalEnd,
     },
 }
 
@@ -465,19 +465,19 @@ pub struct FileCopyOptions {
     pub sparse: bool,
     /// Metadata to set in addition to `preserve`.
     pub beyond: ExtraMetadata,
-    /// Receiver of a download's data.
+    /// What the data come from, or go to, on this machine.
     #[serde(default)]
-    pub sink: DownloadSink,
+    pub local_end: LocalEnd,
 }
 
-/// Receiver of a download's data on this machine.
+/// End of a transfer on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DownloadSink {
+pub enum LocalEnd {
     /// A file.
     #[default]
     File,
-    /// A buffer that an upload to another host empties. Data that wait for room there hold up this
-    /// download and no other one of its lane.
+    /// A buffer between two hosts. Data that wait for room there hold up their download and no other
+    /// one of its lane. An upload cannot read them twice, so that it looks at its target first.
     OtherHost,
 }
 

@@ -10,6 +10,7 @@
 
 mod attributes;
 mod background;
+mod byte_ranges;
 mod concurrency;
 pub mod delta;
 mod depth;
@@ -24,6 +25,7 @@ mod temp_dir;
 
 pub use attributes::{Attributes, EntryKind};
 pub use background::{BackgroundAllowance, BackgroundPathSample, BackgroundRateControl};
+pub use byte_ranges::ByteRanges;
 pub use concurrency::{
     ConcurrencyChange, ConcurrencyConfig, ConcurrencyController, ConnectionSample, CopyTimeModel,
     LaneOpenFailure, LaneSample, LearnedConcurrency, Limiter, LimiterEvidence, LimiterLog,
@@ -36,8 +38,8 @@ pub use disk::{
     SourceFileMeta, StoredTarget, UNWRITABLE, UPLOAD_BEGINS, written_over,
 };
 pub use job::{
-    ByteRange, DownloadSink, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job, JobId,
-    JobKind, OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_CHANGED,
+    ByteRange, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job, JobId, JobKind, LocalEnd,
+    OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_CHANGED,
     SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, UploadTemp, Xattrs,
     directory_of,
 };

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::record::{JournalRecord, SourceFileStamp};
-use crate::scheduler::ByteRanges;
+use crate::byte_ranges::ByteRanges;
 use crate::{Attributes, PartialFile, ResumeData};
 
 /// Contents of a journal, after all of its records.

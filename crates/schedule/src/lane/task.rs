@@ -148,11 +148,11 @@ impl JobMachine {
                 known,
                 span,
                 sparse,
-                sink,
+                local_end,
             } => {
                 let options = FileCopyOptions {
                     sparse,
-                    sink,
+                    local_end,
                     ..FileCopyOptions::default()
                 };
                 let part = (file, span);

@@ -23,7 +23,6 @@ pub use self::report::{
     ConnectionId, JobHint, LaneId, LaneOrder, LaneReport, SchedulerEvent, SchedulerOptions,
     SchedulerStats,
 };
-pub(crate) use self::split::ByteRanges;
 
 use self::lanes::{ChannelCloseState, LaneState};
 use self::queues::{JobQueueKind, QueuedJob};

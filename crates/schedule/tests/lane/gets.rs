@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use schedule::{Attributes, DownloadSink, FileCopyOptions, FileCopyState, LaneEvent};
+use schedule::{Attributes, FileCopyOptions, FileCopyState, LaneEvent, LocalEnd};
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile, VirtualLinkOptions};
 
@@ -326,7 +326,7 @@ fn a_download_that_waits_for_its_upload_leaves_the_lane_to_others() {
     config.unwritten = 1 << 20;
     let mut w = World::with(config, SftpServerProfile::other(), link(), 1);
     let relayed = || FileCopyOptions {
-        sink: DownloadSink::OtherHost,
+        local_end: LocalEnd::OtherHost,
         ..FileCopyOptions::default()
     };
     let files = [("waits", 20_000_000), ("moves", 3_000_000)];

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use schedule::{
-    DownloadSink, EntryKind, FileCopyOptions, Job, JobFailure, JobFailureKind, JobKind,
+    EntryKind, FileCopyOptions, Job, JobFailure, JobFailureKind, JobKind, LocalEnd,
     LocalTargetPath, PartialFile, RemotePath, SourceFileMeta, UPLOAD_BEGINS,
 };
 
@@ -165,14 +165,17 @@ impl ActiveFiles {
                 // The relay takes all bytes, and the upload leaves the zeros out.
                 sparse: false,
                 keep: options.keep.clone().filter(|_| left.is_some()),
-                sink: DownloadSink::OtherHost,
+                local_end: LocalEnd::OtherHost,
                 ..options.clone()
             },
         };
         let put = JobKind::Put {
             source: PathBuf::new(),
             target,
-            options,
+            options: FileCopyOptions {
+                local_end: LocalEnd::OtherHost,
+                ..options
+            },
         };
         task.set_relay(RelayedFileJobs {
             relay: Arc::clone(&relay),

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
 use schedule::{
-    DiskReply, DiskRequest, JobFailure, JobFailureKind, JobId, ResumeData, SourceFileMeta,
-    StoredTarget, UPLOAD_BEGINS,
+    ByteRanges, DiskReply, DiskRequest, JobFailure, JobFailureKind, JobId, ResumeData,
+    SourceFileMeta, StoredTarget, UPLOAD_BEGINS,
 };
 use wire::PayloadBlock;
 
@@ -48,6 +48,8 @@ struct BufferState {
     reads: Vec<PendingRead>,
     /// Bytes that the writer has passed on so far.
     arrived: u64,
+    /// Data that the reader has taken, which are gone.
+    taken: ByteRanges,
     /// Uploads that wait for [`UPLOAD_BEGINS`] bytes.
     awaiting: Vec<(Arc<DiskPoolShared>, JobId)>,
     /// The file size, once the writer is done.
@@ -139,11 +141,7 @@ impl HostToHostBuffer {
             } => {
                 state.sparse = sparse;
                 if std::mem::replace(&mut state.opened, true) {
-                    state.reopened = true;
-                    let what = "the file has to be read again from its beginning";
-                    let fault = JobFailure::new(what, true);
-                    shared.reply(DiskReply::Failed { job, fault });
-                    return;
+                    return state.refuse_again(shared, job);
                 }
                 let len = first.room();
                 state.read(shared, job, 0, len, first, true);
@@ -274,6 +272,10 @@ impl BufferState {
         block: PayloadBlock,
         open: bool,
     ) {
+        if self.taken.around(offset).is_some() {
+            // It would wait for ever.
+            return self.refuse_again(shared, job);
+        }
         self.reads.push(PendingRead {
             shared: Arc::clone(shared),
             job,
@@ -289,6 +291,14 @@ impl BufferState {
     fn await_data(&mut self, shared: &Arc<DiskPoolShared>, job: JobId) {
         self.awaiting.push((Arc::clone(shared), job));
         self.settle();
+    }
+
+    /// Refuses a reader that begins again: the data are gone.
+    fn refuse_again(&mut self, shared: &Arc<DiskPoolShared>, job: JobId) {
+        self.reopened = true;
+        let what = "the file has to be read again from its beginning";
+        let fault = JobFailure::new(what, true);
+        shared.reply(DiskReply::Failed { job, fault });
     }
 
     fn abandon(&mut self) {
@@ -503,6 +513,7 @@ impl BufferState {
             self.pieces.insert(at + taken.len() as u64, piece);
         }
         self.held = self.held.saturating_sub(taken.len() as u64);
+        self.taken.insert(at, at + taken.len() as u64);
         taken
     }
 }

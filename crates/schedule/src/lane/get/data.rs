@@ -9,7 +9,7 @@ use super::finishing::DownloadFinishStage;
 use super::{DownloadState, LaneContext, RemoteFile, ServerCapabilities};
 use crate::lane::messages::{READING, refused, remote};
 use crate::lane::request_purpose::RequestPurpose;
-use crate::{DiskRequest, DownloadSink, JobFailure, LaneEvent, UPLOAD_BEGINS};
+use crate::{DiskRequest, JobFailure, LaneEvent, LocalEnd, UPLOAD_BEGINS};
 
 /// Data of a download that have come, are on their way, or are still to be asked for.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl DownloadReadStage {
             // An upload to another host that has begun waits for all data: its download must not wait
             // for a turn to open the file again.
             let stays =
-                load.options.sink == DownloadSink::OtherHost && self.data.next >= UPLOAD_BEGINS;
+                load.options.local_end == LocalEnd::OtherHost && self.data.next >= UPLOAD_BEGINS;
             if core.predicts() && !stays {
                 // The next file may open now; a file that has grown is opened again.
                 self.remote.close(&mut load.requests, core);

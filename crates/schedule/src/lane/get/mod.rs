@@ -26,8 +26,8 @@ use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{
-    Attributes, ByteRange, DiskReply, DiskRequest, DownloadSink, EntryKind, FileCopyOptions,
-    FileCopyState, JobFailure, JobId, LaneEvent, LocalTargetPath,
+    Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, FileCopyOptions, FileCopyState,
+    JobFailure, JobId, LaneEvent, LocalEnd, LocalTargetPath,
 };
 
 /// Bytes of a relayed download that the buffer for the other host has not taken, at most. It takes
@@ -334,7 +334,7 @@ impl DownloadJob {
                 load.tell_written(core, offset, len);
                 let len = load.wrote(core, len);
                 core.event(LaneEvent::Progress(job, len));
-                if load.options.sink == DownloadSink::OtherHost {
+                if load.options.local_end == LocalEnd::OtherHost {
                     core.stream(job);
                 }
             }
@@ -561,7 +561,7 @@ impl DownloadState {
     /// Counts `len` received bytes.
     fn received(&mut self, core: &mut LaneContext, len: u64) {
         self.unwritten += len;
-        if self.options.sink == DownloadSink::File {
+        if self.options.local_end == LocalEnd::File {
             core.received(len);
         }
     }
@@ -569,14 +569,14 @@ impl DownloadState {
     /// Returns true if the next READ waits for the upload of the file to another host.
     fn waits_for_upload(&self, core: &LaneContext) -> bool {
         let most = core.config().unwritten.min(MOST_UNTAKEN);
-        self.options.sink == DownloadSink::OtherHost && self.unwritten >= most
+        self.options.local_end == LocalEnd::OtherHost && self.unwritten >= most
     }
 
     /// Counts bytes that the disk has written; returns those that were counted as received.
     fn wrote(&mut self, core: &mut LaneContext, len: u64) -> u64 {
         let len = len.min(self.unwritten);
         self.unwritten -= len;
-        if self.options.sink == DownloadSink::File {
+        if self.options.local_end == LocalEnd::File {
             core.wrote(len);
         }
         len

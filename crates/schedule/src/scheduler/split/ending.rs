@@ -5,7 +5,8 @@ use super::super::job_lane_losses::JobLaneLosses;
 use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
 use super::files::SharedFileFailure;
-use super::{AfterDiskClose, ByteRanges, SplitFile, SplitFiles, SplitStage};
+use super::{AfterDiskClose, SplitFile, SplitFiles, SplitStage};
+use crate::byte_ranges::ByteRanges;
 use crate::{
     DiskRequest, FailedTemporary, FileCopyState, JobFailure, JobFailureKind, JobId, JobKind,
     LaneEvent, RemotePath, SharedTemp,

@@ -5,8 +5,8 @@ use super::super::queues::QueuedJob;
 use super::super::state::SchedulerState;
 use super::super::{LaneId, LaneOrder};
 use super::checkpoints::{SplitFileFsync, UnjournaledBytes};
-use super::spans::ByteRanges;
 use super::{ClaimedRange, RunningFilePart, SplitFile, SplitFiles, SplitStage};
+use crate::byte_ranges::ByteRanges;
 use crate::{
     Attributes, DiskReply, DiskRequest, FileCopyState, JobFailure, JobFailureKind, JobId, JobKind,
     LaneEvent, RemotePath, SHARED_TEMP_LOST, SOURCE_CHANGED, SourceFileMeta,

@@ -5,7 +5,6 @@ mod ending;
 mod files;
 mod lost_writer_lanes;
 mod record;
-mod spans;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,12 +12,11 @@ use std::time::Instant;
 use self::checkpoints::UnjournaledBytes;
 use self::lost_writer_lanes::LostWriterLanes;
 use self::record::SplitFileRecord;
-pub(crate) use self::spans::ByteRanges;
-use self::spans::OPEN;
 use super::{JobHint, LaneId, total};
+use crate::byte_ranges::{ByteRanges, OPEN};
 use crate::{
-    Attributes, ByteRange, DownloadSink, FileCopyOptions, Job, JobFailure, JobId, JobKind,
-    RemotePath, SharedTemp, UploadTemp,
+    Attributes, ByteRange, FileCopyOptions, Job, JobFailure, JobId, JobKind, LocalEnd, RemotePath,
+    SharedTemp, UploadTemp,
 };
 
 /// State of one file that is cut over lanes.
@@ -278,9 +276,9 @@ impl SplitFile {
                 known: self.attributes,
                 span,
                 sparse: self.options().sparse,
-                sink: match self.access.relayed {
-                    true => DownloadSink::OtherHost,
-                    false => DownloadSink::File,
+                local_end: match self.access.relayed {
+                    true => LocalEnd::OtherHost,
+                    false => LocalEnd::File,
                 },
             }),
             _ => None,

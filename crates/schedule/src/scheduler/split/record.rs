@@ -1,8 +1,8 @@
 //! Journal state of a cut file: the ranges that the receiving end has, and which of them are
 //! durable.
 
-use super::spans::{ByteRanges, OPEN};
 use super::{SplitFile, SplitStage};
+use crate::byte_ranges::{ByteRanges, OPEN};
 use crate::{FileCheckpoint, JobFailure, JobId, JobKind, RemotePath, SharedTemp};
 
 /// Size in bytes from which a file is synced before its rename: sending it again after a crash

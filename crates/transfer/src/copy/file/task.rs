@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use schedule::journal::SourceFileStamp;
 use schedule::{
-    Attributes, DownloadSink, ExistingTargetPolicy, FileCopyOptions, FileCopyState, JobKind,
+    Attributes, ExistingTargetPolicy, FileCopyOptions, FileCopyState, JobKind, LocalEnd,
     RemotePath, SharedTemp, StoredTarget, UNWRITABLE, Xattrs,
 };
 use sftp::InodeId;
@@ -252,7 +252,7 @@ impl FileTask {
             },
             sparse: options.sparse,
             beyond,
-            sink: DownloadSink::File,
+            local_end: LocalEnd::File,
         }
     }
 

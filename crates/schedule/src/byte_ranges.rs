@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 /// Set of byte ranges of a file that neither touch nor overlap, each from its first byte to the
 /// first byte after it. The end `u64::MAX` stands for the end of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ByteRanges {
+pub struct ByteRanges {
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -45,12 +45,13 @@ impl ByteRanges {
     }
 
     /// Returns the range that contains the byte at `offset`.
-    pub(crate) fn around(&self, offset: u64) -> Option<(u64, u64)> {
+    pub fn around(&self, offset: u64) -> Option<(u64, u64)> {
         let (from, to) = self.ranges.range(..=offset).next_back()?;
         (*to > offset).then_some((*from, *to))
     }
 
-    pub(crate) fn insert(&mut self, mut from: u64, mut to: u64) {
+    /// Adds the bytes from `from` up to but not including `to`.
+    pub fn insert(&mut self, mut from: u64, mut to: u64) {
         if from >= to {
             return;
         }
