@@ -47,6 +47,7 @@ mod output;
 mod passing;
 mod programs;
 mod refused;
+mod removed_target;
 mod restricted_servers;
 mod resumed;
 mod roots;

@@ -8,7 +8,7 @@ use super::environment::CopyEnvironment;
 use super::equal_names::{NamedOperands, SeenSourceNames, SourceOperand, leaves_out};
 use super::expand::PatternExpansion;
 use super::home;
-use super::resolve::{ResolvedTarget, TargetResolver};
+use super::resolve::{ResolvedTarget, TargetResolver, still_leads_there};
 use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
 use super::source::{SourceRoot, TargetPath};
@@ -238,7 +238,9 @@ impl<'a> OperandCopy<'a> {
                 home::path_at_server(&mut self.engine, CopySide::Target, path).await?
             }
         };
-        if let Some(onto) = self.engine.resolved_before(&path) {
+        if let Some(onto) = self.engine.resolved_before(&path)
+            && still_leads_there(&mut self.engine, &onto).await
+        {
             self.engine.context_mut().name_target(&onto);
             return Some(ResolvedTarget::resolved_before(onto));
         }

@@ -88,6 +88,23 @@ async fn make_target<'a>(
     }
 }
 
+/// False if an earlier run copied into a directory that has been removed since.
+pub(super) async fn still_leads_there<'a>(
+    inquiry: &mut impl ServerInquiry<'a>,
+    onto: &TargetPath,
+) -> bool {
+    let TargetPath::Into(path) = onto else {
+        return true;
+    };
+    match inquiry.context().target_is_remote() {
+        true => inquiry.look_at(CopySide::Target, path).await != Ok(ReportedTargetKind::Missing),
+        false => {
+            let found = inquiry.context().local().stat(path);
+            !found.is_err_and(|error| error.is_missing())
+        }
+    }
+}
+
 /// Finds out what the target of a command is.
 pub(super) struct TargetResolver<'q, Q> {
     inquiry: &'q mut Q,

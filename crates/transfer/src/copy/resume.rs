@@ -181,7 +181,7 @@ impl ResumeJournal {
 
     /// Records how the command's target was resolved.
     pub(super) fn note_onto(&mut self, context: &mut CopyContext<'_>, onto: &TargetPath) {
-        if !self.records.is_on() || self.earlier.has_onto() {
+        if !self.records.is_on() {
             return;
         }
         let into = match onto {
@@ -190,6 +190,9 @@ impl ResumeJournal {
             // The next run guesses again in the same way.
             TargetPath::Guess(_) => return,
         };
+        if self.earlier.was_into() == Some(into) {
+            return;
+        }
         self.records.write(JournalRecord::Onto { into });
         // Such a copy first makes a directory of that name. Without a record of that, the same
         // command would copy into it the next time.

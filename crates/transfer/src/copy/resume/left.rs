@@ -119,9 +119,10 @@ impl EarlierWork {
         })
     }
 
-    /// True if the earlier run has resolved the command's target.
-    pub(super) fn has_onto(&self) -> bool {
-        self.state.into_directory().is_some()
+    /// True if the earlier run copied into the command's target, false if it copied to that name,
+    /// `None` if it had resolved nothing.
+    pub(super) fn was_into(&self) -> Option<bool> {
+        self.state.into_directory()
     }
 
     /// Number and journal entry of a file with this target.
