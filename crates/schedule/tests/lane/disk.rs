@@ -43,6 +43,8 @@ pub(crate) struct Disk {
     /// Sources whose holes are reported.
     sparse: BTreeSet<PathBuf>,
     asked: usize,
+    /// Number of times that a source was opened.
+    pub(crate) opened: usize,
     order: BTreeMap<JobId, Order>,
     replies: VecDeque<(Instant, DiskReply)>,
 }
@@ -120,6 +122,7 @@ impl Default for Disk {
             skipped: 0,
             sparse: BTreeSet::new(),
             asked: 0,
+            opened: 0,
             order: BTreeMap::new(),
             replies: VecDeque::new(),
         }
@@ -233,6 +236,7 @@ impl Disk {
                 sparse,
                 pack,
             } => {
+                self.opened += 1;
                 if sparse {
                     self.sparse.insert(path.clone());
                 }

@@ -1,7 +1,7 @@
 //! Servers that refuse any set of requests: the final name holds the old content or all of the new
 //! one in every case, unless a message says that the file is written in place.
 
-use schedule::{FileCopyOptions, LaneEvent};
+use schedule::{FileCopyOptions, LaneEvent, LocalEnd};
 use sftp::StatusCode;
 use testkit::sftp_model::{
     Act, InjectedFault, Kind, ModelServerRestrictions, Rng, SftpServerProfile,
@@ -205,6 +205,29 @@ fn the_server_decides_whether_a_read_only_file_may_be_written() {
     assert!(w.model.fs.data("shared") == Some(bytes(50_000, 1).as_slice()));
     assert_eq!(w.model.fs.at("shared").map(|n| n.mode), Some(0o464));
     assert_eq!(w.temporaries(), Vec::<String>::new());
+}
+
+/// Bug: the upload of a relayed file found out after its first blocks that it may not write the file
+/// at the target, and began again with data that were gone.
+#[test]
+fn a_relayed_upload_reads_its_source_once() {
+    for mode in [Mode::Plain, Mode::Predicting, Mode::Remembered] {
+        for target in ["read-only", "link"] {
+            let mut w = World::new(mode);
+            w.place("read-only", OLD, 0o444);
+            w.model.fs.ignores_modes = true;
+            let kind = Kind::Symlink(b"read-only".to_vec());
+            w.model.fs.place("link", kind, 0o777);
+            let options = FileCopyOptions {
+                local_end: LocalEnd::OtherHost,
+                ..FileCopyOptions::default()
+            };
+            let job = w.put(bytes(600_000, 1), target, options);
+            w.run();
+            assert!(w.done(job), "{:?}", w.failed(job));
+            assert_eq!(w.disk.opened, 1, "{mode:?} {target}");
+        }
+    }
 }
 
 /// One directory that permits no renames made every later file of the server go in place.

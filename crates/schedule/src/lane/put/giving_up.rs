@@ -62,6 +62,7 @@ impl UploadCleanup {
             removing: false,
         };
         match stage {
+            UploadStage::Looking => core.turns_mut().end_prefetch(),
             UploadStage::Reading(reading) => {
                 core.turns_mut().end_prefetch();
                 this.reading = Some(reading);

@@ -5,6 +5,7 @@
 //!               `----> Whole ------------------------> Finished
 //! ```
 //!
+//! `Looking` comes first if the data come from another host.
 //! Every stage may become `GivingUp`, which ends the job or starts it over, through
 //! `WriteProbeStage` or `FollowSymlinkStage` if the target needs them.
 
@@ -55,7 +56,7 @@ use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction};
 use crate::{
-    DiskReply, DiskRequest, FileCopyOptions, FileCopyState, JobFailure, JobId, LaneEvent,
+    DiskReply, DiskRequest, FileCopyOptions, FileCopyState, JobFailure, JobId, LaneEvent, LocalEnd,
     RemotePath, UploadTemp,
 };
 
@@ -88,6 +89,8 @@ struct UploadState {
 /// Stage of the present attempt.
 #[derive(Debug)]
 enum UploadStage {
+    /// The target is looked at before the source is opened, which can be read once only.
+    Looking,
     /// The disk side opens the source.
     Reading(SourceReadStage),
     /// The first bytes are read, and the job waits for its turn to open the file or to send it
@@ -170,12 +173,24 @@ impl UploadJob {
             _ => {}
         }
         up.go_in_place(core);
-        let whole = up.may_go_whole(core);
-        if !whole {
+        core.turns_mut().prefetch();
+        if up.options.local_end == LocalEnd::OtherHost && up.target.is_unknown() {
+            up.look(core);
+            self.stage = UploadStage::Looking;
+            return;
+        }
+        if !up.may_go_whole(core) {
             up.look(core);
         }
+        self.read_source(core);
+    }
+
+    /// Asks the disk side for the source and its first bytes.
+    fn read_source(&mut self, core: &mut LaneContext) {
+        let up = &mut self.upload;
+        let job = up.requests.job();
+        let whole = up.may_go_whole(core);
         let handle = if core.predicts() { 4 } else { Handle::MAX };
-        core.turns_mut().prefetch();
         let pack = match up.part {
             UploadPart::Whole { .. } if whole && core.can(ServerCapabilities::ZSTD_FILES) => {
                 core.packs_file().then_some(LEAST_FILE)
@@ -309,7 +324,8 @@ impl UploadJob {
                     UploadStage::GivingUp(giving_up) => {
                         (giving_up.on_reply(up, core, what, reply), false)
                     }
-                    UploadStage::Reading(_)
+                    UploadStage::Looking
+                    | UploadStage::Reading(_)
                     | UploadStage::Queued(_)
                     | UploadStage::Whole { .. }
                     | UploadStage::Finished => (None, false),
@@ -331,6 +347,9 @@ impl UploadJob {
             // What stands at the target counts more than another reason to start over.
             Some(UploadAttemptAbort::Retry(reason)) => self.retry_instead(core, reason),
             ending => self.end_if(core, ending),
+        }
+        if matches!(self.stage, UploadStage::Looking) {
+            return self.read_source(core);
         }
         let up = &self.upload;
         if let UploadStage::Queued(queued) = &mut self.stage

@@ -8,7 +8,6 @@ use super::sending::UploadSendStage;
 use super::source::UploadSource;
 use super::target::UploadTargetState;
 use super::{LaneContext, UploadState};
-use crate::LocalEnd;
 use crate::lane::queues::LaneQueueKind;
 use crate::lane::remote_file::RemoteFile;
 use crate::lane::request_purpose::RequestPurpose;
@@ -110,9 +109,7 @@ impl UploadQueuedStage {
     /// Queues the job for OPEN, unless the answer about the target is needed first.
     pub(super) fn queue_open(&mut self, up: &UploadState, core: &mut LaneContext) {
         let refusals = core.refusals();
-        let reads_once = up.options.local_end == LocalEnd::OtherHost && up.part.is_piece();
         let needs = refusals.attributes || refusals.in_place_at(&up.path) || up.options.inplace;
-        let needs = needs || reads_once;
         match needs && up.target.is_unknown() {
             true => self.waits = true,
             false => core.queue_open(up.job()),
