@@ -16,6 +16,7 @@ use sftp::ServerInfo;
 
 use super::HostId;
 use super::equal_names::NamedSource;
+use super::limits::CopyLimits;
 use super::local_file_ops::LocalFileOps;
 use super::transfer_estimate::{FileCountThread, TransferEstimate};
 use super::wait_conditions::WaitConditions;
@@ -30,6 +31,11 @@ use crate::sums::ChecksumLedger;
 pub(super) trait CopyEnvironment {
     /// Current time.
     fn now(&self) -> Instant;
+
+    /// Sizes that decide how the copy proceeds.
+    fn limits(&self) -> CopyLimits {
+        CopyLimits::default()
+    }
 
     /// Random number for the name of a temporary; it only avoids collisions.
     fn random(&self) -> u64;

@@ -15,6 +15,7 @@ mod hard_links;
 mod home;
 mod jobs;
 mod leaving;
+mod limits;
 mod links;
 mod local;
 mod local_file_ops;

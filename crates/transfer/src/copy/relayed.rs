@@ -12,14 +12,9 @@ use super::context::CopyContext;
 use super::file::{ActiveFiles, CopyFileId, FileTask, JobRole};
 use super::jobs::JobPurpose;
 use super::sides::CopySide;
-use crate::disk::{HostToHostBuffer, MOST_HELD};
+use crate::disk::HostToHostBuffer;
 use crate::sums::FileChecksums;
 
-/// Bytes that relays may hold for all files between two hosts.
-const RELAY_BUDGET: u64 = 256 << 20;
-/// Bytes that a relay may hold beyond the size that the source states, and that each file counts for
-/// as well: 600 files of one stated byte each, and 8 MB in fact, took 2.3 GB.
-const RELAY_SLACK: u64 = 512 << 10;
 const RELAY_FILES: usize = 512;
 /// Number of attempts after which a file whose connections were lost has failed.
 const MOST_ATTEMPTS: u32 = 8;
@@ -114,7 +109,7 @@ impl RelayedFileFaults {
 impl ActiveFiles {
     /// True if another file between two hosts may begin.
     pub(super) fn relay_has_room(&self, context: &CopyContext<'_>) -> bool {
-        self.relayed() < RELAY_BUDGET
+        self.relayed() < context.environment().limits().relay_budget
             && (!context.source_is_remote()
                 || !context.target_is_remote()
                 || self.len() < RELAY_FILES)
@@ -140,7 +135,9 @@ impl ActiveFiles {
         let (in_place, attempts, reached) = before.unwrap_or_default();
         options.inplace |= in_place;
         let attributes = task.attributes().unwrap_or_default();
-        let share = task.size().unwrap_or(MOST_HELD).min(MOST_HELD) + RELAY_SLACK;
+        let limits = context.environment().limits();
+        let held = task.size().unwrap_or(u64::MAX).min(limits.relay_held);
+        let share = held + limits.relay_slack;
         task.set_sums(sums.clone());
         let meta = SourceFileMeta {
             attributes,

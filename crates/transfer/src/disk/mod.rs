@@ -33,7 +33,7 @@ pub(crate) use metadata::{
 };
 pub use pool::DiskThreadPool;
 pub use relay::HostToHostBuffer;
-pub(crate) use relay::MOST_HELD;
+pub(crate) use relay::{DiskReplyReceiver, MOST_HELD};
 pub(crate) use source::{EntryStat, LocalSource, attributes, has_holes, identity, open_regular};
 pub(crate) use target::{
     CreateSettings, LocalTarget, TargetFinishSettings, create_target, mtime_of, timestamps,

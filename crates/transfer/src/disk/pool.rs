@@ -14,8 +14,8 @@ use self::inline_io::PendingWrites;
 use super::execute::execute_on_files;
 use super::write_coalescer::WriteCoalescer;
 use super::{
-    HostToHostBuffer, LocalSource, LocalTarget, OpenDirectoryCache, ReadBackCheck, local_fault,
-    packed,
+    DiskReplyReceiver, HostToHostBuffer, LocalSource, LocalTarget, OpenDirectoryCache,
+    ReadBackCheck, local_fault, packed,
 };
 use crate::sums::{ChecksumLedger, ChecksumPieceTicket};
 
@@ -314,16 +314,8 @@ impl Drop for DiskThreadPool {
     }
 }
 
-impl DiskPoolShared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, DiskPoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn replies(&self) -> MutexGuard<'_, ReplyQueue> {
-        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn reply(&self, reply: DiskReply) {
+impl DiskReplyReceiver for DiskPoolShared {
+    fn reply(&self, reply: DiskReply) {
         let mut replies = self.replies();
         replies.queue.push_back(reply);
         let told = std::mem::replace(&mut replies.told, true);
@@ -331,6 +323,16 @@ impl DiskPoolShared {
         if !told {
             (self.tell)();
         }
+    }
+}
+
+impl DiskPoolShared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, DiskPoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replies(&self) -> MutexGuard<'_, ReplyQueue> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The body of a thread: runs requests until the pool is dropped.
@@ -431,7 +433,7 @@ impl DiskPoolShared {
             return (Some(reply), Some(JobFile::Check(check)));
         }
         if let Some(JobFile::Relay(relay)) = file {
-            relay.handle(request, self);
+            relay.handle(request, &self.receiver());
             return (None, Some(JobFile::Relay(relay)));
         }
         if let Some(JobFile::RelayPart(relay)) = file {
@@ -445,7 +447,7 @@ impl DiskPoolShared {
             if ends {
                 return (Some(DiskReply::Released { job }), None);
             }
-            relay.handle(request, self);
+            relay.handle(request, &self.receiver());
             return (None, Some(JobFile::RelayPart(relay)));
         }
         if let DiskRequest::Join { file, .. } = request {
@@ -476,6 +478,11 @@ impl DiskPoolShared {
                 (Some(DiskReply::Failed { job, fault }), None)
             }
         }
+    }
+
+    /// Receives the replies that relays give later.
+    fn receiver(self: &Arc<Self>) -> Arc<dyn DiskReplyReceiver> {
+        Arc::clone(self) as Arc<dyn DiskReplyReceiver>
     }
 
     fn file_of(&self, job: JobId) -> Option<JobFile> {

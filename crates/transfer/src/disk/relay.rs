@@ -10,7 +10,6 @@ use schedule::{
 };
 use wire::PayloadBlock;
 
-use super::pool::DiskPoolShared;
 use crate::sums::FileChecksums;
 
 /// Most bytes held between the hosts before answers to writes are delayed, which stops further reads
@@ -24,6 +23,12 @@ const LEAST_HOLE: usize = 64 << 10;
 const HOLE_BLOCK: u64 = 4096;
 
 const OTHER_FAILED: &str = "the copy failed at the other host";
+
+/// Receives the replies that a [`HostToHostBuffer`] gives later.
+pub(crate) trait DiskReplyReceiver: Send + Sync {
+    /// Takes a reply.
+    fn reply(&self, reply: DiskReply);
+}
 
 /// A memory buffer between two hosts: the target of a Get in one session and the source of a Put in
 /// another. Bind it to both jobs ([`super::DiskThreadPool::bind`]).
@@ -44,14 +49,14 @@ struct BufferState {
     /// Bytes of the writes whose answers are delayed.
     unanswered: u64,
     /// Delayed answers to writes, sent when there is room.
-    withheld: VecDeque<(Arc<DiskPoolShared>, DiskReply, u64)>,
+    withheld: VecDeque<(Arc<dyn DiskReplyReceiver>, DiskReply, u64)>,
     reads: Vec<PendingRead>,
     /// Bytes that the writer has passed on so far.
     arrived: u64,
     /// Data that the reader has taken, which are gone.
     taken: ByteRanges,
     /// Uploads that wait for [`UPLOAD_BEGINS`] bytes.
-    awaiting: Vec<(Arc<DiskPoolShared>, JobId)>,
+    awaiting: Vec<(Arc<dyn DiskReplyReceiver>, JobId)>,
     /// The file size, once the writer is done.
     end: Option<u64>,
     /// The fault with which the writer ended.
@@ -67,7 +72,7 @@ struct BufferState {
 }
 
 struct PendingRead {
-    shared: Arc<DiskPoolShared>,
+    shared: Arc<dyn DiskReplyReceiver>,
     job: JobId,
     offset: u64,
     len: usize,
@@ -115,6 +120,13 @@ impl HostToHostBuffer {
         self.lock().reopened
     }
 
+    /// Bytes that it holds, and bytes from which on it delays the answers to writes.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.held, state.limit)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BufferState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,7 +144,7 @@ impl HostToHostBuffer {
     }
 
     /// Handles a request; the answer comes immediately or once data or room exist.
-    pub(super) fn handle(&self, request: DiskRequest, shared: &Arc<DiskPoolShared>) {
+    pub(crate) fn handle(&self, request: DiskRequest, shared: &Arc<dyn DiskReplyReceiver>) {
         self.add_sums(&request);
         let mut state = self.lock();
         match request {
@@ -236,7 +248,7 @@ impl BufferState {
     /// Stores bytes of `job`; the answer `done` is sent when there is room for more.
     fn write(
         &mut self,
-        shared: &Arc<DiskPoolShared>,
+        shared: &Arc<dyn DiskReplyReceiver>,
         done: DiskReply,
         job: JobId,
         offset: u64,
@@ -265,7 +277,7 @@ impl BufferState {
 
     fn read(
         &mut self,
-        shared: &Arc<DiskPoolShared>,
+        shared: &Arc<dyn DiskReplyReceiver>,
         job: JobId,
         offset: u64,
         len: usize,
@@ -288,13 +300,13 @@ impl BufferState {
     }
 
     /// Answers once there are data for the upload `job`, or there will be none.
-    fn await_data(&mut self, shared: &Arc<DiskPoolShared>, job: JobId) {
+    fn await_data(&mut self, shared: &Arc<dyn DiskReplyReceiver>, job: JobId) {
         self.awaiting.push((Arc::clone(shared), job));
         self.settle();
     }
 
     /// Refuses a reader that begins again: the data are gone.
-    fn refuse_again(&mut self, shared: &Arc<DiskPoolShared>, job: JobId) {
+    fn refuse_again(&mut self, shared: &Arc<dyn DiskReplyReceiver>, job: JobId) {
         self.reopened = true;
         let what = "the file has to be read again from its beginning";
         let fault = JobFailure::new(what, true);

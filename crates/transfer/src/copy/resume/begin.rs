@@ -189,7 +189,7 @@ impl ResumeJournal {
             self.records.wait_for(number, id);
             return FileStartDecision::Later;
         }
-        if self.records.needs_journal()
+        if self.records.needs_journal(context.environment().limits())
             && let Some(number) = self.open(context).filter(|number| *number > 0)
         {
             self.records.wait_for(number, id);

@@ -7,12 +7,8 @@ use schedule::journal::JournalRecord;
 
 use super::worth::ResumableWork;
 use crate::copy::file::CopyFileId;
+use crate::copy::limits::CopyLimits;
 use crate::journal::{FileDevices, JournalStore, JournalWriter};
-
-/// Bytes below which a copy is sent again rather than recorded in the journal.
-const LEAST_BYTES: u64 = 16 << 20;
-/// Number of files below which a copy is sent again rather than recorded in the journal.
-const LEAST_FILES: u64 = 256;
 
 /// The journal of the run, or, until the copy is large enough for one, its records in memory.
 #[derive(Default)]
@@ -140,8 +136,9 @@ impl RunJournal {
     }
 
     /// True if the copy is large enough for a journal.
-    pub(super) fn needs_journal(&self) -> bool {
-        self.bytes >= LEAST_BYTES || self.files >= LEAST_FILES || self.records_all
+    pub(super) fn needs_journal(&self, limits: CopyLimits) -> bool {
+        let is_large = self.bytes >= limits.journal_bytes || self.files >= limits.journal_files;
+        is_large || self.records_all
     }
 
     /// Creates the journal and writes the records collected so far. Does nothing if the run keeps

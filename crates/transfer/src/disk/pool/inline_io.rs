@@ -9,7 +9,7 @@ use schedule::{DiskReply, DiskRequest, JobId};
 
 use super::DiskThreadPool;
 use crate::disk::write_coalescer::WriteCoalescer;
-use crate::disk::{LocalTarget, local_fault};
+use crate::disk::{DiskReplyReceiver, LocalTarget, local_fault};
 
 /// The smallest write that is coalesced. A smaller one is the end of a small file, and the next
 /// request waits for its answer.
