@@ -315,21 +315,24 @@ impl BufferState {
 
     fn abandon(&mut self) {
         self.abandoned = true;
-        self.answer_awaiting();
         self.pieces.clear();
         self.held = 0;
         self.unanswered = 0;
         for (shared, reply, _) in self.withheld.drain(..) {
             shared.reply(reply);
         }
+        self.settle();
     }
 
     /// Answers the reads whose data have arrived and the writes for which there is room.
     fn settle(&mut self) {
         self.answer_awaiting();
+        // A reader that has ended still waits for the answers to its reads.
+        let ended = || self.abandoned.then(other_failed);
+        let fault = self.broken.clone().or_else(ended);
         let mut still = Vec::new();
         for read in std::mem::take(&mut self.reads) {
-            if let Some(fault) = &self.broken {
+            if let Some(fault) = &fault {
                 let (job, fault) = (read.job, fault.clone());
                 read.shared.reply(DiskReply::Failed { job, fault });
             } else if let Some(len) = self.ready(read.offset, read.len) {
@@ -529,3 +532,7 @@ impl BufferState {
         taken
     }
 }
+
+#[cfg(test)]
+#[path = "relay_tests.rs"]
+mod tests;
