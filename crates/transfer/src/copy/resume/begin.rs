@@ -54,19 +54,22 @@ impl ResumeJournal {
         };
         let target = task.target().to_vec();
         let was_found = task.resume().is_search(CompletedFileSearch::Found);
+        let both = context.source_is_remote() && context.target_is_remote();
+        // Checksums of a file between two hosts are those of the bytes that pass: all of it does.
+        let sums = context.options().verify || context.options().manifest.is_some();
+        let may_continue = !both || !sums;
         let known = self.earlier.file(&target);
         let known = known.map(|(of, entry)| (of, entry.clone(), self.earlier.is_of(entry, source)));
         match known {
-            Some((_, entry, true)) if entry.done.is_some() => {
+            Some((_, entry, true)) if entry.done.is_some() && may_continue => {
                 // Checks if the file is unchanged.
                 return self.look(context, id, task, CompletedFileSearch::Name, entry.target);
             }
-            Some((_, entry, true)) if entry.is_whole() && !was_found => {
+            Some((_, entry, true)) if entry.is_whole() && !was_found && may_continue => {
                 return self.look_if_named(context, id, task, &entry);
             }
             Some((of, entry, same)) if entry.done.is_none() => {
                 self.earlier.take(of);
-                let both = context.source_is_remote() && context.target_is_remote();
                 let left = match both {
                     // Data between two hosts arrives in order.
                     true => entry.left().into_prefix(),
@@ -79,10 +82,7 @@ impl ResumeJournal {
                 };
                 let first = first.temporary(&context.named().temporary_place(&target), 0);
                 let beside = entry.temp.as_ref().is_none_or(|temp| *temp == first);
-                // Checksums of a file between two hosts are those of the bytes that pass.
-                let sums = context.options().verify || context.options().manifest.is_some();
-                let may = !both || !sums;
-                if may && same && beside && !left.ranges.is_empty() {
+                if may_continue && same && beside && !left.ranges.is_empty() {
                     let bytes = left.ranges.iter().map(|(from, to)| to - from).sum();
                     let keep = ResumeData {
                         tag: entry.tag,
