@@ -13,7 +13,8 @@ use schedule::{
 };
 use testkit::sftp_model::{Errno, Fs, Kind, Rng};
 
-use crate::disk::ReadBackCheck;
+use super::relay_queue::RelayQueue;
+use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::sums::{ChecksumLedger, FileChecksums};
 
 const SECOND: u64 = 1_000_000_000;
@@ -28,6 +29,7 @@ pub(super) struct SimDisk {
     replies: VecDeque<(Instant, DiskReply)>,
     /// Latest reply of each job, which keeps its replies in order.
     latest: BTreeMap<JobId, Instant>,
+    relays: RelayQueue,
     /// The next request fails that may fail.
     pub(super) fails_next: bool,
     /// Bytes written to targets.
@@ -41,6 +43,9 @@ enum JobFile {
     },
     Target(Target),
     Check(Arc<ReadBackCheck>),
+    Relay(Arc<HostToHostBuffer>),
+    /// The buffer of another job, for a part of its file.
+    RelayPart(Arc<HostToHostBuffer>),
 }
 
 struct Target {
@@ -109,6 +114,17 @@ impl SimDisk {
         self.files.insert(job, JobFile::Check(check));
     }
 
+    pub(super) fn bind_relay(&mut self, job: JobId, relay: Arc<HostToHostBuffer>) {
+        self.files.insert(job, JobFile::Relay(relay));
+    }
+
+    /// True if the requests of `job` go to a buffer between two hosts.
+    pub(super) fn is_relayed(&self, job: JobId) -> bool {
+        let file = self.files.get(&job);
+        let is_bound = matches!(file, Some(JobFile::Relay(_) | JobFile::RelayPart(_)));
+        is_bound || self.relays.has(job)
+    }
+
     pub(super) fn release(&mut self, job: JobId) {
         self.files.remove(&job);
     }
@@ -125,9 +141,80 @@ impl SimDisk {
         self.joined.clear();
     }
 
+    /// Time at which a reply is due, or a request reaches a buffer between two hosts.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let times = [self.next_reply(), self.relays.next()];
+        times.into_iter().flatten().min()
+    }
+
+    /// Passes on the requests that have reached their buffers, and takes the buffers' replies.
+    pub(super) fn turn_relays(&mut self, now: Instant, around: &mut Around<'_>) {
+        while let Some(request) = self.relays.take(now) {
+            if let Some(reply) = self.pass(request, around) {
+                self.add_reply(now, reply);
+            }
+        }
+        self.take_relayed(now);
+    }
+
+    /// Takes the replies of buffers between two hosts.
+    pub(super) fn take_relayed(&mut self, now: Instant) {
+        for reply in self.relays.replies() {
+            self.add_reply(now, reply);
+        }
+    }
+
+    fn add_reply(&mut self, at: Instant, reply: DiskReply) {
+        let behind = self.replies.partition_point(|(other, _)| *other <= at);
+        self.replies.insert(behind, (at, reply));
+    }
+
+    /// Passes a request on to its buffer, as `disk::DiskThreadPool` does.
+    fn pass(&mut self, request: DiskRequest, around: &mut Around<'_>) -> Option<DiskReply> {
+        let job = request.job();
+        match (self.files.get(&job), &request) {
+            (Some(JobFile::Relay(relay)), _) => relay.handle(request, &self.relays.receiver()),
+            (
+                Some(JobFile::RelayPart(_)),
+                DiskRequest::CloseSource { .. }
+                | DiskRequest::Discard { .. }
+                | DiskRequest::Leave { .. },
+            ) => {
+                self.files.remove(&job);
+                return Some(DiskReply::Released { job });
+            }
+            (Some(JobFile::RelayPart(relay)), _) => relay.handle(request, &self.relays.receiver()),
+            (None, DiskRequest::Join { file, .. }) => {
+                let Some(JobFile::Relay(relay)) = self.files.get(file) else {
+                    return Some(self.reply_to(request, around));
+                };
+                let part = JobFile::RelayPart(Arc::clone(relay));
+                self.files.insert(job, part);
+                return Some(DiskReply::Joined { job });
+            }
+            _ => return Some(self.reply_to(request, around)),
+        }
+        None
+    }
+
+    fn reply_to(&mut self, request: DiskRequest, around: &mut Around<'_>) -> DiskReply {
+        let job = request.job();
+        self.serve(request, around).unwrap_or_else(|what| {
+            let fault = JobFailure::new(what, false);
+            DiskReply::Failed { job, fault }
+        })
+    }
+
     pub(super) fn handle(&mut self, now: Instant, request: DiskRequest, around: &mut Around<'_>) {
         let job = request.job();
         let late = Duration::from_micros(around.rng.below(LATENCY_US));
+        let joins = match &request {
+            DiskRequest::Join { file, .. } => self.is_relayed(*file),
+            _ => false,
+        };
+        if joins || self.is_relayed(job) {
+            return self.relays.push(now, late, request);
+        }
         let latest = self.latest.entry(job).or_insert(now);
         let at = (now + late).max(*latest);
         *latest = at;
@@ -149,8 +236,7 @@ impl SimDisk {
             let fault = JobFailure::new(what, false);
             DiskReply::Failed { job, fault }
         });
-        let behind = self.replies.partition_point(|(other, _)| *other <= at);
-        self.replies.insert(behind, (at, reply));
+        self.add_reply(at, reply);
     }
 
     fn spoil(&mut self, job: JobId) {

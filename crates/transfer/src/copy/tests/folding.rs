@@ -11,7 +11,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 
 /// Gives about a third of the source's files a sibling whose name differs in case, and returns all.
 fn add_siblings(case: &Case, rng: &mut Rng) -> Files {
-    let fs = &mut case.world.borrow_mut().host.fs;
+    let fs = &mut case.world.borrow_mut().hosts[0].host.fs;
     let mut files = Files::new();
     for name in fs.names() {
         let path = format!("/home/u/{name}");

@@ -9,6 +9,8 @@ mod files;
 mod folding;
 mod journal;
 mod refusals;
+mod relay_queue;
+mod relayed;
 mod session;
 mod trees;
 mod world;
@@ -27,7 +29,8 @@ use testkit::sftp_model::{Rng, SftpServerProfile};
 use self::faults::SimFault;
 use self::session::Shape;
 use self::trees::{Form, Trees};
-use self::world::{Shared, SimEdge, World};
+use self::world::{Shared, SimEdge, SimHost, World};
+use super::limits::CopyLimits;
 use super::operand_copy::OperandCopy;
 use super::{CopyLocation, CopyOptions, CopyRequest, DeltaUse};
 use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
@@ -85,6 +88,7 @@ impl Case {
             delay: Duration::from_millis([1, 10, 50][rng.below(3) as usize]),
             bandwidth: [10_000_000, 100_000_000, 1_000_000_000][rng.below(3) as usize],
             predict: rng.below(4) > 0,
+            ..Shape::default()
         };
         let shape = change(shape);
         let options = CopyOptions {
@@ -112,7 +116,11 @@ impl Case {
             (step, SimFault::any(&mut rng))
         });
         let faults = faults.collect();
-        let mut world = World::new(shape, personality, rng.next_u64());
+        let mut world = World::new(
+            vec![SimHost::new(shape, personality)],
+            CopyLimits::default(),
+            rng.next_u64(),
+        );
         let trees = Trees::make(&mut world, &mut rng, upload, form, large);
         world.settle();
         Self {
@@ -144,7 +152,10 @@ impl Case {
 
     /// Has the server refuse all requests of this name.
     fn refuse(&self, request: &'static str, code: StatusCode) {
-        let restrictions = &mut self.world.borrow_mut().host.personality.restrictions;
+        let restrictions = &mut self.world.borrow_mut().hosts[0]
+            .host
+            .personality
+            .restrictions;
         restrictions.refused.insert(request, code);
     }
 
@@ -202,33 +213,18 @@ impl Case {
     }
 
     /// Drives a run to its end, with the faults that are due. Returns `None` if it is killed.
-    fn drive<T>(&mut self, mut run: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        let mut context = Context::from_waker(Waker::noop());
-        loop {
-            if let Poll::Ready(result) = run.as_mut().poll(&mut context) {
-                return Some(result);
+    fn drive<T>(&mut self, run: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        let world = Rc::clone(&self.world);
+        drive(&world, run, || {
+            let Some(fault) = self.due_fault() else {
+                return true;
+            };
+            let mut world = world.borrow_mut();
+            if let SimFault::SourceChanged(nth) = fault {
+                self.trees.change(&mut world, nth);
             }
-            loop {
-                if let Some(fault) = self.due_fault() {
-                    if let SimFault::SourceChanged(nth) = fault {
-                        let mut world = self.world.borrow_mut();
-                        self.trees.change(&mut world, nth);
-                    }
-                    if !self.world.borrow_mut().suffer(fault) {
-                        return None;
-                    }
-                }
-                if self.world.borrow().is_ready() {
-                    break;
-                }
-                let goes_on = self.world.borrow_mut().step();
-                assert!(goes_on, "the copy waits for nothing");
-                assert!(
-                    self.world.borrow().steps < 3_000_000,
-                    "the copy does not end"
-                );
-            }
-        }
+            world.suffer(0, fault)
+        })
     }
 
     /// Temporaries of this machine.
@@ -289,6 +285,36 @@ impl Case {
             again <= allowed,
             "{again} bytes were sent again for {faults} faults"
         );
+    }
+}
+
+/// Drives a run to its end. `suffer` lets the faults happen that are due before each step, and
+/// returns false once one has killed the run, which gives `None`.
+fn drive<T>(
+    world: &Shared,
+    mut run: Pin<&mut impl Future<Output = T>>,
+    mut suffer: impl FnMut() -> bool,
+) -> Option<T> {
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(result) = run.as_mut().poll(&mut context) {
+            return Some(result);
+        }
+        loop {
+            if !suffer() {
+                return None;
+            }
+            if world.borrow().is_ready() {
+                break;
+            }
+            let goes_on = world.borrow_mut().step();
+            assert!(
+                goes_on,
+                "the copy waits for nothing\n{}",
+                world.borrow().unfinished()
+            );
+            assert!(world.borrow().steps < 3_000_000, "the copy does not end");
+        }
     }
 }
 
@@ -468,7 +494,7 @@ fn files_that_the_server_could_not_sync_were_called_synced() {
         case.faults = Vec::new();
         case.options.fsync = true;
         let world = case.world.borrow();
-        let mut extensions = world.host.personality.extensions.iter();
+        let mut extensions = world.hosts[0].host.personality.extensions.iter();
         let syncs = !case.upload || extensions.any(|(name, _)| name == b"fsync@openssh.com");
         drop(world);
         let End::Over(summary) = case.run() else {

@@ -17,12 +17,10 @@ use testkit::sftp_model::{
 use wire::PacketPool;
 
 use super::disk::{Around, SimDisk};
-use crate::disk::ReadBackCheck;
+use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::session::SessionEvent;
 use crate::sums::ChecksumLedger;
 
-/// Bytes moved below which a lost session is not resumed.
-const WORTH: u64 = 4 << 20;
 /// Time until there is a new connection.
 const RECONNECTS: Duration = Duration::from_millis(700);
 /// Time for the end of a channel to be reported.
@@ -34,6 +32,8 @@ pub(super) struct Host {
     pub(super) personality: SftpServerProfile,
     /// Bytes of file data that WRITEs and READs have moved.
     pub(super) written: u64,
+    /// Number of times that requests have reached it.
+    pub(super) reached: u64,
 }
 
 struct OnLane {
@@ -59,6 +59,30 @@ pub(super) struct Shape {
     pub(super) delay: Duration,
     pub(super) bandwidth: u64,
     pub(super) predict: bool,
+    /// The server says that it is OpenSSH's.
+    pub(super) openssh: bool,
+    /// Size in bytes from which files are cut.
+    pub(super) cut_from: u64,
+    /// Bytes moved below which a lost session is not resumed.
+    pub(super) worth: u64,
+    /// Bytes that a lane may have in flight.
+    pub(super) depth: u64,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            connections: 1,
+            lanes: 1,
+            delay: Duration::from_millis(10),
+            bandwidth: 100_000_000,
+            predict: true,
+            openssh: true,
+            cut_from: SchedulerOptions::default().split_from,
+            worth: 4 << 20,
+            depth: 16 << 20,
+        }
+    }
 }
 
 /// Session of the copy with the host.
@@ -96,8 +120,14 @@ pub(super) struct Outside<'a> {
 
 impl SimSession {
     pub(super) fn new(shape: Shape, seed: u64, outside: &Outside<'_>) -> Self {
+        let usual = SchedulerOptions::default();
+        let options = SchedulerOptions {
+            split_from: shape.cut_from,
+            least: usual.least.min(shape.cut_from / 4),
+            ..usual
+        };
         let mut session = Self {
-            scheduler: Scheduler::new(SchedulerOptions::default(), outside.now),
+            scheduler: Scheduler::new(options, outside.now),
             lanes: BTreeMap::new(),
             shape,
             disk: SimDisk::default(),
@@ -139,9 +169,12 @@ impl SimSession {
             let mut rng = Rng::new(seed);
             let pool = PacketPool::new(32 * 1024, 64);
             let mut config = LaneConfig::new(pool, Box::new(move |bytes| rng.fill(bytes)));
-            config.openssh = true;
+            config.openssh = self.shape.openssh;
             config.predict = self.shape.predict;
             config.pack = CompressionMode::Never;
+            config.bytes.max = self.shape.depth;
+            config.bytes.min = config.bytes.min.min(self.shape.depth);
+            config.bytes.initial = config.bytes.initial.min(self.shape.depth);
             config.remembered = self.info.clone();
             let lane = Lane::new(config, outside.now);
             let reported = LaneReport::of(&lane);
@@ -160,6 +193,47 @@ impl SimSession {
     pub(super) fn submit(&mut self, now: Instant, job: Job, size: Option<u64>) {
         let relayed = false;
         self.scheduler.push(now, job, JobHint { size, relayed });
+    }
+
+    pub(super) fn submit_relayed(
+        &mut self,
+        now: Instant,
+        job: Job,
+        relay: Arc<HostToHostBuffer>,
+        size: Option<u64>,
+    ) {
+        self.relayed.insert(job.id);
+        self.disk.bind_relay(job.id, relay);
+        let relayed = true;
+        self.scheduler.push(now, job, JobHint { size, relayed });
+    }
+
+    /// Checks that a session with unfinished jobs has something that will wake it: something on its
+    /// way, a time to wait for, or a request that a buffer between the hosts has not answered.
+    pub(super) fn check_wakes(&self) {
+        let waits = self.next().is_some() || self.has_event() || self.over;
+        let jobs = self.scheduler.stats().jobs;
+        let mut asked = self.asked.keys();
+        assert!(
+            waits || jobs == 0 || asked.any(|job| self.disk.is_relayed(*job)),
+            "nothing will wake a session with {jobs} jobs"
+        );
+    }
+
+    /// Unfinished work, for the message of a copy that stands still.
+    pub(super) fn unfinished(&self) -> String {
+        let next = self.next();
+        let stats = self.scheduler.stats();
+        let asked = &self.asked;
+        format!(
+            "over {}, next {next:?}, {stats:?}, at the disk: {asked:?}",
+            self.over
+        )
+    }
+
+    /// Takes the replies that buffers between the hosts have given.
+    pub(super) fn take_relayed(&mut self, now: Instant) {
+        self.disk.take_relayed(now);
     }
 
     pub(super) fn submit_check(&mut self, now: Instant, job: Job, check: Arc<ReadBackCheck>) {
@@ -228,7 +302,7 @@ impl SimSession {
         let ids: Vec<LaneId> = self.lanes.keys().filter(lost).copied().collect();
         let last = ids.len() == self.lanes.len();
         let moved = self.scheduler.stats().moved;
-        if last && (moved < WORTH || self.info.is_none() || self.leaving) {
+        if last && (moved < self.shape.worth || self.info.is_none() || self.leaving) {
             return self.lose(outside.now, "the connection was lost");
         }
         for id in ids {
@@ -323,11 +397,7 @@ impl SimSession {
         let arrivals = lanes.flat_map(|on| [on.up.next_arrival(), on.down.next_arrival()]);
         let undead = self.undead.iter().map(|(_, on)| on.up.next_arrival());
         let overs = self.overs.iter().map(|(at, _)| Some(*at));
-        let rest = [
-            self.disk.next_reply(),
-            self.scheduler.poll_timeout(),
-            self.again,
-        ];
+        let rest = [self.disk.next(), self.scheduler.poll_timeout(), self.again];
         let all = arrivals.chain(undead).chain(overs).chain(rest);
         all.flatten().min()
     }
@@ -451,6 +521,12 @@ impl SimSession {
             on.down.send(now, &out);
         }
         self.deliver_late(outside);
+        let mut around = Around {
+            fs: outside.local,
+            ledger: outside.ledger,
+            rng: outside.rng,
+        };
+        self.disk.turn_relays(now, &mut around);
         while let Some(reply) = self.disk.reply(now) {
             let job = reply.job();
             let Some((lane, owed)) = self.asked.get_mut(&job) else {
@@ -528,6 +604,7 @@ fn serve(host: &mut Host, model: &mut SftpModel, bytes: &[u8]) -> Vec<u8> {
     if bytes.is_empty() {
         return Vec::new();
     }
+    host.reached += 1;
     std::mem::swap(&mut host.fs, &mut model.fs);
     model.handle_input(bytes);
     std::mem::swap(&mut host.fs, &mut model.fs);

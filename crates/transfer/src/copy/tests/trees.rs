@@ -137,7 +137,7 @@ impl Trees {
         let mut local = world.local.borrow_mut();
         let fs: &mut Fs = match self.upload {
             true => &mut local,
-            false => &mut world.host.fs,
+            false => &mut world.hosts[0].host.fs,
         };
         // The tree is older than the copy.
         let clock = std::mem::replace(&mut fs.clock, 1_600_000_000);
@@ -164,7 +164,7 @@ impl Trees {
         let mut local = world.local.borrow_mut();
         let fs: &mut Fs = match self.upload {
             false => &mut local,
-            true => &mut world.host.fs,
+            true => &mut world.hosts[0].host.fs,
         };
         fs.place("/home/u/dst", Kind::Dir, 0o755);
         if rng.below(2) == 0 {
@@ -209,7 +209,7 @@ impl Trees {
         let mut local = world.local.borrow_mut();
         let fs: &mut Fs = match self.upload {
             false => &mut local,
-            true => &mut world.host.fs,
+            true => &mut world.hosts[0].host.fs,
         };
         let clock = fs.clock;
         let paths = self.form.roots().iter();
@@ -253,7 +253,7 @@ impl Trees {
         let mut local = world.local.borrow_mut();
         let fs: &mut Fs = match self.upload {
             true => &mut local,
-            false => &mut world.host.fs,
+            false => &mut world.hosts[0].host.fs,
         };
         let clock = fs.clock;
         if let Some(node) = fs.at_mut(&path) {
@@ -282,7 +282,7 @@ impl Trees {
 
     fn with_target<T>(&self, world: &World, look: impl FnOnce(&Fs) -> T) -> T {
         match self.upload {
-            true => look(&world.host.fs),
+            true => look(&world.hosts[0].host.fs),
             false => look(&world.local.borrow()),
         }
     }

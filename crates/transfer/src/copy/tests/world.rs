@@ -3,8 +3,8 @@
 use std::cell::{OnceCell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use schedule::{Job, RemotePath, TransferDirection};
 use sftp::ServerInfo;
@@ -18,6 +18,7 @@ use crate::connect::ConnectError;
 use crate::copy::environment::{
     ConnectedSession, CopyEnvironment, NextEventResult, RemoteCommandStep, RemoteSession,
 };
+use crate::copy::limits::CopyLimits;
 use crate::copy::local_file_ops::LocalFileOps;
 use crate::copy::transfer_estimate::{FileCountThread, TransferEstimate};
 use crate::copy::wait_conditions::WaitConditions;
@@ -31,6 +32,11 @@ use crate::sums::{ChecksumLedger, WantedDigest};
 
 /// File with the host's boot ID.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// Time without a request to any host after which the copy stands still.
+const LONGEST_QUIET: Duration = Duration::from_secs(600);
+/// Bytes that a buffer may hold beyond its limit and the bytes in flight: those of the download's
+/// writes that it has not answered, and the READs that exceed this limit and that of the depth.
+const UNANSWERED: u64 = (256 << 10) + 2 * (255 << 10);
 /// Clock at the start, in seconds since 1970.
 const CLOCK: i64 = 1_700_000_000;
 
@@ -39,34 +45,44 @@ pub(super) struct World {
     start: Instant,
     pub(super) now: Instant,
     pub(super) local: Rc<RefCell<Fs>>,
-    pub(super) host: Host,
+    pub(super) hosts: Vec<SimHost>,
     pub(super) journal: journal::Shared,
-    session: Option<SimSession>,
     ledger: Option<Arc<ChecksumLedger>>,
     pub(super) rng: Rng,
-    shape: Shape,
+    limits: CopyLimits,
+    /// Buffers between the hosts that may exist.
+    pub(super) relays: Vec<Weak<HostToHostBuffer>>,
     conditions: WaitConditions,
     /// Records that were durable when the copy stated its conditions.
     durable: u64,
     pub(super) cancelled: bool,
     /// Time of the last interrupt.
     pub(super) cancelled_at: Option<Instant>,
-    /// Shifts of the two clocks in seconds.
-    shifts: (i64, i64),
-    boots: (u32, u32),
-    sessions: u64,
+    /// Shift of this machine's clock in seconds.
+    shift: i64,
+    boots: u32,
     /// Bytes that local targets received.
     received: u64,
     pub(super) steps: u64,
+    /// Time since which no request has reached a host, of which so many had before.
+    quiet: (Instant, u64),
 }
 
 pub(super) type Shared = Rc<RefCell<World>>;
 
-impl World {
-    pub(super) fn new(shape: Shape, personality: SftpServerProfile, seed: u64) -> Self {
-        let now = epoch();
-        let (mut local, mut fs) = (Fs::default(), Fs::default());
-        local.place("/home/u/state", Kind::Dir, 0o755);
+/// A host, and the session with it.
+pub(super) struct SimHost {
+    pub(super) host: Host,
+    session: Option<SimSession>,
+    shape: Shape,
+    /// Shift of its clock in seconds.
+    shift: i64,
+    boots: u32,
+}
+
+impl SimHost {
+    pub(super) fn new(shape: Shape, personality: SftpServerProfile) -> Self {
+        let mut fs = Fs::default();
         for dir in [
             "/proc",
             "/proc/sys",
@@ -76,55 +92,78 @@ impl World {
             fs.place(dir, Kind::Dir, 0o755);
         }
         fs.place(BOOT, Kind::File(Vec::new()), 0o444);
-        let mut world = Self {
-            start: now,
-            now,
-            local: Rc::new(RefCell::new(local)),
+        let mut host = Self {
             host: Host {
                 fs,
                 personality,
                 written: 0,
+                reached: 0,
             },
-            journal: journal::Shared::default(),
             session: None,
+            shape,
+            shift: 0,
+            boots: 1,
+        };
+        host.boot();
+        host
+    }
+
+    fn boot(&mut self) {
+        let id = format!("00000000-0000-0000-0000-{:012x}\n", self.boots);
+        if let Some(node) = self.host.fs.at_mut(BOOT) {
+            node.kind = Kind::File(id.into_bytes());
+        }
+    }
+}
+
+impl World {
+    pub(super) fn new(hosts: Vec<SimHost>, limits: CopyLimits, seed: u64) -> Self {
+        let now = epoch();
+        let mut local = Fs::default();
+        local.place("/home/u/state", Kind::Dir, 0o755);
+        let mut world = Self {
+            start: now,
+            now,
+            local: Rc::new(RefCell::new(local)),
+            hosts,
+            journal: journal::Shared::default(),
             ledger: None,
             rng: Rng::new(seed),
-            shape,
+            limits,
+            relays: Vec::new(),
             conditions: WaitConditions::default(),
             durable: 0,
             cancelled: false,
             cancelled_at: None,
-            shifts: (0, 0),
-            boots: (1, 1),
-            sessions: 0,
+            shift: 0,
+            boots: 1,
             received: 0,
             steps: 0,
+            quiet: (now, 0),
         };
-        world.boot_host();
         world.set_clocks();
         world
-    }
-
-    fn boot_host(&mut self) {
-        let id = format!("00000000-0000-0000-0000-{:012x}\n", self.boots.1);
-        if let Some(node) = self.host.fs.at_mut(BOOT) {
-            node.kind = Kind::File(id.into_bytes());
-        }
     }
 
     /// Starts to record what a power loss would undo; what is there by now is durable.
     pub(super) fn settle(&mut self) {
         self.local.borrow_mut().record_unsynced();
-        self.host.fs.record_unsynced();
+        for host in &mut self.hosts {
+            host.host.fs.record_unsynced();
+        }
     }
 
     /// Prepares the next run, some time after the last one.
     pub(super) fn next_run(&mut self, verify: bool) {
-        self.now += std::time::Duration::from_secs(1 + self.rng.below(30));
+        self.now += Duration::from_secs(1 + self.rng.below(30));
         self.cancelled = false;
+        self.relays.clear();
+        self.quiet.0 = self.now;
         self.conditions = WaitConditions::default();
         self.ledger = verify.then(|| Arc::new(ChecksumLedger::new(WantedDigest::Verify)));
-        self.host.fs.capacity = u64::MAX;
+        for host in &mut self.hosts {
+            host.host.fs.capacity = u64::MAX;
+        }
         self.local.borrow_mut().capacity = u64::MAX;
         self.set_clocks();
     }
@@ -132,16 +171,23 @@ impl World {
     fn set_clocks(&mut self) {
         let passed = self.now.saturating_duration_since(self.start).as_secs() as i64;
         let at = |shift: i64| u32::try_from(CLOCK + passed + shift).unwrap_or(0);
-        self.local.borrow_mut().clock = at(self.shifts.0);
-        self.host.fs.clock = at(self.shifts.1);
+        self.local.borrow_mut().clock = at(self.shift);
+        for host in &mut self.hosts {
+            host.host.fs.clock = at(host.shift);
+        }
         self.journal.borrow_mut().at(self.now);
     }
 
-    fn with<T>(&mut self, act: impl FnOnce(&mut SimSession, &mut Outside<'_>) -> T) -> Option<T> {
-        let session = self.session.as_mut()?;
+    fn with<T>(
+        &mut self,
+        host: usize,
+        act: impl FnOnce(&mut SimSession, &mut Outside<'_>) -> T,
+    ) -> Option<T> {
+        let SimHost { host, session, .. } = self.hosts.get_mut(host)?;
+        let session = session.as_mut()?;
         let mut outside = Outside {
             now: self.now,
-            host: &mut self.host,
+            host,
             local: &mut self.local.borrow_mut(),
             ledger: self.ledger.as_deref(),
             rng: &mut self.rng,
@@ -152,10 +198,15 @@ impl World {
     /// True if the copy's conditions is fulfilled.
     pub(super) fn is_ready(&self) -> bool {
         let conditions = &self.conditions;
-        let session = self.session.as_ref();
-        let heard = session.is_none_or(|s| s.has_event() || s.over);
+        let heard = |number: &usize| {
+            let session = self
+                .hosts
+                .get(*number)
+                .and_then(|host| host.session.as_ref());
+            session.is_none_or(|s| s.has_event() || s.over)
+        };
         let durable = self.journal.borrow().durable() > self.durable;
-        (!conditions.sessions.is_empty() && heard)
+        conditions.sessions.iter().any(heard)
             || (conditions.journal && durable)
             || (conditions.cancel && self.cancelled)
             || conditions.until.is_some_and(|until| until <= self.now)
@@ -163,36 +214,89 @@ impl World {
 
     /// Goes on to the next time at which something happens. Returns false if nothing will.
     pub(super) fn step(&mut self) -> bool {
-        let session = self.session.as_ref().and_then(SimSession::next);
+        let now = self.now;
+        let sessions = self.hosts.iter_mut().map(|host| {
+            let session = host.session.as_mut()?;
+            session.take_relayed(now);
+            session.check_wakes();
+            session.next()
+        });
+        let sessions = sessions.min_by_key(|at| (at.is_none(), *at)).flatten();
         let journal = self.journal.borrow().next();
-        let next = [session, journal, self.conditions.until]
+        let next = [sessions, journal, self.conditions.until]
             .into_iter()
             .flatten();
         let Some(next) = next.min() else { return false };
         self.steps += 1;
         self.now = self.now.max(next);
         self.set_clocks();
-        self.with(|session, outside| session.turn(outside));
+        self.turn();
+        self.check_moves();
         true
+    }
+
+    /// Checks that requests reach the hosts.
+    fn check_moves(&mut self) {
+        let reached = self.hosts.iter().map(|host| host.host.reached).sum();
+        if reached != self.quiet.1 {
+            self.quiet = (self.now, reached);
+        }
+        let quiet = self.now.saturating_duration_since(self.quiet.0);
+        assert!(
+            quiet < LONGEST_QUIET,
+            "nothing happens any more\n{}",
+            self.unfinished()
+        );
+    }
+
+    /// Unfinished work of the sessions, for the message of a copy that stands still.
+    pub(super) fn unfinished(&self) -> String {
+        let sessions = self.hosts.iter().filter_map(|host| host.session.as_ref());
+        let sessions: Vec<_> = sessions.map(SimSession::unfinished).collect();
+        format!("{}\n{:?}", sessions.join("\n"), self.conditions)
+    }
+
+    /// Checks the memory that the buffers between the hosts take.
+    pub(super) fn check_buffers(&self) {
+        let depth = self.hosts[0].shape.depth;
+        let relays = self.relays.iter().filter_map(Weak::upgrade);
+        for relay in relays {
+            let (held, limit) = relay.held();
+            assert!(
+                held <= limit + depth + UNANSWERED,
+                "a buffer of {limit} bytes holds {held}"
+            );
+        }
+    }
+
+    fn turn(&mut self) {
+        for host in 0..self.hosts.len() {
+            self.with(host, |session, outside| session.turn(outside));
+        }
     }
 
     /// Bytes that the receiving disk got.
     pub(super) fn moved(&self, upload: bool) -> u64 {
-        let under_way = self.session.as_ref().map_or(0, |s| s.disk.written);
+        let host = &self.hosts[0];
+        let under_way = host.session.as_ref().map_or(0, |s| s.disk.written);
         match upload {
-            true => self.host.written,
+            true => host.host.written,
             false => self.received + under_way,
         }
     }
 
-    /// Lets a fault happen. Returns false if it has killed the copy.
-    pub(super) fn suffer(&mut self, fault: SimFault) -> bool {
+    /// Lets a fault happen, at this host if at any. Returns false if it has killed the copy.
+    pub(super) fn suffer(&mut self, host: usize, fault: SimFault) -> bool {
         match fault {
             SimFault::ConnectionLost => {
-                self.with(|session, outside| session.lose_connection(false, outside));
+                self.with(host, |session, outside| {
+                    session.lose_connection(false, outside)
+                });
             }
             SimFault::HostLost => {
-                self.with(|session, outside| session.lose_connection(true, outside));
+                self.with(host, |session, outside| {
+                    session.lose_connection(true, outside)
+                });
             }
             SimFault::Refused(request, code) => {
                 let nth = self.rng.next_u64();
@@ -201,34 +305,35 @@ impl World {
                     nth: 0,
                     act: Act::Status(code),
                 };
-                self.with(|session, _| session.inject(nth, inject));
+                self.with(host, |session, _| session.inject(nth, inject));
             }
-            SimFault::HostFull => self.host.fs.capacity = 1,
+            SimFault::HostFull => self.hosts[host].host.fs.capacity = 1,
             SimFault::LocalFull => self.local.borrow_mut().capacity = 1,
             SimFault::LocalError => {
-                self.with(|session, _| session.disk.fails_next = true);
+                self.with(host, |session, _| session.disk.fails_next = true);
             }
             SimFault::Interrupted => {
                 self.cancelled = true;
                 self.cancelled_at = Some(self.now);
             }
-            SimFault::HostClock(shift) => self.shifts.1 += shift,
-            SimFault::LocalClock(shift) => self.shifts.0 += shift,
+            SimFault::HostClock(shift) => self.hosts[host].shift += shift,
+            SimFault::LocalClock(shift) => self.shift += shift,
             SimFault::HostRestarted => {
-                self.with(|session, outside| session.lose_host(outside));
-                self.host.fs.lose_power(&mut self.rng);
-                self.boots.1 += 1;
-                self.boot_host();
+                self.with(host, |session, outside| session.lose_host(outside));
+                let host = &mut self.hosts[host];
+                host.host.fs.lose_power(&mut self.rng);
+                host.boots += 1;
+                host.boot();
             }
             SimFault::Killed => {
-                self.end(false);
+                self.kill();
                 return false;
             }
             SimFault::LocalRestarted => {
-                self.end(false);
+                self.kill();
                 self.local.borrow_mut().lose_power(&mut self.rng);
                 self.journal.borrow_mut().lose_power();
-                self.boots.0 += 1;
+                self.boots += 1;
                 return false;
             }
             // The test does this, which knows what is expected then.
@@ -236,19 +341,26 @@ impl World {
             | SimFault::TargetChanged(_)
             | SimFault::TargetDamaged(_) => {}
         }
-        self.with(|session, outside| session.turn(outside));
+        self.turn();
         true
     }
 
-    /// Ends the session, in order or because the process was killed.
-    fn end(&mut self, in_order: bool) {
-        self.with(|session, outside| {
+    /// Ends all sessions because the process was killed.
+    fn kill(&mut self) {
+        for host in 0..self.hosts.len() {
+            self.end(host, false);
+        }
+    }
+
+    /// Ends the session with a host, in order or because the process was killed.
+    fn end(&mut self, host: usize, in_order: bool) {
+        self.with(host, |session, outside| {
             if in_order {
                 session.disk.end(outside.local);
             }
             session.bury(!in_order, outside);
         });
-        if let Some(session) = self.session.take() {
+        if let Some(session) = self.hosts[host].session.take() {
             self.received += session.disk.written;
         }
     }
@@ -262,6 +374,10 @@ impl CopyEnvironment for SimEdge {
         self.0.borrow().now
     }
 
+    fn limits(&self) -> CopyLimits {
+        self.0.borrow().limits
+    }
+
     fn random(&self) -> u64 {
         self.0.borrow_mut().rng.next_u64()
     }
@@ -272,29 +388,30 @@ impl CopyEnvironment for SimEdge {
 
     fn connect(
         &self,
-        _: HostId,
+        HostId(number): HostId,
         _: Option<TransferEstimate>,
     ) -> Result<ConnectedSession, ConnectError> {
         let files = self.local();
         let mut world = self.0.borrow_mut();
-        world.sessions += 1;
-        let (shape, seed) = (world.shape, world.rng.next_u64());
+        let seed = world.rng.next_u64();
         let (now, local) = (world.now, Rc::clone(&world.local));
         let world = &mut *world;
+        let on = &mut world.hosts[number];
         let outside = Outside {
             now,
-            host: &mut world.host,
+            host: &mut on.host,
             local: &mut local.borrow_mut(),
             ledger: None,
             rng: &mut world.rng,
         };
-        world.session = Some(SimSession::new(shape, seed, &outside));
+        on.session = Some(SimSession::new(on.shape, seed, &outside));
         Ok(ConnectedSession {
             remote: Box::new(SimRemote {
                 world: Rc::clone(&self.0),
+                host: number,
                 info: OnceCell::new(),
             }),
-            number: 0,
+            number,
             local: files,
             login: None,
         })
@@ -304,12 +421,12 @@ impl CopyEnvironment for SimEdge {
         differ
     }
 
-    fn name(&self, _: HostId) -> String {
-        "host".to_owned()
+    fn name(&self, HostId(number): HostId) -> String {
+        format!("host{number}")
     }
 
-    fn identity(&self, _: HostId) -> String {
-        "host".to_owned()
+    fn identity(&self, host: HostId) -> String {
+        self.name(host)
     }
 
     fn are_one(&self, one: HostId, other: HostId) -> bool {
@@ -334,7 +451,7 @@ impl CopyEnvironment for SimEdge {
     }
 
     fn boot(&self) -> Vec<u8> {
-        format!("boot {}", self.0.borrow().boots.0).into_bytes()
+        format!("boot {}", self.0.borrow().boots).into_bytes()
     }
 
     fn conditions(&self, conditions: WaitConditions) {
@@ -347,6 +464,8 @@ impl CopyEnvironment for SimEdge {
 
 struct SimRemote {
     world: Shared,
+    /// Number of the host.
+    host: usize,
     info: OnceCell<ServerInfo>,
 }
 
@@ -354,10 +473,11 @@ impl SimRemote {
     fn session(&self, act: impl FnOnce(&mut SimSession, Instant)) {
         let mut world = self.world.borrow_mut();
         let now = world.now;
-        if let Some(session) = world.session.as_mut().filter(|s| !s.over) {
+        let session = world.hosts[self.host].session.as_mut();
+        if let Some(session) = session.filter(|s| !s.over) {
             act(session, now);
         }
-        world.with(|session, outside| session.turn(outside));
+        world.with(self.host, |session, outside| session.turn(outside));
     }
 }
 
@@ -366,8 +486,10 @@ impl RemoteSession for SimRemote {
         self.session(|session, now| session.submit(now, job, size));
     }
 
-    fn submit_relayed(&self, _: Job, _: Arc<HostToHostBuffer>, _: Option<u64>) {
-        unreachable!("the simulation has one host");
+    fn submit_relayed(&self, job: Job, relay: Arc<HostToHostBuffer>, size: Option<u64>) {
+        let weak = Arc::downgrade(&relay);
+        self.world.borrow_mut().relays.push(weak);
+        self.session(|session, now| session.submit_relayed(now, job, relay, size));
     }
 
     fn submit_check(&self, job: Job, check: Arc<ReadBackCheck>) {
@@ -400,7 +522,7 @@ impl RemoteSession for SimRemote {
 
     fn server_info(&self) -> Option<&ServerInfo> {
         if self.info.get().is_none()
-            && let Some(session) = &self.world.borrow().session
+            && let Some(session) = &self.world.borrow().hosts[self.host].session
             && let Some(info) = &session.info
         {
             let _ = self.info.set(info.clone());
@@ -429,7 +551,7 @@ impl RemoteSession for SimRemote {
 
     fn next_event(&self) -> NextEventResult {
         let mut world = self.world.borrow_mut();
-        let Some(session) = &mut world.session else {
+        let Some(session) = &mut world.hosts[self.host].session else {
             return NextEventResult::Ended;
         };
         match session.take_event() {
@@ -440,7 +562,7 @@ impl RemoteSession for SimRemote {
     }
 
     fn finish(self: Box<Self>) -> SessionSummary {
-        self.world.borrow_mut().end(true);
+        self.world.borrow_mut().end(self.host, true);
         SessionSummary::default()
     }
 }
