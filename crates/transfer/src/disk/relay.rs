@@ -65,6 +65,8 @@ struct BufferState {
     abandoned: bool,
     /// True once the reader has started; data that it read are gone.
     opened: bool,
+    /// True if the reader has closed its source.
+    closed: bool,
     /// True if the reader tried to start again.
     reopened: bool,
     /// The reader leaves runs of zeros out, so that the file gets holes.
@@ -148,6 +150,14 @@ impl HostToHostBuffer {
         self.add_sums(&request);
         let mut state = self.lock();
         match request {
+            DiskRequest::OpenSource { job, .. }
+            | DiskRequest::AwaitSource { job }
+            | DiskRequest::Read { job, .. }
+            | DiskRequest::ReadPacked { job, .. }
+                if state.closed =>
+            {
+                state.refuse_again(shared, job);
+            }
             DiskRequest::OpenSource {
                 job, first, sparse, ..
             } => {
@@ -183,6 +193,7 @@ impl HostToHostBuffer {
                 shared.reply(DiskReply::Released { job });
             }
             DiskRequest::CloseSource { job } => {
+                state.closed = true;
                 state.abandon();
                 shared.reply(DiskReply::Released { job });
             }

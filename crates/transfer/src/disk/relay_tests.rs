@@ -73,3 +73,24 @@ fn an_upload_that_gave_up_waited_for_data_for_ever() {
         assert_eq!(of_put.count(), 2, "{replies:?}");
     }
 }
+
+/// Bug: the upload of a file with a symlink or a read-only file at its target closed its source and
+/// began again. It failed with "the copy failed at the other host" if its download had noticed the
+/// first end before; the file was to be read again.
+#[test]
+fn an_upload_that_begins_again_asks_for_another_buffer() {
+    let (get, put) = (JobId(1), JobId(2));
+    let replies = Arc::new(Replies::default());
+    let receiver: Arc<dyn DiskReplyReceiver> = Arc::<Replies>::clone(&replies);
+    let close = || DiskRequest::CloseSource { job: put };
+    for begins in [read(put, 0), DiskRequest::AwaitSource { job: put }] {
+        let relay = HostToHostBuffer::new(SourceFileMeta::default());
+        for request in [write(get, 0), read(put, 0), close()] {
+            relay.handle(request, &receiver);
+        }
+        relay.break_off(other_failed());
+        assert!(!relay.was_reopened());
+        relay.handle(begins, &receiver);
+        assert!(relay.was_reopened());
+    }
+}

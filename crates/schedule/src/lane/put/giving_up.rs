@@ -101,6 +101,11 @@ impl UploadCleanup {
         self.ending.merge(ending);
     }
 
+    /// True if the job starts over.
+    pub(super) fn starts_over(&self) -> bool {
+        matches!(self.ending, UploadAttemptAbort::Retry(_))
+    }
+
     /// Replaces the reason for starting over, if the job does.
     pub(super) fn retry_instead(&mut self, reason: UploadRetryReason) {
         if let UploadAttemptAbort::Retry(before) = &mut self.ending {

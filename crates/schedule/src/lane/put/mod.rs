@@ -339,6 +339,11 @@ impl UploadJob {
         Ok(self.settle(core))
     }
 
+    /// True if this attempt is being ended, and another one follows.
+    fn starts_over(&self) -> bool {
+        matches!(&self.stage, UploadStage::GivingUp(giving_up) if giving_up.starts_over())
+    }
+
     /// Handles the LSTAT of the target.
     fn on_look(&mut self, core: &mut LaneContext, reply: &Reply) {
         let up = &mut self.upload;
@@ -453,9 +458,12 @@ impl UploadJob {
     }
 
     pub(super) fn on_disk(&mut self, core: &mut LaneContext, reply: DiskReply) -> JobProgress {
+        let again = self.starts_over();
         let up = &mut self.upload;
         up.requests.disk_answered();
         match reply {
+            // The next attempt reads the source again, and fails by itself.
+            DiskReply::Failed { .. } if again => {}
             DiskReply::Failed { fault, .. } => self.end(core, UploadAttemptAbort::Failed(fault)),
             reply => match std::mem::replace(&mut self.stage, UploadStage::Finished) {
                 UploadStage::Reading(reading) => {
