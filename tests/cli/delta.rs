@@ -91,7 +91,8 @@ fn it_is_done_where_it_pays_and_can_be() {
         let said = run.run().expect_code(0).out();
         assert!(said.contains("\"reused\":0"), "{flags:?}: {said}");
         let stock = flags == ["--delta"];
-        let told = said.contains("sending files whole, because longhaul is not at the far end");
+        let told =
+            said.contains("sending files whole, because longhaul is not in use at the far end");
         assert_eq!(told, stock, "{flags:?}: {said}");
         is_there(&scene.path("far/file"), &new);
     }
@@ -184,7 +185,8 @@ fn a_download_is_rebuilt_where_it_pays_and_can_be() {
         let said = outcome.expect_code(0).out();
         assert!(said.contains("\"reused\":0"), "{flags:?}: {said}");
         let stock = flags == ["--delta"];
-        let told = said.contains("sending files whole, because longhaul is not at the far end");
+        let told =
+            said.contains("sending files whole, because longhaul is not in use at the far end");
         assert_eq!(told, stock, "{flags:?}: {said}");
         is_there(&scene.path("here/file"), &new);
     }

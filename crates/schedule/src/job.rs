@@ -394,7 +394,7 @@ pub const SYMLINK_LEADS_NOWHERE: &str =
     "the symlink there leads nowhere: remove it, or make the directory to which it leads";
 
 /// Failure of a [`JobKind::MakeDir`] without `follow` where a symlink stands.
-pub const SYMLINK_IN_THE_WAY: &str = "a symlink is in the way and is not followed";
+pub const SYMLINK_IN_THE_WAY: &str = "a symlink is in the way and is not followed: remove it";
 
 /// Change of the owner's write permission for a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -171,7 +171,7 @@ impl ExternalPayloadSource for MappedRange {
     fn missed(&self) -> String {
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let name = std::fs::read_link(link)
-            .map_or_else(|_| "a file".to_owned(), |path| format!("{path:?}"));
+            .map_or_else(|_| "a file".to_owned(), |path| path.display().to_string());
         format!("{name} became shorter, or could not be read, during the copy")
     }
 }

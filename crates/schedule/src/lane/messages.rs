@@ -39,20 +39,30 @@ pub(super) fn refused(doing: &str, status: &Status) -> JobFailure {
         (StatusCode::FAILURE, RENAMING_FROM_TEMP_DIR) => {
             "; --temp-dir must be on the same file system as the target"
         }
+        (StatusCode::NO_SUCH_FILE, CREATING) => ": create its directory first",
         _ if said != status.code.words() => "",
         (StatusCode::FAILURE, WRITING | SYNCING | CLOSING) => DISK_MAY_BE_FULL,
         (StatusCode::FAILURE, CREATING) => {
-            "; a directory may be in the way, or the file system may be read-only or full"
+            "; a directory may be in the way, or the file system may be read-only or full: see its \
+             log"
         }
         (StatusCode::FAILURE, RENAMING) => {
-            "; a directory may be in the way, or the disk may be full"
+            "; a directory may be in the way, or the disk may be full: see its log"
         }
         _ => "",
     };
-    let failure = remote(format!("{doing}: {said}{hint}")).of_kind(cause(status));
+    let failure = remote(format!("{doing}: {}{hint}", guessed(&said, hint))).of_kind(cause(status));
     match doing {
         OPENING | READING => of_source(failure),
         _ => failure,
+    }
+}
+
+/// Returns the server's words without their advice, if a hint at the cause follows them.
+pub(super) fn guessed<'a>(said: &'a str, hint: &str) -> &'a str {
+    match hint {
+        "" => said,
+        _ => said.strip_suffix(": see its log").unwrap_or(said),
     }
 }
 
@@ -94,7 +104,7 @@ pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure 
     let hint = match status.code {
         StatusCode::NO_SUCH_FILE => ": create this directory, or leave out --temp-dir",
         StatusCode::FAILURE if said == status.code.words() => {
-            "; the file system may be read-only or full"
+            "; the file system may be read-only or full: see its log"
         }
         _ => "",
     };
@@ -104,6 +114,7 @@ pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure 
         JobFailureKind::NotFound => JobFailureKind::Other,
         cause => cause,
     };
+    let said = guessed(&said, hint);
     let what = format!("cannot create a temporary file in {dir} (--temp-dir): {said}{hint}");
     remote(what).of_kind(cause)
 }

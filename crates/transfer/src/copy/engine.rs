@@ -181,9 +181,10 @@ impl<'a> CopyEngine<'a> {
         self.owners.knows(users, groups);
     }
 
-    /// Notes parts of one file or directory that the target did not set.
-    pub(super) fn note_lost(&mut self, parts: Parts, why: &str) {
-        self.metadata.note_lost(parts, why);
+    /// Notes parts of the file or directory `path` that the target did not set.
+    pub(super) fn note_lost(&mut self, parts: Parts, why: &str, path: Option<&[u8]>) {
+        let shown = path.map(|path| self.context.shown(CopySide::Target, path));
+        self.metadata.note_lost(parts, why, shown);
     }
 
     /// Metadata that is kept or lost, with the context that its rules need.

@@ -68,7 +68,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> PatternExpansion<'q, Q> {
             // Like GLOB_NOCHECK of glob(3): a file may have this literal name.
             let itself = literal(&path);
             let error = match self.inquiry.look_at(CopySide::Source, &itself).await {
-                Ok(ReportedTargetKind::Missing) => "no such file or directory".into(),
+                Ok(ReportedTargetKind::Missing) => "no file matches this pattern".into(),
                 Ok(_) => return Some(vec![itself]),
                 Err(error) => error,
             };

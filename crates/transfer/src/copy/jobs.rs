@@ -7,10 +7,11 @@ use std::sync::Arc;
 use schedule::{Attributes, EntryKind, JobId};
 use sftp::pattern::NamePattern;
 
-use super::file::{CopyFileId, JobRole};
+use super::context::CopyContext;
+use super::file::{ActiveFiles, CopyFileId, JobRole};
 use super::sides::CopySide;
 use super::source::WalkId;
-use super::tree::{CopyDirectoryId, ItemAwaitingDirectory};
+use super::tree::{CopyDirectoryId, IncompleteTargetDirs, ItemAwaitingDirectory};
 use super::verify::ChecksumRequest;
 use crate::file_error::FileError;
 use crate::report::EscapedName;
@@ -73,6 +74,26 @@ pub(super) enum JobPurpose {
     Cleared(Option<u64>),
     /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.
     SymlinkTimes,
+}
+
+impl JobPurpose {
+    /// Name at the target of the file or directory that the job stores, for messages.
+    pub(super) fn shown(
+        &self,
+        context: &CopyContext<'_>,
+        files: &ActiveFiles,
+        tree: &IncompleteTargetDirs,
+    ) -> Option<EscapedName> {
+        match self {
+            Self::File(file, _) => {
+                let target = files.get(file)?.target();
+                Some(context.shown(CopySide::Target, target))
+            }
+            Self::FinishDir(dir) => tree.shown(context, *dir),
+            Self::DirMode(shown) => Some(shown.clone()),
+            _ => None,
+        }
+    }
 }
 
 /// Jobs in flight and their purposes.

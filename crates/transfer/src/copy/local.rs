@@ -95,6 +95,12 @@ fn leads_to_directory(at: &NameInDirectory) -> bool {
     there.is_ok_and(|stat| kind_of(&stat) == FileType::Directory)
 }
 
+/// Returns the error for a directory that cannot be made since the one above it is missing.
+pub(super) fn without_parent() -> FileError {
+    let what = "the directory above it does not exist: create it first";
+    FileError::new(what, JobFailureKind::NotFound)
+}
+
 /// Error for a symlink below the target, which is not followed.
 pub(super) fn symlink_in_the_way() -> FileError {
     FileError::new(SYMLINK, JobFailureKind::SymlinkInTheWay)

@@ -37,13 +37,44 @@ pub(super) struct MetadataPreservation {
     told_sent_whole: bool,
 }
 
-/// Metadata that was not kept: counts, and the reason of the first loss.
+/// Metadata that was not kept.
 #[derive(Debug, Default)]
 struct MetadataLoss {
-    parts: Vec<(Parts, u64, String)>,
-    links: Option<(u64, String)>,
+    parts: Vec<(Parts, LossCount)>,
+    links: Option<LossCount>,
     /// Whole kinds of metadata that the source cannot report.
     untold: Vec<&'static str>,
+}
+
+/// Number of entries that lost something, with the first one and its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LossCount {
+    entries: u64,
+    why: String,
+    first: Option<EscapedName>,
+}
+
+impl LossCount {
+    fn new(why: &str, first: Option<EscapedName>) -> Self {
+        Self {
+            entries: 1,
+            why: why.to_owned(),
+            first,
+        }
+    }
+
+    /// Formats `what` of these entries, with the reason.
+    fn words(&self, what: &str) -> String {
+        let why = &self.why;
+        match (self.entries, &self.first) {
+            (1, Some(first)) => format!("{what} of {first} ({why})"),
+            (1, None) => format!("{what} of one file or directory ({why})"),
+            (n, Some(first)) => {
+                format!("{what} of {n} files or directories, the first {first} ({why})")
+            }
+            (n, None) => format!("{what} of {n} files or directories ({why})"),
+        }
+    }
 }
 
 /// Names of the metadata parts in messages.
@@ -63,20 +94,22 @@ pub(super) const STOCK: &str = "plain SFTP cannot carry them: install longhaul a
 const OUTSIDE: &str = "only times from 1970 to 2106 can be kept";
 
 impl MetadataLoss {
-    /// Notes parts of one file or directory that were not kept.
-    fn note(&mut self, parts: Parts, why: &str) {
+    /// Notes parts of the file or directory `entry` that were not kept.
+    fn note(&mut self, parts: Parts, why: &str, entry: Option<EscapedName>) {
         for (part, _) in NAMES.iter().filter(|(part, _)| parts.contains(*part)) {
-            match self.parts.iter_mut().find(|(of, ..)| of == part) {
-                Some((_, count, _)) => *count += 1,
-                None => self.parts.push((*part, 1, why.to_owned())),
+            match self.parts.iter_mut().find(|(of, _)| of == part) {
+                Some((_, lost)) => lost.entries += 1,
+                None => self.parts.push((*part, LossCount::new(why, entry.clone()))),
             }
         }
     }
 
-    /// Notes that a further name of a file became a separate file.
-    fn note_link(&mut self, why: &str) {
-        let (count, _) = self.links.get_or_insert_with(|| (0, why.to_owned()));
-        *count += 1;
+    /// Notes that a further name of a file, `entry`, became a separate file.
+    fn note_link(&mut self, why: &str, entry: Option<EscapedName>) {
+        match &mut self.links {
+            Some(lost) => lost.entries += 1,
+            None => self.links = Some(LossCount::new(why, entry)),
+        }
     }
 
     /// Formats the losses as one sentence, if there are any.
@@ -87,20 +120,29 @@ impl MetadataLoss {
                 .find(|(of, _)| of == part)
                 .map(|(_, name)| *name)
         };
-        let of = |count: u64, what: &str, why: &str| match count {
-            1 => format!("{what} of one file or directory ({why})"),
-            count => format!("{what} of {count} files or directories ({why})"),
-        };
-        let parts = self.parts.iter();
-        let mut lost: Vec<String> = parts
-            .filter_map(|(part, count, why)| match *part {
-                // After the first refusal owners are not tried again, so there is no count.
-                Parts::OWNER => Some(format!("owners ({why})")),
-                _ => Some(of(*count, name(part)?, why)),
-            })
-            .collect();
-        let links = self.links.iter();
-        lost.extend(links.map(|(count, why)| of(*count, "hard links", why)));
+        // Parts that the same entries lost for the same reason are named together.
+        let mut kinds: Vec<(Vec<&str>, &LossCount)> = Vec::new();
+        let mut lost = Vec::new();
+        for (part, of) in &self.parts {
+            // After the first refusal owners are not tried again, so there is no count.
+            if *part == Parts::OWNER {
+                lost.push(match &of.first {
+                    Some(first) => format!("owners (refused for {first}: {})", of.why),
+                    None => format!("owners ({})", of.why),
+                });
+                continue;
+            }
+            match kinds.iter_mut().find(|(_, other)| *other == of) {
+                Some((names, _)) => names.extend(name(part)),
+                None => kinds.push((name(part).into_iter().collect(), of)),
+            }
+        }
+        lost.extend(
+            kinds
+                .iter()
+                .map(|(names, of)| of.words(&names.join(" and "))),
+        );
+        lost.extend(self.links.iter().map(|of| of.words("hard links")));
         if !self.untold.is_empty() {
             lost.push(format!("{} ({STOCK})", self.untold.join(", ")));
         }
@@ -158,7 +200,7 @@ impl MetadataPreservation {
                 if info.is_some_and(rebuilds) {
                     return;
                 }
-                "longhaul is not at the far end"
+                "longhaul is not in use at the far end"
             }
         };
         self.told_sent_whole = true;
@@ -175,16 +217,16 @@ impl MetadataPreservation {
         !self.refuses_owners
     }
 
-    /// Notes parts of one file or directory that were not kept.
-    pub(super) fn note_lost(&mut self, parts: Parts, why: &str) {
+    /// Notes parts of the file or directory `entry` that were not kept.
+    pub(super) fn note_lost(&mut self, parts: Parts, why: &str, entry: Option<EscapedName>) {
         self.refuses_owners |= parts.contains(Parts::OWNER);
-        self.lost.note(parts, why);
+        self.lost.note(parts, why, entry);
     }
 
     /// True if the target refused to set modification times.
     pub(super) fn loses_times(&self) -> bool {
         let mut parts = self.lost.parts.iter();
-        parts.any(|(part, _, why)| *part == Parts::TIMES && why != OUTSIDE)
+        parts.any(|(part, lost)| *part == Parts::TIMES && lost.why != OUTSIDE)
     }
 
     /// Notes that it is known which names of the source belong to one file.
@@ -192,9 +234,9 @@ impl MetadataPreservation {
         self.knows_links = true;
     }
 
-    /// Notes that a further name of a file became a separate file.
-    pub(super) fn note_lost_link(&mut self, why: &str) {
-        self.lost.note_link(why);
+    /// Notes that a further name of a file, `entry`, became a separate file.
+    pub(super) fn note_lost_link(&mut self, why: &str, entry: Option<EscapedName>) {
+        self.lost.note_link(why, entry);
     }
 
     /// Notes a local modification time that is to be kept but does not fit into 32 bits of seconds.
@@ -211,7 +253,8 @@ impl MetadataPreservation {
         }
         let there = context.local().stat(path);
         if there.is_ok_and(|stat| u32::try_from(stat.seconds).is_err()) {
-            self.lost.note(Parts::TIMES, OUTSIDE);
+            let shown = context.shown(CopySide::Source, path);
+            self.lost.note(Parts::TIMES, OUTSIDE, Some(shown));
         }
     }
 
@@ -312,14 +355,30 @@ mod tests {
         lost.note(
             Parts(Parts::OWNER.0 | Parts::ACLS.0),
             "operation not permitted",
+            None,
         );
-        lost.note(Parts::OWNER, "another reason");
-        lost.note_link("no room");
+        lost.note(Parts::OWNER, "another reason", None);
+        lost.note_link("no room", None);
         lost.untold.push("extended attributes");
         let said = "not kept: owners (operation not permitted); access control \
                     lists of one file or directory (operation not permitted); hard links of one \
                     file or directory (no room); extended attributes (plain SFTP cannot carry \
                     them: install longhaul at the far end)";
         assert_eq!(lost.sentence().as_deref(), Some(said));
+    }
+
+    /// Bug: "permissions of one file or directory" did not say of which, nor on which host.
+    #[test]
+    fn the_first_file_whose_metadata_was_lost_was_not_named() {
+        let name = |text: &str| Some(EscapedName(text.as_bytes().to_vec()));
+        let mut lost = MetadataLoss::default();
+        let both = Parts(Parts::MODE.0 | Parts::TIMES.0);
+        lost.note(both, "permission denied", name("h:/f"));
+        let one = "not kept: permissions and times of h:/f (permission denied)";
+        assert_eq!(lost.sentence().as_deref(), Some(one));
+        lost.note(Parts::TIMES, "permission denied", name("h:/g"));
+        let several = "not kept: permissions of h:/f (permission denied); times of 2 files or \
+                       directories, the first h:/f (permission denied)";
+        assert_eq!(lost.sentence().as_deref(), Some(several));
     }
 }

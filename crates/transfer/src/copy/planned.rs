@@ -1,6 +1,6 @@
 //! Copies entries that were chosen before, instead of walking the sources.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -182,15 +182,26 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Selects the extended attributes of a source that the target gets.
-    pub(crate) fn takeable_xattrs(&mut self, list: Vec<Xattr>) -> Option<Box<Xattrs>> {
+    pub(crate) fn takeable_xattrs(
+        &mut self,
+        source: &[u8],
+        list: Vec<Xattr>,
+    ) -> Option<Box<Xattrs>> {
         let (metadata, context) = self.engine.metadata_mut();
-        metadata.takeable(context, list)
+        let shown = context.shown(CopySide::Source, source);
+        metadata.takeable(context, Some(shown), list)
     }
 
-    /// Notes that the extended attributes of an entry could not be read.
-    pub(crate) fn note_unread_xattrs(&mut self, why: &FileError) {
+    /// Notes that the extended attributes of the entry `path` of an end could not be read.
+    pub(crate) fn note_unread_xattrs(
+        &mut self,
+        end: PlannedCopySide,
+        path: &[u8],
+        why: &FileError,
+    ) {
         let (metadata, context) = self.engine.metadata_mut();
-        metadata.note_unread_xattrs(context.options(), why.what());
+        let shown = context.shown(end.into(), path);
+        metadata.note_unread_xattrs(context.options(), why.what(), Some(shown));
     }
 
     /// Reads the extended attributes of an entry of an end on this machine. Below the root of the
@@ -222,13 +233,13 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Notes that owners could not be set at the target.
-    pub(crate) fn note_lost_owner(&mut self, why: &str) {
-        self.note_lost(Parts::OWNER, why);
+    pub(crate) fn note_lost_owner(&mut self, why: &str, path: &[u8]) {
+        self.note_lost(Parts::OWNER, why, path);
     }
 
-    /// Notes metadata of an entry that could not be set at the target.
-    pub(crate) fn note_lost(&mut self, parts: Parts, why: &str) {
-        self.engine.note_lost(parts, why);
+    /// Notes metadata of the entry `path` that could not be set at the target.
+    pub(crate) fn note_lost(&mut self, parts: Parts, why: &str, path: &[u8]) {
+        self.engine.note_lost(parts, why, Some(path));
     }
 
     /// Names of a user and a group of this machine; empty for those without one.
@@ -320,14 +331,15 @@ impl<'a> PlannedCopy<'a> {
         mut heard: impl FnMut(usize, LaneEvent),
     ) {
         let first = self.next_job;
-        let mut asked = BTreeSet::new();
+        // Paths for messages.
+        let mut asked: BTreeMap<JobId, Option<RemotePath>> = BTreeMap::new();
         while !self.stopped() {
             while asked.len() < most
                 && let Some(kind) = kinds.next()
             {
                 let id = JobId(self.next_job);
                 self.next_job += 1;
-                asked.insert(id);
+                asked.insert(id, kind.remote_path().cloned());
                 self.submit(end, Job { id, kind });
             }
             if asked.is_empty() {
@@ -340,7 +352,11 @@ impl<'a> PlannedCopy<'a> {
                         LaneEvent::Done(id) | LaneEvent::Failed(id, _) => {
                             asked.remove(id);
                         }
-                        LaneEvent::NotKept(_, parts, why) => self.engine.note_lost(*parts, why),
+                        LaneEvent::NotKept(id, parts, why) => {
+                            let path = asked.get(id).and_then(Option::as_ref);
+                            let path = path.map(|path| path.0.as_slice());
+                            self.engine.note_lost(*parts, why, path);
+                        }
                         _ => {}
                     }
                     if let Some(at) = at.and_then(|at| usize::try_from(at).ok()) {
@@ -489,8 +505,8 @@ impl<'a> PlannedCopy<'a> {
     }
 
     /// Notes that a name of a file stays a separate file, for this reason.
-    pub(crate) fn note_lost_link(&mut self, why: &str) {
-        self.engine.note_lost_link(why);
+    pub(crate) fn note_lost_link(&mut self, why: &str, name: Option<&[u8]>) {
+        self.engine.note_lost_link(why, name);
     }
 
     /// True if the target refused to set modification times.

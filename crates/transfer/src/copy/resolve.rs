@@ -6,6 +6,7 @@ use schedule::{EntryKind, JobKind, RemotePath};
 
 use super::TargetDirectory;
 use super::context::CopyContext;
+use super::local::without_parent;
 use super::local_file_ops::LocalStat;
 use super::server_inquiry::ServerInquiry;
 use super::sides::CopySide;
@@ -55,7 +56,9 @@ impl ResolvedTarget {
     }
 }
 
-const NOT_A_DIRECTORY: &str = "not a directory";
+/// Failure of a file under a name that must be a directory.
+pub(super) const NOT_A_DIRECTORY: &str =
+    "not a directory: several sources need one, and so does a name with a slash at its end";
 const CANNOT_CREATE: &str = "cannot create the directory";
 
 /// Makes the directory into which several sources are copied, in a parent that exists. Returns
@@ -79,6 +82,10 @@ async fn make_target<'a>(
     match made {
         Ok(()) => Some(TargetPath::Into(path)),
         Err(error) => {
+            let error = match error.is_missing() {
+                true => without_parent(),
+                false => error,
+            };
             let error = error.with_prefix(CANNOT_CREATE);
             inquiry
                 .context_mut()

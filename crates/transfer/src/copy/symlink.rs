@@ -97,6 +97,15 @@ impl SymlinkCopyState {
             CopySide::Target => context.shown(end, &held.target),
         };
         if let Err(error) = result {
+            let what = match end {
+                CopySide::Source => "cannot read the symlink",
+                CopySide::Target => "cannot make the symlink",
+            };
+            // A server's refusal of a later step says so already.
+            let error = match error.what().starts_with(what) {
+                true => error,
+                false => error.with_prefix(what),
+            };
             return context.fail(None, name, error);
         }
         context.summary_mut().symlinks += 1;

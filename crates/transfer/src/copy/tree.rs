@@ -8,12 +8,12 @@ use super::context::CopyContext;
 use super::durable::UnsyncedDirs;
 use super::file::CopyFileId;
 use super::jobs::JobPurpose;
-use super::local::symlink_in_the_way;
+use super::local::{symlink_in_the_way, without_parent};
 use super::metadata::{MetadataPreservation, special_bits};
 use super::sides::CopySide;
 use super::source::WalkId;
 use crate::file_error::FileError;
-use crate::report::CopyEvent;
+use crate::report::{CopyEvent, EscapedName};
 use crate::walk::{EntryInfo, WalkDirectoryId, join};
 
 /// Directory of the copy: its walk and its number in that walk.
@@ -197,6 +197,16 @@ impl IncompleteTargetDirs {
     /// Target path of a directory.
     pub(super) fn target(&self, dir: CopyDirectoryId) -> Option<&[u8]> {
         self.dirs.get(&dir).map(|d| d.target.as_slice())
+    }
+
+    /// Name of a directory's target in messages.
+    pub(super) fn shown(
+        &self,
+        context: &CopyContext<'_>,
+        dir: CopyDirectoryId,
+    ) -> Option<EscapedName> {
+        let target = self.target(dir)?;
+        Some(context.shown(CopySide::Target, target))
     }
 
     /// Target path of an entry of a walk whose root is copied to `root`; `None` if its directory
@@ -481,6 +491,7 @@ impl IncompleteTargetDirs {
                     let target = context.shown(CopySide::Target, &target);
                     let error = match error.kind() {
                         JobFailureKind::SymlinkInTheWay => symlink_in_the_way(),
+                        JobFailureKind::NotFound => without_parent(),
                         _ => error,
                     };
                     let error = error.with_prefix("cannot create the directory");
@@ -638,6 +649,7 @@ impl IncompleteTargetDirs {
         };
         let (target, mode) = (dir.target.clone(), dir.attributes.mode);
         let shown = context.shown(CopySide::Target, &target);
+        let finished = shown.clone();
         let rules = special_bits(context);
         let mode = mode.map(|mode| {
             metadata
@@ -665,7 +677,7 @@ impl IncompleteTargetDirs {
             let done = local.finish_directory(&path, &attributes, created, options, &beyond);
             let result = done.map(|not_kept| {
                 for (parts, why) in not_kept {
-                    metadata.note_lost(parts, &why);
+                    metadata.note_lost(parts, &why, Some(finished.clone()));
                 }
             });
             self.on_finished(context, metadata, key, result);

@@ -9,6 +9,8 @@ use super::context::CopyContext;
 use super::jobs::JobPurpose;
 use super::metadata::{MetadataPreservation, STOCK, special_bits};
 use super::sides::CopySide;
+use crate::file_error::FileError;
+use crate::report::EscapedName;
 
 /// Answer to the query for the extended attributes of a source.
 #[derive(Debug)]
@@ -43,28 +45,47 @@ impl MetadataPreservation {
                 false => XattrAnswer::Unknown,
             };
         }
+        let shown = Some(context.shown(CopySide::Source, source));
         match context.local().xattrs(source, kinds) {
-            Ok(list) => XattrAnswer::Known(self.takeable(context, list)),
+            Ok(list) => XattrAnswer::Known(self.takeable(context, shown, list)),
             Err(why) => {
-                self.note_unread_xattrs(context.options(), why.what());
+                self.note_unread_xattrs(context.options(), why.what(), shown);
                 XattrAnswer::Unknown
             }
         }
     }
 
-    /// Notes that extended attributes could not be read.
-    pub(super) fn note_unread_xattrs(&mut self, options: &CopyOptions, why: &str) {
+    /// Notes that extended attributes of `entry` could not be read.
+    pub(super) fn note_unread_xattrs(
+        &mut self,
+        options: &CopyOptions,
+        why: &str,
+        entry: Option<EscapedName>,
+    ) {
         let kinds = xattr_kinds(options);
         let parts = Parts::default()
             .with(Parts::XATTRS, kinds.contains(MetadataFlags::XATTRS))
             .with(Parts::ACLS, kinds.contains(MetadataFlags::ACLS));
-        self.note_lost(parts, why);
+        self.note_lost(parts, why, entry);
     }
 
-    /// Filters the extended attributes that the target can set.
+    /// Handles the end of the query for the extended attributes of `entry`.
+    pub(super) fn on_unread_xattrs(
+        &mut self,
+        options: &CopyOptions,
+        said: Result<(), FileError>,
+        entry: Option<EscapedName>,
+    ) {
+        if let Err(error) = said {
+            self.note_unread_xattrs(options, error.what(), entry);
+        }
+    }
+
+    /// Filters the extended attributes of `entry` that the target can set.
     pub(super) fn takeable(
         &mut self,
         context: &CopyContext<'_>,
+        entry: Option<EscapedName>,
         mut list: Vec<Xattr>,
     ) -> Option<Box<Xattrs>> {
         let kinds = xattr_kinds(context.options());
@@ -73,12 +94,12 @@ impl MetadataPreservation {
             .without_capabilities(rules, &mut list, kinds);
         let xattrs = Xattrs { kinds, list };
         if !self.support().take_xattrs && context.target_is_remote() {
-            self.note_lost(xattrs.parts(), STOCK);
+            self.note_lost(xattrs.parts(), STOCK, entry);
             return None;
         }
         if !sftp::xattrs::fits(&xattrs.list) {
             let why = "they exceed the size of an SFTP message";
-            self.note_lost(xattrs.parts(), why);
+            self.note_lost(xattrs.parts(), why, entry);
             return None;
         }
         Some(Box::new(xattrs))

@@ -165,7 +165,7 @@ impl<'a> SyncEnds<'a> {
     pub(super) async fn read_xattrs(
         &mut self,
         end: PlannedCopySide,
-        paths: Vec<Vec<u8>>,
+        paths: &[Vec<u8>],
         kinds: MetadataFlags,
         mut heard: impl FnMut(usize, Result<Vec<Xattr>, FileError>),
     ) {
@@ -179,10 +179,10 @@ impl<'a> SyncEnds<'a> {
             return;
         }
         let root = self.root(end).to_vec();
-        let jobs = paths.into_iter().map(|path| JobKind::GetXattrs {
+        let jobs = paths.iter().map(|path| JobKind::GetXattrs {
             // The user named the root.
-            flags: kinds.with(MetadataFlags::FOLLOW, path == root),
-            path: RemotePath(path),
+            flags: kinds.with(MetadataFlags::FOLLOW, *path == root),
+            path: RemotePath(path.clone()),
         });
         let tell = |at, event| match event {
             LaneEvent::Xattrs(_, list) => heard(at, Ok(list)),
@@ -387,7 +387,7 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             expected,
         } => {
             for (parts, why) in set(&at(path)?, attributes, xattrs.clone(), expected)? {
-                run.note_lost(parts, &why);
+                run.note_lost(parts, &why, path);
             }
         }
         SyncFileOperation::SetSymlinkOwner(path, (user, group)) => {
@@ -395,7 +395,7 @@ fn local(run: &mut PlannedCopy<'_>, op: &SyncFileOperation) -> FileOperationResu
             let (user, group) = sys::chown_ids(*user, *group);
             let set = at.with_symlink(|dir, name, flags| chownat(dir, name, user, group, flags));
             if let Err(why) = set.and_then(|done| Ok(done?)) {
-                run.note_lost_owner(&os_words(&why));
+                run.note_lost_owner(&os_words(&why), path);
             }
         }
         SyncFileOperation::SetOwnerWrite { dir, change } => directories

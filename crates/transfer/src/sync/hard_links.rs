@@ -119,7 +119,7 @@ impl SourceHardLinks {
                 Err(why) => {
                     failed.insert(id);
                     if !ends.stopped() {
-                        ends.note_lost_link(why.what());
+                        ends.note_lost_link(why.what(), Some(&path(id)));
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use schedule::{Attributes, EntryKind};
+use schedule::{Attributes, EntryKind, JobFailureKind};
 use sync::parent_path;
 
 use super::SyncOptions;
@@ -83,7 +83,11 @@ pub(super) fn check_roots(
     ] {
         if let Some(error) = listing.and_then(ListedTree::root_error) {
             let name = run.shown(end, run.root(end));
-            run.fail(name, error.clone());
+            let mut error = error.clone();
+            if error.kind() == JobFailureKind::PermissionDenied {
+                error.push(": check its permissions and those of the directories above it");
+            }
+            run.fail(name, error);
             return None;
         }
     }

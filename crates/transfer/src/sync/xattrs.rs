@@ -195,11 +195,12 @@ impl XattrComparer {
                     *digest = Some(XattrDigests::of(list, &compared));
                 }
             }
-            Err(why) => unread.push(why),
+            Err(why) => unread.push((at, why)),
         };
-        ends.read_xattrs(end, paths, self.kinds, heard).await;
-        for why in unread {
-            ends.note_unread_xattrs(&why);
+        ends.read_xattrs(end, &paths, self.kinds, heard).await;
+        for (at, why) in unread {
+            let path = paths.get(at).map(Vec::as_slice).unwrap_or_default();
+            ends.note_unread_xattrs(end, path, &why);
         }
         digests
     }
@@ -259,10 +260,10 @@ pub(super) async fn set_attributes(
                 Some(Ok(mut list)) => {
                     // Files with a capability are copied.
                     list.retain(|(name, _)| name != CAPABILITY);
-                    ends.takeable_xattrs(list)
+                    ends.takeable_xattrs(&file.source, list)
                 }
                 Some(Err(why)) => {
-                    ends.note_unread_xattrs(&why);
+                    ends.note_unread_xattrs(PlannedCopySide::Source, &file.source, &why);
                     None
                 }
             };
@@ -325,7 +326,7 @@ async fn lists(
             list
         });
     };
-    ends.read_xattrs(PlannedCopySide::Source, paths, kinds, heard)
+    ends.read_xattrs(PlannedCopySide::Source, &paths, kinds, heard)
         .await;
     lists
 }

@@ -1,7 +1,7 @@
 use sftp::{Attrs, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
-use crate::lane::messages::{self, DISK_MAY_BE_FULL, cause, remote};
+use crate::lane::messages::{self, DISK_MAY_BE_FULL, cause, guessed, remote};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{
@@ -124,7 +124,9 @@ fn refusal(status: &Status) -> JobFailure {
         StatusCode::PERMISSION_DENIED if unexplained => {
             format!("{said}: this account may not write there, or the server is read-only")
         }
-        StatusCode::FAILURE if unexplained => format!("{said}{DISK_MAY_BE_FULL}"),
+        StatusCode::FAILURE if unexplained => {
+            format!("{}{DISK_MAY_BE_FULL}", guessed(&said, DISK_MAY_BE_FULL))
+        }
         _ => said,
     };
     remote(what).of_kind(cause(status))

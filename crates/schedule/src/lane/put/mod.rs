@@ -603,7 +603,7 @@ impl UploadJob {
         self.stage = UploadStage::Finished;
         if in_place && up.target.replaces_node() {
             let text = "cannot replace the symlink, FIFO or device there: the server refuses a \
-                 temporary file in its directory";
+                 temporary file in its directory: remove it there first";
             core.event(LaneEvent::Failed(job, messages::remote(text)));
             return JobProgress::Finished;
         }

@@ -68,7 +68,11 @@ impl CopyEngine<'_> {
             LaneEvent::Temp(id, temp) => self.on_temporary(id, temp.temp.0),
             LaneEvent::Safe(id, from, to) => self.on_bytes_stored(id, from, to),
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
-            LaneEvent::NotKept(_, parts, why) => self.metadata.note_lost(parts, &why),
+            LaneEvent::NotKept(id, parts, why) => {
+                let purpose = self.context.jobs().get(&id).map(|(_, purpose)| purpose);
+                let entry = purpose.and_then(|p| p.shown(&self.context, &self.files, &self.tree));
+                self.metadata.note_lost(parts, &why, entry);
+            }
             LaneEvent::Refused(id, found, why) => {
                 let target = self.task_of(id).map(|(task, _)| task.target().to_vec());
                 let found = (found, target.as_deref().unwrap_or_default());
@@ -287,11 +291,13 @@ impl CopyEngine<'_> {
             JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said(result), end),
             JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said(result)),
             JobPurpose::FileXattrs(file) => {
-                self.note_unread_xattrs(said(result));
+                let source = self.files.get(&file).map(FileTask::shown_source);
+                (self.metadata).on_unread_xattrs(self.context.options(), said(result), source);
                 self.start_kept(file);
             }
             JobPurpose::DirXattrs(dir) => {
-                self.note_unread_xattrs(said(result));
+                let entry = self.tree.shown(&self.context, dir);
+                (self.metadata).on_unread_xattrs(self.context.options(), said(result), entry);
                 self.item_over(Some(dir));
             }
             // If the question failed, owners keep their numeric IDs.
@@ -513,13 +519,6 @@ impl CopyEngine<'_> {
         self.file_over(&task);
     }
 
-    fn note_unread_xattrs(&mut self, said: Result<(), FileError>) {
-        if let Err(error) = said {
-            self.metadata
-                .note_unread_xattrs(self.context.options(), error.what());
-        }
-    }
-
     /// Drops a file whose directory could not be made. The directory's failure was reported, so the
     /// file's is not.
     fn file_dropped(&mut self, id: CopyFileId) {
@@ -676,14 +675,15 @@ impl CopyEngine<'_> {
     }
 
     /// Notes that a name of a file stays a separate file, for this reason.
-    pub(in crate::copy) fn note_lost_link(&mut self, why: &str) {
-        self.metadata.note_lost_link(why);
+    pub(in crate::copy) fn note_lost_link(&mut self, why: &str, name: Option<&[u8]>) {
+        let shown = name.map(|name| self.context.shown(CopySide::Target, name));
+        self.metadata.note_lost_link(why, shown);
     }
 
     /// Handles the result of a hard link. If it failed, the file is copied and the loss is noted.
     fn hard_link_over(&mut self, mut item: ItemAwaitingDirectory, result: Result<(), FileError>) {
         if let Err(error) = result {
-            self.metadata.note_lost_link(error.what());
+            self.note_lost_link(error.what(), Some(&item.target));
             item.entry.attributes.link = None;
             return self.begin_file(item);
         }
@@ -738,14 +738,16 @@ impl CopyEngine<'_> {
     }
 
     fn on_file_xattrs(&mut self, id: CopyFileId, list: Vec<Xattr>) {
-        let xattrs = self.metadata.takeable(&self.context, list);
+        let source = self.files.get(&id).map(FileTask::shown_source);
+        let xattrs = self.metadata.takeable(&self.context, source, list);
         if let Some(task) = self.files.get_mut(&id) {
             task.set_xattrs(xattrs);
         }
     }
 
     fn on_dir_xattrs(&mut self, key: CopyDirectoryId, list: Vec<Xattr>) {
-        let xattrs = self.metadata.takeable(&self.context, list);
+        let entry = self.tree.shown(&self.context, key);
+        let xattrs = self.metadata.takeable(&self.context, entry, list);
         self.tree.has_xattrs(key, xattrs);
     }
 

@@ -13,6 +13,7 @@ use crate::copy::local_file_ops::LocalFileCopySettings;
 use crate::copy::metadata::MetadataPreservation;
 use crate::copy::names::basename;
 use crate::copy::relayed::RelayedFileOutcome;
+use crate::copy::resolve::NOT_A_DIRECTORY;
 use crate::copy::resume::ResumeTask;
 use crate::copy::sides::CopySide;
 use crate::copy::target_kind::{ReportedTargetKind, TargetGuess, UploadRetryDecision};
@@ -27,6 +28,9 @@ use crate::walk::{join, local_path};
 /// Warning for a copy that may mix two states of its source.
 const CHANGED: &str = "the source changed while it was copied: the copy may mix two versions; copy \
     it again";
+
+/// The user wrote `target/`, where nothing is.
+const NO_DIRECTORY: &str = "no such directory: create it first";
 
 /// Failure of a file of which other processes copy other ranges.
 const SHARED_CHANGED: &str = "changed since the plan was made: make a new plan in another folder";
@@ -319,8 +323,7 @@ impl ActiveFiles {
         };
         // A file in a directory has a name behind the slash.
         if task.guess.is_none() && (task.target.ends_with(b"/") || task.target.ends_with(b"/.")) {
-            let what = "no such directory".to_owned();
-            return FileStep::Failed(id, CopySide::Target, what.into());
+            return FileStep::Failed(id, CopySide::Target, NO_DIRECTORY.into());
         }
         let ends = (context.source_is_remote(), context.target_is_remote());
         if ends == (false, false) {
@@ -513,11 +516,11 @@ impl ActiveFiles {
             }
             UploadRetryDecision::NoDirectory => {
                 let what = match is {
-                    ReportedTargetKind::Missing => "no such directory",
-                    _ => "not a directory",
+                    ReportedTargetKind::Missing => NO_DIRECTORY,
+                    _ => NOT_A_DIRECTORY,
                 };
                 task.target = guessing.target;
-                FileStep::Failed(id, CopySide::Target, what.to_owned().into())
+                FileStep::Failed(id, CopySide::Target, what.into())
             }
         }
     }
@@ -660,14 +663,21 @@ impl ActiveFiles {
 }
 
 /// Failure of a file's job, at the end that caused it.
-fn failed(context: &CopyContext<'_>, id: CopyFileId, fault: JobFailure) -> FileStep {
+fn failed(context: &CopyContext<'_>, id: CopyFileId, mut fault: JobFailure) -> FileStep {
     // A file between two hosts has two jobs, each with its own end (`on_relayed`).
     let end = match fault.remote == context.source_is_remote() {
         true => CopySide::Source,
         false => CopySide::Target,
     };
+    // This machine's words for a target that cannot be opened do not say what is missing.
+    if end == CopySide::Target && !fault.remote && fault.what == NO_FILE {
+        fault.what = format!("cannot create the file: {NO_FILE}: create its directory first");
+    }
     FileStep::Failed(id, end, fault.into())
 }
+
+/// The system's words for ENOENT.
+const NO_FILE: &str = "no such file or directory";
 
 fn place(guess: TargetGuess, target: &[u8], name: &[u8]) -> Vec<u8> {
     match guess {

@@ -32,6 +32,11 @@ impl FileTask {
         &self.source
     }
 
+    /// Name of the source in messages.
+    pub(in crate::copy) fn shown_source(&self) -> EscapedName {
+        self.source_name.clone()
+    }
+
     pub(in crate::copy) fn target(&self) -> &[u8] {
         &self.target
     }
@@ -330,7 +335,8 @@ impl FileTask {
         stored: StoredTarget,
     ) {
         for (parts, why) in stored.not_kept {
-            metadata.note_lost(parts, &why);
+            let target = context.shown(CopySide::Target, &self.target);
+            metadata.note_lost(parts, &why, Some(target));
         }
         if let Some(owner) = stored.belonged {
             self.tell_owner(context, owner);
