@@ -189,7 +189,7 @@ fn a_wrong_option_was_taken_for_a_refused_host_key_or_login() {
     for (option, says) in [
         (
             "PubkeyAcceptedAlgorithms=-*",
-            "PubkeyAcceptedAlgorithms: no algorithm is left",
+            "PubkeyAcceptedAlgorithms: -* excludes every algorithm",
         ),
         ("KnownHostsCommand=/bin/echo %y", "%y"),
     ] {

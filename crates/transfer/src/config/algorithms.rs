@@ -1,6 +1,7 @@
 //! Lists of algorithms as configured, and the algorithms to offer by them.
 
 use super::ConfigError;
+use crate::escape;
 
 /// A list of algorithms: chosen by the user, or the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct ChosenAlgorithms {
     defaults: Vec<String>,
     /// Names given with `+`, or a complete list, in this order.
     tail: Vec<String>,
+    /// The list given with `-`, for messages.
+    excluded: Option<String>,
 }
 
 impl AlgorithmList {
@@ -47,6 +50,7 @@ impl AlgorithmList {
                     head: first.to_vec(),
                     tail: rest[kept.len()..].to_vec(),
                     defaults: kept,
+                    excluded: None,
                 });
             }
         }
@@ -58,6 +62,7 @@ impl AlgorithmList {
                 head: Vec::new(),
                 defaults: list,
                 tail: Vec::new(),
+                excluded: None,
             });
         }
         Self::Chosen(ChosenAlgorithms {
@@ -65,14 +70,15 @@ impl AlgorithmList {
             head: Vec::new(),
             defaults: Vec::new(),
             tail: list,
+            excluded: None,
         })
     }
 
-    /// Builds the list from a flag: the supported names in it, and the sign in front of it (`+`,
-    /// `-`, `^` or none) relative to `ours`.
+    /// Builds the list from a flag: the supported names in it, relative to `ours`, and the
+    /// sign in front of it (`+`, `-`, `^` or none) with the list itself.
     pub(super) fn given(
         option: &'static str,
-        sign: Option<char>,
+        (sign, list): (Option<char>, &str),
         names: Vec<String>,
         ours: Vec<&str>,
     ) -> Self {
@@ -90,6 +96,7 @@ impl AlgorithmList {
             head,
             defaults,
             tail,
+            excluded: (sign == Some('-')).then(|| format!("-{list}")),
         })
     }
 
@@ -119,15 +126,18 @@ impl AlgorithmList {
                 .flatten()
                 .map(String::as_str)
                 .collect();
-            let problem = match named.is_empty() {
-                true => "no algorithm is left".to_owned(),
-                false => format!("longhaul supports none of {}", named.join(",")),
+            // With no name of its own, the list is what an exclusion has left of the defaults.
+            let excluded = chosen.excluded.as_deref().unwrap_or("the list");
+            let text = match named.is_empty() {
+                true => format!(
+                    "{}: {} excludes every algorithm that longhaul can use: keep one of {}",
+                    chosen.option,
+                    escape::name(excluded.as_bytes()),
+                    supported.join(",")
+                ),
+                false => none_supported(chosen.option, &named.join(","), supported),
             };
-            return Err(ConfigError::new(format!(
-                "{}: {problem}: use one of {}",
-                chosen.option,
-                supported.join(",")
-            )));
+            return Err(ConfigError::new(text));
         }
         Ok(offer)
     }
@@ -141,6 +151,15 @@ impl AlgorithmList {
                 .any(|part| part.iter().any(|n| n == name)),
         }
     }
+}
+
+/// Message about a list of names that longhaul does not support.
+fn none_supported(option: &str, list: &str, supported: &[&str]) -> String {
+    let list = escape::name(list.as_bytes());
+    format!(
+        "{option}: longhaul supports none of {list}: use one of {}",
+        supported.join(",")
+    )
 }
 
 fn split(list: &str) -> Vec<String> {

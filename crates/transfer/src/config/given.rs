@@ -68,6 +68,7 @@ pub(super) fn read(
     let list = &list[usize::from(sign.is_some())..];
     let mut names: Vec<String> = Vec::new();
     let given = list.split(',').map(str::trim).filter(|n| !n.is_empty());
+    let given_names = given.clone();
     for name in given.map(canonical_name) {
         let meant: Vec<&str> = ours
             .iter()
@@ -84,7 +85,11 @@ pub(super) fn read(
         }
         names.extend(meant.into_iter().map(str::to_owned));
     }
-    Ok(AlgorithmList::given(option, sign, names, ours))
+    // The list may have no effect, so that one without a supported name is no error here.
+    if sign.is_none() && names.is_empty() {
+        names.extend(given_names.map(str::to_owned));
+    }
+    Ok(AlgorithmList::given(option, (sign, list), names, ours))
 }
 
 /// Returns the supported algorithms for a keyword that takes a list of them.
@@ -118,4 +123,28 @@ pub(super) fn split(option: &str) -> Option<(String, &str)> {
     let rest = rest.trim_start();
     let value = rest.strip_prefix('=').unwrap_or(rest).trim();
     Some((name.to_ascii_lowercase(), value.trim_matches('"')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: "no algorithm is left" did not say what had been given.
+    #[test]
+    fn a_list_that_leaves_nothing_was_not_named() {
+        let said = |list: &str| {
+            let chosen = read("ciphers", "Ciphers", list).expect("the names are known");
+            let offer = chosen.within(&["aes128-ctr", "chacha20-poly1305@openssh.com"]);
+            offer.err().map(|error| error.to_string())
+        };
+        let unsupported = said("aes128-cbc,3des-cbc").unwrap_or_default();
+        let names = "Ciphers: longhaul supports none of aes128-cbc,3des-cbc: use one of aes128-ctr";
+        assert!(unsupported.starts_with(names), "{unsupported}");
+        let all = said("-aes*,chacha20*").unwrap_or_default();
+        let begin = "Ciphers: -aes*,chacha20* excludes every algorithm that longhaul can use";
+        assert!(all.starts_with(begin), "{all}");
+        for list in ["-aes*", "+aes128-cbc", "aes128-cbc,aes128-ctr"] {
+            assert_eq!(said(list), None, "{list}");
+        }
+    }
 }
