@@ -233,8 +233,8 @@ impl Hosts {
                 let why = error.at(&name);
                 let why = why.strip_prefix(&format!("{name}: ")).unwrap_or(&why);
                 self.output.warning(format!(
-                    "{name}: longhaul could not be installed there ({why}): the copy goes on over \
-                     plain SFTP"
+                    "{name}: longhaul could not be installed there, and the copy goes on over plain \
+                     SFTP: {why}"
                 ));
             }
         }

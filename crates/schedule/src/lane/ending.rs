@@ -42,8 +42,8 @@ impl fmt::Display for LaneError {
                     "the server cannot keep the target directory open: {status}"
                 )
             }
-            Self::Closed(reason) => write!(f, "the server closed the SFTP channel: {reason}"),
-            Self::ConnectionLost(reason) => f.write_str(reason),
+            // The reason is a sentence about the SFTP server or its channel.
+            Self::Closed(reason) | Self::ConnectionLost(reason) => f.write_str(reason),
             Self::GivenUp(reason) | Self::NoLonghaul(reason) => {
                 write!(f, "longhaul closed the SFTP channel: {reason}")
             }

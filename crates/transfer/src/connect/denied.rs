@@ -121,6 +121,11 @@ impl DeniedLogin<'_> {
                  -B, or set BatchMode no if ssh_config sets it"
                     .into(),
             );
+        } else if self.batch && !tried(AuthMethod::PublicKey) && asks {
+            advice.push(
+                "batch mode (-B, BatchMode) cannot ask for a password or code: run without it"
+                    .into(),
+            );
         } else if self.batch && (asks || !self.failed.is_empty()) {
             advice.push(
                 "batch mode (-B, BatchMode) cannot ask for a password, code or passphrase: run \
@@ -137,7 +142,9 @@ impl DeniedLogin<'_> {
         }
         if accepts("publickey") && !tried(AuthMethod::PublicKey) {
             advice.push(
-                "public key authentication is disabled in ssh_config (PubkeyAuthentication)".into(),
+                "public key authentication is disabled in ssh_config (PubkeyAuthentication, \
+                 PreferredAuthentications)"
+                    .into(),
             );
         } else if accepts("publickey") && self.offered.is_empty() && self.failed.is_empty() {
             advice.push("no key to offer: name one with -i FILE, or load one with ssh-add".into());

@@ -162,18 +162,34 @@ fn refusal(code: u32, text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let says = |word: &str| lower.contains(word);
     let remedy = if code == PROHIBITED || says("prohibited") {
-        "its SSH server forbids forwarding: permit it there (AllowTcpForwarding and PermitOpen in \
-         sshd_config), or go through another host"
+        (
+            "its SSH server forbids forwarding",
+            "permit it there (AllowTcpForwarding and PermitOpen in sshd_config), or go through \
+             another host",
+        )
     } else if code == UNKNOWN_TYPE {
-        "its SSH server cannot forward connections: go through another host"
+        (
+            "its SSH server cannot forward connections",
+            "go through another host",
+        )
     } else if says("name or service") || says("name resolution") || says("not known") {
-        "it cannot resolve the name: set HostName in ssh_config to an address that it can reach"
+        (
+            "it cannot resolve the name",
+            "set HostName in ssh_config to an address that it can reach",
+        )
     } else if says("refused") {
-        "no SSH server listens on that port"
+        (
+            "no SSH server listens on that port",
+            "check the port, and that sshd runs there",
+        )
     } else {
-        "check the address, and the firewalls between the two hosts"
+        (
+            "it cannot connect",
+            "check the address, and the firewalls between the two hosts",
+        )
     };
-    format!("{text}: {remedy}")
+    let (what, advice) = remedy;
+    format!("{what} ({text}): {advice}")
 }
 
 /// Writes queued bytes to the inner connection; false if that connection is closed.

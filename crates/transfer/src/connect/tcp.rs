@@ -80,6 +80,10 @@ impl fmt::Display for DialError {
                     "connection timed out: check the address, and if a firewall blocks the port \
                      (-o ConnectTimeout=SECONDS gives up sooner)",
                 ),
+                io::ErrorKind::AddrNotAvailable => f.write_str(
+                    "this machine has no such address to connect from, or no free port: check \
+                     BindAddress (--bind)",
+                ),
                 _ => f.write_str(&os_words(e)),
             },
             Self::TimedOut(after) => {

@@ -111,7 +111,10 @@ impl KnownHostsCommand {
         let output = output.map_err(|why| self.failed(&why))?;
         match status.success() {
             true => Ok(output),
-            false => Err(self.failed(&status)),
+            false => {
+                let status = status.to_string().replace("exit status: ", "exit status ");
+                Err(self.failed(&status))
+            }
         }
     }
 

@@ -561,7 +561,8 @@ impl ProbeConnection {
 
     fn fail(&mut self, id: LinkChannelId, why: MeasurementError) {
         if let Some(channel) = self.channels.iter_mut().find(|c| c.id == id) {
-            channel.failed = Some(why);
+            // What the server has sent says more than the end of the channel.
+            channel.failed.get_or_insert(why);
         }
     }
 }

@@ -80,15 +80,18 @@ impl RemoteChannelState {
                  above it, and that nobody else may write to them; sshd's log may have the reason"
             ),
             (ChannelProgram::Sftp, true) => format!(
-                "the SFTP server ended during the copy (status {status}): see its log, then run \
-                 the same command again"
+                "the SFTP server ended unexpectedly (status {status}): see its log, then run the \
+                 same command again"
             ),
             (ChannelProgram::Served, false) => format!(
-                "longhaul could not be started there (the command ended with status {status}; the \
+                "longhaul could not be started there (its command ended with status {status}; the \
                  account may be limited to SFTP)"
             ),
-            (ChannelProgram::Served | ChannelProgram::Command, _) => {
-                format!("the command ended with status {status}")
+            (ChannelProgram::Served, true) => {
+                format!("the command that starts longhaul there ended with status {status}")
+            }
+            (ChannelProgram::Command, _) => {
+                format!("the command there ended with status {status}")
             }
         }
     }
@@ -375,7 +378,7 @@ mod tests {
         let mut far = RemoteChannelState::new(ChannelProgram::Sftp);
         assert!(far.exit_words(255).contains("check Subsystem sftp"));
         far.note_received(9);
-        assert!(far.exit_words(124).contains("ended during the copy"));
+        assert!(far.exit_words(124).contains("ended unexpectedly"));
     }
 
     #[test]

@@ -366,8 +366,7 @@ impl SshLink {
             ChannelEvent::RequestFailed(id) => {
                 let why = match self.program(id) {
                     Some(ChannelProgram::Sftp) => {
-                        "the server has no SFTP subsystem: is Subsystem sftp set in its \
-                         sshd_config?"
+                        "the server has no SFTP subsystem: set Subsystem sftp in its sshd_config"
                     }
                     _ => "the server does not run commands",
                 };
@@ -551,6 +550,7 @@ impl SshLink {
     /// in place of an identification (RFC 4253 section 4.2), or `what`.
     fn ended(&mut self, what: &str) -> LinkError {
         let carrier = self.stream.why_ended();
+        let is_early = carrier.is_none() && self.conn.peer().is_none();
         let what = carrier.as_deref().unwrap_or(what);
         let rest: &[u8] = match self.conn.peer() {
             Some(_) => &[],
@@ -566,6 +566,10 @@ impl SshLink {
             .flatten()
         {
             Some(said) => error(&format!("{what}; its last message: {said}")),
+            None if is_early => error(&format!(
+                "{what} before the server sent an SSH version: check the port, and the server's log \
+                 (MaxStartups or a firewall may refuse this machine)"
+            )),
             None => error(what),
         }
     }

@@ -626,7 +626,8 @@ fn broken(e: &io::Error) -> LinkError {
 }
 
 fn engine_error(e: &ssh::Error) -> LinkError {
-    let mut text = e.to_string();
+    // The SSH engine serves both ends.
+    let mut text = e.to_string().replace("the peer", "the server");
     if let ssh::Error::PeerIncompatible(PeerIncompatible::NoCommon { .. }) = e {
         text.push_str(
             "; update the server, or use -S ssh: the system's ssh may support one of them (ssh \
@@ -644,8 +645,7 @@ fn input_error(e: &ssh::Error, port: Option<u16>) -> LinkError {
     match (e, port) {
         (ssh::Error::PeerMisbehaved(PeerMisbehaved::NoIdentification), Some(port)) => {
             LinkError::Lost(format!(
-                "the peer did not send an SSH version string: is port {port} that of an SSH \
-                 server?"
+                "the server did not send an SSH version: check that an SSH server has port {port}"
             ))
         }
         _ => engine_error(e),

@@ -486,7 +486,7 @@ impl SessionCore {
                 self.handle_data(now, (connection, channel), bytes);
             }
             LinkEvent::Closed(channel, why) => {
-                let why = why.unwrap_or_else(|| "no reason given".to_owned());
+                let why = why.unwrap_or_else(|| "the server closed the SFTP channel".to_owned());
                 self.handle_closed(now, (connection, channel), why, false);
             }
             LinkEvent::Refused(channel, why) => {
