@@ -13,7 +13,7 @@ use transfer::report::{
 use crate::output::closing;
 use crate::output::limiter::lanes;
 use crate::output::units;
-use schedule::{CompressionMode, TrialResult};
+use schedule::{CompressionMode, Limiter, TrialResult};
 
 /// Decision in the form of the `decision` event of `--json` (docs/json.md); `--explain` prints the
 /// same fields as one line.
@@ -60,9 +60,9 @@ impl DecisionEvent {
         let host = host.map_or_else(String::new, |host| format!("{host}: "));
         let from = match (self.from, &self.source, self.age) {
             ("flag" | "config", Some(source), _) => format!("from {source}"),
-            ("memory", _, Some(age)) => format!("stored {} ago", known_for(age)),
+            ("memory", _, Some(age)) => format!("learned {} ago", known_for(age)),
             ("measured", ..) => "measured in this run".to_owned(),
-            ("peer", ..) => "decided by the server".to_owned(),
+            ("peer", ..) => "because of the server".to_owned(),
             _ => "automatic".to_owned(),
         };
         let Self {
@@ -103,8 +103,21 @@ fn chosen(choice: &DecisionSubject) -> (&'static str, String) {
         DecisionSubject::Lanes {
             connections,
             channels,
+            permitted,
             ..
-        } => ("connections", lanes(*connections, *channels)),
+        } => {
+            let most = permitted.filter(|most| most > connections);
+            let used = || lanes(*connections, *channels);
+            let several = match (*channels > 1, *connections) {
+                (false, _) => String::new(),
+                (true, 1) => format!(", {channels} channels"),
+                (true, _) => format!(", {channels} channels each"),
+            };
+            let of = |most| {
+                format!("{connections} of the {most} connections that are permitted{several}")
+            };
+            ("connections", most.map_or_else(used, of))
+        }
         DecisionSubject::Dscp(0) => ("DSCP", "none".to_owned()),
         DecisionSubject::Dscp(mark) => ("DSCP", mark.to_string()),
         DecisionSubject::Congestion { name, .. } => {
@@ -125,19 +138,32 @@ fn chosen(choice: &DecisionSubject) -> (&'static str, String) {
 
 fn zstd(tried: u64, became: u64, moved: u64) -> String {
     match tried {
-        0 => format!("none of {} compressed", units::size(moved)),
         // Blocks that do not become smaller are sent as they are, and count as that.
-        _ if became >= tried => format!(
-            "{} of {} were tried and did not become smaller",
-            units::size(tried),
-            units::size(moved)
-        ),
+        _ if became >= tried => format!("none of {} compressed", units::size(moved)),
         _ => format!(
-            "{} of {} were compressed, to {}",
+            "{} of {} compressed to {}",
             units::size(tried),
             units::size(moved),
             units::size(became)
         ),
+    }
+}
+
+/// The reason why data was compressed with zstd or not.
+fn zstd_reason(mode: CompressionMode, tried: u64, became: u64) -> String {
+    match (mode, tried) {
+        (CompressionMode::Never, _) => "it was turned off".to_owned(),
+        (CompressionMode::Auto, 0) => {
+            "the path is as fast as the compression, or no data was suitable".to_owned()
+        }
+        (CompressionMode::Always, 0) => "no data was suitable".to_owned(),
+        _ if became >= tried => {
+            format!(
+                "{} of it were tried and did not become smaller",
+                units::size(tried)
+            )
+        }
+        _ => "data that does not become smaller is sent uncompressed".to_owned(),
     }
 }
 
@@ -190,18 +216,12 @@ fn evidence(choice: &DecisionSubject) -> String {
         }
         .to_owned(),
         DecisionSubject::Zlib { why, .. } => zlib(why),
-        DecisionSubject::Zstd { pack, tried, .. } => match (pack, tried) {
-            (CompressionMode::Always, _) => "block by block, where it makes data smaller",
-            (CompressionMode::Never, _) => "it was turned off",
-            (CompressionMode::Auto, 0) => {
-                "the path is as fast as the compression, or no data was suitable"
-            }
-            (CompressionMode::Auto, _) => {
-                "tried because the path is long or the data might compress; blocks that did not \
-                 become smaller were sent as they are"
-            }
-        }
-        .to_owned(),
+        DecisionSubject::Zstd {
+            pack,
+            tried,
+            became,
+            ..
+        } => zstd_reason(*pack, *tried, *became),
         DecisionSubject::FarEnd(far) => match (&far.reason, far.depth) {
             (Some(reason), _) => reason.clone(),
             (None, ServerMode::Stock) => "no other server was requested".to_owned(),
@@ -209,7 +229,9 @@ fn evidence(choice: &DecisionSubject) -> String {
             (None, _) => "longhaul answered there".to_owned(),
         },
         DecisionSubject::Lanes { .. } => number_of_connections(choice),
-        DecisionSubject::Dscp(0) => "packets are not marked, because some networks slow marked ones down".to_owned(),
+        DecisionSubject::Dscp(0) => {
+            "packets are not marked, because some networks slow marked ones down".to_owned()
+        }
         DecisionSubject::Dscp(_) => "packets from this machine carry this mark".to_owned(),
         DecisionSubject::Congestion { losses: true, .. } => {
             "packets were lost during the upload, and it does not slow down at each loss".to_owned()
@@ -217,19 +239,32 @@ fn evidence(choice: &DecisionSubject) -> String {
         DecisionSubject::Congestion { .. } => {
             "too few packets were lost to need another".to_owned()
         }
-        DecisionSubject::Files { from, .. } => format!(
-            "files of {} or more are sent in parts if several connections or channels can be used; \
-             small files in one request each need longhaul on the server",
-            units::size(*from)
-        ),
+        DecisionSubject::Files { cut, from, whole } => {
+            let from = units::size(*from);
+            match (cut, whole) {
+                (0, 0) => format!(
+                    "files of {from} or more are split if several connections or channels can \
+                     share them"
+                ),
+                (0, _) => "longhaul on the server needs one request for a small file".to_owned(),
+                (_, 0) => format!(
+                    "files of {from} or more are split, so that connections and channels can \
+                     share them"
+                ),
+                _ => format!(
+                    "files of {from} or more are split, so that connections and channels can \
+                     share them; longhaul on the server needs one request for a small file"
+                ),
+            }
+        }
         DecisionSubject::Delta { mode, .. } => match mode {
             DeltaUse::Auto => {
-                "only changed parts are sent if longhaul is on the server, an older version of the \
-                 file is there, and that saves time"
+                "used only where longhaul is on the server, an older version of the file is at \
+                 the target, and sending only the changed parts saves time"
             }
             DeltaUse::Always => {
-                "only changed parts are sent wherever longhaul is on the server and an older version \
-                 of the file is there"
+                "used wherever longhaul is on the server and an older version of the file is at \
+                 the target"
             }
             DeltaUse::Never => "files are sent whole",
         }
@@ -252,8 +287,6 @@ fn number_of_connections(choice: &DecisionSubject) -> String {
         limiter,
         tried,
         learned,
-        permitted,
-        connections,
         ..
     } = choice
     else {
@@ -265,14 +298,9 @@ fn number_of_connections(choice: &DecisionSubject) -> String {
             lanes(c, n)
         )
     });
-    let fewer = permitted.filter(|permitted| permitted > connections);
-    let fewer = fewer.map(|permitted| {
-        let were = if *connections == 1 { "was" } else { "were" };
-        format!("{connections} of the {permitted} connections of --connections {were} used")
-    });
-    let begun = begun.or(fewer);
     let tried = tried.map(brought);
-    let limited = limiter.map(|l| format!("limited by {l}"));
+    let limited = limiter.filter(|limiter| *limiter != Limiter::Unknown);
+    let limited = limited.map(|l| format!("limited by {l}"));
     let all: Vec<String> = begun.into_iter().chain(tried).chain(limited).collect();
     match all.is_empty() {
         true => "the copy ended before more could have paid".to_owned(),
@@ -343,7 +371,8 @@ fn zlib(why: &ZlibReason) -> String {
         ZlibReason::Set => "as requested".to_owned(),
         ZlibReason::Refused => "the server does not support it".to_owned(),
         ZlibReason::BlocksInstead => {
-            "longhaul at the far end compresses block by block instead".to_owned()
+            "longhaul is at the far end, with which zstd is used instead where it saves time"
+                .to_owned()
         }
         ZlibReason::NotAsked => "it cannot help here".to_owned(),
         ZlibReason::Failed => "a connection with it failed before".to_owned(),
@@ -406,8 +435,6 @@ fn brought(tried: TrialResult) -> String {
 mod tests {
     use std::time::Duration;
 
-    use schedule::Limiter;
-
     use super::*;
 
     fn line(choice: DecisionSubject, origin: DecisionOrigin) -> String {
@@ -446,7 +473,7 @@ mod tests {
                 cipher(measured),
                 DecisionOrigin::Memory(Duration::from_secs(7300))
             ),
-            "cipher: aes128-gcm@openssh.com (stored 2 hours ago): aes128-gcm@openssh.com 2.0 MB/s, \
+            "cipher: aes128-gcm@openssh.com (learned 2 hours ago): aes128-gcm@openssh.com 2.0 MB/s, \
              a 1.0 MB/s on this processor, measured by a test"
         );
         // Bug: "0 seconds".
@@ -485,7 +512,9 @@ mod tests {
             moved: 40_000_000,
         };
         let line = line(zstd, DecisionOrigin::Measured);
-        assert!(line.contains("did not become smaller (measured"), "{line}");
+        let said = "zstd: none of 40 MB compressed (measured in this run): 549 kB of it were \
+                    tried and did not become smaller";
+        assert_eq!(line, said);
         assert!(!line.contains("pays"), "{line}");
     }
 
@@ -502,7 +531,7 @@ mod tests {
         };
         let line = line(lanes, DecisionOrigin::Flag("--connections"));
         assert!(
-            line.contains("1 of the 2 connections of --connections"),
+            line.starts_with("connections: 1 of the 2 connections that are permitted (from "),
             "{line}"
         );
     }

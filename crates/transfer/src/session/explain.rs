@@ -1,5 +1,7 @@
 //! Decisions of a finished session, for [`crate::report::Decision`].
 
+use std::time::Duration;
+
 use schedule::{CompressionMode, LaneStats};
 use sftp::ServerInfo;
 
@@ -9,6 +11,9 @@ use super::dispatcher::Dispatcher;
 use crate::report::{
     Decision, DecisionOrigin, DecisionSubject, FarEndServerReport, ServerMode, SessionReport,
 };
+
+/// Time of a session from which on its limiter is told; shorter ones have not reached full speed.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// Totals of the lanes that have ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,10 +96,12 @@ impl FinishedSession<'_> {
         };
         let lanes = self.dispatcher.lanes().data_lanes() as u32;
         let connections = self.dispatcher.connections().len() as u32;
+        // A session in which the far end did all of the work has measured no connection.
+        let used = report.filter(|r| r.connections > 0);
         let choice = DecisionSubject::Lanes {
-            connections: report.map_or(connections, |r| r.connections),
-            channels: report.map_or_else(|| lanes.div_ceil(connections.max(1)), |r| r.channels),
-            limiter: report.map(|r| r.limiter),
+            connections: used.map_or(connections, |r| r.connections),
+            channels: used.map_or_else(|| lanes.div_ceil(connections.max(1)), |r| r.channels),
+            limiter: report.filter(|r| r.measured >= TELLING).map(|r| r.limiter),
             tried,
             learned: begun,
             permitted: set,
