@@ -83,6 +83,10 @@ fn copies_all(kind: PeerKind, source: &str, target: &str) {
     for shard in [3, 0, 4, 1] {
         worker(&scene, shard).run().expect_code(0);
     }
+    // Bug: a shard that was complete already was said to have copied 0 files.
+    let idle = worker(&scene, 3).run().expect_code(0);
+    let idle = idle.expect_err(&["shard 3: already complete: nothing to copy"]);
+    assert!(!idle.err().contains("copied 0 files"), "{idle}");
     let unfinished = plan(&scene).arg("verify").arg(scene.path("plan")).run();
     unfinished
         .expect_code(1)
@@ -99,7 +103,7 @@ fn copies_all(kind: PeerKind, source: &str, target: &str) {
     assert_eq!(status["bytes"], status["bytes_done"], "{status}");
     // A complete shard is not looked at again.
     let again = worker(&scene, 2).run().expect_code(0);
-    again.expect_err(&["shard 2: already complete: nothing to do"]);
+    again.expect_err(&["shard 2: already complete: nothing to copy"]);
 }
 
 #[test]

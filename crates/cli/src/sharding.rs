@@ -83,19 +83,20 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
         };
         let terms = LeaseTerms { time, on_loss };
         let claimed = plan.claim(shard, &terms, run.cancel(), &mut warn);
+        let is_complete = matches!(claimed, Ok(LeaseClaimResult::Done(_)));
+        if is_complete {
+            let when = match has_waited {
+                true => "completed meanwhile by another process",
+                false => "already complete",
+            };
+            run.line(&format!("shard {shard}: {when}: nothing to copy"));
+        }
         let copy = match claimed {
             Ok(LeaseClaimResult::Held(lease)) => ShardCopyTask::Held(lease),
             Ok(LeaseClaimResult::Done(_)) if plan.needs_seal() => {
                 ShardCopyTask::Done(Arc::clone(&plan), terms)
             }
-            Ok(LeaseClaimResult::Done(_)) => {
-                let when = match has_waited {
-                    true => "completed meanwhile by another process",
-                    false => "already complete",
-                };
-                run.line(&format!("shard {shard}: {when}: nothing to do"));
-                return Exit::Done;
-            }
+            Ok(LeaseClaimResult::Done(_)) => return Exit::Done,
             Err(ShardLeaseError::Busy(why)) => return run.refuse(&why, Exit::ShardIncomplete),
             Err(ShardLeaseError::Io(why) | ShardLeaseError::Lost(why)) => {
                 return run.refuse(&why, Exit::ShardIncomplete);
@@ -109,14 +110,15 @@ pub(crate) fn copy(args: CopyArgs, world: &Environment) -> Exit {
         let result = run.with(|connect, progress, events, cancel| {
             shards::copy(copy, &request, connect, progress, events, cancel)
         });
-        finish(run, (shard, config.as_deref()), verifies, &plan, &result)
+        let which = (shard, config.as_deref(), is_complete);
+        finish(run, which, verifies, &plan, &result)
     })
 }
 
-/// Reports the end of a shard.
+/// Reports the end of a shard. `is_complete` is true if nothing of it was left to copy.
 fn finish(
     run: &PreparedCopy<'_>,
-    (shard, config): (u32, Option<&Path>),
+    (shard, config, is_complete): (u32, Option<&Path>, bool),
     verifies: bool,
     plan: &PlanFolder,
     result: &ShardCopyResult,
@@ -138,7 +140,7 @@ fn finish(
     if let ShardOutcome::Superseded(why) = &result.end {
         run.error(why);
     }
-    if result.unchanged > 0 {
+    if result.unchanged > 0 && !is_complete {
         let files = units::files(result.unchanged);
         run.line(&format!(
             "shard {shard}: {files} already complete at the target"
@@ -152,7 +154,11 @@ fn finish(
             "split files are not verified by --verify: once all shards are complete, run: {verify}"
         ));
     }
-    run.summary(exit, &result.summary);
+    match is_complete && exit == Exit::Done {
+        // The closing line would say that 0 files were copied.
+        true => run.summary_event(exit, &result.summary),
+        false => run.summary(exit, &result.summary),
+    }
     if result.sealed {
         let all = match plan.shards() {
             1 => "the only shard is complete".to_owned(),

@@ -140,7 +140,11 @@ async fn copy_held(
         Err(broken) => {
             if let ShardOutcome::Unusable(error) = &broken {
                 let folder = shown(&lease.plan().folder());
-                run.fail(folder, error.to_string());
+                let error = error.to_string();
+                // Some errors begin with the path of a file in the folder.
+                let within = error.strip_prefix(&folder.to_string());
+                let within = within.map(|rest| rest.trim_start_matches(['/', ':', ' ']));
+                run.fail(folder, within.unwrap_or(&error));
             }
             work.broken = Some(broken);
         }

@@ -46,8 +46,11 @@ pub(super) fn sum(bytes: &[u8]) -> String {
 /// Opens the folder of a plan, which only this user may write.
 pub(super) fn open_folder(path: &Path) -> Result<PrivateDir, PlanError> {
     PrivateDir::open(&absolute(path)).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => PlanError::Unusable(os_words(&error)),
-        io::ErrorKind::NotADirectory => {
+        // A folder that others may write is named by the error.
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
+            PlanError::Unusable(os_words(&error))
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => {
             PlanError::Unusable(format!("{}: {}", shown(path), os_words(&error)))
         }
         // Another machine may have it.

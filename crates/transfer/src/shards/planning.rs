@@ -171,9 +171,18 @@ fn prepare(request: &PlanCreationSettings) -> Result<(PrivateDir, std::fs::File)
     let path = absolute(&request.folder);
     let failed = |error: io::Error| {
         let text = os_words(&error);
-        PlanOutcome::Failed(match error.kind() {
-            io::ErrorKind::PermissionDenied => PlanError::Unusable(text),
-            _ => PlanError::Io(format!("{}: {text}", shown(&path))),
+        let denied = error.kind() == io::ErrorKind::PermissionDenied;
+        // A folder that others may write is named by the error.
+        let text = match denied && error.raw_os_error().is_none() {
+            true => text,
+            false => format!(
+                "{}: cannot use this folder for the plan: {text}",
+                shown(&path)
+            ),
+        };
+        PlanOutcome::Failed(match denied {
+            true => PlanError::Unusable(text),
+            false => PlanError::Io(text),
         })
     };
     if let CopyLocation::Local(source) = &request.source {

@@ -146,8 +146,8 @@ impl PlanVerification<'_> {
         for (((record, below), path), found) in batch.into_iter().zip(paths).zip(found) {
             let wrong = match &found {
                 Err(error) if error.is_missing() => Some(
-                    "is not at the destination: copy its shard, or make a new plan if its source \
-                     has changed"
+                    "not at the destination: copy its shard, or make a new plan if its source has \
+                     changed"
                         .to_owned(),
                 ),
                 Err(error) => Some(error.to_string()),
