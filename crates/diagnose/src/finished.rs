@@ -17,16 +17,17 @@ pub struct FinishedTransfer {
     pub figures: LimiterEvidence,
 }
 
+/// What one transfer does not show.
+const UNSEEN: &str = "the idle path, other numbers of connections, DSCP classes: run longhaul \
+                      doctor HOST to measure them";
+
 /// Explains a finished transfer. One transfer has no comparison, so nothing is certain.
 pub fn explain(finished: &FinishedTransfer) -> PathDiagnosis {
     let (direction, f) = (finished.direction, &finished.figures);
-    let unseen = ["idle path", "other numbers of connections", "DSCP classes"];
-    let unseen =
-        unseen.map(|what| format!("{what}: one transfer cannot tell; run longhaul doctor HOST"));
     let mut findings = Vec::new();
     let verdict = match cause(finished.limiter) {
         Some(cause) => {
-            let finding = DiagnosisFinding::new(cause, figures(f)).of(direction);
+            let finding = DiagnosisFinding::new(cause, evidence(finished.limiter, f)).of(direction);
             let finding = finding.limits(f.rate, None).certainty(Certainty::Likely);
             let finding = next_changes(finding, finished.limiter);
             let text = sentence(&finding, None);
@@ -37,8 +38,14 @@ pub fn explain(finished: &FinishedTransfer) -> PathDiagnosis {
             "As requested: --limit held the copy to {}; raise it, or leave it out",
             rate(f.rate)
         ),
+        None if finished.limiter == Limiter::Unknown => format!(
+            "Unsure: the copy moved {}, and its figures show no limit; run longhaul doctor HOST to \
+             measure the path",
+            rate(f.rate)
+        ),
         None => format!(
-            "Unsure: the copy moved {} and was limited by {}; run longhaul doctor HOST to compare",
+            "Unsure: the copy moved {} and was limited by {}; run longhaul doctor HOST to find out \
+             why",
             rate(f.rate),
             finished.limiter
         ),
@@ -51,11 +58,12 @@ pub fn explain(finished: &FinishedTransfer) -> PathDiagnosis {
             false => Certainty::Likely,
         },
         findings,
-        unseen: unseen.to_vec(),
+        unseen: vec![UNSEEN.to_owned()],
     }
 }
 
-/// Replaces the advice to use longhaul cp, which made the transfer, by the next change.
+/// Replaces the advice to use longhaul cp, which made the transfer, by the next change. Advice for
+/// OpenSSH's programs, which did not make it, comes behind.
 fn next_changes(mut finding: DiagnosisFinding, limiter: Limiter) -> DiagnosisFinding {
     finding.remedies.retain(|remedy| {
         !remedy.text.starts_with("use longhaul cp") && !remedy.text.starts_with("run several scp")
@@ -74,26 +82,50 @@ fn next_changes(mut finding: DiagnosisFinding, limiter: Limiter) -> DiagnosisFin
             "install longhaul at the server (longhaul bootstrap HOST), whose windows are larger"
                 .to_owned(),
         ),
+        (Limiter::LocalCpu, None) => (
+            RemedyActor::Here,
+            "look for other load on this machine (top)".to_owned(),
+        ),
+        (Limiter::Server, None) => (
+            RemedyActor::Server,
+            "look for other load on the server (top, iostat -x 1)".to_owned(),
+        ),
         (_, None) => return finding,
     };
     finding.remedy_first(by, Some(text))
 }
 
-fn figures(f: &LimiterEvidence) -> String {
+/// The figures that show the limiter, and the losses. Other figures contradict it to a reader: a
+/// sender that waits for its own processor waits for the SSH window as well.
+fn evidence(limiter: Limiter, f: &LimiterEvidence) -> String {
     let rtt = (f.min_rtt.as_secs_f64(), f.rtt.as_secs_f64());
-    let mut text = format!("round trip {} to {}", time(rtt.0), time(rtt.1));
-    for (share, what) in [
-        (f.loss, "lost"),
-        (f.rwnd_limited, "of the time in the receiver's window"),
-        (f.sndbuf_limited, "of the time in the send buffer"),
-        (
+    let mut text = match f.rtt > f.min_rtt {
+        true => format!("round trip {} to {}", time(rtt.0), time(rtt.1)),
+        false => format!("round trip {}", time(rtt.0)),
+    };
+    let waited = |share: f64, what: &str| {
+        (share > 0.001).then(|| format!("{} of the time waiting for {what}", percent(share)))
+    };
+    let shows = match limiter {
+        Limiter::ServerWindow => waited(
             f.window_blocked,
-            "of the time waiting for the receiver to permit more data (SSH window)",
+            "the server to permit more data (SSH window)",
         ),
-    ] {
-        if share > 0.001 {
-            text.push_str(&format!(", {} {what}", percent(share)));
+        Limiter::FarReceiveBuffer => waited(f.rwnd_limited, "room in the server's receive buffer"),
+        Limiter::SendBuffer => waited(f.sndbuf_limited, "room in this machine's send buffer"),
+        Limiter::LocalCpu if f.cpu > 0.0 => {
+            Some(format!("longhaul used {:.1} of its processors", f.cpu))
         }
+        Limiter::Server if !f.server.is_zero() => Some(format!(
+            "answers took {} beyond the round trip",
+            time(f.server.as_secs_f64())
+        )),
+        _ => None,
+    };
+    let lost = (f.loss > 0.001).then(|| format!("{} of the packets lost", percent(f.loss)));
+    for part in shows.into_iter().chain(lost) {
+        text.push_str(", ");
+        text.push_str(&part);
     }
     text
 }
@@ -146,5 +178,24 @@ mod tests {
                 assert!(!finding.remedies.is_empty(), "{}", d.verdict);
             }
         }
+    }
+
+    /// Bug: a copy by longhaul that the processor limited was said to wait for the SSH window for
+    /// most of the time, and the advice was to set ciphers for OpenSSH.
+    #[test]
+    fn the_evidence_and_the_advice_contradicted_the_limit() {
+        let d = explain(&FinishedTransfer {
+            direction: DataDirection::Upload,
+            limiter: Limiter::LocalCpu,
+            figures: LimiterEvidence {
+                rate: 2e8,
+                window_blocked: 0.74,
+                cpu: 1.2,
+                ..LimiterEvidence::default()
+            },
+        });
+        assert!(!d.verdict.contains("SSH window"), "{}", d.verdict);
+        assert!(d.verdict.contains("longhaul used 1.2"), "{}", d.verdict);
+        assert!(!d.verdict.contains("OpenSSH"), "{}", d.verdict);
     }
 }

@@ -132,6 +132,8 @@ struct SessionEvidence {
     rwnd_limited: f64,
     sndbuf_limited: f64,
     window_blocked: f64,
+    server: f64,
+    cpu: f64,
 }
 
 /// Explains the sessions of a transfer, one for each host.
@@ -170,6 +172,8 @@ fn of_session(session: SummarySessionFields) -> (f64, DoctorReport) {
             rwnd_limited: f.rwnd_limited,
             sndbuf_limited: f.sndbuf_limited,
             window_blocked: f.window_blocked,
+            server: seconds(f.server),
+            cpu: f.cpu,
             ..LimiterEvidence::default()
         },
     });
