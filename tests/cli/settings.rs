@@ -150,7 +150,7 @@ fn what_was_of_no_use_was_ignored_without_a_word() {
     };
     says(
         &machine.daemon,
-        "/no/such/file: cannot read the authorized keys: No such file",
+        "/no/such/file: cannot read the authorized keys (no such file",
     );
     says(&machine.daemon, "users has no effect");
 }

@@ -42,9 +42,10 @@ impl ConfigFileError {
             what = set_twice(e.span().and_then(|span| text.get(span)));
         }
         what = what.replace("expected a sequence", "expected a list, such as [\"...\"]");
+        what = what.replace("expected a string", "expected text in quotes");
         for number in ["usize", "u64", "u32", "u16", "u8"] {
             if let Some(begin) = what.strip_suffix(&format!("expected {number}")) {
-                what = format!("{begin}expected a whole number");
+                what = format!("{begin}expected a whole number from 0");
             }
         }
         Self {

@@ -158,7 +158,8 @@ pub(crate) fn show(bytes: &[u8]) -> Exit {
 }
 
 pub(crate) fn usage(error: &UsageError) -> Exit {
-    drop(io::stderr().write_all(error.0.as_bytes()));
+    let text = output::console::without_numbers(&error.0);
+    drop(io::stderr().write_all(text.as_bytes()));
     Exit::Usage
 }
 

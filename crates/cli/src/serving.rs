@@ -203,7 +203,8 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
             (server, "the socket from systemd".to_owned())
         }
         (None, Some(address)) => {
-            let wrong = |e: io::Error| format!("cannot listen on {address}: {e}");
+            let wrong =
+                |e: io::Error| format!("cannot listen on {address}: {}", sys::listen_words(&e));
             let addresses = resolve(address).map_err(wrong)?;
             let mut server = SshServer::bind(&addresses, settings).map_err(wrong)?;
             let port = server.address().map_err(wrong)?.port();
@@ -220,7 +221,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
             );
         }
     };
-    let wrong = |e: io::Error| format!("cannot listen on {at}: {e}");
+    let wrong = |e: io::Error| format!("cannot listen on {at}: {}", sys::listen_words(&e));
     let tell = |address| {
         let figures = server.metrics();
         let told = http::tell(address, move |path| {
@@ -285,9 +286,10 @@ fn tell_at_the_start(settled: &MergedServeSettings, settings: &ServerSettings) {
         && let Err(e) = fs::metadata(&file)
     {
         warn!(
-            "{}: cannot read the authorized keys: {e}; no key is accepted until the file exists \
-             (it is read at each login)",
-            file.display()
+            "{}: cannot read the authorized keys ({}); no key is accepted until the file exists (it \
+             is read at each login)",
+            file.display(),
+            os_words(&e)
         );
     }
     if let Some(name) = settings.entrance.name() {

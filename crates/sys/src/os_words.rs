@@ -23,6 +23,18 @@ pub fn os_words(error: &io::Error) -> String {
     }
 }
 
+/// Returns why a program cannot listen at an address, and what to do.
+pub fn listen_words(error: &io::Error) -> String {
+    let words = os_words(error);
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => "another program listens there: end it, or choose another port",
+        io::ErrorKind::AddrNotAvailable => "name an address of this machine",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need root or CAP_NET_BIND_SERVICE",
+        _ => return words,
+    };
+    format!("{words}: {advice}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

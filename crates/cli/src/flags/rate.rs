@@ -56,7 +56,7 @@ impl FromStr for RateLimitArg {
         let unit = UNITS.iter().find(|(name, _)| same(name));
         let (_, bits) = unit.ok_or_else(wrong)?;
         let bytes = (number * bits / 8.0).round();
-        if unit_is_missing && bytes < LEAST_BARE {
+        if unit_is_missing && (1.0..LEAST_BARE).contains(&bytes) {
             return Err(format!(
                 "has no unit and would be {bytes} bytes per second: write {bare}kB for kilobytes, \
                  or {bare}B for bytes"

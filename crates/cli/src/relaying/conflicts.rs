@@ -57,8 +57,8 @@ const CONFLICTS: &[ConflictRule] = &[
         problem: |settled| {
             let idle = !settled.permits.is_empty() && !settled.speaks.names_target();
             idle.then_some(Cow::Borrowed(
-                "only limits targets that clients choose, and here TARGET is fixed: leave out --to, or \
-                 use a LISTEN such as 44150/socks5 and no TARGET",
+                "only limits targets that clients choose, and here TARGET is fixed: leave out --to, \
+                 or leave out TARGET and add /socks5 or /http to LISTEN",
             ))
         },
     },

@@ -195,7 +195,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedRelaySettings) -> Result<(), 
             figures.into_iter().for_each(HttpServer::stop);
             ending.begin(true);
         });
-        offered.map_err(|e| format!("{}: {e}", path.display()))
+        offered.map_err(|e| format!("--handover {}: {}", path.display(), sys::listen_words(&e)))
     };
     let offered = told.handover.as_ref().map(offer).transpose()?;
     let reloading = Arc::new(ReloadHandler {
@@ -279,16 +279,23 @@ fn tell(
         let watch = watch.clone();
         let at = HttpEndpoint::Loopback(*address);
         let telling = http::tell(&at, move |path| page::answer(&watch, path));
-        all.push(telling.map_err(|e| format!("cannot serve the status page at {address}: {e}"))?);
+        all.push(telling.map_err(|e| {
+            format!(
+                "cannot serve the status page at {address}: {}",
+                sys::listen_words(&e)
+            )
+        })?);
     }
     if let Some(at) = metrics {
         let telling = http::tell(at, move |path| {
             (path == "/metrics").then(|| figures(&watch))
         });
-        all.push(
-            telling
-                .map_err(|e| format!("cannot serve metrics at the address of --metrics: {e}"))?,
-        );
+        all.push(telling.map_err(|e| {
+            format!(
+                "cannot serve metrics at the address of --metrics: {}",
+                sys::listen_words(&e)
+            )
+        })?);
     }
     Ok(all)
 }

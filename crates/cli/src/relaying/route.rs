@@ -358,7 +358,7 @@ impl RelayRoute {
         );
         let hosts = Hosts::new(vec![host.clone()], flags, Arc::new(output));
         let command = hosts.start_half(HostId(0))?;
-        RemoteRelay::meet(&host.to_string(), command)
+        RemoteRelay::meet(&host.to_string(), self.ssh_config.as_deref(), command)
     }
 }
 

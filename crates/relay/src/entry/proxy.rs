@@ -42,7 +42,9 @@ pub fn parse(bytes: &[u8]) -> HandshakeParseResult<Option<ProxyAddresses>> {
     let begin = bytes.len().min(line.len());
     let is_signature = bytes.first() == SIGNATURE.first() && bytes.len() < 2;
     if bytes.get(..begin) != line.get(..begin) && !is_signature {
-        return HandshakeParseResult::Invalid("the client did not send a PROXY header");
+        return HandshakeParseResult::Invalid(
+            "the client did not send a PROXY header, which a LISTEN with proxy requires",
+        );
     }
     let within = bytes
         .get(..bytes.len().min(LONGEST_LINE))

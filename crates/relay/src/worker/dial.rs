@@ -293,7 +293,14 @@ impl TargetDialer {
         self.next = way.now;
         way.running.uplinks.failed(uplink, way.now);
         let to = way.running.uplinks.named(uplink, &to);
-        self.failed_attempts.push((to, os_words(e)));
+        let why = match e.kind() {
+            io::ErrorKind::AddrNotAvailable => {
+                "this machine has no such address to connect from, or no free port: check --bind"
+                    .to_owned()
+            }
+            _ => os_words(e),
+        };
+        self.failed_attempts.push((to, why));
         if !self.is_busy() {
             self.give_up(way, None);
         }

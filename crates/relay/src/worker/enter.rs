@@ -220,10 +220,16 @@ impl ClientHandshake {
             Ok(target) => target,
             Err(reply) => {
                 answer(near, &reply)?;
-                return Ok(refused(
-                    "the SOCKS client requests a command other than CONNECT, which is not \
-                     supported",
-                ));
+                return Ok(refused(match running.relay.speaks.asks {
+                    Some(ClientProtocol::Http) => {
+                        "the HTTP client sent a request other than CONNECT: use this proxy for \
+                         CONNECT only (https)"
+                    }
+                    _ => {
+                        "the SOCKS client requests a command other than CONNECT, which is not \
+                         supported"
+                    }
+                }));
             }
         };
         let step = permitted(running, target, std::mem::take(&mut self.input));

@@ -134,7 +134,12 @@ fn look_up(name: &str) -> ResolveResult {
                 false => Ok(alternate(ips).into()),
             }
         }
-        Err(e) => Err(format!("cannot resolve the name: {e}").into()),
+        Err(e) => {
+            let text = e.to_string();
+            let why = text.strip_prefix("failed to lookup address information: ");
+            let why = why.unwrap_or(&text);
+            Err(format!("cannot resolve the name ({why}): check its spelling").into())
+        }
     }
 }
 

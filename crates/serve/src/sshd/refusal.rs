@@ -220,7 +220,7 @@ impl Display for KeyListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
         match &self.why {
-            KeyFileProblem::Io(e) => e.fmt(f),
+            KeyFileProblem::Io(e) => f.write_str(&sys::os_words(e)),
             KeyFileProblem::NotAFile => f.write_str("it is not a file"),
             KeyFileProblem::OtherOwner => {
                 f.write_str("it belongs to another user, so no key is accepted: run chown on it")

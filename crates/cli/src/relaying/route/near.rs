@@ -1,8 +1,10 @@
 //! Relays that were started over ssh, seen from the starter.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -13,6 +15,8 @@ use relay::control::{
 };
 use transfer::connect::RemoteCommand;
 use transfer::escape;
+
+use crate::output::closing;
 
 use super::talk::{ControlChannelMux, ControlChannelReader, ControlReadError, ends};
 
@@ -37,8 +41,12 @@ pub(super) struct RemoteRelay {
 }
 
 impl RemoteRelay {
-    /// Waits for the relay's first message.
-    pub(super) fn meet(name: &str, command: RemoteCommand) -> Result<Self, String> {
+    /// Waits for the relay's first message. `ssh_config` is the file of `-F`, for advice.
+    pub(super) fn meet(
+        name: &str,
+        ssh_config: Option<&Path>,
+        command: RemoteCommand,
+    ) -> Result<Self, String> {
         let stream = &command.stream;
         let streams = ends(stream, stream, RelayControlDecoder::of_half());
         let (ear, voice) = streams.map_err(|e| format!("{name}: {e}"))?;
@@ -60,25 +68,26 @@ impl RemoteRelay {
                 "{name}: the program that was started there did not answer as a longhaul relay: \
                  use the same version of longhaul on both"
             )),
-            Err(deaf) => Err(half.absent(&deaf)),
+            Err(deaf) => Err(half.absent(&deaf, ssh_config)),
         }
     }
 
     /// Explains why no half answers.
-    fn absent(&mut self, deaf: &ControlReadError) -> String {
+    fn absent(&mut self, deaf: &ControlReadError, ssh_config: Option<&Path>) -> String {
         let name = &self.name;
+        let bootstrap = at_host("longhaul bootstrap", ssh_config, name);
+        let test = at_host("ssh", ssh_config, name);
         match deaf {
             _ if self.ear.had(b"longhaul-altered ") => format!(
                 "{name}: the installed longhaul was altered (its checksum differs) and is not \
-                 started: run longhaul bootstrap {name}"
+                 started: run {bootstrap}"
             ),
             _ if self.ear.had(b"longhaul-gone ") => format!(
-                "{name}: the installed longhaul is missing or not executable: run longhaul \
-                 bootstrap {name}"
+                "{name}: the installed longhaul is missing or not executable: run {bootstrap}"
             ),
             _ if self.ear.had(b"longhaul-absent ") => format!(
-                "{name}: longhaul is not installed there: run longhaul bootstrap {name}, or \
-                 install it on the PATH"
+                "{name}: longhaul is not installed there: run {bootstrap}, or install it on the \
+                 PATH"
             ),
             ControlReadError::Invalid(ControlMessageError::Version(version)) => format!(
                 "{name}: the longhaul there uses version {version} of the relay protocol, this one \
@@ -94,10 +103,9 @@ impl RemoteRelay {
                 let words = self.command.last_words();
                 if words.is_empty() {
                     return format!(
-                        "{name}: longhaul could not be started there: run ssh {name} longhaul \
-                         --version: if that fails, the account may be limited to SFTP \
-                         (ForceCommand); if it works, it may be older than this one: compare the \
-                         versions"
+                        "{name}: longhaul could not be started there: run {test} longhaul \
+                         --version; if that fails, the account may be limited to SFTP \
+                         (ForceCommand); if it works, that longhaul may be too old"
                     );
                 }
                 format!(
@@ -183,6 +191,14 @@ impl RemoteRelay {
         })?;
         Ok(followed)
     }
+}
+
+/// Command line of `program` for a host, with the ssh_config file of this run.
+fn at_host(program: &str, ssh_config: Option<&Path>, host: &str) -> String {
+    let words = program.split(' ').map(OsString::from);
+    let config = ssh_config.map(|file| ["-F".into(), file.as_os_str().to_owned()]);
+    let words = words.chain(config.into_iter().flatten());
+    closing::command(words.chain([host.into()]))
 }
 
 /// A relay started over ssh, whose control channel a thread reads. Dropping this ends it.
