@@ -278,7 +278,8 @@ pub(crate) fn resumed(done: u64, partial: u64, bytes: u64) -> String {
         units::files(done)
     );
     if partial > 0 {
-        text.push_str(&format!(", and {} of {partial} more", units::size(bytes)));
+        let files = units::counted(partial, "unfinished file", "unfinished files");
+        text.push_str(&format!(", and {} of {files}", units::size(bytes)));
     }
     text
 }
@@ -349,14 +350,16 @@ fn proof(summary: &CopySummary, verified: &VerifyResult) -> String {
         None => text.push_str(" by reading back"),
     }
     if let Some(reason) = &verified.reason {
-        text.push_str(&format!(", because {reason}"));
+        text.push_str(&format!(
+            ", because the far end computed no usable checksum: {reason}"
+        ));
     }
     text.push_str(match verified.download {
         true => {
             "; the source may have been read from memory, not from disk, and the written data were \
              not read back from disk"
         }
-        false => "; the server may have read the file from memory, not from disk",
+        false => "; the data may have been read from memory, not from disk",
     });
     text
 }
@@ -577,7 +580,7 @@ mod tests {
         assert_eq!(
             ending(program.clone()).as_deref(),
             Some(
-                "verified by xxhsum at the far end (XXH128); the server may have read the file from \
+                "verified by xxhsum at the far end (XXH128); the data may have been read from \
                  memory, not from disk"
             )
         );
@@ -592,7 +595,8 @@ mod tests {
         assert_eq!(
             ending(back).as_deref(),
             Some(
-                "2 verified (1 repaired) by reading back, because the server does not run commands; \
+                "2 verified (1 repaired) by reading back, because the far end computed no usable \
+                 checksum: the server does not run commands; \
                  the source may have been read from memory, not from disk, and the written data \
                  were not read back from disk"
             )

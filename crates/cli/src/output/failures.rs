@@ -88,7 +88,7 @@ impl FailureCounter {
             if more > 0 && !all {
                 let reason = of.exact.as_ref().unwrap_or(&of.pattern);
                 let files = units::counted(more, "more file", "more files");
-                lines.push(format!("{reason}: {files}"));
+                lines.push(format!("{files}: {reason}"));
                 left -= more;
             }
         }
@@ -178,10 +178,10 @@ mod tests {
         assert_eq!(lines.len(), 22, "{lines:?}");
         assert_eq!(lines[0], format!("f0: {full}"));
         assert_eq!(lines[2], "f2: has 2 bytes, but the plan says 3");
-        assert_eq!(lines[20], format!("{full}: 1990 more files"));
+        assert_eq!(lines[20], format!("1990 more files: {full}"));
         assert_eq!(
             lines[21],
-            "has N bytes, but the plan says N: 990 more files"
+            "990 more files: has N bytes, but the plan says N"
         );
         let all = counter.lines(&summary, true);
         assert_eq!(all.len(), FAILURES_KEPT + 1);
@@ -196,7 +196,7 @@ mod tests {
         let (counter, summary) = after((0..11).map(|_| "permission denied".to_owned()));
         let lines = counter.lines(&summary, false);
         assert_eq!(lines.len(), 11);
-        assert_eq!(lines[10], "permission denied: 1 more file");
+        assert_eq!(lines[10], "1 more file: permission denied");
     }
 
     /// The words of a reason may come from a server.

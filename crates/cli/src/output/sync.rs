@@ -58,7 +58,7 @@ pub(crate) fn line(event: &CopyEvent, itemize: bool, quiet: bool) -> Option<Stri
 /// Returns the first line of the plan for a source of which no entry takes part.
 fn nothing(ends: &str, deletions: u64, excluded: u64) -> String {
     let why = match excluded {
-        0 => "the source is empty",
+        0 => "nothing was found in the source",
         _ => "all entries of the source are excluded",
     };
     match deletions {
@@ -83,7 +83,7 @@ fn hard_link(path: &EscapedName, first: Option<&EscapedName>, reasons: &[&str]) 
 pub(crate) fn totals(result: &SyncResult) -> Option<String> {
     let counts = [
         (result.moved, "moved"),
-        (result.replaced, "replaced"),
+        (result.replaced, "replaced by another type of entry"),
         (result.linked, "linked"),
         (result.deleted, "deleted"),
     ];
@@ -123,7 +123,7 @@ mod tests {
             linked: 0,
             sent_whole: None,
         };
-        let said = Some("2 replaced, 1 deleted".to_owned());
+        let said = Some("2 replaced by another type of entry, 1 deleted".to_owned());
         assert_eq!(totals(&result), said);
     }
 
@@ -161,7 +161,7 @@ mod tests {
             };
             line(&planned, false, false).unwrap()
         };
-        let empty = "a/ -> b/: nothing to copy, because the source is empty";
+        let empty = "a/ -> b/: nothing to copy, because nothing was found in the source";
         assert_eq!(said(0, 0), empty);
         assert_eq!(said(3, 0), format!("{empty}; 3 to delete"));
         let excluded = "a/ -> b/: nothing to copy, because all entries of the source are excluded";

@@ -193,7 +193,7 @@ pub(super) fn path_at(part: &HostCopyRequest, below: &[u8]) -> Result<Vec<u8>, S
         CopyLocation::Remote { path, .. } if path == b"." => Ok(below.to_vec()),
         CopyLocation::Remote { path, .. } if path.ends_with(b"/") => Ok([path, below].concat()),
         _ => Err(format!(
-            "{}: this target must be a directory: write a slash at its end",
+            "hosts pass files on into directories only: end the target of {} with a slash",
             part.name
         )),
     }
