@@ -8,12 +8,14 @@ mod machine;
 mod once;
 mod watch;
 
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
 use jiff::Timestamp;
 use measure::bench::{self, BenchResult, KIND, SCHEMA, compare, csv, page, text};
 
+use crate::command_error::CommandError;
 use crate::exit::Exit;
 use crate::flags::high::Environment;
 use crate::flags::low::BenchArgs;
@@ -62,7 +64,7 @@ fn begun(limit: f64) -> BenchResult {
 fn show(args: &BenchArgs, bench: &BenchResult, exit: Exit) -> Exit {
     let page = match &args.html {
         Some(file) => fs::write(file, page::page(bench))
-            .map_err(|error| format!("{}: {error}", file.display())),
+            .map_err(|error| format!("{}: {error}", file.display()).into()),
         None => Ok(()),
     };
     let text = if args.json {
@@ -73,7 +75,7 @@ fn show(args: &BenchArgs, bench: &BenchResult, exit: Exit) -> Exit {
         Ok(text::text(bench))
     };
     let shown = text
-        .map_err(|error| error.to_string())
+        .map_err(CommandError::from)
         .and_then(|text| print(text.as_bytes()));
     match (page.and(shown), exit) {
         (Err(why), Exit::Done) => failed(&why),
@@ -95,8 +97,8 @@ fn compared(before: &BenchResult, now: &BenchResult) -> Exit {
     crate::show(compare::shown(&changes).as_bytes())
 }
 
-fn read(file: &Path) -> Result<BenchResult, String> {
-    let named = |why: String| format!("{}: {why}", file.display());
-    let text = fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
-    bench::read(&text).map_err(named)
+fn read(file: &Path) -> Result<BenchResult, CommandError> {
+    let named = |why: &dyn Display| format!("{}: {why}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| named(&error))?;
+    Ok(bench::read(&text).map_err(|error| named(&error))?)
 }

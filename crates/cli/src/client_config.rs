@@ -7,7 +7,7 @@ use toml::Spanned;
 use transfer::detour::MOST_CANDIDATES;
 use transfer::operand::SshDestination;
 
-use crate::config_file::{self, ConfigFileError};
+use crate::config_file::{self, ConfigFileError, ConfigReadError};
 
 /// Settings of the user's file, parsed and checked; empty without a file. docs/reference/config.md
 /// describes each key.
@@ -38,7 +38,7 @@ impl ClientConfig {
     ///
     /// # Errors
     /// Lines of `FILE:LINE: sentence`, one for each mistake.
-    pub(crate) fn read() -> Result<Self, String> {
+    pub(crate) fn read() -> Result<Self, ConfigReadError> {
         match Self::path() {
             Some(file) => Ok(config_file::read_own(&file, parse)?.unwrap_or_default()),
             None => Ok(Self::default()),

@@ -1,12 +1,12 @@
 //! Reads configuration files, and reports each mistake with its line.
 
-use std::fmt::Display;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -74,10 +74,10 @@ fn set_twice(name: Option<&str>) -> String {
 pub(crate) fn read<T>(
     file: &Path,
     parse: impl FnOnce(&str) -> Result<T, Vec<ConfigFileError>>,
-) -> Result<T, String> {
+) -> Result<T, ConfigReadError> {
     match File::open(file) {
         Ok(opened) => read_open(opened, file, parse),
-        Err(error) => Err(format!("{}: {error}", file.display())),
+        Err(error) => Err(ConfigReadError::new(file, ConfigProblem::Io(error))),
     }
 }
 
@@ -89,23 +89,24 @@ pub(crate) fn read<T>(
 pub(crate) fn read_own<T>(
     file: &Path,
     parse: impl FnOnce(&str) -> Result<T, Vec<ConfigFileError>>,
-) -> Result<Option<T>, String> {
-    let named = |what: &dyn Display| format!("{}: {what}", file.display());
+) -> Result<Option<T>, ConfigReadError> {
+    let wrong = |problem| Err(ConfigReadError::new(file, problem));
     // Opening a FIFO would block until it has a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = match rustix::fs::open(file, flags, Mode::empty()) {
         Ok(opened) => File::from(opened),
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-        Err(error) => return Err(named(&io::Error::from(error))),
+        Err(error) => return wrong(ConfigProblem::Io(error.into())),
     };
-    let meta = opened.metadata().map_err(|e| named(&e))?;
+    let meta = match opened.metadata() {
+        Ok(meta) => meta,
+        Err(error) => return wrong(ConfigProblem::Io(error)),
+    };
     let own = rustix::process::geteuid().as_raw();
     match () {
-        () if !meta.is_file() => Err(named(&"is not a regular file")),
-        () if meta.uid() != own && meta.uid() != 0 => Err(named(&"belongs to another user")),
-        () if meta.mode() & WRITABLE_BY_OTHERS != 0 => {
-            Err(named(&"is writable by other users: run chmod o-w on it"))
-        }
+        () if !meta.is_file() => wrong(ConfigProblem::NotRegular),
+        () if meta.uid() != own && meta.uid() != 0 => wrong(ConfigProblem::OfAnotherUser),
+        () if meta.mode() & WRITABLE_BY_OTHERS != 0 => wrong(ConfigProblem::WritableByOthers),
         () => read_open(opened, file, parse).map(Some),
     }
 }
@@ -114,29 +115,80 @@ fn read_open<T>(
     opened: File,
     file: &Path,
     parse: impl FnOnce(&str) -> Result<T, Vec<ConfigFileError>>,
-) -> Result<T, String> {
-    let named = |what: &dyn Display| format!("{}: {what}", file.display());
+) -> Result<T, ConfigReadError> {
+    let wrong = |problem| ConfigReadError::new(file, problem);
     let mut bytes = Vec::new();
     let read = opened.take(MAX_FILE + 1).read_to_end(&mut bytes);
-    read.map_err(|e| named(&e))?;
+    read.map_err(|e| wrong(ConfigProblem::Io(e)))?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(named(
-            &"too large for a configuration file: the limit is 1 MiB",
-        ));
+        return Err(wrong(ConfigProblem::TooLarge));
     }
-    let text = String::from_utf8(bytes).map_err(|_| named(&"is not UTF-8"))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong(ConfigProblem::NotUtf8))?;
     parse(&text).map_err(|wrongs| {
-        let lines = wrongs.into_iter().map(|wrong| {
-            let line = line_of(&text, wrong.at);
-            format!("{}:{line}: {}", file.display(), wrong.what)
-        });
-        lines.collect::<Vec<_>>().join("\n")
+        let lines = wrongs.into_iter();
+        let lines = lines.map(|wrong| (line_of(&text, wrong.at), wrong.what));
+        wrong(ConfigProblem::Mistakes(lines.collect()))
     })
 }
 
+/// A configuration file that cannot be read, or has mistakes.
+#[derive(Debug)]
+pub(crate) struct ConfigReadError {
+    file: PathBuf,
+    problem: ConfigProblem,
+}
+
+/// Problem of a configuration file.
+#[derive(Debug)]
+enum ConfigProblem {
+    /// The file cannot be opened or read.
+    Io(io::Error),
+    /// The user's own file is a directory, a FIFO or a device.
+    NotRegular,
+    /// The user's own file belongs to another user.
+    OfAnotherUser,
+    /// Other users can write the user's own file.
+    WritableByOthers,
+    /// The file is larger than [`MAX_FILE`].
+    TooLarge,
+    /// The content is not UTF-8.
+    NotUtf8,
+    /// Mistakes with the numbers of their lines.
+    Mistakes(Vec<(usize, String)>),
+}
+
+impl ConfigReadError {
+    fn new(file: &Path, problem: ConfigProblem) -> Self {
+        let file = file.to_owned();
+        Self { file, problem }
+    }
+}
+
+impl fmt::Display for ConfigReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.display();
+        let what = match &self.problem {
+            ConfigProblem::Io(error) => return write!(f, "{file}: {error}"),
+            ConfigProblem::NotRegular => "is not a regular file",
+            ConfigProblem::OfAnotherUser => "belongs to another user",
+            ConfigProblem::WritableByOthers => "is writable by other users: run chmod o-w on it",
+            ConfigProblem::TooLarge => "too large for a configuration file: the limit is 1 MiB",
+            ConfigProblem::NotUtf8 => "is not UTF-8",
+            ConfigProblem::Mistakes(mistakes) => {
+                let lines = mistakes.iter();
+                let lines = lines.map(|(line, what)| format!("{file}:{line}: {what}"));
+                return f.write_str(&lines.collect::<Vec<_>>().join("\n"));
+            }
+        };
+        write!(f, "{file}: {what}")
+    }
+}
+
+impl std::error::Error for ConfigReadError {}
+
 /// The exit code of `check FILE`. Prints mistakes as lines of `FILE:LINE: sentence`, like a
 /// compiler.
-pub(crate) fn checked<T>(read: Result<T, String>) -> Exit {
+pub(crate) fn checked<T>(read: Result<T, ConfigReadError>) -> Exit {
     match read {
         Ok(_) => Exit::Done,
         Err(why) => {
@@ -171,11 +223,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let own = |name: &str| read_own(&at(name), |text| Ok(text.len()));
-        assert_eq!(own("none"), Ok(None));
+        assert_eq!(own("none").unwrap(), None);
         fs::write(at("file"), "via = []").unwrap();
-        assert_eq!(own("file"), Ok(Some(8)));
+        assert_eq!(own("file").unwrap(), Some(8));
         fs::set_permissions(at("file"), fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(own("file").unwrap_err().contains("writable by other users"));
+        let why = own("file").unwrap_err().to_string();
+        assert!(why.contains("writable by other users"), "{why}");
         rustix::fs::mknodat(
             rustix::fs::CWD,
             at("fifo"),
@@ -186,10 +239,12 @@ mod tests {
         .unwrap();
         symlink("/dev/zero", at("zero")).unwrap();
         for name in ["fifo", "zero", "."] {
-            let why = own(name).unwrap_err();
+            let why = own(name).unwrap_err().to_string();
             assert!(why.contains("is not a regular file"), "{why}");
         }
-        let why = read(&at("zero"), |text| Ok(text.len())).unwrap_err();
+        let why = read(&at("zero"), |text| Ok(text.len()))
+            .unwrap_err()
+            .to_string();
         assert!(why.contains("too large"), "{why}");
     }
 }

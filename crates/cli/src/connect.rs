@@ -43,6 +43,7 @@ use transfer::{pace, sample, shards};
 use self::detour::{DetourRequest, Detours};
 use self::questions::ConsolePrompt;
 use self::waiting::until_cancelled;
+use crate::command_error::CommandError;
 use crate::flags::low::{CopyArgs, TerminalSetting};
 use crate::output::RunReporter;
 use crate::output::json::HostInfo;
@@ -271,13 +272,13 @@ impl Hosts {
         &self,
         host: HostId,
         findings: BenchFindings,
-    ) -> Result<(), String> {
+    ) -> Result<(), CommandError> {
         let user = LocalUser::current();
         let memories = HostMemoryStore::of_user();
         let destination = self.hosts.get(host.0);
         let config = destination.map(|d| query::query(&self.flags, d).resolve(&user));
         if let (Some(memories), Some(Ok(config))) = (memories, config) {
-            connect::remember_findings(&config, &memories, findings).map_err(|e| e.to_string())?;
+            connect::remember_findings(&config, &memories, findings)?;
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use transfer::copy::{CopyLocation, HostId};
 use transfer::probe::{ProbeError, ProbeOptions, ProbeSettings, probe};
 use transfer::report::EscapedName;
 
+use crate::command_error::CommandError;
 use crate::connect::Hosts;
 use crate::cp::log_to;
 use crate::exit::Exit;
@@ -85,7 +86,10 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit
         return Err(told(why, Exit::Usage));
     };
     let local_disk = match &args.local {
-        Some(file) => Some(local::read_rate(file).map_err(|why| told(why, Exit::SomeFailed))?),
+        Some(file) => {
+            let rate = local::read_rate(file);
+            Some(rate.map_err(|why| told(why.to_string(), why.exit()))?)
+        }
         None => None,
     };
     let mut flags = high.flags;
@@ -162,8 +166,8 @@ fn probe_options(args: &DoctorArgs, remote_path: &[u8]) -> ProbeOptions {
 ///
 /// # Errors
 /// One sentence with the file's name.
-fn check_page(file: &Path) -> Result<(), String> {
-    let named = |why: &str| format!("--html: {}: {why}", EscapedName::from(file));
+fn check_page(file: &Path) -> Result<(), CommandError> {
+    let named = |why: &str| format!("--html: {}: {why}", EscapedName::from(file)).into();
     if file.is_dir() {
         return Err(named("is a directory"));
     }
@@ -208,7 +212,7 @@ fn first_hop(target: &ProbeSettings, options: &ProbeOptions) -> Option<(String, 
 fn show(args: &DoctorArgs, report: &DoctorReport, exit: Exit) -> Exit {
     let page = match &args.html {
         Some(file) => fs::write(file, doctor::page(report))
-            .map_err(|error| format!("{}: {error}", file.display())),
+            .map_err(|error| format!("{}: {error}", file.display()).into()),
         None => Ok(()),
     };
     let text = match args.json {
@@ -216,7 +220,7 @@ fn show(args: &DoctorArgs, report: &DoctorReport, exit: Exit) -> Exit {
         false => Ok(doctor::text(report)),
     };
     let shown = text
-        .map_err(|error| error.to_string())
+        .map_err(CommandError::from)
         .and_then(|text| print(text.as_bytes()));
     match page.and(shown) {
         Ok(()) => exit,

@@ -1,6 +1,7 @@
 //! `longhaul dial`: connects, tunes the socket, and passes it to ssh or copies the bytes if ssh
 //! does not take it.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -15,6 +16,7 @@ use transfer::connect::{AllowedAddressFamilies, TcpConnectSettings, pass_socket}
 use transfer::escape;
 
 use crate::exit::Exit;
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::low::{self, DialArgs, RelayArgs, TerminalSetting};
 use crate::flags::table::PairArgs;
 use crate::{congestion, relaying};
@@ -27,7 +29,7 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     if let Some(name) = &args.congestion
         && let Err(why) = congestion::permitted(name)
     {
-        return tell(&why, Exit::Usage);
+        return tell(why, Exit::Usage);
     }
     if args.via.is_some() || args.pair.is_some() {
         return through_a_pair(args);
@@ -55,7 +57,7 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
         Err(why) => {
             let port = args.port;
             return tell(
-                &format!("cannot connect to {name} port {port}: {why}"),
+                format!("cannot connect to {name} port {port}: {why}"),
                 Exit::NoConnection,
             );
         }
@@ -65,7 +67,7 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     }
     // The socket was connected without blocking; its receiver expects a blocking one.
     if let Err(why) = stream.set_nonblocking(false) {
-        return tell(&format!("{name}: {why}"), Exit::NoConnection);
+        return tell(format!("{name}: {why}"), Exit::NoConnection);
     }
     let done = match hands_over(args.fdpass) {
         true => pass_socket(io::stdout(), stream.as_fd()).map_err(|e| {
@@ -77,23 +79,21 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     };
     match done {
         Ok(()) => Exit::Done,
-        Err(why) => tell(&why, Exit::NoConnection),
+        Err(why) => tell(why, Exit::NoConnection),
     }
 }
 
 /// Checks the relay of `--pair`.
-fn relay_address(given: &str) -> Result<(), String> {
+fn relay_address(given: &str) -> Result<(), ArgumentError> {
     match format!("{given}/pair").parse::<relay::TargetSpec>() {
         Ok(_) => Ok(()),
         Err(_) if !given.contains(':') => {
             let given = escape::name(given.as_bytes());
-            Err(format!(
-                "--pair: '{given}' has no port: give the relay as HOST:PORT"
-            ))
+            Err(format!("--pair: '{given}' has no port: give the relay as HOST:PORT").into())
         }
         Err(why) => {
             let given = escape::name(given.as_bytes());
-            Err(format!("--pair: '{given}' {why}"))
+            Err(format!("--pair: '{given}' {why}").into())
         }
     }
 }
@@ -110,7 +110,7 @@ fn through_a_pair(args: &DialArgs) -> Exit {
         false => args.host.clone(),
     };
     if let Some(Err(why)) = args.pair.as_deref().map(relay_address) {
-        return tell(&why, Exit::Usage);
+        return tell(why, Exit::Usage);
     }
     let target = match &args.pair {
         Some(relay) => format!("{relay}/pair"),
@@ -133,12 +133,15 @@ fn through_a_pair(args: &DialArgs) -> Exit {
     match relaying::run(&relay) {
         Ok(Exit::Done) => Exit::Done,
         Ok(_) => Exit::NoConnection,
-        Err(why) => tell(&why, Exit::Usage),
+        Err(why) => {
+            let exit = why.exit();
+            tell(why, exit)
+        }
     }
 }
 
-fn tell(why: &str, exit: Exit) -> Exit {
-    let why = crate::output::console::for_user(why);
+fn tell(why: impl Display, exit: Exit) -> Exit {
+    let why = crate::output::console::for_user(&why.to_string());
     drop(writeln!(io::stderr(), "longhaul dial: {why}"));
     exit
 }

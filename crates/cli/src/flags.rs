@@ -1,5 +1,6 @@
 //! The command line: one table of flags, and everything derived from it.
 
+pub(crate) mod argument_error;
 pub(crate) mod command;
 pub(crate) mod docs;
 pub(crate) mod flag;

@@ -327,10 +327,10 @@ pub(crate) fn receive() -> Exit {
     });
     let (input, output) = match started {
         Ok(streams) => streams,
-        Err(e) => return failed(&format!("receive: {e}")),
+        Err(e) => return failed(format!("receive: {e}")),
     };
     match host_to_host::receive(input, output, serve::sshd::own_addresses()) {
         Ok(()) => Exit::Done,
-        Err(error) => failed(&error.to_string()),
+        Err(error) => failed(error),
     }
 }

@@ -71,8 +71,7 @@ fn lab(args: LabArgs) -> Result<LabSpec, UsageError> {
         .options
         .iter()
         .map(|(name, value)| (*name, value.as_str()));
-    let path = NetworkPathSpec::build(args.path.as_deref(), options)
-        .map_err(|error| lab_usage(&error.to_string()))?;
+    let path = NetworkPathSpec::build(args.path.as_deref(), options).map_err(lab_usage)?;
     let command = if args.shell {
         let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
         vec![shell.unwrap_or_else(|| "/bin/sh".into())]

@@ -7,6 +7,7 @@
 mod benching;
 mod bootstrap;
 mod client_config;
+mod command_error;
 mod config_file;
 mod congestion;
 mod connect;
@@ -35,10 +36,12 @@ mod wrapping;
 
 use std::env;
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use command_error::CommandError;
 use exit::Exit;
 use flags::command::named_paths;
 use flags::docs;
@@ -118,7 +121,7 @@ fn man(command: Option<&str>, write: Option<&Path>) -> Exit {
     if let Some(dir) = write {
         return match docs::write_documents(dir) {
             Ok(()) => Exit::Done,
-            Err(error) => failed(&format!("{}: {error}", dir.display())),
+            Err(error) => failed(format!("{}: {error}", dir.display())),
         };
     }
     match docs::man(command) {
@@ -139,11 +142,11 @@ fn or_usage(result: Result<Exit, UsageError>) -> Exit {
 ///
 /// # Errors
 /// One sentence about standard output.
-pub(crate) fn print(bytes: &[u8]) -> Result<(), String> {
+pub(crate) fn print(bytes: &[u8]) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to standard output: {error}"))
+            Err(format!("cannot write to standard output: {error}").into())
         }
         _ => Ok(()),
     }
@@ -163,8 +166,8 @@ pub(crate) fn usage(error: &UsageError) -> Exit {
     Exit::Usage
 }
 
-pub(crate) fn failed(what: &str) -> Exit {
-    let what = output::console::for_user(what);
+pub(crate) fn failed(what: impl Display) -> Exit {
+    let what = output::console::for_user(&what.to_string());
     drop(writeln!(io::stderr(), "error: {what}"));
     Exit::SomeFailed
 }

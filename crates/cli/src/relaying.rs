@@ -33,7 +33,9 @@ use tracing::warn;
 use self::conflicts::ParsedRelaySettings;
 use self::operating::MergedRelaySettings;
 use self::route::RelayRoute;
+use crate::command_error::CommandError;
 use crate::exit::Exit;
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::low::{RelayAction, RelayArgs};
 use crate::flags::table::relay_time;
 use crate::{config_file, congestion, failed, serving};
@@ -57,14 +59,15 @@ const PROBES: KeepaliveProbes = KeepaliveProbes {
 ///
 /// # Errors
 /// The command line is invalid, for this reason.
-pub(crate) fn run(args: &RelayArgs) -> Result<Exit, String> {
+pub(crate) fn run(args: &RelayArgs) -> Result<Exit, CommandError> {
+    let usage = |error: CommandError| error.with_exit(Exit::Usage);
     match &args.instead {
         Some(RelayAction::Check(file)) => {
             return Ok(config_file::checked(config::read(file, settle)));
         }
         Some(RelayAction::Top(address)) => return Ok(top::run(address)),
         Some(RelayAction::Rules(what)) => {
-            let relay = settle(args)?;
+            let relay = settle(args).map_err(usage)?;
             return Ok(match rules::run(*what, &relay) {
                 Ok(()) => Exit::Done,
                 Err(why) => failed(&why),
@@ -76,7 +79,7 @@ pub(crate) fn run(args: &RelayArgs) -> Result<Exit, String> {
     let told = match &args.config {
         Some(_) => MergedRelaySettings::of(args),
         // A mistake on the command line is a usage error.
-        None => Ok(MergedRelaySettings::of(args)?),
+        None => Ok(MergedRelaySettings::of(args).map_err(usage)?),
     };
     let streams = told.as_ref().is_ok_and(MergedRelaySettings::is_of_streams);
     log(args, streams);
@@ -125,7 +128,7 @@ fn half(args: &RelayArgs) -> Exit {
 }
 
 /// Converts the arguments of one relay, and checks them.
-fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
+fn settle(args: &RelayArgs) -> Result<RelaySettings, CommandError> {
     let entrance: ListenSpec = args
         .entrance
         .parse()
@@ -186,11 +189,11 @@ fn settle(args: &RelayArgs) -> Result<RelaySettings, String> {
 }
 
 /// Parses the values of a flag that may be repeated.
-fn parsed<T: FromStr<Err: Display>>(flag: &str, texts: &[String]) -> Result<Vec<T>, String> {
+fn parsed<T: FromStr<Err: Display>>(flag: &str, texts: &[String]) -> Result<Vec<T>, CommandError> {
     let parse = |text: &String| {
         text.parse().map_err(|why: T::Err| {
             let text = wire::escape::name(text.as_bytes());
-            format!("{flag}: '{text}' {why}")
+            format!("{flag}: '{text}' {why}").into()
         })
     };
     texts.iter().map(parse).collect()
@@ -210,7 +213,7 @@ fn limits(args: &RelayArgs) -> RelayLimits {
 }
 
 /// The socket options of both legs.
-fn tuning(args: &RelayArgs) -> Result<SocketTuning, String> {
+fn tuning(args: &RelayArgs) -> Result<SocketTuning, CommandError> {
     let probes = match &args.keepalive {
         None => Some(PROBES),
         Some(text) => probes(text).map_err(|why| {
@@ -245,30 +248,31 @@ fn for_pairs(tuning: SocketTuning) -> SocketTuning {
 }
 
 /// The targets, unless clients name them.
-fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<TargetSpec>, String> {
+fn targets(args: &RelayArgs, speaks: &ClientProtocols) -> Result<Vec<TargetSpec>, CommandError> {
     let target = |text: &String| {
         let target: TargetSpec = text.parse().map_err(|e| format!("TARGET: '{text}' {e}"))?;
         let words = ["tls", "proxy", "proxy1", "proxy2", "pair"];
         no_words(text, &target.words, &words)?;
         is_pair_possible(text, &target.place, &target.words)?;
-        Ok::<_, String>(target)
+        Ok::<_, CommandError>(target)
     };
     let targets = args.targets.iter().map(target);
     let targets = targets.collect::<Result<Vec<_>, _>>()?;
     let is_for_rules = matches!(args.instead, Some(RelayAction::Rules(_)));
     match (targets.is_empty(), speaks.names_target()) {
         (true, false) if is_for_rules => Ok(targets),
-        (true, false) => Err("no TARGET given: name one, such as host:22".to_owned()),
+        (true, false) => Err("no TARGET given: name one, such as host:22".into()),
         (false, true) => Err(format!(
             "{}: clients choose their target here, within --to: leave TARGET out",
             args.entrance
-        )),
+        )
+        .into()),
         _ => Ok(targets),
     }
 }
 
 /// The protocols that clients speak before their data.
-fn speaks(args: &RelayArgs, entrance: &ListenSpec) -> Result<ClientProtocols, String> {
+fn speaks(args: &RelayArgs, entrance: &ListenSpec) -> Result<ClientProtocols, CommandError> {
     no_words(
         &args.entrance,
         &entrance.words,
@@ -280,10 +284,7 @@ fn speaks(args: &RelayArgs, entrance: &ListenSpec) -> Result<ClientProtocols, St
     let has = |word: &str| entrance.words.iter().any(|own| own == word);
     let asks = match (has("socks5"), has("http")) {
         (true, true) => {
-            return Err(format!(
-                "{}: socks5 and http cannot be combined",
-                args.entrance
-            ));
+            return Err(format!("{}: socks5 and http cannot be combined", args.entrance).into());
         }
         (true, false) => Some(ClientProtocol::Socks5),
         (false, true) => Some(ClientProtocol::Http),
@@ -301,14 +302,16 @@ fn speaks(args: &RelayArgs, entrance: &ListenSpec) -> Result<ClientProtocols, St
                 "{}: redirect and tproxy need a TCP port and cannot be combined with other \
                  protocols",
                 args.entrance
-            ));
+            )
+            .into());
         }
     }
     if entrance.place == RelayEndpoint::Streams && !entrance.words.is_empty() {
         return Err(format!(
             "{}: standard input and output (-) take no protocol",
             args.entrance
-        ));
+        )
+        .into());
     }
     Ok(ClientProtocols {
         proxy: has("proxy"),
@@ -321,29 +324,36 @@ fn speaks(args: &RelayArgs, entrance: &ListenSpec) -> Result<ClientProtocols, St
 
 /// Checks that a pair's operand is TCP without other protocols: the relays connect by TCP and have
 /// their own TLS.
-fn is_pair_possible(operand: &str, place: &RelayEndpoint, words: &[String]) -> Result<(), String> {
+fn is_pair_possible(
+    operand: &str,
+    place: &RelayEndpoint,
+    words: &[String],
+) -> Result<(), CommandError> {
     let has = |word: &str| words.iter().any(|own| own == word);
     let other = ["tls", "socks5", "http"].into_iter().find(|word| has(word));
     match (has("pair"), place, other) {
         (false, ..) | (true, RelayEndpoint::Tcp { .. }, None) => Ok(()),
-        (true, _, Some(other)) => Err(format!("{operand}: pair cannot be combined with {other}")),
-        (true, _, None) => Err(format!("{operand}: a pair needs a TCP address")),
+        (true, _, Some(other)) => {
+            Err(format!("{operand}: pair cannot be combined with {other}").into())
+        }
+        (true, _, None) => Err(format!("{operand}: a pair needs a TCP address").into()),
     }
 }
 
-fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), String> {
+fn no_words(operand: &str, words: &[String], known: &[&str]) -> Result<(), CommandError> {
     match words.iter().find(|word| !known.contains(&word.as_str())) {
         None => Ok(()),
         Some(word) => Err(format!(
             "{operand}: unknown protocol '{}': use one of {}",
             wire::escape::name(word.as_bytes()),
             known.join(", ")
-        )),
+        )
+        .into()),
     }
 }
 
 /// Parses `IDLE[/INTERVAL/COUNT]`, or `off`.
-fn probes(text: &str) -> Result<Option<KeepaliveProbes>, String> {
+fn probes(text: &str) -> Result<Option<KeepaliveProbes>, ArgumentError> {
     if text == "off" {
         return Ok(None);
     }
@@ -355,7 +365,7 @@ fn probes(text: &str) -> Result<Option<KeepaliveProbes>, String> {
             let count = count.ok_or("has a number of probes outside 1 to 127")?;
             (relay_time(idle)?, relay_time(interval)?, count)
         }
-        _ => return Err("is not IDLE, IDLE/INTERVAL/COUNT or off".to_owned()),
+        _ => return Err("is not IDLE, IDLE/INTERVAL/COUNT or off".into()),
     };
     let whole = |time: Duration| (1..=32_767).contains(&time.as_secs());
     match whole(idle) && whole(interval) {
@@ -364,14 +374,14 @@ fn probes(text: &str) -> Result<Option<KeepaliveProbes>, String> {
             interval,
             count,
         })),
-        false => Err("has a time outside 1 s to 32767 s".to_owned()),
+        false => Err("has a time outside 1 s to 32767 s".into()),
     }
 }
 
-fn streams(relay: RelaySettings) -> Result<(), String> {
+fn streams(relay: RelaySettings) -> Result<(), CommandError> {
     let ends = stream_ends().map_err(|e| format!("cannot use standard input and output: {e}"));
     let (input, output) = ends?;
-    relay::streams(relay, input, output).map_err(|e| e.to_string())
+    Ok(relay::streams(relay, input, output)?)
 }
 
 /// Standard input and output in non-blocking mode.

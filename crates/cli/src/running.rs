@@ -11,6 +11,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use crate::command_error::CommandError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transfer::report::SessionReport;
@@ -147,11 +148,12 @@ fn started(pid: u32) -> Option<u64> {
 ///
 /// # Errors
 /// One sentence: there is no such process, or none with figures.
-pub(crate) fn sessions(pid: u32) -> Result<Vec<Value>, String> {
+pub(crate) fn sessions(pid: u32) -> Result<Vec<Value>, CommandError> {
     if !is_alive(pid) {
         return Err(format!(
             "process {pid}: no such process: give the process ID of a running longhaul cp or sync"
-        ));
+        )
+        .into());
     }
     let none = || {
         format!(
@@ -168,7 +170,7 @@ pub(crate) fn sessions(pid: u32) -> Result<Vec<Value>, String> {
     let file = folder.file(&name(pid), false).map_err(failed)?;
     let mut text = Vec::new();
     file.take(MOST).read_to_end(&mut text).map_err(failed)?;
-    read(&text, pid, started(pid)).ok_or_else(none)
+    Ok(read(&text, pid, started(pid)).ok_or_else(none)?)
 }
 
 /// Reads the file; `None` if it is of an earlier process with this number, or damaged.

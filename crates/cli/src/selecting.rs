@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sync::{Filter, FilterBuilder, ListedNames};
 use transfer::copy::{CopyLocation, SourceFilter};
 
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::high::ResolvedCopyArgs;
 use crate::flags::low::{SelectionArgs, UncompiledFilterRule, UsageError};
 
@@ -28,7 +29,7 @@ pub(crate) fn select(mut high: ResolvedCopyArgs) -> Result<ResolvedCopyArgs, Usa
         let what = "--gitignore works for sources on this machine only: leave it out";
         return Err(UsageError(format!("error: {what}\n")));
     }
-    let failed = |what: String| UsageError(format!("error: {what}\n"));
+    let failed = |what: ArgumentError| UsageError(format!("error: {what}\n"));
     let filter = filter(args).map_err(failed)?;
     high.request.options.filter = Some(SourceFilter::new(filter, args.gitignore));
     Ok(high)
@@ -38,7 +39,7 @@ pub(crate) fn select(mut high: ResolvedCopyArgs) -> Result<ResolvedCopyArgs, Usa
 ///
 /// # Errors
 /// A file cannot be read, or a pattern cannot be parsed.
-pub(crate) fn filter(args: &SelectionArgs) -> Result<Filter, String> {
+pub(crate) fn filter(args: &SelectionArgs) -> Result<Filter, ArgumentError> {
     let mut builder = FilterBuilder::default();
     for (_, source) in &args.filters {
         match source {
@@ -65,11 +66,11 @@ pub(crate) fn filter(args: &SelectionArgs) -> Result<Filter, String> {
     if let Some(moment) = args.older {
         builder.older_than(moment.seconds(now) + 1);
     }
-    builder.build()
+    Ok(builder.build()?)
 }
 
 /// Reads a file, or standard input for `-`.
-fn read(file: &Path) -> Result<Vec<u8>, String> {
+fn read(file: &Path) -> Result<Vec<u8>, ArgumentError> {
     let mut text = Vec::new();
     let read = match file == Path::new("-") {
         true => io::stdin().lock().take(MOST_READ).read_to_end(&mut text),
@@ -87,7 +88,8 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
         true => Err(format!(
             "{}: the file is longer than 1 GiB, the limit for lists and patterns",
             file.display()
-        )),
+        )
+        .into()),
         false => Ok(text),
     }
 }

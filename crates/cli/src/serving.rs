@@ -28,6 +28,7 @@ use transfer::disk::os_words;
 
 use self::address::{ipv6_loopback, resolve};
 use self::merged::MergedServeSettings;
+use crate::command_error::CommandError;
 use crate::exit::Exit;
 use crate::flags::low::ServeArgs;
 use crate::http::{self, HttpResponse};
@@ -37,7 +38,7 @@ use crate::{config_file, failed, signals, systemd};
 pub(crate) fn run(args: &ServeArgs) -> Exit {
     let args = &match args.absolute() {
         Ok(args) => args,
-        Err(e) => return failed(&format!("cannot find the current directory: {e}")),
+        Err(e) => return failed(format!("cannot find the current directory: {e}")),
     };
     if let Some(file) = &args.check {
         return config_file::checked(config::read(file, args));
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &ServeArgs) -> Exit {
     }
     log(args);
     let caught = signals::too_long_is_an_error()
-        .map_err(|e| format!("cannot handle SIGXFSZ (file size limit): {e}"));
+        .map_err(|e| CommandError::from(format!("cannot handle SIGXFSZ (file size limit): {e}")));
     let served = caught.and_then(|()| match (args.stdio, args.once) {
         (true, _) => MergedServeSettings::of(args)
             .and_then(|settled| settled.export())
@@ -146,19 +147,19 @@ impl io::Write for LogMessageWriter {
 
 /// Serves SFTP over standard streams. If a client of ours has asked for the marker, it is written
 /// first, in the newest version that both ends speak.
-fn stdio(export: &ExportedTree, marker: Option<u32>) -> Result<(), String> {
-    hide_memory().map_err(|e| e.to_string())?;
+fn stdio(export: &ExportedTree, marker: Option<u32>) -> Result<(), CommandError> {
+    hide_memory()?;
     let streams = streams().map_err(|e| format!("cannot use standard input and output: {e}"));
     let (input, mut output) = streams?;
     if let Some(theirs) = marker {
         let told = serve::show_marker(&mut output, theirs, env!("CARGO_PKG_VERSION"));
         told.map_err(|e| format!("cannot write to standard output: {e}"))?;
     }
-    serve::stdio(input, output, export).map_err(|e| e.to_string())
+    Ok(serve::stdio(input, output, export)?)
 }
 
 /// Serves one direct copy. Its threads end with the process, which exits when this returns.
-fn once(args: &ServeArgs) -> Result<(), String> {
+fn once(args: &ServeArgs) -> Result<(), CommandError> {
     let settled = MergedServeSettings::of(args)?;
     let once = SingleCopyServerSettings {
         served: settled.served(),
@@ -167,7 +168,7 @@ fn once(args: &ServeArgs) -> Result<(), String> {
     };
     let (input, output) =
         streams().map_err(|e| format!("cannot use standard input and output: {e}"))?;
-    once.serve(input, output).map_err(|e| e.to_string())
+    Ok(once.serve(input, output)?)
 }
 
 /// Standard input and output as files, since the standard library's types buffer by line.
@@ -177,7 +178,7 @@ fn streams() -> io::Result<(File, File)> {
     Ok((input.into(), output.into()))
 }
 
-fn listen(args: &ServeArgs) -> Result<(), String> {
+fn listen(args: &ServeArgs) -> Result<(), CommandError> {
     let settled = MergedServeSettings::of(args)?;
     if args.renounced != DisabledProtection::Nothing {
         warn!(
@@ -217,7 +218,7 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
             return Err(
                 "no address to listen on: use --listen, or the option listen in the configuration \
                  file"
-                    .to_owned(),
+                    .into(),
             );
         }
     };
@@ -253,11 +254,11 @@ fn listen(args: &ServeArgs) -> Result<(), String> {
     );
     told.map_err(|e| format!("cannot write to standard output: {e}"))?;
     systemd::notify("READY=1");
-    server.run(&stopping).map_err(wrong)
+    Ok(server.run(&stopping).map_err(wrong)?)
 }
 
 /// Builds the server's settings, and checks that the files can be served.
-fn ready(settled: &MergedServeSettings) -> Result<ServerSettings, String> {
+fn ready(settled: &MergedServeSettings) -> Result<ServerSettings, CommandError> {
     // Each login opens the folder again; errors that exist already are reported now.
     if !settled.root_is_a_pattern() {
         drop(settled.export()?);

@@ -29,6 +29,8 @@ impl SettingError {
     }
 }
 
+impl std::error::Error for SettingError {}
+
 impl Display for SettingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.setting, self.problem)

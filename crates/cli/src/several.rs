@@ -32,7 +32,7 @@ use transfer::session::Session;
 use transfer::sums::ChecksumLedger;
 
 use self::barrier::{AreOne, CopyPermit, CopySemaphore, PATIENCE, SourceNamesBarrier, clashes};
-use self::chain::{HostChain, SizeSelection, contents};
+use self::chain::{ChainObstacle, HostChain, SizeSelection, contents};
 use self::combined::{HostCopyResult, combined, joined};
 use self::operands::parts;
 pub(crate) use self::operands::{MultiHostCopy, resolve};
@@ -128,7 +128,7 @@ pub(crate) fn copy(
             copy_parts(several, target, named.collect(), run)
         }
         Err(why) => CopySummary {
-            outcome: CopyOutcome::Misconfigured(why),
+            outcome: CopyOutcome::Misconfigured(why.to_string()),
             ..CopySummary::default()
         },
     };
@@ -182,7 +182,7 @@ fn copy_parts(
     let (chain, why_not) = match several {
         MultiHostCopy::FanOut(_) => match HostChain::new(&parts, run) {
             Ok(chain) => (Some(chain), None),
-            Err(why) => (None, Some(why)),
+            Err(why) => (None, Some(why.to_string())),
         },
         MultiHostCopy::Gather { .. } => (None, None),
     };
@@ -509,7 +509,7 @@ impl SharedCopyState<'_> {
         let counters = progress.begin(chain.bytes());
         let mut large = self.copy_from_here(number, part, &counters, &mut |_| {});
         if let Some(why) = why {
-            self.note_why(why.clause(), number, &large);
+            self.note_why(&why.clause().into(), number, &large);
         }
         if small.is_some() {
             // The copy of the small files has counted them.
@@ -571,14 +571,14 @@ impl SharedCopyState<'_> {
     }
 
     /// Keeps the reason why a host got data from here. A host that has failed says why by itself.
-    fn note_why(&self, why: &str, number: usize, summary: &CopySummary) {
+    fn note_why(&self, why: &ChainObstacle, number: usize, summary: &CopySummary) {
         let is_first = self
             .chain
             .as_ref()
             .is_some_and(|chain| chain.is_first(number));
         if !is_first && summary.files > 0 {
             let mut why_not = self.why_not.lock().unwrap_or_else(PoisonError::into_inner);
-            why_not.get_or_insert(first_line(why));
+            why_not.get_or_insert(first_line(&why.to_string()));
         }
     }
 

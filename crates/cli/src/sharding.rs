@@ -178,7 +178,7 @@ fn command_for(action: &[&str], config: Option<&Path>, rest: &[&OsStr]) -> Strin
 }
 
 fn told(error: &PlanError) -> Exit {
-    let _ = failed(&error.to_string());
+    let _ = failed(error);
     error.into()
 }
 

@@ -10,6 +10,7 @@ use std::process::Command;
 use transfer::escape;
 use transfer::operand::valid_host;
 
+use crate::command_error::CommandError;
 use crate::exit::Exit;
 use crate::flags::low::SshConfigArgs;
 use crate::{failed, show};
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &SshConfigArgs) -> Exit {
     };
     if let Some(host) = args.hosts.iter().find(|host| !is_pattern(host)) {
         let host = escape::name(host.as_bytes());
-        return failed(&format!(
+        return failed(format!(
             "{host}: not a host name or a pattern of host names"
         ));
     }
@@ -66,7 +67,7 @@ pub(crate) fn is_pattern(host: &str) -> bool {
 
 /// The command for this program in a shell that ssh starts: `longhaul` if the PATH leads here,
 /// otherwise the path.
-fn program() -> Result<String, String> {
+fn program() -> Result<String, CommandError> {
     let own =
         env::current_exe().map_err(|e| format!("cannot find the path of this program: {e}"))?;
     let path = env::var_os("PATH").unwrap_or_default();
@@ -81,7 +82,7 @@ fn program() -> Result<String, String> {
 }
 
 /// Quotes a path for a shell, within a line in which ssh expands `%`.
-fn quoted(path: &Path) -> Result<String, String> {
+fn quoted(path: &Path) -> Result<String, CommandError> {
     let text = path
         .to_str()
         .filter(|text| !text.contains(char::is_control));
@@ -90,7 +91,8 @@ fn quoted(path: &Path) -> Result<String, String> {
         return Err(format!(
             "{path}: this path cannot be written in ssh_config, because it has control characters \
              or is not UTF-8: install longhaul elsewhere"
-        ));
+        )
+        .into());
     };
     let text = text.replace('%', "%%");
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+%".contains(c);
@@ -126,7 +128,7 @@ fn stands_before(host: &str) -> Option<String> {
 }
 
 /// Appends the lines, after asking. Returns the message to print.
-pub(crate) fn append(file: Option<&Path>, yes: bool, text: &str) -> Result<String, String> {
+pub(crate) fn append(file: Option<&Path>, yes: bool, text: &str) -> Result<String, CommandError> {
     let file = match file {
         Some(file) => file.to_owned(),
         None => of_user()?,
@@ -136,7 +138,7 @@ pub(crate) fn append(file: Option<&Path>, yes: bool, text: &str) -> Result<Strin
     let before = match read(&file) {
         Ok(before) => before,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(fail(error)),
+        Err(error) => return Err(fail(error).into()),
     };
     if contains(&before, text.as_bytes()) {
         return Ok(format!("{shown} already has these lines\n"));
@@ -167,10 +169,10 @@ pub(crate) fn append(file: Option<&Path>, yes: bool, text: &str) -> Result<Strin
     Ok(format!("lines added to {shown}\n"))
 }
 
-fn of_user() -> Result<PathBuf, String> {
+fn of_user() -> Result<PathBuf, CommandError> {
     env::home_dir()
         .map(|home| home.join(".ssh/config"))
-        .ok_or_else(|| "cannot find the home directory: use --file FILE".to_owned())
+        .ok_or_else(|| "cannot find the home directory: use --file FILE".into())
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
@@ -189,25 +191,24 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-fn ask(file: &str, text: &str) -> Result<(), String> {
+fn ask(file: &str, text: &str) -> Result<(), CommandError> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Err(format!(
             "nothing was written to {file}: there is no terminal on which to ask for permission: \
              use --yes to append the lines without asking"
-        ));
+        )
+        .into());
     }
     let mut out = io::stderr();
     let asked = write!(out, "{text}\nAppend these lines to {file}? [y/N] ");
-    asked
-        .and_then(|()| out.flush())
-        .map_err(|e| e.to_string())?;
+    asked.and_then(|()| out.flush())?;
     let mut answer = String::new();
     let read = stdin.lock().take(64).read_line(&mut answer);
     read.map_err(|e| format!("cannot read the answer: {e}"))?;
     match answer.trim() {
         "y" | "Y" | "yes" => Ok(()),
-        _ => Err("nothing written".to_owned()),
+        _ => Err("nothing written".into()),
     }
 }
 
@@ -276,6 +277,7 @@ mod tests {
             return;
         }
         let why = append(Some(&file), false, "x").unwrap_err();
+        let why = why.to_string();
         assert!(why.contains("--yes"), "{why}");
         assert!(!file.exists());
     }

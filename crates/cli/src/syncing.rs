@@ -6,6 +6,7 @@ use transfer::sync::{SyncEntrySelection, SyncOptions, SyncRequest};
 
 use crate::cp;
 use crate::exit::Exit;
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::high::ResolvedCopyArgs;
 use crate::flags::low::{SyncArgs, UsageError, sync_usage};
 use crate::selecting;
@@ -42,7 +43,7 @@ impl ResolvedSyncArgs {
                  be fetched before the rest is listed: leave it out, or use --exclude",
             ));
         }
-        let failed = |what: String| UsageError(format!("error: {what}\n"));
+        let failed = |what: ArgumentError| UsageError(format!("error: {what}\n"));
         let filter = selecting::filter(&args.copy.selection).map_err(failed)?;
         let mut comparison = args.comparison.clone();
         comparison.metadata.permissions = true;

@@ -8,6 +8,7 @@ mod program;
 mod report;
 mod rules;
 
+use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write as _};
@@ -26,6 +27,7 @@ use transfer::escape;
 
 use self::carrier::CarrierServer;
 use self::program::{ProgramFile, WrapCheck};
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::low::{ReportDestination, UsageError, WrapArgs, wrap_usage};
 use crate::{congestion, show};
 
@@ -39,9 +41,26 @@ const NONE: u8 = 127;
 /// The reason why the program was not run.
 enum WrapFailure {
     /// Invalid command line.
-    Usage(String),
-    /// Exit code and message.
-    Exit(u8, String),
+    Usage(ArgumentError),
+    /// Exit code and cause.
+    Exit(u8, Box<dyn Error + Send + Sync>),
+}
+
+impl WrapFailure {
+    /// Names `--report` in the message.
+    fn of_report(self) -> Self {
+        match self {
+            Self::Exit(code, why) => Self::Exit(code, format!("--report: {why}").into()),
+            usage @ Self::Usage(_) => usage,
+        }
+    }
+}
+
+/// Something that wrapping needs is missing.
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for WrapFailure {
+    fn from(cause: E) -> Self {
+        Self::Exit(FAILED, cause.into())
+    }
 }
 
 /// Replaces this process by the program, or runs it as a child to report and carry its connections.
@@ -62,15 +81,14 @@ pub(crate) fn run(args: &WrapArgs) -> Result<ExitCode, UsageError> {
 
 fn act(args: &WrapArgs) -> Result<ExitCode, WrapFailure> {
     if let Some(name) = &args.congestion {
-        congestion::permitted(name).map_err(WrapFailure::Usage)?;
+        congestion::permitted(name).map_err(|error| WrapFailure::Usage(error.into()))?;
     }
-    let failed = |why| WrapFailure::Exit(FAILED, why);
     let Some((name, words)) = args.command.split_first() else {
-        let library = library::find().map_err(failed)?;
+        let library = library::find()?;
         let line = [library.as_os_str().as_encoded_bytes(), b"\n"].concat();
         return Ok(show(&line).into());
     };
-    let found = program::find(name).map_err(|why| WrapFailure::Exit(NONE, why))?;
+    let found = program::find(name)?;
     let checked = program::check(&found);
     if args.check {
         return Ok(tell(&found, &checked));
@@ -80,14 +98,12 @@ fn act(args: &WrapArgs) -> Result<ExitCode, WrapFailure> {
     {
         let path = escape::path(&found.path);
         let why = format!("{path} {why}; it was not run (--anyway runs it unchanged)");
-        return Err(WrapFailure::Exit(CANNOT, why));
+        return Err(WrapFailure::Exit(CANNOT, why.into()));
     }
-    let library = library::find().map_err(failed)?;
+    let library = library::find()?;
     let file = match &args.report {
-        Some(ReportDestination::Shown) => Some(own_file().map_err(failed)?),
-        Some(ReportDestination::Written(file)) => {
-            Some(report_file(file).map_err(|e| failed(format!("--report: {e}")))?)
-        }
+        Some(ReportDestination::Shown) => Some(own_file()?),
+        Some(ReportDestination::Written(file)) => Some(report_file(file)?),
         None => None,
     };
     let carrier = carrier(args, file.as_deref())?;
@@ -129,17 +145,17 @@ fn not_first() -> OsString {
 
 /// Absolute path of the user's report file, which the program appends to. It is opened once, since
 /// nobody hears of an error later.
-fn report_file(file: &Path) -> Result<PathBuf, String> {
-    let path = std::path::absolute(file).map_err(|e| e.to_string())?;
+fn report_file(file: &Path) -> Result<PathBuf, WrapFailure> {
+    let path = std::path::absolute(file).map_err(|e| format!("--report: {e}"))?;
     let mut options = fs::OpenOptions::new();
     let opened = options.append(true).create(true).mode(0o600).open(&path);
-    opened.map_err(|e| format!("{}: {}", escape::path(&path), os_words(&e)))?;
+    opened.map_err(|e| format!("--report: {}: {}", escape::path(&path), os_words(&e)))?;
     Ok(path)
 }
 
 /// Path of the temporary file of report lines, until they are printed.
-fn own_file() -> Result<PathBuf, String> {
-    let room = library::library_folder().map_err(|why| format!("--report: {why}"))?;
+fn own_file() -> Result<PathBuf, WrapFailure> {
+    let room = library::library_folder().map_err(WrapFailure::of_report)?;
     let file = room.join(format!("report-{}", std::process::id()));
     // Left by an earlier process with this number.
     drop(fs::remove_file(&file));
@@ -157,16 +173,13 @@ fn carrier(args: &WrapArgs, report: Option<&Path>) -> Result<Option<CarrierServe
         ..SocketTuning::default()
     };
     let carrier = CarrierServer::start(report.map(Path::to_owned), tuning, !args.no_tune);
-    let failed = |e| {
-        WrapFailure::Exit(
-            FAILED,
-            format!(
-                "cannot start the process that carries the connections: {e}; check the limits of \
-                 this machine (ulimit -n and -u)"
-            ),
+    let carrier = carrier.map_err(|e| {
+        format!(
+            "cannot start the process that carries the connections: {e}; check the limits of this \
+             machine (ulimit -n and -u)"
         )
-    };
-    carrier.map(Some).map_err(failed)
+    })?;
+    Ok(Some(carrier))
 }
 
 fn tell(found: &ProgramFile, checked: &WrapCheck) -> ExitCode {
@@ -184,7 +197,8 @@ fn not_run(found: &ProgramFile, error: &io::Error) -> WrapFailure {
         io::ErrorKind::NotFound => NONE,
         _ => CANNOT,
     };
-    WrapFailure::Exit(code, format!("{}: {error}", escape::path(&found.path)))
+    let why = format!("{}: {error}", escape::path(&found.path));
+    WrapFailure::Exit(code, why.into())
 }
 
 /// `LD_PRELOAD` with our library appended.
@@ -219,8 +233,7 @@ fn with(mut rules: String, report: Option<&Path>) -> OsString {
 
 /// Runs the program as a child and passes signals on to it.
 fn run_below(mut command: Command, found: &ProgramFile) -> Result<ExitStatus, WrapFailure> {
-    let failed =
-        |e: io::Error| WrapFailure::Exit(FAILED, format!("cannot wait for the program: {e}"));
+    let failed = |e: io::Error| format!("cannot wait for the program: {e}");
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).map_err(failed)?;
     let mut child = command.spawn().map_err(|error| not_run(found, &error))?;
     let pid = Pid::from_child(&child);
@@ -236,7 +249,7 @@ fn run_below(mut command: Command, found: &ProgramFile) -> Result<ExitStatus, Wr
         }
     });
     passing.map_err(failed)?;
-    child.wait().map_err(failed)
+    Ok(child.wait().map_err(failed)?)
 }
 
 fn code(status: ExitStatus) -> u8 {

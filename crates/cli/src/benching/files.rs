@@ -14,6 +14,7 @@ use rustix::fs::statvfs;
 use transfer::LonghaulDirKind;
 use transfer::bench::data;
 
+use crate::command_error::CommandError;
 use crate::flags::low::BenchArgs;
 
 /// Free bytes that a folder needs before files are put there.
@@ -55,7 +56,7 @@ impl LocalBenchFiles {
     ///
     /// # Errors
     /// Neither memory nor disk can be written to; one sentence.
-    pub(super) fn new(disk: &Path) -> Result<Self, String> {
+    pub(super) fn new(disk: &Path) -> Result<Self, CommandError> {
         let number = std::hash::RandomState::new().build_hasher().finish();
         let name = format!("longhaul-bench-{number:016x}");
         let named = |error: io::Error| format!("{}: {error}", disk.display());
@@ -95,7 +96,11 @@ impl LocalBenchFiles {
     ///
     /// # Errors
     /// The user's file cannot be read; one sentence.
-    pub(super) fn piece(&mut self, kind: BenchData, file: Option<&Path>) -> Result<&[u8], String> {
+    pub(super) fn piece(
+        &mut self,
+        kind: BenchData,
+        file: Option<&Path>,
+    ) -> Result<&[u8], CommandError> {
         let place = match self.pieces.entry(kind) {
             Entry::Occupied(made) => return Ok(made.into_mut()),
             Entry::Vacant(place) => place,
@@ -121,7 +126,7 @@ impl LocalBenchFiles {
         kind: BenchData,
         place: StorageKind,
         size: u64,
-    ) -> Result<PathBuf, String> {
+    ) -> Result<PathBuf, CommandError> {
         let path = self.folder(place).join(kind.name());
         let piece = self.pieces.get(&kind).map_or(&[][..], Vec::as_slice);
         let named = |error: io::Error| format!("{}: {error}", path.display());
@@ -197,6 +202,7 @@ mod tests {
         let mut files = LocalBenchFiles::new(disk.path()).unwrap();
         let absent = Path::new("/nonexistent/f");
         let why = files.piece(BenchData::File, Some(absent)).unwrap_err();
+        let why = why.to_string();
         assert!(why.starts_with("/nonexistent/f: "), "{why}");
         assert!(LocalBenchFiles::new(Path::new("/dev/null/x")).is_err());
     }

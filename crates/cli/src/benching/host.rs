@@ -26,6 +26,7 @@ use super::files::{LocalBenchFiles, disk};
 use super::machine;
 use super::once::{BenchCopyResult, MeasuredCopySettings};
 use super::watch::BenchProgress;
+use crate::command_error::CommandError;
 use crate::connect::{Hosts, MeasurementSessionSettings};
 use crate::cp::log_to;
 use crate::exit::Exit;
@@ -37,9 +38,6 @@ use crate::output::units;
 use crate::{signals, usage};
 
 const TIME: Duration = Duration::from_secs(180);
-
-/// Ends a measurement early: the reason, and the exit code.
-struct EarlyStop(String, Exit);
 
 /// Measures a host to the end. An error has been reported already.
 pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(BenchResult, Exit), Exit> {
@@ -56,9 +54,9 @@ pub(super) fn run(args: &BenchArgs, world: &Environment) -> Result<(BenchResult,
              test files on the host: {error}"
         ));
     }
-    let told = |EarlyStop(why, exit): EarlyStop| {
-        console.error(&why);
-        exit
+    let told = |error: CommandError| {
+        console.error(&error.to_string());
+        error.exit()
     };
     let mut driver = HostBench::connect(args, high, &console, &cancel).map_err(told)?;
     if let Err(stop) = driver.prepare() {
@@ -102,17 +100,16 @@ impl<'a> HostBench<'a> {
         high: ResolvedCopyArgs,
         console: &Arc<Console>,
         cancel: &CancelToken,
-    ) -> Result<Self, EarlyStop> {
+    ) -> Result<Self, CommandError> {
         let host: SshDestination = high.hosts.first().cloned().ok_or_else(|| {
             let what = "HOST is a local path: give [user@]host";
-            EarlyStop(what.to_owned(), Exit::Usage)
+            CommandError::from(what).with_exit(Exit::Usage)
         })?;
         let start = Instant::now();
         let limit = args.time.unwrap_or(TIME);
-        let local = |why| EarlyStop(why, Exit::SomeFailed);
         let mut bench = super::begun(limit.as_secs_f64());
         bench.warnings = machine::quiet();
-        let files = LocalBenchFiles::new(&disk(args)).map_err(local)?;
+        let files = LocalBenchFiles::new(&disk(args))?;
         let output = |quiet| {
             let console = Arc::clone(console);
             Arc::new(RunReporter::new(console, None, quiet, cancel.clone()))
@@ -132,13 +129,13 @@ impl<'a> HostBench<'a> {
                 *told = Some(facts.clone());
             }),
         });
-        let ended = |why, exit| match cancel.is_cancelled() {
-            true => EarlyStop("interrupted".to_owned(), Exit::Interrupted),
-            false => EarlyStop(why, exit),
+        let ended = |error: CommandError| match cancel.is_cancelled() {
+            true => CommandError::from("interrupted").with_exit(Exit::Interrupted),
+            false => error,
         };
-        let lost = |why| ended(why, Exit::NoConnection);
+        let lost = |why: String| ended(CommandError::from(why).with_exit(Exit::NoConnection));
         let session = hosts.connect(HostId(0), None, cancel);
-        let session = session.map_err(|e| ended(e.to_string(), Exit::from(&e)))?;
+        let session = session.map_err(|e| ended(e.into()))?;
         let (far, room) = RemoteBenchFiles::look(session);
         let facts = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(facts) = facts else {
@@ -183,13 +180,11 @@ impl<'a> HostBench<'a> {
     }
 
     /// Determines the settings to measure.
-    fn prepare(&mut self) -> Result<(), EarlyStop> {
-        let local = |why| EarlyStop(why, Exit::SomeFailed);
+    fn prepare(&mut self) -> Result<(), CommandError> {
         let data = matrix::data(self.args);
         for kind in &data {
             let piece = self.files.piece(*kind, self.args.file.as_deref());
-            let piece = piece.map_err(local)?;
-            self.bench.ratios.extend(self.sizes.look(*kind, piece));
+            self.bench.ratios.extend(self.sizes.look(*kind, piece?));
         }
         let found = matrix::find(self.args, &self.facts);
         let mut offer = found.offer;
@@ -202,7 +197,7 @@ impl<'a> HostBench<'a> {
                 "{name}: the host supports none of the ciphers to measure: name others with \
                  --ciphers"
             );
-            return Err(local(why));
+            return Err(why.into());
         };
         self.far
             .name_files(self.files.name(), self.args.far_folder.as_deref());
@@ -210,7 +205,7 @@ impl<'a> HostBench<'a> {
         offer.zstd = self.ours(&plain);
         let (mut settings, mut must) = bench::matrix::settings(&offer, &wanted);
         if self.args.insecure_too {
-            let known = matrix::known_to_ssh().map_err(local)?;
+            let known = matrix::known_to_ssh()?;
             let known = (known.0.as_slice(), known.1.as_slice());
             let carried = bench::matrix::carried(&mut self.bench.named, &plain, known, &offer);
             let first = must;
@@ -232,18 +227,16 @@ impl<'a> HostBench<'a> {
 
     /// Makes two tiny copies. They show that copying works at all, and what a login costs the other
     /// end in processor time.
-    fn probe(&mut self, plain: &BenchSetting) -> Result<(), EarlyStop> {
+    fn probe(&mut self, plain: &BenchSetting) -> Result<(), CommandError> {
         const TINY: u64 = 64 << 10;
         for _ in 0..2 {
-            let copied = self
-                .up(plain, TINY)
-                .map_err(|why| EarlyStop(why, Exit::SomeFailed))?;
+            let copied = self.up(plain, TINY)?;
             if let Some(why) = copied.trouble() {
                 // Without write access to the memory folder, files go to disk.
                 if !copied.is_lost() && self.far.give_memory_up() {
                     return self.probe(plain);
                 }
-                return Err(EarlyStop(why, self.exit(&copied)));
+                return Err(CommandError::from(why).with_exit(self.exit(&copied)));
             }
             self.far.logged_in();
         }
@@ -305,7 +298,7 @@ impl<'a> HostBench<'a> {
                     }
                     continue;
                 }
-                Err(stop) => stop,
+                Err(stop) => (stop.to_string(), stop.exit()),
             };
             if self.copies.cancel.is_cancelled() {
                 self.bench.partial = Some("interrupted".to_owned());
@@ -341,7 +334,7 @@ impl<'a> HostBench<'a> {
     }
 
     /// Runs a setting once.
-    fn once(&mut self, setting: &BenchSetting) -> Result<BenchRun, EarlyStop> {
+    fn once(&mut self, setting: &BenchSetting) -> Result<BenchRun, CommandError> {
         let at = self.used();
         let size = self.sizes.of(setting, self.files.free_bytes(setting.place));
         let copied = match setting.way {
@@ -357,10 +350,10 @@ impl<'a> HostBench<'a> {
                 let size = copied.summary.bytes;
                 (copied, size)
             }
-            Err(why) => return Err(EarlyStop(why, Exit::SomeFailed)),
+            Err(error) => return Err(error),
         };
         if let Some(why) = copied.trouble() {
-            return Err(EarlyStop(why, self.exit(&copied)));
+            return Err(CommandError::from(why).with_exit(self.exit(&copied)));
         }
         let cipher = copied.facts.as_ref().and_then(|facts| facts.cipher.clone());
         if cipher
@@ -372,20 +365,20 @@ impl<'a> HostBench<'a> {
                 cipher.unwrap_or_default(),
                 setting.cipher
             );
-            return Err(EarlyStop(why, Exit::SomeFailed));
+            return Err(why.into());
         }
         let zlib = setting.compression == BenchCompression::Zlib;
         if zlib && copied.facts.as_ref().is_some_and(|facts| !facts.compressed) {
             let why = "the server did not negotiate zlib: check Compression in its sshd_config"
                 .to_owned();
-            return Err(EarlyStop(why, Exit::SomeFailed));
+            return Err(why.into());
         }
         if setting.both_ours && depth(&copied) == ServerMode::Stock {
             let why =
                 "the host's SFTP server was used in this run instead of longhaul: check that \
                  longhaul --version works there"
                     .to_owned();
-            return Err(EarlyStop(why, Exit::SomeFailed));
+            return Err(why.into());
         }
         Ok(BenchRun {
             at,
@@ -397,7 +390,7 @@ impl<'a> HostBench<'a> {
         })
     }
 
-    fn up(&mut self, setting: &BenchSetting, size: u64) -> Result<BenchCopyResult, String> {
+    fn up(&mut self, setting: &BenchSetting, size: u64) -> Result<BenchCopyResult, CommandError> {
         let source = self.files.source(setting.data, setting.place, size)?;
         let request = CopyRequest {
             sources: vec![transfer::copy::CopyLocation::Local(source)],
@@ -410,7 +403,7 @@ impl<'a> HostBench<'a> {
         Ok(copied)
     }
 
-    fn down(&mut self, setting: &BenchSetting, size: u64) -> Result<BenchCopyResult, String> {
+    fn down(&mut self, setting: &BenchSetting, size: u64) -> Result<BenchCopyResult, CommandError> {
         let there = self.far.size(setting);
         let there = match there.filter(|there| (size / 2..=size * 4).contains(there)) {
             Some(there) => there,

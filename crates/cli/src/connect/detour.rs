@@ -101,7 +101,7 @@ impl Detours {
             return Ok(());
         }
         let mut candidates = ClientConfig::read()
-            .map_err(ConnectError::configuration)?
+            .map_err(|e| ConnectError::configuration(e.to_string()))?
             .via;
         candidates.retain(|(_, through)| through.iter().all(|on| on.host != destination.host));
         let (through, why, origin) = self.best_way(&candidates, cancel, ask)?;

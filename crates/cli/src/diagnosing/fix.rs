@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use diagnose::RemedyActor;
 use measure::doctor::DoctorReport;
 
+use crate::command_error::CommandError;
 use crate::exit::Exit;
 use crate::failed;
 use crate::ssh_config::{append, is_pattern};
@@ -43,7 +44,7 @@ fn without_settings(report: &DoctorReport) -> &'static str {
 }
 
 /// The Host block; `None` if no finding has a setting. The host of `--from` is a file's word.
-fn block(report: &DoctorReport) -> Result<Option<String>, String> {
+fn block(report: &DoctorReport) -> Result<Option<String>, CommandError> {
     let settings = report.diagnosis.ssh_config();
     if settings.is_empty() {
         return Ok(None);
@@ -54,7 +55,7 @@ fn block(report: &DoctorReport) -> Result<Option<String>, String> {
         .map_or(&report.host[..], |(_, host)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if !is_pattern(host) || host.contains(['*', '?', '!']) {
-        return Err("--fix: the host's name cannot be written in ssh_config".to_owned());
+        return Err("--fix: the host's name cannot be written in ssh_config".into());
     }
     let mut text = format!("{MARK} measured settings\nHost {host}\n");
     for line in settings {
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn a_healthy_path_gets_no_block() {
         let report = DoctorReport::new("h".to_owned(), 1.0, Evidence::default());
-        assert_eq!(block(&report), Ok(None));
+        assert_eq!(block(&report).unwrap(), None);
         assert_eq!(
             without_settings(&report),
             "no setting of ssh_config would help"
@@ -113,7 +114,7 @@ mod tests {
             finding.certainty = diagnose::Certainty::Unsure;
         }
         let report = DoctorReport::of_copy("h".to_owned(), 1.0, diagnosis);
-        assert_eq!(block(&report), Ok(None));
+        assert_eq!(block(&report).unwrap(), None);
         let why = without_settings(&report);
         assert!(why.starts_with("the findings are too uncertain"), "{why}");
     }

@@ -1,5 +1,6 @@
 //! `--from FILE`: the result of an earlier run, or the events of a finished transfer.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -9,6 +10,7 @@ use diagnose::{DataDirection, FinishedTransfer, Limiter, LimiterEvidence, explai
 use measure::doctor::{DoctorReport, KIND};
 use serde::Deserialize;
 
+use crate::command_error::CommandError;
 use crate::running;
 
 /// Largest result of a doctor, and longest event, in bytes.
@@ -20,24 +22,24 @@ const MOST_EVENTS: u64 = 16 << 30;
 ///
 /// # Errors
 /// One sentence with the file's name.
-pub(super) fn explain(path: &Path) -> Result<DoctorReport, String> {
-    let named = |why: &str| format!("{}: {why}", path.display());
-    let file = File::open(path).map_err(|e| named(&e.to_string()))?;
-    read(file).map_err(|why| named(&why))
+pub(super) fn explain(path: &Path) -> Result<DoctorReport, CommandError> {
+    let named = |why: &dyn Display| format!("{}: {why}", path.display());
+    let file = File::open(path).map_err(|e| named(&e))?;
+    Ok(read(file).map_err(|why| named(&why))?)
 }
 
 /// Explains a running transfer of this user.
 ///
 /// # Errors
 /// One sentence with the process.
-pub(super) fn explain_running(pid: u32) -> Result<DoctorReport, String> {
+pub(super) fn explain_running(pid: u32) -> Result<DoctorReport, CommandError> {
     let sessions = running::sessions(pid)?;
     let read = |session| serde_json::from_value::<SummarySessionFields>(session).ok();
     let sessions: Vec<_> = sessions.into_iter().filter_map(read).collect();
-    of_sessions(sessions).map_err(|why| format!("process {pid}: {why}"))
+    Ok(of_sessions(sessions).map_err(|why| format!("process {pid}: {why}"))?)
 }
 
-fn read(input: impl Read) -> Result<DoctorReport, String> {
+fn read(input: impl Read) -> Result<DoctorReport, CommandError> {
     let mut input = BufReader::new(input.take(MOST_EVENTS));
     let mut head = Vec::new();
     let (mut summary, mut has_events) = (None, false);
@@ -45,7 +47,7 @@ fn read(input: impl Read) -> Result<DoctorReport, String> {
     loop {
         let mut line = Vec::new();
         let read = (&mut input).take(MOST).read_until(b'\n', &mut line);
-        if read.map_err(|e| e.to_string())? == 0 {
+        if read? == 0 {
             break;
         }
         document &= head.len() + line.len() <= MOST as usize;
@@ -65,12 +67,12 @@ fn read(input: impl Read) -> Result<DoctorReport, String> {
     if has_events {
         let unfinished = "the events of longhaul cp --json end before the summary: the file is cut \
                           off, or the copy still runs: use its whole output";
-        return Err(unfinished.to_owned());
+        return Err(unfinished.into());
     }
     let neither = "neither the events of longhaul cp --json nor a result of longhaul doctor --json";
     let stored: StoredDoctorResult = match document {
-        true => serde_json::from_slice(&head).map_err(|_| neither.to_owned())?,
-        false => return Err(neither.to_owned()),
+        true => serde_json::from_slice(&head).map_err(|_| neither)?,
+        false => return Err(neither.into()),
     };
     match stored.kind == KIND {
         true => Ok(DoctorReport::new(
@@ -78,7 +80,7 @@ fn read(input: impl Read) -> Result<DoctorReport, String> {
             stored.seconds,
             stored.evidence,
         )),
-        false => Err(neither.to_owned()),
+        false => Err(neither.into()),
     }
 }
 
@@ -137,7 +139,7 @@ struct SessionEvidence {
 }
 
 /// Explains the sessions of a transfer, one for each host.
-fn of_sessions(sessions: Vec<SummarySessionFields>) -> Result<DoctorReport, String> {
+fn of_sessions(sessions: Vec<SummarySessionFields>) -> Result<DoctorReport, CommandError> {
     let mut reports: Vec<_> = sessions.into_iter().map(of_session).collect();
     // A host with a limit of its own explains the others, which wait for it: the slowest comes
     // first.
@@ -243,7 +245,7 @@ mod tests {
             "\0\u{1b}[31m",
         ] {
             let why = read(text.as_bytes()).err().unwrap();
-            assert!(!why.contains(['\n', '\u{1b}']), "{why}");
+            assert!(!why.to_string().contains(['\n', '\u{1b}']), "{why}");
         }
     }
 
@@ -253,7 +255,7 @@ mod tests {
         let (start, _) = COPY.split_once('\n').unwrap();
         for text in [start, &COPY[..COPY.len() - 20]] {
             let why = read(text.as_bytes()).err().unwrap();
-            assert!(why.contains("end before the summary"), "{why}");
+            assert!(why.to_string().contains("end before the summary"), "{why}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::command_error::CommandError;
 use rustix::fs::{Advice, fadvise};
 
 /// Bytes and time that are enough.
@@ -17,7 +18,7 @@ const LEAST: u64 = 1 << 20;
 ///
 /// # Errors
 /// One sentence with the file's name.
-pub(super) fn read_rate(path: &Path) -> Result<f64, String> {
+pub(super) fn read_rate(path: &Path) -> Result<f64, CommandError> {
     let named = |why: String| format!("{}: {why}", path.display());
     let failed = |e: std::io::Error| named(e.to_string());
     let meta = path.metadata().map_err(failed)?;
@@ -26,7 +27,8 @@ pub(super) fn read_rate(path: &Path) -> Result<f64, String> {
             "the second argument must be a file on this machine of at least 1 MiB, to measure its \
              disk; only one host is measured at a time"
                 .to_owned(),
-        ));
+        )
+        .into());
     }
     let mut file = File::open(path).map_err(failed)?;
     // Without effect where the file is still being written.

@@ -1,5 +1,6 @@
 use std::ffi::OsString;
 
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::low::CopyArgs;
 
 /// One row of a table: the complete description of a flag of the subcommand whose arguments are
@@ -23,7 +24,7 @@ pub(crate) struct Flag<Args: 'static = CopyArgs> {
     /// Long names of earlier flags that this flag cancels.
     pub(crate) overrides: &'static [&'static str],
     /// Stores the input in the arguments. An error says why a value is invalid.
-    pub(crate) set: fn(&mut Args, FlagInput) -> Result<(), String>,
+    pub(crate) set: fn(&mut Args, FlagInput) -> Result<(), ArgumentError>,
 }
 
 /// The kind of value that a flag takes.
@@ -126,7 +127,7 @@ impl<Args: 'static> Flag<Args> {
         (long, takes): (&'static str, FlagValueKind),
         help: &'static str,
         doc: &'static str,
-        set: fn(&mut Args, FlagInput) -> Result<(), String>,
+        set: fn(&mut Args, FlagInput) -> Result<(), ArgumentError>,
     ) -> Self {
         Self {
             short: None,
@@ -184,7 +185,7 @@ impl FlagValueKind {
 
 impl FlagInput {
     /// The last value, as text.
-    pub(crate) fn text(&self) -> Result<String, String> {
+    pub(crate) fn text(&self) -> Result<String, ArgumentError> {
         utf8(self.values.last().cloned().unwrap_or_default())
     }
 
@@ -194,15 +195,13 @@ impl FlagInput {
     }
 
     /// All values, as text.
-    pub(crate) fn texts(self) -> Result<Vec<String>, String> {
+    pub(crate) fn texts(self) -> Result<Vec<String>, ArgumentError> {
         self.values.into_iter().map(utf8).collect()
     }
 }
 
-fn utf8(value: OsString) -> Result<String, String> {
-    value
-        .into_string()
-        .map_err(|_| "is not valid UTF-8".to_owned())
+fn utf8(value: OsString) -> Result<String, ArgumentError> {
+    value.into_string().map_err(|_| "is not valid UTF-8".into())
 }
 
 impl FlagGroup {

@@ -11,6 +11,7 @@ mod syncing;
 mod wrapping;
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ pub(crate) use self::selecting::{SelectionArgs, UncompiledFilterRule};
 pub(crate) use self::serving::ServeArgs;
 pub(crate) use self::syncing::{SyncArgs, wrong as sync_usage};
 pub(crate) use self::wrapping::{ReportDestination, WrapArgs, wrong as wrap_usage};
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::command::{COMMAND, OPERANDS, REMOVE, SHORT_HELP, command};
 use crate::flags::flag::{Flag, FlagInput, FlagValueKind};
 use crate::flags::foreign;
@@ -475,7 +477,7 @@ const EMPTY_OPERAND: &str = "SRC or DST is an empty string (\"\"): check for an 
     variable; HOST: alone means the home directory there";
 
 fn bootstrap_args(matches: &ArgMatches) -> Result<ParsedCommandLine, UsageError> {
-    let wrong = |what: &str| usage_of("bootstrap", "[flags] HOST", what);
+    let wrong = |what: &dyn Display| usage_of("bootstrap", "[flags] HOST", what);
     let args = from_rows(bootstrap_rows(), matches);
     let mut args: CopyArgs = args.map_err(|what| wrong(&what))?;
     let host = matches.get_one::<OsString>(OPERANDS).cloned();
@@ -485,7 +487,7 @@ fn bootstrap_args(matches: &ArgMatches) -> Result<ParsedCommandLine, UsageError>
     }
     if args.program.is_some() || args.sftp_server.is_some() {
         return Err(wrong(
-            "-S and -D cannot be combined with bootstrap, which needs longhaul's own SSH client",
+            &"-S and -D cannot be combined with bootstrap, which needs longhaul's own SSH client",
         ));
     }
     args.sources = vec![host];
@@ -620,7 +622,7 @@ fn lab_args(matches: &ArgMatches) -> Result<LabArgs, UsageError> {
 fn from_rows<Args: Default + 'static>(
     rows: impl Iterator<Item = &'static Flag<Args>>,
     matches: &ArgMatches,
-) -> Result<Args, String> {
+) -> Result<Args, ArgumentError> {
     let mut args = Args::default();
     add_rows(&mut args, rows, matches)?;
     Ok(args)
@@ -631,16 +633,16 @@ fn add_rows<Args: 'static>(
     args: &mut Args,
     rows: impl Iterator<Item = &'static Flag<Args>>,
     matches: &ArgMatches,
-) -> Result<(), String> {
+) -> Result<(), ArgumentError> {
     for flag in rows {
         let Some(given) = given(flag, matches) else {
             continue;
         };
         if let Some(reason) = flag.refused() {
-            return Err(format!("{}: {reason}", flag.spelled()));
+            return Err(format!("{}: {reason}", flag.spelled()).into());
         }
         if flag.takes.names_a_file() && given.values.iter().any(|value| value.is_empty()) {
-            return Err(format!("{}: the name is empty", flag.spelled()));
+            return Err(format!("{}: the name is empty", flag.spelled()).into());
         }
         put(flag, args, given).map_err(|why| format!("{}: {why}", flag.spelled()))?;
     }
@@ -652,13 +654,13 @@ pub(crate) fn put<Args: 'static>(
     flag: &Flag<Args>,
     args: &mut Args,
     given: FlagInput,
-) -> Result<(), String> {
+) -> Result<(), ArgumentError> {
     let shown = given
         .values
         .last()
         .map(|value| value.to_string_lossy().into_owned());
     (flag.set)(args, given).map_err(|why| match shown {
-        Some(value) => format!("'{}' {why}", value.escape_debug()),
+        Some(value) => format!("'{}' {why}", value.escape_debug()).into(),
         None => why,
     })
 }
@@ -699,7 +701,7 @@ fn given<Args: 'static>(flag: &Flag<Args>, matches: &ArgMatches) -> Option<FlagI
     })
 }
 
-fn usage(what: &str) -> UsageError {
+fn usage(what: impl Display) -> UsageError {
     UsageError(format!(
         "error: {what}\n\nUsage: longhaul cp [flags] SRC... DST\n\n\
          For more information, try 'longhaul cp --help'.\n"
@@ -707,11 +709,11 @@ fn usage(what: &str) -> UsageError {
 }
 
 /// A usage error of `longhaul lab`.
-pub(crate) fn lab_usage(what: &str) -> UsageError {
+pub(crate) fn lab_usage(what: impl Display) -> UsageError {
     usage_of("lab", "[flags] [--] COMMAND...", what)
 }
 
-fn usage_of(subcommand: &str, line: &str, what: &str) -> UsageError {
+fn usage_of(subcommand: &str, line: &str, what: impl Display) -> UsageError {
     UsageError(format!(
         "error: {what}\n\nUsage: longhaul {subcommand} {line}\n\n\
          For more information, try 'longhaul {subcommand} --help'.\n"

@@ -1,5 +1,6 @@
 //! Points in time as users write them: an age, or a date.
 
+use crate::flags::argument_error::ArgumentError;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
@@ -26,11 +27,12 @@ impl PointInTime {
     ///
     /// # Errors
     /// The text is neither; the reason continues a sentence that begins with it.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, ArgumentError> {
         let wrong = || {
-            "is neither an age such as 36h or 7d nor a date such as 2026-11-27 or \
-             2026-11-27T18:00"
-                .to_owned()
+            ArgumentError::from(
+                "is neither an age such as 36h or 7d nor a date such as 2026-11-27 or \
+             2026-11-27T18:00",
+            )
         };
         let end = text
             .find(|c: char| !c.is_ascii_digit())
@@ -68,8 +70,14 @@ mod tests {
 
     #[test]
     fn ages_and_dates_are_told_apart() {
-        assert_eq!(PointInTime::parse("36h"), Ok(PointInTime::Ago(36 * 3600)));
-        assert_eq!(PointInTime::parse("2w"), Ok(PointInTime::Ago(14 * 86_400)));
+        assert_eq!(
+            PointInTime::parse("36h").unwrap(),
+            PointInTime::Ago(36 * 3600)
+        );
+        assert_eq!(
+            PointInTime::parse("2w").unwrap(),
+            PointInTime::Ago(14 * 86_400)
+        );
         assert!(matches!(
             PointInTime::parse("2026-11-27"),
             Ok(PointInTime::At(_))
@@ -78,7 +86,7 @@ mod tests {
             PointInTime::parse("2026-11-27T12:00"),
             PointInTime::parse("2026-11-27T13:00"),
         );
-        let seconds = |moment: Result<PointInTime, String>| moment.unwrap().seconds(0);
+        let seconds = |moment: Result<PointInTime, ArgumentError>| moment.unwrap().seconds(0);
         assert_eq!(seconds(one) - seconds(noon), 3600);
         for text in [
             "",

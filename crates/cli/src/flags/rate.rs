@@ -1,3 +1,4 @@
+use crate::flags::argument_error::ArgumentError;
 use std::str::FromStr;
 
 /// A rate limit in bytes a second, from 1 to [`MOST`].
@@ -38,17 +39,17 @@ impl RateLimitArg {
 }
 
 impl FromStr for RateLimitArg {
-    type Err = String;
+    type Err = ArgumentError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "is not a rate such as 10MB, 9.5MiB or 80Mbit".to_owned();
+    fn from_str(text: &str) -> Result<Self, ArgumentError> {
+        let wrong = || ArgumentError::from("is not a rate such as 10MB, 9.5MiB or 80Mbit");
         let bare = text.strip_suffix("/s").unwrap_or(text);
         let end = bare
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(bare.len());
         let (number, unit) = bare.split_at(end);
         if unit.ends_with('b') {
-            return Err("is ambiguous: write Mbit for bits or MB for bytes".to_owned());
+            return Err("is ambiguous: write Mbit for bits or MB for bytes".into());
         }
         let number: f64 = number.parse().map_err(|_| wrong())?;
         let same = |name: &str| name.eq_ignore_ascii_case(unit);
@@ -60,10 +61,11 @@ impl FromStr for RateLimitArg {
             return Err(format!(
                 "has no unit and would be {bytes} bytes per second: write {bare}kB for kilobytes, \
                  or {bare}B for bytes"
-            ));
+            )
+            .into());
         }
         if !(1.0..=MOST as f64).contains(&bytes) {
-            return Err("is not between 1 byte and 1000 GB per second".to_owned());
+            return Err("is not between 1 byte and 1000 GB per second".into());
         }
         Ok(Self(bytes as u64))
     }
@@ -101,7 +103,7 @@ mod tests {
     #[test]
     fn a_low_rate_without_a_unit_is_refused() {
         for text in ["10", "999", "1.5", "10/s"] {
-            let error = text.parse::<RateLimitArg>().unwrap_err();
+            let error = text.parse::<RateLimitArg>().unwrap_err().to_string();
             let bare = text.trim_end_matches("/s");
             assert!(
                 error.contains(&format!("write {bare}kB")),
@@ -133,7 +135,7 @@ mod tests {
         ] {
             assert!(text.parse::<RateLimitArg>().is_err(), "{text}");
         }
-        let error = "10Mb".parse::<RateLimitArg>().unwrap_err();
+        let error = "10Mb".parse::<RateLimitArg>().unwrap_err().to_string();
         assert!(error.contains("Mbit") && error.contains("MB"), "{error}");
     }
 }

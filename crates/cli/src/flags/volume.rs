@@ -1,5 +1,7 @@
 //! Sizes in bytes as users write them.
 
+use crate::flags::argument_error::ArgumentError;
+
 /// Bytes of each unit; a letter alone is rsync's, in powers of 1024.
 const UNITS: &[(&str, u64)] = &[
     ("", 1),
@@ -22,8 +24,8 @@ const UNITS: &[(&str, u64)] = &[
 ///
 /// # Errors
 /// The text is not a size; the reason continues a sentence that begins with it.
-pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || "is not a size such as 100MB or 4GiB".to_owned();
+pub(crate) fn bytes(text: &str) -> Result<u64, ArgumentError> {
+    let wrong = || ArgumentError::from("is not a size such as 100MB or 4GiB");
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
     let unit = UNITS
@@ -54,7 +56,7 @@ mod tests {
             ("1.5M", 3 << 19),
             ("10k", 10 << 10),
         ] {
-            assert_eq!(bytes(text), Ok(size), "{text}");
+            assert_eq!(bytes(text).unwrap(), size, "{text}");
         }
         for text in [
             "",

@@ -8,7 +8,9 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config_file::{self, ConfigFileError};
+use crate::command_error::CommandError;
+use crate::config_file::{self, ConfigFileError, ConfigReadError};
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::flag::{Flag, FlagInput, FlagValueKind};
 use crate::flags::low::{RelayArgs, put};
 use crate::flags::table::relay_rows;
@@ -49,14 +51,14 @@ pub(crate) fn is_for_file(flag: &Flag<RelayArgs>, of_all: bool) -> bool {
 /// Lines of `FILE:LINE: sentence`, one for each mistake.
 pub(super) fn read<T>(
     file: &Path,
-    settle: impl Fn(&RelayArgs) -> Result<T, String>,
-) -> Result<(RelayArgs, Vec<T>), String> {
+    settle: impl Fn(&RelayArgs) -> Result<T, CommandError>,
+) -> Result<(RelayArgs, Vec<T>), ConfigReadError> {
     config_file::read(file, |text| parse(text, settle))
 }
 
 fn parse<T>(
     text: &str,
-    settle: impl Fn(&RelayArgs) -> Result<T, String>,
+    settle: impl Fn(&RelayArgs) -> Result<T, CommandError>,
 ) -> Result<(RelayArgs, Vec<T>), Vec<ConfigFileError>> {
     let table = DeTable::parse(text).map_err(|e| vec![ConfigFileError::syntax(&e, text)])?;
     let mut reading = RelayConfigReader::default();
@@ -65,7 +67,10 @@ fn parse<T>(
     for (args, at) in configuration.relays.iter().zip(&reading.places) {
         match settle(args) {
             Ok(relay) => settled.push(relay),
-            Err(what) => reading.wrongs.push(ConfigFileError { at: *at, what }),
+            Err(why) => reading.wrongs.push(ConfigFileError {
+                at: *at,
+                what: why.to_string(),
+            }),
         }
     }
     match reading.wrongs.is_empty() {
@@ -197,7 +202,7 @@ impl RelayConfigReader {
     ) {
         let name = flag.long.unwrap_or_default();
         let done = given(flag, value)
-            .map_err(str::to_owned)
+            .map_err(ArgumentError::from)
             .and_then(|given| match given {
                 Some(given) => put(flag, args, given),
                 None => Ok(()),
@@ -353,7 +358,7 @@ mod tests {
             );
         }
         let text = format!("{relay}\n[[relay]]\nlisten = \"3\"\nrate = \"x\"\nbuffer = \"x\"\n");
-        let wrongs = parse(&text, |_| Err::<(), _>("no".to_owned())).expect_err(&text);
+        let wrongs = parse(&text, |_| Err::<(), _>("no".into())).expect_err(&text);
         let lines: Vec<_> = wrongs.iter().map(|w| line_of(&text, w.at)).collect();
         assert_eq!(lines, [1, 7, 8]);
     }

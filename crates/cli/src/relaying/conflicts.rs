@@ -107,12 +107,12 @@ const CONFLICTS: &[ConflictRule] = &[
 ///
 /// # Errors
 /// The first conflict: the setting, and what it conflicts with.
-pub(super) fn check(settled: &ParsedRelaySettings<'_>) -> Result<(), String> {
+pub(super) fn check(settled: &ParsedRelaySettings<'_>) -> Result<(), SettingError> {
     let broken = CONFLICTS.iter().find_map(|conflict| {
         let problem = (conflict.problem)(settled)?;
         Some(SettingError::written(&(conflict.setting)(settled), problem))
     });
-    broken.map_or(Ok(()), |error| Err(error.to_string()))
+    broken.map_or(Ok(()), Err)
 }
 
 fn entrance(settled: &ParsedRelaySettings<'_>) -> String {
@@ -171,7 +171,9 @@ mod tests {
             ..RelayArgs::default()
         };
         change(&mut args);
-        settle(&args).err().unwrap_or_default()
+        settle(&args)
+            .err()
+            .map_or_else(String::new, |e| e.to_string())
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::command_error::CommandError;
 use relay::{HandedOverListener, RelayControl};
 use rustix::net::sockopt::socket_peercred;
 use tracing::{info, warn};
@@ -39,7 +40,7 @@ pub(super) struct PredecessorRelay(UnixStream);
 /// The process belongs to another user, or does not hand its sockets over.
 pub(super) fn meet(
     path: &Path,
-) -> Result<Option<(PredecessorRelay, Vec<HandedOverListener>)>, String> {
+) -> Result<Option<(PredecessorRelay, Vec<HandedOverListener>)>, CommandError> {
     let named = |e: io::Error| {
         format!(
             "{}: cannot take over the sockets of the running relay: {e}",
@@ -49,7 +50,7 @@ pub(super) fn meet(
     let mut stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
         Err(e) if is_nobody(&e) => return Ok(None),
-        Err(e) => return Err(named(e)),
+        Err(e) => return Err(named(e).into()),
     };
     let mut take = || -> io::Result<Vec<HandedOverListener>> {
         is_own(&stream)?;
@@ -103,7 +104,7 @@ impl PredecessorRelay {
     ///
     /// # Errors
     /// The predecessor has not confirmed.
-    pub(super) fn release(mut self, path: &Path) -> Result<(), String> {
+    pub(super) fn release(mut self, path: &Path) -> Result<(), CommandError> {
         let released = self.0.write_all(&[DONE]);
         let released = released.and_then(|()| self.0.read_exact(&mut [0]));
         released.or_else(|e| match has_ended(path) {
@@ -112,7 +113,8 @@ impl PredecessorRelay {
             false => Err(format!(
                 "the running relay did not confirm the handover (--handover): {e}; see its log, \
                  then start this relay again"
-            )),
+            )
+            .into()),
         })
     }
 }

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use super::handover;
 use super::route::{self, RelayRoute};
 use super::{config, page, prometheus, settle};
+use crate::command_error::CommandError;
 use crate::config_file::is_nearby;
 use crate::flags::low::RelayArgs;
 use crate::http::{self, HttpEndpoint, HttpResponse, HttpServer};
@@ -45,7 +46,7 @@ impl MergedRelaySettings {
     ///
     /// # Errors
     /// Invalid settings, with their place.
-    pub(super) fn of(args: &RelayArgs) -> Result<Self, String> {
+    pub(super) fn of(args: &RelayArgs) -> Result<Self, CommandError> {
         let (all, relays) = match &args.config {
             Some(file) => config::read(file, settled)?,
             None => (RelayArgs::default(), vec![settled(args)?]),
@@ -66,7 +67,7 @@ impl MergedRelaySettings {
             return Err(
                 "metrics: needs a loopback address such as 127.0.0.1:9100, or the path of a \
                  UNIX socket"
-                    .to_owned(),
+                    .into(),
             );
         }
         let status = args.status.clone().or(all.status);
@@ -93,7 +94,7 @@ impl MergedRelaySettings {
     ///
     /// # Errors
     /// A route cannot be set up.
-    pub(super) fn on_its_way(self, args: &RelayArgs) -> Result<Self, String> {
+    pub(super) fn on_its_way(self, args: &RelayArgs) -> Result<Self, CommandError> {
         let mut new = false;
         for route in &self.routes {
             if route.way().is_none() {
@@ -119,7 +120,7 @@ struct ResolvedRelay {
     files: Vec<FileStamp>,
 }
 
-fn settled(args: &RelayArgs) -> Result<ResolvedRelay, String> {
+fn settled(args: &RelayArgs) -> Result<ResolvedRelay, CommandError> {
     let tls = &args.tls;
     let files = [&tls.cert, &tls.key, &tls.ca, &tls.client_ca];
     let files = files.into_iter().flatten().cloned().map(FileStamp::new);
@@ -150,7 +151,7 @@ impl FileStamp {
 }
 
 /// Relays until a signal or a successor ends the process.
-pub(super) fn listen(args: &RelayArgs, told: MergedRelaySettings) -> Result<(), String> {
+pub(super) fn listen(args: &RelayArgs, told: MergedRelaySettings) -> Result<(), CommandError> {
     let connections = told.relays.iter().map(|relay| {
         // A pair may use several connections for one of a client.
         let legs = if relay.facing.is_some() { 4 } else { 1 };
@@ -165,7 +166,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedRelaySettings) -> Result<(), 
     let keys: BTreeSet<_> = facing
         .map(|facing| facing.fingerprint().to_owned())
         .collect();
-    let relays = RelayServer::start(told.relays, threads, handed_on).map_err(|e| e.to_string())?;
+    let relays = RelayServer::start(told.relays, threads, handed_on)?;
     for fingerprint in keys {
         info!("the key of this relay for --pair-allow of its peers is {fingerprint}");
     }
@@ -231,7 +232,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedRelaySettings) -> Result<(), 
 /// Takes the sockets of the running relay that waits at `handover`, or else those of systemd.
 fn inherited(
     handover: Option<&Path>,
-) -> Result<(Option<handover::PredecessorRelay>, InheritedSockets), String> {
+) -> Result<(Option<handover::PredecessorRelay>, InheritedSockets), CommandError> {
     let predecessor = handover.map(handover::meet).transpose()?;
     if let Some((predecessor, sockets)) = predecessor.flatten() {
         let sockets = InheritedSockets::ByPredecessor(sockets);
@@ -268,7 +269,7 @@ fn tell(
     relays: &RelayServer,
     status: Option<&SocketAddr>,
     metrics: Option<&HttpEndpoint>,
-) -> Result<Vec<HttpServer>, String> {
+) -> Result<Vec<HttpServer>, CommandError> {
     if status.is_none() && metrics.is_none() {
         return Ok(Vec::new());
     }
@@ -348,7 +349,8 @@ impl ReloadHandler {
         let told = MergedRelaySettings::of(&self.args).and_then(|told| told.on_its_way(&self.args));
         let told = told.and_then(|told| {
             let replaced = self.handle.replace(told.relays);
-            replaced.map(|()| told.files).map_err(|e| e.to_string())
+            replaced?;
+            Ok(told.files)
         });
         match told {
             Ok(files) => {

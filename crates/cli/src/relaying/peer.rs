@@ -10,13 +10,14 @@ use relay::peer::{KnownPeers, PairRelaySettings, StripeCount, is_fingerprint, ne
 use zeroize::Zeroizing;
 
 use super::paths::LearnedStripeCounts;
+use crate::command_error::CommandError;
 use crate::flags::table::PairArgs;
 
 /// Builds the configuration of a pair from the arguments.
 ///
 /// # Errors
 /// A key cannot be read or created, or no peer would be admitted.
-pub(super) fn settle(args: &PairArgs) -> Result<PairRelaySettings, String> {
+pub(super) fn settle(args: &PairArgs) -> Result<PairRelaySettings, CommandError> {
     let (file, key) = own_key(args.key.as_deref())?;
     let mut known = KnownPeers::default();
     for text in &args.allow {
@@ -29,7 +30,7 @@ pub(super) fn settle(args: &PairArgs) -> Result<PairRelaySettings, String> {
                 .add(&text)
                 .map_err(|why| format!("{}: {why}", path.display()))?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(format!("{}: {e}", path.display())),
+            Err(e) => return Err(format!("{}: {e}", path.display()).into()),
         }
     }
     let is_empty = known.is_empty();
@@ -54,7 +55,8 @@ pub(super) fn settle(args: &PairArgs) -> Result<PairRelaySettings, String> {
              relay needs this one's: {}",
             path.display(),
             facing.fingerprint()
-        ));
+        )
+        .into());
     }
     if let Some(stripes) = args.stripes {
         facing.stripes = StripeCount::Fixed(stripes);
@@ -69,7 +71,7 @@ pub(super) fn settle(args: &PairArgs) -> Result<PairRelaySettings, String> {
 }
 
 /// Our key, created if missing.
-fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String> {
+fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), CommandError> {
     let usual = || {
         transfer::LonghaulDirKind::State
             .path()
@@ -92,16 +94,17 @@ fn own_key(named: Option<&Path>) -> Result<(PathBuf, Zeroizing<String>), String>
         return Err(format!(
             "{}: other users can read this key: run chmod 600 on it",
             file.display()
-        ));
+        )
+        .into());
     }
     let text = fs::read_to_string(&file).map_err(wrong)?;
     Ok((file, Zeroizing::new(text)))
 }
 
 /// Adds a fingerprint, or a file of them.
-fn add(known: &mut KnownPeers, text: &str) -> Result<(), String> {
+fn add(known: &mut KnownPeers, text: &str) -> Result<(), CommandError> {
     if is_fingerprint(text) {
-        return known.add(text);
+        return Ok(known.add(text)?);
     }
     let lines = fs::read_to_string(text).map_err(|e| {
         format!(
@@ -109,7 +112,8 @@ fn add(known: &mut KnownPeers, text: &str) -> Result<(), String> {
              {e}"
         )
     })?;
-    known.add(&lines).map_err(|why| format!("{text}: {why}"))
+    known.add(&lines).map_err(|why| format!("{text}: {why}"))?;
+    Ok(())
 }
 
 /// The path `$XDG_CONFIG_HOME/longhaul/known_pairs`, or the one below `~/.config`.

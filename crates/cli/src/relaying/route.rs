@@ -22,6 +22,7 @@ use transfer::operand::SshDestination;
 use zeroize::Zeroizing;
 
 use self::near::{FollowedRelay, ReconnectBackoff, RemoteRelay, StripeTunnel, patience, say_alive};
+use crate::command_error::CommandError;
 use crate::connect::Hosts;
 use crate::flags::low::{CopyArgs, RelayArgs};
 use crate::output::RunReporter;
@@ -85,7 +86,7 @@ impl RelayRoute {
     ///
     /// # Errors
     /// Invalid arguments.
-    pub(super) fn of(args: &RelayArgs) -> Result<Option<Self>, String> {
+    pub(super) fn of(args: &RelayArgs) -> Result<Option<Self>, CommandError> {
         let url = args
             .targets
             .iter()
@@ -95,8 +96,8 @@ impl RelayRoute {
         }
         let [target] = args.targets.as_slice() else {
             return Err(match args.targets.is_empty() {
-                true => "--via needs exactly one TARGET".to_owned(),
-                false => "--via and ssh:// need exactly one TARGET".to_owned(),
+                true => "--via needs exactly one TARGET".into(),
+                false => "--via and ssh:// need exactly one TARGET".into(),
             });
         };
         let mut hosts = Vec::new();
@@ -114,7 +115,7 @@ impl RelayRoute {
             target = inner;
         }
         if hosts.len() > MOST_HOSTS {
-            return Err(format!("--via: more than {MOST_HOSTS} hosts given"));
+            return Err(format!("--via: more than {MOST_HOSTS} hosts given").into());
         }
         let parsed: TargetSpec = target
             .parse()
@@ -145,7 +146,7 @@ impl RelayRoute {
     ///
     /// # Errors
     /// A host cannot be reached, or has no longhaul: one sentence.
-    pub(super) fn begin(&self) -> Result<(), String> {
+    pub(super) fn begin(&self) -> Result<(), CommandError> {
         let carrier = StripeTunnel::start().map_err(|e| {
             format!(
                 "this machine cannot open the local socket for --via: {e}; check its limits \
@@ -193,7 +194,7 @@ impl RelayRoute {
     }
 
     /// Starts the relays, and connects each to the next.
-    fn set_up(&self, carrier: &Arc<StripeTunnel>, again: bool) -> Result<RelayChain, String> {
+    fn set_up(&self, carrier: &Arc<StripeTunnel>, again: bool) -> Result<RelayChain, CommandError> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
         let own = PairRelaySettings::new(key.as_bytes(), KnownPeers::default())?;
         let own = own.fingerprint().to_owned();
@@ -256,7 +257,7 @@ impl RelayRoute {
         halves: Vec<RemoteRelay>,
         (nth, port): (usize, Option<u16>),
         carrier: &Arc<StripeTunnel>,
-    ) -> Result<RelayChain, String> {
+    ) -> Result<RelayChain, CommandError> {
         let key = KEY.as_ref().map_err(Clone::clone)?;
         let half = halves
             .first()
@@ -336,7 +337,7 @@ impl RelayRoute {
     }
 
     /// Starts the relay at host `nth`, which is reached through the hosts before it.
-    fn start(&self, nth: usize, again: bool) -> Result<RemoteRelay, String> {
+    fn start(&self, nth: usize, again: bool) -> Result<RemoteRelay, CommandError> {
         let (before, from) = self.hosts.split_at(nth);
         let host = from.first().ok_or("internal error: no host given")?;
         let jump: Vec<String> = before.iter().map(SshDestination::to_string).collect();

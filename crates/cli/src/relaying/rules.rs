@@ -6,10 +6,11 @@ use std::process::{Child, Command, Stdio};
 
 use relay::RelaySettings;
 
+use crate::command_error::CommandError;
 use crate::flags::low::RelayRulesAction;
 use crate::print;
 
-pub(super) fn run(what: RelayRulesAction, relay: &RelaySettings) -> Result<(), String> {
+pub(super) fn run(what: RelayRulesAction, relay: &RelaySettings) -> Result<(), CommandError> {
     let has_ipv6 = Path::new("/proc/net/if_inet6").exists();
     let rules = relay::ListenerRules::of(relay, has_ipv6)?;
     match what {
@@ -34,7 +35,7 @@ pub(super) fn run(what: RelayRulesAction, relay: &RelaySettings) -> Result<(), S
         }
         // Remove every rule that exists, whatever is missing.
         RelayRulesAction::Remove => {
-            let done: Vec<Result<(), String>> = rules.remove.iter().map(call).collect();
+            let done: Vec<Result<(), CommandError>> = rules.remove.iter().map(call).collect();
             done.into_iter().collect()
         }
     }
@@ -49,7 +50,7 @@ fn shell(command: &relay::FirewallCommand) -> String {
     }
 }
 
-fn call(command: &relay::FirewallCommand) -> Result<(), String> {
+fn call(command: &relay::FirewallCommand) -> Result<(), CommandError> {
     let [program, words @ ..] = command.words.as_slice() else {
         return Ok(());
     };
@@ -58,9 +59,10 @@ fn call(command: &relay::FirewallCommand) -> Result<(), String> {
     let done = finished(child, command.input.as_deref()).map_err(|e| failed(e.to_string()))?;
     match done.status.success() {
         true => Ok(()),
-        false => Err(failed(
-            String::from_utf8_lossy(&done.stderr).trim().to_owned(),
-        )),
+        false => {
+            let why = String::from_utf8_lossy(&done.stderr);
+            Err(failed(why.trim().to_owned()).into())
+        }
     }
 }
 

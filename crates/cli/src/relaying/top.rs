@@ -11,6 +11,7 @@ use relay::status::{ConnectionStatus, StatusReport};
 use rustix::termios::tcgetwinsize;
 use wire::escape;
 
+use crate::command_error::CommandError;
 use crate::exit::Exit;
 use crate::output::units::{counted, duration, size};
 use crate::{failed, signals};
@@ -31,7 +32,7 @@ const SHOWN: usize = 20;
 pub(super) fn run(address: &str) -> Exit {
     let Ok(address) = address.parse() else {
         let shown = escape::name(address.as_bytes());
-        return failed(&format!(
+        return failed(format!(
             "{shown} is not ADDRESS:PORT; use the address of the relay's --status"
         ));
     };
@@ -51,7 +52,7 @@ fn show(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-fn watch(address: SocketAddr) -> Result<(), String> {
+fn watch(address: SocketAddr) -> Result<(), CommandError> {
     static OVER: AtomicBool = AtomicBool::new(false);
     // The signal wakes the loop below.
     let waiting = thread::current();
@@ -86,7 +87,7 @@ fn watch(address: SocketAddr) -> Result<(), String> {
 }
 
 /// Fetches the status from the relay.
-fn status(address: SocketAddr) -> Result<StatusReport, String> {
+fn status(address: SocketAddr) -> Result<StatusReport, CommandError> {
     let ask = || -> io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -112,6 +113,7 @@ fn status(address: SocketAddr) -> Result<StatusReport, String> {
             "{address} does not serve the status of a longhaul relay of this version: give the \
              address of its --status, and use the same version"
         )
+        .into()
     })
 }
 

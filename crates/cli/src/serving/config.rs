@@ -9,14 +9,14 @@ use toml::Spanned;
 
 use super::options::{Options, UncheckedKeyOptions};
 use super::validate;
-use crate::config_file::{self, ConfigFileError};
+use crate::config_file::{self, ConfigFileError, ConfigReadError};
 use crate::flags::low::ServeArgs;
 
 /// Reads a configuration file for a server with these flags.
 ///
 /// # Errors
 /// Lines of `FILE:LINE: sentence`, one for each mistake.
-pub(crate) fn read(file: &Path, args: &ServeArgs) -> Result<Options, String> {
+pub(crate) fn read(file: &Path, args: &ServeArgs) -> Result<Options, ConfigReadError> {
     config_file::read(file, |text| parse(text, args))
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::command_error::CommandError;
 use ssh::key::{PrivateKey, PublicKey};
 use transfer::disk::os_words;
 use transfer::{LonghaulDirKind, PrivateDir, identity};
@@ -33,7 +34,7 @@ pub(super) struct HostKeys {
 ///
 /// # Errors
 /// A named file has no usable key, or none can be created: one sentence.
-pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, String> {
+pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, CommandError> {
     let all = |keys| HostKeys {
         shown: keys,
         left_out: Vec::new(),
@@ -78,8 +79,8 @@ pub(super) fn load(files: &[PathBuf], old_clients: bool) -> Result<HostKeys, Str
     Ok(all(vec![read(&file)?]))
 }
 
-fn read(file: &Path) -> Result<Arc<PrivateKey>, String> {
-    let key = identity::read_private(file).map_err(|e| e.to_string())?;
+fn read(file: &Path) -> Result<Arc<PrivateKey>, CommandError> {
+    let key = identity::read_private(file)?;
     Ok(Arc::new(key))
 }
 

@@ -18,6 +18,7 @@ use super::host_keys::HostKeys;
 use super::options::Options;
 use super::validate::{is_pattern, known_tokens, why_not_allowed};
 use super::{config, host_keys};
+use crate::command_error::CommandError;
 use crate::flags::low::ServeArgs;
 use crate::http::HttpEndpoint;
 
@@ -44,7 +45,7 @@ pub(super) struct MergedServeSettings {
 impl MergedServeSettings {
     /// Reads the configuration file, if there is one, and merges it with the flags, which override
     /// it. Paths in the arguments must be absolute.
-    pub(super) fn of(args: &ServeArgs) -> Result<Self, String> {
+    pub(super) fn of(args: &ServeArgs) -> Result<Self, CommandError> {
         let options = match &args.config {
             Some(file) => config::read(file, args)?,
             None => Options::default(),
@@ -61,14 +62,14 @@ impl MergedServeSettings {
             (None, None) => options.narrower(),
         };
         if let (false, Some(what)) = (names.is_empty(), less) {
-            return Err(why_not_allowed(what));
+            return Err(why_not_allowed(what).into());
         }
         let path = env::var_os("PATH");
         let allowed = names
             .iter()
             .map(|name| AllowedProgram::find(name, path.as_deref()));
         let allowed = allowed.collect::<Result<_, _>>();
-        let allowed = allowed.map_err(|e| e.to_string())?;
+        let allowed = allowed?;
         Ok(Self {
             allowed,
             root: args.root.clone().or_else(|| options.root.clone()),
@@ -108,8 +109,8 @@ impl MergedServeSettings {
     }
 
     /// Opens the served files.
-    pub(super) fn export(&self) -> Result<ExportedTree, String> {
-        self.served().open().map_err(|e| e.to_string())
+    pub(super) fn export(&self) -> Result<ExportedTree, CommandError> {
+        Ok(self.served().open()?)
     }
 
     pub(super) fn served(&self) -> ServedClientSettings {
@@ -132,7 +133,7 @@ impl MergedServeSettings {
     }
 
     /// Builds the settings of the server.
-    pub(super) fn settings(&self) -> Result<ServerSettings, String> {
+    pub(super) fn settings(&self) -> Result<ServerSettings, CommandError> {
         let options = &self.options;
         for (name, pattern) in [
             ("root", &self.root),
@@ -174,7 +175,7 @@ impl MergedServeSettings {
         let authorities = options.trusted_user_ca_keys.clone();
         let entrance = AccessPolicy::open(self.authorized_keys.clone(), authorities, rules);
         Ok(ServerSettings {
-            entrance: entrance.map_err(|e| e.to_string())?,
+            entrance: entrance?,
             keys,
             algorithms: options.algorithms(self.old_clients),
             to_old_clients,

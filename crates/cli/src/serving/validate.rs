@@ -13,6 +13,7 @@ use super::address::is_address;
 use super::bounds;
 use super::options::{Options, ServeOptionName, UncheckedKeyOptions};
 use super::paths::is_absolute;
+use crate::command_error::CommandError;
 use crate::config_file::is_nearby;
 use crate::flags::low::ServeArgs;
 use crate::setting_error::{SettingError, quoted};
@@ -353,10 +354,10 @@ fn list(names: &[String]) -> String {
 ///
 /// # Errors
 /// One sentence with the name of the setting.
-pub(super) fn known_tokens(name: &str, pattern: &Path) -> Result<(), String> {
+pub(super) fn known_tokens(name: &str, pattern: &Path) -> Result<(), CommandError> {
     match meaningless_token(pattern) {
         None => Ok(()),
-        Some(problem) => Err(format!("{name} {}: {problem}", pattern.display())),
+        Some(problem) => Err(format!("{name} {}: {problem}", pattern.display()).into()),
     }
 }
 

@@ -6,6 +6,7 @@
 //! continues with an earlier one, and without any it gets the file from here.
 
 mod large;
+mod obstacle;
 mod order;
 mod passing;
 
@@ -26,6 +27,7 @@ use transfer::report::{
 
 use self::large::{LEAST, LargeFile, options, path_at};
 pub(super) use self::large::{SizeSelection, contents};
+pub(super) use self::obstacle::ChainObstacle;
 use self::order::order;
 use self::passing::ChainCopyOutcome;
 use super::HostCopyRequest;
@@ -66,7 +68,7 @@ struct ChainHost {
     host: HostId,
     name: String,
     /// The files there, or why the host gets them from here and passes nothing on.
-    files: Result<Vec<ChainFile>, String>,
+    files: Result<Vec<ChainFile>, ChainObstacle>,
 }
 
 /// A large file at one host: the path that it gets there, and its form in a request of another host
@@ -86,7 +88,7 @@ struct ChainState {
     started: Vec<FileNumber>,
 }
 
-type Sums = Result<(FileBlockHashes, GrowingFileBlocks), String>;
+type Sums = Result<(FileBlockHashes, GrowingFileBlocks), ChainObstacle>;
 
 /// Progress of one host in the chain, by which its successors decide from which host to copy.
 #[derive(Clone, Default)]
@@ -116,26 +118,26 @@ impl<'a> HostChain<'a> {
     pub(super) fn new(
         parts: &[HostCopyRequest],
         run: &'a PreparedCopy<'a>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ChainObstacle> {
         let Some(first) = parts.first() else {
-            return Err("there is no host".to_owned());
+            return Err("there is no host".into());
         };
         if parts.len() > MOST_HOSTS {
-            return Err(format!("more than {MOST_HOSTS} hosts"));
+            return Err(format!("more than {MOST_HOSTS} hosts").into());
         }
         if let Some(why) = needs_this_machine(run.hosts().flags()) {
-            return Err(why.to_owned());
+            return Err(why.into());
         }
         let options = options(&first.request.options)?;
         let found = large::find(&first.request)?;
         let files = |part: &HostCopyRequest| {
             // Errors of the configuration are reported by the copy.
             if let Ok(Some(why)) = run.hosts().longhaul_is_absent(part.host) {
-                return Err(format!("{}: {why}", part.name));
+                return Err(format!("{}: {why}", part.name).into());
             }
             let link_file = |file: &LargeFile| {
                 let path = path_at(part, &file.below)?;
-                let files = files_of(&[&path]).map_err(str::to_owned)?;
+                let files = files_of(&[&path])?;
                 Ok(ChainFile { path, files })
             };
             found.files.iter().map(link_file).collect()
@@ -209,7 +211,7 @@ impl<'a> HostChain<'a> {
         let stopped = || cancel.is_cancelled() || over.is_cancelled();
         for number in 0..self.files.len() {
             let sums = FileBlockHashes::of(&self.files[number].source, stopped);
-            self.lock().sums[number] = Some(sums.map_err(|e| e.to_string()));
+            self.lock().sums[number] = Some(sums.map_err(|e| e.to_string().into()));
             self.changed.notify_all();
         }
     }
@@ -288,8 +290,8 @@ impl<'a> HostChain<'a> {
     }
 
     /// The reason why a host gets all files from here, if it does.
-    pub(super) fn is_left_out(&self, number: usize) -> Option<&str> {
-        self.links[number].files.as_ref().err().map(String::as_str)
+    pub(super) fn is_left_out(&self, number: usize) -> Option<&ChainObstacle> {
+        self.links[number].files.as_ref().err()
     }
 
     /// Gets a file for a host from the hosts before it. Returns the reason if the host must get it
@@ -300,7 +302,7 @@ impl<'a> HostChain<'a> {
         file: FileNumber,
         progress: &ProgressCounters,
         events: &mut dyn FnMut(CopyEvent),
-    ) -> Result<CopySummary, String> {
+    ) -> Result<CopySummary, ChainObstacle> {
         let start = Instant::now();
         let mut why = "no host before it has the file".to_owned();
         let mut tried = Vec::new();
@@ -371,7 +373,7 @@ impl<'a> HostChain<'a> {
             progress.reset();
         }
         self.lock().hosts[number].from = None;
-        Err(why)
+        Err(why.into())
     }
 
     /// Waits for a host whose connection was lost; `None` if it has failed or the waits are over.

@@ -9,6 +9,7 @@ use std::path::Path;
 use transfer::operand::{CopyOperand, MOST_HOSTS};
 
 use super::operands::expand;
+use crate::flags::argument_error::ArgumentError;
 
 /// Longest file of hosts, in bytes.
 const MOST_READ: u64 = 1 << 20;
@@ -17,19 +18,20 @@ const MOST_READ: u64 = 1 << 20;
 const LONGEST_LINE: usize = 8192;
 
 /// The path at each host of `--hosts` whose line names none.
-pub(super) fn of_all_hosts(destination: &OsStr) -> Result<&Path, String> {
-    match CopyOperand::parse(destination).map_err(|error| error.to_string())? {
+pub(super) fn of_all_hosts(destination: &OsStr) -> Result<&Path, ArgumentError> {
+    match CopyOperand::parse(destination)? {
         CopyOperand::Local(_) => Ok(Path::new(destination)),
         CopyOperand::Remote(_) => Err(format!(
             "{}: with --hosts the last operand is the path at each host: write it without a host, \
              . for the home directory",
             transfer::escape::name(destination.as_bytes())
-        )),
+        )
+        .into()),
     }
 }
 
 /// Reads the targets of `--hosts`.
-pub(super) fn targets(file: &Path, path: &Path) -> Result<Vec<OsString>, String> {
+pub(super) fn targets(file: &Path, path: &Path) -> Result<Vec<OsString>, ArgumentError> {
     let shown = transfer::escape::path(file).to_string();
     let mut text = Vec::new();
     let read = |text: &mut Vec<u8>| -> io::Result<()> {
@@ -44,24 +46,24 @@ pub(super) fn targets(file: &Path, path: &Path) -> Result<Vec<OsString>, String>
         format!("--hosts: {shown}: {why}")
     })?;
     if text.len() as u64 > MOST_READ {
-        return Err(format!("--hosts: {shown}: the file is longer than 1 MiB"));
+        return Err(format!("--hosts: {shown}: the file is longer than 1 MiB").into());
     }
     let mut targets = Vec::new();
     for (number, line) in text.split(|b| *b == b'\n').enumerate() {
-        let failed = |why: String| format!("--hosts: {shown}: line {}: {why}", number + 1);
+        let failed = |why: ArgumentError| format!("--hosts: {shown}: line {}: {why}", number + 1);
         let line = without_comment(line);
         if line.len() > LONGEST_LINE {
-            return Err(failed(format!("longer than {LONGEST_LINE} bytes")));
+            return Err(failed(format!("longer than {LONGEST_LINE} bytes").into()).into());
         }
         if !line.is_empty() {
             targets.extend(line_targets(line, path).map_err(failed)?);
         }
         if targets.len() > MOST_HOSTS {
-            return Err(format!("--hosts: {shown}: more than {MOST_HOSTS} hosts"));
+            return Err(format!("--hosts: {shown}: more than {MOST_HOSTS} hosts").into());
         }
     }
     match targets.is_empty() {
-        true => Err(format!("--hosts: {shown}: the file names no host")),
+        true => Err(format!("--hosts: {shown}: the file names no host").into()),
         false => Ok(targets),
     }
 }
@@ -77,7 +79,7 @@ fn without_comment(line: &[u8]) -> &[u8] {
 ///
 /// # Errors
 /// A sentence that shows the line as it is in the file.
-fn line_targets(written: &[u8], path: &Path) -> Result<Vec<OsString>, String> {
+fn line_targets(written: &[u8], path: &Path) -> Result<Vec<OsString>, ArgumentError> {
     let line = written;
     let not_a_host = || {
         let line = transfer::escape::name(written);
@@ -101,7 +103,8 @@ fn line_targets(written: &[u8], path: &Path) -> Result<Vec<OsString>, String> {
         return Err(format!(
             "{line}: {number} would be a path: write scp://{host}:{number} for a port, or \
              {host}:./{number} for a file"
-        ));
+        )
+        .into());
     }
     let line = match uri {
         // The path of a URI is relative to the home directory.
@@ -118,7 +121,7 @@ fn line_targets(written: &[u8], path: &Path) -> Result<Vec<OsString>, String> {
     let targets = expand(OsStr::from_bytes(&line))?;
     match targets.iter().all(is_remote) {
         true => Ok(targets),
-        false => Err(not_a_host()),
+        false => Err(not_a_host().into()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
@@ -11,6 +12,7 @@ use transfer::report::EscapedName;
 
 use super::hosts_file;
 use super::remote_operand_roles::{RemoteOperandRoles, meaning};
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::high::{Environment, ResolvedCopyArgs, place};
 use crate::flags::low::{CopyArgs, UsageError};
 
@@ -84,11 +86,11 @@ pub(crate) fn resolve(
     Ok(high)
 }
 
-fn wrong(what: String) -> UsageError {
+fn wrong(what: impl Display) -> UsageError {
     UsageError(format!("error: {what}\n"))
 }
 
-fn operands(args: &CopyArgs) -> Result<ExpandedOperands, String> {
+fn operands(args: &CopyArgs) -> Result<ExpandedOperands, ArgumentError> {
     let mut sources = Vec::new();
     for operand in &args.sources {
         sources.extend(expand(operand)?);
@@ -127,15 +129,16 @@ fn operands(args: &CopyArgs) -> Result<ExpandedOperands, String> {
 }
 
 /// Expands the braces of an operand, which must not name a host twice.
-pub(super) fn expand(operand: &OsStr) -> Result<Vec<OsString>, String> {
-    let all = CopyOperand::expand(operand).map_err(|error| error.to_string())?;
+pub(super) fn expand(operand: &OsStr) -> Result<Vec<OsString>, ArgumentError> {
+    let all = CopyOperand::expand(operand)?;
     let mut seen = HashSet::new();
     match all.iter().find(|one| !seen.insert(*one)) {
         Some(twice) => Err(format!(
             "{}: the braces name {} twice: name each host once",
             transfer::escape::name(operand.as_bytes()),
             transfer::escape::name(twice.as_bytes())
-        )),
+        )
+        .into()),
         None => Ok(all),
     }
 }
@@ -171,7 +174,7 @@ fn fan_out(
     let port = high.flags.port;
     let mut targets = vec![high.request.target.clone()];
     for target in rest {
-        let operand = CopyOperand::parse(&target).map_err(|error| wrong(error.to_string()))?;
+        let operand = CopyOperand::parse(&target).map_err(wrong)?;
         targets.push(place(operand, port, &mut high.hosts));
     }
     let mut seen = HashSet::new();
@@ -191,7 +194,7 @@ fn fan_out(
 }
 
 /// Recognizes sources on several hosts whose target is this machine.
-fn gather(high: &ResolvedCopyArgs, braces: bool) -> Result<Option<MultiHostCopy>, String> {
+fn gather(high: &ResolvedCopyArgs, braces: bool) -> Result<Option<MultiHostCopy>, ArgumentError> {
     let CopyRequest {
         sources, target, ..
     } = &high.request;
@@ -200,8 +203,7 @@ fn gather(high: &ResolvedCopyArgs, braces: bool) -> Result<Option<MultiHostCopy>
     let gathers = !remote(target) && sources.iter().all(remote);
     if by_host && !gathers {
         return Err(
-            "--by-host: needs sources on hosts and a target on this machine: leave it out"
-                .to_owned(),
+            "--by-host: needs sources on hosts and a target on this machine: leave it out".into(),
         );
     }
     // The contents of several directories are merged by one copy, which compares all names.
@@ -219,7 +221,7 @@ fn gather(high: &ResolvedCopyArgs, braces: bool) -> Result<Option<MultiHostCopy>
 
 /// Names of the hosts' directories with `--by-host`: host names, with user and port where these
 /// alone differ.
-pub(super) fn folders(hosts: &[SshDestination]) -> Result<Vec<OsString>, String> {
+pub(super) fn folders(hosts: &[SshDestination]) -> Result<Vec<OsString>, ArgumentError> {
     let mut seen = HashSet::new();
     let unique = hosts.iter().all(|host| seen.insert(&host.host));
     let folder = |host: &SshDestination| {
@@ -228,12 +230,13 @@ pub(super) fn folders(hosts: &[SshDestination]) -> Result<Vec<OsString>, String>
             false => host.to_string(),
         };
         match name.as_str() {
-            "." | ".." => Err(format!(
-                "--by-host: {name} cannot be the name of a directory"
-            )),
+            "." | ".." => {
+                Err(format!("--by-host: {name} cannot be the name of a directory").into())
+            }
             _ if name.contains('/') => Err(format!(
                 "--by-host: {name}: a name with a slash cannot be the name of a directory"
-            )),
+            )
+            .into()),
             _ => Ok(OsString::from_vec(name.into_bytes())),
         }
     };
@@ -245,7 +248,7 @@ pub(super) fn parts(
     several: &MultiHostCopy,
     request: &CopyRequest,
     hosts: &[SshDestination],
-) -> Result<Vec<(HostId, CopyRequest)>, String> {
+) -> Result<Vec<(HostId, CopyRequest)>, ArgumentError> {
     match several {
         MultiHostCopy::FanOut(targets) => {
             let part = |target: &CopyLocation| match target {

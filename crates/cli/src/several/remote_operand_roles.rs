@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use transfer::operand::CopyOperand;
 
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::low::CopyArgs;
 
 /// Roles of the remote operands of a copy whose last operand names one host.
@@ -31,7 +32,10 @@ pub(super) enum RemoteOperandRoles {
 ///
 /// # Errors
 /// The command line may be meant both ways, and the wrong one would copy other files.
-pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<RemoteOperandRoles, String> {
+pub(super) fn meaning(
+    args: &CopyArgs,
+    sources: &[OsString],
+) -> Result<RemoteOperandRoles, ArgumentError> {
     let in_scp = RemoteOperandRoles::Sources { may_fan_out: false };
     let path = |operand: &OsStr| match CopyOperand::parse(operand) {
         Ok(CopyOperand::Remote(remote)) => Some(remote.path.0),
@@ -41,7 +45,7 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<RemoteOpe
         true => Err(
             "--fan-out: name sources on this machine first, then the targets: longhaul cp \
              --fan-out SOURCE... HOST:... HOST:..."
-                .to_owned(),
+                .into(),
         ),
         false => Ok(in_scp),
     };
@@ -62,7 +66,8 @@ pub(super) fn meaning(args: &CopyArgs, sources: &[OsString]) -> Result<RemoteOpe
             "{operand} would be read as a source: only the last argument is the destination, as in \
              scp: {}",
             advice.replace("OPERAND", &operand.to_string())
-        ))
+        )
+        .into())
     };
     if first == 0 {
         // The shell has expanded host{1,2}:path behind a source on another host.

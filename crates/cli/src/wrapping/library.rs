@@ -10,6 +10,8 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use transfer::disk::os_words;
 use transfer::{LonghaulDirKind, PrivateDir, escape};
 
+use super::WrapFailure;
+
 /// The library, built by build.rs.
 #[cfg(wraps)]
 const HELD: Option<&[u8]> = Some(include_bytes!(concat!(
@@ -23,7 +25,7 @@ const HELD: Option<&[u8]> = None;
 ///
 /// # Errors
 /// The library is missing and cannot be written; a sentence.
-pub(super) fn find() -> Result<PathBuf, String> {
+pub(super) fn find() -> Result<PathBuf, WrapFailure> {
     let path = match env::var_os("LONGHAUL_WRAP_LIB").filter(|path| !path.is_empty()) {
         Some(path) => named(Path::new(&path))?,
         None => kept()?,
@@ -39,33 +41,32 @@ pub(super) fn find() -> Result<PathBuf, String> {
         return Err(format!(
             "{shown}: the loader cannot load a library whose path has a colon or a space: set \
              XDG_CACHE_HOME to another directory"
-        ));
+        )
+        .into());
     }
     let mount = statvfs(&path).map_err(|e| format!("{shown}: {e}"))?;
     if mount.f_flag.contains(StatVfsMountFlags::NOEXEC) {
         return Err(format!(
             "{shown}: libraries cannot be loaded from a file system mounted noexec: set \
              XDG_CACHE_HOME to another directory"
-        ));
+        )
+        .into());
     }
     Ok(path)
 }
 
 /// Checks the library that LONGHAUL_WRAP_LIB names.
-fn named(path: &Path) -> Result<PathBuf, String> {
+fn named(path: &Path) -> Result<PathBuf, WrapFailure> {
     let path = std::path::absolute(path).map_err(|e| format!("LONGHAUL_WRAP_LIB: {e}"))?;
     match fs::metadata(&path) {
         Ok(file) if file.is_file() => Ok(path),
-        Ok(_) => Err(format!(
-            "LONGHAUL_WRAP_LIB: {} is not a file",
-            escape::path(&path)
-        )),
-        Err(e) => Err(format!("LONGHAUL_WRAP_LIB: {}: {e}", escape::path(&path))),
+        Ok(_) => Err(format!("LONGHAUL_WRAP_LIB: {} is not a file", escape::path(&path)).into()),
+        Err(e) => Err(format!("LONGHAUL_WRAP_LIB: {}: {e}", escape::path(&path)).into()),
     }
 }
 
 /// Writes our library to the user's cache, unless it is there already.
-fn kept() -> Result<PathBuf, String> {
+fn kept() -> Result<PathBuf, WrapFailure> {
     let held = HELD.ok_or("longhaul wrap needs 64-bit Linux")?;
     let room = library_folder()?;
     let path = room.join(format!("liblonghaul_wrap-{:016x}.so", name(held)));
@@ -98,7 +99,7 @@ fn kept() -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// The folder cannot be created; a sentence.
-pub(super) fn library_folder() -> Result<PathBuf, String> {
+pub(super) fn library_folder() -> Result<PathBuf, WrapFailure> {
     let cache = LonghaulDirKind::Cache.path().ok_or(
         "no directory for the library: set HOME or XDG_CACHE_HOME, or name a library with \
          LONGHAUL_WRAP_LIB",
@@ -106,13 +107,14 @@ pub(super) fn library_folder() -> Result<PathBuf, String> {
     let room = cache.join("wrap");
     // Files in this folder are loaded into programs of this user, so it must be private.
     let made = PrivateDir::create(&room);
-    made.map(|_| room.clone()).map_err(|e| {
+    made.map_err(|e| {
         format!(
             "{}: cannot store the library: {}; set XDG_CACHE_HOME to another directory",
             escape::path(&room),
             os_words(&e)
         )
-    })
+    })?;
+    Ok(room)
 }
 
 /// Hash of the content (FNV-1a) for the file name, so that several versions can coexist.

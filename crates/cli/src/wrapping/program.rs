@@ -13,6 +13,7 @@ use shim::program::{ExecutableFormat, HEAD, look};
 use transfer::escape;
 
 use super::go::is_go;
+use super::{NONE, WrapFailure};
 
 /// Executable that was found on the PATH or by its path, as a shell finds it.
 pub(super) struct ProgramFile {
@@ -44,13 +45,13 @@ pub(super) fn wants_to_be_first(found: &ProgramFile) -> bool {
 ///
 /// # Errors
 /// The program was not found; a sentence.
-pub(super) fn find(name: &OsStr) -> Result<ProgramFile, String> {
+pub(super) fn find(name: &OsStr) -> Result<ProgramFile, WrapFailure> {
     let shown = super::named(name);
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
         return match fs::metadata(&path) {
             Ok(_) => Ok(ProgramFile { path }),
-            Err(e) => Err(format!("{shown}: {e}")),
+            Err(e) => Err(WrapFailure::Exit(NONE, format!("{shown}: {e}").into())),
         };
     }
     let path = env::var_os("PATH").unwrap_or_default();
@@ -58,7 +59,10 @@ pub(super) fn find(name: &OsStr) -> Result<ProgramFile, String> {
     let mut files = env::split_paths(&path).map(|folder| folder.join(name));
     match files.find(runs) {
         Some(path) => Ok(ProgramFile { path }),
-        None => Err(format!("{shown}: no such program on the PATH")),
+        None => {
+            let why = format!("{shown}: no such program on the PATH");
+            Err(WrapFailure::Exit(NONE, why.into()))
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
 use shim::rules::{NetworkRule, WrapRules};
 
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::low::WrapArgs;
 
 /// Prefix of a SOCKS proxy in a route.
@@ -20,7 +21,7 @@ pub(super) fn need_a_carrier(args: &WrapArgs) -> bool {
 ///
 /// # Errors
 /// A rule is invalid; a sentence.
-pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, String> {
+pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, ArgumentError> {
     let mut words = Vec::new();
     if args.no_tune {
         words.push("no-tune".to_owned());
@@ -35,22 +36,23 @@ pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, St
         words.push(format!("congestion={name}"));
     }
     for route in &args.routes {
-        let wrong =
-            |why: &str| format!("--route: '{}' {why}", wire::escape::name(route.as_bytes()));
+        let wrong = |why: ArgumentError| {
+            format!("--route: '{}' {why}", wire::escape::name(route.as_bytes()))
+        };
         let (to, via) = route
             .split_once('=')
-            .ok_or_else(|| wrong("is not DEST=VIA, such as host:80=localhost:9080"))?;
+            .ok_or_else(|| wrong("is not DEST=VIA, such as host:80=localhost:9080".into()))?;
         let (scheme, via) = match via.strip_prefix(SOCKS) {
             Some(via) => (SOCKS, via),
             None => ("", via),
         };
-        let via = relay(via).map_err(|why| wrong(&why))?;
-        for to in destinations(to).map_err(|why| wrong(&why))? {
+        let via = relay(via).map_err(wrong)?;
+        for to in destinations(to).map_err(wrong)? {
             words.push(format!("route={to}={scheme}{via}"));
         }
     }
     for filter in &args.filters {
-        let wrong = |why: String| {
+        let wrong = |why: ArgumentError| {
             format!(
                 "--filter: '{}' {why}",
                 wire::escape::name(filter.as_bytes())
@@ -70,12 +72,13 @@ pub(super) fn build(args: &WrapArgs, carrier: Option<&str>) -> Result<String, St
             "'{}' {}",
             wire::escape::name(error.word.as_bytes()),
             error.why
-        )),
+        )
+        .into()),
     }
 }
 
 /// Converts a destination to the library's form: one for each address of a name.
-fn destinations(text: &str) -> Result<Vec<String>, String> {
+fn destinations(text: &str) -> Result<Vec<String>, ArgumentError> {
     if NetworkRule::parse(text).is_some() {
         return Ok(vec![text.to_owned()]);
     }
@@ -83,8 +86,7 @@ fn destinations(text: &str) -> Result<Vec<String>, String> {
         Some((host, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => (host, Some(port)),
         Some(_) => {
             return Err(
-                "has an invalid port: use HOST, HOST:PORT or a network such as 10.0.0.0/8"
-                    .to_owned(),
+                "has an invalid port: use HOST, HOST:PORT or a network such as 10.0.0.0/8".into(),
             );
         }
         None => (text, None),
@@ -100,7 +102,7 @@ fn destinations(text: &str) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-fn relay(text: &str) -> Result<SocketAddr, String> {
+fn relay(text: &str) -> Result<SocketAddr, ArgumentError> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
@@ -116,16 +118,18 @@ fn relay(text: &str) -> Result<SocketAddr, String> {
             "names the relay {}, which has no IP address: check the name",
             wire::escape::name(host.as_bytes())
         )
+        .into()
     })
 }
 
-fn resolve(host: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr>, String> {
+fn resolve(host: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr>, ArgumentError> {
     let found = (host, port).to_socket_addrs();
     found.map_err(|e| {
         format!(
             "names {}, which cannot be resolved: {e}",
             wire::escape::name(host.as_bytes())
         )
+        .into()
     })
 }
 
@@ -133,7 +137,7 @@ fn resolve(host: &str, port: u16) -> Result<impl Iterator<Item = SocketAddr>, St
 mod tests {
     use super::*;
 
-    fn built(routes: &[&str]) -> Result<String, String> {
+    fn built(routes: &[&str]) -> Result<String, ArgumentError> {
         let args = WrapArgs {
             routes: routes.iter().map(|route| (*route).to_owned()).collect(),
             ..WrapArgs::default()
@@ -177,6 +181,7 @@ mod tests {
         assert!(
             build(&wrong, None)
                 .unwrap_err()
+                .to_string()
                 .contains("--filter: 'no-such")
         );
     }
@@ -200,12 +205,13 @@ mod tests {
             ("127.0.0.1=127.0.0.1:0", "port 0"),
             ("no-such-host.invalid=127.0.0.1:1", "cannot be resolved"),
         ] {
-            let why = built(&[route]).expect_err(route);
+            let why = built(&[route]).expect_err(route).to_string();
             assert!(why.contains(says), "{route}: {why}");
         }
         assert!(
             built(&["*=127.0.0.1:1"; 40])
                 .unwrap_err()
+                .to_string()
                 .contains("is one route too many")
         );
     }

@@ -4,6 +4,7 @@ use transfer::copy::{HostId, SessionConnector as _};
 use super::HostBench;
 use crate::benching::files::disk;
 use crate::benching::keep;
+use crate::command_error::CommandError;
 use crate::flags::low::BenchStorageChoice;
 
 impl HostBench<'_> {
@@ -20,7 +21,7 @@ impl HostBench<'_> {
     }
 
     /// Cleans up, and completes the result with the conclusions from the figures.
-    pub(super) fn finish(mut self) -> (BenchResult, Result<(), String>) {
+    pub(super) fn finish(mut self) -> (BenchResult, Result<(), CommandError>) {
         let left = self.clean();
         let mut bench = self.bench;
         bench.warnings.extend(left);

@@ -7,6 +7,7 @@ use measure::bench::{BenchData, BenchSetting, StorageKind, UnmeasuredAlgorithm};
 use ssh::cipher::{CIPHERS, MACS};
 use transfer::connect::ConnectionFacts;
 
+use crate::command_error::CommandError;
 use crate::flags::low::{BenchArgs, BenchStorageChoice};
 
 /// The (connections, channels) that are measured by default.
@@ -46,13 +47,13 @@ pub(super) fn find(args: &BenchArgs, facts: &ConnectionFacts) -> CommonAlgorithm
 ///
 /// # Errors
 /// There is no ssh; one sentence.
-pub(super) fn known_to_ssh() -> Result<(Vec<String>, Vec<String>), String> {
+pub(super) fn known_to_ssh() -> Result<(Vec<String>, Vec<String>), CommandError> {
     let ask = |what: &str| {
         let said = Command::new("ssh").args(["-Q", what]).output();
         let said = said.ok().filter(|said| said.status.success());
         let said = said.ok_or("--insecure-too needs OpenSSH's ssh, which is not installed")?;
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
-        Ok::<_, String>(text.split_whitespace().map(str::to_owned).collect())
+        Ok::<_, CommandError>(text.split_whitespace().map(str::to_owned).collect())
     };
     Ok((ask("cipher")?, ask("mac")?))
 }

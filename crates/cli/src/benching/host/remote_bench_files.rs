@@ -39,7 +39,7 @@ impl RemoteBenchFiles {
     pub(super) fn look(session: Session) -> (Self, Option<u64>) {
         let mut end = RemoteShellProbe::new(session);
         let room = end.find_memory_storage();
-        let silent = room.as_ref().err().cloned();
+        let silent = room.as_ref().err().map(ToString::to_string);
         let memory = room.ok().and_then(|room| room.memory);
         let idle = match silent {
             None => end.used().ok(),

@@ -1,6 +1,7 @@
 //! The arguments of `longhaul bench`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -73,14 +74,14 @@ pub(super) fn bench(matches: &ArgMatches) -> Result<BenchArgs, UsageError> {
         [] if args.local => {}
         [host, ..] if args.local => {
             let host = escape::name(host.as_encoded_bytes());
-            return Err(wrong(&format!(
+            return Err(wrong(format!(
                 "--local takes no HOST: leave out {host} to measure this machine, or leave out \
                  --local to measure {host}"
             )));
         }
         [_, extra, ..] => {
             let extra = escape::name(extra.as_encoded_bytes());
-            return Err(wrong(&format!(
+            return Err(wrong(format!(
                 "unexpected argument {extra}: one host is measured at a time"
             )));
         }
@@ -102,7 +103,7 @@ pub(super) fn bench(matches: &ArgMatches) -> Result<BenchArgs, UsageError> {
     Ok(args)
 }
 
-fn wrong(what: &str) -> UsageError {
+fn wrong(what: impl Display) -> UsageError {
     usage_of("bench", "[flags] HOST", what)
 }
 

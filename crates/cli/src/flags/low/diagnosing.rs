@@ -1,6 +1,7 @@
 //! The arguments of `longhaul doctor`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -56,14 +57,14 @@ pub(super) fn doctor(matches: &ArgMatches) -> Result<DoctorArgs, UsageError> {
                 "--from"
             };
             let host = escape::name(host.as_encoded_bytes());
-            return Err(wrong(&format!(
+            return Err(wrong(format!(
                 "{flag} takes no HOST: leave out {host} to explain the transfer, or leave out {flag} \
                  to measure the path to it"
             )));
         }
         [_, _, extra, ..] => {
             let extra = escape::name(extra.as_encoded_bytes());
-            return Err(wrong(&format!(
+            return Err(wrong(format!(
                 "unexpected argument {extra}: one host is measured at a time"
             )));
         }
@@ -88,7 +89,7 @@ pub(super) fn doctor(matches: &ArgMatches) -> Result<DoctorArgs, UsageError> {
     Ok(args)
 }
 
-fn wrong(what: &str) -> UsageError {
+fn wrong(what: impl Display) -> UsageError {
     usage_of("doctor", "[flags] HOST[:PATH] [LOCAL]", what)
 }
 

@@ -1,6 +1,7 @@
 //! The arguments of `longhaul dial` and `longhaul ssh-config`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use clap::ArgMatches;
 use lab::path::Dscp;
 
 use super::{AddressFamilyArg, OPERANDS, TerminalSetting, UsageError, from_rows, usage_of};
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::table::{dial_rows, ssh_config_rows};
 
 /// The flags of `longhaul dial`, with host and port.
@@ -74,7 +76,7 @@ pub(super) fn dial(matches: &ArgMatches) -> Result<DialArgs, UsageError> {
         Ok(port) if port > 0 => port,
         _ => {
             let port = wire::escape::name(port.as_bytes());
-            return Err(wrong(&format!("'{port}' is not a port from 1 to 65535")));
+            return Err(wrong(format!("'{port}' is not a port from 1 to 65535")));
         }
     };
     if args.via.is_some() && args.pair.is_some() {
@@ -87,7 +89,7 @@ pub(super) fn dial(matches: &ArgMatches) -> Result<DialArgs, UsageError> {
 }
 
 pub(super) fn ssh_config(matches: &ArgMatches) -> Result<SshConfigArgs, UsageError> {
-    let usage = |what: &str| usage_of("ssh-config", "[flags] [HOST...]", what);
+    let usage = |what: &dyn Display| usage_of("ssh-config", "[flags] [HOST...]", what);
     let mut args: SshConfigArgs =
         from_rows(ssh_config_rows(), matches).map_err(|what| usage(&what))?;
     args.hosts = operands(matches).map_err(|what| usage(&what))?;
@@ -105,22 +107,22 @@ pub(super) fn ssh_config(matches: &ArgMatches) -> Result<SshConfigArgs, UsageErr
         )));
     }
     if args.yes && !args.write {
-        return Err(usage("--yes needs --write"));
+        return Err(usage(&"--yes needs --write"));
     }
     Ok(args)
 }
 
-fn operands(matches: &ArgMatches) -> Result<Vec<String>, String> {
+fn operands(matches: &ArgMatches) -> Result<Vec<String>, ArgumentError> {
     let words = matches.get_many::<OsString>(OPERANDS).unwrap_or_default();
     let text = |word: &OsString| word.clone().into_string();
     words
         .map(text)
         .collect::<Result<_, _>>()
-        .map_err(|_| "an operand is not valid UTF-8".to_owned())
+        .map_err(|_| "an operand is not valid UTF-8".into())
 }
 
 /// A usage error of `longhaul dial`.
-fn wrong(what: &str) -> UsageError {
+fn wrong(what: impl Display) -> UsageError {
     usage_of("dial", "[flags] HOST PORT", what)
 }
 

@@ -1,6 +1,7 @@
 //! The flags and operands of `longhaul plan`, and of `longhaul cp` with a plan.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use clap::ArgMatches;
@@ -62,7 +63,7 @@ pub(super) fn plan(matches: &ArgMatches) -> Result<PlanArgs, UsageError> {
         }
         [word, ..] if !makes && let Some(action) = similar_action(word) => {
             let word = wire::escape::name(word.as_encoded_bytes());
-            return Err(wrong(&format!("{word}: no such action; similar: {action}")));
+            return Err(wrong(format!("{word}: no such action; similar: {action}")));
         }
         [source, target] => {
             if args.shards.is_none() || args.folder.is_none() {
@@ -145,7 +146,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// A usage error of `longhaul plan`.
-fn wrong(what: &str) -> UsageError {
+fn wrong(what: impl Display) -> UsageError {
     usage_of(
         "plan",
         "[flags] SRC DST --shards N -o DIR\n       longhaul plan status [--json] DIR\n       \

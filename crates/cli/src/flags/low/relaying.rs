@@ -1,6 +1,7 @@
 //! The arguments of `longhaul relay`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use clap::ArgMatches;
 use lab::path::Dscp;
 
 use super::{OPERANDS, UsageError, from_rows, given, usage_of};
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::rate::RateLimitArg;
 use crate::flags::table::{PairArgs, relay_rows};
 
@@ -134,12 +136,12 @@ const RULES: &str =
     "rules takes an action and LISTEN: longhaul relay rules print|add|remove [flags] LISTEN";
 
 /// Refuses words and flags that describe a single relay, since the file of `--config` does that.
-fn only_of_all(words: &[String], matches: &ArgMatches) -> Result<(), String> {
+fn only_of_all(words: &[String], matches: &ArgMatches) -> Result<(), ArgumentError> {
     if let Some(word) = words.first() {
         let word = word.escape_debug();
-        return Err(format!(
-            "'{word}' cannot be combined with --config: set it in the file"
-        ));
+        return Err(
+            format!("'{word}' cannot be combined with --config: set it in the file").into(),
+        );
     }
     let mut rows = relay_rows().filter(|flag| !flag.group.is_of_all());
     match rows.find(|flag| given(flag, matches).is_some()) {
@@ -147,11 +149,12 @@ fn only_of_all(words: &[String], matches: &ArgMatches) -> Result<(), String> {
         Some(flag) => Err(format!(
             "{} cannot be combined with --config: set it in the file",
             flag.spelled()
-        )),
+        )
+        .into()),
     }
 }
 
 /// A usage error of `longhaul relay`.
-pub(crate) fn relay_usage(what: &str) -> UsageError {
+pub(crate) fn relay_usage(what: impl Display) -> UsageError {
     usage_of("relay", "[flags] LISTEN TARGET...|--config FILE", what)
 }

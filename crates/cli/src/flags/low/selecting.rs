@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use sync::RuleOrigin;
 
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::flag::FlagInput;
 use crate::flags::point_in_time::PointInTime;
 
@@ -39,14 +40,15 @@ impl SelectionArgs {
     ///
     /// # Errors
     /// A rule can have no effect.
-    pub(super) fn settle(&mut self) -> Result<(), String> {
+    pub(super) fn settle(&mut self) -> Result<(), ArgumentError> {
         self.filters.sort_by_key(|(place, _)| *place);
         match self.include_without_effect() {
             None => Ok(()),
             Some(pattern) => Err(format!(
                 "--include {pattern}: has no effect before the first --exclude: of all patterns \
                  the last that matches decides, so put it after the --exclude"
-            )),
+            )
+            .into()),
         }
     }
 
@@ -56,14 +58,14 @@ impl SelectionArgs {
         given: FlagInput,
         origin: RuleOrigin,
         prefix: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), ArgumentError> {
         let places = given.places.clone();
         for (place, pattern) in places.into_iter().zip(given.texts()?) {
             // `--include !x` would be a pattern with two marks.
             let line = match pattern.strip_prefix('!').filter(|_| !prefix.is_empty()) {
                 Some(_) => {
                     return Err(
-                        "begins with !, which --include adds itself: leave out the !".to_owned(),
+                        "begins with !, which --include adds itself: leave out the !".into(),
                     );
                 }
                 None => format!("{prefix}{pattern}"),

@@ -1,12 +1,14 @@
 //! The arguments of `longhaul serve`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use clap::ArgMatches;
 use ssh::transport::DisabledProtection;
 
 use super::{OPERANDS, UsageError, from_rows, usage_of};
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::table::serve_rows;
 
 /// Arguments of `longhaul serve`, before they are merged with the configuration file.
@@ -39,11 +41,11 @@ pub(crate) struct ServeArgs {
 
 impl ServeArgs {
     /// Takes `--read-only` or `--write-only`.
-    pub(crate) fn limit_access(&mut self, access: serve::Access) -> Result<(), String> {
+    pub(crate) fn limit_access(&mut self, access: serve::Access) -> Result<(), ArgumentError> {
         match self.access.replace(access) {
             None => Ok(()),
             Some(other) if other == access => Ok(()),
-            Some(_) => Err("--read-only and --write-only exclude each other".to_owned()),
+            Some(_) => Err("--read-only and --write-only exclude each other".into()),
         }
     }
 }
@@ -119,7 +121,7 @@ pub(super) fn serve_args(matches: &ArgMatches) -> Result<ServeArgs, UsageError> 
 }
 
 /// A usage error of `longhaul serve`.
-fn serve_usage(what: &str) -> UsageError {
+fn serve_usage(what: impl Display) -> UsageError {
     usage_of(
         "serve",
         "--stdio|--once|--listen ADDR|--config FILE [flags]",

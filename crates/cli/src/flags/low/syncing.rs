@@ -1,6 +1,7 @@
 //! The flags and operands of `longhaul sync`.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use clap::ArgMatches;
@@ -11,6 +12,7 @@ use transfer::sync::UnicodeForm;
 use super::{
     CopyArgs, EMPTY_OPERAND, OPERANDS, UsageError, add_rows, contradiction, from_rows, usage_of,
 };
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::flag::FlagInput;
 use crate::flags::table::{sync_copy_rows, sync_rows};
 
@@ -33,22 +35,22 @@ pub(crate) struct SyncArgs {
 
 impl SyncArgs {
     /// Sets the directory of `--link-dest`.
-    pub(crate) fn link_to(&mut self, given: FlagInput) -> Result<(), String> {
+    pub(crate) fn link_to(&mut self, given: FlagInput) -> Result<(), ArgumentError> {
         if given.values.len() > 1 {
-            return Err("is a second one: a sync links to one earlier copy, the newest".to_owned());
+            return Err("is a second one: a sync links to one earlier copy, the newest".into());
         }
         let dir = given.os();
         if matches!(CopyOperand::parse(&dir), Ok(CopyOperand::Remote(_))) {
-            return Err("names a host: give a directory beside DST, without the host".to_owned());
+            return Err("names a host: give a directory beside DST, without the host".into());
         }
         self.link_dest = Some(dir.into());
         Ok(())
     }
 
     /// Sets the folder of `--backup-dir`.
-    pub(crate) fn keep_backups(&mut self, folder: OsString) -> Result<(), String> {
+    pub(crate) fn keep_backups(&mut self, folder: OsString) -> Result<(), ArgumentError> {
         if matches!(CopyOperand::parse(&folder), Ok(CopyOperand::Remote(_))) {
-            return Err("names a host: give a folder of DST, without the host".to_owned());
+            return Err("names a host: give a folder of DST, without the host".into());
         }
         self.backup_dir = Some(folder.into());
         Ok(())
@@ -93,7 +95,7 @@ pub(super) fn sync(matches: &ArgMatches) -> Result<SyncArgs, UsageError> {
     for operand in [source, target] {
         if CopyOperand::expand(operand).is_ok_and(|hosts| hosts.len() > 1) {
             let operand = transfer::escape::os(operand);
-            return Err(wrong(&format!(
+            return Err(wrong(format!(
                 "{operand}: one SRC and one DST: run longhaul sync once for each host of the braces"
             )));
         }
@@ -119,7 +121,7 @@ pub(super) fn sync(matches: &ArgMatches) -> Result<SyncArgs, UsageError> {
 }
 
 /// A usage error of `longhaul sync`.
-pub(crate) fn wrong(what: &str) -> UsageError {
+pub(crate) fn wrong(what: impl Display) -> UsageError {
     usage_of("sync", "[flags] SRC DST", what)
 }
 

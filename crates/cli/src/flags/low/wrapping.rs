@@ -1,6 +1,7 @@
 //! The arguments of `longhaul wrap`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use clap::ArgMatches;
@@ -57,7 +58,7 @@ pub(super) fn wrap(matches: &ArgMatches) -> Result<WrapArgs, UsageError> {
 }
 
 /// A usage error of `longhaul wrap`.
-pub(crate) fn wrong(what: &str) -> UsageError {
+pub(crate) fn wrong(what: impl Display) -> UsageError {
     usage_of("wrap", "[flags] [--] PROGRAM [ARGS...]", what)
 }
 

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use measure::bench::BenchData;
 
 use super::relay::time;
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::flag::{Flag, FlagGroup, FlagValueKind};
 use crate::flags::low::{BenchArgs, BenchStorageChoice};
 
@@ -71,14 +72,15 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
             |args, given| {
                 let names = given.text()?;
                 let known = |name: &str| match ssh::cipher::cipher(name) {
-                    Some(_) => Ok(name.to_owned()),
+                    Some(_) => Ok::<_, ArgumentError>(name.to_owned()),
                     None => {
                         let names: Vec<&str> =
                             ssh::cipher::CIPHERS.iter().map(|spec| spec.name).collect();
                         Err(format!(
                             "names a cipher that longhaul does not support: choose from {}",
                             names.join(", ")
-                        ))
+                        )
+                        .into())
                     }
                 };
                 args.ciphers = names.split(',').map(known).collect::<Result<_, _>>()?;
@@ -188,15 +190,18 @@ pub(super) const ROWS: &[Flag<BenchArgs>] = &[
     ),
 ];
 
-fn data(name: &str) -> Result<BenchData, String> {
+fn data(name: &str) -> Result<BenchData, ArgumentError> {
     let generated = [BenchData::Random, BenchData::Text, BenchData::Gzipped];
     let found = generated.into_iter().find(|data| data.name() == name);
-    found.ok_or_else(|| "is not a list of random, text and gzipped".to_owned())
+    found.ok_or_else(|| "is not a list of random, text and gzipped".into())
 }
 
-fn lanes(text: &str) -> Result<(u32, u32), String> {
-    let wrong =
-        || format!("is not CONNECTIONSxCHANNELS such as 2x1, with numbers from 1 to {MOST_LANES}");
+fn lanes(text: &str) -> Result<(u32, u32), ArgumentError> {
+    let wrong = || {
+        ArgumentError::from(format!(
+            "is not CONNECTIONSxCHANNELS such as 2x1, with numbers from 1 to {MOST_LANES}"
+        ))
+    };
     let number = |text: &str| {
         let number = text.parse().ok();
         number

@@ -6,6 +6,7 @@ use ssh::transport::DisabledProtection;
 use transfer::connect::RemoteLonghaulPolicy;
 use transfer::operand::SshDestination;
 
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 use crate::flags::low::{AddressFamilyArg, TerminalSetting, ViaHosts};
 use crate::flags::rate::RateLimitArg;
@@ -16,13 +17,14 @@ const MAX_LIMIT: u64 = 100 * 1024 * 1024;
 /// Values of the flag; without a value it means the first.
 const COMPRESS: &[&str] = &["always", "auto", "never"];
 
-fn number(text: &str, range: RangeInclusive<u32>) -> Result<u32, String> {
+fn number(text: &str, range: RangeInclusive<u32>) -> Result<u32, ArgumentError> {
     let number = text.parse::<u32>().ok().filter(|n| range.contains(n));
-    number.ok_or_else(|| format!("is not a number from {} to {}", range.start(), range.end()))
+    number
+        .ok_or_else(|| format!("is not a number from {} to {}", range.start(), range.end()).into())
 }
 
 /// Parses bytes with scp's units, which are powers of 1024.
-fn buffer(text: &str) -> Result<u32, String> {
+fn buffer(text: &str) -> Result<u32, ArgumentError> {
     let units = [('k', 10), ('m', 20), ('g', 30)];
     let unit = |c: char| units.iter().find(|(unit, _)| unit.eq_ignore_ascii_case(&c));
     let shift = text.chars().last().and_then(unit).map(|(_, shift)| *shift);
@@ -35,7 +37,7 @@ fn buffer(text: &str) -> Result<u32, String> {
     let bytes = bytes.filter(|bytes| (1024..=1 << 30).contains(bytes));
     bytes
         .and_then(|bytes| u32::try_from(bytes).ok())
-        .ok_or_else(|| "has a buffer outside 1024 bytes to 1g".to_owned())
+        .ok_or_else(|| "has a buffer outside 1024 bytes to 1g".into())
 }
 
 /// Flags for reaching the host.
@@ -87,7 +89,7 @@ pub(super) const ROWS: &[Flag] = &[
             if hosts.contains(['{', '}']) {
                 let what = "braces stand for several hosts in the operands of longhaul cp only: \
                             write the names out, with commas";
-                return Err(what.to_owned());
+                return Err(what.into());
             }
             args.jump = Some(hosts);
             Ok(())
@@ -299,7 +301,7 @@ pub(super) const ROWS: &[Flag] = &[
             match text.split_once('=') {
                 Some(("nrequests", n)) => args.requests = Some(number(n, 1..=65_536)?.into()),
                 Some(("buffer", bytes)) => args.buffer = Some(buffer(bytes)?),
-                _ => return Err("is neither nrequests=N nor buffer=BYTES".to_owned()),
+                _ => return Err("is neither nrequests=N nor buffer=BYTES".into()),
             }
             Ok(())
         },
@@ -558,7 +560,7 @@ mod tests {
     #[test]
     fn buffers_have_the_units_of_scp() {
         for (text, bytes) in [("1024", 1024), ("32k", 32 << 10), ("2M", 2 << 20)] {
-            assert_eq!(buffer(text), Ok(bytes));
+            assert_eq!(buffer(text).unwrap(), bytes);
         }
         for bad in ["", "k", "0", "1023", "2g", "32kk", "-1", "1x"] {
             assert!(buffer(bad).is_err(), "{bad}");

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use lab::path::Dscp;
 
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::flag::{Flag, FlagGroup, FlagInput, FlagValueKind};
 use crate::flags::low::{AddressFamilyArg, DialArgs, SshConfigArgs, TerminalSetting};
 
@@ -186,9 +187,9 @@ pub(super) const SSH_CONFIG: &[Flag<SshConfigArgs>] = &[
     ),
 ];
 
-fn number(given: &FlagInput) -> Result<u32, String> {
+fn number(given: &FlagInput) -> Result<u32, ArgumentError> {
     match given.text()?.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err("is not a number above zero".to_owned()),
+        _ => Err("is not a number above zero".into()),
     }
 }

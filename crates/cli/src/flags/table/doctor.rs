@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Flag<DoctorArgs>] = &[
          measurement gets its share and ends early when that is used up.",
         |args, given| {
             args.data = match volume::bytes(&given.text()?)? {
-                0 => return Err("is not a size above zero".to_owned()),
+                0 => return Err("is not a size above zero".into()),
                 bytes => Some(bytes),
             };
             Ok(())

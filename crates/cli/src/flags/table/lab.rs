@@ -124,7 +124,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
                     .split_once(['=', ' '])
                     .ok_or("is not KEY=VALUE, such as MaxSessions=1")?;
                 if key.is_empty() || setting.contains(['\n', '\r']) {
-                    return Err("is not KEY=VALUE, such as MaxSessions=1".to_owned());
+                    return Err("is not KEY=VALUE, such as MaxSessions=1".into());
                 }
                 args.sshd_options.push((key.to_owned(), value.to_owned()));
             }
@@ -160,7 +160,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
         set: |args, given| {
             match given.text()?.parse() {
                 Ok(port @ 1..) => args.far_port = Some(port),
-                _ => return Err("is not a port, 1 to 65535".to_owned()),
+                _ => return Err("is not a port, 1 to 65535".into()),
             }
             Ok(())
         },
@@ -197,7 +197,7 @@ pub(super) const ROWS: &[Flag<LabArgs>] = &[
                 .and_then(|number| number.parse().ok());
             args.far_cpu = match percent {
                 Some(percent @ 1..=100) => Some(percent),
-                _ => return Err("is not a percentage from 1% to 100%".to_owned()),
+                _ => return Err("is not a percentage from 1% to 100%".into()),
             };
             Ok(())
         },

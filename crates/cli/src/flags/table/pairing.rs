@@ -87,7 +87,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
             let size = size(&given.text()?)?;
             match size >= 64 << 10 {
                 true => args.pair.buffer = Some(size),
-                false => return Err("is less than 64KiB".to_owned()),
+                false => return Err("is less than 64KiB".into()),
             }
             Ok(())
         },

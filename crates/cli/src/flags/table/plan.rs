@@ -75,7 +75,7 @@ pub(super) const ROWS: &[Flag<PlanArgs>] = &[
         |args, given| {
             let size = volume::bytes(&given.text()?)?;
             if size == 0 {
-                return Err("is not a size above 0".to_owned());
+                return Err("is not a size above 0".into());
             }
             args.range_size = Some(size);
             Ok(())

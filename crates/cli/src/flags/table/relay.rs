@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 use crate::flags::low::RelayArgs;
 
@@ -225,11 +226,12 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         |args, given| {
             let texts = given.texts()?.into_iter();
             let parsed = texts.map(|text| match text.parse() {
-                Ok(address) => Ok(address),
+                Ok(address) => Ok::<_, ArgumentError>(address),
                 Err(_) => Err(format!(
                     "'{}' is not an IP address",
                     wire::escape::name(text.as_bytes())
-                )),
+                )
+                .into()),
             });
             args.bind = parsed.collect::<Result<_, _>>()?;
             Ok(())
@@ -400,8 +402,8 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
 ];
 
 /// Parses a number of bytes: 4096, 64k, 256KiB, 1M.
-pub(super) fn size(text: &str) -> Result<usize, String> {
-    let wrong = || "is not a size such as 4096, 64KiB or 1MiB".to_owned();
+pub(super) fn size(text: &str) -> Result<usize, ArgumentError> {
+    let wrong = || ArgumentError::from("is not a size such as 4096, 64KiB or 1MiB");
     let end = text.find(|c: char| !c.is_ascii_digit());
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
     let number: usize = number.parse().map_err(|_| wrong())?;
@@ -416,13 +418,13 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     let bytes = number.saturating_mul(unit);
     match (1..=1 << 30).contains(&bytes) {
         true => Ok(bytes),
-        false => Err("is not between 1 byte and 1 GiB".to_owned()),
+        false => Err("is not between 1 byte and 1 GiB".into()),
     }
 }
 
 /// Parses a span of time: 500ms, 10s, 15m, 2h; seconds without a unit.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || "is not a time such as 500ms, 10s or 15m".to_owned();
+pub(crate) fn time(text: &str) -> Result<Duration, ArgumentError> {
+    let wrong = || ArgumentError::from("is not a time such as 500ms, 10s or 15m");
     let end = text.find(|c: char| !c.is_ascii_digit());
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
     let number: u64 = number.parse().map_err(|_| wrong())?;
@@ -436,16 +438,16 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let milliseconds = number.saturating_mul(unit);
     match (1..=366 * 24 * 3_600_000).contains(&milliseconds) {
         true => Ok(Duration::from_millis(milliseconds)),
-        false => Err("is not between a millisecond and a year".to_owned()),
+        false => Err("is not between a millisecond and a year".into()),
     }
 }
 
-pub(super) fn count(text: &str) -> Result<usize, String> {
+pub(super) fn count(text: &str) -> Result<usize, ArgumentError> {
     let count = text
         .parse()
         .ok()
         .filter(|count| (1..=1_000_000).contains(count));
-    count.ok_or_else(|| "is not a number between 1 and 1000000".to_owned())
+    count.ok_or_else(|| "is not a number between 1 and 1000000".into())
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 use crate::flags::low::ServeArgs;
 use crate::serving::address::is_address;
@@ -327,9 +328,9 @@ pub(super) const ROWS: &[Flag<ServeArgs>] = &[
 ];
 
 /// Parses a port or a range of ports: 4000-4010.
-pub(super) fn ports(text: &str) -> Result<(u16, u16), String> {
+pub(super) fn ports(text: &str) -> Result<(u16, u16), ArgumentError> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     let range = text.split_once('-').unwrap_or((text, text));
     let range = port(range.0).zip(port(range.1)).filter(|(a, b)| a <= b);
-    range.ok_or_else(|| "is not a range of ports such as 4000-4010".to_owned())
+    range.ok_or_else(|| "is not a range of ports such as 4000-4010".into())
 }

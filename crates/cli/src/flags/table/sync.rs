@@ -1,6 +1,7 @@
 use transfer::copy::DeltaUse;
 use transfer::sync::UnicodeForm;
 
+use crate::flags::argument_error::ArgumentError;
 use crate::flags::flag::{Flag, FlagGroup, FlagValueKind, ScpCompatibility};
 use crate::flags::low::{SyncArgs, TerminalSetting};
 use crate::flags::rate::RateLimitArg;
@@ -17,7 +18,7 @@ const fn lettered(short: char, row: Flag<SyncArgs>) -> Flag<SyncArgs> {
 const fn spelling(
     name: (&'static str, FlagValueKind),
     (help, doc): (&'static str, &'static str),
-    set: fn(&mut SyncArgs, crate::flags::flag::FlagInput) -> Result<(), String>,
+    set: fn(&mut SyncArgs, crate::flags::flag::FlagInput) -> Result<(), ArgumentError>,
 ) -> Flag<SyncArgs> {
     Flag {
         // Left out of the short help.
@@ -147,7 +148,7 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         |args, given| {
             args.names = match given.text()?.to_ascii_lowercase().as_str() {
                 "nfc" => UnicodeForm::Nfc,
-                _ => return Err("is no form of names: nfc is the only one".to_owned()),
+                _ => return Err("is no form of names: nfc is the only one".into()),
             };
             Ok(())
         },

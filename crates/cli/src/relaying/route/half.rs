@@ -18,6 +18,7 @@ use serve::sshd::hide_memory;
 
 use super::super::settle;
 use super::talk::{ControlChannelMux, ControlChannelReader, ControlReadError, ends};
+use crate::command_error::CommandError;
 use crate::flags::low::RelayArgs;
 
 /// Time limit for the starter's first message.
@@ -32,7 +33,7 @@ const MEET: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The reason for the failure, which the starter has received too.
-pub(in super::super) fn run() -> Result<(), String> {
+pub(in super::super) fn run() -> Result<(), CommandError> {
     let wrong = |e: io::Error| format!("cannot start the relay on this host: {e}");
     // The key exists in memory only.
     hide_memory().map_err(wrong)?;
@@ -53,7 +54,7 @@ pub(in super::super) fn run() -> Result<(), String> {
             return Err(
                 "longhaul relay half is an internal command: use longhaul relay --via, which \
                  starts it over ssh"
-                    .to_owned(),
+                    .into(),
             );
         }
     };
@@ -68,7 +69,7 @@ pub(in super::super) fn run() -> Result<(), String> {
         }
         Err(why) => {
             // The starter may have gone.
-            let _ = voice.say(&RelayControlMessage::Failed(why.clone()));
+            let _ = voice.say(&RelayControlMessage::Failed(why.to_string()));
             Err(why)
         }
     }
@@ -82,7 +83,7 @@ struct StripeAcceptingRelay {
     reachable: bool,
 }
 
-fn start(begin: &StartedRelayConfig, key: &[u8]) -> Result<StripeAcceptingRelay, String> {
+fn start(begin: &StartedRelayConfig, key: &[u8]) -> Result<StripeAcceptingRelay, CommandError> {
     let mut known = KnownPeers::default();
     for key in begin.allow.iter().chain([&begin.target_key]) {
         known.add(key)?;
@@ -131,14 +132,14 @@ fn start(begin: &StartedRelayConfig, key: &[u8]) -> Result<StripeAcceptingRelay,
             Err(e) => why = e.to_string(),
         }
     }
-    Err(why)
+    Err(why.into())
 }
 
 fn relay_at(
     at: SocketAddr,
     facing: &PairRelaySettings,
     target: &TargetSpec,
-) -> Result<RelaySettings, String> {
+) -> Result<RelaySettings, CommandError> {
     let usual = settle(&RelayArgs {
         entrance: "0".to_owned(),
         targets: vec!["1".to_owned()],
@@ -165,7 +166,7 @@ fn relay_at(
 }
 
 /// Checks that the next half can be reached from here.
-fn meet(facing: &PairRelaySettings, target: &TargetSpec) -> Result<(), String> {
+fn meet(facing: &PairRelaySettings, target: &TargetSpec) -> Result<(), CommandError> {
     let addresses = match &target.place {
         RelayEndpoint::Tcp {
             host: HostSpec::Name(name),
@@ -184,7 +185,7 @@ fn meet(facing: &PairRelaySettings, target: &TargetSpec) -> Result<(), String> {
             Err(e) => why = format!("{at}: {e}"),
         }
     }
-    Err(why)
+    Err(why.into())
 }
 
 /// The address at which sshd was reached: the third word of SSH_CONNECTION (ssh(1)).

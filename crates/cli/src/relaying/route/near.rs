@@ -16,9 +16,9 @@ use relay::control::{
 use transfer::connect::RemoteCommand;
 use transfer::escape;
 
-use crate::output::closing;
-
 use super::talk::{ControlChannelMux, ControlChannelReader, ControlReadError, ends};
+use crate::command_error::CommandError;
+use crate::output::closing;
 
 /// Time limit for a shell to start the relay.
 const START: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ impl RemoteRelay {
         name: &str,
         ssh_config: Option<&Path>,
         command: RemoteCommand,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, CommandError> {
         let stream = &command.stream;
         let streams = ends(stream, stream, RelayControlDecoder::of_half());
         let (ear, voice) = streams.map_err(|e| format!("{name}: {e}"))?;
@@ -67,8 +67,9 @@ impl RemoteRelay {
             Ok(_) => Err(format!(
                 "{name}: the program that was started there did not answer as a longhaul relay: \
                  use the same version of longhaul on both"
-            )),
-            Err(deaf) => Err(half.absent(&deaf, ssh_config)),
+            )
+            .into()),
+            Err(deaf) => Err(half.absent(&deaf, ssh_config).into()),
         }
     }
 
@@ -118,7 +119,7 @@ impl RemoteRelay {
 
     /// Configures the relay. Returns the port on which it accepts stripes, if other machines can
     /// reach that.
-    pub(super) fn begin(&mut self, begin: StartedRelayConfig) -> Result<Option<u16>, String> {
+    pub(super) fn begin(&mut self, begin: StartedRelayConfig) -> Result<Option<u16>, CommandError> {
         let name = &self.name;
         let gone = |_| {
             format!(
@@ -133,15 +134,16 @@ impl RemoteRelay {
             Ok(RelayControlMessage::Listening(0)) => Ok(None),
             Ok(RelayControlMessage::Listening(port)) => Ok(Some(port)),
             Ok(RelayControlMessage::Failed(why)) => {
-                Err(format!("{name}: {}", escape::text(why.as_bytes())))
+                Err(format!("{name}: {}", escape::text(why.as_bytes())).into())
             }
             Err(ControlReadError::TimedOut) => Err(format!(
                 "{name}: the relay there does not answer over the ssh connection: check the \
                  network and the load of that host"
-            )),
+            )
+            .into()),
             _ => {
                 let words = self.command.last_words();
-                Err(format!("{name}: the relay there has ended: {words}"))
+                Err(format!("{name}: the relay there has ended: {words}").into())
             }
         }
     }

@@ -8,7 +8,7 @@ use sync::{Filter, FilterBuilder};
 use transfer::copy::{CopyLocation, CopyOptions, CopyRequest, DeltaUse, SourceFilter, SourceName};
 use transfer::walk::{EntryInfo, LocalWalk, WalkEntry};
 
-use super::HostCopyRequest;
+use super::{ChainObstacle, HostCopyRequest};
 
 /// Smallest file that is passed on: for a smaller one, the further logins take longer than they
 /// save.
@@ -67,24 +67,21 @@ impl SizeSelection {
 ///
 /// # Errors
 /// A clause that says why none of them is passed on.
-pub(super) fn find(request: &CopyRequest) -> Result<LargeFileSearchResult, String> {
+pub(super) fn find(request: &CopyRequest) -> Result<LargeFileSearchResult, ChainObstacle> {
     let mut search = LargeFileSearch::default();
     for source in &request.sources {
         let CopyLocation::Local(path) = source else {
-            return Err("a source is remote".to_owned());
+            return Err("a source is remote".into());
         };
         let name = match SourceName::of(source) {
             SourceName::Known(name) => name,
             SourceName::Contents => Vec::new(),
-            SourceName::Matched => return Err("a source is a pattern".to_owned()),
+            SourceName::Matched => return Err("a source is a pattern".into()),
         };
         search.add(path, &name, &request.options)?;
     }
     if search.found.files.is_empty() {
-        return Err(format!(
-            "hosts pass on only files of {} MiB or more",
-            LEAST >> 20
-        ));
+        return Err(format!("hosts pass on only files of {} MiB or more", LEAST >> 20).into());
     }
     Ok(search.found)
 }
@@ -99,7 +96,12 @@ struct LargeFileSearch {
 impl LargeFileSearch {
     /// Adds the files of a source, which gets the name `name` in the target, or none if its
     /// contents are copied.
-    fn add(&mut self, source: &Path, name: &[u8], options: &CopyOptions) -> Result<(), String> {
+    fn add(
+        &mut self,
+        source: &Path,
+        name: &[u8],
+        options: &CopyOptions,
+    ) -> Result<(), ChainObstacle> {
         let mut walk = LocalWalk::new(source.to_owned(), true);
         while let Some(entry) = walk.next() {
             self.entries += usize::from(!matches!(entry, WalkEntry::Listed(_)));
@@ -107,7 +109,8 @@ impl LargeFileSearch {
                 return Err(format!(
                     "the source has more than {MOST_ENTRIES} entries, too many to search for large \
                      files"
-                ));
+                )
+                .into());
             }
             match entry {
                 WalkEntry::File(at) if at.attributes.size >= Some(LEAST) => {
@@ -115,7 +118,7 @@ impl LargeFileSearch {
                         return Err(
                             "-p sets the times of the directories with large files, so hosts \
                              cannot pass them on"
-                                .to_owned(),
+                                .into(),
                         );
                     }
                     self.add_large(source, name, at)?;
@@ -139,20 +142,22 @@ impl LargeFileSearch {
         Ok(())
     }
 
-    fn add_large(&mut self, source: &Path, name: &[u8], at: EntryInfo) -> Result<(), String> {
+    fn add_large(
+        &mut self,
+        source: &Path,
+        name: &[u8],
+        at: EntryInfo,
+    ) -> Result<(), ChainObstacle> {
         let path = PathBuf::from(OsString::from_vec(at.path));
         let inside = path.strip_prefix(source).unwrap_or(&path);
         let below = Path::new(OsStr::from_bytes(name)).join(inside);
         // A file that is a source itself has no path inside it.
         let below = below.components().as_path().as_os_str().as_bytes().to_vec();
         if below.iter().any(|b| b"*?[\\".contains(b)) {
-            return Err("the name of a large file contains *, ?, [ or a backslash".to_owned());
+            return Err("the name of a large file contains *, ?, [ or a backslash".into());
         }
         if self.found.files.len() == MOST {
-            return Err(format!(
-                "more than {MOST} files have {} MiB or more",
-                LEAST >> 20
-            ));
+            return Err(format!("more than {MOST} files have {} MiB or more", LEAST >> 20).into());
         }
         self.found.files.push(LargeFile {
             source: path,
@@ -164,7 +169,7 @@ impl LargeFileSearch {
 }
 
 /// Options of the copies between the hosts.
-pub(super) fn options(options: &CopyOptions) -> Result<CopyOptions, String> {
+pub(super) fn options(options: &CopyOptions) -> Result<CopyOptions, ChainObstacle> {
     let needs = [
         (options.archive, "--archive"),
         (options.inplace, "--inplace"),
@@ -179,7 +184,7 @@ pub(super) fn options(options: &CopyOptions) -> Result<CopyOptions, String> {
         (options.filter.is_some(), "a filter"),
     ];
     match needs.into_iter().find(|(set, _)| *set) {
-        Some((_, flag)) => Err(format!("hosts cannot pass files on with {flag}")),
+        Some((_, flag)) => Err(format!("hosts cannot pass files on with {flag}").into()),
         None => Ok(CopyOptions {
             delta: DeltaUse::Never,
             ..options.clone()
@@ -188,14 +193,15 @@ pub(super) fn options(options: &CopyOptions) -> Result<CopyOptions, String> {
 }
 
 /// Path that a file gets at a host, whose target must be a directory by its form.
-pub(super) fn path_at(part: &HostCopyRequest, below: &[u8]) -> Result<Vec<u8>, String> {
+pub(super) fn path_at(part: &HostCopyRequest, below: &[u8]) -> Result<Vec<u8>, ChainObstacle> {
     match &part.request.target {
         CopyLocation::Remote { path, .. } if path == b"." => Ok(below.to_vec()),
         CopyLocation::Remote { path, .. } if path.ends_with(b"/") => Ok([path, below].concat()),
         _ => Err(format!(
             "hosts pass files on into directories only: end the target of {} with a slash",
             part.name
-        )),
+        )
+        .into()),
     }
 }
 
@@ -255,7 +261,7 @@ mod tests {
         }
     }
 
-    fn found(request: &CopyRequest) -> Result<(Vec<String>, bool), String> {
+    fn found(request: &CopyRequest) -> Result<(Vec<String>, bool), ChainObstacle> {
         let found = find(request)?;
         let below = |file: &LargeFile| String::from_utf8_lossy(&file.below).into_owned();
         let mut names: Vec<String> = found.files.iter().map(below).collect();
@@ -292,7 +298,10 @@ mod tests {
         );
         let small = at("tree/small");
         let why = found(&request(&[&small], false)).unwrap_err();
-        assert_eq!(why, "hosts pass on only files of 32 MiB or more");
+        assert_eq!(
+            why.to_string(),
+            "hosts pass on only files of 32 MiB or more"
+        );
         let mut kept = request(&[&tree], true);
         kept.options.preserve = true;
         assert!(found(&kept).is_err());

@@ -14,7 +14,7 @@ use transfer::report::{
     CopyEvent, CopyOutcome, CopySummary, EscapedName, FailureCause, ProgressCounters,
 };
 
-use super::{ChainFile, FileNumber, HostChain, Sums};
+use super::{ChainFile, ChainObstacle, FileNumber, HostChain, Sums};
 
 /// Requests in flight from one host to the one before it.
 const REQUESTS: u64 = 32;
@@ -47,7 +47,7 @@ impl HostChain<'_> {
             return;
         };
         let hosts = self.run.hosts();
-        let discarded = || -> Result<(), String> {
+        let discarded = || -> Result<(), ChainObstacle> {
             let job = self.job((number, number), file, blocks)?;
             let (host, cancel) = (self.links[number].host, self.run.cancel());
             let receiver =
@@ -109,7 +109,7 @@ impl HostChain<'_> {
         let copy = match self.copy_between((from, to), file, (receiver, source), (blocks, growing))
         {
             Ok(copy) => copy,
-            Err(why) => return not(&why),
+            Err(why) => return not(&why.to_string()),
         };
         // The copy from another host, or from here, reports its own failures.
         let mut failures = Vec::new();
@@ -199,11 +199,11 @@ impl HostChain<'_> {
         }
     }
 
-    fn at(&self, host: usize, file: FileNumber) -> Result<&ChainFile, String> {
+    fn at(&self, host: usize, file: FileNumber) -> Result<&ChainFile, ChainObstacle> {
         let files = self.links[host].files.as_ref().map_err(Clone::clone)?;
         files
             .get(file)
-            .ok_or_else(|| "internal error: unknown file".to_owned())
+            .ok_or_else(|| "internal error: unknown file".into())
     }
 
     fn job(
@@ -211,7 +211,7 @@ impl HostChain<'_> {
         (from, to): (usize, usize),
         file: FileNumber,
         blocks: FileBlockHashes,
-    ) -> Result<ReceiverJob, String> {
+    ) -> Result<ReceiverJob, ChainObstacle> {
         let hosts = self.run.hosts();
         let (there, here) = (self.at(from, file)?, self.at(to, file)?);
         let from = &self.links[from];
@@ -247,7 +247,7 @@ impl HostChain<'_> {
         file: FileNumber,
         (receiver, source): (RemoteCommand, RemoteCommand),
         (blocks, growing): (FileBlockHashes, GrowingFileBlocks),
-    ) -> Result<HostToHostCopy, String> {
+    ) -> Result<HostToHostCopy, ChainObstacle> {
         let job = self.job((from, to), file, blocks)?;
         let files = self.at(from, file)?.files.clone();
         Ok(HostToHostCopy {
