@@ -6,6 +6,18 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dscp(u8);
 
+/// A text that is no code point. Its message completes a sentence after the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DscpError;
+
+impl fmt::Display for DscpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is neither a name (CS1, AF21, EF, LE, none, ...) nor 0 to 63")
+    }
+}
+
+impl std::error::Error for DscpError {}
+
 /// Names of code points: RFC 2474 (CS), RFC 2597 (AF), RFC 3246 (EF), RFC 5865 (VA), RFC 8622 (LE),
 /// and "none" as in OpenSSH's IPQoS. Output uses the first name of a number.
 const NAMES: &[(&str, u8)] = &[
@@ -49,12 +61,11 @@ impl Dscp {
     }
 }
 
-/// Parses a name in any case, or a number from 0 to 63. The error completes a sentence after the
-/// text.
+/// Parses a name in any case, or a number from 0 to 63.
 impl FromStr for Dscp {
-    type Err = String;
+    type Err = DscpError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, DscpError> {
         if let Some((_, value)) = NAMES
             .iter()
             .find(|(name, _)| name.eq_ignore_ascii_case(text))
@@ -63,7 +74,7 @@ impl FromStr for Dscp {
         }
         match text.parse() {
             Ok(value @ 0..=63) => Ok(Self(value)),
-            _ => Err("is neither a name (CS1, AF21, EF, LE, none, ...) nor 0 to 63".to_owned()),
+            _ => Err(DscpError),
         }
     }
 }

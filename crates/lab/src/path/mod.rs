@@ -14,7 +14,7 @@ mod units;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-pub use dscp::Dscp;
+pub use dscp::{Dscp, DscpError};
 pub use event::{NetworkPathEvent, PathEventKind};
 pub use handshake::TcpHandshakeChanges;
 pub use limit::{LimitScope, RateLimit};
