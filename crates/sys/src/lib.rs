@@ -60,7 +60,7 @@ pub use owner::chown_ids;
 pub use priority::{after_others, before_others};
 pub use receive::{append_at, read_spare};
 pub use segments::ReceiveBuffers;
-pub use source_block::SourcePrefixLengths;
+pub use source_block::{SourcePrefixLengths, SourcePrefixLengthsError};
 #[cfg(target_os = "linux")]
 pub use splice::SplicePipe;
 pub use tcp_info::{TcpInfo, tcp_info};

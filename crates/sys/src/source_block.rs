@@ -14,6 +14,18 @@ pub struct SourcePrefixLengths {
     v6: u8,
 }
 
+/// A text that is no pair of prefix lengths. Its message completes a sentence after the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourcePrefixLengthsError;
+
+impl fmt::Display for SourcePrefixLengthsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is not BITS:BITS for IPv4 and IPv6, such as 32:56")
+    }
+}
+
+impl std::error::Error for SourcePrefixLengthsError {}
+
 impl Default for SourcePrefixLengths {
     fn default() -> Self {
         Self::DEFAULT
@@ -42,10 +54,10 @@ impl SourcePrefixLengths {
 }
 
 impl FromStr for SourcePrefixLengths {
-    type Err = String;
+    type Err = SourcePrefixLengthsError;
 
     /// Parses `32:56`, the IPv4 and IPv6 prefix lengths; `32` alone keeps the default for IPv6.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, SourcePrefixLengthsError> {
         let (v4, v6) = match text.split_once(':') {
             Some((v4, v6)) => (v4, Some(v6)),
             None => (text, None),
@@ -53,7 +65,7 @@ impl FromStr for SourcePrefixLengths {
         let bits = |text: &str, most: u8| {
             let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
             let bits = text.parse().ok().filter(|bits| digits && *bits <= most);
-            bits.ok_or_else(|| "is not BITS:BITS for IPv4 and IPv6, such as 32:56".to_owned())
+            bits.ok_or(SourcePrefixLengthsError)
         };
         Ok(Self {
             v4: bits(v4, 32)?,
