@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
+use measure::benchmarks::MissingMarkError;
 use measure::{MachineProperties, ProgramComparisonResult, compare, keep, page, table};
 use testkit::Run;
 use testkit::missing::checkout;
@@ -74,7 +75,10 @@ pub(crate) fn write_benchmarks() -> Result<(), String> {
 const BENCHMARKS: &str = "docs/benchmarks.md";
 
 /// Returns the page with the tables of these results.
-fn benchmarks(page: &str, kept: &[keep::StoredBenchmarkResult]) -> Result<String, String> {
+fn benchmarks(
+    page: &str,
+    kept: &[keep::StoredBenchmarkResult],
+) -> Result<String, MissingMarkError> {
     let tables = measure::benchmarks::markdown(kept);
     let machines = measure::benchmarks::machines(kept);
     measure::benchmarks::replace(page, &format!("{tables}### Machines\n\n{machines}"))

@@ -1,7 +1,7 @@
 //! Tables of docs/benchmarks.md: the newest kept figure of each scenario and tool.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::Path;
 
 use crate::keep::StoredBenchmarkResult;
@@ -89,17 +89,29 @@ pub fn markdown(kept: &[StoredBenchmarkResult]) -> String {
     text
 }
 
+/// A line between which the tables stand is missing in a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingMarkError {
+    mark: &'static str,
+}
+
+impl fmt::Display for MissingMarkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the file has no line {}", self.mark)
+    }
+}
+
+impl std::error::Error for MissingMarkError {}
+
 /// Replaces the text between [`BEGIN`] and [`END`].
 ///
 /// # Errors
 /// One of the two lines is missing.
-pub fn replace(document: &str, tables: &str) -> Result<String, String> {
+pub fn replace(document: &str, tables: &str) -> Result<String, MissingMarkError> {
     let (head, rest) = document
         .split_once(BEGIN)
-        .ok_or_else(|| format!("the file has no line {BEGIN}"))?;
-    let (_, tail) = rest
-        .split_once(END)
-        .ok_or_else(|| format!("the file has no line {END}"))?;
+        .ok_or(MissingMarkError { mark: BEGIN })?;
+    let (_, tail) = rest.split_once(END).ok_or(MissingMarkError { mark: END })?;
     Ok(format!("{head}{BEGIN}\n\n{tables}\n{END}{tail}"))
 }
 

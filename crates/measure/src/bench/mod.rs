@@ -371,21 +371,53 @@ impl BenchResult {
     }
 }
 
+/// Reason why a text is no stored result that this version can read, without the file's name.
+#[derive(Debug)]
+pub enum BenchReadError {
+    /// The text is not JSON.
+    NotJson(serde_json::Error),
+    /// The JSON is of another command or another program.
+    NotBench,
+    /// The schema is newer than this version.
+    Newer,
+    /// A value is missing or has the wrong type.
+    Damaged(serde_json::Error),
+}
+
+impl fmt::Display for BenchReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotJson(error) => write!(f, "is not JSON: {error}"),
+            Self::NotBench => f.write_str("is not a result of longhaul bench --json"),
+            Self::Newer => f.write_str("was written by a newer longhaul: upgrade this one"),
+            Self::Damaged(error) => write!(f, "is damaged: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BenchReadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::NotJson(error) | Self::Damaged(error) => Some(error),
+            Self::NotBench | Self::Newer => None,
+        }
+    }
+}
+
 /// Reads a stored result.
 ///
 /// # Errors
 /// The reason why this is no such result, without the file's name.
-pub fn read(text: &str) -> Result<BenchResult, String> {
-    let value: serde_json::Value =
-        serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
+pub fn read(text: &str) -> Result<BenchResult, BenchReadError> {
+    let value: serde_json::Value = serde_json::from_str(text).map_err(BenchReadError::NotJson)?;
     if value.get("kind").and_then(serde_json::Value::as_str) != Some(KIND) {
-        return Err("is not a result of longhaul bench --json".to_owned());
+        return Err(BenchReadError::NotBench);
     }
     let schema = value.get("schema").and_then(serde_json::Value::as_u64);
     if schema.is_none_or(|schema| schema > u64::from(SCHEMA)) {
-        return Err("was written by a newer longhaul: upgrade this one".to_owned());
+        return Err(BenchReadError::Newer);
     }
-    serde_json::from_value(value).map_err(|error| format!("is damaged: {error}"))
+    serde_json::from_value(value).map_err(BenchReadError::Damaged)
 }
 
 #[cfg(test)]
