@@ -45,8 +45,7 @@ pub(crate) fn filter(args: &SelectionArgs) -> Result<Filter, ArgumentError> {
         match source {
             UncompiledFilterRule::Rule(line, origin) => builder.rule(line, origin.clone()),
             UncompiledFilterRule::File(file) => builder.lines(&read(file)?, file),
-        }
-        .map_err(|error| error.to_string())?;
+        }?;
     }
     if let Some(file) = &args.files_from {
         let names = ListedNames::parse(&read(file)?);

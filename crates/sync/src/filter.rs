@@ -83,6 +83,8 @@ pub struct FilterRuleError {
     reason: String,
 }
 
+impl std::error::Error for FilterRuleError {}
+
 impl fmt::Display for FilterRuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -93,6 +95,18 @@ impl fmt::Display for FilterRuleError {
         write!(f, "{origin}: the pattern '{rule}' is invalid: {reason}")
     }
 }
+
+/// The patterns together are too large to be compiled.
+#[derive(Clone, Debug)]
+pub struct FilterSizeError(ignore::Error);
+
+impl fmt::Display for FilterSizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for FilterSizeError {}
 
 /// Collects the rules of a [`Filter`] in the order of the command line, and compiles them.
 #[derive(Clone, Debug)]
@@ -168,9 +182,9 @@ impl FilterBuilder {
     /// # Errors
     ///
     /// The patterns together are too large to be compiled.
-    pub fn build(self) -> Result<Filter, String> {
+    pub fn build(self) -> Result<Filter, FilterSizeError> {
         Ok(Filter {
-            rules: self.rules.build().map_err(|error| error.to_string())?,
+            rules: self.rules.build().map_err(FilterSizeError)?,
             nested: BTreeMap::new(),
             listed: self.listed,
             left_out: None,

@@ -13,6 +13,8 @@ pub struct ListedNameError {
     line: usize,
 }
 
+impl std::error::Error for ListedNameError {}
+
 impl fmt::Display for ListedNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
