@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use wire::WireError;
+use wire::{MissingPayloadError, WireError};
 
 use crate::cipher::{PacketOpenError, PacketSealError};
 use crate::compress::CompressError;
@@ -225,8 +225,8 @@ pub enum Local {
     KeyExchange,
     /// The serialized connection is malformed.
     Handover,
-    /// Borrowed payload is no longer available; a sentence for the user.
-    ExternalPayload(String),
+    /// Borrowed payload is no longer available.
+    ExternalPayload(MissingPayloadError),
 }
 
 impl fmt::Display for Local {
@@ -247,7 +247,7 @@ impl fmt::Display for Local {
             Self::Handover => f.write_str(
                 "internal error: the connection state from another longhaul process is malformed",
             ),
-            Self::ExternalPayload(words) => f.write_str(words),
+            Self::ExternalPayload(e) => e.fmt(f),
         }
     }
 }

@@ -24,6 +24,18 @@ pub trait ExternalPayloadSource: Any + Send + Sync + fmt::Debug {
     }
 }
 
+/// The bytes of a source are no longer available. The message is the source's sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingPayloadError(pub(crate) String);
+
+impl fmt::Display for MissingPayloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for MissingPayloadError {}
+
 /// Policy of a [`crate::PacketPool`]: how long packets may borrow their payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BorrowPolicy {

@@ -18,7 +18,7 @@ mod reader;
 
 pub use block::{PacketPool, PayloadBlock};
 pub use error::WireError;
-pub use external_payload::{BorrowPolicy, ExternalPayloadSource, OutputPart};
+pub use external_payload::{BorrowPolicy, ExternalPayloadSource, MissingPayloadError, OutputPart};
 pub use field::{Field, Mpint, RemainingBytes};
 pub use name_list::NameList;
 pub use packet_buf::{HEADROOM, PacketBuf, TAILROOM};

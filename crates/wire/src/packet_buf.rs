@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
 use crate::PacketPool;
-use crate::external_payload::{ExternalPayload, ExternalPayloadSource, OutputPart};
+use crate::external_payload::{
+    ExternalPayload, ExternalPayloadSource, MissingPayloadError, OutputPart,
+};
 
 /// Bytes free in front of a packet's payload: packet_length, padding_length (RFC 4253 section 6)
 /// and the CHANNEL_DATA header (RFC 4254 section 5.2).
@@ -107,8 +109,8 @@ impl PacketBuf {
     /// Copies the borrowed payload into the packet's memory.
     ///
     /// # Errors
-    /// The source no longer has the bytes: its sentence for the user. The packet is unchanged.
-    pub fn gather(&mut self) -> Result<(), String> {
+    /// The source no longer has the bytes. The packet is unchanged.
+    pub fn gather(&mut self) -> Result<(), MissingPayloadError> {
         let Some(ExternalPayload { lie, at, len }) = self.outside.take() else {
             return Ok(());
         };
@@ -120,7 +122,7 @@ impl PacketBuf {
         if !read {
             let missed = lie.missed();
             self.outside = Some(ExternalPayload { lie, at, len });
-            return Err(missed);
+            return Err(MissingPayloadError(missed));
         }
         (self.end, self.limit) = (end, end);
         Ok(())

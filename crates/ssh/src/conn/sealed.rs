@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wire::{BorrowPolicy, OutputPart};
+use wire::{BorrowPolicy, MissingPayloadError, OutputPart};
 
 use super::Connection;
 use crate::crypto_offload::{CryptoHelpers, CryptoJobBatch, HelperJobOrder};
@@ -29,7 +29,7 @@ pub struct SealedQueue {
     /// Bytes in those batches when they were handed out.
     ahead_len: usize,
     /// Reason why sealing stopped: payload that is no longer available.
-    missed: Option<String>,
+    missed: Option<MissingPayloadError>,
 }
 
 impl SealedQueue {
@@ -44,9 +44,9 @@ impl SealedQueue {
     /// Errors of [`Connection::poll_output`]; payload that is no longer available, after the peer
     /// was told.
     pub fn fill(&mut self, conn: &mut Connection, bytes: usize) -> Result<(), Error> {
-        if let Some(words) = self.missed.as_ref() {
+        if let Some(missed) = self.missed.as_ref() {
             return match self.packets.is_empty() {
-                true => Err(Local::ExternalPayload(words.clone()).into()),
+                true => Err(Local::ExternalPayload(missed.clone()).into()),
                 false => Ok(()),
             };
         }
@@ -86,9 +86,9 @@ impl SealedQueue {
     }
 
     fn push(&mut self, sealed: SealedPacket) {
-        if let Some(words) = sealed.missed() {
+        if let Some(missed) = sealed.missed() {
             // No packet follows it.
-            self.missed = Some(words.to_owned());
+            self.missed = Some(missed.clone());
             self.ahead.clear();
             self.ahead_len = 0;
         }

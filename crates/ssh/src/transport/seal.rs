@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wire::{BorrowPolicy, OutputPart, PacketBuf};
+use wire::{BorrowPolicy, MissingPayloadError, OutputPart, PacketBuf};
 
 use crate::cipher::{PacketPosition, SealingKey};
 use crate::compress::Deflate;
@@ -46,7 +46,7 @@ impl SealJob {
             if self.seal_from_outside()? {
                 return Ok(self.sealed(None));
             }
-            if let Err(words) = self.packet.gather() {
+            if let Err(error) = self.packet.gather() {
                 let farewell = Disconnect {
                     reason: CONNECTION_LOST,
                     // The peer need not know the name of the file.
@@ -54,7 +54,7 @@ impl SealJob {
                     language: b"",
                 };
                 self.packet = PacketBuf::from_payload(&farewell.to_bytes());
-                missed = Some(words);
+                missed = Some(error);
             }
         }
         let (payload, inside) = (self.packet.len(), self.packet.inside());
@@ -94,7 +94,7 @@ impl SealJob {
         Ok(taken)
     }
 
-    fn sealed(self, missed: Option<String>) -> SealedPacket {
+    fn sealed(self, missed: Option<MissingPayloadError>) -> SealedPacket {
         let framing = self.key.framing();
         let padding = framing.padding(self.packet.len()) + self.more.len();
         SealedPacket {
@@ -114,7 +114,7 @@ pub struct SealedPacket {
     front: usize,
     back: usize,
     written: usize,
-    missed: Option<String>,
+    missed: Option<MissingPayloadError>,
 }
 
 impl SealedPacket {
@@ -131,8 +131,8 @@ impl SealedPacket {
 
     /// Returns a sentence for the user if borrowed payload was no longer available; no packet may
     /// follow this one.
-    pub fn missed(&self) -> Option<&str> {
-        self.missed.as_deref()
+    pub fn missed(&self) -> Option<&MissingPayloadError> {
+        self.missed.as_ref()
     }
 
     /// Returns the parts that are still to be written, in order.

@@ -215,10 +215,13 @@ fn what_lies_outside_of_its_packets_is_sent_from_there_or_sealed_like_the_rest()
 fn what_is_not_there_any_more_is_not_sealed_as_something_else() {
     for renounced in [Nothing, Cipher] {
         let error = sent_from_outside(renounced, 99_999).err();
-        let Some(Error::Local(crate::error::Local::ExternalPayload(words))) = error else {
+        let Some(Error::Local(crate::error::Local::ExternalPayload(missed))) = error else {
             panic!("{error:?}");
         };
-        assert_eq!(words, "the data to send was removed from the file");
+        assert_eq!(
+            missed.to_string(),
+            "the data to send was removed from the file"
+        );
     }
 }
 
