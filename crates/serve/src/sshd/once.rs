@@ -29,7 +29,7 @@ use super::dialed::DialedConnectionSender;
 use super::engine::OfferedAlgorithms;
 use super::monitor_message_socket::readable;
 use super::once_keys::OneLoginKeys;
-use super::once_source::{self, ServedSources};
+use super::once_source::{self, DialError, ServedSources, SourceError};
 use super::{
     ConnectionLimits, ServedClientSettings, ServerSettings, SshServer, confine, hide_memory,
     stopping,
@@ -88,7 +88,7 @@ pub enum OneLoginServerEnd {
     /// A local resource is missing.
     Local(String),
     /// The sources of a copy between two hosts cannot be served on their own.
-    Source(String),
+    Source(SourceError),
 }
 
 impl fmt::Display for OneLoginServerEnd {
@@ -107,7 +107,8 @@ impl fmt::Display for OneLoginServerEnd {
                 "the client requests ports {from} to {to}, but --port-range allows {a} to {b}"
             ),
             Self::Keys(why) => f.write_str(why),
-            Self::Local(why) | Self::Source(why) => f.write_str(why),
+            Self::Local(why) => f.write_str(why),
+            Self::Source(why) => why.fmt(f),
         }
     }
 }
@@ -239,9 +240,7 @@ impl SingleCopyServerSettings {
     /// machine's options.
     fn confine(&mut self, sources: ServedSources) -> Result<(), OneLoginServerEnd> {
         if self.served.root.is_some() || self.served.access == Access::WriteOnly {
-            let why = "longhaul on this host is limited by --root or --write-only and cannot be \
-                the source of a copy between hosts";
-            return Err(OneLoginServerEnd::Source(why.to_owned()));
+            return Err(OneLoginServerEnd::Source(SourceError::Limited));
         }
         self.served.root = Some(sources.root);
         self.served.only = Some(sources.paths);
@@ -266,11 +265,7 @@ impl SingleCopyServerSettings {
             .as_ref()
             .is_some_and(|only| only.len() == 1);
         if !one || !spec.is_valid() {
-            let why =
-                "the client sent invalid checksums of the growing file: run the same version of \
-                 longhaul at both ends"
-                    .to_owned();
-            return Err(OneLoginServerEnd::Source(why));
+            return Err(OneLoginServerEnd::Source(SourceError::Growing));
         }
         self.served.growing = Some(spec);
         Ok(())
@@ -511,11 +506,11 @@ impl ControlChannel {
                 let done = once_source::dial(&addresses, &token, one_machine).and_then(
                     |(stream, peer)| {
                         let handed = dialed.hand_over(stream, peer);
-                        handed.map_err(|e| e.to_string())
+                        handed.map_err(DialError::HandOver)
                     },
                 );
                 count.fetch_sub(1, Ordering::SeqCst);
-                let why = done.err().unwrap_or_default();
+                let why = done.err().map_or_else(String::new, |e| e.to_string());
                 let reply = DialReply {
                     number,
                     why: why.as_bytes(),

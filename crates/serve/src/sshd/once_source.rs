@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -27,24 +28,97 @@ pub(super) struct ServedSources {
     pub(super) paths: Vec<Vec<u8>>,
 }
 
+/// Reason why the sources of a copy between two hosts cannot be served on their own.
+#[derive(Debug)]
+pub enum SourceError {
+    /// The directory of the sources cannot be opened.
+    Root(PathBuf, io::Error),
+    /// A symlink of the sources leads out of what is copied.
+    LeadsOut(PathBuf),
+    /// Options of this machine limit what it serves.
+    Limited,
+    /// The checksums of a growing file do not fit its source.
+    Growing,
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |path: &Path| wire::escape::name(path.as_os_str().as_bytes()).to_string();
+        match self {
+            Self::Root(path, e) => write!(f, "{}: {e}", shown(path)),
+            Self::LeadsOut(path) => write!(
+                f,
+                "the symlink {} leads out of the copied files",
+                shown(path)
+            ),
+            Self::Limited => f.write_str(
+                "longhaul on this host is limited by --root or --write-only and cannot be the \
+                 source of a copy between hosts",
+            ),
+            Self::Growing => f.write_str(
+                "the client sent invalid checksums of the growing file: run the same version of \
+                 longhaul at both ends",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SourceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Root(_, e) => Some(e),
+            Self::LeadsOut(_) | Self::Limited | Self::Growing => None,
+        }
+    }
+}
+
+/// Reason why the source's host cannot connect to the target host, for the last address.
+#[derive(Debug)]
+pub(super) enum DialError {
+    /// The target host named no address.
+    NoAddress,
+    /// The address belongs to this host.
+    OwnAddress(SocketAddr),
+    /// The connection was not made, or broke at once.
+    Connect(SocketAddr, io::Error),
+    /// The connection cannot be passed to the thread that serves it.
+    HandOver(io::Error),
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAddress => f.write_str("the target host named no address to connect to"),
+            Self::OwnAddress(address) => write!(
+                f,
+                "the target's address {address} belongs to the source's own host"
+            ),
+            Self::Connect(address, e) => {
+                write!(f, "cannot connect to {address}: {}", reason(e))
+            }
+            Self::HandOver(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for DialError {}
+
 /// Returns the sources, once it is certain that reading them needs nothing outside of the root.
 /// Patterns stand for the entries that match now.
 ///
 /// # Errors
-/// One sentence: the root does not exist, or a symlink of the sources leads out of it.
-pub(super) fn check(root: &[u8], names: &[Vec<u8>], follow: bool) -> Result<ServedSources, String> {
-    let shown = |path: &Path| wire::escape::name(path.as_os_str().as_bytes()).to_string();
+/// The root does not exist, or a symlink of the sources leads out of it.
+pub(super) fn check(
+    root: &[u8],
+    names: &[Vec<u8>],
+    follow: bool,
+) -> Result<ServedSources, SourceError> {
     let given = match root {
         b"" => Path::new("."),
         root => Path::new(OsStr::from_bytes(root)),
     };
-    let root = fs::canonicalize(given).map_err(|e| format!("{}: {e}", shown(given)))?;
-    let leaves = |path: &Path| {
-        Err(format!(
-            "the symlink {} leads out of the copied files",
-            shown(path)
-        ))
-    };
+    let root = fs::canonicalize(given).map_err(|e| SourceError::Root(given.to_owned(), e))?;
+    let leaves = |path: &Path| Err(SourceError::LeadsOut(path.to_owned()));
     let mut pending: Vec<PathBuf> = Vec::new();
     for name in names {
         let end = name.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
@@ -110,17 +184,17 @@ fn inside(path: &Path, root: &Path) -> bool {
 /// services that trust it.
 ///
 /// # Errors
-/// One sentence about the last address.
+/// The reason for the last address.
 pub(super) fn dial(
     addresses: &[SocketAddr],
     token: &[u8; TOKEN],
     local: bool,
-) -> Result<(TcpStream, SocketAddr), String> {
+) -> Result<(TcpStream, SocketAddr), DialError> {
     let until = Instant::now() + CONNECT_ALL;
-    let mut why = "the target host named no address to connect to".to_owned();
+    let mut why = DialError::NoAddress;
     for address in addresses {
         if !local && sys::is_own(address.ip()) {
-            why = format!("the target's address {address} belongs to the source's own host");
+            why = DialError::OwnAddress(*address);
             continue;
         }
         let left = until.saturating_duration_since(Instant::now()).min(CONNECT);
@@ -135,7 +209,7 @@ pub(super) fn dial(
         });
         match sent {
             Ok(stream) => return Ok((stream, *address)),
-            Err(e) => why = format!("cannot connect to {address}: {}", reason(&e)),
+            Err(e) => why = DialError::Connect(*address, e),
         }
     }
     Err(why)
@@ -163,7 +237,7 @@ mod tests {
 
     use super::*;
 
-    fn checked(root: &Path, name: &str, follow: bool) -> Result<ServedSources, String> {
+    fn checked(root: &Path, name: &str, follow: bool) -> Result<ServedSources, SourceError> {
         check(root.as_os_str().as_bytes(), &[name.into()], follow)
     }
 
@@ -179,6 +253,8 @@ mod tests {
         assert!(checked(root.path(), "/tree", true).is_ok());
         symlink(outside.path(), at("tree/deep/out")).unwrap();
         let why = checked(root.path(), "/tree", true).unwrap_err();
+        assert!(matches!(why, SourceError::LeadsOut(_)), "{why}");
+        let why = why.to_string();
         assert!(why.contains("tree/deep/out leads out"), "{why}");
         // Symlinks that are copied as such are never followed.
         assert!(checked(root.path(), "/tree", false).is_ok());
@@ -224,8 +300,14 @@ mod tests {
         listener.accept().unwrap().0.read_exact(&mut token).unwrap();
         assert_eq!(token, [9; TOKEN]);
         let why = dial(&[closed_at], &[9; TOKEN], true).unwrap_err();
+        let why = why.to_string();
         assert!(why.contains("connection refused"), "{why}");
         let why = dial(&[at], &[9; TOKEN], false).unwrap_err();
+        assert!(
+            matches!(why, DialError::OwnAddress(own) if own == at),
+            "{why}"
+        );
+        let why = why.to_string();
         assert!(why.contains("source's own host"), "{why}");
     }
 }
