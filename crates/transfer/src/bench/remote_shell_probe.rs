@@ -1,7 +1,9 @@
 //! Queries a shell at the far end: processor time of its SSH server, and memory file systems to
 //! write to.
 
-use crate::session::{FarEndQuerySession, Session};
+use std::fmt;
+
+use crate::session::{FarEndQuerySession, QuestionError, Session};
 
 /// The prefix of result lines, which distinguishes them from output of startup files.
 const LINE: &str = "longhaul-bench ";
@@ -38,20 +40,20 @@ impl RemoteShellProbe {
     /// Finds a folder in memory at the far end.
     ///
     /// # Errors
-    /// The far end runs no commands; one sentence.
-    pub fn find_memory_storage(&mut self) -> Result<RemoteMemoryFolder, String> {
+    /// The far end runs no commands.
+    pub fn find_memory_storage(&mut self) -> Result<RemoteMemoryFolder, ShellProbeError> {
         let said = self.questions.ask(ROOM)?;
-        read_room(&said).ok_or_else(|| NO_SHELL.to_owned())
+        read_room(&said).ok_or(ShellProbeError::NoShell)
     }
 
     /// Returns the processor time so far. The time of an ended connection is included once its
     /// processes have exited; the caller checks their number.
     ///
     /// # Errors
-    /// The far end cannot report it; one clause.
-    pub fn used(&mut self) -> Result<ServerCpuTime, String> {
+    /// The far end cannot report it.
+    pub fn used(&mut self) -> Result<ServerCpuTime, ShellProbeError> {
         let said = self.questions.ask(USED)?;
-        read_used(&said).ok_or_else(|| NO_SHELL.to_owned())
+        read_used(&said).ok_or(ShellProbeError::NoShell)
     }
 
     /// True if the far end has an SFTP server, so that files may have been written there.
@@ -65,7 +67,31 @@ impl RemoteShellProbe {
     }
 }
 
-const NO_SHELL: &str = "the host does not run commands for this account";
+/// Reason why the shell at the far end did not report something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShellProbeError {
+    /// The script was not run or not answered.
+    Question(QuestionError),
+    /// The account has no shell: the answer is not that of the script.
+    NoShell,
+}
+
+impl fmt::Display for ShellProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Question(error) => error.fmt(f),
+            Self::NoShell => f.write_str("the host does not run commands for this account"),
+        }
+    }
+}
+
+impl std::error::Error for ShellProbeError {}
+
+impl From<QuestionError> for ShellProbeError {
+    fn from(error: QuestionError) -> Self {
+        Self::Question(error)
+    }
+}
 
 /// Parses df's last line: device, blocks of 1024, used, free, percentage, folder.
 const ROOM: &str = "m=no; if [ -d /dev/shm ] && [ -w /dev/shm ]; then \

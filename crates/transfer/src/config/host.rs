@@ -1,5 +1,6 @@
 //! The settings for one host and their types.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -297,22 +298,44 @@ impl HostConfig {
             .any(|pattern| crate::known_hosts::matches_pattern(name, pattern))
     }
 
-    /// Checks a host or user key against RequiredRSASize; the error is the end of a sentence.
-    pub fn check_size(&self, key: &PublicKey) -> Result<(), String> {
+    /// Checks a host or user key against RequiredRSASize.
+    ///
+    /// # Errors
+    /// The key is too small.
+    pub fn check_size(&self, key: &PublicKey) -> Result<(), SmallKeyError> {
         let key = key.plain();
         let Some(bits) = (key.key_type() == "ssh-rsa").then(|| rsa_bits(key.blob())) else {
             return Ok(());
         };
         match bits {
             Some(bits) if bits >= self.required_rsa_size as usize => Ok(()),
-            _ => Err(format!(
-                "is an RSA key of {} bits; RequiredRSASize requires at least {}",
-                bits.unwrap_or_default(),
-                self.required_rsa_size
-            )),
+            _ => Err(SmallKeyError {
+                bits: bits.unwrap_or_default(),
+                required: self.required_rsa_size,
+            }),
         }
     }
 }
+
+/// An RSA key that is smaller than RequiredRSASize. The message ends a sentence that begins with
+/// the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmallKeyError {
+    bits: usize,
+    required: u32,
+}
+
+impl fmt::Display for SmallKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bits, required } = self;
+        write!(
+            f,
+            "is an RSA key of {bits} bits; RequiredRSASize requires at least {required}"
+        )
+    }
+}
+
+impl std::error::Error for SmallKeyError {}
 
 /// Returns the modulus size in bits of an `ssh-rsa` blob (RFC 4253 section 6.6).
 fn rsa_bits(blob: &[u8]) -> Option<usize> {

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 pub use algorithms::AlgorithmList;
 pub use host::{
     AddressFamily, ConnectTimeout, ForwardAgent, HostConfig, IdentityFile, ProxyMethod, RekeyLimit,
-    SshOptionFlags, StrictHostKeyChecking, UpdateHostKeys,
+    SmallKeyError, SshOptionFlags, StrictHostKeyChecking, UpdateHostKeys,
 };
 pub use tokens::TokenValues;
 pub use user::LocalUser;

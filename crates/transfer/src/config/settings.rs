@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::value::{ParsedValue, boolean, number, paths, size, time, words};
+use super::value::{InvalidValue, ParsedValue, boolean, number, paths, size, time, words};
 use super::{
     AddressFamily, AlgorithmList, ConfigError, ConnectTimeout, EvaluatedConfig, ForwardAgent,
     HostConfig, HostConfigQuery, IdentityFile, LocalUser, ProxyMethod, RekeyLimit, SshOptionFlags,
@@ -371,7 +371,7 @@ fn jump(text: &str) -> ParsedValue<Option<Vec<SshDestination>>> {
     }
     SshDestination::parse_list(text)
         .map(Some)
-        .map_err(|e| format!("is not a list of hosts: {e}"))
+        .map_err(|e| InvalidValue::of_hosts(&e))
 }
 
 fn family(text: &str) -> ParsedValue<AddressFamily> {

@@ -402,7 +402,7 @@ fn send_env_takes_back_the_names_before() {
 fn rsa_keys_have_to_be_long_enough() {
     both("RequiredRSASize 4096\n", &host("h"), |config, _| {
         let rsa = ssh::key::PrivateKey::generate_rsa().unwrap();
-        let why = config.check_size(rsa.public()).unwrap_err();
+        let why = config.check_size(rsa.public()).unwrap_err().to_string();
         assert!(why.contains("3072") && why.contains("4096"), "{why}");
         let ed25519 = ssh::key::PrivateKey::generate_ed25519().unwrap();
         assert_eq!(config.check_size(ed25519.public()), Ok(()));

@@ -1,9 +1,46 @@
 //! Parsers for the value types of ssh_config(5).
 
+use std::borrow::Cow;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub(super) type ParsedValue<T> = Result<T, String>;
+use crate::known_hosts::KnownHostsCommandError;
+use crate::operand::OperandError;
+
+pub(super) type ParsedValue<T> = Result<T, InvalidValue>;
+
+/// Reason why the value of an option is invalid. The message completes a sentence that begins with
+/// the option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InvalidValue(Cow<'static, str>);
+
+impl fmt::Display for InvalidValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidValue {}
+
+impl From<&'static str> for InvalidValue {
+    fn from(text: &'static str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl InvalidValue {
+    /// Creates the error of a list of hosts.
+    pub(super) fn of_hosts(error: &OperandError) -> Self {
+        Self(format!("is not a list of hosts: {error}").into())
+    }
+}
+
+impl From<KnownHostsCommandError> for InvalidValue {
+    fn from(error: KnownHostsCommandError) -> Self {
+        Self(error.to_string().into())
+    }
+}
 
 pub(super) fn boolean(text: &str) -> ParsedValue<bool> {
     match text.to_ascii_lowercase().as_str() {
@@ -22,7 +59,7 @@ pub(super) fn time(text: &str) -> ParsedValue<Option<Duration>> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(None);
     }
-    let bad = || String::from("is not a time such as 90, 5m or 1h30m");
+    let bad = || InvalidValue::from("is not a time such as 90, 5m or 1h30m");
     let (mut seconds, mut digits) = (0u64, String::new());
     for c in text.chars() {
         if c.is_ascii_digit() {
@@ -57,7 +94,7 @@ pub(super) fn time(text: &str) -> ParsedValue<Option<Duration>> {
 
 /// Parses bytes with an optional K, M or G; `default`, `none` and 0 are `None`.
 pub(super) fn size(text: &str) -> ParsedValue<Option<u64>> {
-    let bad = || String::from("is not a size such as 500M or 1G");
+    let bad = || InvalidValue::from("is not a size such as 500M or 1G");
     if text.eq_ignore_ascii_case("default") || text.eq_ignore_ascii_case("none") {
         return Ok(None);
     }

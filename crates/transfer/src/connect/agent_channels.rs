@@ -1,6 +1,7 @@
 //! Agent forwarding (`-A`): channels that the server opens to the user's agent.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -11,7 +12,7 @@ use mio::{Interest, Registry, Token};
 use ssh::channel::{ChannelId, Channels};
 use tracing::debug;
 
-use crate::agent::{Agent, AgentChoice};
+use crate::agent::{Agent, AgentChoice, AgentError};
 
 /// The largest number of agent channels at a time. ssh-agent answers one request at a time anyway.
 const MOST: usize = 8;
@@ -29,6 +30,42 @@ struct ForwardedChannel {
     stream: UnixStream,
     token: Option<Token>,
     waiting: Vec<u8>,
+}
+
+/// Reason why a channel to the agent cannot be opened.
+#[derive(Debug)]
+enum ForwardingError {
+    /// The server has opened as many channels as it may.
+    TooMany,
+    /// No agent is running.
+    NoAgent,
+    /// The agent refused the binding, or its socket failed.
+    Agent(AgentError),
+    /// The agent's socket cannot be waited for.
+    Io(io::Error),
+}
+
+impl fmt::Display for ForwardingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany => f.write_str("too many channels to ssh-agent"),
+            Self::NoAgent => f.write_str("no ssh-agent is running (SSH_AUTH_SOCK is not set)"),
+            Self::Agent(e) => e.fmt(f),
+            Self::Io(e) => e.fmt(f),
+        }
+    }
+}
+
+impl From<AgentError> for ForwardingError {
+    fn from(error: AgentError) -> Self {
+        Self::Agent(error)
+    }
+}
+
+impl From<io::Error> for ForwardingError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 impl AgentChannels {
@@ -67,20 +104,20 @@ impl AgentChannels {
         }
     }
 
-    fn connect(&self, binding: Option<(Bytes, Bytes, Bytes)>) -> Result<ForwardedChannel, String> {
+    fn connect(
+        &self,
+        binding: Option<(Bytes, Bytes, Bytes)>,
+    ) -> Result<ForwardedChannel, ForwardingError> {
         if self.open.len() >= MOST {
-            return Err("too many channels to ssh-agent".to_owned());
+            return Err(ForwardingError::TooMany);
         }
-        let agent = Agent::connect(&self.socket).map_err(|e| e.to_string())?;
-        let mut agent = agent.ok_or("no ssh-agent is running (SSH_AUTH_SOCK is not set)")?;
+        let agent = Agent::connect(&self.socket)?;
+        let mut agent = agent.ok_or(ForwardingError::NoAgent)?;
         if let Some((session_id, host_key, signature)) = binding {
-            agent
-                .bind(&host_key, &session_id, &signature, true)
-                .map_err(|e| e.to_string())?;
+            agent.bind(&host_key, &session_id, &signature, true)?;
         }
         let stream = agent.into_stream();
-        let text = |e: io::Error| e.to_string();
-        stream.set_nonblocking(true).map_err(text)?;
+        stream.set_nonblocking(true)?;
         let mut token = None;
         if let Some((registry, first)) = &self.registered {
             let used: Vec<_> = self.open.values().filter_map(|f| f.token).collect();
@@ -89,9 +126,7 @@ impl AgentChannels {
                 .find(|t| !used.contains(t));
             if let Some(free) = free {
                 let interest = Interest::READABLE | Interest::WRITABLE;
-                registry
-                    .register(&mut SourceFd(&stream.as_raw_fd()), free, interest)
-                    .map_err(text)?;
+                registry.register(&mut SourceFd(&stream.as_raw_fd()), free, interest)?;
                 token = Some(free);
             }
         }

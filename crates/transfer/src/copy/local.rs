@@ -135,7 +135,7 @@ pub(super) fn finish_directory(
     if let Some((user, group)) = beyond.owner
         && let Err(e) = set_owner(&dir, "", user, group, AtFlags::EMPTY_PATH)
     {
-        not_kept.push((Parts::OWNER, e));
+        not_kept.push((Parts::OWNER, os_words(&e.into())));
     }
     let set = |kinds, not_kept: &mut LostMetadata| {
         if let Some(xattrs) = &beyond.xattrs {
@@ -187,14 +187,14 @@ fn set_owner(
     user: u32,
     group: u32,
     flags: AtFlags,
-) -> Result<(), String> {
+) -> Result<(), Errno> {
     let (user, group) = sys::chown_ids(user, group);
     let done = chownat(&dir, name, user, group, flags);
     if done == Err(Errno::PERM) {
         // A non-root owner may still set a group of which it is a member.
         let _ = chownat(&dir, name, None, group, flags);
     }
-    done.map_err(|e| os_words(&e.into()))
+    done
 }
 
 /// Makes a symlink, replacing an existing file or symlink by rename.

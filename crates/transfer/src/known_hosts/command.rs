@@ -23,6 +23,30 @@ pub struct KnownHostsCommand {
     arguments: Vec<String>,
 }
 
+/// Reason why a value names no command. The message completes a sentence that begins with the
+/// option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownHostsCommandError {
+    /// A quote is not closed.
+    OpenQuote,
+    /// The value has no words.
+    Empty,
+    /// The program is not named by its absolute path.
+    Relative,
+}
+
+impl fmt::Display for KnownHostsCommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenQuote => "has a quote that is not closed",
+            Self::Empty => "names no command",
+            Self::Relative => "is not an absolute path",
+        })
+    }
+}
+
+impl std::error::Error for KnownHostsCommandError {}
+
 /// Purpose of a run of the KnownHostsCommand, which the command gets as `%I`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKeyLookupPurpose {
@@ -48,18 +72,18 @@ impl KnownHostsCommand {
     /// Parses the option's value; `None` for `none`.
     ///
     /// # Errors
-    /// The value names no absolute command; the text continues a sentence that starts with the
-    /// option. ssh only warns, and goes on without a command that may revoke a key.
-    pub fn parse(text: &str) -> Result<Option<Self>, String> {
+    /// The value names no absolute command. ssh only warns, and goes on without a command that may
+    /// revoke a key.
+    pub fn parse(text: &str) -> Result<Option<Self>, KnownHostsCommandError> {
         if text.eq_ignore_ascii_case("none") {
             return Ok(None);
         }
         let mut words = split(text)
-            .ok_or("has a quote that is not closed")?
+            .ok_or(KnownHostsCommandError::OpenQuote)?
             .into_iter();
-        let program = words.next().ok_or("names no command")?;
+        let program = words.next().ok_or(KnownHostsCommandError::Empty)?;
         if !Path::new(&program).is_absolute() {
-            return Err("is not an absolute path".into());
+            return Err(KnownHostsCommandError::Relative);
         }
         Ok(Some(Self {
             program,

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use ssh::key::{CertificateError, HOST_KEY_ALGORITHMS, PublicKey};
 
-pub use command::{HostKeyLookupPurpose, KnownHostsCommand};
+pub use command::{HostKeyLookupPurpose, KnownHostsCommand, KnownHostsCommandError};
 pub use decide::{AcceptedHostKey, HostKeyError, decide, decide_address, recorded};
 pub use error::KnownHostsError;
 pub use pattern::matches_pattern;
