@@ -56,13 +56,61 @@ pub enum HostSpec {
     Address(IpAddr),
 }
 
-/// Message about an operand that cannot be parsed, as it is shown to the user.
+/// Reason why an operand cannot be parsed. The message completes a sentence that begins with the
+/// operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AddressError(pub String);
+pub enum AddressError {
+    /// `unix:` without a path.
+    NoPath,
+    /// A colon without a port after it, where this port or a higher one is needed.
+    NoPort(u16),
+    /// Neither a port from this one on nor a host and a port.
+    NotPort(u16),
+    /// The text after the last colon is no port.
+    InvalidPort {
+        /// The text.
+        port: String,
+        /// The lowest valid port.
+        lowest: u16,
+    },
+    /// An IPv6 address without brackets.
+    NoBrackets,
+    /// The host is neither a name nor an address.
+    InvalidHost,
+    /// A target with port 0.
+    TargetPort,
+    /// A target without a host.
+    NoHost,
+    /// Standard input and output as a target.
+    TargetStreams,
+}
 
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::NoPath => f.write_str("lacks the path of the UNIX socket"),
+            Self::NoPort(lowest) => write!(f, "lacks a port ({lowest} to 65535)"),
+            Self::NotPort(lowest) => {
+                write!(f, "is neither a port ({lowest} to 65535) nor HOST:PORT")
+            }
+            Self::InvalidPort { port, lowest } => {
+                let port = wire::escape::name(port.as_bytes());
+                write!(
+                    f,
+                    "has no valid port: {port} is not a port ({lowest} to 65535)"
+                )
+            }
+            Self::NoBrackets => {
+                f.write_str("has an IPv6 address without brackets: write [ADDRESS]:PORT")
+            }
+            Self::InvalidHost => f.write_str("is not HOST:PORT, a port, unix:PATH or -"),
+            Self::TargetPort => f.write_str("has port 0, which cannot be connected to"),
+            Self::NoHost => f.write_str("lacks the host to connect to"),
+            Self::TargetStreams => f.write_str(
+                "stands for standard input and output, which can be LISTEN only: name another \
+                 target",
+            ),
+        }
     }
 }
 
@@ -151,7 +199,7 @@ impl RelayEndpoint {
 /// Splits `PLACE/word/word`, or `unix:PATH,word,word`.
 ///
 /// The TCP port is `lowest` or higher.
-fn split(text: &str, lowest: u16) -> Result<(RelayEndpoint, Vec<String>), String> {
+fn split(text: &str, lowest: u16) -> Result<(RelayEndpoint, Vec<String>), AddressError> {
     let path = text
         .strip_prefix("unix:")
         .or_else(|| (text.starts_with('/') || text.starts_with("./")).then_some(text));
@@ -159,7 +207,7 @@ fn split(text: &str, lowest: u16) -> Result<(RelayEndpoint, Vec<String>), String
         Some(path) => {
             let (path, words) = path.split_once(',').unwrap_or((path, ""));
             if path.is_empty() {
-                return Err("lacks the path of the UNIX socket".to_owned());
+                return Err(AddressError::NoPath);
             }
             (RelayEndpoint::Unix(PathBuf::from(path)), words)
         }
@@ -172,7 +220,7 @@ fn split(text: &str, lowest: u16) -> Result<(RelayEndpoint, Vec<String>), String
     Ok((place, words.map(str::to_owned).collect()))
 }
 
-fn tcp_or_streams(text: &str, lowest: u16) -> Result<RelayEndpoint, String> {
+fn tcp_or_streams(text: &str, lowest: u16) -> Result<RelayEndpoint, AddressError> {
     if text == "-" {
         return Ok(RelayEndpoint::Streams);
     }
@@ -181,16 +229,14 @@ fn tcp_or_streams(text: &str, lowest: u16) -> Result<RelayEndpoint, String> {
         Some((host, port)) => (Some(host), port),
     };
     let port = port.parse().map_err(|_| match port {
-        "" => format!("lacks a port ({lowest} to 65535)"),
-        _ => {
-            let port = wire::escape::name(port.as_bytes());
-            match host {
-                None => format!("is neither a port ({lowest} to 65535) nor HOST:PORT"),
-                Some(_) => {
-                    format!("has no valid port: {port} is not a port ({lowest} to 65535)")
-                }
-            }
-        }
+        "" => AddressError::NoPort(lowest),
+        _ => match host {
+            None => AddressError::NotPort(lowest),
+            Some(_) => AddressError::InvalidPort {
+                port: port.to_owned(),
+                lowest,
+            },
+        },
     })?;
     let host = match host {
         None => HostSpec::Loopback,
@@ -199,13 +245,11 @@ fn tcp_or_streams(text: &str, lowest: u16) -> Result<RelayEndpoint, String> {
             let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
             match bracketed.unwrap_or(host).parse() {
                 Ok(IpAddr::V6(_)) if bracketed.is_none() => {
-                    return Err(
-                        "has an IPv6 address without brackets: write [ADDRESS]:PORT".to_owned()
-                    );
+                    return Err(AddressError::NoBrackets);
                 }
                 Ok(ip) => HostSpec::Address(ip),
                 Err(_) if bracketed.is_some() || !is_name(host) => {
-                    return Err("is not HOST:PORT, a port, unix:PATH or -".to_owned());
+                    return Err(AddressError::InvalidHost);
                 }
                 Err(_) => HostSpec::Name(host.to_owned()),
             }
@@ -225,7 +269,7 @@ impl FromStr for ListenSpec {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (place, words) = split(text, 0).map_err(AddressError)?;
+        let (place, words) = split(text, 0)?;
         Ok(Self { place, words })
     }
 }
@@ -234,20 +278,14 @@ impl FromStr for TargetSpec {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (place, words) = split(text, 1).map_err(AddressError)?;
+        let (place, words) = split(text, 1)?;
         match &place {
-            RelayEndpoint::Tcp { port: 0, .. } => Err(AddressError(
-                "has port 0, which cannot be connected to".to_owned(),
-            )),
+            RelayEndpoint::Tcp { port: 0, .. } => Err(AddressError::TargetPort),
             RelayEndpoint::Tcp {
                 host: HostSpec::All,
                 ..
-            } => Err(AddressError("lacks the host to connect to".to_owned())),
-            RelayEndpoint::Streams => Err(AddressError(
-                "stands for standard input and output, which can be LISTEN only: name another \
-                 target"
-                    .to_owned(),
-            )),
+            } => Err(AddressError::NoHost),
+            RelayEndpoint::Streams => Err(AddressError::TargetStreams),
             _ => Ok(Self { place, words }),
         }
     }

@@ -30,8 +30,8 @@ pub mod control {
 }
 
 pub use address::{AddressError, HostSpec, ListenSpec, RelayEndpoint, TargetSpec};
-pub use network::{IpNetwork, is_allowed};
-pub use rules::{FirewallCommand, ListenerRules};
+pub use network::{IpNetwork, IpNetworkError, is_allowed};
+pub use rules::{FirewallCommand, ListenerRules, ListenerRulesError};
 pub use server::{
     HandedOverListener, InheritedSockets, RelayControl, RelayServer, RelayStartError, streams,
 };
@@ -40,4 +40,4 @@ pub use settings::{
     is_reachable_remotely,
 };
 pub use sockopt::clamped;
-pub use uplinks::Uplink;
+pub use uplinks::{Uplink, UplinkCountError};

@@ -55,17 +55,28 @@ pub fn is_allowed(networks: &[IpNetwork], ip: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(ip))
 }
 
-impl FromStr for IpNetwork {
-    type Err = String;
+/// A text that is no network. The message completes a sentence that begins with the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpNetworkError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "is not a network such as 192.0.2.0/24 or 2001:db8::/32".to_owned();
+impl fmt::Display for IpNetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is not a network such as 192.0.2.0/24 or 2001:db8::/32")
+    }
+}
+
+impl std::error::Error for IpNetworkError {}
+
+impl FromStr for IpNetwork {
+    type Err = IpNetworkError;
+
+    fn from_str(text: &str) -> Result<Self, IpNetworkError> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
         };
         let address = address.trim_matches(['[', ']']);
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let address: IpAddr = address.parse().map_err(|_| IpNetworkError)?;
         let width = if address.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {
             Some(prefix) => prefix.parse().ok().filter(|p| *p <= width),
@@ -73,7 +84,7 @@ impl FromStr for IpNetwork {
         };
         Ok(Self {
             address,
-            prefix: prefix.ok_or_else(wrong)?,
+            prefix: prefix.ok_or(IpNetworkError)?,
         })
     }
 }

@@ -21,9 +21,10 @@ use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
 use rustls::crypto::{
     WebPkiSupportedAlgorithms, aws_lc_rs as provider, verify_tls13_signature_with_raw_key,
 };
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{
-    CertificateDer, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+    CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer,
+    UnixTime,
 };
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
@@ -76,6 +77,93 @@ pub struct KnownPeers {
     learns: Option<PathBuf>,
 }
 
+/// Reason why the private key of a relay cannot be used or created.
+#[derive(Debug)]
+pub enum PeerKeyError {
+    /// The key is not in PEM.
+    Pem(pem::Error),
+    /// The TLS library rejects the key.
+    Tls(rustls::Error),
+    /// The public key cannot be computed from the private key.
+    NoPublicKey,
+    /// The system provides no random numbers for a new key.
+    NotCreated,
+}
+
+impl fmt::Display for PeerKeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pem(e) => f.write_str(&pem_sentence(e, "private key")),
+            Self::Tls(e) => write!(f, "cannot use the private key: {}", sentence(e)),
+            Self::NoPublicKey => f.write_str(
+                "the private key cannot be used, since no public key can be derived from it: name \
+                 another file, and longhaul creates a key there",
+            ),
+            Self::NotCreated => f.write_str("cannot create a key"),
+        }
+    }
+}
+
+impl std::error::Error for PeerKeyError {}
+
+/// Reason why the peer relay of a pair cannot be reached at an address.
+#[derive(Debug)]
+pub enum PeerMeetError {
+    /// Nothing answered within this time.
+    NoAnswer(Duration),
+    /// Nothing listens at the port.
+    Refused,
+    /// The connection cannot be made for another reason.
+    Connect(io::Error),
+    /// The name of the peer relay in TLS is invalid.
+    Name(InvalidDnsNameError),
+    /// The TLS library cannot start the handshake.
+    Tls(rustls::Error),
+    /// The other end speaks no TLS, or has another key than the known ones.
+    Handshake(io::Error),
+}
+
+impl fmt::Display for PeerMeetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAnswer(within) => write!(
+                f,
+                "no answer within {:.1} s; a firewall may drop the packets",
+                within.as_secs_f64()
+            ),
+            Self::Refused => f.write_str(
+                "connection refused; a firewall or address translation may block the port",
+            ),
+            Self::Connect(e) => e.fmt(f),
+            Self::Name(e) => e.fmt(f),
+            Self::Tls(e) => f.write_str(&sentence(e)),
+            Self::Handshake(e) => write!(
+                f,
+                "no TLS connection to the peer relay: {}; another program may listen on this port",
+                io_sentence(e)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PeerMeetError {}
+
+/// A word that should be the fingerprint of a key and is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FingerprintError(String);
+
+impl fmt::Display for FingerprintError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "'{}' is not a fingerprint (SHA256: and 43 characters)",
+            wire::escape::name(self.0.as_bytes())
+        )
+    }
+}
+
+impl std::error::Error for FingerprintError {}
+
 impl fmt::Debug for PairRelaySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Facing")
@@ -86,16 +174,12 @@ impl PairRelaySettings {
     /// Creates the settings for a private key (PEM, PKCS#8).
     ///
     /// # Errors
-    /// Returns a sentence that says why the key cannot be used.
-    pub fn new(key: &[u8], known: KnownPeers) -> Result<Self, String> {
-        let wrong = |e: rustls::Error| format!("cannot use the private key: {}", sentence(&e));
-        let key =
-            PrivateKeyDer::from_pem_slice(key).map_err(|e| pem_sentence(&e, "private key"))?;
+    /// The key cannot be used.
+    pub fn new(key: &[u8], known: KnownPeers) -> Result<Self, PeerKeyError> {
+        let wrong = PeerKeyError::Tls;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(PeerKeyError::Pem)?;
         let key = provider::sign::any_supported_type(&key).map_err(wrong)?;
-        let public = key.public_key().ok_or(
-            "the private key cannot be used, since no public key can be derived from it: name \
-                 another file, and longhaul creates a key there",
-        )?;
+        let public = key.public_key().ok_or(PeerKeyError::NoPublicKey)?;
         let public = public.as_ref().to_vec();
         let fingerprint = fingerprint(&public);
         let own = Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key));
@@ -161,36 +245,24 @@ impl PairRelaySettings {
     /// `within`.
     ///
     /// # Errors
-    /// Returns a sentence without the address.
-    pub fn meet(&self, at: SocketAddr, within: Duration) -> Result<(), String> {
+    /// The peer relay does not answer, or not as one.
+    pub fn meet(&self, at: SocketAddr, within: Duration) -> Result<(), PeerMeetError> {
         let until = Instant::now() + within;
         let tcp = TcpStream::connect_timeout(&at, within);
         let mut tcp = tcp.map_err(|e| match e.kind() {
-            io::ErrorKind::TimedOut => format!(
-                "no answer within {:.1} s; a firewall may drop the packets",
-                within.as_secs_f64()
-            ),
-            io::ErrorKind::ConnectionRefused => {
-                "connection refused; a firewall or address translation may block the port"
-                    .to_owned()
-            }
-            _ => e.to_string(),
+            io::ErrorKind::TimedOut => PeerMeetError::NoAnswer(within),
+            io::ErrorKind::ConnectionRefused => PeerMeetError::Refused,
+            _ => PeerMeetError::Connect(e),
         })?;
-        let name = ServerName::try_from("pair").map_err(|e| e.to_string())?;
+        let name = ServerName::try_from("pair").map_err(PeerMeetError::Name)?;
         let mut tls =
-            ClientConnection::new(self.client.config(), name).map_err(|e| sentence(&e))?;
+            ClientConnection::new(self.client.config(), name).map_err(PeerMeetError::Tls)?;
         while tls.is_handshaking() {
             let left = until.saturating_duration_since(Instant::now());
             let left = left.max(Duration::from_millis(1));
             let done = tcp.set_read_timeout(Some(left));
             let done = done.and_then(|()| tls.complete_io(&mut tcp));
-            done.map_err(|e| {
-                format!(
-                    "no TLS connection to the peer relay: {}; another program may listen on this \
-                     port",
-                    io_sentence(&e)
-                )
-            })?;
+            done.map_err(PeerMeetError::Handshake)?;
         }
         Ok(())
     }
@@ -200,8 +272,8 @@ impl PairRelaySettings {
 ///
 /// # Errors
 /// Returns an error if the system provides no random numbers.
-pub fn new_key() -> Result<zeroize::Zeroizing<String>, String> {
-    let wrong = |_| "cannot create a key".to_owned();
+pub fn new_key() -> Result<zeroize::Zeroizing<String>, PeerKeyError> {
+    let wrong = |_| PeerKeyError::NotCreated;
     let key = Ed25519KeyPair::generate().map_err(wrong)?;
     let document = key.to_pkcs8v1().map_err(wrong)?;
     let text = zeroize::Zeroizing::new(STANDARD.encode(document.as_ref()));
@@ -226,15 +298,12 @@ impl KnownPeers {
     ///
     /// # Errors
     /// Names the first word that is not a fingerprint.
-    pub fn add(&mut self, text: &str) -> Result<(), String> {
+    pub fn add(&mut self, text: &str) -> Result<(), FingerprintError> {
         for line in text.lines() {
             let line = line.split('#').next().unwrap_or_default();
             if let Some(word) = line.split_whitespace().next() {
                 if !is_fingerprint(word) {
-                    return Err(format!(
-                        "'{}' is not a fingerprint (SHA256: and 43 characters)",
-                        wire::escape::name(word.as_bytes())
-                    ));
+                    return Err(FingerprintError(word.to_owned()));
                 }
                 self.lock().insert(word.to_owned());
             }

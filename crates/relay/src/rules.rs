@@ -4,7 +4,7 @@
 //! All rules of a listener are in one nftables table of their own, so that other tables stay
 //! untouched and all rules are removed at once.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 
 use crate::address::RelayEndpoint;
@@ -56,25 +56,56 @@ const FAMILIES: [AddressFamilyNames; 2] = [
     },
 ];
 
+/// Reason why there are no rules for a relay that listens at this place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenerRulesError {
+    /// The kernel chooses the port.
+    NoFixedPort(RelayEndpoint),
+    /// The place has no IP address.
+    NoAddress(RelayEndpoint),
+    /// The relay diverts nothing and keeps no addresses.
+    NotNeeded(RelayEndpoint),
+}
+
+impl fmt::Display for ListenerRulesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoFixedPort(place) => {
+                write!(
+                    f,
+                    "{place}: rules need a fixed port: write one instead of 0"
+                )
+            }
+            Self::NoAddress(place) => {
+                write!(f, "{place}: rules need an IP address or a port alone")
+            }
+            Self::NotNeeded(place) => write!(
+                f,
+                "{place}: no rules needed: only redirect, tproxy and --keep-address need them"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ListenerRulesError {}
+
 impl ListenerRules {
     /// Composes the rules that a relay needs, for the address families that this machine has.
     ///
     /// # Errors
     /// Returns an error if the relay needs no rules, or if its port is not fixed.
-    pub fn of(relay: &RelaySettings, has_ipv6: bool) -> Result<Self, String> {
+    pub fn of(relay: &RelaySettings, has_ipv6: bool) -> Result<Self, ListenerRulesError> {
         let place = &relay.entrance.place;
         let addresses = match place {
-            RelayEndpoint::Tcp { port: 0, .. } => Err(format!(
-                "{place}: rules need a fixed port: write one instead of 0"
-            )),
+            RelayEndpoint::Tcp { port: 0, .. } => {
+                Err(ListenerRulesError::NoFixedPort(place.clone()))
+            }
             place => place
                 .addresses()
-                .ok_or_else(|| format!("{place}: rules need an IP address or a port alone")),
+                .ok_or_else(|| ListenerRulesError::NoAddress(place.clone())),
         }?;
         if relay.speaks.diverted.is_none() && !relay.keep_address {
-            return Err(format!(
-                "{place}: no rules needed: only redirect, tproxy and --keep-address need them"
-            ));
+            return Err(ListenerRulesError::NotNeeded(place.clone()));
         }
         let port = addresses.first().map_or(0, |at| at.port());
         let ips: Vec<IpAddr> = addresses.iter().map(|at| at.ip()).collect();

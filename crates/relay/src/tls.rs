@@ -4,15 +4,98 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::client::{VerifierBuilderError, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 
 use crate::tls_error::{pem_sentence, sentence};
 use crate::tls_verify::PinnedCertVerifier;
+
+/// Reason why TLS cannot be set up. The message names the flag or the file.
+#[derive(Debug)]
+pub enum TlsSettingsError {
+    /// A listener with TLS has no certificate.
+    NoCertificate,
+    /// Only one of the certificate and its key is named.
+    NotTogether,
+    /// The private key in this file cannot be read.
+    Key(PathBuf, pem::Error),
+    /// The certificates in this file cannot be read.
+    Certificates(PathBuf, pem::Error),
+    /// This file contains no certificate.
+    Empty(PathBuf),
+    /// An authority's certificate in this file cannot be used.
+    Authority(PathBuf, rustls::Error),
+    /// Clients cannot be verified by the authorities of this file.
+    ClientVerifier(PathBuf, VerifierBuilderError),
+    /// Servers cannot be verified.
+    ServerVerifier(VerifierBuilderError),
+    /// The system has no trusted authorities.
+    NoSystemRoots,
+    /// The certificate or its key cannot be used by a server.
+    ServerIdentity(rustls::Error),
+    /// The certificate or its key cannot be used by a client.
+    ClientIdentity(rustls::Error),
+    /// The name of a server is neither a DNS name nor an address.
+    InvalidName(String),
+    /// The TLS library cannot be set up.
+    Library(rustls::Error),
+}
+
+impl fmt::Display for TlsSettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCertificate => f.write_str("a LISTEN with tls needs --cert and --key"),
+            Self::NotTogether => f.write_str("--cert and --key must be given together"),
+            Self::Key(path, e) => write!(
+                f,
+                "--key: {}: {}",
+                path.display(),
+                pem_sentence(e, "private key")
+            ),
+            Self::Certificates(path, e) => {
+                write!(f, "{}: {}", path.display(), pem_sentence(e, "certificate"))
+            }
+            Self::Empty(path) => write!(f, "{} contains no certificate", path.display()),
+            Self::Authority(path, e) => write!(f, "{}: {}", path.display(), sentence(e)),
+            Self::ClientVerifier(path, e) => write!(f, "--client-ca: {}: {e}", path.display()),
+            Self::ServerVerifier(e) => write!(
+                f,
+                "cannot verify TLS servers: no trusted CA certificates: {e}; install them or give \
+                 --ca"
+            ),
+            Self::NoSystemRoots => f.write_str(
+                "cannot verify TLS servers: the system has no trusted CA certificates; install \
+                 them or give --ca",
+            ),
+            Self::ServerIdentity(e) => {
+                write!(
+                    f,
+                    "cannot use --cert and --key for a server: {}",
+                    sentence(e)
+                )
+            }
+            Self::ClientIdentity(e) => {
+                write!(
+                    f,
+                    "cannot use --cert and --key for a client: {}",
+                    sentence(e)
+                )
+            }
+            Self::InvalidName(text) => write!(
+                f,
+                "'{}' is not a valid server name: write a DNS name or an IP address",
+                wire::escape::name(text.as_bytes())
+            ),
+            Self::Library(e) => write!(f, "TLS: {}", sentence(e)),
+        }
+    }
+}
+
+impl std::error::Error for TlsSettingsError {}
 
 /// Files and names of the TLS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,13 +170,11 @@ impl TlsFiles {
     ///
     /// # Errors
     /// Names the file that cannot be read or used, and the reason.
-    pub fn server(&self) -> Result<TlsServerSettings, String> {
-        let (chain, key) = self
-            .identity()?
-            .ok_or("a LISTEN with tls needs --cert and --key")?;
+    pub fn server(&self) -> Result<TlsServerSettings, TlsSettingsError> {
+        let (chain, key) = self.identity()?.ok_or(TlsSettingsError::NoCertificate)?;
         let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(self.versions())
-            .map_err(|e| format!("TLS: {}", sentence(&e)))?;
+            .map_err(TlsSettingsError::Library)?;
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
@@ -102,7 +183,7 @@ impl TlsFiles {
                     Arc::new(roots(path, &given)?),
                     Arc::new(aws_lc_rs::default_provider()),
                 );
-                let wrong = |e| format!("--client-ca: {}: {e}", path.display());
+                let wrong = |e| TlsSettingsError::ClientVerifier(path.clone(), e);
                 let verifier = verifier.build().map_err(wrong)?;
                 builder
                     .with_client_cert_verifier(Arc::new(PinnedCertVerifier::new(verifier, given)))
@@ -110,10 +191,9 @@ impl TlsFiles {
         };
         let mut config = builder
             .with_single_cert(chain, key)
-            .map_err(|e| format!("cannot use --cert and --key for a server: {}", sentence(&e)))?;
+            .map_err(TlsSettingsError::ServerIdentity)?;
         config.alpn_protocols = self.alpn();
-        config.ticketer =
-            aws_lc_rs::Ticketer::new().map_err(|e| format!("TLS: {}", sentence(&e)))?;
+        config.ticketer = aws_lc_rs::Ticketer::new().map_err(TlsSettingsError::Library)?;
         let names = self.client_names.iter().map(|text| name(text));
         Ok(TlsServerSettings::new(
             config,
@@ -125,7 +205,7 @@ impl TlsFiles {
     ///
     /// # Errors
     /// Names the file that cannot be read or used, and the reason.
-    pub fn client(&self) -> Result<TlsClientSettings, String> {
+    pub fn client(&self) -> Result<TlsClientSettings, TlsSettingsError> {
         let (roots, given) = match &self.ca {
             Some(path) => {
                 let given = certificates(path)?;
@@ -136,44 +216,31 @@ impl TlsFiles {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-        let verifier = verifier.build().map_err(|e| {
-            format!(
-                "cannot verify TLS servers: no trusted CA certificates: {e}; install them or give \
-                 --ca"
-            )
-        })?;
+        let verifier = verifier.build().map_err(TlsSettingsError::ServerVerifier)?;
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(self.versions())
-            .map_err(|e| format!("TLS: {}", sentence(&e)))?
+            .map_err(TlsSettingsError::Library)?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(PinnedCertVerifier::new(verifier, given)));
-        let mut config =
-            match self.identity()? {
-                None => builder.with_no_client_auth(),
-                Some((certificates, key)) => builder
-                    .with_client_auth_cert(certificates, key)
-                    .map_err(|e| {
-                        format!("cannot use --cert and --key for a client: {}", sentence(&e))
-                    })?,
-            };
+        let mut config = match self.identity()? {
+            None => builder.with_no_client_auth(),
+            Some((certificates, key)) => builder
+                .with_client_auth_cert(certificates, key)
+                .map_err(TlsSettingsError::ClientIdentity)?,
+        };
         config.alpn_protocols = self.alpn();
         let name = self.server_name.as_deref().map(name).transpose()?;
         Ok(TlsClientSettings::new(config, name))
     }
 
-    fn identity(&self) -> Result<Option<TlsIdentity>, String> {
+    fn identity(&self) -> Result<Option<TlsIdentity>, TlsSettingsError> {
         let (cert, key) = match (&self.cert, &self.key) {
             (None, None) => return Ok(None),
             (Some(cert), Some(key)) => (cert, key),
-            _ => return Err("--cert and --key must be given together".to_owned()),
+            _ => return Err(TlsSettingsError::NotTogether),
         };
-        let private = PrivateKeyDer::from_pem_file(key).map_err(|e| {
-            format!(
-                "--key: {}: {}",
-                key.display(),
-                pem_sentence(&e, "private key")
-            )
-        })?;
+        let private =
+            PrivateKeyDer::from_pem_file(key).map_err(|e| TlsSettingsError::Key(key.clone(), e))?;
         Ok(Some((certificates(cert)?, private)))
     }
 
@@ -202,7 +269,7 @@ impl TlsClientSettings {
     }
 
     /// Returns the name that the server's certificate must contain.
-    pub(crate) fn name_for(&self, host: &str) -> Result<ServerName<'static>, String> {
+    pub(crate) fn name_for(&self, host: &str) -> Result<ServerName<'static>, TlsSettingsError> {
         match &self.name {
             Some(name) => Ok(name.clone()),
             None => name(host),
@@ -220,44 +287,38 @@ pub(crate) fn has_name(certificate: &CertificateDer<'_>, names: &[ServerName<'st
         .any(|name| verify_server_name(&parsed, name).is_ok())
 }
 
-fn name(text: &str) -> Result<ServerName<'static>, String> {
+fn name(text: &str) -> Result<ServerName<'static>, TlsSettingsError> {
     let name = ServerName::try_from(text.to_owned());
-    name.map_err(|_| {
-        format!(
-            "'{}' is not a valid server name: write a DNS name or an IP address",
-            wire::escape::name(text.as_bytes())
-        )
-    })
+    name.map_err(|_| TlsSettingsError::InvalidName(text.to_owned()))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |e| format!("{}: {}", path.display(), pem_sentence(&e, "certificate"));
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsSettingsError> {
+    let wrong = |e| TlsSettingsError::Certificates(path.to_owned(), e);
     let all = CertificateDer::pem_file_iter(path).map_err(wrong)?;
     let all = all.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     match all.is_empty() {
-        true => Err(format!("{} contains no certificate", path.display())),
+        true => Err(TlsSettingsError::Empty(path.to_owned())),
         false => Ok(all),
     }
 }
 
-fn roots(path: &Path, given: &[CertificateDer<'static>]) -> Result<RootCertStore, String> {
+fn roots(
+    path: &Path,
+    given: &[CertificateDer<'static>],
+) -> Result<RootCertStore, TlsSettingsError> {
     let mut roots = RootCertStore::empty();
     for certificate in given {
         let added = roots.add(certificate.clone());
-        added.map_err(|e| format!("{}: {}", path.display(), sentence(&e)))?;
+        added.map_err(|e| TlsSettingsError::Authority(path.to_owned(), e))?;
     }
     Ok(roots)
 }
 
-fn system_roots() -> Result<RootCertStore, String> {
+fn system_roots() -> Result<RootCertStore, TlsSettingsError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     match roots.is_empty() {
-        true => Err(
-            "cannot verify TLS servers: the system has no trusted CA certificates; install them or \
-             give --ca"
-                .to_owned(),
-        ),
+        true => Err(TlsSettingsError::NoSystemRoots),
         false => Ok(roots),
     }
 }

@@ -17,19 +17,36 @@ pub struct Uplink {
     pub interface: Option<String>,
 }
 
+/// Several addresses and several interfaces in different numbers, so that they make no pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UplinkCountError {
+    binds: usize,
+    names: usize,
+}
+
+impl fmt::Display for UplinkCountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { binds, names } = self;
+        write!(
+            f,
+            "{binds} addresses (--bind) and {names} interfaces (--interface) do not match: give \
+             one of either, or the same number of both"
+        )
+    }
+}
+
+impl std::error::Error for UplinkCountError {}
+
 impl Uplink {
     /// Combines addresses and interfaces to uplinks: the first address with the first interface and
     /// so on, or each with the only one of the other kind.
     ///
     /// # Errors
     /// Returns an error if there are several of both, in different numbers.
-    pub fn all(addresses: &[IpAddr], interfaces: &[String]) -> Result<Vec<Self>, String> {
+    pub fn all(addresses: &[IpAddr], interfaces: &[String]) -> Result<Vec<Self>, UplinkCountError> {
         let (binds, names) = (addresses.len(), interfaces.len());
         if binds > 1 && names > 1 && binds != names {
-            return Err(format!(
-                "{binds} addresses (--bind) and {names} interfaces (--interface) do not match: \
-                 give one of either, or the same number of both"
-            ));
+            return Err(UplinkCountError { binds, names });
         }
         let nth = |nth: usize, count: usize| if count == 1 { 0 } else { nth };
         let all = (0..binds.max(names)).map(|at| Self {
@@ -168,7 +185,7 @@ mod tests {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             let all = Uplink::all(addresses, &names)?;
             let shown: Vec<String> = all.iter().map(Uplink::to_string).collect();
-            Ok::<_, String>(shown.join(", "))
+            Ok::<_, UplinkCountError>(shown.join(", "))
         };
         let two = ips("192.0.2.1 2001:db8::1");
         assert_eq!(shown(&[], &[]).unwrap(), "");

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use relay::control::StartedRelayConfig;
-use relay::peer::{KnownPeers, PairRelaySettings, StripeCount, new_key};
+use relay::peer::{KnownPeers, PairRelaySettings, PeerKeyError, StripeCount, new_key};
 use relay::{HostSpec, RelayEndpoint, TargetSpec};
 use tracing::{info, warn};
 use transfer::cancel::CancelToken;
@@ -62,7 +62,7 @@ static BEGUN: Mutex<Vec<StartedRoute>> = Mutex::new(Vec::new());
 /// Called when a running route gets another first leg.
 static CHANGED: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 /// Key of this end, for the lifetime of the process.
-static KEY: LazyLock<Result<Zeroizing<String>, String>> = LazyLock::new(new_key);
+static KEY: LazyLock<Result<Zeroizing<String>, PeerKeyError>> = LazyLock::new(new_key);
 
 /// A running route and its first leg. A reloaded relay with an equal route uses it again instead of
 /// starting another one.
@@ -195,7 +195,7 @@ impl RelayRoute {
 
     /// Starts the relays, and connects each to the next.
     fn set_up(&self, carrier: &Arc<StripeTunnel>, again: bool) -> Result<RelayChain, CommandError> {
-        let key = KEY.as_ref().map_err(Clone::clone)?;
+        let key = KEY.as_ref()?;
         let own = PairRelaySettings::new(key.as_bytes(), KnownPeers::default())?;
         let own = own.fingerprint().to_owned();
         let mut halves = Vec::new();
@@ -258,7 +258,7 @@ impl RelayRoute {
         (nth, port): (usize, Option<u16>),
         carrier: &Arc<StripeTunnel>,
     ) -> Result<RelayChain, CommandError> {
-        let key = KEY.as_ref().map_err(Clone::clone)?;
+        let key = KEY.as_ref()?;
         let half = halves
             .first()
             .ok_or("internal error: no relay was started on a host")?;

@@ -1,5 +1,6 @@
 //! Rules for the targets that SOCKS and HTTP clients may name.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -135,15 +136,27 @@ impl HostPattern {
     }
 }
 
-impl FromStr for PermittedTargetRule {
-    type Err = String;
+/// A text that permits no target. The message completes a sentence that begins with the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PermittedTargetRuleError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "is not HOST:PORT (* stands for any host or port)".to_owned();
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+impl fmt::Display for PermittedTargetRuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is not HOST:PORT (* stands for any host or port)")
+    }
+}
+
+impl std::error::Error for PermittedTargetRuleError {}
+
+impl FromStr for PermittedTargetRule {
+    type Err = PermittedTargetRuleError;
+
+    fn from_str(text: &str) -> Result<Self, PermittedTargetRuleError> {
+        let wrong = PermittedTargetRuleError;
+        let (host, port) = text.rsplit_once(':').ok_or(wrong)?;
         let port = match port {
             "*" => None,
-            port => Some(port.parse().map_err(|_| wrong())?),
+            port => Some(port.parse().map_err(|_| wrong)?),
         };
         let bare = host.trim_matches(['[', ']']);
         let host = match host.strip_prefix("*.") {
@@ -153,7 +166,7 @@ impl FromStr for PermittedTargetRule {
                 Ok(network) => HostPattern::Network(network),
                 Err(_) => match HostSpec::of_client(host) {
                     Some(HostSpec::Name(name)) => HostPattern::Name(name),
-                    _ => return Err(wrong()),
+                    _ => return Err(wrong),
                 },
             },
         };

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use super::SocketOptionError;
 use crate::network::IpNetwork;
 
 /// Selects the connections that a socket option applies to; an empty map selects all.
@@ -44,9 +45,8 @@ impl ConnectionSelector {
     /// Parses a connMap.
     ///
     /// # Errors
-    /// Describes a map with more than three parts or an invalid pattern, in words that follow the
-    /// value.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    /// The map has more than three parts, or an invalid pattern.
+    pub(super) fn parse(text: &str) -> Result<Self, SocketOptionError> {
         let mut parts = split(text).into_iter();
         let mut next = || PatternList::parse(parts.next().unwrap_or_default());
         let map = Self {
@@ -55,11 +55,7 @@ impl ConnectionSelector {
             src: next()?,
         };
         if parts.next().is_some() {
-            return Err(
-                "has a map with more parts than PROTOCOL:DESTINATION:SOURCE (put IPv6 addresses \
-                 in brackets)"
-                    .to_owned(),
-            );
+            return Err(SocketOptionError::MapParts);
         }
         Ok(map)
     }
@@ -96,7 +92,7 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 impl PatternList {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, SocketOptionError> {
         let text = text.trim_start_matches('{').trim_end_matches('}');
         let items = text.split(',').filter(|item| !item.is_empty());
         items
@@ -120,7 +116,7 @@ impl PatternList {
 }
 
 impl ConnMapPattern {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, SocketOptionError> {
         let (out, text) = match text.strip_prefix('!') {
             Some(text) => (true, text),
             None => (false, text),
@@ -138,10 +134,7 @@ impl ConnMapPattern {
         };
         match &matches {
             ConnMapFilter::Name(name) | ConnMapFilter::Subdomains(name) if !is_name(name) => {
-                Err(format!(
-                    "has '{}' in its map, which is neither a host name nor a network",
-                    wire::escape::name(text.as_bytes())
-                ))
+                Err(SocketOptionError::MapPattern(text.to_owned()))
             }
             _ => Ok(Self { out, matches }),
         }

@@ -4,6 +4,7 @@
 
 mod connection_selector;
 
+use std::fmt;
 use std::fs;
 use std::net::IpAddr;
 
@@ -46,19 +47,100 @@ pub struct LegSocketBufferSizes {
 /// Maximum buffer size in bytes: the kernel doubles it in an int.
 const LARGEST: usize = (i32::MAX / 2) as usize;
 
+/// Reason why a setting is rejected. The message follows the value of `--sockopt`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketOptionError {
+    /// This option has a value and takes none.
+    TakesNoValue(String),
+    /// A buffer size is missing.
+    NoSize,
+    /// The option would make a broken connection look like a complete one.
+    HidesLoss(&'static str),
+    /// `noconnctrl`.
+    NoConnctrl,
+    /// `noreuse`.
+    NoReuse,
+    /// Two plus signs follow each other, or the value is empty.
+    Empty,
+    /// An option of this name is unknown.
+    Unknown(String),
+    /// This text is no size.
+    InvalidSize(String),
+    /// This size has unknown letters, or a letter twice.
+    InvalidLetter(String),
+    /// This number of bytes, or kilobytes, is too small or too large.
+    OutOfRange(String),
+    /// A connMap has too many parts.
+    MapParts,
+    /// This pattern of a connMap is neither a host name nor a network.
+    MapPattern(String),
+}
+
+impl fmt::Display for SocketOptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |text: &str| wire::escape::name(text.as_bytes()).to_string();
+        match self {
+            Self::TakesNoValue(name) => {
+                write!(f, "has a value for {}, which takes none", shown(name))
+            }
+            Self::NoSize => f.write_str("lacks the size: buffsize:SIZE[kiosc]"),
+            Self::HidesLoss(name) => write!(
+                f,
+                "has {name}, which is not supported: a broken connection would look like a \
+                 complete one; leave it out"
+            ),
+            Self::NoConnctrl => {
+                f.write_str("has noconnctrl, which is not supported: use a long --connect-timeout")
+            }
+            Self::NoReuse => f.write_str(
+                "has noreuse, which is not supported: the relay could not be restarted for \
+                 minutes; remove it",
+            ),
+            Self::Empty => f.write_str("has an empty option"),
+            Self::Unknown(name) => write!(
+                f,
+                "has an unknown option '{}'; known are buffsize, keepalive, share, reuse, shut \
+                 and connctrl",
+                shown(name)
+            ),
+            Self::InvalidSize(size) => write!(f, "has '{}', which is not a size", shown(size)),
+            Self::InvalidLetter(size) => write!(
+                f,
+                "has '{}': only k (kilo), i (receive), o (send), s (server) and c (client) \
+                 may follow the number, each once",
+                shown(size)
+            ),
+            Self::OutOfRange(digits) => {
+                write!(f, "has {digits}: a buffer must be between 1 byte and 1 GiB")
+            }
+            Self::MapParts => f.write_str(
+                "has a map with more parts than PROTOCOL:DESTINATION:SOURCE (put IPv6 addresses \
+                 in brackets)",
+            ),
+            Self::MapPattern(text) => write!(
+                f,
+                "has '{}' in its map, which is neither a host name nor a network",
+                shown(text)
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SocketOptionError {}
+
 impl SocketOptionSettings {
     /// Adds the settings of one `--sockopt` argument.
     ///
     /// # Errors
-    /// Describes an unknown or rejected setting, in words that follow the value.
-    pub fn add(&mut self, text: &str) -> Result<(), String> {
+    /// A setting is unknown or rejected.
+    pub fn add(&mut self, text: &str) -> Result<(), SocketOptionError> {
         for part in text.split('+') {
             self.add_part(part)?;
         }
         Ok(())
     }
 
-    fn add_part(&mut self, part: &str) -> Result<(), String> {
+    fn add_part(&mut self, part: &str) -> Result<(), SocketOptionError> {
         if part.starts_with(|c: char| c.is_ascii_digit()) {
             self.sizes.push(SocketBufferSetting::parse(part)?);
             return Ok(());
@@ -70,14 +152,11 @@ impl SocketOptionSettings {
         // DeleGate's manual has both spellings.
         let is_size = matches!(name, "buffsize" | "bufsize");
         if let (false, Some(_)) = (is_size, value) {
-            return Err(format!(
-                "has a value for {}, which takes none",
-                wire::escape::name(name.as_bytes())
-            ));
+            return Err(SocketOptionError::TakesNoValue(name.to_owned()));
         }
         match name {
             "buffsize" | "bufsize" => {
-                let value = value.ok_or("lacks the size: buffsize:SIZE[kiosc]")?;
+                let value = value.ok_or(SocketOptionError::NoSize)?;
                 self.sizes.push(SocketBufferSetting::parse(value)?);
                 Ok(())
             }
@@ -91,24 +170,13 @@ impl SocketOptionSettings {
             }
             // The relay's default behavior.
             "reuse" | "shut" | "connctrl" => Ok(()),
-            "noshut" | "linger" | "nolinger" => Err(format!(
-                "has {name}, which is not supported: a broken connection would look like a \
-                 complete one; leave it out"
-            )),
-            "noconnctrl" => Err(
-                "has noconnctrl, which is not supported: use a long --connect-timeout".to_owned(),
-            ),
-            "noreuse" => Err(
-                "has noreuse, which is not supported: the relay could not be restarted for \
-                 minutes; remove it"
-                    .to_owned(),
-            ),
-            "" => Err("has an empty option".to_owned()),
-            _ => Err(format!(
-                "has an unknown option '{}'; known are buffsize, keepalive, share, reuse, shut \
-                 and connctrl",
-                wire::escape::name(name.as_bytes())
-            )),
+            "noshut" => Err(SocketOptionError::HidesLoss("noshut")),
+            "linger" => Err(SocketOptionError::HidesLoss("linger")),
+            "nolinger" => Err(SocketOptionError::HidesLoss("nolinger")),
+            "noconnctrl" => Err(SocketOptionError::NoConnctrl),
+            "noreuse" => Err(SocketOptionError::NoReuse),
+            "" => Err(SocketOptionError::Empty),
+            _ => Err(SocketOptionError::Unknown(name.to_owned())),
         }
     }
 
@@ -161,37 +229,28 @@ impl SocketOptionSettings {
 }
 
 impl SocketBufferSetting {
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, SocketOptionError> {
         let (size, map) = match text.split_once(':') {
             Some((size, map)) => (size, ConnectionSelector::parse(map)?),
             None => (text, ConnectionSelector::default()),
         };
         let end = size.find(|c: char| !c.is_ascii_digit());
         let (digits, letters) = size.split_at(end.unwrap_or(size.len()));
-        let mut bytes: usize = digits.parse().map_err(|_| {
-            format!(
-                "has '{}', which is not a size",
-                wire::escape::name(size.as_bytes())
-            )
-        })?;
+        let mut bytes: usize = digits
+            .parse()
+            .map_err(|_| SocketOptionError::InvalidSize(size.to_owned()))?;
         let has = |letter| letters.contains(letter);
         for letter in letters.chars() {
             let times = letters.matches(letter).count();
             if !"kiosc".contains(letter) || times > 1 {
-                return Err(format!(
-                    "has '{}': only k (kilo), i (receive), o (send), s (server) and c (client) \
-                     may follow the number, each once",
-                    wire::escape::name(size.as_bytes())
-                ));
+                return Err(SocketOptionError::InvalidLetter(size.to_owned()));
             }
         }
         if has('k') {
             bytes = bytes.saturating_mul(1024);
         }
         if bytes == 0 || bytes > LARGEST {
-            return Err(format!(
-                "has {digits}: a buffer must be between 1 byte and 1 GiB"
-            ));
+            return Err(SocketOptionError::OutOfRange(digits.to_owned()));
         }
         // Without letters for a direction or a leg, the size applies to both.
         let both = |this, other| has(this) || !has(other);

@@ -148,7 +148,7 @@ fn what_is_not_understood_is_refused() {
         ("nodelay", "unknown option"),
     ] {
         let refused = SocketOptionSettings::default().add(text).expect_err(text);
-        assert!(refused.contains(word), "{text}: {refused}");
+        assert!(refused.to_string().contains(word), "{text}: {refused}");
     }
 }
 
