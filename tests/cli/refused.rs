@@ -142,3 +142,20 @@ fn a_wrong_setting_is_an_invalid_command_line() {
         }
     }
 }
+
+/// Bug: a host that cannot be reached ended `longhaul bootstrap` with 1, although its man page says
+/// 255, and a wrong setting too, although it says 2.
+#[test]
+fn an_unreachable_host_ended_bootstrap_like_a_failed_file() {
+    let client = Client::new();
+    let longhaul_tests::Program::Longhaul(program) = &client.program else {
+        return;
+    };
+    for (words, code) in [
+        (&["host.invalid"][..], 255),
+        (&["-o", "ConnectTimeout=x", "host.invalid"], 2),
+    ] {
+        let run = client.dir.run(program).arg("bootstrap");
+        run.args(words).run().expect_code(code);
+    }
+}

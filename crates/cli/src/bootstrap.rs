@@ -47,6 +47,10 @@ pub(crate) fn run(args: ResolvedCopyArgs, remove: bool) -> Exit {
             }
             Exit::Done
         }
-        Err(error) => failed(&error.at(&hosts.name(host))),
+        Err(error) => {
+            let exit = Exit::from(&error);
+            failed(error.at(&hosts.name(host)));
+            exit
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use transfer::bootstrap::BootstrapError;
 use transfer::connect::ConnectError;
 use transfer::report::CopyOutcome;
 
@@ -214,6 +215,16 @@ impl From<&ConnectError> for Exit {
     }
 }
 
+impl From<&BootstrapError> for Exit {
+    fn from(error: &BootstrapError) -> Self {
+        match error {
+            BootstrapError::Connection(error) => error.into(),
+            BootstrapError::Lost(_) => Self::NoConnection,
+            BootstrapError::Other(_) => Self::SomeFailed,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         exit.code().into()
@@ -231,11 +242,27 @@ pub(crate) fn help() -> String {
 
 #[cfg(test)]
 mod tests {
+    use transfer::session::QuestionError;
+
     use super::*;
 
     #[test]
     fn codes_are_those_promised() {
         assert_eq!(ALL.map(Exit::code), [0, 1, 2, 25, 65, 75, 255, 130]);
+    }
+
+    /// Bug: `longhaul bootstrap` exited with 1 if the host could not be reached or a setting was
+    /// wrong, because the error had no cause.
+    #[test]
+    fn a_bootstrap_without_a_connection_exited_like_one_that_failed() {
+        let of = |error: BootstrapError| Exit::from(&error);
+        let unreachable = ConnectError::unreachable("h: connection refused");
+        assert_eq!(of(unreachable.into()), Exit::NoConnection);
+        let setting = ConnectError::configuration("h: Port 0 is not a port");
+        assert_eq!(of(setting.into()), Exit::Usage);
+        let lost = QuestionError::Lost("the server closed the connection".to_owned());
+        assert_eq!(of(lost.into()), Exit::NoConnection);
+        assert_eq!(of("the host has no sh".into()), Exit::SomeFailed);
     }
 
     #[test]

@@ -42,7 +42,9 @@ struct RemoteBinaryReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootstrapError {
     /// The host cannot be reached or copied to; the sentence begins with its name.
-    Connection(String),
+    Connection(ConnectError),
+    /// The connection was lost while longhaul asked or sent something, without the host.
+    Lost(String),
     /// Another failure, without the host.
     Other(String),
 }
@@ -51,21 +53,24 @@ impl BootstrapError {
     /// Returns the sentence with the host's name at its start.
     pub fn at(self, host: &str) -> String {
         match self {
-            Self::Connection(why) => why,
-            Self::Other(why) => format!("{host}: {why}"),
+            Self::Connection(error) => error.into(),
+            Self::Lost(why) | Self::Other(why) => format!("{host}: {why}"),
         }
     }
 }
 
 impl From<ConnectError> for BootstrapError {
     fn from(error: ConnectError) -> Self {
-        Self::Connection(error.into())
+        Self::Connection(error)
     }
 }
 
 impl From<QuestionError> for BootstrapError {
     fn from(error: QuestionError) -> Self {
-        Self::Other(error.into())
+        match error {
+            QuestionError::Lost(why) => Self::Lost(why),
+            error => Self::Other(error.into()),
+        }
     }
 }
 
@@ -272,9 +277,8 @@ fn send(
     let first = summary.failures.into_iter().next();
     match (summary.outcome, first) {
         (CopyOutcome::Complete, _) => Ok(()),
-        (CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why), _) => {
-            Err(BootstrapError::Connection(why))
-        }
+        (CopyOutcome::NoConnection(why), _) => Err(ConnectError::unreachable(why).into()),
+        (CopyOutcome::Misconfigured(why), _) => Err(ConnectError::configuration(why).into()),
         (_, Some(failure)) => {
             Err(format!("cannot send the program to the host: {}", failure.reason).into())
         }
