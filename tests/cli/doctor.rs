@@ -411,3 +411,15 @@ fn asyncssh_is_measured_and_what_it_cannot_tell_is_listed() {
 fn a_go_server_is_measured_and_what_it_cannot_tell_is_listed() {
     assert_other_server_is_measured(PeerKind::Go);
 }
+
+/// Bug: a wrong setting that showed itself at the login was reported as a lost connection (255), which
+/// a scheduler tries again.
+#[test]
+fn a_wrong_setting_ended_the_doctor_like_a_lost_connection() {
+    let Some(scene) = Scene::start(PeerKind::OpenSsh).filter(|_| !is_scp()) else {
+        return;
+    };
+    let revoked = ["-o", "RevokedHostKeys=/nonexistent", "peer"];
+    let outcome = doctor(&scene, &revoked).run().expect_code(2);
+    assert_one_sentence(&outcome, "/nonexistent");
+}

@@ -129,7 +129,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit
     let evidence = measured.map_err(|error| match cancel.is_cancelled() {
         true => told("interrupted".to_owned(), Exit::Interrupted),
         false => match error {
-            ProbeError::Connect(error) => told(String::from(error), Exit::NoConnection),
+            ProbeError::Connect(error) => told(error.to_string(), Exit::from(&error)),
             ProbeError::Directory(why) => told(format!("{host}:{why}"), Exit::SomeFailed),
         },
     })?;
