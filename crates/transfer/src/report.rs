@@ -265,6 +265,8 @@ pub enum FailureCause {
     /// The target has no room for the item: the disk is full, the quota is used up, or the file is
     /// too large for the file system.
     NoSpace,
+    /// The connection to the host was lost.
+    ConnectionLost,
     /// Any cause without a variant of its own, or one that a newer version has.
     #[default]
     #[serde(other)]
@@ -281,6 +283,7 @@ impl From<JobFailureKind> for FailureCause {
     fn from(kind: JobFailureKind) -> Self {
         match kind {
             JobFailureKind::NoSpace => Self::NoSpace,
+            JobFailureKind::ConnectionLost => Self::ConnectionLost,
             _ => Self::Other,
         }
     }

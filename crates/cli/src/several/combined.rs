@@ -1,7 +1,8 @@
 //! Summary of several copies.
 
 use transfer::report::{
-    CopyOutcome, CopySummary, EscapedName, FAILURES_KEPT, HostResult, ItemFailure, VerifyResult,
+    CopyOutcome, CopySummary, EscapedName, FAILURES_KEPT, FailureCause, HostResult, ItemFailure,
+    VerifyResult,
 };
 
 /// Summary of one host's copy, to be combined with those of the other hosts.
@@ -51,7 +52,9 @@ fn add(all: &mut CopySummary, host: &str, from: Option<String>, mut one: CopySum
 /// Lists a failed connection among the failures of its host.
 fn list_lost_connection(host: &str, one: &mut CopySummary) {
     if let CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why) = &one.outcome {
-        let of_connection = |failure: &ItemFailure| why.ends_with(&failure.reason);
+        let of_connection = |failure: &ItemFailure| {
+            failure.cause == FailureCause::ConnectionLost && why.ends_with(&failure.reason)
+        };
         let listed = one.failures.len();
         one.failures.retain(|failure| !of_connection(failure));
         let same = listed - one.failures.len();
@@ -227,6 +230,29 @@ mod tests {
         assert_eq!(all.failures[0].path, EscapedName(b"h2".to_vec()));
         assert_eq!(all.failures[0].reason, "connection refused");
         assert_eq!(all.hosts.len(), 2);
+    }
+
+    /// Bug: a file that its server refused was not counted, and not listed, if the connection was
+    /// lost for a reason of the same words.
+    #[test]
+    fn a_file_that_failed_in_the_words_of_the_lost_connection_was_not_counted() {
+        let why = "h2: cannot start the SFTP server: permission denied";
+        let failure = |path: &str, reason: &str, cause| ItemFailure {
+            cause,
+            ..ItemFailure::new(EscapedName(path.into()), reason)
+        };
+        let lost = CopySummary {
+            failed: 2,
+            failures: vec![
+                failure("refused", "permission denied", FailureCause::Other),
+                failure("lost", why, FailureCause::ConnectionLost),
+            ],
+            ..with(CopyOutcome::NoConnection(why.to_owned()))
+        };
+        let all = combined(vec![end("h2", lost)]);
+        assert_eq!(all.failed, 2);
+        let paths: Vec<_> = all.failures.iter().map(|f| f.path.to_string()).collect();
+        assert_eq!(paths, ["refused", "h2"]);
     }
 
     /// Bug: "h3: cannot connect to h3 port 22", and the same with a login name.

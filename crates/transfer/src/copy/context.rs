@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use schedule::{Job, JobId, JobKind, RemotePath};
+use schedule::{Job, JobFailureKind, JobId, JobKind, RemotePath};
 
 use super::command_line_target::CommandLineTarget;
 use super::copy_report::CopyReport;
@@ -303,7 +303,7 @@ impl<'a> CopyContext<'a> {
 
     pub(super) fn why_stopped(&self) -> FileError {
         match &self.lost {
-            Some(why) => why.to_string().into(),
+            Some(why) => FileError::new(why.to_string(), JobFailureKind::ConnectionLost),
             None => "interrupted".into(),
         }
     }
