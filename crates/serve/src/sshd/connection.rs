@@ -203,8 +203,9 @@ impl<'s> ServedConnection<'s> {
     /// The reason for an abnormal end, which is also sent to the client if possible.
     fn run(mut self, stopping: &StopSignal) -> Result<(), ConnectionEndCause> {
         let done = self.serve(stopping);
-        // All at once: each program has half a second to end when its session is dropped.
-        self.sessions.values().for_each(SessionChannel::terminate);
+        // All at once: each program has half a second from here to end.
+        let sessions = self.sessions.values_mut();
+        sessions.for_each(SessionChannel::terminate);
         let farewell = done.as_ref().err().map(ConnectionEndCause::farewell);
         if farewell == Some(None) {
             // The client has left.

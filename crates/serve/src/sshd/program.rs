@@ -196,6 +196,8 @@ pub(super) struct RunningProgram {
     /// otherwise.
     piece: Box<[u8]>,
     over: bool,
+    /// Time at which it was asked to end.
+    asked: Option<Instant>,
     sent: u64,
     received: u64,
 }
@@ -249,6 +251,7 @@ impl RunningProgram {
             child,
             piece: vec![0; PIECE].into(),
             over: false,
+            asked: None,
             sent: 0,
             received: 0,
         };
@@ -376,9 +379,11 @@ impl RunningProgram {
         Some(code.cast_unsigned())
     }
 
-    /// Asks the program to end, with its children (SIGTERM).
-    pub(super) fn terminate(&self) {
-        if !self.over {
+    /// Asks the program to end, with its children (SIGTERM). It is killed [`MERCY`] after the first
+    /// call, so that programs that were asked together are killed together.
+    pub(super) fn terminate(&mut self) {
+        if !self.over && self.asked.is_none() {
+            self.asked = Some(Instant::now());
             // The process may have ended; its ID stays reserved until it is waited for.
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
         }
@@ -407,7 +412,7 @@ impl Drop for RunningProgram {
         (self.stdin, self.stdout, self.stderr) = (None, None, None);
         self.terminate();
         let pid = Pid::from_child(&self.child);
-        let until = Instant::now() + MERCY;
+        let until = self.asked.unwrap_or_else(Instant::now) + MERCY;
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         while Instant::now() < until && matches!(waitid(WaitId::Pid(pid), ended), Ok(None)) {
             thread::sleep(LOOK);
@@ -424,7 +429,29 @@ impl Drop for RunningProgram {
 
 #[cfg(test)]
 mod tests {
+    use rustix::event::{PollFd, poll};
+
     use super::*;
+
+    /// Bug: ten programs that ignore SIGTERM were killed one after the other, each half a second after
+    /// the one before, 5 s after their client had left.
+    #[test]
+    fn programs_that_ignore_the_request_to_end_are_killed_together() {
+        let allowed = [AllowedProgram::find("sh", None).expect("sh")];
+        let command = b"sh -c 'trap : TERM; echo; while :; do sleep 60; done'";
+        let start = |_| RunningProgram::start(&allowed, None, command).expect("it runs");
+        let mut programs: Vec<_> = (0..10).map(start).collect();
+        for program in &mut programs {
+            let stdout = program.stdout.as_mut().expect("open");
+            poll(&mut [PollFd::new(&*stdout, PollFlags::IN)], None).expect("a line");
+            assert_eq!(stdout.read(&mut [0; 8]).expect("a line"), 1);
+        }
+        let begin = Instant::now();
+        programs.iter_mut().for_each(RunningProgram::terminate);
+        drop(programs);
+        let took = begin.elapsed();
+        assert!((MERCY..MERCY * 4).contains(&took), "{took:?}");
+    }
 
     #[test]
     fn rsync_is_a_server_whatever_else_is_said_behind_its_paths() {

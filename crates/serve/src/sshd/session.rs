@@ -360,8 +360,8 @@ impl<'s> SessionChannel<'s> {
     }
 
     /// Asks the program of the channel to end, if there is one.
-    pub(super) fn terminate(&self) {
-        self.program.iter().for_each(RunningProgram::terminate);
+    pub(super) fn terminate(&mut self) {
+        self.program.iter_mut().for_each(RunningProgram::terminate);
     }
 
     /// True if a program is still running.
