@@ -227,6 +227,8 @@ impl ComparisonRules {
             TreeEntryKind::Symlink if source.link != target.link => {
                 reasons = reasons.with(DifferenceReasons::LINK)
             }
+            // In whole seconds: a target that keeps fewer digits of the nanoseconds, as NTFS does, would
+            // get them again in each sync. For files a checksum decides.
             TreeEntryKind::Directory if source.modified.is_some() && target.modified.is_some() => {
                 if let TimeComparison::Differ = self.times(source.modified, target.modified) {
                     reasons = reasons.with(DifferenceReasons::TIME);
@@ -406,6 +408,22 @@ mod tests {
             compared,
             ComparisonResult::Unsure(DifferenceReasons::default())
         );
+    }
+
+    /// Bug: docs/guide/sync.md promised that directory times are synced to the nanosecond.
+    #[test]
+    fn directories_of_one_second_are_equal_whatever_their_nanoseconds() {
+        let dir = |seconds, nanoseconds| TreeEntry {
+            modified: Some(ModifiedTime {
+                seconds,
+                nanoseconds: Some(nanoseconds),
+            }),
+            ..TreeEntry::new(TreeEntryKind::Directory)
+        };
+        let compare = |target| fine().compare(&dir(7, 123_456_789), &target);
+        assert_eq!(compare(dir(7, 123_456_700)), ComparisonResult::Equal);
+        let differs = ComparisonResult::Differs(DifferenceReasons::TIME);
+        assert_eq!(compare(dir(8, 123_456_789)), differs);
     }
 
     #[test]
