@@ -17,7 +17,7 @@ use super::equal_names::ClaimedTargets;
 use super::file::{ActiveFiles, SharedTemporaryFile};
 use super::hard_links::HardLinks;
 use super::jobs::PathQueryAnswer;
-use super::leaving;
+use super::leaving::{self, EndOfCopy};
 use super::metadata::MetadataPreservation;
 use super::owner::{EntryAwaitingOwner, NextOwnerResult, OwnerMap};
 use super::planned::PlannedEntries;
@@ -64,8 +64,7 @@ pub(super) struct CopyEngine<'a> {
     start: Instant,
     /// Events had arrived at the last check.
     heard: bool,
-    /// Time at which an interrupted copy ends, except for a shard.
-    leave_by: Option<Instant>,
+    leaving: EndOfCopy,
 }
 
 impl<'a> CopyEngine<'a> {
@@ -89,7 +88,7 @@ impl<'a> CopyEngine<'a> {
             verify: Verification::new(options, environment.ledger()),
             start: environment.now(),
             heard: false,
-            leave_by: None,
+            leaving: EndOfCopy::default(),
         }
     }
 
@@ -655,10 +654,7 @@ impl<'a> CopyEngine<'a> {
         for side in self.context.sides().iter() {
             self.cancel_at(side, "interrupted");
         }
-        // A scheduler that ends a shard gives it time, in which files in flight are completed.
-        let is_shard = leaves && self.context.options().journal_folder.is_some();
-        let most = leaving::longest(leaves, self.context.target_is_remote());
-        self.leave_by = (!is_shard).then(|| self.context.now() + most);
+        self.leaving.interrupted(&self.context, leaves);
         // The source of a copy between two hosts has nothing to clean up, and the data on its way
         // are of no use.
         if self.context.source_is_remote() && self.context.target_is_remote() {
@@ -676,11 +672,6 @@ impl<'a> CopyEngine<'a> {
             true => side.session().cancel_resumable(why),
             false => side.session().cancel(why),
         }
-    }
-
-    /// True if an interrupted copy ends now, without what is still on its way.
-    fn must_leave(&self) -> bool {
-        self.leave_by.is_some_and(|by| self.context.now() >= by)
     }
 
     /// Drops all work that has not begun.
@@ -718,9 +709,10 @@ impl<'a> CopyEngine<'a> {
             return true;
         }
         let cleaned = self.context.now() + leaving::CLEANUP;
-        let until = self.leave_by.unwrap_or(cleaned);
+        let until = self.leaving.time(&self.context).unwrap_or(cleaned);
         conditions.until = Some(until);
         wait_for(self.context.environment(), conditions).await;
+        let until = self.leaving.time(&self.context).unwrap_or(until);
         self.context.sides_mut().take_events() || self.context.now() < until
     }
 
@@ -732,7 +724,7 @@ impl<'a> CopyEngine<'a> {
     /// Waits for events and handles them. Returns false if there is nothing to wait for.
     async fn wait(&mut self) -> bool {
         self.estimates.announce_count(self.context.sides());
-        if self.must_leave() {
+        if self.leaving.is_due(&self.context) {
             return false;
         }
         let none = !self.context.sides_mut().take_events();

@@ -126,6 +126,8 @@ pub(super) trait RemoteSession {
     fn cancel(&self, reason: &str);
     /// Fails every job with `reason`, but keeps temporaries that the journal can resume.
     fn cancel_resumable(&self, reason: &str);
+    /// Time at which the host's servers sent something last.
+    fn heard(&self) -> Option<Instant>;
     /// Version and extensions of the host's SFTP server, once known.
     fn server_info(&self) -> Option<&ServerInfo>;
     /// Version and extensions of the server that new lanes use, once known.

@@ -219,6 +219,10 @@ impl RemoteSession for Session {
         self.cancel_resumable(reason);
     }
 
+    fn heard(&self) -> Option<Instant> {
+        self.heard()
+    }
+
     fn server_info(&self) -> Option<&ServerInfo> {
         self.server_info()
     }

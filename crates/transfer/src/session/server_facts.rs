@@ -1,5 +1,6 @@
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use sftp::ServerInfo;
 
@@ -11,6 +12,8 @@ pub(super) struct SessionServerFacts {
     /// Version and extensions of a remote longhaul.
     ours: OnceLock<ServerInfo>,
     settled: AtomicBool,
+    /// Time at which a server sent something on a channel last.
+    heard: Mutex<Option<Instant>>,
 }
 
 impl SessionServerFacts {
@@ -23,6 +26,16 @@ impl SessionServerFacts {
     pub(super) fn note_ours(&self, info: &ServerInfo) {
         self.note(info);
         self.ours.get_or_init(|| info.clone());
+    }
+
+    /// Notes that a server has sent something on a channel.
+    pub(super) fn note_heard(&self, now: Instant) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// Time at which a server sent something on a channel last.
+    pub(super) fn heard(&self) -> Option<Instant> {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Version and extensions of the server that answered first.

@@ -429,6 +429,7 @@ impl SessionCore {
 
     /// Notes that data came from the other side.
     pub(super) fn note_heard(&mut self, now: Instant) {
+        self.facts.note_heard(now);
         let silence = self.reconnect.heard(now);
         let awaited = |on: &LaneOnChannel| on.lane().stats().bytes_in_flight > 0;
         if silence > MOMENT && self.dispatcher.lanes().iter().any(awaited) {

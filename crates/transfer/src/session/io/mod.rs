@@ -12,6 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::{Poll, Waker};
@@ -216,6 +217,11 @@ impl Session {
     /// Version and extensions of the SFTP server, once received; worth storing for the next run.
     pub fn server_info(&self) -> Option<&ServerInfo> {
         self.facts.first()
+    }
+
+    /// Time at which the host's servers sent something on a channel last.
+    pub(crate) fn heard(&self) -> Option<Instant> {
+        self.facts.heard()
     }
 
     /// Source of further connections to the host, if there is one.
