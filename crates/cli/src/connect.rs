@@ -711,6 +711,11 @@ impl SessionConnector for Hosts {
         self.over_ssh(destination, coming, cancel)
     }
 
+    fn warn(&self, host: HostId, line: String) {
+        let name = self.name(host);
+        self.output.warning(format!("{name}: {line}"));
+    }
+
     fn ledger(&self) -> Option<Arc<ChecksumLedger>> {
         self.ledger.clone()
     }

@@ -14,8 +14,8 @@ use aws_lc_rs::digest::{Context, SHA256};
 use crate::cancel::CancelToken;
 use crate::connect::ConnectError;
 use crate::copy::{self, CopyLocation, CopyOptions, CopyRequest, HostId, SessionConnector};
-use crate::report::{CopyOutcome, ProgressCounters};
-use crate::session::{FarEndQuerySession, QuestionError};
+use crate::report::{CopyEvent, CopyOutcome, ProgressCounters};
+use crate::session::{FarEndQuerySession, QuestionError, StallNotice};
 
 /// The prefix of the result line, which distinguishes it from output of startup files.
 const LINE: &str = "longhaul-place ";
@@ -144,7 +144,7 @@ pub fn remove(
     let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; echo; \
                   if [ -e \"$c/bin\" ] || [ -L \"$c/bin\" ]; \
                   then rm -rf \"$c/bin\" && echo longhaul-removed; else echo longhaul-absent; fi";
-    let said = FarEndQuerySession::new(connect.connect(host, None, cancel)?).ask(script)?;
+    let said = ask(host, connect, cancel, script)?;
     let says = |word: &str| said.lines().any(|line| line == word);
     match (says("longhaul-removed"), says("longhaul-absent")) {
         (true, _) => Ok(true),
@@ -157,13 +157,25 @@ pub fn remove(
     }
 }
 
+/// Runs a script on the host and returns its output.
+fn ask(
+    host: HostId,
+    connect: &dyn SessionConnector,
+    cancel: &CancelToken,
+    script: &str,
+) -> Result<String, BootstrapError> {
+    let session = connect.connect(host, None, cancel)?;
+    let tell = |notice: &StallNotice| connect.warn(host, notice.to_string());
+    Ok(FarEndQuerySession::new(session).ask(script, &tell)?)
+}
+
 fn look(
     host: HostId,
     connect: &dyn SessionConnector,
     cancel: &CancelToken,
     sum: &str,
 ) -> Result<RemoteBinaryReport, BootstrapError> {
-    let said = FarEndQuerySession::new(connect.connect(host, None, cancel)?).ask(&script(sum))?;
+    let said = ask(host, connect, cancel, &script(sum))?;
     let found = read(&said).ok_or(
         "the host runs no commands for this account (SFTP only, as in many chroots): longhaul \
          cannot run there, and copies need no --bootstrap",
@@ -271,7 +283,11 @@ fn send(
         request,
         connect,
         &ProgressCounters::default(),
-        &mut |_| {},
+        &mut |event| {
+            if let CopyEvent::Warning { message, .. } = event {
+                connect.warn(host, message.clone());
+            }
+        },
         cancel,
     );
     let first = summary.failures.into_iter().next();

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::session::{FarEndQuerySession, QuestionError, Session};
+use crate::session::{FarEndQuerySession, QuestionError, Session, log_notice};
 
 /// The prefix of result lines, which distinguishes them from output of startup files.
 const LINE: &str = "longhaul-bench ";
@@ -42,7 +42,7 @@ impl RemoteShellProbe {
     /// # Errors
     /// The far end runs no commands.
     pub fn find_memory_storage(&mut self) -> Result<RemoteMemoryFolder, ShellProbeError> {
-        let said = self.questions.ask(ROOM)?;
+        let said = self.questions.ask(ROOM, &log_notice)?;
         read_room(&said).ok_or(ShellProbeError::NoShell)
     }
 
@@ -52,7 +52,7 @@ impl RemoteShellProbe {
     /// # Errors
     /// The far end cannot report it.
     pub fn used(&mut self) -> Result<ServerCpuTime, ShellProbeError> {
-        let said = self.questions.ask(USED)?;
+        let said = self.questions.ask(USED, &log_notice)?;
         read_used(&said).ok_or(ShellProbeError::NoShell)
     }
 

@@ -23,7 +23,7 @@ use super::wait_conditions::WaitConditions;
 use crate::connect::ConnectError;
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
-use crate::session::{RemoteCommandId, SessionEvent, SessionSummary};
+use crate::session::{RemoteCommandId, RemoteCommandStart, SessionEvent, SessionSummary};
 use crate::sums::ChecksumLedger;
 
 /// Everything that a copy needs from outside: time, random numbers, sessions, local files and the
@@ -149,8 +149,8 @@ pub(super) trait RemoteSession {
 /// Step of a command at the far end.
 #[derive(Debug)]
 pub(crate) enum RemoteCommandStep {
-    /// Runs these words with the account's shell.
-    Run(Vec<u8>),
+    /// Runs a command with the account's shell.
+    Run(RemoteCommandStart),
     /// Sends bytes to its standard input.
     Input(Vec<u8>),
     /// Ends its standard input.

@@ -235,6 +235,9 @@ pub trait SessionConnector {
         differ
     }
 
+    /// Tells the user something about the host: one sentence without its name.
+    fn warn(&self, _host: HostId, _line: String) {}
+
     /// Account that logs in to the host, if known.
     fn login(&self, _host: HostId) -> Option<String> {
         None

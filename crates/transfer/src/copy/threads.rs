@@ -188,7 +188,7 @@ impl RemoteSession for Session {
 
     fn command(&self, id: RemoteCommandId, step: RemoteCommandStep) {
         match step {
-            RemoteCommandStep::Run(words) => self.exec(id, words),
+            RemoteCommandStep::Run(start) => self.exec(id, start),
             RemoteCommandStep::Input(bytes) => self.exec_input(id, bytes),
             RemoteCommandStep::EndInput => self.exec_end(id),
             RemoteCommandStep::Stop => self.exec_stop(id),

@@ -282,7 +282,7 @@ impl DirectConnections {
             return;
         };
         on.link_mut().send(channel, ClientOutput::Bytes(greeting));
-        commands.begin(CONTROL, connection, channel);
+        commands.begin(CONTROL, (connection, channel), None);
         let until = now + PATIENCE + rtt * ROUND_TRIPS;
         let on = RunningDirectServer {
             with,

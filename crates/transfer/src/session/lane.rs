@@ -5,7 +5,7 @@ use schedule::{ConnectionId, Job, Lane, LaneError, LaneId, LaneReport, LaneSampl
 use sftp::{MarkerLine, MarkerSearch};
 
 use super::sftp_server_selector::{check, not_ours};
-use super::stalls::LaneWait;
+use super::stalls::{AnswerWait, Waiter};
 use super::{LinkChannelId, RemoteWindowState};
 
 /// Work that a lane carries.
@@ -252,7 +252,7 @@ impl LaneOnChannel {
     /// Longest unanswered request of the lane, for [`super::stalls::StallDetector`]. `open_since` is
     /// the time since which the server has permitted channels. A longhaul that a command starts has
     /// its own limit.
-    pub(super) fn wait(&self, open_since: Instant) -> Option<LaneWait> {
+    pub(super) fn wait(&self, open_since: Instant) -> Option<AnswerWait> {
         let begins =
             matches!(self.far, LaneServerState::Stock) && self.lane.server_info().is_none();
         let start = || OldestRequest {
@@ -265,8 +265,8 @@ impl LaneOnChannel {
         };
         let oldest = self.lane.waits_for().or_else(|| begins.then(start))?;
         let drops = self.lane.server_info().is_some() && !self.lane.works_in_order();
-        Some(LaneWait {
-            id: self.id,
+        Some(AnswerWait {
+            waiter: Waiter::Lane(self.id),
             repeatable: drops && !oldest.takes_time,
             latency: self.lane.stats().latency.unwrap_or_default(),
             oldest,

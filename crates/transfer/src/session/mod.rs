@@ -54,18 +54,20 @@ use crate::timeline::Timeline;
 pub(crate) use concurrency::{are_small, growth_config};
 pub(crate) use direct::lasts_for_straight;
 pub use direct::{ControlSender, DirectServerStatus};
-pub(crate) use io::this_machine;
 pub use io::{
     FarEndQuerySession, ProgramConnectedHost, ProgramConnector, SendQueue, Session,
     SftpProgramLink, ssh_arguments,
 };
+pub(crate) use io::{log_notice, this_machine};
 pub use link::{
     ConnectionOpener, DirectServerLauncher, FurtherConnectionError, InitialServerFacts, Link,
     LinkChannelId, LinkError, LinkEvent, LinkSample, LonghaulProbeResult, RemoteLonghaulKnowledge,
     RemoteWindowState,
 };
 pub use question::QuestionError;
+pub(crate) use remote_commands::RemoteCommandStart;
 pub use remote_commands::{RemoteCommandError, RemoteCommandEvent, RemoteCommandId};
+pub(crate) use stalls::SilenceNotices;
 pub use stalls::StallNotice;
 
 /// Jobs and held items of a copy in flight before its sources are asked for more.
@@ -78,6 +80,9 @@ pub const MOST_JOBS: usize = 16384;
 
 /// Usual value of [`SessionOptions::resume_from`].
 pub const RESUME_FROM: u64 = 4 << 20;
+
+/// Silence after which the user is told what is waited for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Options of a session.
 #[derive(Clone)]
@@ -153,7 +158,7 @@ impl Default for SessionOptions {
             requests: None,
             buffer: None,
             min_in_flight: None,
-            patience: Duration::from_secs(10),
+            patience: PATIENCE,
             resume_from: RESUME_FROM,
             awaited: None,
             bear_losses: true,

@@ -95,12 +95,10 @@ impl PendingQuestion {
                 info!("{}", escape::text(line.as_bytes()));
                 None
             }
-            SessionEvent::Stalled(notice) => {
-                info!("{notice}");
-                None
-            }
+            // Whoever reads the events passes these on.
+            SessionEvent::Stalled(_)
             // `Lost` follows.
-            SessionEvent::AboutToFail(_)
+            | SessionEvent::AboutToFail(_)
             // Jobs that open the first lane, and commands whose answer came too late.
             | SessionEvent::Lane(_)
             | SessionEvent::Exec(..)

@@ -1,12 +1,13 @@
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use schedule::ConnectionId;
+use schedule::{ConnectionId, OldestRequest};
 use sftp::ClientOutput;
 
 use super::dispatcher::Dispatcher;
+use super::stalls::{AnswerWait, Waiter};
 use super::{Link, LinkChannelId};
 
 /// Identifies a command at the far end; the caller chooses the number.
@@ -44,9 +45,18 @@ impl fmt::Display for RemoteCommandError {
 
 impl std::error::Error for RemoteCommandError {}
 
+/// Command line for the account's shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RemoteCommandStart {
+    pub command: Vec<u8>,
+    /// Name of what it prints first, for the notice that nothing comes; `None` if the caller gives
+    /// such notices itself.
+    pub awaited: Option<&'static str>,
+}
+
 /// Instruction to start, feed, end or stop a remote command.
 pub(super) enum RemoteCommandInstruction {
-    Run(RemoteCommandId, Vec<u8>),
+    Run(RemoteCommandId, RemoteCommandStart),
     Input(RemoteCommandId, Vec<u8>),
     End(RemoteCommandId),
     Stop(RemoteCommandId),
@@ -64,6 +74,8 @@ struct RunningCommand {
     connection: ConnectionId,
     channel: LinkChannelId,
     is_paused: bool,
+    /// Time of its start, and a name for its first output, while that is missed.
+    silence: Option<(Instant, &'static str)>,
 }
 
 impl RemoteCommands {
@@ -72,18 +84,41 @@ impl RemoteCommands {
     }
 
     /// Registers a command that is already running.
+    /// `silence` is the time since which its first output is missed, with a name for the output.
     pub(super) fn begin(
         &mut self,
         id: RemoteCommandId,
-        connection: ConnectionId,
-        channel: LinkChannelId,
+        (connection, channel): (ConnectionId, LinkChannelId),
+        silence: Option<(Instant, &'static str)>,
     ) {
         self.running.push(RunningCommand {
             id,
             connection,
             channel,
             is_paused: false,
+            silence,
         });
+    }
+
+    /// Commands that have printed nothing yet. `heard` is a time until which
+    /// the server answered something else.
+    pub(super) fn waits(&self, heard: Instant) -> impl Iterator<Item = AnswerWait> {
+        self.running.iter().filter_map(move |r| {
+            let (since, request) = r.silence?;
+            Some(AnswerWait {
+                waiter: Waiter::Command(r.connection, r.id),
+                oldest: OldestRequest {
+                    request,
+                    path: None,
+                    since: since.max(heard),
+                    ahead: 1,
+                    overtaken: false,
+                    takes_time: false,
+                },
+                repeatable: false,
+                latency: Duration::ZERO,
+            })
+        })
     }
 
     /// Pauses or resumes the output of all commands that the session's handle started.
@@ -111,20 +146,24 @@ impl RemoteCommands {
     /// could not run, with their last events.
     pub(super) fn carry_out(
         &mut self,
+        now: Instant,
         on: &mut Dispatcher,
     ) -> Vec<(RemoteCommandId, RemoteCommandEvent)> {
         let mut over = Vec::new();
         while let Some(order) = self.orders.pop_front() {
             match order {
-                RemoteCommandInstruction::Run(id, command) => {
+                RemoteCommandInstruction::Run(id, start) => {
                     let Some(connection) = usable(on) else {
-                        let again = RemoteCommandInstruction::Run(id, command);
+                        let again = RemoteCommandInstruction::Run(id, start);
                         self.orders.push_front(again);
                         break;
                     };
                     let opened = on.connections_mut().get_mut(connection);
-                    match opened.and_then(|on| on.link_mut().open_exec(&command)) {
-                        Some(channel) => self.begin(id, connection, channel),
+                    match opened.and_then(|on| on.link_mut().open_exec(&start.command)) {
+                        Some(channel) => {
+                            let silence = start.awaited.map(|awaited| (now, awaited));
+                            self.begin(id, (connection, channel), silence);
+                        }
                         None => {
                             let none = "cannot run a command over this connection".to_owned();
                             let error = RemoteCommandError::Failed(none);
@@ -161,14 +200,16 @@ impl RemoteCommands {
         }
     }
 
-    /// Command whose channel this is.
-    pub(super) fn on_channel(
-        &self,
+    /// Returns the command that has printed something on this channel, if there is one.
+    pub(super) fn printed(
+        &mut self,
         connection: ConnectionId,
         channel: LinkChannelId,
     ) -> Option<RemoteCommandId> {
-        let is = |r: &&RunningCommand| r.connection == connection && r.channel == channel;
-        self.running.iter().find(is).map(|r| r.id)
+        let is = |r: &&mut RunningCommand| r.connection == connection && r.channel == channel;
+        let running = self.running.iter_mut().find(is)?;
+        running.silence = None;
+        Some(running.id)
     }
 
     /// Removes a command that has ended, or all commands on a lost connection if `channel` is

@@ -1,7 +1,7 @@
 //! Checksums of whole files where the server computes none: by a program that the account runs
 //! there, as `--verify` finds it, and by this machine for its own end.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,9 @@ use crate::copy::{PlannedCopy, PlannedCopySide, RemoteCommandStep};
 use crate::disk::open_regular;
 use crate::file_error::FileError;
 use crate::report::CopyEvent;
-use crate::session::{RemoteCommandEvent, RemoteCommandId, SessionEvent};
+use crate::session::{
+    PATIENCE, RemoteCommandEvent, RemoteCommandId, RemoteCommandStart, SessionEvent, SilenceNotices,
+};
 use crate::sums::{
     ChecksumOutputParser, Digest, Hasher, SumAlgorithm, SumProgram, SumProgramAnswer, list_command,
     list_line, program_command_from, program_script_from, whole_request,
@@ -31,8 +33,6 @@ const LONGEST_FIND: Duration = Duration::from_secs(60);
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// Minimum rate of a command in bytes per second, as in `--verify`.
 const SLOWEST: u64 = 4 << 20;
-/// Time without output after which the user is told what is being waited for.
-const SILENT: Duration = Duration::from_secs(10);
 const CHECKSUMS: &str = "the checksum program";
 const OTHER_SIZE: &str = "its size has changed";
 /// Bytes read at once.
@@ -354,8 +354,8 @@ pub(super) struct RunningSyncCommand {
     what: &'static str,
     /// Time limit for the program's output.
     until: Option<Instant>,
-    /// The user was told that it is waited for.
-    told: Cell<bool>,
+    /// Notices that it is waited for.
+    notices: RefCell<SilenceNotices>,
 }
 
 impl RunningSyncCommand {
@@ -367,13 +367,17 @@ impl RunningSyncCommand {
         words: Vec<u8>,
     ) -> Self {
         let id = RemoteCommandId(NEXT.fetch_add(1, Ordering::Relaxed));
-        run.command(end, id, RemoteCommandStep::Run(words));
+        let start = RemoteCommandStart {
+            command: words,
+            awaited: None,
+        };
+        run.command(end, id, RemoteCommandStep::Run(start));
         Self {
             end,
             id,
             what,
             until: None,
-            told: Cell::new(false),
+            notices: RefCell::new(SilenceNotices::new(run.now())),
         }
     }
 
@@ -406,19 +410,19 @@ impl RunningSyncCommand {
 
     /// Waits for the next bytes of its output; `None` at the end, or if the run ends.
     pub(super) async fn output(&self, run: &mut PlannedCopy<'_>) -> Option<Vec<u8>> {
-        let notice = run.now().checked_add(SILENT);
+        let now = run.now();
+        self.notices.replace(SilenceNotices::new(now));
         loop {
-            let notice = notice.filter(|_| !self.told.get());
-            if notice.is_some_and(|at| run.now() >= at) {
-                self.told.set(true);
-                let seconds = SILENT.as_secs();
-                let message = format!(
-                    "nothing received for {seconds} s: waiting for {}",
-                    self.what
-                );
+            let notice = self
+                .notices
+                .borrow_mut()
+                .take(run.now(), PATIENCE, self.what);
+            if let Some(notice) = notice {
                 let path = Some(run.shown(self.end, run.root(self.end)));
+                let message = notice.line;
                 run.tell(CopyEvent::Warning { path, message });
             }
+            let next = self.notices.borrow().next_at(PATIENCE);
             if self.is_late(run) || run.stopped() {
                 return None;
             }
@@ -429,8 +433,8 @@ impl RunningSyncCommand {
                 },
                 Ok(Some(_)) => {}
                 Ok(None) => {
-                    let until = [self.until, notice].into_iter().flatten().min();
-                    run.wait_until(until).await;
+                    let until = self.until.map_or(next, |until| until.min(next));
+                    run.wait_until(Some(until)).await;
                 }
                 Err(why) => {
                     run.lose(why);

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use crate::config::ConnectTimeout;
-use crate::session::LinkError;
+use crate::session::{LinkError, PATIENCE, SilenceNotices, StallNotice};
 
 /// Longest time up to the host key unless ConnectTimeout is set, which is how long sshd keeps such a
 /// connection (LoginGraceTime).
@@ -75,6 +75,8 @@ pub(super) struct LoginTimer {
     /// Time at which the server was last heard, or the user has answered.
     heard: Instant,
     progress: LoginProgress,
+    /// Notices about the silence since then.
+    notices: SilenceNotices,
 }
 
 impl LoginTimer {
@@ -85,6 +87,7 @@ impl LoginTimer {
             began: now,
             heard: now,
             progress: LoginProgress::default(),
+            notices: SilenceNotices::new(now),
         }
     }
 
@@ -109,6 +112,7 @@ impl LoginTimer {
         if progress != self.progress {
             self.progress = progress;
             self.heard = now;
+            self.notices = SilenceNotices::new(now);
         }
         let (since, limit) = match progress.is_verified {
             false => (self.began, self.limits.handshake.time()),
@@ -119,6 +123,24 @@ impl LoginTimer {
             true => Err(LinkError::Lost(self.late(limit))),
             false => Ok(left),
         }
+    }
+
+    /// Returns the notice about the silence of the server that is due at `now`. `is_identified` is true
+    /// once its identification string has come.
+    pub(super) fn notice(&mut self, now: Instant, is_identified: bool) -> Option<StallNotice> {
+        let awaited = match (is_identified, self.progress.is_verified) {
+            (false, _) => "the server's SSH identification",
+            (true, false) => "the key exchange",
+            (true, true) => "the answer to the login",
+        };
+        self.notices.take(now, PATIENCE, awaited)
+    }
+
+    /// Returns the time until the next notice.
+    pub(super) fn until_notice(&self, now: Instant) -> Duration {
+        self.notices
+            .next_at(PATIENCE)
+            .saturating_duration_since(now)
     }
 
     fn late(&self, limit: Duration) -> String {
@@ -184,6 +206,33 @@ mod tests {
             assert!(late.contains("ConnectTimeout"), "{late}");
             assert!(late.contains(&format!("{limit} s")), "{late}");
         }
+    }
+
+    /// Bug: a host that accepted the connection and sent no SSH identification was waited for 65 s
+    /// without a word.
+    #[test]
+    fn a_silent_login_is_told_of_after_ten_seconds_and_each_time_that_the_silence_doubles() {
+        let start = Instant::now();
+        let mut timer = LoginTimer::new(LoginLimits::new(None, false), start);
+        let mut told = Vec::new();
+        let mut now = start;
+        while let Ok(left) = timer.left(now, LoginProgress::default()) {
+            told.extend(timer.notice(now, false).map(|notice| notice.line));
+            now += left.min(timer.until_notice(now));
+        }
+        let line = |seconds: u32| {
+            format!("nothing received for {seconds} s: waiting for the server's SSH identification")
+        };
+        assert_eq!(told, [line(10), line(20), line(40), line(80)]);
+        // What the server sends begins a new silence.
+        let mut timer = LoginTimer::new(LoginLimits::new(None, false), start);
+        assert!(timer.left(start + 9 * SECOND, progress(500, true)).is_ok());
+        assert_eq!(timer.notice(start + 18 * SECOND, true), None);
+        let line = timer
+            .notice(start + 19 * SECOND, true)
+            .map(|notice| notice.line);
+        let expected = "nothing received for 10 s: waiting for the answer to the login";
+        assert_eq!(line.as_deref(), Some(expected));
     }
 
     #[test]

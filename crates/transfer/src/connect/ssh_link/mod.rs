@@ -356,6 +356,11 @@ impl SshLink {
                 return Ok(());
             }
             let left = timer.left(now, self.login_progress())?;
+            if let Some(notice) = timer.notice(now, self.conn.peer().is_some()) {
+                let line = format!("{}: {notice}", self.config.name);
+                self.auth_handler.banner(&line);
+            }
+            let left = left.min(timer.until_notice(now));
             self.stream.acknowledge_at_once();
             self.conn.prepare().map_err(|e| engine_error(&e))?;
             let mut flags = PollFlags::IN;

@@ -14,7 +14,7 @@ use crate::copy::context::CopyContext;
 use crate::copy::environment::RemoteCommandStep;
 use crate::copy::file::{ActiveFiles, CopyFileId};
 use crate::copy::jobs::JobPurpose;
-use crate::session::{RemoteCommandEvent, RemoteCommandId};
+use crate::session::{RemoteCommandEvent, RemoteCommandId, RemoteCommandStart};
 use crate::sums::{
     ChecksumOutputParser, Digest, SumAlgorithm, SumProgram, SumProgramAnswer, list_command,
     list_line, program_command, program_script, request, whole_request,
@@ -79,6 +79,14 @@ struct ChecksumListProgram {
     answers: ChecksumOutputParser,
     names: BTreeMap<Vec<u8>, CopyFileId>,
     watch: ChecksumWatchdog,
+}
+
+/// Returns the start of a command that prints checksums.
+fn sums_by(command: Vec<u8>) -> RemoteCommandStart {
+    RemoteCommandStart {
+        command,
+        awaited: Some("the request to run a checksum program"),
+    }
 }
 
 impl RemoteSumRequests {
@@ -248,7 +256,7 @@ impl Verification {
     fn start_worker(&mut self, context: &CopyContext<'_>) {
         let exec = self.exec_id();
         if let Some(session) = context.far_session() {
-            session.command(exec, RemoteCommandStep::Run(program_command()));
+            session.command(exec, RemoteCommandStep::Run(sums_by(program_command())));
             session.command(
                 exec,
                 RemoteCommandStep::Input(program_script().into_bytes()),
@@ -426,7 +434,7 @@ impl Verification {
         }
         let exec = self.exec_id();
         if let Some(session) = context.far_session() {
-            session.command(exec, RemoteCommandStep::Run(list_command(program)));
+            session.command(exec, RemoteCommandStep::Run(sums_by(list_command(program))));
             session.command(exec, RemoteCommandStep::Input(input));
             session.command(exec, RemoteCommandStep::EndInput);
         }

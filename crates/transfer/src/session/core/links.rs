@@ -522,7 +522,7 @@ impl SessionCore {
             match self.remote.heard_on_asked(now, dispatcher, on, &bytes) {
                 Some(refused) => self.note_refused(now, refused),
                 None => {
-                    if let Some(id) = self.commands.on_channel(on.0, on.1) {
+                    if let Some(id) = self.commands.printed(on.0, on.1) {
                         self.tell_command(now, id, RemoteCommandEvent::Output(bytes));
                     }
                 }

@@ -27,7 +27,7 @@ use crate::session::remote_commands::RemoteCommands;
 use crate::session::reopening::ChannelReopening;
 use crate::session::server_facts::SessionServerFacts;
 use crate::session::sftp_server_selector::SftpServerSelector;
-use crate::session::stalls::{LaneWait, StallAction, StallDetector};
+use crate::session::stalls::{AnswerWait, StallAction, StallDetector};
 use crate::session::{Link, SessionEvent, SessionOptions, SessionSummary, explain};
 
 /// Largest number of different stderr lines from remote programs that are shown; each is shown
@@ -82,6 +82,8 @@ pub(super) struct SessionCore {
     losses: LaneLosses,
     reopening: ChannelReopening,
     stalls: StallDetector,
+    /// Time at which there were jobs last.
+    busy: Instant,
     listings: ListingPauseControl,
     events: EventBatcher,
     facts: Arc<SessionServerFacts>,
@@ -116,6 +118,7 @@ impl SessionCore {
             losses: LaneLosses::default(),
             reopening: ChannelReopening::default(),
             stalls: StallDetector::new(options.patience, options.requests),
+            busy: now,
             listings: ListingPauseControl::default(),
             events: EventBatcher::new(now),
             facts,
@@ -282,7 +285,7 @@ impl SessionCore {
         self.use_direct(now);
         self.open_lanes(now);
         self.use_remote(now);
-        for (id, event) in self.commands.carry_out(&mut self.dispatcher) {
+        for (id, event) in self.commands.carry_out(now, &mut self.dispatcher) {
             self.tell_command(now, id, event);
         }
         let scheduler = self.dispatcher.scheduler_mut();
@@ -390,30 +393,38 @@ impl SessionCore {
 
     /// True if silence of the server is meaningful.
     fn watches_stalls(&self) -> bool {
-        let idle = self.dispatcher.scheduler().is_idle();
-        !self.pacing.holds_back() && self.stage == SessionStage::Running && !idle
+        !self.pacing.holds_back() && self.stage == SessionStage::Running
     }
 
-    /// Lanes that wait for an answer, after the login.
-    fn lane_waits(&self) -> impl Iterator<Item = LaneWait> {
+    /// Answers that are waited for, after the login: those to lanes, or without jobs those to remote
+    /// commands, whose output is not missed before.
+    fn waits(&self) -> Vec<AnswerWait> {
         let connections = self.dispatcher.connections();
-        self.dispatcher.lanes().iter().filter_map(|lane| {
+        if self.dispatcher.scheduler().is_idle() {
+            return self.commands.waits(self.busy).collect();
+        }
+        let lanes = self.dispatcher.lanes().iter();
+        let wait = |lane: &LaneOnChannel| {
             let open_since = connections.get(lane.connection())?.open_since()?;
             lane.wait(open_since)
-        })
+        };
+        lanes.filter_map(wait).collect()
     }
 
-    /// Time at which a silent lane must be checked.
+    /// Time at which the answers that are waited for must be checked.
     fn next_stall(&self) -> Option<Instant> {
         self.watches_stalls()
-            .then(|| self.stalls.poll_timeout(self.lane_waits()))?
+            .then(|| self.stalls.poll_timeout(self.waits().into_iter()))?
     }
 
     fn look_for_stalls(&mut self, now: Instant) {
+        if !self.dispatcher.scheduler().is_idle() {
+            self.busy = now;
+        }
         if self.next_stall().is_none_or(|at| at > now) {
             return;
         }
-        let waits: Vec<_> = self.lane_waits().collect();
+        let waits = self.waits();
         let connections = self.dispatcher.connections();
         let moved = |id| connections.get(id).map_or(0, |on| on.moved());
         for step in self.stalls.look(now, &waits, moved) {

@@ -25,12 +25,14 @@ use super::disk::LocalStandIn;
 use super::remote_commands::RemoteCommandInstruction;
 use super::server_facts::SessionServerFacts;
 use super::{
-    ConnectionOpener, Link, RemoteCommandId, SessionEvent, SessionOptions, SessionSummary,
+    ConnectionOpener, Link, RemoteCommandId, RemoteCommandStart, SessionEvent, SessionOptions,
+    SessionSummary,
 };
 use crate::disk::{HostToHostBuffer, OpenDirectoryCache, ReadBackCheck};
 
 pub(crate) use machine::this_machine;
 pub use questions::FarEndQuerySession;
+pub(crate) use questions::log_notice;
 pub use raw::SftpProgramLink;
 pub use raw_connect::{ProgramConnectedHost, ProgramConnector, ssh_arguments};
 pub use send_queue::SendQueue;
@@ -149,9 +151,9 @@ impl Session {
 
     /// Runs `command` at the far end with the account's shell. Output arrives as
     /// [`SessionEvent::Exec`], ending with `RemoteCommandEvent::Ended`.
-    pub(crate) fn exec(&self, id: RemoteCommandId, command: Vec<u8>) {
+    pub(crate) fn exec(&self, id: RemoteCommandId, start: RemoteCommandStart) {
         self.command(SessionCommand::Exec(RemoteCommandInstruction::Run(
-            id, command,
+            id, start,
         )));
     }
 

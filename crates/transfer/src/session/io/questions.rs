@@ -3,11 +3,19 @@ use std::time::{Duration, Instant};
 use schedule::{Job, JobId, JobKind, RemotePath};
 
 use super::Session;
-use crate::session::RemoteCommandId;
 use crate::session::question::{PendingQuestion, QuestionError};
+use crate::session::{RemoteCommandId, RemoteCommandStart, SessionEvent, StallNotice};
 
 /// Longest time to wait for the far end's answer to one question.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the far end prints, for notices.
+const ANSWER: &str = "the request to run a command: the shell there may hang in its startup files";
+
+/// Logs a notice instead of telling the user.
+pub(crate) fn log_notice(notice: &StallNotice) {
+    tracing::info!("{notice}");
+}
 
 /// Session that answers questions and does nothing else. The `Session` is owned here, so no event
 /// that another reader waits for is lost.
@@ -28,7 +36,8 @@ impl FarEndQuerySession {
         self.session.server_info().is_some()
     }
 
-    /// Runs an sh script at the far end and returns its output.
+    /// Runs an sh script at the far end and returns its output; `tell` gets the notices about what is
+    /// waited for.
     ///
     /// The script must not contain single quotes, backslashes or exclamation marks, so that every
     /// login shell passes it on unchanged.
@@ -36,15 +45,23 @@ impl FarEndQuerySession {
     /// # Errors
     ///
     /// One sentence without the host name.
-    pub fn ask(&mut self, script: &str) -> Result<String, QuestionError> {
+    pub fn ask(
+        &mut self,
+        script: &str,
+        tell: &dyn Fn(&StallNotice),
+    ) -> Result<String, QuestionError> {
         // A command runs only once a lane is open, so submit a cheap job that opens one.
         let path = RemotePath(b".".to_vec());
         let id = self.submit(JobKind::RealPath { path });
         let command = format!("exec sh -c '{script}'");
         let exec = RemoteCommandId(id.0);
-        self.session.exec(exec, command.into_bytes());
+        let start = RemoteCommandStart {
+            command: command.into_bytes(),
+            awaited: Some(ANSWER),
+        };
+        self.session.exec(exec, start);
         self.session.exec_end(exec);
-        let said = self.wait(PendingQuestion::command(exec))?;
+        let said = self.wait(PendingQuestion::command(exec), tell)?;
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
@@ -52,7 +69,7 @@ impl FarEndQuerySession {
     pub fn remove(&mut self, path: &[u8]) -> bool {
         let path = RemotePath(path.to_vec());
         let id = self.submit(JobKind::Remove { path });
-        self.wait(PendingQuestion::job(id)).is_ok()
+        self.wait(PendingQuestion::job(id), &log_notice).is_ok()
     }
 
     fn submit(&mut self, kind: JobKind) -> JobId {
@@ -62,7 +79,11 @@ impl FarEndQuerySession {
         id
     }
 
-    fn wait(&self, mut question: PendingQuestion) -> Result<Vec<u8>, QuestionError> {
+    fn wait(
+        &self,
+        mut question: PendingQuestion,
+        tell: &dyn Fn(&StallNotice),
+    ) -> Result<Vec<u8>, QuestionError> {
         let until = Instant::now() + PATIENCE;
         loop {
             // Even if events keep coming that answer nothing.
@@ -70,6 +91,9 @@ impl FarEndQuerySession {
             let left = left.ok_or(QuestionError::TimedOut)?;
             let event = self.session.events().recv_timeout(left);
             let event = event.map_err(|_| QuestionError::TimedOut)?;
+            if let SessionEvent::Stalled(notice) = &event {
+                tell(notice);
+            }
             if let Some(answer) = question.handle(event) {
                 return answer;
             }

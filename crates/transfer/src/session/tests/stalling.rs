@@ -175,3 +175,21 @@ fn a_request_that_is_never_answered_ends_the_copy() {
         "{failed:?}"
     );
 }
+
+/// Bug: `cp --verify` waited without a word for the answer to its request to run a checksum program.
+#[test]
+fn a_command_that_is_never_answered_is_told_of_once_nothing_else_is_done() {
+    let mut world = World::new(7);
+    lock(&world.shared).net.commands_hang = true;
+    lock(&world.shared).net.path.bandwidth = 100_000;
+    world.get("big", content(2, 2_000_000));
+    world.exec("the request to run a checksum program");
+    assert_eq!(world.run(LONG), Vec::<String>::new());
+    let told = "nothing received for 10 s: waiting for the answer to the request to run a checksum \
+                program";
+    assert!(!world.says("nothing received"), "the copy took 20 s");
+    world.run_until(Duration::from_secs(25), |_| false);
+    assert!(world.says(told), "{:?}", world.lines());
+    let lines = world.lines().len();
+    assert_eq!(lines, 2, "after 10 and 20 s: {:?}", world.lines());
+}

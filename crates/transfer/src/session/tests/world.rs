@@ -22,10 +22,11 @@ use crate::session::core::{ConnectCommand, SessionCore};
 use crate::session::disk::{DiskExecutor, LocalStandIn};
 use crate::session::machine::MachineFunctions;
 use crate::session::next_turn::NextTurnTime;
+use crate::session::remote_commands::RemoteCommandInstruction;
 use crate::session::server_facts::SessionServerFacts;
 use crate::session::{
     ConnectionOpener, FurtherConnectionError, InitialServerFacts, Link, LinkChannelId, LinkError,
-    LinkEvent, SessionEvent, SessionOptions,
+    LinkEvent, RemoteCommandId, RemoteCommandStart, SessionEvent, SessionOptions,
 };
 
 /// Turns at one point in time after which the session is taken to spin.
@@ -56,6 +57,8 @@ pub(super) struct Net {
     pub dark: bool,
     /// The server answers nothing on any channel.
     pub mute: bool,
+    /// The server takes commands and answers nothing about them.
+    pub commands_hang: bool,
     /// Bytes after which each connection is lost, in the order in which they are made; later ones
     /// are kept.
     pub lose_after: Vec<u64>,
@@ -214,6 +217,11 @@ impl Link for SimLink {
             refused,
         });
         Some(LinkChannelId(channels.len() as u32 - 1))
+    }
+
+    fn open_exec(&mut self, _: &[u8]) -> Option<LinkChannelId> {
+        let hangs = lock(&self.shared).net.commands_hang;
+        hangs.then_some(LinkChannelId(u32::MAX))
     }
 
     fn close_channel(&mut self, channel: LinkChannelId) {
@@ -402,6 +410,7 @@ impl World {
                 },
                 dark: false,
                 mute: false,
+                commands_hang: false,
                 lose_after: Vec::new(),
                 silent: (0, 0),
                 channels: 10,
@@ -473,6 +482,17 @@ impl World {
         self.core
             .handle_command(now, SessionCommand::Push(Job { id, kind }, hint));
         id
+    }
+
+    /// Runs a command, and expects its output under the name `awaited`.
+    pub(super) fn exec(&mut self, awaited: &'static str) {
+        let now = lock(&self.shared).now;
+        let start = RemoteCommandStart {
+            command: b"sh".to_vec(),
+            awaited: Some(awaited),
+        };
+        let run = RemoteCommandInstruction::Run(RemoteCommandId(1), start);
+        self.core.handle_command(now, SessionCommand::Exec(run));
     }
 
     /// Submits the upload of a new file with these bytes.
