@@ -84,7 +84,9 @@ pub(super) fn check_roots(
         if let Some(error) = listing.and_then(ListedTree::root_error) {
             let name = run.shown(end, run.root(end));
             let mut error = error.clone();
-            if error.kind() == JobFailureKind::PermissionDenied {
+            if !run.is_local(end) {
+                error = explained(error);
+            } else if error.kind() == JobFailureKind::PermissionDenied {
                 error.push(": check its permissions and those of the directories above it");
             }
             run.fail(name, error);
@@ -113,6 +115,18 @@ pub(super) fn check_roots(
         }
     }
     Some(())
+}
+
+/// Says which request about a root a server has refused, and what to do.
+fn explained(mut error: FileError) -> FileError {
+    if error.kind() == JobFailureKind::PermissionDenied {
+        error = error.with_prefix("the server refused STAT");
+        error.push(
+            ": check that the account may enter the directories above; sync cannot work with a \
+             server that refuses STAT and LSTAT to everybody (sftp-server -P)",
+        );
+    }
+    error
 }
 
 /// Reports a target that does not exist and cannot be created, since the directory above it does
