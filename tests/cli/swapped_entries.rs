@@ -100,6 +100,54 @@ fn a_hard_link_in_place_of_an_entry_got_its_mode() {
     }
 }
 
+/// Bug: a file that was moved in place of a listed one, or another directory, got mode and owner, since
+/// the server compared only type and number of links.
+#[test]
+fn a_moved_entry_in_place_of_a_listed_one_got_its_mode() {
+    let Some(ends) = BothEnds::start() else {
+        return;
+    };
+    ends.install();
+    let scene = &ends.scene;
+    write_file(&scene.path("a/sub/big"), &Seed::new(7).bytes(SIZE));
+    for name in ["a/listed", "b/listed"] {
+        write_file(&scene.path(name), b"content");
+        set_time(&scene.path(name), 1_200_000_000);
+    }
+    set_mode(&scene.path("a/listed"), 0o644);
+    set_mode(&scene.path("b/listed"), 0o640);
+    for dir in ["b/sub", "outside/dir"] {
+        fs::create_dir_all(scene.path(dir)).expect("ours");
+    }
+    set_mode(&scene.path("a/sub"), 0o777);
+    write_file(&scene.path("outside/file"), b"secrets");
+    set_mode(&scene.path("outside/file"), 0o600);
+    set_mode(&scene.path("outside/dir"), 0o700);
+    let running = run(&ends, &["sync"], &["--limit=20MB"], "a", "b").spawn();
+    under_way(&running, &scene.path("b/sub"));
+    let inode = |name: &str| fs::metadata(scene.path(name)).expect("ours").ino();
+    let (file, dir) = (inode("outside/file"), inode("outside/dir"));
+    fs::rename(scene.path("b/sub"), scene.path("aside")).expect("ours");
+    fs::rename(scene.path("outside/dir"), scene.path("b/sub")).expect("ours");
+    fs::rename(scene.path("outside/file"), scene.path("b/listed")).expect("ours");
+    let outcome = running.wait().expect_code(1);
+    assert_eq!(
+        (inode("b/listed"), inode("b/sub")),
+        (file, dir),
+        "{outcome}"
+    );
+    assert_eq!(mode_of(&scene.path("b/listed")), 0o600, "{outcome}");
+    let text = events(&outcome)
+        .iter()
+        .map(|event| event.to_string())
+        .collect::<String>();
+    assert!(text.contains("another owner, time or inode"), "{outcome}");
+    // Inodes count for a server of root.
+    if fs::metadata(scene.path("b")).expect("ours").uid() == 0 {
+        assert_eq!(mode_of(&scene.path("b/sub")), 0o700, "{outcome}");
+    }
+}
+
 /// A file of which all hard links are in the target gets its attributes as long as it gets no further
 /// link; one that shares a link with a file outside is copied.
 #[test]

@@ -327,7 +327,8 @@ impl Hosts {
             told: Told::default()
                 .with(Told::NANOSECONDS, self.keeps_times())
                 .with(Told::LINKS, self.flags.hard_links || self.flags.links)
-                .with(Told::DEVICES, self.flags.devices),
+                // A directory that gets attributes is compared with the listed one.
+                .with(Told::DEVICES, self.flags.devices || self.keeps_times()),
             ..SessionOptions::default()
         }
     }

@@ -1,5 +1,5 @@
 use serde::{Deserialize, Serialize};
-use sftp::{EntryType, ExpectedEntry, InodeId, LinkLimit};
+use sftp::{EntryType, ExpectedEntry, InodeId, LinkLimit, ListedEntry};
 
 /// Write permission of the owner (S_IWUSR).
 pub(crate) const OWNER_WRITE: u32 = 0o200;
@@ -47,14 +47,18 @@ impl Attributes {
     }
 
     /// Returns the entry whose attributes may be set to these: one of their type, if they have a
-    /// mode with one, and with this number of hard links.
-    pub fn expected(&self, links: LinkLimit) -> ExpectedEntry {
+    /// mode with one, with this number of hard links, and listed so.
+    pub fn expected(&self, links: LinkLimit, listed: ListedEntry) -> ExpectedEntry {
         let kind = match self.kind() {
             EntryKind::File => Some(EntryType::File),
             EntryKind::Directory => Some(EntryType::Directory),
             EntryKind::Symlink => Some(EntryType::Symlink),
             EntryKind::Other => None,
         };
-        ExpectedEntry { kind, links }
+        ExpectedEntry {
+            kind,
+            links,
+            listed,
+        }
     }
 }

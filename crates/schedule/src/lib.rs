@@ -54,6 +54,7 @@ pub use scheduler::{
     SchedulerOptions, SchedulerStats,
 };
 pub use sftp::{
-    ExpectedEntry, LinkLimit, MetadataFlags, Parts, Told, is_temp_name, tagged_name, temp_name,
+    ExpectedEntry, LinkLimit, ListedEntry, MetadataFlags, Parts, Told, is_temp_name, tagged_name,
+    temp_name,
 };
 pub use temp_dir::TempDir;

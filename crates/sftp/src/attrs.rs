@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 use wire::{Field, FieldReader, WireError};
 
-use crate::ExpectedEntry;
+use crate::{ExpectedEntry, ListedEntry};
 
 const SIZE: u32 = 0x1;
 const UIDGID: u32 = 0x2;
@@ -12,8 +12,9 @@ const EXTENDED: u32 = 0x8000_0000;
 /// Extended pairs of `attributes@longhaul`.
 const NANOSECONDS: &[u8] = b"nanoseconds@longhaul";
 const LINK: &[u8] = b"link@longhaul";
-/// Extended pair of `expect@longhaul`.
+/// Extended pairs of `expect@longhaul` and `expect-listed@longhaul`.
 const EXPECT: &[u8] = b"expect@longhaul";
+const EXPECT_LISTED: &[u8] = b"expect-listed@longhaul";
 const SECOND: u32 = 1_000_000_000;
 
 /// File attributes, ATTRS (draft-ietf-secsh-filexfer-02 section 5). Absent fields are `None`;
@@ -138,6 +139,10 @@ impl<'a> Field<'a> for Attrs {
         if let Some(expected) = self.expected {
             EXPECT.write(out);
             expected.to_bytes().as_slice().write(out);
+            if !expected.listed.is_any() {
+                EXPECT_LISTED.write(out);
+                expected.listed.to_bytes().as_slice().write(out);
+            }
         }
     }
 }
@@ -149,6 +154,7 @@ impl Attrs {
             self.nanoseconds.is_some(),
             self.link.is_some(),
             self.expected.is_some(),
+            self.expected.is_some_and(|entry| !entry.listed.is_any()),
         ];
         pairs.map(u32::from).iter().sum()
     }
@@ -176,7 +182,15 @@ impl Attrs {
                 let link = read().ok();
                 self.link = link.filter(|_| r.left() == 0);
             }
-            EXPECT => self.expected = Some(ExpectedEntry::from_bytes(data)?),
+            EXPECT => {
+                let listed = self.expected.unwrap_or_default().listed;
+                let entry = ExpectedEntry::from_bytes(data)?;
+                self.expected = Some(ExpectedEntry { listed, ..entry });
+            }
+            EXPECT_LISTED => {
+                let listed = ListedEntry::from_bytes(data)?;
+                self.expected.get_or_insert_default().listed = listed;
+            }
             _ => {}
         }
         Ok(())
@@ -215,6 +229,11 @@ mod tests {
             expected: Some(ExpectedEntry {
                 kind: Some(EntryType::Symlink),
                 links: LinkLimit::AtMost(3),
+                listed: ListedEntry {
+                    owner: Some((1000, u32::MAX)),
+                    modified: Some(1 << 31),
+                    inode: Some((1 << 40, u64::MAX)),
+                },
             }),
             ..Attrs::default()
         };
@@ -252,13 +271,44 @@ mod tests {
         let file = [0, 0, 0, 1, 0, 0, 0, 1];
         let kind = Some(EntryType::File);
         let links = LinkLimit::AtMost(1);
-        assert_eq!(expected(&file), Ok(Some(ExpectedEntry { kind, links })));
+        let listed = ListedEntry::ANY;
+        let entry = ExpectedEntry {
+            kind,
+            links,
+            listed,
+        };
+        assert_eq!(expected(&file), Ok(Some(entry)));
         assert_eq!(expected(&[0; 8]), Ok(Some(ExpectedEntry::default())));
         assert!(expected(&file[..7]).is_err());
         assert!(expected(&[&file[..], &[0]].concat()).is_err());
         let unknown = expected(&[0, 0, 0, 77, 0, 0, 0, 0]).expect("a later version");
         let kind = unknown.expect("a pair").kind;
         assert_eq!(kind, Some(EntryType::Unknown));
+    }
+
+    #[test]
+    fn a_listed_entry_is_read_part_by_part_and_not_without_its_whole_length() {
+        let all = ListedEntry {
+            owner: Some((1, 2)),
+            modified: Some(3),
+            inode: Some((4, 5)),
+        };
+        let parts = [
+            ListedEntry::ANY,
+            ListedEntry { owner: None, ..all },
+            ListedEntry {
+                modified: None,
+                ..all
+            },
+            ListedEntry { inode: None, ..all },
+            all,
+        ];
+        for listed in parts {
+            let bytes = listed.to_bytes();
+            assert_eq!(ListedEntry::from_bytes(&bytes), Ok(listed));
+            assert!(ListedEntry::from_bytes(&bytes[1..]).is_err());
+            assert!(ListedEntry::from_bytes(&[&bytes[..], &[0]].concat()).is_err());
+        }
     }
 
     #[test]

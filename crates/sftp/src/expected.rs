@@ -1,7 +1,7 @@
 //! The entry that a client expects at a path, or behind a handle, before the server changes it.
 
 use serde::{Deserialize, Serialize};
-use wire::{FieldReader, WireError};
+use wire::{Field as _, FieldReader, WireError};
 
 /// Start of the status text by which a server reports that it has changed nothing because it found
 /// another entry than the expected one.
@@ -15,6 +15,21 @@ pub struct ExpectedEntry {
     pub kind: Option<EntryType>,
     /// Number of its hard links. That of a directory is not checked.
     pub links: LinkLimit,
+    /// The listed entry, for servers with expect-listed@longhaul.
+    #[serde(default)]
+    pub listed: ListedEntry,
+}
+
+/// What a listing told of the entry that a request may change. Parts that it did not tell are `None`,
+/// and any will do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedEntry {
+    /// Numeric owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// Modification time in seconds since 1970, in the protocol's range.
+    pub modified: Option<u32>,
+    /// Device and inode.
+    pub inode: Option<(u64, u64)>,
 }
 
 /// Type of an entry, numbered as in draft-ietf-secsh-filexfer-04 section 5.2.
@@ -45,16 +60,19 @@ impl ExpectedEntry {
     pub const DIRECTORY: Self = Self {
         kind: Some(EntryType::Directory),
         links: LinkLimit::AnyNumber,
+        listed: ListedEntry::ANY,
     };
     /// A symlink.
     pub const SYMLINK: Self = Self {
         kind: Some(EntryType::Symlink),
         links: LinkLimit::AnyNumber,
+        listed: ListedEntry::ANY,
     };
     /// A temporary file, which has no other name.
     pub const TEMPORARY: Self = Self {
         kind: Some(EntryType::File),
         links: LinkLimit::AtMost(1),
+        listed: ListedEntry::ANY,
     };
 
     /// Returns true if any entry will do.
@@ -91,6 +109,61 @@ impl ExpectedEntry {
             links => LinkLimit::AtMost(links),
         };
         r.finish()?;
-        Ok(Self { kind, links })
+        let listed = ListedEntry::ANY;
+        Ok(Self {
+            kind,
+            links,
+            listed,
+        })
+    }
+}
+
+/// Parts that the pair of [`ListedEntry`] tells.
+const OWNER: u32 = 1;
+const MODIFIED: u32 = 2;
+const INODE: u32 = 4;
+
+impl ListedEntry {
+    /// Any entry.
+    pub const ANY: Self = Self {
+        owner: None,
+        modified: None,
+        inode: None,
+    };
+
+    /// Returns true if any entry will do.
+    pub fn is_any(self) -> bool {
+        self == Self::ANY
+    }
+
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let part = |bit, is_told| if is_told { bit } else { 0 };
+        let parts = part(OWNER, self.owner.is_some())
+            | part(MODIFIED, self.modified.is_some())
+            | part(INODE, self.inode.is_some());
+        let (owner, group) = self.owner.unwrap_or_default();
+        let (device, inode) = self.inode.unwrap_or_default();
+        let mut bytes = Vec::new();
+        for word in [parts, owner, group, self.modified.unwrap_or_default()] {
+            word.write(&mut bytes);
+        }
+        device.write(&mut bytes);
+        inode.write(&mut bytes);
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut r = FieldReader::new(bytes);
+        let parts = r.u32()?;
+        let told = |bit| parts & bit != 0;
+        let owner = (r.u32()?, r.u32()?);
+        let modified = r.u32()?;
+        let inode = (r.u64()?, r.u64()?);
+        r.finish()?;
+        Ok(Self {
+            owner: told(OWNER).then_some(owner),
+            modified: told(MODIFIED).then_some(modified),
+            inode: told(INODE).then_some(inode),
+        })
     }
 }

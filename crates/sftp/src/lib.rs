@@ -30,7 +30,7 @@ pub mod xattrs;
 pub use attrs::{Attrs, InodeId};
 pub use client::{ClientOutput, INIT, MAX_MESSAGE, SftpClient, SftpClientOptions, SymlinkOrder};
 pub use error::Error;
-pub use expected::{EntryType, ExpectedEntry, LinkLimit, NOT_EXPECTED};
+pub use expected::{EntryType, ExpectedEntry, LinkLimit, ListedEntry, NOT_EXPECTED};
 pub use ids::{OpenFlags, PutFlags, RequestId};
 pub use marker::{
     LonghaulMarkerError, MARKER_PROTOCOL, MarkerLine, MarkerSearch, RemoteBinaryAbsence, marker,

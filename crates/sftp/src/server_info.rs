@@ -44,7 +44,7 @@ pub const OPENSSH_EXTENSIONS: [(&str, &str); 11] = [
 const OPENSSH_SINCE_7_0: usize = 5;
 
 /// Extensions that `longhaul serve` announces after OpenSSH's eleven (docs/PROTOCOL.md).
-pub const OUR_EXTENSIONS: [(&str, &str); 16] = [
+pub const OUR_EXTENSIONS: [(&str, &str); 17] = [
     ("put-file@longhaul", "1"),
     ("get-file@longhaul", "1"),
     ("list-tree@longhaul", "1"),
@@ -61,6 +61,7 @@ pub const OUR_EXTENSIONS: [(&str, &str); 16] = [
     ("fsync-set@longhaul", "1"),
     ("hold-root@longhaul", "1"),
     ("expect@longhaul", "1"),
+    ("expect-listed@longhaul", "1"),
 ];
 /// Suffix of our extensions' names, future versions included.
 const OURS: &[u8] = b"@longhaul";

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use sftp::{ExpectedEntry, Handle, Reply, Request, ServerInfo, ServerLimits, SftpClient};
+use sftp::{
+    ExpectedEntry, Handle, ListedEntry, Reply, Request, ServerInfo, ServerLimits, SftpClient,
+};
 use wire::PayloadBlock;
 
 use super::RefusedOperations;
@@ -90,6 +92,13 @@ impl LaneContext {
 
     /// Returns the entry to name in a request, if the server checks it.
     pub(super) fn expects(&self, entry: ExpectedEntry) -> Option<ExpectedEntry> {
+        let entry = match self.can(ServerCapabilities::EXPECT_LISTED) {
+            true => entry,
+            false => ExpectedEntry {
+                listed: ListedEntry::ANY,
+                ..entry
+            },
+        };
         let checks = self.can(ServerCapabilities::EXPECT) && !entry.is_any();
         checks.then_some(entry)
     }

@@ -61,11 +61,13 @@ bitflags! {
         const FIFOS = 1 << 24;
         /// Changes only the entry that a request expects.
         const EXPECT = 1 << 25;
+        /// The server compares an entry with the listed one.
+        const EXPECT_LISTED = 1 << 26;
     }
 }
 
 /// Extensions that a capability needs, all of them.
-const EXTENSIONS: [(ServerCapabilities, &[&str]); 23] = [
+const EXTENSIONS: [(ServerCapabilities, &[&str]); 24] = [
     (
         ServerCapabilities::POSIX_RENAME,
         &["posix-rename@openssh.com"],
@@ -104,6 +106,10 @@ const EXTENSIONS: [(ServerCapabilities, &[&str]); 23] = [
     (ServerCapabilities::STATVFS, &["statvfs@openssh.com"]),
     (ServerCapabilities::FIFOS, &["put-file@longhaul"]),
     (ServerCapabilities::EXPECT, &["expect@longhaul"]),
+    (
+        ServerCapabilities::EXPECT_LISTED,
+        &["expect@longhaul", "expect-listed@longhaul"],
+    ),
 ];
 
 /// Capabilities of the server, its maximum READ and WRITE in bytes and its limit of open files; the

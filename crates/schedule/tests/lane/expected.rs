@@ -2,12 +2,12 @@
 //! have put a hard link of another file in its place.
 
 use schedule::{
-    Attributes, ExpectedEntry, FileCopyOptions, JobKind, LaneEvent, LinkLimit, PartialFile,
-    UploadTemp,
+    Attributes, ExpectedEntry, FileCopyOptions, JobKind, LaneEvent, LinkLimit, ListedEntry,
+    PartialFile, UploadTemp,
 };
-use testkit::sftp_model::Kind;
+use testkit::sftp_model::{Kind, SftpServerProfile};
 
-use crate::world::{Mode, World, remote};
+use crate::world::{Mode, World, config, link, remote};
 
 /// A world in which `swapped` is a hard link of `victim`, in place of what stood there before.
 fn swapped(mode: Mode) -> World {
@@ -50,9 +50,9 @@ fn check_victim(w: &World) {
 
 #[test]
 fn a_hard_link_in_place_of_an_entry_gets_no_attributes() {
-    let one = listed().expected(LinkLimit::AtMost(1));
-    let two = listed().expected(LinkLimit::AtMost(2));
-    let any = listed().expected(LinkLimit::AnyNumber);
+    let one = listed().expected(LinkLimit::AtMost(1), ListedEntry::ANY);
+    let two = listed().expected(LinkLimit::AtMost(2), ListedEntry::ANY);
+    let any = listed().expected(LinkLimit::AnyNumber, ListedEntry::ANY);
     let directory = ExpectedEntry::DIRECTORY;
     for (path, expected, is_set) in [
         ("own", one, true),
@@ -130,7 +130,7 @@ fn a_hard_link_in_place_of_a_temporary_is_neither_cut_nor_renamed() {
 fn other_servers_get_no_expectations() {
     for mode in [Mode::Plain, Mode::Remembered] {
         let mut w = swapped(mode);
-        let expected = listed().expected(LinkLimit::AtMost(1));
+        let expected = listed().expected(LinkLimit::AtMost(1), ListedEntry::ANY);
         let set = w.job(set("own", 0o100_644, expected));
         let sync = w.job(JobKind::SyncTemp {
             temp: remote("own"),
@@ -146,4 +146,37 @@ fn other_servers_get_no_expectations() {
     w.run();
     assert!(w.done(sync));
     assert_eq!(w.model.expected, [ExpectedEntry::TEMPORARY]);
+}
+
+/// Bug: a local user of the server moved a file of another user into the target, or put another
+/// directory in place of a listed one, and it got mode and owner. The request that sets the mode
+/// follows the one that sets the owner.
+#[test]
+fn the_listed_entry_is_named_to_servers_that_compare_it() {
+    let entry = ListedEntry {
+        owner: Some((1, 2)),
+        modified: Some(3),
+        inode: Some((4, 5)),
+    };
+    let expected = listed().expected(LinkLimit::AtMost(1), entry);
+    let named = |is_older: bool| {
+        let mut server = SftpServerProfile::ours();
+        if is_older {
+            let extensions = &mut server.extensions;
+            extensions.retain(|(name, _)| name != b"expect-listed@longhaul");
+        }
+        let mut w = World::with(config(Mode::Ours, 1), server, link(), 1);
+        w.place("own", b"precious", 0o600);
+        let job = w.job(set("own", 0o100_644, expected));
+        w.run();
+        assert!(w.done(job));
+        let named = w.model.expected.iter();
+        named.map(|entry| entry.listed).collect::<Vec<_>>()
+    };
+    let mode = ListedEntry {
+        owner: None,
+        ..entry
+    };
+    assert_eq!(named(false), [entry, mode]);
+    assert_eq!(named(true), [ListedEntry::ANY; 2]);
 }

@@ -37,7 +37,7 @@ fn identity(stat: &Stat, told: Told) -> Option<InodeId> {
 }
 
 /// Clamps a time to the protocol's range, 1970 to 2106.
-fn seconds(time: i64) -> u32 {
+pub(super) fn seconds(time: i64) -> u32 {
     u32::try_from(time.max(0)).unwrap_or(u32::MAX)
 }
 

@@ -2,9 +2,11 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::{self, FileType};
-use sftp::{Attrs, EntryType, LinkLimit};
+use rustix::fs::{self, FileType, Stat};
+use rustix::process::geteuid;
+use sftp::{Attrs, EntryType, LinkLimit, ListedEntry};
 
+use super::attributes::seconds;
 use super::request_error::Unexpected;
 use super::session::RequestResult;
 
@@ -31,7 +33,30 @@ pub(super) fn check_expected(found: impl AsFd, attrs: &Attrs) -> RequestResult {
         LinkLimit::AtMost(most) if kind != Some(EntryType::Directory) && links > most => {
             Err(Unexpected::Links.into())
         }
-        LinkLimit::AtMost(_) | LinkLimit::AnyNumber => Ok(()),
+        LinkLimit::AtMost(_) | LinkLimit::AnyNumber => check_listed(&stat, expected.listed, attrs),
+    }
+}
+
+/// Fails unless the file is the one that the client has listed. Inodes count as root only, who alone
+/// changes entries of others: on some file systems (FUSE, overlay) they may change in between. An
+/// owner or time that the request sets will do as well: an earlier one, whose answer was lost, may
+/// have set it.
+fn check_listed(stat: &Stat, listed: ListedEntry, attrs: &Attrs) -> RequestResult {
+    let owner_is = (stat.st_uid, stat.st_gid);
+    let time_is = seconds(stat.st_mtime);
+    let times = attrs.times.map(|(_, modified)| modified);
+    let is_same = listed
+        .owner
+        .is_none_or(|owner| owner == owner_is || attrs.owner == Some(owner_is))
+        && listed
+            .modified
+            .is_none_or(|modified| modified == time_is || times == Some(time_is))
+        && listed
+            .inode
+            .is_none_or(|inode| inode == (stat.st_dev, stat.st_ino) || !geteuid().is_root());
+    match is_same {
+        true => Ok(()),
+        false => Err(Unexpected::Listed.into()),
     }
 }
 
@@ -83,7 +108,12 @@ mod tests {
     fn another_entry_in_place_of_the_expected_one_got_its_mode() {
         let any = LinkLimit::AnyNumber;
         let two = LinkLimit::AtMost(2);
-        let of = |kind, links| ExpectedEntry { kind, links };
+        let listed = ListedEntry::ANY;
+        let of = |kind, links| ExpectedEntry {
+            kind,
+            links,
+            listed,
+        };
         let cases = [
             ("file", FILE, true),
             ("swapped", FILE, false),
@@ -131,6 +161,60 @@ mod tests {
                 assert_eq!(mode_of(&folder.join(name)) == 0o751, is_set, "{name}");
                 clear(folder);
             }
+        });
+    }
+
+    /// Bug: a local user who could move a file of another user into the target, or put another
+    /// directory in place of a listed one, had root's sync give it mode and owner.
+    #[test]
+    fn an_entry_of_another_user_in_place_of_the_listed_one_got_its_mode() {
+        let set = |export: &ExportedTree, path: &[u8], listed, attrs| {
+            let expected = Some(ExpectedEntry {
+                listed,
+                ..ExpectedEntry::default()
+            });
+            let attrs = Attrs { expected, ..attrs };
+            is_done(export, &[Request::Lsetstat { path, attrs }])
+        };
+        both(Access::Full, |export, before, folder| {
+            make_entries(folder);
+            for name in ["file", "dir"] {
+                let path = at(before, name);
+                let meta = fs::metadata(folder.join(name)).unwrap();
+                let (uid, gid, mtime) = (meta.uid(), meta.gid(), meta.mtime() as u32);
+                let mode = Attrs::with_permissions(0o751);
+                let same = ListedEntry {
+                    owner: Some((uid, gid)),
+                    modified: Some(mtime),
+                    inode: Some((meta.dev(), meta.ino())),
+                };
+                let others = [
+                    ListedEntry {
+                        owner: Some((uid + 1, gid)),
+                        ..same
+                    },
+                    ListedEntry {
+                        modified: Some(mtime - 1),
+                        ..same
+                    },
+                ];
+                let other_inode = ListedEntry {
+                    inode: Some((meta.dev(), meta.ino() + 1)),
+                    ..same
+                };
+                for listed in others {
+                    assert!(!set(export, &path, listed, mode), "{name} {listed:?}");
+                }
+                let is_root = geteuid().is_root();
+                assert_eq!(set(export, &path, other_inode, mode), !is_root, "{name}");
+                assert_eq!(mode_of(&folder.join(name)) == 0o751, !is_root, "{name}");
+                // The request is sent again after a lost connection.
+                let times = Some((mtime, mtime));
+                let again = Attrs { times, ..mode };
+                assert!(set(export, &path, others[1], again), "{name}");
+                assert!(set(export, &path, same, mode), "{name}");
+            }
+            clear(folder);
         });
     }
 

@@ -107,6 +107,8 @@ reasons! {
     /// [`sftp::NOT_EXPECTED`].
     Unexpected {
         Entry = FAILURE "not the expected entry: another one has taken its place";
+        Listed = FAILURE "not the expected entry: it has another owner, time or inode than the listed \
+            one; check that nobody else has put it there, then run the same command again";
         Links = FAILURE "not the expected entry: it has got another hard link; check that nobody \
             else has put it there, then run the same command again";
     }

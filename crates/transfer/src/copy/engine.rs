@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use schedule::{
     Attributes, JobFailure, JobFailureKind, JobId, JobKind, LaneEvent, Parts, RemotePath,
 };
+use sftp::ListedEntry;
 
 use super::context::CopyContext;
 use super::copy_report::CopyReport;
@@ -363,8 +364,11 @@ impl<'a> CopyEngine<'a> {
             WalkEntry::Directory {
                 id: dir,
                 at,
-                exists,
-            } => self.on_directory(CopyDirectoryId::new(id, dir), at, exists, root),
+                existing,
+            } => {
+                let key = CopyDirectoryId::new(id, dir);
+                self.on_directory(key, at, existing, root);
+            }
             WalkEntry::File(entry) => self.place_item(id, entry, root, false),
             WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),
             WalkEntry::Listed(dir) => self.listed(CopyDirectoryId::new(id, dir)),
@@ -379,7 +383,13 @@ impl<'a> CopyEngine<'a> {
         }
     }
 
-    fn on_directory(&mut self, key: CopyDirectoryId, at: EntryInfo, exists: bool, root: &[u8]) {
+    fn on_directory(
+        &mut self,
+        key: CopyDirectoryId,
+        at: EntryInfo,
+        existing: Option<ListedEntry>,
+        root: &[u8],
+    ) {
         let parent = at
             .parent
             .map(|parent| CopyDirectoryId::new(key.walk(), parent));
@@ -391,7 +401,7 @@ impl<'a> CopyEngine<'a> {
                 let (context, path) = (&mut self.context, &at.path);
                 self.walks
                     .may_claim(context, key.walk(), path, &target, true)
-                    && self.begin_dir(key, TargetDir::new(parent, target, at.attributes, exists))
+                    && self.begin_dir(key, TargetDir::new(parent, target, at.attributes, existing))
             }
             None => false,
         };

@@ -160,7 +160,7 @@ mod tests {
         WalkEntry::Directory {
             id: WalkDirectoryId(id),
             at,
-            exists: false,
+            existing: None,
         }
     }
 

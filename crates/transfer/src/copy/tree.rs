@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, VecDeque};
 use schedule::{
     Attributes, ExpectedEntry, ExtraMetadata, JobFailureKind, JobKind, RemotePath, Xattrs,
 };
+use sftp::ListedEntry;
 
 use super::context::CopyContext;
 use super::durable::UnsyncedDirs;
@@ -81,6 +82,8 @@ pub(super) struct TargetDir {
     state: DirState,
     /// The directory was there before the copy.
     existed: bool,
+    /// The directory as it was listed or found then.
+    found: ListedEntry,
     /// The mode was set when the directory was made.
     has_mode: bool,
     /// The walk has no more entries of the directory.
@@ -98,13 +101,13 @@ pub(super) struct TargetDir {
 }
 
 impl TargetDir {
-    /// Directory that gets these attributes of its source. `exists` means that a listing of the
-    /// target has it.
+    /// Directory that gets these attributes of its source. `existing` is the one in a listing of the
+    /// target.
     pub(super) fn new(
         parent: Option<CopyDirectoryId>,
         target: Vec<u8>,
         attributes: Attributes,
-        exists: bool,
+        existing: Option<ListedEntry>,
     ) -> Self {
         Self {
             parent,
@@ -112,7 +115,8 @@ impl TargetDir {
             attributes,
             xattrs: None,
             state: DirState::Waiting,
-            existed: exists,
+            existed: existing.is_some(),
+            found: existing.unwrap_or_default(),
             has_mode: false,
             listed: false,
             open: 0,
@@ -226,10 +230,15 @@ impl IncompleteTargetDirs {
         }
     }
 
-    /// Notes that the directory existed before the copy.
-    pub(super) fn existed(&mut self, dir: CopyDirectoryId) {
+    /// Notes that the directory existed before the copy, with these attributes.
+    pub(super) fn existed(&mut self, dir: CopyDirectoryId, found: &Attributes) {
         if let Some(dir) = self.dirs.get_mut(&dir) {
             dir.existed = true;
+            // Not the owner: another source of the run may have set it.
+            dir.found = ListedEntry {
+                inode: found.link.map(|identity| (identity.device, identity.inode)),
+                ..ListedEntry::ANY
+            };
         }
     }
 
@@ -684,6 +693,7 @@ impl IncompleteTargetDirs {
             return;
         }
         let same = dir.has_mode || dir.existed && !preserve;
+        let found = dir.found;
         // Like scp, a new directory gets its source's mode bits whatever the server's umask.
         let attributes = Attributes {
             mode: mode.filter(|_| !same),
@@ -702,7 +712,10 @@ impl IncompleteTargetDirs {
             attributes,
             follow: self.sets_through_link(context, key),
             xattrs,
-            expected: ExpectedEntry::DIRECTORY,
+            expected: ExpectedEntry {
+                listed: found,
+                ..ExpectedEntry::DIRECTORY
+            },
         };
         context.submit(CopySide::Target, kind, JobPurpose::FinishDir(key));
         // If the server works in order, the parent may follow at once. Waiting a round trip for

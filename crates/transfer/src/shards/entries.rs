@@ -93,8 +93,8 @@ impl ShardWalk {
             attributes,
             identity: None,
         };
-        let exists = false;
-        Some(WalkEntry::Directory { id, at, exists })
+        let existing = None;
+        Some(WalkEntry::Directory { id, at, existing })
     }
 
     fn item(&mut self, record: &ShardFileRecord) -> Option<WalkEntry> {

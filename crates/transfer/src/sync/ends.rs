@@ -315,7 +315,7 @@ fn job(op: SyncFileOperation) -> JobKind {
             expected,
         } => JobKind::SetAttributes {
             path: RemotePath(path),
-            expected: attributes.expected(expected.links()),
+            expected: attributes.expected(expected.links(), expected.listed()),
             attributes,
             follow: false,
             xattrs,

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use sftp::InodeId;
+use sftp::{InodeId, ListedEntry};
 use sync::{EntryTree, SortedTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind};
 
 use super::attributes::attributes;
+use super::listing::DirectoryInodes;
 use crate::disk::{identity, os_words};
 use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 
@@ -19,6 +20,8 @@ pub(super) struct SyncPlanWalk {
     local: bool,
     /// Identities of files with several names; `None` if each name becomes a file of its own.
     links: Option<BTreeMap<TreeEntryId, InodeId>>,
+    /// Device and inode of the target's directories.
+    target_inodes: DirectoryInodes,
     /// Entries to report, and directories that lead to them, by their number.
     wanted: Vec<bool>,
     /// Entries that the target lacks, or has as something else, by their number.
@@ -29,6 +32,8 @@ pub(super) struct SyncPlanWalk {
 
 struct PlannedDirectory {
     dir: TreeEntryId,
+    /// The directory in the listing of the target.
+    target: Option<TreeEntryId>,
     path: Vec<u8>,
     rest: std::vec::IntoIter<TreeEntryId>,
 }
@@ -39,6 +44,7 @@ impl SyncPlanWalk {
         root: Vec<u8>,
         local: bool,
         links: Option<BTreeMap<TreeEntryId, InodeId>>,
+        target_inodes: DirectoryInodes,
     ) -> Self {
         let tree = plan.source().tree();
         let mut wanted = vec![false; tree.len() + 1];
@@ -76,6 +82,7 @@ impl SyncPlanWalk {
             root,
             local,
             links,
+            target_inodes,
             wanted,
             is_new,
             stack: Vec::new(),
@@ -92,11 +99,33 @@ impl SyncPlanWalk {
         self.plan.source()
     }
 
-    fn enter(&mut self, dir: TreeEntryId, path: Vec<u8>) {
+    /// Entry of the target with the name of a directory, if its parent, which is being reported, has
+    /// one there.
+    fn in_target(&self, id: TreeEntryId, parent: Option<TreeEntryId>) -> Option<TreeEntryId> {
+        if parent.is_none() {
+            return Some(EntryTree::ROOT);
+        }
+        let above = self.stack.last()?.target?;
+        self.plan
+            .target()
+            .child(above, self.source().tree().name(id))
+    }
+
+    /// What the listing of the target told of a directory. The root may be a symlink to it.
+    fn listed(&self, dir: Option<TreeEntryId>) -> ListedEntry {
+        let dir = dir.filter(|dir| *dir != EntryTree::ROOT);
+        ListedEntry {
+            inode: dir.and_then(|dir| self.target_inodes.get(&dir)).copied(),
+            ..ListedEntry::ANY
+        }
+    }
+
+    fn enter(&mut self, dir: TreeEntryId, target: Option<TreeEntryId>, path: Vec<u8>) {
         let children = self.source().children(dir);
         let wanted: Vec<TreeEntryId> = children.filter(|id| self.wanted[id.index()]).collect();
         self.stack.push(PlannedDirectory {
             dir,
+            target,
             path,
             rest: wanted.into_iter(),
         });
@@ -149,11 +178,13 @@ impl SyncPlanWalk {
         }
         match kind {
             TreeEntryKind::Directory => {
-                self.enter(id, found.path.clone());
+                let is_new = self.is_new[id.index()];
+                let target = self.in_target(id, parent).filter(|_| !is_new);
+                self.enter(id, target, found.path.clone());
                 WalkEntry::Directory {
                     id: dir_id(id),
                     at: found,
-                    exists: !self.is_new[id.index()],
+                    existing: (!is_new).then(|| self.listed(target)),
                 }
             }
             TreeEntryKind::Symlink => WalkEntry::Symlink(found),

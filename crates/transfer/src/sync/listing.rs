@@ -12,6 +12,7 @@ use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
 use sync::{Filter, SortedTree, TreeEntryId};
 
+pub(crate) use self::findings::DirectoryInodes;
 use self::findings::ListingFindings;
 use self::tree_builder::ListingTreeBuilder;
 use super::UnicodeForm;
@@ -75,6 +76,11 @@ impl ListedTree {
     /// asked about names.
     pub(crate) fn take_probes(&mut self) -> Vec<Vec<u8>> {
         self.findings.take_probes()
+    }
+
+    /// Takes the device and inode of directories, as far as the end tells them.
+    pub(crate) fn take_directories(&mut self) -> DirectoryInodes {
+        self.findings.take_directories()
     }
 
     /// Takes the identities of files with several hard links.

@@ -21,7 +21,7 @@ use super::entries::SyncPlanWalk;
 use super::expected_file::ExpectedFile;
 use super::hard_links::{InodeIds, SourceHardLinks, linked_outside};
 use super::link_dest::LinkDest;
-use super::listing::{self, ListedTree};
+use super::listing::{self, DirectoryInodes, ListedTree};
 use super::owners::ids_at_target;
 use super::read_only_dirs::ReadOnlyDirectories;
 use super::remembered::SourceFileSystemCheck;
@@ -104,6 +104,8 @@ struct SyncRun<'a> {
     hard_links: Option<SourceHardLinks>,
     /// Identities of the target's files with several hard links.
     target_links: InodeIds,
+    /// Device and inode of the target's directories, as far as they are told.
+    target_directories: DirectoryInodes,
     /// Paths of what may be directories in which an interrupted run asked about names.
     probes: Vec<Vec<u8>>,
     /// IDs at the target of the source's users and groups.
@@ -141,6 +143,7 @@ impl<'a> SyncRun<'a> {
             xattrs: None,
             hard_links: None,
             target_links: InodeIds::default(),
+            target_directories: DirectoryInodes::default(),
             probes: Vec::new(),
             owner_ids: OwnerIds::default(),
             target_exists: false,
@@ -249,6 +252,7 @@ impl<'a> SyncRun<'a> {
         unlisted += target.report_problems(&mut self.ends, PlannedCopySide::Target);
         let source_links = source.take_links();
         self.target_links = target.take_links();
+        self.target_directories = target.take_directories();
         self.probes = target.take_probes();
         let missing: Vec<Vec<u8>> = source.filter().missing().map(<[u8]>::to_vec).collect();
         for name in missing {
@@ -562,7 +566,8 @@ impl<'a> SyncRun<'a> {
         let local = self.ends.is_local(PlannedCopySide::Source);
         let root = self.ends.root(PlannedCopySide::Source).to_vec();
         let links = self.hard_links.as_ref().map(|names| names.source().clone());
-        let walk = SyncPlanWalk::new(Arc::clone(&plan), root, local, links);
+        let inodes = std::mem::take(&mut self.target_directories);
+        let walk = SyncPlanWalk::new(Arc::clone(&plan), root, local, links, inodes);
         if walk.has_any() || self.ends.has_leftovers() {
             self.ends.copy(Box::new(walk)).await;
         }
@@ -698,7 +703,7 @@ impl<'a> SyncRun<'a> {
         let link = there.and_then(|id| self.target_links.get(&id)).copied();
         let links = self.hard_links.as_ref();
         let expected = match links.is_some_and(|links| links.source().contains_key(&id)) {
-            true => ExpectedFile::Linked,
+            true => ExpectedFile::of(listed, link).with_more_links(),
             false => ExpectedFile::of(listed, link),
         };
         AttributeChange {

@@ -206,7 +206,7 @@ impl LocalWalk {
             (_, Some(Ok(id))) => WalkEntry::Directory {
                 id,
                 at,
-                exists: false,
+                existing: None,
             },
             (_, Some(Err(error))) => WalkEntry::Problem {
                 path: at.path,

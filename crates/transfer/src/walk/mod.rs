@@ -8,6 +8,7 @@ mod sample;
 
 use schedule::Attributes;
 use schedule::journal::SourceFileStamp;
+use sftp::ListedEntry;
 
 pub use local::LocalWalk;
 pub(crate) use local::{dangling, local_path};
@@ -27,9 +28,9 @@ pub enum WalkEntry {
         id: WalkDirectoryId,
         /// Entry of the directory.
         at: EntryInfo,
-        /// A listing of the target has the directory as well, so that it need not be made. Only the
-        /// entries of a plan know that.
-        exists: bool,
+        /// The directory in a listing of the target, if that has it as well: it need not be made then.
+        /// Only the entries of a plan know that.
+        existing: Option<ListedEntry>,
     },
     /// Regular file.
     File(EntryInfo),

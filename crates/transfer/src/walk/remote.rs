@@ -736,8 +736,8 @@ impl RemoteWalk {
             attributes,
             identity: None,
         };
-        let exists = false;
-        let directory = WalkEntry::Directory { id, at, exists };
+        let existing = None;
+        let directory = WalkEntry::Directory { id, at, existing };
         self.found.push_back(FoundEntry::Whole(directory));
         Some(dir)
     }

@@ -106,10 +106,14 @@ impl SetAttributes {
     }
 
     fn set_rest(&mut self, core: &mut LaneContext) {
-        let rest = Attrs {
+        let mut rest = Attrs {
             owner: None,
             ..self.attrs(core)
         };
+        if let (Some(_), Some(expected)) = (self.attributes.owner, &mut rest.expected) {
+            // The request before has set it, or was refused.
+            expected.listed.owner = None;
+        }
         self.set(core, REST, rest);
     }
 

@@ -174,7 +174,7 @@ impl CopyEngine<'_> {
                 let walk = *walk;
                 self.walks.root_is(walk, attributes);
             }
-            Some((_, JobPurpose::MakeDir(dir))) => self.tree.existed(*dir),
+            Some((_, JobPurpose::MakeDir(dir))) => self.tree.existed(*dir, &attributes),
             Some((_, JobPurpose::Guess(file))) => {
                 let (file, is) = (*file, Ok(ReportedTargetKind::of(&attributes)));
                 let step = self.files.on_guessed(&self.context, file, is);

@@ -324,7 +324,7 @@ impl SimWalk {
                 WalkEntry::Directory {
                     id,
                     at,
-                    exists: false,
+                    existing: None,
                 }
             }
             EntryKind::Symlink => WalkEntry::Symlink(at),

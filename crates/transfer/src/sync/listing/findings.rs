@@ -16,6 +16,9 @@ const FULL: &str = "it has more entries that are not copied than one sync can no
 const LINKED: &str = "it has more files with several hard links than one sync can note; sync its \
     directories one by one";
 
+/// Device and inode of directories.
+pub(crate) type DirectoryInodes = BTreeMap<TreeEntryId, (u64, u64)>;
+
 /// Findings of a listing beside the entries. Paths are relative to the root.
 #[derive(Default)]
 pub(super) struct ListingFindings {
@@ -26,6 +29,8 @@ pub(super) struct ListingFindings {
     problems: Vec<(Vec<u8>, ListingProblem)>,
     kept: BTreeSet<Vec<u8>>,
     links: BTreeMap<TreeEntryId, InodeId>,
+    /// Device and inode of directories, as far as they are told and there is memory.
+    directories: DirectoryInodes,
     probes: Vec<Vec<u8>>,
     /// Bytes of memory that the paths may take, and those that they take.
     most_bytes: usize,
@@ -73,6 +78,18 @@ impl ListingFindings {
             let problem = ListingProblem::hiding(LINKED);
             self.problems.push((Vec::new(), problem));
         }
+    }
+
+    /// Adds the identity of a directory.
+    pub(super) fn add_directory(&mut self, dir: TreeEntryId, identity: InodeId) {
+        if self.directories.len() < self.most_bytes / LINK {
+            let inode = (identity.device, identity.inode);
+            self.directories.insert(dir, inode);
+        }
+    }
+
+    pub(super) fn take_directories(&mut self) -> DirectoryInodes {
+        std::mem::take(&mut self.directories)
     }
 
     /// Adds the path of what may be a directory in which an interrupted run asked about names.

@@ -238,6 +238,10 @@ impl ListingTreeBuilder {
         if let Some(link) = attributes.link.filter(|_| is_file) {
             self.findings.add_link(node, link);
         }
+        let is_dir = attributes.kind() == EntryKind::Directory;
+        if let Some(identity) = attributes.link.filter(|_| is_dir) {
+            self.findings.add_directory(node, identity);
+        }
         Some(node)
     }
 
@@ -438,7 +442,7 @@ mod tests {
                 },
                 identity: None,
             },
-            exists: false,
+            existing: None,
         }
     }
 
