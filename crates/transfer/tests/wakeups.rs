@@ -429,7 +429,7 @@ fn a_command_that_prints_for_ever_is_an_error() -> io::Result<()> {
     let mut link = MemoryLink::new(Fs::default(), SftpServerProfile::openssh(), true, 3);
     link.commands = true;
     let session = Session::start(Box::new(link), SessionOptions::default())?;
-    let said = FarEndQuerySession::new(session).ask("uname");
+    let said = FarEndQuerySession::new(session).ask("uname", &|_| {});
     let why = said.expect_err("no end of output");
     assert!(
         why.to_string().contains("printed more than 65536 bytes"),
