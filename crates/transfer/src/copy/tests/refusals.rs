@@ -6,6 +6,28 @@ use super::trees::Form;
 use super::{Case, End};
 use crate::report::CopyOutcome;
 
+/// Bug: where a command was never answered, no file was read back after the time for it either, and
+/// the copy waited for ever.
+#[test]
+fn files_are_verified_without_a_command_that_is_never_answered() {
+    for seed in 0..8 {
+        let mut case = Case::new(seed);
+        case.faults.clear();
+        case.options.verify = true;
+        case.world.borrow_mut().commands_hang = true;
+        let End::Over(summary) = case.run() else {
+            panic!("seed {seed}: nothing kills it");
+        };
+        let told = case.told.borrow();
+        assert_eq!(
+            summary.outcome,
+            CopyOutcome::Complete,
+            "seed {seed}: {told:?}"
+        );
+        case.trees.check_complete(&case.world.borrow());
+    }
+}
+
 /// Bug: each error was taken for a target that does not exist, so that a tree landed in a directory
 /// instead of below it when the server could not look at the directory through symlinks.
 #[test]

@@ -56,6 +56,8 @@ pub(super) struct World {
     /// Records that were durable when the copy stated its conditions.
     durable: u64,
     pub(super) cancelled: bool,
+    /// The host takes commands and answers nothing about them.
+    pub(super) commands_hang: bool,
     /// Time of the last interrupt.
     pub(super) cancelled_at: Option<Instant>,
     /// Shift of this machine's clock in seconds.
@@ -134,6 +136,7 @@ impl World {
             conditions: WaitConditions::default(),
             durable: 0,
             cancelled: false,
+            commands_hang: false,
             cancelled_at: None,
             shift: 0,
             boots: 1,
@@ -497,7 +500,10 @@ impl RemoteSession for SimRemote {
     }
 
     fn command(&self, id: RemoteCommandId, step: RemoteCommandStep) {
-        if let RemoteCommandStep::Run(_) = step {
+        let hangs = self.world.borrow().commands_hang;
+        if let RemoteCommandStep::Run(_) = step
+            && !hangs
+        {
             let why = "the host does not run commands for this account".to_owned();
             let over = RemoteCommandEvent::Ended(Err(RemoteCommandError::Failed(why)));
             self.session(|session, _| session.tell(SessionEvent::Exec(id, over)));

@@ -214,6 +214,8 @@ impl Verification {
                     context,
                     "the shell at the far end did not name a checksum program",
                 );
+                // No event follows that would start reading.
+                self.go_on(context, files);
             }
             SumProgramState::Asking { .. } => {}
             SumProgramState::Available(program, _)
