@@ -72,7 +72,7 @@ pub(crate) fn run(args: &WrapArgs) -> Result<ExitCode, UsageError> {
         Ok(code) => Ok(code),
         Err(WrapFailure::Usage(why)) => Err(wrap_usage(&why)),
         Err(WrapFailure::Exit(code, why)) => {
-            let why = crate::output::console::for_user(&why);
+            let why = crate::output::console::for_user(&why.to_string());
             drop(writeln!(io::stderr(), "longhaul wrap: {why}"));
             Ok(code.into())
         }
