@@ -146,6 +146,19 @@ pub struct ThroughputMeasurement {
     /// a connection that recovers from losses reaches the rate of a policer only now and then. 0 without
     /// losses.
     pub peak: f64,
+    /// Path just before it lost packets; `None` without losses.
+    pub at_losses: Option<LossConditions>,
+}
+
+/// Round trip and rate just before packets were lost, each the median over all series of losses. A
+/// queue that overflows has a long round trip, and drains at the rate of its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LossConditions {
+    /// Smoothed round trip when the loss was noticed.
+    pub rtt: f64,
+    /// Rate over the round trip before.
+    pub rate: f64,
 }
 
 /// Second load of a connection that lost packets, at a fraction of its rate: random losses continue

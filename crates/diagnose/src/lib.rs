@@ -20,9 +20,9 @@ mod verdict;
 
 pub use diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
 pub use evidence::{
-    DscpMeasurement, DscpMeasurements, Evidence, MachineFacts, MinMedianMax, NegotiatedTcpOptions,
-    ReducedRateLoad, SmallFileRate, ThroughputMeasurement, ThroughputScaling, TimedLoginStep,
-    TransferStall,
+    DscpMeasurement, DscpMeasurements, Evidence, LossConditions, MachineFacts, MinMedianMax,
+    NegotiatedTcpOptions, ReducedRateLoad, SmallFileRate, ThroughputMeasurement, ThroughputScaling,
+    TimedLoginStep, TransferStall,
 };
 pub use finished::{FinishedTransfer, explain};
 pub use hops::compare_hops;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
-use crate::evidence::{Evidence, ThroughputScaling};
+use crate::evidence::{Evidence, ThroughputMeasurement, ThroughputScaling};
 use crate::limit_cause::{LimitCause, Remedy};
 use crate::limiter::Limiter;
 use crate::rules::{self, ladder::GROWS, ladder::limiter_of};
@@ -52,6 +52,9 @@ impl PathDiagnosis {
         lines
     }
 }
+
+/// Difference between the rates of both directions of a link.
+const ALIKE: f64 = 0.1;
 
 /// Diagnoses a path from the evidence.
 pub fn diagnose(e: &Evidence) -> PathDiagnosis {
@@ -147,8 +150,7 @@ fn nothing_found(e: &Evidence) -> (String, Certainty, bool) {
     let count = measured.count();
     let rates = |list: &[&(DataDirection, &ThroughputScaling)]| {
         let one = |(direction, ladder): &&(DataDirection, &ThroughputScaling)| {
-            let best = ladder.best().map_or(0.0, |best| best.rate);
-            format!("{} for {}", rate(best), direction.transfers())
+            format!("{} for {}", rate(carried(e, ladder)), direction.transfers())
         };
         list.iter().map(one).collect::<Vec<_>>().join(" and ")
     };
@@ -167,6 +169,17 @@ fn nothing_found(e: &Evidence) -> (String, Certainty, bool) {
         _ => "Unsure: no limit was found, and the path was not filled".to_owned(),
     };
     (text, Certainty::Unsure, false)
+}
+
+/// Rate of the link: the highest one of the ladder, or the rate at which one connection overflowed
+/// its queue before.
+fn carried(e: &Evidence, ladder: &ThroughputScaling) -> f64 {
+    let best = ladder.best().filter(|best| best.rate > 0.0);
+    let overflowed = ladder.rung(1, 1).and_then(|one| one.overflowed(e));
+    match (best, overflowed) {
+        (Some(best), Some(rate)) if !best.is_queueing(e) => best.rate.max(rate),
+        (best, _) => best.map_or(0.0, |best| best.rate),
+    }
 }
 
 /// Reason for which no direction was measured.
@@ -198,10 +211,24 @@ fn is_full(e: &Evidence, direction: DataDirection, ladder: &ThroughputScaling) -
     // alone had clearly more than their half.
     let two = ladder.rung(2, 1);
     let fills = one.growth > GROWS && two.is_some_and(|two| two.is_queueing(e));
-    // More connections take nothing from a link: a rate that falls has another reason.
+    // More connections take nothing from a link: a rate that falls has another reason, unless they
+    // recover from an overflow.
     let mut more = ladder.rungs.iter().filter(|r| r.connections > 1);
-    let falls = more.any(|r| r.rate < FALLEN * one.rate);
-    let sated = several && !falls && (gain < FULL || (levels_off || fills) && gain < SHARE);
+    let falls = more.any(|r| r.rate < FALLEN * one.rate && r.overflowed(e).is_none());
+    // A connection that has overflowed a queue at this rate needs longer than its load to recover.
+    let filled = |r: &ThroughputMeasurement| {
+        let overflowed = r.overflowed(e);
+        overflowed.is_some_and(|rate| best.rate < FULL * rate)
+    };
+    let overflowed = filled(one);
+    let fills = fills || ladder.rungs.iter().any(filled);
+    let shares = (levels_off || fills) && gain < SHARE;
+    // A receiver sees less of a queue than a sender: uploads tell for downloads at the same rate.
+    let up = e.up.best().map_or(0.0, |up| up.rate);
+    let as_uploads = direction == DataDirection::Download
+        && (best.rate / up - 1.0).abs() < ALIKE
+        && is_full(e, DataDirection::Upload, &e.up);
+    let sated = several && !falls && (gain < FULL || shares || overflowed || as_uploads);
     let limiter = limiter_of(direction, e, one, sated);
     let met = e
         .expected

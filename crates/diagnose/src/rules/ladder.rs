@@ -162,6 +162,7 @@ impl ScalingEvidence<'_> {
             Limiter::LocalCpu => Some(self.local_cpu()),
             Limiter::Server => Some(self.far_cpu()),
             _ if self.is_unscaled() => Some(self.unscaled()),
+            _ if self.recovers_from_full_path() => None,
             _ if flat && self.is_policed() => Some(self.policed()),
             // Losses that end below the rate, behind a short queue: the link's.
             Limiter::Loss if self.spared() == Some(true) && self.is_delayed() => {
@@ -396,6 +397,15 @@ impl ScalingEvidence<'_> {
         // Slow ends lengthen the round trip, so that less than the window's rate may pass.
         let allowed = UNSCALED / self.one.min_rtt;
         DiagnosisFinding::new(LimitCause::NoWindowScaling, evidence).limits(allowed, self.could())
+    }
+
+    /// True if this connection alone filled the queue of a link that passes no more from several: what
+    /// it reaches after the losses is no limit. FQ-CoDel keeps the queue short from
+    /// then on, and CUBIC needs many round trips to fill the link again.
+    fn recovers_from_full_path(&self) -> bool {
+        let random = self.spared() == Some(false) || self.loses_as_uploads();
+        let overflowed = self.one.overflowed(self.e);
+        !random && overflowed.is_some_and(|rate| self.best < FLAT * rate)
     }
 
     /// Share of packets that arrived late. The sender sees that it repeated them in vain; in a
@@ -650,6 +660,9 @@ fn reordered(ladder: &ThroughputScaling) -> f64 {
     shares.fold(0.0, f64::max)
 }
 
+/// Delay of the packets before a lost one that tells of a full queue: a share of the round trip, and
+/// seconds.
+const OVERFLOWING: (f64, f64) = (0.05, 0.002);
 /// Share of reordered segments that slows down a connection.
 const REORDERED: f64 = 0.003;
 /// Share of the expected rate that counts as reached.
@@ -674,5 +687,14 @@ impl ThroughputMeasurement {
             ..LimiterEvidence::default()
         };
         figures.is_queueing()
+    }
+
+    /// Returns the rate of the queue that lost this load's packets; `None` if they were not lost from
+    /// a queue.
+    pub(crate) fn overflowed(&self, e: &Evidence) -> Option<f64> {
+        let at = self.at_losses?;
+        let base = e.unloaded_rtt(self);
+        let waited = at.rtt > base + OVERFLOWING.0 * base + OVERFLOWING.1;
+        (waited && at.rate > 0.0).then_some(at.rate)
     }
 }

@@ -185,8 +185,9 @@ fn a_link_that_two_connections_fill_is_full_although_one_was_still_in_slow_start
     (one.growth, one.rtt) = (1.88, 0.631);
     let d = diagnose(&e);
     assert!(d.healthy, "{d:#?}");
-    // Two connections that do not fill the path leave the limit open.
+    // Two connections that do not fill the path leave the limit open, unless uploads tell.
     e.down.rungs[1].rtt = 0.61;
+    e.up.rungs.clear();
     assert!(!diagnose(&e).healthy);
 }
 
@@ -317,4 +318,162 @@ fn a_download_that_lost_packets_before_is_not_held_back_by_a_send_buffer() {
     // 34 MB/s are far more than losses allow that go on.
     rungs(&mut e.down, &[3.4e7, 6.8e7]);
     assert_eq!(first(&e), LimitCause::FarSendBuffer);
+}
+
+/// One direction as measured: rates, round trips, losses in the end and from the start, of 1, 2 and 4
+/// connections; and the round trip and the rate just before the losses of the first one.
+fn recovering(
+    ladder: &mut ThroughputScaling,
+    measured: &[(f64, f64, f64, f64)],
+    at_losses: (f64, f64),
+) {
+    rungs(ladder, &measured.iter().map(|m| m.0).collect::<Vec<_>>());
+    for (rung, (_, rtt, loss, ever)) in ladder.rungs.iter_mut().zip(measured) {
+        (rung.rtt, rung.loss, rung.loss_ever) = (*rtt, *loss, *ever);
+        rung.growth = 1.04;
+    }
+    let (rtt, rate) = at_losses;
+    ladder.rungs[0].at_losses = Some(LossConditions { rtt, rate });
+}
+
+/// FQ-CoDel, 50 Mbit/s, 60 ms: four packets lost from a queue of 90 ms halved the window twice, and the
+/// rest of the load was too short for CUBIC to fill the link again. Uploads were unsure, and
+/// downloads were called limited by the server's send buffer.
+#[test]
+fn a_connection_that_recovers_from_a_full_queue_was_called_limited() {
+    let mut e = Model::new(0.06, 6e6).evidence(1);
+    let up = [
+        (3.99e6, 0.0609, 0.0, 0.00082),
+        (5.06e6, 0.0607, 0.00073, 0.00177),
+        (6.03e6, 0.0642, 0.00061, 0.00202),
+    ];
+    let down = [
+        (4.31e6, 0.0608, 0.0, 0.00122),
+        (6.64e6, 0.069, 0.00022, 0.00174),
+        (5.81e6, 0.0811, 0.00069, 0.00153),
+    ];
+    recovering(&mut e.up, &up, (0.150, 5.9e6));
+    recovering(&mut e.down, &down, (0.114, 5.6e6));
+    let d = diagnose(&e);
+    assert!(d.healthy, "{d:#?}");
+    // Losses without a queue are no sign of a full link.
+    for ladder in [&mut e.up, &mut e.down] {
+        ladder.rungs[0].at_losses.as_mut().expect("losses").rtt = 0.061;
+    }
+    assert!(!diagnose(&e).healthy);
+}
+
+/// A drop-tail queue of 10 ms, 50 Mbit/s, 60 ms: uploads lost their packets from it, and none below the
+/// rate. Downloads were called policed, each connection with a bucket.
+#[test]
+fn losses_from_a_short_queue_were_called_those_of_a_policer() {
+    let mut e = Model::new(0.06, 6e6).evidence(1);
+    let up = [(5.85e6, 0.0622, 0.0, 0.0115), (5.54e6, 0.0611, 0.0, 0.0177)];
+    let down = [(2.23e6, 0.0605, 0.0, 0.0005), (4.6e6, 0.0604, 0.0, 0.0004)];
+    recovering(&mut e.up, &up, (0.0693, 4.22e6));
+    recovering(&mut e.down, &down, (0.0646, 1.49e6));
+    e.up.rungs[0].restrained = Some(ReducedRateLoad {
+        rate: 3.6e6,
+        loss: 0.0,
+        expected: 0.0115,
+    });
+    let policed = |e: &Evidence| {
+        let found = diagnose(e).findings;
+        found.iter().any(|f| f.cause == LimitCause::FlowPolicer)
+    };
+    assert!(!policed(&e));
+    e.up.rungs[0].at_losses = None;
+    assert!(policed(&e));
+}
+
+/// A drop-tail queue of 25 ms, 50 Mbit/s, 90 ms: one connection left a fifth of the link, and two lost
+/// packets from its queue at the rate that they had. Nothing was found.
+#[test]
+fn a_queue_that_two_connections_overflow_is_the_link() {
+    let mut e = Model::new(0.09, 6e6).evidence(1);
+    let down = [(4.66e6, 0.091, 0.0, 0.0003), (5.91e6, 0.096, 0.0, 0.0009)];
+    e.up.rungs.clear();
+    recovering(&mut e.down, &down, (0.1037, 3.41e6));
+    assert!(!diagnose(&e).healthy);
+    e.down.rungs[1].at_losses = Some(LossConditions {
+        rtt: 0.1075,
+        rate: 5.95e6,
+    });
+    assert!(diagnose(&e).healthy);
+}
+
+/// A drop-tail queue of 10 ms, 50 Mbit/s, 60 ms: two downloads passed 1.65 times as much as one, and as
+/// much as uploads that had filled the link. Nothing was found.
+#[test]
+fn downloads_at_the_rate_of_uploads_that_fill_the_link_fill_it_as_well() {
+    let mut e = Model::new(0.06, 6e6).evidence(1);
+    let up = [(5.89e6, 0.0621, 0.0, 0.0109), (5.42e6, 0.0607, 0.0, 0.0154)];
+    let down = [(3.54e6, 0.0605, 0.0, 0.0002), (5.85e6, 0.0636, 0.0, 0.0003)];
+    recovering(&mut e.up, &up, (0.0705, 3.65e6));
+    recovering(&mut e.down, &down, (0.061, 1.61e6));
+    e.up.rungs[0].restrained = Some(ReducedRateLoad {
+        rate: 3.5e6,
+        loss: 0.0,
+        expected: 0.0109,
+    });
+    assert!(diagnose(&e).healthy);
+    e.down.rungs[1].rate = 4.6e6;
+    assert!(!diagnose(&e).healthy);
+}
+
+/// FQ-CoDel, 50 Mbit/s, 150 ms: connections that recovered passed 4.0 MB/s of a link that had passed
+/// 5.9 MB/s before, and the lower figure was called the link's.
+#[test]
+fn the_rate_of_recovering_connections_was_called_that_of_the_link() {
+    let mut e = Model::new(0.15, 6e6).evidence(1);
+    let measured = [(4.02e6, 0.1509, 0.0, 0.00082), (3.7e6, 0.1507, 0.0, 0.0038)];
+    recovering(&mut e.up, &measured, (0.21, 5.9e6));
+    recovering(&mut e.down, &measured, (0.21, 5.9e6));
+    let d = diagnose(&e);
+    assert!(d.healthy && d.verdict.contains("5.9 MB/s"), "{d:#?}");
+}
+
+/// FQ-CoDel, 50 Mbit/s, 90 ms: two connections that recovered passed 3.84 MB/s after one had passed 5.7
+/// MB/s, and nothing was found.
+#[test]
+fn connections_that_recover_from_a_full_queue_do_not_fall() {
+    let mut e = Model::new(0.09, 6e6).evidence(1);
+    let measured = [
+        (5.7e6, 0.0925, 0.0, 0.00089),
+        (3.84e6, 0.0908, 0.0, 0.00283),
+    ];
+    recovering(&mut e.up, &measured, (0.2208, 5.98e6));
+    e.down.rungs.clear();
+    assert!(!diagnose(&e).healthy);
+    e.up.rungs[1].at_losses = Some(LossConditions {
+        rtt: 0.0991,
+        rate: 5.92e6,
+    });
+    assert!(diagnose(&e).healthy);
+}
+
+/// A queue for each connection overflows as well, but several pass more than it does.
+#[test]
+fn a_queue_of_each_connection_is_not_the_link() {
+    let mut e = Model::new(0.06, 2.4e7).evidence(1);
+    let measured = [(2.1e6, 0.061, 0.0, 0.0008), (4.4e6, 0.061, 0.0, 0.0008)];
+    recovering(&mut e.up, &measured, (0.11, 2.4e6));
+    e.down.rungs.clear();
+    assert!(!diagnose(&e).healthy);
+}
+
+/// FQ-CoDel on a slow link loses more than a policer does at least, from a queue that is gone by the
+/// end of the load.
+#[test]
+fn losses_from_a_queue_are_no_policer() {
+    let mut e = Model::new(0.06, 1.2e6).evidence(1);
+    let measured = [
+        (1.1e6, 0.0622, 0.0006, 0.007),
+        (1.15e6, 0.0625, 0.002, 0.01),
+    ];
+    recovering(&mut e.up, &measured, (0.09, 1.19e6));
+    recovering(&mut e.down, &measured, (0.09, 1.19e6));
+    assert!(diagnose(&e).healthy);
+    e.up.rungs[0].at_losses = None;
+    assert_eq!(diagnose(&e).findings[0].cause, LimitCause::Policer);
 }

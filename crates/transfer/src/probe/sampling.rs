@@ -1,5 +1,6 @@
 //! Turns counters of loaded connections into a rung of the ladder.
 
+mod at_losses;
 #[cfg(test)]
 mod tests;
 
@@ -278,6 +279,7 @@ impl LoadSampler {
         let length = now.saturating_duration_since(self.start);
         let seconds = length.as_secs_f64();
         let (before_burst, burst) = lasting_burst(&self.marks, now, min_rtt, self.up);
+        let at_losses = at_losses::at_losses(&self.marks, &self.rtts, min_rtt, self.up);
         self.marks = divided(&self.marks, now, PARTS);
         if self.marks.len() <= LEAST_PARTS || seconds < LEAST_TRIPS * min_rtt {
             return None;
@@ -305,6 +307,7 @@ impl LoadSampler {
             slow_start: self.up && self.slow_start && self.grows(middle),
             growth: growth(&rates),
             peak: peak(&self.marks, self.up),
+            at_losses,
             ..plateau.shares(self.up, self.channels.len())
         })
     }

@@ -51,12 +51,14 @@ impl ScalingEvidence<'_> {
         };
         let lost = one.loss.max(one.loss_ever);
         let similar = self.dropped() < SIMILAR * lost && lost < SIMILAR * self.dropped();
-        let scales = best.rate > SCALES * one.rate && !one.is_queueing(self.e);
+        let queues = one.is_queueing(self.e) || one.overflowed(self.e).is_some();
+        let scales = best.rate > SCALES * one.rate && !queues;
         let down = self.direction == DataDirection::Download;
         down && similar && scales && self.spared() != Some(true)
     }
 
-    /// True if packets wait in a queue somewhere, also in a short one.
+    /// True if packets wait in a queue somewhere, also in a short one, or waited before they were lost.
+    /// Uploads tell for downloads there as well.
     pub(super) fn is_delayed(&self) -> bool {
         let delayed = |r: &ThroughputMeasurement| {
             let base = self.e.unloaded_rtt(r);
@@ -64,7 +66,9 @@ impl ScalingEvidence<'_> {
             let short = delay > SHORT_QUEUE.0 * base && delay > SHORT_QUEUE.1;
             short || delay > POLICED_DELAY.0 * base + POLICED_DELAY.1
         };
-        self.ladder.rungs.iter().any(delayed)
+        let mut first = [Some(self.one), self.e.up.rung(1, 1)].into_iter().flatten();
+        let waited = first.any(|one| one.overflowed(self.e).is_some());
+        waited || self.ladder.rungs.iter().any(delayed)
     }
 
     /// True if the losses end below the rate, false if they stay, `None` if that was not measured.

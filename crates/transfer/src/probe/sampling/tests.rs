@@ -88,3 +88,34 @@ fn the_bucket_of_a_policer_counted_as_its_rate() {
     let found = peak(&marks, true) / 2.4e6;
     assert!((0.95..1.1).contains(&found), "{found}");
 }
+
+/// Losses of the retransmission counter at these times in a load at 6 MB/s, with a round trip of 60 ms
+/// that a queue makes longer between two times.
+fn losing(losses: &[f64], queue: (f64, f64)) -> Option<diagnose::LossConditions> {
+    let (mut marks, _) = samples(4.8, |time| if time < 0.3 { 3.0 } else { 6.0 });
+    let start = marks[0].0;
+    for (time, counters) in &mut marks {
+        let passed = (*time - start).as_secs_f64();
+        counters.retransmitted = losses.iter().filter(|at| **at < passed).count() as u64;
+    }
+    let rtts = (0..480).map(|at| {
+        let time = f64::from(at) / 100.0;
+        let waits = time > queue.0 && time < queue.1;
+        let rtt = if waits { 0.150 } else { 0.061 };
+        (start + Duration::from_secs_f64(time), rtt)
+    });
+    at_losses::at_losses(&marks, &rtts.collect::<Vec<_>>(), 0.06, true)
+}
+
+/// Packets that a queue lost in the beginning were no different from random losses.
+#[test]
+fn the_queue_before_a_loss_is_found_with_its_rate() {
+    assert_eq!(losing(&[], (0.5, 0.9)), None);
+    // Repairs of the following round trips belong to the same series.
+    let found = losing(&[0.7, 0.75, 0.85], (0.5, 0.8)).expect("losses");
+    assert_eq!(found.rtt, 0.150);
+    assert!((found.rate / 6e6 - 1.0).abs() < 0.05, "{found:?}");
+    // Most of these losses came without a queue.
+    let found = losing(&[0.7, 1.5, 2.5, 3.5], (0.5, 0.8)).expect("losses");
+    assert_eq!(found.rtt, 0.061);
+}
