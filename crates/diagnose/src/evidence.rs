@@ -146,6 +146,8 @@ pub struct ThroughputMeasurement {
     /// a connection that recovers from losses reaches the rate of a policer only now and then. 0 without
     /// losses.
     pub peak: f64,
+    /// Round trip on an idle connection meanwhile.
+    pub idle_rtt: Option<f64>,
     /// Path just before it lost packets; `None` without losses.
     pub at_losses: Option<LossConditions>,
 }

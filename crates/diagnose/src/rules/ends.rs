@@ -189,8 +189,8 @@ fn slow_answers(e: &Evidence) -> Option<DiagnosisFinding> {
 
 /// A direction whose acknowledgements fill the other one.
 pub(crate) fn return_path(e: &Evidence) -> Option<DiagnosisFinding> {
-    let there = e.up.rung(1, 1).zip(e.down.best());
-    let back = e.down.rung(1, 1).zip(e.up.best());
+    let there = e.up.rung(1, 1).zip(shared_rate(e, &e.down));
+    let back = e.down.rung(1, 1).zip(shared_rate(e, &e.up));
     let more = |ladder: &ThroughputScaling, one: &ThroughputMeasurement| {
         let best = ladder.best().map_or(0.0, |best| best.rate);
         best > MORE_WITH_MORE * one.rate
@@ -217,6 +217,16 @@ pub(crate) fn return_path(e: &Evidence) -> Option<DiagnosisFinding> {
     );
     let finding = DiagnosisFinding::new(LimitCause::ReturnPath, evidence).of(direction);
     Some(finding.limits(one.rate, None).certainty(Certainty::Likely))
+}
+
+/// Load that tells what acknowledgements find in a direction: the best one, or a single connection if
+/// that fills the queue, since several take more from other traffic than acknowledgements do.
+fn shared_rate<'a>(
+    e: &Evidence,
+    ladder: &'a ThroughputScaling,
+) -> Option<&'a ThroughputMeasurement> {
+    let one = ladder.rung(1, 1).filter(|one| one.is_queueing(e));
+    one.or_else(|| ladder.best())
 }
 
 /// Properties of the connection that both ends agreed on.

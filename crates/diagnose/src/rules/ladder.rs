@@ -447,10 +447,16 @@ impl ScalingEvidence<'_> {
 
     /// One connection fills a queue. If several pass more, the queue belongs to the connection.
     fn queueing(&self, flat: bool) -> Option<DiagnosisFinding> {
-        if self.scales() && !flat {
-            return Some(self.flow_cap());
-        }
-        None
+        let own = self.scales() && !flat && !self.delays_others();
+        own.then(|| self.flow_cap())
+    }
+
+    /// True if an idle connection waits in the queue that this one fills: several connections that pass
+    /// more take it from other traffic.
+    fn delays_others(&self) -> bool {
+        let base = self.e.unloaded_rtt(self.one);
+        let waits = self.one.idle_rtt.map_or(0.0, |rtt| rtt - base);
+        self.one.is_queueing(self.e) && waits > COMMON_QUEUE * (self.one.rtt - base)
     }
 
     /// True for downloads at the rate of uploads of which each connection has a queue. A receiver
@@ -663,6 +669,8 @@ fn reordered(ladder: &ThroughputScaling) -> f64 {
 /// Delay of the packets before a lost one that tells of a full queue: a share of the round trip, and
 /// seconds.
 const OVERFLOWING: (f64, f64) = (0.05, 0.002);
+/// Wait of an idle connection, as a share of that of a loaded one, that tells of a common queue.
+const COMMON_QUEUE: f64 = 0.5;
 /// Share of reordered segments that slows down a connection.
 const REORDERED: f64 = 0.003;
 /// Share of the expected rate that counts as reached.

@@ -477,3 +477,25 @@ fn losses_from_a_queue_are_no_policer() {
     e.up.rungs[0].at_losses = None;
     assert_eq!(diagnose(&e).findings[0].cause, LimitCause::Policer);
 }
+
+/// A return path of 1 Mbit/s at 30 ms of which other traffic takes a part: two downloads took more from
+/// that traffic than one, so that downloads were called limited for each connection, and the
+/// acknowledgements seemed to have room.
+#[test]
+fn downloads_that_take_their_rate_from_other_traffic_have_no_limit_of_their_own() {
+    let mut e = Model::new(0.03, 7e6).evidence(3);
+    rungs(&mut e.up, &[1.58e6, 1.75e6, 1.87e6]);
+    rungs(&mut e.down, &[52_529.0, 86_400.0]);
+    for (rung, rtt) in e.up.rungs.iter_mut().zip([0.2509, 0.4382, 0.5151]) {
+        (rung.rtt, rung.acknowledgements) = (rtt, 598.0);
+    }
+    for (rung, rtt) in e.down.rungs.iter_mut().zip([0.8644, 0.6974]) {
+        (rung.rtt, rung.idle_rtt) = (rtt, Some(rtt));
+    }
+    e.up.loaded = Some(0.397);
+    e.down.loaded = Some(0.8644);
+    let d = diagnose(&e);
+    assert_eq!(d.findings[0].cause, LimitCause::ReturnPath, "{d:#?}");
+    let causes = d.findings.iter().map(|f| f.cause);
+    assert!(causes.clone().all(|c| c != LimitCause::FlowCap), "{d:#?}");
+}

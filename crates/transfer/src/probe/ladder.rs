@@ -95,6 +95,9 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
         if let Some(answer) = result.answer {
             let answer = (answer - beyond).max(0.0);
             ladder.loaded = Some(ladder.loaded.map_or(answer, |l| l.max(answer)));
+            if let Some(rung) = &mut result.rung {
+                rung.idle_rtt = Some(answer);
+            }
             if let Some(rung) = result.rung.as_mut().filter(|_| blind) {
                 rung.rtt = rung.rtt.max(answer);
             }
