@@ -8,6 +8,12 @@ use crate::units::{percent, rate, time};
 /// Time of a step of the login in seconds, beyond its round trips ([`usual_round_trips`]), from
 /// which on it is slow. The start of sshd takes 0.1 s on a busy machine.
 const SLOW_STEP: f64 = 0.25;
+/// Step of the login in which the first full packets are sent.
+const KEY_EXCHANGE: &str = "the key exchange";
+/// Sizes to which Linux lowers segments whose packets do not arrive (`tcp_base_mss` and its halves).
+const PROBED_SEGMENTS: [u32; 3] = [1024, 512, 256];
+/// Time in seconds that a key exchange loses at least until then: three timeouts of TCP.
+const REPEATED: f64 = 1.4;
 /// Answer time beyond the round trip from which on the server is slow.
 const SLOW_ANSWER: f64 = 0.02;
 /// Delay under load, beyond the idle round trip, that disturbs other programs.
@@ -47,6 +53,7 @@ const PAIRS: usize = 3;
 /// Adds all findings that are not about a ladder.
 pub(crate) fn add(e: &Evidence, found: &mut Vec<DiagnosisFinding>) {
     found.extend(stalled(e));
+    found.extend(healed_black_hole(e));
     disks(e, found);
     marked(e, found);
     found.extend(small_files(e));
@@ -82,6 +89,24 @@ fn stalled(e: &Evidence) -> Option<DiagnosisFinding> {
         }
     };
     Some(finding.limits(0.0, None))
+}
+
+/// A key exchange after which TCP sends segments of the size that it tries when full ones vanish
+/// (`net.ipv4.tcp_mtu_probing`).
+fn healed_black_hole(e: &Evidence) -> Option<DiagnosisFinding> {
+    let (idle, mss) = (e.idle?.median, e.tcp?.mss);
+    let step = e.login.iter().find(|step| step.name == KEY_EXCHANGE)?;
+    let lost = step.seconds - usual_round_trips(step.round_trips) * idle;
+    if lost < REPEATED || !PROBED_SEGMENTS.contains(&mss) {
+        return None;
+    }
+    let evidence = format!(
+        "{KEY_EXCHANGE} takes {}, and TCP sends segments of {mss} bytes from then on, as \
+         net.ipv4.tcp_mtu_probing does when full packets do not arrive",
+        time(step.seconds)
+    );
+    let finding = DiagnosisFinding::new(LimitCause::MtuBlackHole, evidence);
+    Some(finding.certainty(Certainty::Likely))
 }
 
 fn disks(e: &Evidence, found: &mut Vec<DiagnosisFinding>) {
@@ -252,7 +277,12 @@ fn login(e: &Evidence) -> Option<DiagnosisFinding> {
     let longest = |a: &&crate::evidence::TimedLoginStep, b: &&crate::evidence::TimedLoginStep| {
         a.seconds.total_cmp(&b.seconds)
     };
-    let step = e.login.iter().filter(slow).max_by(longest)?;
+    let explained = healed_black_hole(e).is_some();
+    let steps = e
+        .login
+        .iter()
+        .filter(|s| !(explained && s.name == KEY_EXCHANGE));
+    let step = steps.filter(slow).max_by(longest)?;
     let (name, seconds) = (&step.name, time(step.seconds));
     let evidence = match step.round_trips > 0.0 {
         true => {

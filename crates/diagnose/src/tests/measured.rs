@@ -499,3 +499,22 @@ fn downloads_that_take_their_rate_from_other_traffic_have_no_limit_of_their_own(
     let causes = d.findings.iter().map(|f| f.cause);
     assert!(causes.clone().all(|c| c != LimitCause::FlowCap), "{d:#?}");
 }
+
+/// Packets above 1,300 bytes vanished at 90 ms, and Linux lowered the segments after 9.6 s: the login
+/// was called slow.
+#[test]
+fn a_black_hole_that_tcp_avoids_was_called_a_slow_login() {
+    let mut e = Model::new(0.09, 2.4e6).evidence(1);
+    e.tcp.as_mut().expect("options").mss = 1024;
+    e.login = vec![TimedLoginStep {
+        name: "the key exchange".to_owned(),
+        seconds: 9.638,
+        round_trips: 2.0,
+    }];
+    let d = diagnose(&e);
+    let found = d.findings.iter().filter(|f| !f.cause.is_note());
+    let causes: Vec<_> = found.map(|f| f.cause).collect();
+    assert_eq!(causes, [LimitCause::MtuBlackHole], "{d:#?}");
+    e.tcp.as_mut().expect("options").mss = 1428;
+    assert_eq!(diagnose(&e).findings[0].cause, LimitCause::SlowLogin);
+}
