@@ -102,7 +102,10 @@ fn what_gives_way_to_another_type_is_replaced_and_not_deleted() {
     let run = || sync(&scene, &[]).arg(scene.path("a"));
     let outcome = run().arg(scene.remote("b")).run().expect_code(0);
     let said = outcome.err();
-    assert!(said.contains("2 replaced by another type of entry\n"), "{outcome}");
+    assert!(
+        said.contains("2 replaced by another type of entry\n"),
+        "{outcome}"
+    );
     assert!(!said.contains("deleted"), "{outcome}");
     // The unchanged entries are counted in the first line.
     let outcome = run().arg(scene.remote("b")).run().expect_code(0);

@@ -367,7 +367,7 @@ impl<'a> CopyEngine<'a> {
                 existing,
             } => {
                 let key = CopyDirectoryId::new(id, dir);
-                self.on_directory(key, at, existing, root);
+                self.on_directory(key, at, existing.map(|listed| *listed), root);
             }
             WalkEntry::File(entry) => self.place_item(id, entry, root, false),
             WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),

@@ -184,7 +184,7 @@ impl SyncPlanWalk {
                 WalkEntry::Directory {
                     id: dir_id(id),
                     at: found,
-                    existing: (!is_new).then(|| self.listed(target)),
+                    existing: (!is_new).then(|| Box::new(self.listed(target))),
                 }
             }
             TreeEntryKind::Symlink => WalkEntry::Symlink(found),

@@ -30,7 +30,7 @@ pub enum WalkEntry {
         at: EntryInfo,
         /// The directory in a listing of the target, if that has it as well: it need not be made then.
         /// Only the entries of a plan know that.
-        existing: Option<ListedEntry>,
+        existing: Option<Box<ListedEntry>>,
     },
     /// Regular file.
     File(EntryInfo),
