@@ -312,7 +312,7 @@ fn a_path_that_goes_dark_is_noticed() {
     assert!(running.until(|| proxy.carried(Way::Down) > 1_000_000));
     proxy.blackout(Duration::from_secs(8));
     let outcome = running.wait().expect_code(0);
-    outcome.expect_err(&["the peer stopped responding to keepalives"]);
+    outcome.expect_err(&["the server stopped responding to keepalives"]);
     assert_same(&scene.path("file"), &scene.path("copy"), Compare::CONTENT);
 }
 

@@ -254,7 +254,7 @@ fn candidates_that_are_down_do_not_fail_a_copy() {
     assert_eq!(measured, 1, "{}", first.log());
     // The choice is remembered.
     let outcome = chooses(&scene).expect_code(0);
-    outcome.expect_err(&["via: the direct way (stored"]);
+    outcome.expect_err(&["via: the direct way (learned"]);
     assert_eq!(logins(&first), measured);
     // Other candidates are measured again.
     configure(&scene, "via = [\"first\"]\n");

@@ -175,7 +175,8 @@ fn what_is_missing_there_is_said_with_what_to_do() {
     let said = refused(None);
     assert!(
         said.contains("longhaul is not installed there")
-            && said.contains("longhaul bootstrap peer"),
+            && said.contains("run longhaul bootstrap ")
+            && said.contains(" peer, "),
         "{said}"
     );
     let said = refused(Some("echo it is older >&2; exit 2"));

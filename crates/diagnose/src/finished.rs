@@ -38,6 +38,10 @@ pub fn explain(finished: &FinishedTransfer) -> PathDiagnosis {
             "As requested: --limit held the copy to {}; raise it, or leave it out",
             rate(f.rate)
         ),
+        None if finished.limiter == Limiter::Unknown && rate(f.rate) == rate(0.0) => {
+            "Unsure: the copy was too short to measure; run longhaul doctor HOST to measure the path"
+                .to_owned()
+        }
         None if finished.limiter == Limiter::Unknown => format!(
             "Unsure: the copy moved {}, and its figures show no limit; run longhaul doctor HOST to \
              measure the path",

@@ -1,6 +1,6 @@
 //! Checks that an entry is the one that the client expects (expect@longhaul).
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{self, FileType, Stat};
 use rustix::process::geteuid;
@@ -17,6 +17,7 @@ pub(super) fn check_expected(found: impl AsFd, attrs: &Attrs) -> RequestResult {
     let Some(expected) = attrs.expected else {
         return Ok(());
     };
+    let found = found.as_fd();
     let stat = fs::fstat(found)?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Some(EntryType::File),
@@ -33,15 +34,22 @@ pub(super) fn check_expected(found: impl AsFd, attrs: &Attrs) -> RequestResult {
         LinkLimit::AtMost(most) if kind != Some(EntryType::Directory) && links > most => {
             Err(Unexpected::Links.into())
         }
-        LinkLimit::AtMost(_) | LinkLimit::AnyNumber => check_listed(&stat, expected.listed, attrs),
+        LinkLimit::AtMost(_) | LinkLimit::AnyNumber => {
+            check_listed(found, &stat, expected.listed, attrs)
+        }
     }
 }
 
 /// Fails unless the file is the one that the client has listed. Inodes count as root only, who alone
-/// changes entries of others: on some file systems (FUSE, overlay) they may change in between. An
-/// owner or time that the request sets will do as well: an earlier one, whose answer was lost, may
+/// changes entries of others, and where they do not change by themselves. An owner or time that the request sets will do as well: an earlier one, whose answer was lost, may
 /// have set it.
-fn check_listed(stat: &Stat, listed: ListedEntry, attrs: &Attrs) -> RequestResult {
+fn check_listed(
+    found: BorrowedFd<'_>,
+    stat: &Stat,
+    listed: ListedEntry,
+    attrs: &Attrs,
+) -> RequestResult {
+    let compares = || geteuid().is_root() && keeps_inodes(found);
     let owner_is = (stat.st_uid, stat.st_gid);
     let time_is = seconds(stat.st_mtime);
     let times = attrs.times.map(|(_, modified)| modified);
@@ -53,11 +61,20 @@ fn check_listed(stat: &Stat, listed: ListedEntry, attrs: &Attrs) -> RequestResul
             .is_none_or(|modified| modified == time_is || times == Some(time_is))
         && listed
             .inode
-            .is_none_or(|inode| inode == (stat.st_dev, stat.st_ino) || !geteuid().is_root());
+            .is_none_or(|inode| inode == (stat.st_dev, stat.st_ino) || !compares());
     match is_same {
         true => Ok(()),
         false => Err(Unexpected::Listed.into()),
     }
+}
+
+/// Superblock magic of FUSE and overlay (linux/magic.h), which may give a file another inode.
+const CHANGES_INODES: [i128; 2] = [0x6573_5546, 0x794c_7630];
+
+/// True if the file system of `found` never gives a file another inode.
+fn keeps_inodes(found: BorrowedFd<'_>) -> bool {
+    let stat = fs::fstatfs(found);
+    stat.is_ok_and(|stat| !CHANGES_INODES.contains(&stat.f_type.into()))
 }
 
 #[cfg(test)]

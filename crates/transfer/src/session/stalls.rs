@@ -128,8 +128,11 @@ pub(super) enum StallAction {
     GiveUp(String),
 }
 
+/// Notices after which the time between two of them no longer doubles.
+const DOUBLINGS: u32 = 10;
+
 /// Times of the notices about one silence: the first after the session's patience, each further one
-/// when the silence has lasted twice as long.
+/// when the silence has lasted twice as long, or a thousand times the patience longer.
 #[derive(Debug)]
 pub(crate) struct SilenceNotices {
     since: Instant,
@@ -143,7 +146,9 @@ impl SilenceNotices {
 
     /// Time of the next notice.
     pub(crate) fn next_at(&self, patience: Duration) -> Instant {
-        self.since + patience * (1 << self.told.min(10))
+        let doublings = self.told.min(DOUBLINGS);
+        let further = self.told - doublings;
+        self.since + patience * (1 << doublings) * (1 + further)
     }
 
     /// Returns the notice that is due at `now`; `awaited` is what the server has not sent.

@@ -288,3 +288,16 @@ fn a_request_whose_work_grows_with_the_file_is_told_of_and_ends_after_two_hours(
                run the same command again";
     assert_eq!((*at, last), (7200.0, &StallAction::GiveUp(why.to_owned())));
 }
+
+/// Bug: after 2 hours and 50 minutes of silence each look gave a notice, without end.
+#[test]
+fn notices_about_a_silence_of_hours_came_at_each_look() {
+    let begin = Instant::now();
+    let mut notices = SilenceNotices::new(begin);
+    for notice in 0..40 {
+        let at = notices.next_at(PATIENCE);
+        assert!(notices.take(at, PATIENCE, "an answer").is_some());
+        assert!(notices.next_at(PATIENCE) > at, "notice {notice}");
+        assert!(notices.take(at, PATIENCE, "an answer").is_none());
+    }
+}
