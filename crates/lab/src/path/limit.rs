@@ -55,7 +55,7 @@ impl RateLimit {
             class => LimitScope::Class(
                 class
                     .parse()
-                    .map_err(|why| format!("has an unknown DSCP: '{class}' {why}"))?,
+                    .map_err(|why| format!("has an unknown DSCP: {class:?} {why}"))?,
             ),
         };
         // "10Mbit/s" is a rate as well.

@@ -213,7 +213,7 @@ impl NetworkPathSpec {
                 let known: Vec<_> = NAMED.iter().map(|path| path.name).collect();
                 let known = known.join(", ");
                 return Err(NetworkPathError(format!(
-                    "no path named '{name}'; known are {known}"
+                    "no path named {name:?}; known are {known}"
                 )));
             };
             for (option, value) in named.options {
@@ -232,7 +232,7 @@ impl NetworkPathSpec {
             return Err(NetworkPathError(format!("unknown path option --{name}")));
         };
         (option.set)(self, value.trim())
-            .map_err(|why| NetworkPathError(format!("--{name}: '{value}' {why}")))
+            .map_err(|why| NetworkPathError(format!("--{name}: {value:?} {why}")))
     }
 }
 

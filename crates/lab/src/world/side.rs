@@ -178,7 +178,7 @@ fn settings(path: &NetworkPathSpec) -> Result<(), LabError> {
 
 pub(super) fn no_congestion_control(name: &str) -> LabError {
     LabError(format!(
-        "--cc: the kernel has no congestion control '{name}' for the lab; it has {} (root can \
+        "--cc: the kernel has no congestion control {name:?} for the lab; it has {} (root can \
          load more: modprobe tcp_{name})",
         available()
     ))
