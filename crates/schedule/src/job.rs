@@ -465,7 +465,7 @@ pub struct FileCopyOptions {
     pub sparse: bool,
     /// Metadata to set in addition to `preserve`.
     pub beyond: ExtraMetadata,
-    /// What the data come from, or go to, on this machine.
+    /// Source or receiver of the data on this machine.
     #[serde(default)]
     pub local_end: LocalEnd,
 }

@@ -183,7 +183,8 @@ impl<'a> CopyEngine<'a> {
 
     /// Notes parts of the file or directory `path` that the target did not set.
     pub(super) fn note_lost(&mut self, parts: Parts, why: &str, path: Option<&[u8]>) {
-        let shown = path.map(|path| self.context.shown(CopySide::Target, path));
+        let context = &self.context;
+        let shown = || path.map(|path| context.shown(CopySide::Target, path));
         self.metadata.note_lost(parts, why, shown);
     }
 

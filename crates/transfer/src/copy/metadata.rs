@@ -1,6 +1,8 @@
 //! File metadata beyond SFTP: the capabilities of both ends, and the record of metadata that could
 //! not be kept.
 
+use std::cell::LazyCell;
+
 use schedule::{Attributes, Parts, RefusedOperations, directory_of};
 use sftp::ServerInfo;
 
@@ -95,7 +97,8 @@ const OUTSIDE: &str = "only times from 1970 to 2106 can be kept";
 
 impl MetadataLoss {
     /// Notes parts of the file or directory `entry` that were not kept.
-    fn note(&mut self, parts: Parts, why: &str, entry: Option<EscapedName>) {
+    fn note(&mut self, parts: Parts, why: &str, entry: impl FnOnce() -> Option<EscapedName>) {
+        let entry = LazyCell::new(entry);
         for (part, _) in NAMES.iter().filter(|(part, _)| parts.contains(*part)) {
             match self.parts.iter_mut().find(|(of, _)| of == part) {
                 Some((_, lost)) => lost.entries += 1,
@@ -105,10 +108,10 @@ impl MetadataLoss {
     }
 
     /// Notes that a further name of a file, `entry`, became a separate file.
-    fn note_link(&mut self, why: &str, entry: Option<EscapedName>) {
+    fn note_link(&mut self, why: &str, entry: impl FnOnce() -> Option<EscapedName>) {
         match &mut self.links {
             Some(lost) => lost.entries += 1,
-            None => self.links = Some(LossCount::new(why, entry)),
+            None => self.links = Some(LossCount::new(why, entry())),
         }
     }
 
@@ -218,7 +221,12 @@ impl MetadataPreservation {
     }
 
     /// Notes parts of the file or directory `entry` that were not kept.
-    pub(super) fn note_lost(&mut self, parts: Parts, why: &str, entry: Option<EscapedName>) {
+    pub(super) fn note_lost(
+        &mut self,
+        parts: Parts,
+        why: &str,
+        entry: impl FnOnce() -> Option<EscapedName>,
+    ) {
         self.refuses_owners |= parts.contains(Parts::OWNER);
         self.lost.note(parts, why, entry);
     }
@@ -235,7 +243,11 @@ impl MetadataPreservation {
     }
 
     /// Notes that a further name of a file, `entry`, became a separate file.
-    pub(super) fn note_lost_link(&mut self, why: &str, entry: Option<EscapedName>) {
+    pub(super) fn note_lost_link(
+        &mut self,
+        why: &str,
+        entry: impl FnOnce() -> Option<EscapedName>,
+    ) {
         self.lost.note_link(why, entry);
     }
 
@@ -253,8 +265,8 @@ impl MetadataPreservation {
         }
         let there = context.local().stat(path);
         if there.is_ok_and(|stat| u32::try_from(stat.seconds).is_err()) {
-            let shown = context.shown(CopySide::Source, path);
-            self.lost.note(Parts::TIMES, OUTSIDE, Some(shown));
+            let shown = || Some(context.shown(CopySide::Source, path));
+            self.lost.note(Parts::TIMES, OUTSIDE, shown);
         }
     }
 
@@ -355,10 +367,10 @@ mod tests {
         lost.note(
             Parts(Parts::OWNER.0 | Parts::ACLS.0),
             "operation not permitted",
-            None,
+            || None,
         );
-        lost.note(Parts::OWNER, "another reason", None);
-        lost.note_link("no room", None);
+        lost.note(Parts::OWNER, "another reason", || None);
+        lost.note_link("no room", || None);
         lost.untold.push("extended attributes");
         let said = "not kept: owners (operation not permitted); access control \
                     lists of one file or directory (operation not permitted); hard links of one \
@@ -370,7 +382,7 @@ mod tests {
     /// Bug: "permissions of one file or directory" did not say of which, nor on which host.
     #[test]
     fn the_first_file_whose_metadata_was_lost_was_not_named() {
-        let name = |text: &str| Some(EscapedName(text.as_bytes().to_vec()));
+        let name = |text: &'static str| move || Some(EscapedName(text.as_bytes().to_vec()));
         let mut lost = MetadataLoss::default();
         let both = Parts(Parts::MODE.0 | Parts::TIMES.0);
         lost.note(both, "permission denied", name("h:/f"));

@@ -188,8 +188,8 @@ impl<'a> PlannedCopy<'a> {
         list: Vec<Xattr>,
     ) -> Option<Box<Xattrs>> {
         let (metadata, context) = self.engine.metadata_mut();
-        let shown = context.shown(CopySide::Source, source);
-        metadata.takeable(context, Some(shown), list)
+        let shown = || Some(context.shown(CopySide::Source, source));
+        metadata.takeable(context, shown, list)
     }
 
     /// Notes that the extended attributes of the entry `path` of an end could not be read.
@@ -200,8 +200,8 @@ impl<'a> PlannedCopy<'a> {
         why: &FileError,
     ) {
         let (metadata, context) = self.engine.metadata_mut();
-        let shown = context.shown(end.into(), path);
-        metadata.note_unread_xattrs(context.options(), why.what(), Some(shown));
+        let shown = || Some(context.shown(end.into(), path));
+        metadata.note_unread_xattrs(context.options(), why.what(), shown);
     }
 
     /// Reads the extended attributes of an entry of an end on this machine. Below the root of the

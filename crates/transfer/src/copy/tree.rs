@@ -657,13 +657,10 @@ impl IncompleteTargetDirs {
             return;
         };
         let (target, mode) = (dir.target.clone(), dir.attributes.mode);
-        let shown = context.shown(CopySide::Target, &target);
-        let finished = shown.clone();
         let rules = special_bits(context);
         let mode = mode.map(|mode| {
-            metadata
-                .withheld()
-                .kept_directory_mode(rules, mode, || shown)
+            let shown = || context.shown(CopySide::Target, &target);
+            metadata.withheld().kept_directory_mode(rules, mode, shown)
         });
         let Some(dir) = self.dirs.get_mut(&key) else {
             return;
@@ -676,21 +673,8 @@ impl IncompleteTargetDirs {
                 xattrs,
                 ..ExtraMetadata::default()
             };
-            let created = !dir.existed;
-            let attributes = Attributes {
-                mode,
-                ..dir.attributes
-            };
-            let path = context.named().local_path(&target);
-            let (options, local) = (context.options(), context.local());
-            let done = local.finish_directory(&path, &attributes, created, options, &beyond);
-            let result = done.map(|not_kept| {
-                for (parts, why) in not_kept {
-                    metadata.note_lost(parts, &why, Some(finished.clone()));
-                }
-            });
-            self.on_finished(context, metadata, key, result);
-            return;
+            let result = finish_locally(context, metadata, dir, mode, &beyond);
+            return self.on_finished(context, metadata, key, result);
         }
         let same = dir.has_mode || dir.existed && !preserve;
         let found = dir.found;
@@ -754,6 +738,28 @@ impl IncompleteTargetDirs {
         }
         self.item_over(context, metadata, dir.parent);
     }
+}
+
+/// Sets mode, times and further metadata of a directory on this machine.
+fn finish_locally(
+    context: &CopyContext<'_>,
+    metadata: &mut MetadataPreservation,
+    dir: &TargetDir,
+    mode: Option<u32>,
+    beyond: &ExtraMetadata,
+) -> Result<(), FileError> {
+    let attributes = Attributes {
+        mode,
+        ..dir.attributes
+    };
+    let path = context.named().local_path(&dir.target);
+    let (options, local) = (context.options(), context.local());
+    let not_kept = local.finish_directory(&path, &attributes, !dir.existed, options, beyond)?;
+    for (parts, why) in not_kept {
+        let shown = || Some(context.shown(CopySide::Target, &dir.target));
+        metadata.note_lost(parts, &why, shown);
+    }
+    Ok(())
 }
 
 /// True if the server answers requests in order, as OpenSSH and longhaul do. A directory may

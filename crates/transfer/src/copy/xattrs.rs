@@ -45,7 +45,7 @@ impl MetadataPreservation {
                 false => XattrAnswer::Unknown,
             };
         }
-        let shown = Some(context.shown(CopySide::Source, source));
+        let shown = || Some(context.shown(CopySide::Source, source));
         match context.local().xattrs(source, kinds) {
             Ok(list) => XattrAnswer::Known(self.takeable(context, shown, list)),
             Err(why) => {
@@ -60,7 +60,7 @@ impl MetadataPreservation {
         &mut self,
         options: &CopyOptions,
         why: &str,
-        entry: Option<EscapedName>,
+        entry: impl FnOnce() -> Option<EscapedName>,
     ) {
         let kinds = xattr_kinds(options);
         let parts = Parts::default()
@@ -74,7 +74,7 @@ impl MetadataPreservation {
         &mut self,
         options: &CopyOptions,
         said: Result<(), FileError>,
-        entry: Option<EscapedName>,
+        entry: impl FnOnce() -> Option<EscapedName>,
     ) {
         if let Err(error) = said {
             self.note_unread_xattrs(options, error.what(), entry);
@@ -85,7 +85,7 @@ impl MetadataPreservation {
     pub(super) fn takeable(
         &mut self,
         context: &CopyContext<'_>,
-        entry: Option<EscapedName>,
+        entry: impl FnOnce() -> Option<EscapedName>,
         mut list: Vec<Xattr>,
     ) -> Option<Box<Xattrs>> {
         let kinds = xattr_kinds(context.options());

@@ -63,14 +63,21 @@ struct BufferState {
     broken: Option<JobFailure>,
     /// True if the reader ended.
     abandoned: bool,
-    /// True once the reader has started; data that it read are gone.
-    opened: bool,
-    /// True if the reader has closed its source.
-    closed: bool,
+    reader: ReaderStage,
     /// True if the reader tried to start again.
     reopened: bool,
     /// The reader leaves runs of zeros out, so that the file gets holes.
     sparse: bool,
+}
+
+/// Stage of the reader. The data that it has read are gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ReaderStage {
+    #[default]
+    Waiting,
+    Reading,
+    /// It has closed its source.
+    Closed,
 }
 
 struct PendingRead {
@@ -150,21 +157,11 @@ impl HostToHostBuffer {
         self.add_sums(&request);
         let mut state = self.lock();
         match request {
-            DiskRequest::OpenSource { job, .. }
-            | DiskRequest::AwaitSource { job }
-            | DiskRequest::Read { job, .. }
-            | DiskRequest::ReadPacked { job, .. }
-                if state.closed =>
-            {
-                state.refuse_again(shared, job);
-            }
+            request if state.begins_again(&request) => state.refuse_again(shared, request.job()),
             DiskRequest::OpenSource {
                 job, first, sparse, ..
             } => {
-                state.sparse = sparse;
-                if std::mem::replace(&mut state.opened, true) {
-                    return state.refuse_again(shared, job);
-                }
+                (state.sparse, state.reader) = (sparse, ReaderStage::Reading);
                 let len = first.room();
                 state.read(shared, job, 0, len, first, true);
             }
@@ -193,7 +190,7 @@ impl HostToHostBuffer {
                 shared.reply(DiskReply::Released { job });
             }
             DiskRequest::CloseSource { job } => {
-                state.closed = true;
+                state.reader = ReaderStage::Closed;
                 state.abandon();
                 shared.reply(DiskReply::Released { job });
             }
@@ -295,10 +292,6 @@ impl BufferState {
         block: PayloadBlock,
         open: bool,
     ) {
-        if self.taken.around(offset).is_some() {
-            // It would wait for ever.
-            return self.refuse_again(shared, job);
-        }
         self.reads.push(PendingRead {
             shared: Arc::clone(shared),
             job,
@@ -314,6 +307,19 @@ impl BufferState {
     fn await_data(&mut self, shared: &Arc<dyn DiskReplyReceiver>, job: JobId) {
         self.awaiting.push((Arc::clone(shared), job));
         self.settle();
+    }
+
+    /// True if the request is that of a reader that begins again, and would wait for ever.
+    fn begins_again(&self, request: &DiskRequest) -> bool {
+        let is_closed = self.reader == ReaderStage::Closed;
+        match request {
+            DiskRequest::OpenSource { .. } => self.reader != ReaderStage::Waiting,
+            DiskRequest::AwaitSource { .. } => is_closed,
+            DiskRequest::Read { offset, .. } | DiskRequest::ReadPacked { offset, .. } => {
+                is_closed || self.taken.around(*offset).is_some()
+            }
+            _ => false,
+        }
     }
 
     /// Refuses a reader that begins again: the data are gone.

@@ -111,7 +111,7 @@ impl SyncPlanWalk {
             .child(above, self.source().tree().name(id))
     }
 
-    /// What the listing of the target told of a directory. The root may be a symlink to it.
+    /// A directory as the target listed it. The root may be a symlink to it.
     fn listed(&self, dir: Option<TreeEntryId>) -> ListedEntry {
         let dir = dir.filter(|dir| *dir != EntryTree::ROOT);
         ListedEntry {

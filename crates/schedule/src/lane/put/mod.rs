@@ -5,8 +5,7 @@
 //!               `----> Whole ------------------------> Finished
 //! ```
 //!
-//! `Looking` comes first if the data come from another host.
-//! Every stage may become `GivingUp`, which ends the job or starts it over, through
+//! `Looking` comes first if the data come from another host. Every stage may become `GivingUp`, which ends the job or starts it over, through
 //! `WriteProbeStage` or `FollowSymlinkStage` if the target needs them.
 
 mod closing;
@@ -179,17 +178,18 @@ impl UploadJob {
             self.stage = UploadStage::Looking;
             return;
         }
-        if !up.may_go_whole(core) {
-            up.look(core);
-        }
         self.read_source(core);
     }
 
-    /// Asks the disk side for the source and its first bytes.
+    /// Asks the disk side for the source and its first bytes, and the server for the target, if that
+    /// is needed and unknown.
     fn read_source(&mut self, core: &mut LaneContext) {
         let up = &mut self.upload;
         let job = up.requests.job();
         let whole = up.may_go_whole(core);
+        if !whole {
+            up.look(core);
+        }
         let handle = if core.predicts() { 4 } else { Handle::MAX };
         let pack = match up.part {
             UploadPart::Whole { .. } if whole && core.can(ServerCapabilities::ZSTD_FILES) => {

@@ -22,6 +22,7 @@ use crate::copy::tree::{CopyDirectoryId, DirectoryReadyStep, ItemAwaitingDirecto
 use crate::copy::verify::{ChecksumRequest, VerifyOutcome};
 use crate::copy::xattrs::XattrAnswer;
 use crate::file_error::FileError;
+use crate::report::EscapedName;
 use crate::session::{RemoteCommandEvent, RemoteCommandId};
 use crate::walk::WalkAnswer;
 
@@ -70,7 +71,7 @@ impl CopyEngine<'_> {
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
             LaneEvent::NotKept(id, parts, why) => {
                 let purpose = self.context.jobs().get(&id).map(|(_, purpose)| purpose);
-                let entry = purpose.and_then(|p| p.shown(&self.context, &self.files, &self.tree));
+                let entry = || purpose?.shown(&self.context, &self.files, &self.tree);
                 self.metadata.note_lost(parts, &why, entry);
             }
             LaneEvent::Refused(id, found, why) => {
@@ -233,6 +234,12 @@ impl CopyEngine<'_> {
         }
     }
 
+    fn fail_if(&mut self, name: EscapedName, done: Result<(), FileError>) {
+        if let Err(error) = done {
+            self.context.fail(None, name, error);
+        }
+    }
+
     fn on_over(&mut self, id: JobId, result: Result<(), JobFailure>) {
         let Some((end, purpose)) = self.context.jobs_mut().remove(&id) else {
             return;
@@ -254,16 +261,10 @@ impl CopyEngine<'_> {
             JobPurpose::MakeDir(dir) => self.on_made(dir, said(result)),
             JobPurpose::FinishDir(dir) => self.on_finished(dir, said(result)),
             JobPurpose::DirMode(name) => {
-                if let Err(error) = said(result) {
-                    let error = error.with_prefix("cannot set its mode");
-                    self.context.fail(None, name, error);
-                }
+                let done = said(result);
+                self.fail_if(name, done.map_err(|e| e.with_prefix("cannot set its mode")));
             }
-            JobPurpose::Durable(name) => {
-                if let Err(error) = said(result) {
-                    self.context.fail(None, name, error);
-                }
-            }
+            JobPurpose::Durable(name) => self.fail_if(name, said(result)),
             JobPurpose::File(file, role) => {
                 self.take_sums(id, file);
                 let job = (file, role);
@@ -291,12 +292,12 @@ impl CopyEngine<'_> {
             JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said(result), end),
             JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said(result)),
             JobPurpose::FileXattrs(file) => {
-                let source = self.files.get(&file).map(FileTask::shown_source);
+                let source = || self.files.get(&file).map(FileTask::shown_source);
                 (self.metadata).on_unread_xattrs(self.context.options(), said(result), source);
                 self.start_kept(file);
             }
             JobPurpose::DirXattrs(dir) => {
-                let entry = self.tree.shown(&self.context, dir);
+                let entry = || self.tree.shown(&self.context, dir);
                 (self.metadata).on_unread_xattrs(self.context.options(), said(result), entry);
                 self.item_over(Some(dir));
             }
@@ -676,7 +677,7 @@ impl CopyEngine<'_> {
 
     /// Notes that a name of a file stays a separate file, for this reason.
     pub(in crate::copy) fn note_lost_link(&mut self, why: &str, name: Option<&[u8]>) {
-        let shown = name.map(|name| self.context.shown(CopySide::Target, name));
+        let shown = || name.map(|name| self.context.shown(CopySide::Target, name));
         self.metadata.note_lost_link(why, shown);
     }
 
@@ -738,7 +739,7 @@ impl CopyEngine<'_> {
     }
 
     fn on_file_xattrs(&mut self, id: CopyFileId, list: Vec<Xattr>) {
-        let source = self.files.get(&id).map(FileTask::shown_source);
+        let source = || self.files.get(&id).map(FileTask::shown_source);
         let xattrs = self.metadata.takeable(&self.context, source, list);
         if let Some(task) = self.files.get_mut(&id) {
             task.set_xattrs(xattrs);
@@ -746,7 +747,7 @@ impl CopyEngine<'_> {
     }
 
     fn on_dir_xattrs(&mut self, key: CopyDirectoryId, list: Vec<Xattr>) {
-        let entry = self.tree.shown(&self.context, key);
+        let entry = || self.tree.shown(&self.context, key);
         let xattrs = self.metadata.takeable(&self.context, entry, list);
         self.tree.has_xattrs(key, xattrs);
     }

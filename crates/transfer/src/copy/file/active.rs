@@ -670,14 +670,14 @@ fn failed(context: &CopyContext<'_>, id: CopyFileId, mut fault: JobFailure) -> F
         false => CopySide::Target,
     };
     // This machine's words for a target that cannot be opened do not say what is missing.
-    if end == CopySide::Target && !fault.remote && fault.what == NO_FILE {
-        fault.what = format!("cannot create the file: {NO_FILE}: create its directory first");
+    if end == CopySide::Target && !fault.remote && fault.kind == JobFailureKind::NotFound {
+        fault.what = format!(
+            "cannot create the file: {}: create its directory first",
+            fault.what
+        );
     }
     FileStep::Failed(id, end, fault.into())
 }
-
-/// The system's words for ENOENT.
-const NO_FILE: &str = "no such file or directory";
 
 fn place(guess: TargetGuess, target: &[u8], name: &[u8]) -> Vec<u8> {
     match guess {

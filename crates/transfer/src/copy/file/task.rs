@@ -335,8 +335,8 @@ impl FileTask {
         stored: StoredTarget,
     ) {
         for (parts, why) in stored.not_kept {
-            let target = context.shown(CopySide::Target, &self.target);
-            metadata.note_lost(parts, &why, Some(target));
+            let target = || Some(context.shown(CopySide::Target, &self.target));
+            metadata.note_lost(parts, &why, target);
         }
         if let Some(owner) = stored.belonged {
             self.tell_owner(context, owner);

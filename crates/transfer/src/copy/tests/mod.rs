@@ -332,18 +332,20 @@ fn run_seed(seed: u64) -> bool {
 /// Runs a case. A failure prints the line that repeats it.
 fn run_case(case: &mut Case, repeat: &str) -> bool {
     let told = Rc::clone(&case.told);
-    let faults = format!("{:?}", case.faults);
-    let shape = format!(
-        "upload {}, {:?}, {:?}",
-        case.upload, case.form, case.options
+    let about = format!(
+        "seed {}, upload {}, {:?}, {:?}\nfaults: {:?}\nto repeat: {repeat}",
+        case.seed, case.upload, case.form, case.options, case.faults
     );
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.check()));
+    passes(&told, &about, || case.check())
+}
+
+/// Runs `check`. If it fails, prints what was told last and `about`, and returns false.
+fn passes(told: &RefCell<Vec<String>>, about: &str, check: impl FnOnce()) -> bool {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
     if result.is_err() {
         let lines = told.borrow();
         let last = lines.len().saturating_sub(25);
-        eprintln!("---- seed {}\n{}", case.seed, lines[last..].join("\n"));
-        eprintln!("{shape}\nfaults: {faults}");
-        eprintln!("to repeat: {repeat}");
+        eprintln!("----\n{}\n{about}", lines[last..].join("\n"));
     }
     result.is_ok()
 }
@@ -383,8 +385,13 @@ fn copies_survive_faults_at_every_event_part_3() {
 
 fn survive(part: u64) {
     let seeds = range("LONGHAUL_SEEDS", 0..200);
-    let ours = seeds.filter(|seed| seed % PARTS == part);
-    let failed: Vec<u64> = ours.filter(|seed| !run_seed(*seed)).collect();
+    all_pass(seeds.filter(|seed| seed % PARTS == part), run_seed);
+}
+
+/// Runs all seeds, and fails if one does.
+#[track_caller]
+fn all_pass(seeds: impl Iterator<Item = u64>, run_seed: fn(u64) -> bool) {
+    let failed: Vec<u64> = seeds.filter(|seed| !run_seed(*seed)).collect();
     assert!(
         failed.is_empty(),
         "{} seeds failed: {failed:?}",

@@ -15,17 +15,24 @@ fn files_are_verified_without_a_command_that_is_never_answered() {
         case.faults.clear();
         case.options.verify = true;
         case.world.borrow_mut().commands_hang = true;
-        let End::Over(summary) = case.run() else {
-            panic!("seed {seed}: nothing kills it");
-        };
-        let told = case.told.borrow();
-        assert_eq!(
-            summary.outcome,
-            CopyOutcome::Complete,
-            "seed {seed}: {told:?}"
-        );
-        case.trees.check_complete(&case.world.borrow());
+        completes(&mut case);
     }
+}
+
+/// Runs a case without faults, and checks that it copies everything.
+#[track_caller]
+fn completes(case: &mut Case) {
+    let seed = case.seed;
+    let End::Over(summary) = case.run() else {
+        panic!("seed {seed}: nothing kills it");
+    };
+    let told = case.told.borrow();
+    assert_eq!(
+        summary.outcome,
+        CopyOutcome::Complete,
+        "seed {seed}: {told:?}"
+    );
+    case.trees.check_complete(&case.world.borrow());
 }
 
 /// Bug: each error was taken for a target that does not exist, so that a tree landed in a directory
@@ -46,16 +53,7 @@ fn a_target_that_the_server_cannot_look_at_is_not_taken_for_a_missing_one() {
             _ => StatusCode::PERMISSION_DENIED,
         };
         case.refuse("STAT", code);
-        let End::Over(summary) = case.run() else {
-            panic!("seed {seed}: nothing kills it");
-        };
-        let told = case.told.borrow();
-        assert_eq!(
-            summary.outcome,
-            CopyOutcome::Complete,
-            "seed {seed}: {told:?}"
-        );
-        case.trees.check_complete(&case.world.borrow());
+        completes(&mut case);
         refused += 1;
     }
     assert!(refused > 3, "{refused} queries were refused");

@@ -9,7 +9,7 @@ use crate::session::{RemoteCommandId, RemoteCommandStart, SessionEvent, StallNot
 /// Longest time to wait for the far end's answer to one question.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the far end prints, for notices.
+/// Name of the answer in notices.
 const ANSWER: &str = "the request to run a command: the shell there may hang in its startup files";
 
 /// Logs a notice instead of telling the user.

@@ -17,7 +17,7 @@ use self::trees::RelayedTrees;
 use super::faults::SimFault;
 use super::session::Shape;
 use super::world::{Shared, SimEdge, SimHost, World};
-use super::{End, drive, range};
+use super::{End, all_pass, drive, passes, range};
 use crate::copy::limits::CopyLimits;
 use crate::copy::operand_copy::OperandCopy;
 use crate::copy::{CopyLocation, CopyOptions, CopyRequest, DeltaUse, HostId};
@@ -49,9 +49,9 @@ enum Server {
     Ours,
     /// OpenSSH's SFTP server behind an SSH server of another name, as with Dropbear.
     Dropbear,
-    /// It knows no extension.
+    /// A server without extensions.
     Plain,
-    /// It refuses all renames, so that every file is written under its final name.
+    /// A server that refuses all renames, so that every file is written under its final name.
     NoRename,
 }
 
@@ -127,13 +127,12 @@ impl RelayedFault {
 
 /// A copy between two hosts that one seed describes.
 struct RelayedCase {
-    seed: u64,
     servers: [Server; 2],
     options: CopyOptions,
     faults: Vec<RelayedFault>,
     /// The target's machine has lost its power, and with it data that were not synced.
     power_lost: bool,
-    /// That has happened during the run that goes on.
+    /// The power was lost during the run that goes on.
     power_lost_now: bool,
     /// The target's server has refused a request, so that a file may be written in place.
     refused: bool,
@@ -177,7 +176,6 @@ impl RelayedCase {
         let trees = RelayedTrees::make(&mut world, &mut rng);
         world.settle();
         Self {
-            seed,
             servers,
             options,
             faults,
@@ -310,21 +308,15 @@ impl RelayedCase {
 fn run_seed(seed: u64) -> bool {
     let mut case = RelayedCase::new(seed);
     let told = Rc::clone(&case.told);
-    let shape = format!("{:?}, {:?}", case.servers, case.options);
-    let faults = format!("{:?}", case.faults);
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case.check()));
-    if result.is_err() {
-        let lines = told.borrow();
-        let last = lines.len().saturating_sub(25);
-        eprintln!("---- seed {}\n{}", case.seed, lines[last..].join("\n"));
-        eprintln!("{shape}\nfaults: {faults}");
-        eprintln!(
-            "to repeat: LONGHAUL_RELAYED={seed}..{} cargo test -p longhaul-transfer --lib \
-             copies_between_hosts",
-            seed + 1
-        );
-    }
-    result.is_ok()
+    let about = format!(
+        "seed {seed}, {:?}, {:?}\nfaults: {:?}\nto repeat: LONGHAUL_RELAYED={seed}..{} cargo test \
+         -p longhaul-transfer --lib copies_between_hosts",
+        case.servers,
+        case.options,
+        case.faults,
+        seed + 1
+    );
+    passes(&told, &about, || case.check())
 }
 
 /// Number of tests that share the seeds, so that they run side by side.
@@ -342,13 +334,7 @@ fn copies_between_hosts_end_and_are_right_part_1() {
 
 fn run_part(part: u64) {
     let seeds = range("LONGHAUL_RELAYED", 0..1000);
-    let ours = seeds.filter(|seed| seed % PARTS == part);
-    let failed: Vec<u64> = ours.filter(|seed| !run_seed(*seed)).collect();
-    assert!(
-        failed.is_empty(),
-        "{} seeds failed: {failed:?}",
-        failed.len()
-    );
+    all_pass(seeds.filter(|seed| seed % PARTS == part), run_seed);
 }
 
 /// Bug: a resumed copy with --verify failed each file that the earlier run had completed: its
