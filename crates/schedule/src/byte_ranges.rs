@@ -39,7 +39,8 @@ impl ByteRanges {
         self.iter().map(part).sum()
     }
 
-    pub(crate) fn contains(&self, from: u64, to: u64) -> bool {
+    /// Returns true if all bytes from `from` up to but not including `to` are in the set.
+    pub fn contains(&self, from: u64, to: u64) -> bool {
         let at = self.ranges.range(..=from).next_back();
         from >= to || at.is_some_and(|(_, end)| *end >= to)
     }
@@ -71,7 +72,8 @@ impl ByteRanges {
         self.ranges.insert(from, to);
     }
 
-    pub(crate) fn remove(&mut self, from: u64, to: u64) {
+    /// Removes the bytes from `from` up to but not including `to`.
+    pub fn remove(&mut self, from: u64, to: u64) {
         if from >= to {
             return;
         }

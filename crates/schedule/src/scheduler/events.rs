@@ -6,7 +6,7 @@ use super::assignments::{AssignedRole, EventReceiver};
 use super::lanes::{ChannelCloseState, LaneState};
 use super::queues::QueuedJob;
 use super::{LaneId, Scheduler};
-use crate::{JobFailure, JobId, JobKind, LaneEvent, RemotePath};
+use crate::{JobFailure, JobId, JobKind, LaneEvent, ListedEntry, RemotePath};
 
 /// Size in bytes up to which a file counts as a question rather than as data.
 const LITTLE: u64 = 4096;
@@ -142,6 +142,10 @@ impl Scheduler {
             && let Some(keep) = &mut options.keep
         {
             keep.again = keep.again.wrapping_add(1);
+        }
+        // It may have been set before the connection was lost.
+        if let JobKind::SetAttributes { expected, .. } = queued.kind_mut() {
+            expected.listed = ListedEntry::ANY;
         }
         if !self.board.queue_lost(lane, state, queued) {
             self.go_on_behind_lost();

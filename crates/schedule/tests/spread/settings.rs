@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use schedule::{Attributes, FileCopyOptions, JobId, JobKind, LaneId};
+use schedule::{Attributes, FileCopyOptions, JobId, JobKind, LaneId, LinkLimit, ListedEntry};
 use testkit::sftp_model::SftpServerProfile;
 
 use crate::world::{World, bytes, link, remote, small};
@@ -69,6 +69,45 @@ fn the_directory_above_comes_after_the_one_below() {
         let lanes: BTreeSet<LaneId> = lanes_that_set(&w).into_iter().collect();
         assert!(lanes.len() <= 1 + usize::from(lost.is_some()), "{lanes:?}");
     }
+}
+
+/// Bug: the lost request had set owner and time, and the repeated one found another owner and time than
+/// the listed ones.
+#[test]
+fn a_repeated_request_does_not_name_the_listed_entry() {
+    let mut w = World::new(small(), 3);
+    for _ in 0..2 {
+        w.lane(link(100, 10_000_000), true);
+    }
+    w.place("file", b"old", 0o600);
+    let entry = ListedEntry {
+        modified: Some(3),
+        ..ListedEntry::ANY
+    };
+    let attributes = Attributes {
+        times: Some((9, 9)),
+        ..Attributes::default()
+    };
+    let job = w.job(
+        JobKind::SetAttributes {
+            path: remote("file"),
+            attributes,
+            follow: false,
+            xattrs: None,
+            expected: attributes.expected(LinkLimit::AtMost(1), entry),
+        },
+        None,
+    );
+    w.run_for(Duration::from_millis(20));
+    let lane = lanes_that_set(&w).first().copied().expect("it was given");
+    w.lose(lane);
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    let listed = w.given.iter().filter_map(|(_, job)| match &job.kind {
+        JobKind::SetAttributes { expected, .. } => Some(expected.listed),
+        _ => None,
+    });
+    assert_eq!(listed.collect::<Vec<_>>(), [entry, ListedEntry::ANY]);
 }
 
 /// If the server does not keep requests in order, the caller waits for each answer, and lanes share

@@ -34,31 +34,18 @@ pub(super) fn check_expected(found: impl AsFd, attrs: &Attrs) -> RequestResult {
         LinkLimit::AtMost(most) if kind != Some(EntryType::Directory) && links > most => {
             Err(Unexpected::Links.into())
         }
-        LinkLimit::AtMost(_) | LinkLimit::AnyNumber => {
-            check_listed(found, &stat, expected.listed, attrs)
-        }
+        LinkLimit::AtMost(_) | LinkLimit::AnyNumber => check_listed(found, &stat, expected.listed),
     }
 }
 
 /// Fails unless the file is the one that the client has listed. Inodes count as root only, who alone
-/// changes entries of others, and where they do not change by themselves. An owner or time that the request sets will do as well: an earlier one, whose answer was lost, may
-/// have set it.
-fn check_listed(
-    found: BorrowedFd<'_>,
-    stat: &Stat,
-    listed: ListedEntry,
-    attrs: &Attrs,
-) -> RequestResult {
+/// changes entries of others, and where they do not change by themselves.
+fn check_listed(found: BorrowedFd<'_>, stat: &Stat, listed: ListedEntry) -> RequestResult {
     let compares = || geteuid().is_root() && keeps_inodes(found);
     let owner_is = (stat.st_uid, stat.st_gid);
     let time_is = seconds(stat.st_mtime);
-    let times = attrs.times.map(|(_, modified)| modified);
-    let is_same = listed
-        .owner
-        .is_none_or(|owner| owner == owner_is || attrs.owner == Some(owner_is))
-        && listed
-            .modified
-            .is_none_or(|modified| modified == time_is || times == Some(time_is))
+    let is_same = listed.owner.is_none_or(|owner| owner == owner_is)
+        && listed.modified.is_none_or(|modified| modified == time_is)
         && listed
             .inode
             .is_none_or(|inode| inode == (stat.st_dev, stat.st_ino) || !compares());
@@ -225,10 +212,15 @@ mod tests {
                 let is_root = geteuid().is_root();
                 assert_eq!(set(export, &path, other_inode, mode), !is_root, "{name}");
                 assert_eq!(mode_of(&folder.join(name)) == 0o751, !is_root, "{name}");
-                // The request is sent again after a lost connection.
-                let times = Some((mtime, mtime));
-                let again = Attrs { times, ..mode };
-                assert!(set(export, &path, others[1], again), "{name}");
+                // Bug: an owner or a time that the request sets was taken for the listed one.
+                let sets = Attrs {
+                    owner: Some((uid, gid)),
+                    times: Some((mtime, mtime)),
+                    ..mode
+                };
+                for listed in others {
+                    assert!(!set(export, &path, listed, sets), "{name} {listed:?}");
+                }
                 assert!(set(export, &path, same, mode), "{name}");
             }
             clear(folder);

@@ -41,8 +41,10 @@ pub struct HostToHostBuffer {
 #[derive(Default)]
 struct BufferState {
     meta: SourceFileMeta,
-    /// Received and not yet read data, by offset.
+    /// Received and not yet read data, by offset, and the ranges that they make. A server may send
+    /// single bytes.
     pieces: BTreeMap<u64, Bytes>,
+    present: ByteRanges,
     held: u64,
     /// Bytes held from which on answers to further writes are delayed.
     limit: u64,
@@ -268,6 +270,7 @@ impl BufferState {
             let len = piece.len() as u64;
             if len > 0 && !self.abandoned {
                 self.pieces.insert(at, piece);
+                self.present.insert(at, at + len);
                 self.held += len;
             }
             at += len;
@@ -333,6 +336,7 @@ impl BufferState {
     fn abandon(&mut self) {
         self.abandoned = true;
         self.pieces.clear();
+        self.present = ByteRanges::default();
         self.held = 0;
         self.unanswered = 0;
         for (shared, reply, _) in self.withheld.drain(..) {
@@ -400,16 +404,8 @@ impl BufferState {
             Some(end) => (len as u64).min(end.saturating_sub(offset)),
             None => len as u64,
         };
-        let mut at = offset;
-        while at < offset + wanted {
-            let (start, piece) = self.pieces.range(..=at).next_back()?;
-            let end = start + piece.len() as u64;
-            if end <= at {
-                return None;
-            }
-            at = end;
-        }
-        usize::try_from(wanted).ok()
+        let is_there = self.present.contains(offset, offset + wanted);
+        is_there.then(|| usize::try_from(wanted).ok())?
     }
 
     /// Answers a read of `len` bytes that have arrived. A read that keeps holes ends where a run of
@@ -545,7 +541,9 @@ impl BufferState {
             self.pieces.insert(at + taken.len() as u64, piece);
         }
         self.held = self.held.saturating_sub(taken.len() as u64);
-        self.taken.insert(at, at + taken.len() as u64);
+        let end = at + taken.len() as u64;
+        self.present.remove(at, end);
+        self.taken.insert(at, end);
         taken
     }
 }

@@ -97,15 +97,11 @@ impl SetAttributes {
     }
 
     fn set_owner(&mut self, core: &mut LaneContext) {
-        let mut owner = Attrs {
+        let owner = Attrs {
             owner: self.attributes.owner,
             expected: core.expects(self.expected),
             ..Attrs::default()
         };
-        if let (Some(_), Some(expected)) = (self.attributes.times, &mut owner.expected) {
-            // A request of an earlier attempt, whose answer was lost, may have set it.
-            expected.listed.modified = None;
-        }
         self.set(core, OWNER, owner);
     }
 
