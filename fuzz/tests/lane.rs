@@ -210,7 +210,7 @@ impl Run {
             fsync: options.fsync,
             existing: ExistingTargetPolicy {
                 fresh: options.fresh && onto == Onto::Nothing,
-                replace_node: false,
+                ..ExistingTargetPolicy::default()
             },
             ..FileCopyOptions::default()
         };

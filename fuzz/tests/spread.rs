@@ -254,7 +254,7 @@ impl Run {
                     preserve,
                     existing: ExistingTargetPolicy {
                         fresh: !over && len % 2 == 0,
-                        replace_node: false,
+                        ..ExistingTargetPolicy::default()
                     },
                     ..FileCopyOptions::default()
                 };

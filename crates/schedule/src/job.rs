@@ -492,6 +492,10 @@ pub struct ExistingTargetPolicy {
     /// have created it, and would decide through it which file is written (CVE-2019-6111) or who
     /// gets the data.
     pub replace_node: bool,
+    /// Replace a read-only file, as rsync does: the rename needs write permission of the directory
+    /// only. Otherwise the server decides if the file may be written, as for scp.
+    #[serde(default)]
+    pub replace_read_only: bool,
 }
 
 impl ExistingTargetPolicy {
@@ -499,11 +503,13 @@ impl ExistingTargetPolicy {
     pub const FRESH: Self = Self {
         fresh: true,
         replace_node: false,
+        replace_read_only: false,
     };
     /// A symlink at the target is replaced.
     pub const REPLACED_NODE: Self = Self {
         fresh: false,
         replace_node: true,
+        replace_read_only: false,
     };
 }
 

@@ -1,7 +1,7 @@
 //! Servers that refuse any set of requests: the final name holds the old content or all of the new
 //! one in every case, unless a message says that the file is written in place.
 
-use schedule::{FileCopyOptions, LaneEvent, LocalEnd};
+use schedule::{ExistingTargetPolicy, FileCopyOptions, LaneEvent, LocalEnd};
 use sftp::StatusCode;
 use testkit::sftp_model::{
     Act, InjectedFault, Kind, ModelServerRestrictions, Rng, SftpServerProfile,
@@ -205,6 +205,25 @@ fn the_server_decides_whether_a_read_only_file_may_be_written() {
     assert!(w.model.fs.data("shared") == Some(bytes(50_000, 1).as_slice()));
     assert_eq!(w.model.fs.at("shared").map(|n| n.mode), Some(0o464));
     assert_eq!(w.temporaries(), Vec::<String>::new());
+}
+
+/// Bug: `cp -a` between two hosts failed for a read-only file that the account may replace.
+#[test]
+fn a_read_only_file_is_replaced_if_that_is_wanted() {
+    for replaces in [true, false] {
+        let mut w = World::new(Mode::Plain);
+        w.place("old", OLD, 0o444);
+        let options = FileCopyOptions {
+            existing: ExistingTargetPolicy {
+                replace_read_only: replaces,
+                ..ExistingTargetPolicy::default()
+            },
+            ..FileCopyOptions::default()
+        };
+        let job = w.put(bytes(50_000, 1), "old", options);
+        w.run();
+        assert_eq!(w.done(job), replaces, "{:?}", w.failed(job));
+    }
 }
 
 /// Bug: the upload of a relayed file found out after its first blocks that it may not write the file

@@ -207,9 +207,9 @@ impl UploadTargetInfo {
             // Some servers omit the type.
             REGULAR | 0 => {
                 // scp can open the file for writing as root or by its group's rights, so the server
-                // decides. A copy with all mode bits replaces it, as rsync does.
-                let protected = mode & OWNER_WRITE == 0;
-                let probes = protected && !self.writable && !options.beyond.special_bits;
+                // decides, unless the file is replaced in any case.
+                let protected = mode & OWNER_WRITE == 0 && !options.existing.replace_read_only;
+                let probes = protected && !self.writable;
                 let mode = Some(mode & 0o777);
                 self.state = UploadTargetState::Existing(ReplacedAttributes { mode, owner });
                 probes.then_some(UploadAttemptAbort::Retry(UploadRetryReason::Probe))
@@ -362,6 +362,23 @@ mod tests {
             assert_eq!(look(&mut target, Some(node), &replace), None);
             assert!(target.replaces_node() && !target.is_special());
         }
+        // Bug: `cp -a` between two hosts, which keeps no special bits of a server, failed for each
+        // read-only file of its own earlier copy.
+        let archive = FileCopyOptions {
+            existing: ExistingTargetPolicy {
+                replace_read_only: true,
+                ..ExistingTargetPolicy::default()
+            },
+            ..FileCopyOptions::default()
+        };
+        let mut target = UploadTargetInfo::new(&archive);
+        assert_eq!(look(&mut target, Some(0o100_444), &archive), None);
+        // `cp -p --preserve-setuid` keeps scp's behaviour.
+        let mut special = FileCopyOptions::default();
+        special.beyond.special_bits = true;
+        let mut target = UploadTargetInfo::new(&special);
+        let probed = look(&mut target, Some(0o100_444), &special);
+        assert_eq!(probed, retry(UploadRetryReason::Probe));
         let mut target = UploadTargetInfo::new(&replace);
         target.may_be_written();
         assert_eq!(look(&mut target, Some(0o100_444), &replace), None);

@@ -358,3 +358,28 @@ fn a_resumed_copy_could_not_verify_the_files_of_the_earlier_run() {
     }
     assert!(resumed > 5, "{resumed} copies were resumed");
 }
+
+/// Bug: `cp -a` between two hosts failed for each read-only file of its own earlier copy, which
+/// `cp -a` from this machine replaced.
+#[test]
+fn an_archive_copy_between_hosts_did_not_replace_read_only_files() {
+    let mut replaced = 0;
+    for seed in 0..60 {
+        let mut case = RelayedCase::new(seed);
+        if case.options.inplace || case.servers[1] == Server::NoRename {
+            continue;
+        }
+        case.faults.clear();
+        case.options.preserve = true;
+        case.options.archive = true;
+        case.world.borrow_mut().hosts[1].host.fs.ignores_modes = false;
+        let End::Over(summary) = case.run() else {
+            panic!("seed {seed}: nothing kills it");
+        };
+        let told = case.told.borrow();
+        assert_eq!(summary.failed, 0, "seed {seed}: {told:?}");
+        case.trees.check_complete(&case.world.borrow(), &[]);
+        replaced += case.trees.read_only_files();
+    }
+    assert!(replaced > 20, "{replaced} files were read-only");
+}

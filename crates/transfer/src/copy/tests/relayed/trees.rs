@@ -220,6 +220,12 @@ impl RelayedTrees {
         self.files.iter().any(is_it)
     }
 
+    /// Number of files that were read-only at the target before the copy.
+    pub(super) fn read_only_files(&self) -> usize {
+        let is_it = |file: &&SourceFile| file.existing == Existing::ReadOnly;
+        self.files.values().filter(is_it).count()
+    }
+
     /// Checks that the target is the source, apart from files that have `failed`.
     pub(super) fn check_complete(&self, world: &World, failed: &[String]) {
         let fs = &world.hosts[TARGET].host.fs;
