@@ -194,6 +194,41 @@ fn a_program_that_falls_silent_is_asked_no_more() {
     assert_asked_no_more(what, why, &[true]);
 }
 
+/// Bug: after the loss of the only connection the copy waited 22 s for the checksum program on it.
+/// A list of small files waited the same way, and was then read back.
+#[test]
+fn the_checksum_program_on_a_lost_connection_was_waited_for() {
+    let Some(scene) = scene(PeerBuilder::openssh()) else {
+        return;
+    };
+    fs::create_dir(scene.path("to")).expect("our folder");
+    let run = cp(&scene, &["-r", "--limit=8M", "--connections=1"]);
+    let run = run.arg(scene.path("from/.")).arg(scene.remote("to"));
+    let running = run.spawn();
+    let has_begun = || {
+        let entries = fs::read_dir(scene.path("to")).expect("our folder");
+        let sizes = entries.filter_map(|entry| Some(entry.ok()?.metadata().ok()?.len()));
+        sizes.max().unwrap_or(0) > 5_000_000
+    };
+    assert!(running.until(has_begun));
+    for session in scene.peer.sessions() {
+        // It may have ended meanwhile.
+        let _ = Command::new("kill")
+            .args(["-9", &session.to_string()])
+            .status();
+    }
+    let outcome = running.wait().expect_code(0);
+    assert_same(&scene, "from", "to", &outcome);
+    assert!(outcome.err().contains("reconnected"), "{outcome}");
+    for words in [
+        "stopped answering",
+        "reading back",
+        "no data from the server",
+    ] {
+        assert!(!outcome.err().contains(words), "{outcome}");
+    }
+}
+
 #[test]
 fn a_program_that_does_not_what_it_should_is_asked_no_more() {
     let wrong = "echo '00000000000000000000000000000000  stdin'";

@@ -52,6 +52,9 @@ pub(crate) struct RemoteCommandStart {
     /// Name of what it prints first, for the notice that nothing comes; `None` if the caller gives
     /// such notices itself.
     pub awaited: Option<&'static str>,
+    /// If its connection is lost, the caller starts it again on the next one, so that the session
+    /// connects again even if nothing else is left to do.
+    pub restarts: bool,
 }
 
 /// Instruction to start, feed, end or stop a remote command.
@@ -76,6 +79,8 @@ struct RunningCommand {
     is_paused: bool,
     /// Time of its start, and a name for its first output, while that is missed.
     silence: Option<(Instant, &'static str)>,
+    /// The caller starts it again if its connection is lost.
+    restarts: bool,
 }
 
 impl RemoteCommands {
@@ -97,7 +102,17 @@ impl RemoteCommands {
             channel,
             is_paused: false,
             silence,
+            restarts: false,
         });
+    }
+
+    /// True if a command runs or waits for a connection that its caller starts again after a loss.
+    pub(super) fn any_restarts(&self) -> bool {
+        let waits = |order: &RemoteCommandInstruction| match order {
+            RemoteCommandInstruction::Run(_, start) => start.restarts,
+            _ => false,
+        };
+        self.running.iter().any(|r| r.restarts) || self.orders.iter().any(waits)
     }
 
     /// Commands that have printed nothing yet. `heard` is a time until which
@@ -163,6 +178,9 @@ impl RemoteCommands {
                         Some(channel) => {
                             let silence = start.awaited.map(|awaited| (now, awaited));
                             self.begin(id, (connection, channel), silence);
+                            if let Some(running) = self.running.last_mut() {
+                                running.restarts = start.restarts;
+                            }
                         }
                         None => {
                             let none = "cannot run a command over this connection".to_owned();

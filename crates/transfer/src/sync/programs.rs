@@ -370,6 +370,7 @@ impl RunningSyncCommand {
         let start = RemoteCommandStart {
             command: words,
             awaited: None,
+            restarts: false,
         };
         run.command(end, id, RemoteCommandStep::Run(start));
         Self {

@@ -14,7 +14,7 @@ use crate::copy::context::CopyContext;
 use crate::copy::environment::RemoteCommandStep;
 use crate::copy::file::{ActiveFiles, CopyFileId};
 use crate::copy::jobs::JobPurpose;
-use crate::session::{RemoteCommandEvent, RemoteCommandId, RemoteCommandStart};
+use crate::session::{RemoteCommandError, RemoteCommandEvent, RemoteCommandId, RemoteCommandStart};
 use crate::sums::{
     ChecksumOutputParser, Digest, SumAlgorithm, SumProgram, SumProgramAnswer, list_command,
     list_line, program_command, program_script, request, whole_request,
@@ -82,10 +82,12 @@ struct ChecksumListProgram {
 }
 
 /// Returns the start of a command that prints checksums.
-fn sums_by(command: Vec<u8>) -> RemoteCommandStart {
+/// The session gives the notices about a search for a program, and the watchdog the others.
+fn sums_by(command: Vec<u8>, searches: bool) -> RemoteCommandStart {
     RemoteCommandStart {
         command,
-        awaited: Some("the request to run a checksum program"),
+        awaited: searches.then_some("the request to run a checksum program"),
+        restarts: true,
     }
 }
 
@@ -94,7 +96,8 @@ impl RemoteSumRequests {
         match self.state {
             SumProgramState::Asking { until, .. } => Some(until),
             SumProgramState::Available(..) => {
-                self.watches().filter_map(ChecksumWatchdog::until).min()
+                let watches = self.watches();
+                watches.filter_map(ChecksumWatchdog::poll_timeout).min()
             }
             _ => None,
         }
@@ -103,6 +106,16 @@ impl RemoteSumRequests {
     fn watches(&self) -> impl Iterator<Item = &ChecksumWatchdog> {
         let workers = self.workers.iter().map(|w| &w.watch);
         workers.chain(self.list.as_ref().map(|l| &l.watch))
+    }
+
+    /// Returns the notice that is due at `now` about a program that does not answer.
+    fn take_notice(&mut self, now: Instant) -> Option<String> {
+        let program = format!("{} at the far end", self.program()?.name);
+        let watches = self.workers.iter_mut().map(|w| &mut w.watch);
+        let watches = watches.chain(self.list.as_mut().map(|l| &mut l.watch));
+        // Every notice that is due is taken, and one is given.
+        let due = watches.filter_map(|watch| watch.take_notice(now, &program));
+        due.last()
     }
 
     /// Checksum program of the far end, if known.
@@ -166,6 +179,18 @@ impl RemoteSumRequests {
         self.state = SumProgramState::ReadBack;
     }
 
+    /// Removes a command that has ended, and queues its open requests again.
+    fn remove_worker(&mut self, exec: RemoteCommandId) -> bool {
+        let Some(at) = self.workers.iter().position(|w| w.exec == exec) else {
+            return false;
+        };
+        let worker = self.workers.remove(at);
+        for (ask, _) in worker.asked.into_iter().rev() {
+            self.todo.push_front(ask);
+        }
+        true
+    }
+
     /// Takes back all open requests and returns their files.
     fn take_back(&mut self) -> Vec<CopyFileId> {
         let workers = self.workers.iter_mut();
@@ -204,6 +229,12 @@ impl Verification {
         }
         self.find_ours(context);
         let now = context.now();
+        // While files are copied, something is shown in any case.
+        if let Some(notice) = self.far.take_notice(now)
+            && context.jobs().is_empty()
+        {
+            context.warn(None, notice);
+        }
         match self.far.state {
             // Nothing is copied before the server at the far end is known.
             SumProgramState::Unknown
@@ -258,7 +289,8 @@ impl Verification {
     fn start_worker(&mut self, context: &CopyContext<'_>) {
         let exec = self.exec_id();
         if let Some(session) = context.far_session() {
-            session.command(exec, RemoteCommandStep::Run(sums_by(program_command())));
+            let start = sums_by(program_command(), self.far.is_undecided());
+            session.command(exec, RemoteCommandStep::Run(start));
             session.command(
                 exec,
                 RemoteCommandStep::Input(program_script().into_bytes()),
@@ -436,7 +468,8 @@ impl Verification {
         }
         let exec = self.exec_id();
         if let Some(session) = context.far_session() {
-            session.command(exec, RemoteCommandStep::Run(sums_by(list_command(program))));
+            let start = sums_by(list_command(program), false);
+            session.command(exec, RemoteCommandStep::Run(start));
             session.command(exec, RemoteCommandStep::Input(input));
             session.command(exec, RemoteCommandStep::EndInput);
         }
@@ -467,6 +500,9 @@ impl Verification {
             RemoteCommandEvent::Output(bytes) => {
                 self.far.workers[at].answers.receive(&bytes);
                 self.take_answers(context, id);
+            }
+            RemoteCommandEvent::Ended(Err(RemoteCommandError::ConnectionLost(_))) => {
+                self.worker_lost(context, id);
             }
             RemoteCommandEvent::Ended(how) => {
                 // No exit status means that the connection started over during the command.
@@ -546,15 +582,19 @@ impl Verification {
         }
     }
 
+    /// Handles a command whose connection was lost: the next command, on another connection, gets
+    /// its requests.
+    fn worker_lost(&mut self, context: &CopyContext<'_>, exec: RemoteCommandId) {
+        self.far.remove_worker(exec);
+        if let SumProgramState::Asking { again, .. } = self.far.state {
+            self.ask_for_program(context, again);
+        }
+    }
+
     /// Handles a command that ended or sent invalid output.
     fn worker_over(&mut self, context: &mut CopyContext<'_>, exec: RemoteCommandId, why: String) {
-        let far = &mut self.far;
-        let Some(at) = far.workers.iter().position(|w| w.exec == exec) else {
+        if !self.far.remove_worker(exec) {
             return;
-        };
-        let worker = far.workers.remove(at);
-        for (ask, _) in worker.asked.into_iter().rev() {
-            far.todo.push_front(ask);
         }
         if let Some(session) = context.far_session() {
             session.command(exec, RemoteCommandStep::Stop);
@@ -607,6 +647,9 @@ impl Verification {
                     self.ask_rest_singly();
                 }
             }
+            RemoteCommandEvent::Ended(Err(RemoteCommandError::ConnectionLost(_))) => {
+                self.list_rest_again();
+            }
             RemoteCommandEvent::Ended(_) => self.ask_rest_singly(),
         }
     }
@@ -616,6 +659,17 @@ impl Verification {
         let list = self.far.list.take();
         for id in list.map(|l| l.names).unwrap_or_default().into_values() {
             self.ask_singly(id);
+        }
+    }
+
+    /// Queues the files of the list without an answer for another list.
+    fn list_rest_again(&mut self) {
+        let list = self.far.list.take();
+        for id in list.map(|l| l.names).unwrap_or_default().into_values() {
+            if let Some(checking) = self.files.get(&id) {
+                self.far.small_bytes += checking.size();
+                self.far.small.push_back(id);
+            }
         }
     }
 

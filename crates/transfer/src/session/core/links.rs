@@ -174,12 +174,13 @@ impl SessionCore {
         {
             connection_source.choose_nothing(moved < RESUME_FROM);
         }
+        let busy = !self.dispatcher.scheduler().is_idle() || self.commands.any_restarts();
         let last = LastConnection {
             gained,
             cause,
             open,
             answered: self.facts.first().is_some(),
-            wanted: self.stage == SessionStage::Running && !self.dispatcher.scheduler().is_idle(),
+            wanted: self.stage == SessionStage::Running && busy,
         };
         let why = LaneError::ConnectionLost(error.to_string());
         match self.reconnect.lost(now, last, error) {
@@ -193,6 +194,7 @@ impl SessionCore {
             self.dispatcher.cut_lanes(now, id);
             let news = self.dispatcher.remove_lanes_on(now, id, &why);
             self.note_news(news);
+            self.end_commands(now, id, &why.to_string());
         }
         // Cut the old connections, so that the kernel does not deliver their unsent data when the
         // path recovers.
@@ -236,12 +238,17 @@ impl SessionCore {
         // for a remote longhaul.
         self.remote.connection_lost(&mut self.dispatcher, id);
         let gone = self.dispatcher.connections_mut().remove(id)?;
+        self.end_commands(now, id, why);
+        Some((gone, self.dispatcher.lanes_mut().forget_closing(id)))
+    }
+
+    /// Reports the commands on a lost connection as ended.
+    fn end_commands(&mut self, now: Instant, id: ConnectionId, why: &str) {
         for command in self.commands.end(id, None) {
             let error = RemoteCommandError::ConnectionLost(why.to_owned());
             let over = RemoteCommandEvent::Ended(Err(error));
             self.tell_command(now, command, over);
         }
-        Some((gone, self.dispatcher.lanes_mut().forget_closing(id)))
     }
 
     /// Drops a connection without lanes while others exist.

@@ -58,6 +58,7 @@ impl FarEndQuerySession {
         let start = RemoteCommandStart {
             command: command.into_bytes(),
             awaited: Some(ANSWER),
+            restarts: false,
         };
         self.session.exec(exec, start);
         self.session.exec_end(exec);

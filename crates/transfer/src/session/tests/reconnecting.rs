@@ -5,7 +5,9 @@ use std::time::Duration;
 use testkit::sftp_model::Rng;
 
 use super::world::{World, content, lock};
-use crate::session::{FurtherConnectionError, SessionEvent, SessionOptions};
+use crate::session::{
+    FurtherConnectionError, RemoteCommandError, RemoteCommandEvent, SessionEvent, SessionOptions,
+};
 
 const LONG: Duration = Duration::from_secs(900);
 
@@ -54,6 +56,41 @@ fn a_copy_goes_on_after_its_only_connection_was_lost() {
         let rejoined = |e: &&SessionEvent| matches!(e, SessionEvent::Reconnected);
         assert_eq!(world.events.iter().filter(rejoined).count(), 1, "{seed}");
     }
+}
+
+/// Bug: `cp --verify` waited 22 s for the checksum program on a connection that was lost.
+#[test]
+fn a_command_on_the_last_connection_was_not_reported_as_ended() {
+    let mut world = losing(3, 5_000_000);
+    lock(&world.shared).net.commands_hang = true;
+    world.exec("the request to run a checksum program");
+    assert_eq!(world.run(LONG), Vec::<String>::new());
+    assert!(world.says("reconnected"), "{:?}", world.lines());
+    let is_end = |event: &&SessionEvent| {
+        let lost = |event: &RemoteCommandEvent| {
+            matches!(
+                event,
+                RemoteCommandEvent::Ended(Err(RemoteCommandError::ConnectionLost(_)))
+            )
+        };
+        matches!(event, SessionEvent::Exec(_, event) if lost(event))
+    };
+    assert_eq!(world.events.iter().filter(is_end).count(), 1);
+}
+
+/// Bug: `cp --verify` failed if the connection was lost when all data had arrived and only checksums
+/// were awaited.
+#[test]
+fn a_session_that_only_ran_a_checksum_program_was_given_up() {
+    let mut world = World::with(3, one_connection());
+    lock(&world.shared).net.commands_hang = true;
+    world.put("small", content(1, 10));
+    assert_eq!(world.run(LONG), Vec::<String>::new());
+    world.exec("the request to run a checksum program");
+    world.run_until(Duration::from_secs(2), |_| false);
+    lock(&world.shared).net.lose(0);
+    world.run_until(Duration::from_secs(20), |world| world.says("reconnected"));
+    assert!(world.says("reconnected"), "{:?}", world.lines());
 }
 
 #[test]

@@ -484,12 +484,14 @@ impl World {
         id
     }
 
-    /// Runs a command, and expects its output under the name `awaited`.
+    /// Runs a command that is started again after a loss, and expects its output under the name
+    /// `awaited`.
     pub(super) fn exec(&mut self, awaited: &'static str) {
         let now = lock(&self.shared).now;
         let start = RemoteCommandStart {
             command: b"sh".to_vec(),
             awaited: Some(awaited),
+            restarts: true,
         };
         let run = RemoteCommandInstruction::Run(RemoteCommandId(1), start);
         self.core.handle_command(now, SessionCommand::Exec(run));
