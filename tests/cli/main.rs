@@ -19,6 +19,7 @@ mod explain;
 mod far;
 mod files;
 mod full_disk;
+mod hanging_commands;
 mod hindered;
 mod host_key_oracle;
 mod host_keys;

@@ -108,7 +108,7 @@ impl RequestPurpose {
             Self::Tree => "list-tree@longhaul",
             Self::Sums { .. } => "hash@longhaul",
             Self::Copied { .. } => "copy-data",
-            Self::Step(_) => "request",
+            Self::Step(_) => "a request",
         }
     }
 

@@ -249,21 +249,25 @@ impl LaneOnChannel {
         more
     }
 
-    /// Longest unanswered request of the lane, for [`super::stalls::StallDetector`]. `open_since` is
+    /// Longest unanswered request of the lane, or the start of its server, for [`super::stalls::StallDetector`]. `open_since` is
     /// the time since which the server has permitted channels. A longhaul that a command starts has
     /// its own limit.
     pub(super) fn wait(&self, open_since: Instant) -> Option<AnswerWait> {
         let begins =
             matches!(self.far, LaneServerState::Stock) && self.lane.server_info().is_none();
         let start = || OldestRequest {
-            request: "the request for an SFTP channel",
+            request: "the request to start the SFTP server",
             path: None,
             since: self.opened.max(open_since),
             ahead: 1,
             overtaken: false,
             takes_time: false,
         };
-        let oldest = self.lane.waits_for().or_else(|| begins.then(start))?;
+        // Requests that were sent before the server has started are not what it does not answer.
+        let oldest = match begins {
+            true => start(),
+            false => self.lane.waits_for()?,
+        };
         let drops = self.lane.server_info().is_some() && !self.lane.works_in_order();
         Some(AnswerWait {
             waiter: Waiter::Lane(self.id),

@@ -1,9 +1,9 @@
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
-use schedule::{ConnectionId, OldestRequest};
+use schedule::ConnectionId;
 use sftp::ClientOutput;
 
 use super::dispatcher::Dispatcher;
@@ -16,6 +16,9 @@ pub struct RemoteCommandId(pub u64);
 
 /// The session's own command that starts the server of direct connections.
 pub(super) const CONTROL: RemoteCommandId = RemoteCommandId(u64::MAX);
+
+/// The session's own command that starts longhaul for lanes beside those of the stock server.
+pub(super) const PROBE: RemoteCommandId = RemoteCommandId(u64::MAX - 1);
 
 /// Output of a remote command, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,19 +123,8 @@ impl RemoteCommands {
     pub(super) fn waits(&self, heard: Instant) -> impl Iterator<Item = AnswerWait> {
         self.running.iter().filter_map(move |r| {
             let (since, request) = r.silence?;
-            Some(AnswerWait {
-                waiter: Waiter::Command(r.connection, r.id),
-                oldest: OldestRequest {
-                    request,
-                    path: None,
-                    since: since.max(heard),
-                    ahead: 1,
-                    overtaken: false,
-                    takes_time: false,
-                },
-                repeatable: false,
-                latency: Duration::ZERO,
-            })
+            let waiter = Waiter::Command(r.connection, r.id);
+            Some(AnswerWait::of_command(waiter, request, since.max(heard)))
         })
     }
 

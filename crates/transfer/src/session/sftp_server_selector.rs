@@ -17,7 +17,9 @@ use tracing::{debug, info};
 use super::connection::SessionConnection;
 use super::dispatcher::Dispatcher;
 use super::lane::{ChannelServer, LaneOnChannel, LaneRole};
+use super::remote_commands::PROBE;
 use super::server_facts::SessionServerFacts;
+use super::stalls::{AnswerWait, Waiter};
 use super::{
     ConnectionOpener, InitialServerFacts, LinkChannelId, LonghaulProbeResult,
     RemoteLonghaulKnowledge,
@@ -37,6 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// `ROUND_TRIPS`. A login shell takes over two seconds on a busy machine.
 const HURRY: Duration = Duration::from_secs(5);
 const ROUND_TRIPS: u32 = 4;
+/// Name of the probe, for notices.
+const START: &str = "the request to start longhaul there";
 
 /// State of the search for a longhaul at the far end.
 #[derive(Debug)]
@@ -231,6 +235,15 @@ impl SftpServerSelector {
     pub(super) fn any_on(&self, connection: ConnectionId) -> bool {
         let on = |asked: &ProbedLane| asked.on.connection() == connection;
         self.asked.iter().any(on)
+    }
+
+    /// Wait for the longhaul that is probed. `heard` is a time until which the server answered
+    /// something else.
+    pub(super) fn wait(&self, heard: Instant) -> Option<AnswerWait> {
+        let asked = self.asked.first()?;
+        let waiter = Waiter::Command(asked.on.connection(), PROBE);
+        let since = asked.since.max(heard);
+        Some(AnswerWait::of_command(waiter, START, since))
     }
 
     /// Sum of the revisions of lanes that have not answered yet.

@@ -82,6 +82,25 @@ pub(super) struct AnswerWait {
     pub latency: Duration,
 }
 
+impl AnswerWait {
+    /// Returns the wait for the first output of a remote command.
+    pub(super) fn of_command(waiter: Waiter, request: &'static str, since: Instant) -> Self {
+        Self {
+            waiter,
+            oldest: OldestRequest {
+                request,
+                path: None,
+                since,
+                ahead: 1,
+                overtaken: false,
+                takes_time: false,
+            },
+            repeatable: false,
+            latency: Duration::ZERO,
+        }
+    }
+}
+
 /// Report of a stall for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StallNotice {

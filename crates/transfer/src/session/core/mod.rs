@@ -397,11 +397,13 @@ impl SessionCore {
     }
 
     /// Answers that are waited for, after the login: those to lanes, or without jobs those to remote
-    /// commands, whose output is not missed before.
+    /// commands, whose output is not missed before. A copy that needs to know the server has no jobs
+    /// while a longhaul is probed.
     fn waits(&self) -> Vec<AnswerWait> {
         let connections = self.dispatcher.connections();
         if self.dispatcher.scheduler().is_idle() {
-            return self.commands.waits(self.busy).collect();
+            let probe = self.remote.wait(self.busy);
+            return self.commands.waits(self.busy).chain(probe).collect();
         }
         let lanes = self.dispatcher.lanes().iter();
         let wait = |lane: &LaneOnChannel| {

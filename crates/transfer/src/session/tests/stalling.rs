@@ -153,9 +153,9 @@ fn a_channel_that_never_opens_is_told_of_and_ends_the_copy() {
     world.get("big", content(2, 3_000_000));
     let failed = world.run(LONG);
     let told =
-        "nothing received for 10 s: waiting for the answer to the request for an SFTP channel";
+        "nothing received for 10 s: waiting for the answer to the request to start the SFTP server";
     assert!(world.says(told), "{:?}", world.lines());
-    let why = "the server has not answered the request for an SFTP channel for 10 min";
+    let why = "the server has not answered the request to start the SFTP server for 10 min";
     assert!(
         failed.iter().all(|f| f.contains(why)) && failed.len() == 1,
         "{failed:?}"
