@@ -34,6 +34,8 @@ pub(super) struct ReconnectPolicy {
     tried: Option<Instant>,
     /// Time of the last data received.
     heard: Instant,
+    /// Time until which no answer was due.
+    unasked: Instant,
     /// Bytes gained when the last connection was lost.
     gained: u64,
     /// Bytes gained when losses were last forgiven.
@@ -150,6 +152,7 @@ impl ReconnectPolicy {
             tries: 0,
             tried: None,
             heard: now,
+            unasked: now,
             gained: 0,
             forgiven: 0,
             fruitless: 0,
@@ -201,13 +204,16 @@ impl ReconnectPolicy {
     pub(super) fn poll_timeout(&self, awaiting: bool) -> Option<Instant> {
         match self.attempt {
             ReconnectState::At(at) => Some(at),
-            ReconnectState::None => awaiting.then(|| self.heard + DARK),
+            ReconnectState::None => awaiting.then(|| self.heard.max(self.unasked) + DARK),
             ReconnectState::Running => None,
         }
     }
 
-    /// Returns the attempt that starts now.
+    /// Returns the attempt that starts now. Called in each turn.
     pub(super) fn start(&mut self, now: Instant, awaiting: bool) -> Option<ReconnectVisibility> {
+        if !awaiting {
+            self.unasked = now;
+        }
         self.poll_timeout(awaiting).filter(|at| *at <= now)?;
         let first = !self.is_lost() && self.tries == 0;
         self.attempt = ReconnectState::Running;

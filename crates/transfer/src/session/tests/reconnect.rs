@@ -268,6 +268,18 @@ fn a_silent_path_is_left_after_twelve_seconds_and_the_user_is_told_once() {
     assert_eq!(second.line(), None);
 }
 
+/// Bug: a copy that read a file back after 24 s without requests said "no data from the server for
+/// 12 s" and connected anew.
+#[test]
+fn a_pause_without_requests_was_taken_for_a_silent_path() {
+    let began = Instant::now();
+    let asked = began + Duration::from_secs(24);
+    let mut reconnect = ReconnectPolicy::new(began, machine());
+    assert!(reconnect.start(asked, false).is_none());
+    assert!(reconnect.start(asked, true).is_none());
+    assert_eq!(reconnect.poll_timeout(true), Some(asked + DARK));
+}
+
 #[test]
 fn data_end_the_attempts_beside_a_silent_connection() {
     let now = Instant::now();
