@@ -14,6 +14,13 @@ use crate::sync::{set_time, write_file};
 /// Bytes of a file that is under way while an entry is swapped.
 const SIZE: usize = 40_000_000;
 
+/// Two machines with longhaul at the far end, unless this machine cannot have them.
+fn started() -> Option<BothEnds> {
+    let ends = BothEnds::start()?;
+    ends.install();
+    Some(ends)
+}
+
 /// `longhaul COMMAND FLAGS SOURCE TARGET`, with the longhaul at the far end.
 fn run(ends: &BothEnds, command: &[&str], flags: &[&str], source: &str, target: &str) -> Run {
     let dir = &ends.scene.client.dir;
@@ -45,6 +52,15 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
 }
 
+/// Creates the tree `a`: a directory with a file that is under way for seconds, and a small file.
+fn make_source(ends: &BothEnds) {
+    let at = |name: &str| ends.scene.path(name);
+    write_file(&at("a/sub/big"), &Seed::new(7).bytes(SIZE));
+    write_file(&at("a/listed"), b"content");
+    set_mode(&at("a/sub"), 0o777);
+    set_mode(&at("a/listed"), 0o644);
+}
+
 /// Checks that the longhaul at the far end refused to change this many entries.
 fn refused(outcome: &Outcome, times: usize) {
     assert_eq!(far_end(outcome)["depth"], "exec", "{outcome}");
@@ -58,16 +74,9 @@ fn refused(outcome: &Outcome, times: usize) {
 /// gave that file mode, owner and access control list.
 #[test]
 fn a_hard_link_in_place_of_an_entry_got_its_mode() {
-    let Some(ends) = BothEnds::start() else {
-        return;
-    };
-    ends.install();
+    let Some(ends) = started() else { return };
     let scene = &ends.scene;
-    let big = scene.path("a/sub/big");
-    write_file(&big, &Seed::new(7).bytes(SIZE));
-    write_file(&scene.path("a/listed"), b"content");
-    set_mode(&scene.path("a/sub"), 0o777);
-    set_mode(&scene.path("a/listed"), 0o644);
+    make_source(&ends);
     let sync: (&[&str], &[&str], &str, usize) = (&["sync"], &["--limit=20MB"], "a", 2);
     let cp: (&[&str], &[&str], &str, usize) = (&["cp", "-a"], &["--limit=20MB"], "a/.", 1);
     for (command, flags, source, times) in [sync, cp] {
@@ -104,22 +113,17 @@ fn a_hard_link_in_place_of_an_entry_got_its_mode() {
 /// the server compared only type and number of links.
 #[test]
 fn a_moved_entry_in_place_of_a_listed_one_got_its_mode() {
-    let Some(ends) = BothEnds::start() else {
-        return;
-    };
-    ends.install();
+    let Some(ends) = started() else { return };
     let scene = &ends.scene;
-    write_file(&scene.path("a/sub/big"), &Seed::new(7).bytes(SIZE));
+    make_source(&ends);
+    write_file(&scene.path("b/listed"), b"content");
     for name in ["a/listed", "b/listed"] {
-        write_file(&scene.path(name), b"content");
         set_time(&scene.path(name), 1_200_000_000);
     }
-    set_mode(&scene.path("a/listed"), 0o644);
     set_mode(&scene.path("b/listed"), 0o640);
     for dir in ["b/sub", "outside/dir"] {
         fs::create_dir_all(scene.path(dir)).expect("ours");
     }
-    set_mode(&scene.path("a/sub"), 0o777);
     write_file(&scene.path("outside/file"), b"secrets");
     set_mode(&scene.path("outside/file"), 0o600);
     set_mode(&scene.path("outside/dir"), 0o700);
@@ -152,10 +156,7 @@ fn a_moved_entry_in_place_of_a_listed_one_got_its_mode() {
 /// link; one that shares a link with a file outside is copied.
 #[test]
 fn a_file_with_several_hard_links_gets_its_mode() {
-    let Some(ends) = BothEnds::start() else {
-        return;
-    };
-    ends.install();
+    let Some(ends) = started() else { return };
     let scene = &ends.scene;
     for name in ["a/file", "a/other", "a/shared", "b/file", "b/shared"] {
         write_file(&scene.path(name), b"content");
@@ -183,10 +184,7 @@ fn a_file_with_several_hard_links_gets_its_mode() {
 /// content, which the resumed upload overwrote.
 #[test]
 fn a_hard_link_in_place_of_a_temporary_was_overwritten() {
-    let Some(ends) = BothEnds::start() else {
-        return;
-    };
-    ends.install();
+    let Some(ends) = started() else { return };
     let scene = &ends.scene;
     let content = Seed::new(8).bytes(SIZE);
     write_file(&scene.path("big"), &content);
