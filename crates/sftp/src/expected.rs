@@ -20,8 +20,8 @@ pub struct ExpectedEntry {
     pub listed: ListedEntry,
 }
 
-/// What a listing told of the entry that a request may change. Parts that it did not tell are `None`,
-/// and any will do.
+/// Properties by which the server recognizes a listed entry before it changes it. `None` matches any
+/// value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedEntry {
     /// Numeric owner and group.

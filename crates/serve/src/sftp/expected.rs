@@ -38,20 +38,21 @@ pub(super) fn check_expected(found: impl AsFd, attrs: &Attrs) -> RequestResult {
     }
 }
 
-/// Fails unless the file is the one that the client has listed. Inodes count as root only, who alone
-/// changes entries of others, and where they do not change by themselves.
+/// Fails unless the entry is the one that the client has listed. Only a server of root compares
+/// inodes, since only root changes entries of other users, and only on file systems that keep them.
 fn check_listed(found: BorrowedFd<'_>, stat: &Stat, listed: ListedEntry) -> RequestResult {
-    let compares = || geteuid().is_root() && keeps_inodes(found);
-    let owner_is = (stat.st_uid, stat.st_gid);
-    let time_is = seconds(stat.st_mtime);
-    let is_same = listed.owner.is_none_or(|owner| owner == owner_is)
-        && listed.modified.is_none_or(|modified| modified == time_is)
-        && listed
+    let owner = (stat.st_uid, stat.st_gid);
+    let modified = seconds(stat.st_mtime);
+    let inode = (stat.st_dev, stat.st_ino);
+    let compares_inodes = || geteuid().is_root() && keeps_inodes(found);
+    let is_other = listed.owner.is_some_and(|it| it != owner)
+        || listed.modified.is_some_and(|it| it != modified)
+        || listed
             .inode
-            .is_none_or(|inode| inode == (stat.st_dev, stat.st_ino) || !compares());
-    match is_same {
-        true => Ok(()),
-        false => Err(Unexpected::Listed.into()),
+            .is_some_and(|it| it != inode && compares_inodes());
+    match is_other {
+        true => Err(Unexpected::Listed.into()),
+        false => Ok(()),
     }
 }
 
