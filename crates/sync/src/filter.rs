@@ -96,18 +96,6 @@ impl fmt::Display for FilterRuleError {
     }
 }
 
-/// The patterns together are too large to be compiled.
-#[derive(Clone, Debug)]
-pub struct FilterSizeError(ignore::Error);
-
-impl fmt::Display for FilterSizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for FilterSizeError {}
-
 /// Collects the rules of a [`Filter`] in the order of the command line, and compiles them.
 #[derive(Clone, Debug)]
 pub struct FilterBuilder {
@@ -182,9 +170,9 @@ impl FilterBuilder {
     /// # Errors
     ///
     /// The patterns together are too large to be compiled.
-    pub fn build(self) -> Result<Filter, FilterSizeError> {
+    pub fn build(self) -> Result<Filter, ignore::Error> {
         Ok(Filter {
-            rules: self.rules.build().map_err(FilterSizeError)?,
+            rules: self.rules.build()?,
             nested: BTreeMap::new(),
             listed: self.listed,
             left_out: None,

@@ -34,9 +34,7 @@ pub use compare::{
     TimeGranularity,
 };
 pub use deletion::{DeletionCount, DeletionLimits, DeletionRefusal};
-pub use filter::{
-    Filter, FilterBuilder, FilterDecision, FilterRuleError, FilterSizeError, RuleOrigin,
-};
+pub use filter::{Filter, FilterBuilder, FilterDecision, FilterRuleError, RuleOrigin};
 pub use hard_links::{FileIdentity, LinkedEntries};
 pub use inside::source_lookalikes;
 pub use names::{ListedNameError, ListedNames};
