@@ -77,7 +77,7 @@ pub struct KnownPeers {
     learns: Option<PathBuf>,
 }
 
-/// Reason why the private key of a relay cannot be used or created.
+/// Reason why the private key of a relay cannot be used or created, or the known keys not be read.
 #[derive(Debug)]
 pub enum PeerKeyError {
     /// The key is not in PEM.
@@ -88,6 +88,8 @@ pub enum PeerKeyError {
     NoPublicKey,
     /// The system provides no random numbers for a new key.
     NotCreated,
+    /// This word should be the fingerprint of a key and is none.
+    NotFingerprint(String),
 }
 
 impl fmt::Display for PeerKeyError {
@@ -100,6 +102,11 @@ impl fmt::Display for PeerKeyError {
                  another file, and longhaul creates a key there",
             ),
             Self::NotCreated => f.write_str("cannot create a key"),
+            Self::NotFingerprint(word) => write!(
+                f,
+                "'{}' is not a fingerprint (SHA256: and 43 characters)",
+                wire::escape::name(word.as_bytes())
+            ),
         }
     }
 }
@@ -148,25 +155,9 @@ impl fmt::Display for PeerMeetError {
 
 impl std::error::Error for PeerMeetError {}
 
-/// A word that should be the fingerprint of a key and is none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FingerprintError(String);
-
-impl fmt::Display for FingerprintError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is not a fingerprint (SHA256: and 43 characters)",
-            wire::escape::name(self.0.as_bytes())
-        )
-    }
-}
-
-impl std::error::Error for FingerprintError {}
-
 impl fmt::Debug for PairRelaySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Facing")
+        f.write_str("PairRelaySettings")
     }
 }
 
@@ -298,12 +289,12 @@ impl KnownPeers {
     ///
     /// # Errors
     /// Names the first word that is not a fingerprint.
-    pub fn add(&mut self, text: &str) -> Result<(), FingerprintError> {
+    pub fn add(&mut self, text: &str) -> Result<(), PeerKeyError> {
         for line in text.lines() {
             let line = line.split('#').next().unwrap_or_default();
             if let Some(word) = line.split_whitespace().next() {
                 if !is_fingerprint(word) {
-                    return Err(FingerprintError(word.to_owned()));
+                    return Err(PeerKeyError::NotFingerprint(word.to_owned()));
                 }
                 self.lock().insert(word.to_owned());
             }
