@@ -339,6 +339,20 @@ fn a_successor_goes_on_when_its_predecessor_is_gone() {
     passes(&mut client, &mut server);
 }
 
+/// Bug: "--handover PATH: no such file or directory", for a file that the relay creates.
+#[test]
+fn a_missing_directory_of_the_handover_socket_was_not_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("missing/handover").display().to_string();
+    let run = Run::new(longhaul()).arg("relay");
+    let run = run.args(["--handover", &path, "127.0.0.1:0", "127.0.0.1:9"]);
+    let said = format!(
+        "cannot create the handover socket {path} (--handover): its directory does not exist: \
+         create it"
+    );
+    run.run().expect_code(1).expect_err(&[&said]);
+}
+
 #[test]
 fn who_does_not_end_is_cut_off_in_time() {
     let listener = server();

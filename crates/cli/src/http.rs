@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use socket2::Socket;
+use sys::ListenAddressKind;
 
 /// Longest request in bytes; browsers send cookies of other servers of this machine along.
 const LONGEST: usize = 16 << 10;
@@ -36,6 +37,15 @@ impl HttpEndpoint {
             Ok(address) => Self::Loopback(address),
             Err(_) => Self::Path(text.into()),
         }
+    }
+
+    /// Returns why nothing can be served here, and what to do.
+    pub(crate) fn listen_words(&self, error: &io::Error) -> String {
+        let kind = match self {
+            Self::Loopback(_) => ListenAddressKind::Port,
+            Self::Path(_) => ListenAddressKind::Path,
+        };
+        sys::listen_words(kind, error)
     }
 }
 

@@ -21,6 +21,7 @@ use serve::sshd::{
     SingleCopyServerSettings, SshServer, hide_memory, preauth, stopping,
 };
 use ssh::transport::DisabledProtection;
+use sys::ListenAddressKind;
 use tracing::{Level, Metadata, info, warn};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -204,8 +205,7 @@ fn listen(args: &ServeArgs) -> Result<(), CommandError> {
             (server, "the socket from systemd".to_owned())
         }
         (None, Some(address)) => {
-            let wrong =
-                |e: io::Error| format!("cannot listen on {address}: {}", sys::listen_words(&e));
+            let wrong = |e: io::Error| cannot_listen(address, &e);
             let addresses = resolve(address).map_err(wrong)?;
             let mut server = SshServer::bind(&addresses, settings).map_err(wrong)?;
             let port = server.address().map_err(wrong)?.port();
@@ -222,13 +222,18 @@ fn listen(args: &ServeArgs) -> Result<(), CommandError> {
             );
         }
     };
-    let wrong = |e: io::Error| format!("cannot listen on {at}: {}", sys::listen_words(&e));
+    let wrong = |e: io::Error| cannot_listen(&at, &e);
     let tell = |address| {
         let figures = server.metrics();
         let told = http::tell(address, move |path| {
             (path == "/metrics").then(|| HttpResponse::figures(figures()))
         });
-        told.map_err(|e| format!("cannot serve metrics at the address of the option metrics: {e}"))
+        told.map_err(|e| {
+            format!(
+                "cannot serve metrics at the address of the option metrics: {}",
+                address.listen_words(&e)
+            )
+        })
     };
     let telling = settled.metrics.as_ref().map(tell).transpose()?;
     let (running, stopping) = stopping().map_err(wrong)?;
@@ -255,6 +260,11 @@ fn listen(args: &ServeArgs) -> Result<(), CommandError> {
     told.map_err(|e| format!("cannot write to standard output: {e}"))?;
     systemd::notify("READY=1");
     Ok(server.run(&stopping).map_err(wrong)?)
+}
+
+fn cannot_listen(at: &str, e: &io::Error) -> String {
+    let why = sys::listen_words(ListenAddressKind::Port, e);
+    format!("cannot listen on {at}: {why}")
 }
 
 /// Builds the server's settings, and checks that the files can be served.

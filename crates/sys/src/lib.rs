@@ -52,7 +52,7 @@ pub use ignored::ignored_signals;
 pub use mapped::{IOV_MAX, MappedFileWindows, is_in_memory, send_parts, write_parts};
 #[cfg(target_os = "linux")]
 pub use namespace::{NamespaceKind, enter_network, unshare};
-pub use os_words::{listen_words, os_words};
+pub use os_words::{ListenAddressKind, listen_words, lookup_words, os_words};
 pub use own_addresses::own_addresses;
 pub use own_machine::{is_delivered_here, is_own, is_special};
 pub use owner::chown_ids;

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use relay::status::StatusMonitor;
 use relay::{InheritedSockets, RelayControl, RelayEndpoint, RelayServer, RelaySettings};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use sys::ListenAddressKind;
 use tracing::{info, warn};
 
 use super::handover;
@@ -196,7 +197,13 @@ pub(super) fn listen(args: &RelayArgs, told: MergedRelaySettings) -> Result<(), 
             figures.into_iter().for_each(HttpServer::stop);
             ending.begin(true);
         });
-        offered.map_err(|e| format!("--handover {}: {}", path.display(), sys::listen_words(&e)))
+        offered.map_err(|e| {
+            format!(
+                "cannot create the handover socket {} (--handover): {}",
+                path.display(),
+                sys::listen_words(ListenAddressKind::Path, &e)
+            )
+        })
     };
     let offered = told.handover.as_ref().map(offer).transpose()?;
     let reloading = Arc::new(ReloadHandler {
@@ -283,7 +290,7 @@ fn tell(
         all.push(telling.map_err(|e| {
             format!(
                 "cannot serve the status page at {address}: {}",
-                sys::listen_words(&e)
+                at.listen_words(&e)
             )
         })?);
     }
@@ -294,7 +301,7 @@ fn tell(
         all.push(telling.map_err(|e| {
             format!(
                 "cannot serve metrics at the address of --metrics: {}",
-                sys::listen_words(&e)
+                at.listen_words(&e)
             )
         })?);
     }

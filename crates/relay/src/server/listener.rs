@@ -195,13 +195,7 @@ pub(super) fn listen(
     inherited: &mut InheritedListeners,
 ) -> Result<Vec<UnassignedListener>, RelayStartError> {
     let place = &running.relay.entrance.place;
-    let wrong = |e: io::Error| {
-        RelayStartError(format!(
-            "cannot listen on {place}: {}",
-            sys::listen_words(&e)
-        ))
-    };
-    sockets(&running.relay, inherited).map_err(wrong)
+    sockets(&running.relay, inherited).map_err(|e| RelayStartError::listening(place, &e))
 }
 
 fn sockets(

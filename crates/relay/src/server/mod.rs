@@ -15,6 +15,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
 
+use sys::ListenAddressKind;
+
 use crate::address::RelayEndpoint;
 use crate::settings::RelaySettings;
 use crate::status::StatusMonitor;
@@ -69,6 +71,18 @@ impl fmt::Display for RelayStartError {
 }
 
 impl std::error::Error for RelayStartError {}
+
+impl RelayStartError {
+    /// The relay cannot listen at this place.
+    fn listening(place: &RelayEndpoint, e: &io::Error) -> Self {
+        let kind = match place {
+            RelayEndpoint::Unix(_) => ListenAddressKind::Path,
+            RelayEndpoint::Tcp { .. } | RelayEndpoint::Streams => ListenAddressKind::Port,
+        };
+        let why = sys::listen_words(kind, e);
+        Self(format!("cannot listen on {place}: {why}"))
+    }
+}
 
 impl From<io::Error> for RelayStartError {
     fn from(e: io::Error) -> Self {

@@ -88,12 +88,7 @@ impl Acceptor {
         opened: &mut Vec<usize>,
     ) -> Result<ListenerChanges, RelayStartError> {
         let place = relay.entrance.place.clone();
-        let wrong = |e: io::Error| {
-            RelayStartError(format!(
-                "cannot listen on {place}: {}",
-                sys::listen_words(&e)
-            ))
-        };
+        let wrong = |e: io::Error| RelayStartError::listening(&place, &e);
         let there = |(slot, l): (usize, &RelayListener)| {
             (l.running.relay.entrance.place == place && !opened.contains(&slot)).then_some(slot)
         };

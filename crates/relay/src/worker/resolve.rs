@@ -135,9 +135,7 @@ fn look_up(name: &str) -> ResolveResult {
             }
         }
         Err(e) => {
-            let text = e.to_string();
-            let why = text.strip_prefix("failed to lookup address information: ");
-            let why = why.unwrap_or(&text);
+            let why = sys::lookup_words(&e);
             Err(format!("cannot resolve the name ({why}): check its spelling").into())
         }
     }

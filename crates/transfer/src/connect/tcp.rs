@@ -100,12 +100,8 @@ impl fmt::Display for DialError {
 
 /// The message about a name that the resolver does not know.
 fn unresolved(error: &io::Error) -> String {
-    let text = error.to_string();
-    let why = text.strip_prefix("failed to lookup address information: ");
-    format!(
-        "cannot resolve the host name: {}; check its spelling",
-        why.unwrap_or(&text)
-    )
+    let why = sys::lookup_words(error);
+    format!("cannot resolve the host name: {why}; check its spelling")
 }
 
 impl TcpConnectSettings {
