@@ -770,7 +770,7 @@ impl fmt::Display for ConnectionEndReason {
             Self::Slow => {
                 f.write_str("reset: the client did not finish its header in time (--entry-timeout)")
             }
-            Self::NoTarget(why) => write!(f, "refused: {why}"),
+            Self::NoTarget(why) => f.write_str(why),
             Self::Idle(after) => write!(f, "reset: nothing moved for {} s", after.as_secs_f32()),
             Self::Failed(e) => write!(f, "reset: an error in the relay: {}", os_words(e)),
             Self::CutOff => {
