@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::fmt;
 
 use bytes::Bytes;
@@ -103,29 +104,45 @@ impl Status {
     }
 }
 
-impl fmt::Display for Status {
-    /// Writes the code in words, and the server's text if it says more than the draft's names.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DRAFT: [&str; 9] = [
-            "success",
-            "end of file",
-            "no such file",
-            "permission denied",
-            "failure",
-            "bad message",
-            "no connection",
-            "connection lost",
-            "operation unsupported",
-        ];
-        let told = self.message.trim();
-        let lower = told.to_ascii_lowercase();
-        let words = self.code.words();
-        let silent = told.is_empty() || DRAFT.contains(&lower.as_str()) || lower == words;
+/// Texts that the draft has for the codes, and that say no more than the code.
+const DRAFT: [&str; 9] = [
+    "success",
+    "end of file",
+    "no such file",
+    "permission denied",
+    "failure",
+    "bad message",
+    "no connection",
+    "connection lost",
+    "operation unsupported",
+];
+
+impl Status {
+    /// Returns true if the server's text says more than the code.
+    pub fn is_explained(&self) -> bool {
+        let told = self.message.trim().to_ascii_lowercase();
+        !told.is_empty() && !DRAFT.contains(&told.as_str()) && told != self.code.words()
+    }
+
+    /// Returns the code in words, and the server's text if it says more, without advice.
+    pub fn words(&self) -> Cow<'_, str> {
+        let (words, told) = (self.code.words(), self.message.trim());
         match self.code {
-            _ if silent => f.write_str(words),
+            _ if !self.is_explained() => words.into(),
             // SSH_FX_FAILURE carries no information, so the text is all there is.
-            StatusCode::FAILURE => f.write_str(told),
-            _ => write!(f, "{words} ({told})"),
+            StatusCode::FAILURE => told.into(),
+            _ => format!("{words} ({told})").into(),
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    /// Writes [`Status::words`], and where to look for a reason if there is none.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words())?;
+        match self.code {
+            StatusCode::FAILURE if !self.is_explained() => f.write_str(": see its log"),
+            _ => Ok(()),
         }
     }
 }

@@ -31,7 +31,7 @@ impl StatusCode {
             Self::EOF => "end of file",
             Self::NO_SUCH_FILE => "no such file or directory",
             Self::PERMISSION_DENIED => "permission denied",
-            Self::FAILURE => "the server gave no reason (SSH_FX_FAILURE): see its log",
+            Self::FAILURE => "the server gave no reason (SSH_FX_FAILURE)",
             Self::BAD_MESSAGE => {
                 "the server rejected the file name or the request (SSH_FX_BAD_MESSAGE): the name \
                  may be too long or have characters that it does not allow"

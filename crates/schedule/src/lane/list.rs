@@ -2,7 +2,7 @@ use sftp::{Handle, NameRecord, Reply, Request, StatusCode};
 
 use super::context::LaneContext;
 use super::listing_name_guard::{ListingNameGuard, is_safe};
-use super::messages::{endless, refused};
+use super::messages::{LISTING, endless, refused};
 use super::request_purpose::RequestPurpose;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{JobFailure, JobId, LaneEvent};
@@ -113,14 +113,14 @@ impl ListDirectoryJob {
                 if !self.one_flight {
                     core.closes(self.id);
                 }
-                self.fail(refused("cannot list the directory", &status));
+                self.fail(refused(LISTING, &status));
             }
             (RequestPurpose::Readdir, Reply::Names(names)) => self.on_names(core, names),
             (RequestPurpose::Readdir, Reply::Status(status)) => {
                 self.at_end = true;
                 // After a refused OPENDIR or a first error, later errors have the same cause.
                 if self.fault.is_none() && status.code != StatusCode::EOF {
-                    self.fail(refused("cannot list the directory", &status));
+                    self.fail(refused(LISTING, &status));
                 }
             }
             _ => {}

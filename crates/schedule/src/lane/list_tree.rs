@@ -3,7 +3,7 @@ use sftp::{Reply, Request, StatusCode, TreeFlags};
 use super::config::CompressionMode;
 use super::context::LaneContext;
 use super::listing_name_guard::{ListingNameGuard, is_safe};
-use super::messages::{endless, left_out, refused, remote};
+use super::messages::{LISTING, endless, left_out, refused, remote};
 use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use super::task::{JobProgress, attributes};
@@ -136,7 +136,7 @@ impl ListTree {
                          same command again",
                     ));
                 } else if !over {
-                    self.fail(refused("cannot list the directory", &status));
+                    self.fail(refused(LISTING, &status));
                 }
             }
             _ => {}
@@ -199,7 +199,7 @@ impl ListTree {
                 sftp::TreeRecord::Failed(code, text) => {
                     let message = sftp::printable(&text, 256);
                     let status = sftp::Status { code, message };
-                    let what = refused("cannot list the directory", &status).what;
+                    let what = refused(LISTING, &status).what;
                     (TreeWalkStep::Failed(what), 0)
                 }
             };

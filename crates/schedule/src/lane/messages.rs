@@ -33,14 +33,19 @@ pub(super) fn cause(status: &Status) -> JobFailureKind {
 /// Returns the fault for a refused request. SFTP version 3 has one code for most of errno, so the
 /// cause can only be guessed, unless the server's message says more.
 pub(super) fn refused(doing: &str, status: &Status) -> JobFailure {
-    let said = status.to_string();
     let hint = match (status.code, doing) {
         // Errors of another file system are reported in various words.
         (StatusCode::FAILURE, RENAMING_FROM_TEMP_DIR) => {
             "; --temp-dir must be on the same file system as the target"
         }
         (StatusCode::NO_SUCH_FILE, CREATING) => ": create its directory first",
-        _ if said != status.code.words() => "",
+        _ if status.is_explained() => "",
+        (StatusCode::PERMISSION_DENIED, LISTING) => {
+            ": give this account read and search permission (r and x) on it"
+        }
+        (StatusCode::PERMISSION_DENIED, MAKING_SYMLINK) => {
+            ": this account may not write in its directory, or the server forbids symlinks"
+        }
         (StatusCode::FAILURE, WRITING | SYNCING | CLOSING) => DISK_MAY_BE_FULL,
         (StatusCode::FAILURE, CREATING) => {
             "; a directory may be in the way, or the file system may be read-only or full: see its \
@@ -51,18 +56,20 @@ pub(super) fn refused(doing: &str, status: &Status) -> JobFailure {
         }
         _ => "",
     };
-    let failure = remote(format!("{doing}: {}{hint}", guessed(&said, hint))).of_kind(cause(status));
+    let what = format!("{doing}: {}", with_hint(status, hint));
+    let failure = remote(what).of_kind(cause(status));
     match doing {
         OPENING | READING => of_source(failure),
         _ => failure,
     }
 }
 
-/// Returns the server's words without their advice, if a hint at the cause follows them.
-pub(super) fn guessed<'a>(said: &'a str, hint: &str) -> &'a str {
+/// Returns the server's words, followed by a hint at the cause or, without one, by the advice that the
+/// status has.
+pub(super) fn with_hint(status: &Status, hint: &str) -> String {
     match hint {
-        "" => said,
-        _ => said.strip_suffix(": see its log").unwrap_or(said),
+        "" => status.to_string(),
+        _ => format!("{}{hint}", status.words()),
     }
 }
 
@@ -100,10 +107,11 @@ pub(super) fn not_reopened(status: &Status) -> JobFailure {
 /// Returns the fault for a temporary that the server does not create in the directory of
 /// `--temp-dir`.
 pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure {
-    let said = status.to_string();
     let hint = match status.code {
-        StatusCode::NO_SUCH_FILE => ": create this directory, or leave out --temp-dir",
-        StatusCode::FAILURE if said == status.code.words() => {
+        StatusCode::NO_SUCH_FILE => {
+            ": create this directory on the server, or leave out --temp-dir"
+        }
+        StatusCode::FAILURE if !status.is_explained() => {
             "; the file system may be read-only or full: see its log"
         }
         _ => "",
@@ -114,8 +122,8 @@ pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure 
         JobFailureKind::NotFound => JobFailureKind::Other,
         cause => cause,
     };
-    let said = guessed(&said, hint);
-    let what = format!("cannot create a temporary file in {dir} (--temp-dir): {said}{hint}");
+    let said = with_hint(status, hint);
+    let what = format!("cannot create a temporary file in {dir} (--temp-dir): {said}");
     remote(what).of_kind(cause)
 }
 
@@ -159,6 +167,8 @@ pub(super) fn is_told_only(status: &Status) -> bool {
 }
 
 pub(super) const SYNCING_NAME: &str = "cannot sync its directory";
+pub(super) const LISTING: &str = "cannot list the directory";
+pub(super) const MAKING_SYMLINK: &str = "cannot make the symlink";
 pub(super) const OPENING: &str = "cannot open the file";
 pub(super) const READING: &str = "cannot read";
 pub(super) const CREATING: &str = "cannot create the file";
@@ -271,7 +281,52 @@ mod tests {
         assert_eq!(
             refused_in_temp_dir(&TempDir::new(b"/the/dir"), &status).what,
             "cannot create a temporary file in /the/dir (--temp-dir): no such file or directory: \
-             create this directory, or leave out --temp-dir"
+             create this directory on the server, or leave out --temp-dir"
         );
+    }
+
+    /// Bug: "permission denied" alone did not say which permission a directory needs, or that a server
+    /// may forbid symlinks.
+    #[test]
+    fn a_refused_listing_or_symlink_was_not_explained() {
+        let denied = |doing, message: &str| {
+            let message = message.to_owned();
+            let code = StatusCode::PERMISSION_DENIED;
+            refused(doing, &Status { code, message }).what
+        };
+        assert_eq!(
+            denied(LISTING, "Permission denied"),
+            "cannot list the directory: permission denied: give this account read and search \
+             permission (r and x) on it"
+        );
+        let said = denied(MAKING_SYMLINK, "");
+        assert!(said.ends_with("or the server forbids symlinks"), "{said}");
+        let said = denied(LISTING, "this server takes files only");
+        assert!(said.ends_with("(this server takes files only)"), "{said}");
+    }
+
+    /// Bug: the advice was cut from the words of the status by its text, which may come from a server.
+    #[test]
+    fn the_advice_of_a_status_gives_way_to_a_hint_and_its_words_do_not() {
+        let status = |message: &str| Status {
+            code: StatusCode::FAILURE,
+            message: message.to_owned(),
+        };
+        let hint = "; a hint";
+        for (message, bare, hinted) in [
+            (
+                "Failure",
+                "the server gave no reason (SSH_FX_FAILURE): see its log",
+                "the server gave no reason (SSH_FX_FAILURE); a hint",
+            ),
+            (
+                "no quorum: see its log",
+                "no quorum: see its log",
+                "no quorum: see its log; a hint",
+            ),
+        ] {
+            assert_eq!(with_hint(&status(message), ""), bare);
+            assert_eq!(with_hint(&status(message), hint), hinted);
+        }
     }
 }

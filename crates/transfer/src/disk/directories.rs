@@ -325,7 +325,9 @@ impl OpenDirectoryCache {
         let dir = self.named(path).map_err(|e| {
             let why = os_words(&e);
             let hint = match e.kind() {
-                io::ErrorKind::NotFound => ": create this directory, or leave out --temp-dir",
+                io::ErrorKind::NotFound => {
+                    ": create this directory on this machine, or leave out --temp-dir"
+                }
                 _ => "",
             };
             io::Error::new(

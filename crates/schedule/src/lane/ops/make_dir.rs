@@ -1,7 +1,7 @@
 use sftp::{Attrs, Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
-use crate::lane::messages::{self, DISK_MAY_BE_FULL, cause, guessed, remote};
+use crate::lane::messages::{self, DISK_MAY_BE_FULL, cause, remote, with_hint};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
 use crate::{
@@ -118,16 +118,13 @@ impl MakeDir {
 
 /// Failure of MKDIR. OpenSSH gives a server that is read-only (-R) the code of missing permissions.
 fn refusal(status: &Status) -> JobFailure {
-    let said = status.to_string();
-    let unexplained = said == status.code.words();
-    let what = match status.code {
-        StatusCode::PERMISSION_DENIED if unexplained => {
-            format!("{said}: this account may not write there, or the server is read-only")
+    let hint = match status.code {
+        _ if status.is_explained() => "",
+        StatusCode::PERMISSION_DENIED => {
+            ": this account may not write there, or the server is read-only"
         }
-        StatusCode::FAILURE if unexplained => {
-            format!("{}{DISK_MAY_BE_FULL}", guessed(&said, DISK_MAY_BE_FULL))
-        }
-        _ => said,
+        StatusCode::FAILURE => DISK_MAY_BE_FULL,
+        _ => "",
     };
-    remote(what).of_kind(cause(status))
+    remote(with_hint(status, hint)).of_kind(cause(status))
 }

@@ -3,7 +3,7 @@
 use sftp::{Reply, Request, StatusCode, temp_name};
 
 use super::{JobProgress, LaneContext, end};
-use crate::lane::messages::{self, answered, refused, remote};
+use crate::lane::messages::{self, MAKING_SYMLINK, refused, remote};
 use crate::lane::replace::{FileReplacement, ReplaceProgress};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
@@ -34,8 +34,6 @@ enum MakeSymlinkStage {
     Finished,
 }
 
-const MAKING: &str = "cannot make the symlink";
-
 impl MakeSymlink {
     pub(in crate::lane) fn new(id: JobId, path: Vec<u8>, points_to: Vec<u8>) -> Self {
         Self {
@@ -62,7 +60,7 @@ impl MakeSymlink {
             done,
         ) {
             (MakeSymlinkStage::Creating, Err(status)) => {
-                let fault = answered(status);
+                let fault = refused(MAKING_SYMLINK, status);
                 if status.code == StatusCode::FAILURE {
                     let path = &self.path;
                     core.send(self.id, RequestPurpose::Step(1), &Request::Lstat { path });
@@ -83,7 +81,9 @@ impl MakeSymlink {
                 }
                 _ => Some(fault),
             },
-            (MakeSymlinkStage::CreatingTemp(_), Err(status)) => Some(refused(MAKING, status)),
+            (MakeSymlinkStage::CreatingTemp(_), Err(status)) => {
+                Some(refused(MAKING_SYMLINK, status))
+            }
             (MakeSymlinkStage::CreatingTemp(temp), Ok(())) => {
                 let names = (temp.as_slice(), self.path.as_slice());
                 let replace = FileReplacement::begin(core, self.id, names, true);
@@ -97,7 +97,7 @@ impl MakeSymlink {
                     return JobProgress::Continues;
                 }
                 let mut left = None;
-                let (fault, warning) = replaced.told(MAKING, &mut left);
+                let (fault, warning) = replaced.told(MAKING_SYMLINK, &mut left);
                 if let Some(text) = warning {
                     core.event(LaneEvent::Warning(self.id, text));
                 }
