@@ -497,7 +497,7 @@ fn without_evidence_the_verdict_is_unsure_and_says_what_is_missing() {
     let d = diagnose(&Evidence::default());
     assert!(!d.healthy && d.certainty == Certainty::Unsure);
     assert!(
-        d.verdict.starts_with("Unsure") && d.unseen.len() >= 6,
+        d.verdict == "No transfer could be measured" && d.unseen.len() >= 6,
         "{d:?}"
     );
 }
@@ -526,6 +526,21 @@ fn an_interrupted_measurement_is_marked() {
         d.verdict
     );
     assert!(d.certainty < Certainty::Sure);
+}
+
+/// Bug: "Incomplete (the server sent text instead of SFTP: ...): Unsure: no transfer could be measured".
+#[test]
+fn the_reason_why_nothing_was_measured_stood_in_parentheses() {
+    let e = Evidence {
+        partial: Some("the server sent text instead of SFTP".to_owned()),
+        ..Evidence::default()
+    };
+    let d = diagnose(&e);
+    assert_eq!(
+        d.verdict,
+        "The server sent text instead of SFTP. No transfer could be measured"
+    );
+    assert!(!d.healthy && d.certainty == Certainty::Unsure);
 }
 
 #[test]

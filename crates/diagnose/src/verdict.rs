@@ -63,7 +63,12 @@ pub fn diagnose(e: &Evidence) -> PathDiagnosis {
     missing(e, &mut unseen);
     let (verdict, certainty, healthy) = match findings.first() {
         Some(first) if !first.cause.is_note() => {
-            (sentence(first, findings.get(1)), first.certainty, false)
+            let verdict = sentence(first, findings.get(1));
+            (
+                qualified(verdict, first.certainty, e),
+                first.certainty,
+                false,
+            )
         }
         note => {
             let (verdict, certainty, healthy) = nothing_found(e);
@@ -75,17 +80,21 @@ pub fn diagnose(e: &Evidence) -> PathDiagnosis {
         Some(_) => certainty.min(Certainty::Likely),
         None => certainty,
     };
-    let verdict = match (certainty, &e.partial) {
-        (_, Some(why)) => format!("Incomplete ({why}): {verdict}"),
-        (Certainty::Unsure, None) if !verdict.starts_with("Unsure") => format!("Unsure: {verdict}"),
-        _ => verdict,
-    };
     PathDiagnosis {
         verdict,
         healthy,
         certainty,
         findings,
         unseen,
+    }
+}
+
+/// Returns the verdict behind a word that says how far it can be trusted, if that is not fully so.
+fn qualified(verdict: String, certainty: Certainty, e: &Evidence) -> String {
+    match (certainty, &e.partial) {
+        (_, Some(why)) => format!("Incomplete ({why}): {verdict}"),
+        (Certainty::Unsure, None) => format!("Unsure: {verdict}"),
+        _ => verdict,
     }
 }
 
@@ -130,13 +139,18 @@ pub(crate) fn sentence(first: &DiagnosisFinding, next: Option<&DiagnosisFinding>
     if let Some(Remedy { by, text: change }) = first.remedies.first() {
         text.push_str(&format!(". Best change ({}): {change}", by.heading()));
     }
+    capitalized(&text)
+}
+
+fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| {
         first.to_uppercase().chain(letters).collect()
     })
 }
 
-/// The verdict without a finding: healthy if the path's own limit was reached.
+/// The verdict without a finding: healthy if the path's own limit was reached, and the reason if
+/// nothing could be measured.
 fn nothing_found(e: &Evidence) -> (String, Certainty, bool) {
     let directions = [
         (DataDirection::Upload, &e.up),
@@ -159,14 +173,15 @@ fn nothing_found(e: &Evidence) -> (String, Certainty, bool) {
             "Nothing wrong: the path carries {}, which is what the link gives",
             rates(&full)
         );
-        return (text, Certainty::Sure, true);
+        return (qualified(text, Certainty::Sure, e), Certainty::Sure, true);
     }
-    let text = match count {
-        0 => match unmeasured(e) {
-            Some(why) => format!("Unsure: no transfer could be measured ({why})"),
-            None => "Unsure: no transfer could be measured".to_owned(),
-        },
-        _ => "Unsure: no limit was found, and the path was not filled".to_owned(),
+    let text = match (count, e.partial.as_deref().or_else(|| unmeasured(e))) {
+        (0, Some(why)) => format!("{}. No transfer could be measured", capitalized(why)),
+        (0, None) => "No transfer could be measured".to_owned(),
+        _ => {
+            let text = "no limit was found, and the path was not filled".to_owned();
+            qualified(text, Certainty::Unsure, e)
+        }
     };
     (text, Certainty::Unsure, false)
 }
