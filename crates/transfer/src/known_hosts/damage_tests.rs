@@ -253,3 +253,23 @@ fn white_space_and_names_of_signatures_are_read_as_openssh_reads_them() {
         HostKeyVerdict::Trusted(_)
     ));
 }
+
+/// Bug: "/kh:1: cannot read it: no valid key: the entry may list another host key of h" had to be read
+/// twice.
+#[test]
+fn an_unreadable_line_is_named_with_what_to_do() {
+    let damage = match of(b"h ssh-ed25519 AAAA", 1) {
+        HostKeyVerdict::Unreadable(damage) => damage,
+        HostKeyVerdict::Unknown => match of(b"[h]:2222 ssh-ed25519 AAAA", 1) {
+            HostKeyVerdict::Unreadable(damage) => damage,
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let host = "h".to_owned();
+    assert_eq!(
+        HostKeyError::Unreadable { host, damage }.to_string(),
+        "/kh, line 1: the host key there is not valid, so the key of h cannot be checked and is not \
+         accepted. Correct or remove this line"
+    );
+}

@@ -321,11 +321,11 @@ impl fmt::Display for KnownHostsLinePosition {
 
 impl fmt::Display for UnreadableKnownHostsEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", escape::path(&self.file))?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
+        let (file, why) = (escape::path(&self.file), &self.why);
+        match self.line {
+            Some(line) => write!(f, "{file}, line {line}: {why}"),
+            None => write!(f, "{file}: cannot read it: {why}"),
         }
-        write!(f, ": cannot read it: {}", self.why)
     }
 }
 
@@ -368,21 +368,17 @@ impl fmt::Display for HostKeyError {
                  do not connect, and ask the host's administrator"
             ),
             Self::Unreadable { host, damage } => {
-                let says = match damage.revokes {
-                    true => "revoke the host key",
-                    false => "list another host key",
-                };
                 write!(
                     f,
-                    "{damage}: the entry may {says} of {host}, so no key is accepted; "
+                    "{damage}, so the key of {host} cannot be checked and is not accepted. "
                 )?;
-                match damage.line {
-                    Some(_) => f.write_str("correct or remove that line"),
-                    None => f.write_str(
-                        "make the file readable, or name other files (UserKnownHostsFile, \
-                         GlobalKnownHostsFile)",
-                    ),
-                }
+                f.write_str(match damage.line {
+                    Some(_) => "Correct or remove this line",
+                    None => {
+                        "Make the file readable, or name other files (UserKnownHostsFile, \
+                         GlobalKnownHostsFile)"
+                    }
+                })
             }
             Self::Unknown {
                 host,

@@ -171,9 +171,9 @@ fn read(
         Err(()) => DamagedLineKind::Unknown,
     };
     let why = match (&marker, &parsed_hosts, &key) {
-        (Err(()), ..) => "unknown marker",
-        (_, None, _) => "malformed host names",
-        (.., None) => "no valid key",
+        (Err(()), ..) => "the marker there is unknown",
+        (_, None, _) => "the host names there are not valid",
+        (.., None) => "the host key there is not valid",
         (Ok(marker), Some(_), Some(_)) => {
             let marker = *marker;
             let (Some(hosts), Some((key_type, blob, plain))) = (parsed_hosts, key) else {
