@@ -33,7 +33,7 @@ pub(super) struct DeniedLogin<'a> {
 
 impl<'a> DeniedLogin<'a> {
     /// A refused login with these settings. `server` is empty if its methods are not known;
-    /// `methods` are those that this end was allowed to use.
+    /// `methods` are those that the settings enable; batch mode leaves the interactive ones out.
     pub(super) fn new(
         config: &'a HostConfig,
         server: &'a [String],
@@ -110,40 +110,48 @@ impl DeniedLogin<'_> {
     fn advice(&self) -> Vec<String> {
         let accepts = |name: &str| self.accepts(name);
         let asks = accepts("password") || accepts("keyboard-interactive");
-        let tried = |method: AuthMethod| self.methods.contains(&method);
-        let interactive = tried(AuthMethod::Password) || tried(AuthMethod::KeyboardInteractive);
-        let mut advice = Vec::new();
+        let enabled = |method: AuthMethod| self.methods.contains(&method);
+        let interactive = enabled(AuthMethod::Password) || enabled(AuthMethod::KeyboardInteractive);
+        let locked = self.batch && !self.failed.is_empty();
+        let mut advice: Vec<String> = Vec::new();
         if self.distrusted && asks {
             advice.push("passwords and codes are not sent because the host key has changed".into());
-        } else if self.batch && !accepts("publickey") && self.failed.is_empty() && asks {
+        } else if asks && !interactive {
             advice.push(
-                "the server wants a password or code, and batch mode never asks for one: leave out \
-                 -B, or set BatchMode no if ssh_config sets it"
+                "password and keyboard-interactive authentication are disabled by -o or in \
+                 ssh_config (PasswordAuthentication, KbdInteractiveAuthentication, \
+                 PreferredAuthentications)"
                     .into(),
             );
-        } else if self.batch && !tried(AuthMethod::PublicKey) && asks {
+            if locked {
+                advice.push(
+                    "batch mode (-B, BatchMode) cannot ask for a passphrase: run without it, or \
+                     load the key into an agent with ssh-add"
+                        .into(),
+                );
+            }
+        } else if self.batch && !accepts("publickey") && !locked && asks {
+            advice.push(
+                "the server wants a password or code, and batch mode never asks for one: leave out \
+                 -B, or BatchMode if it is set by -o or in ssh_config"
+                    .into(),
+            );
+        } else if self.batch && !enabled(AuthMethod::PublicKey) && asks {
             advice.push(
                 "batch mode (-B, BatchMode) cannot ask for a password or code: run without it"
                     .into(),
             );
-        } else if self.batch && (asks || !self.failed.is_empty()) {
+        } else if (self.batch && asks) || locked {
             advice.push(
                 "batch mode (-B, BatchMode) cannot ask for a password, code or passphrase: run \
                  without it, or load the key into an agent with ssh-add"
                     .into(),
             );
-        } else if asks && !interactive {
-            advice.push(
-                "password and keyboard-interactive authentication are disabled in ssh_config \
-                 (PasswordAuthentication, KbdInteractiveAuthentication, \
-                 PreferredAuthentications)"
-                    .into(),
-            );
         }
-        if accepts("publickey") && !tried(AuthMethod::PublicKey) {
+        if accepts("publickey") && !enabled(AuthMethod::PublicKey) {
             advice.push(
-                "public key authentication is disabled in ssh_config (PubkeyAuthentication, \
-                 PreferredAuthentications)"
+                "public key authentication is disabled by -o or in ssh_config \
+                 (PubkeyAuthentication, PreferredAuthentications)"
                     .into(),
             );
         } else if accepts("publickey") && self.offered.is_empty() && self.failed.is_empty() {
@@ -256,6 +264,30 @@ mod tests {
         .text();
         assert!(text.contains("leave out -B"), "{text}");
         assert!(!text.contains("/k") && !text.contains("ssh-add"), "{text}");
+    }
+
+    /// Bug: a user without -B, or one who had disabled passwords by -o, was told to leave out batch mode
+    /// or to look in ssh_config.
+    #[test]
+    fn batch_mode_was_blamed_for_disabled_passwords() {
+        let server = names(&["publickey", "password"]);
+        let text = DeniedLogin {
+            methods: &[],
+            batch: true,
+            ..denied(&server)
+        }
+        .text();
+        assert!(!text.contains("batch mode"), "{text}");
+        assert_eq!(text.matches("disabled by -o or in ssh_config").count(), 2);
+        // A locked key could be used without batch mode.
+        let text = DeniedLogin {
+            methods: &[AuthMethod::PublicKey],
+            failed: names(&["/k/locked: needs a passphrase"]),
+            batch: true,
+            ..denied(&server)
+        }
+        .text();
+        assert!(text.contains("cannot ask for a passphrase:"), "{text}");
     }
 
     #[test]

@@ -126,18 +126,22 @@ impl HostAuthHandler {
         }
     }
 
+    /// Returns the methods to try, in this order.
     fn methods(&self) -> Vec<AuthMethod> {
         let asks = !self.config.has(SshOptionFlags::BATCH_MODE) && !self.distrusted;
-        let on = |method: &AuthMethod| match method {
-            AuthMethod::PublicKey => self.config.has(SshOptionFlags::PUBKEY_AUTHENTICATION),
-            AuthMethod::KeyboardInteractive => {
-                self.config
-                    .has(SshOptionFlags::KBD_INTERACTIVE_AUTHENTICATION)
-                    && asks
-            }
-            AuthMethod::Password => {
-                self.config.has(SshOptionFlags::PASSWORD_AUTHENTICATION) && asks
-            }
+        let mut methods = self.enabled_methods();
+        methods.retain(|method| asks || *method == AuthMethod::PublicKey);
+        methods
+    }
+
+    /// Returns the methods that the settings enable, with those that need a question.
+    fn enabled_methods(&self) -> Vec<AuthMethod> {
+        let on = |method: &AuthMethod| {
+            self.config.has(match method {
+                AuthMethod::PublicKey => SshOptionFlags::PUBKEY_AUTHENTICATION,
+                AuthMethod::KeyboardInteractive => SshOptionFlags::KBD_INTERACTIVE_AUTHENTICATION,
+                AuthMethod::Password => SshOptionFlags::PASSWORD_AUTHENTICATION,
+            })
         };
         let all = [
             AuthMethod::PublicKey,
@@ -474,7 +478,7 @@ impl AuthHandler for HostAuthHandler {
         let mut failed = self.unsigned.clone();
         let identities = self.identities.as_ref();
         failed.extend(identities.iter().flat_map(|i| i.warnings.iter().cloned()));
-        let methods = self.methods();
+        let methods = self.enabled_methods();
         let offers = methods.contains(&AuthMethod::PublicKey);
         let offered = match identities.filter(|_| offers) {
             Some(identities) => self
