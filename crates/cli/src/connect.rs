@@ -231,12 +231,7 @@ impl Hosts {
                 && !cancel.is_cancelled()
             {
                 let name = SessionConnector::name(self, HostId(at));
-                let why = error.at(&name);
-                let why = why.strip_prefix(&format!("{name}: ")).unwrap_or(&why);
-                self.output.warning(format!(
-                    "{name}: longhaul could not be installed there, and the copy goes on over plain \
-                     SFTP: {why}"
-                ));
+                self.output.warning(error.warning(&name));
             }
         }
         // Having sent it, ask for it at each copy.

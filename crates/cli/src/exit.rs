@@ -220,7 +220,7 @@ impl From<&BootstrapError> for Exit {
         match error {
             BootstrapError::Connection(error) => error.into(),
             BootstrapError::Lost(_) => Self::NoConnection,
-            BootstrapError::Other(_) => Self::SomeFailed,
+            BootstrapError::NoCommands | BootstrapError::Other(_) => Self::SomeFailed,
         }
     }
 }

@@ -45,6 +45,8 @@ pub enum BootstrapError {
     Connection(ConnectError),
     /// The connection was lost while longhaul asked or sent something, without the host.
     Lost(String),
+    /// The host runs no commands for this account.
+    NoCommands,
     /// Another failure, without the host.
     Other(String),
 }
@@ -55,6 +57,28 @@ impl BootstrapError {
         match self {
             Self::Connection(error) => error.into(),
             Self::Lost(why) | Self::Other(why) => format!("{host}: {why}"),
+            Self::NoCommands => format!(
+                "{host}: longhaul was not installed: this account may not run commands there (SFTP \
+                 only)"
+            ),
+        }
+    }
+
+    /// Returns the warning of a copy that goes on without longhaul at this host.
+    pub fn warning(self, host: &str) -> String {
+        match self {
+            Self::NoCommands => format!(
+                "{}. The copy goes on over plain SFTP; leave out --bootstrap for this host",
+                self.at(host)
+            ),
+            error => {
+                let why = error.at(host);
+                let why = why.strip_prefix(&format!("{host}: ")).unwrap_or(&why);
+                format!(
+                    "{host}: longhaul could not be installed there, and the copy goes on over \
+                     plain SFTP: {why}"
+                )
+            }
         }
     }
 }
@@ -176,10 +200,7 @@ fn look(
     sum: &str,
 ) -> Result<RemoteBinaryReport, BootstrapError> {
     let said = ask(host, connect, cancel, &script(sum))?;
-    let found = read(&said).ok_or(
-        "the host runs no commands for this account (SFTP only, as in many chroots): longhaul \
-         cannot run there, and copies need no --bootstrap",
-    )?;
+    let found = read(&said).ok_or(BootstrapError::NoCommands)?;
     match found.state.as_str() {
         "ok" => {}
         "mkdir" => {
@@ -305,6 +326,19 @@ fn send(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bug: "d: longhaul could not be installed there, and the copy goes on over plain SFTP: the host runs
+    /// no commands for this account (...): longhaul cannot run there, and copies need no --bootstrap".
+    #[test]
+    fn an_account_of_sftp_only_was_told_twice_that_nothing_was_installed() {
+        assert_eq!(
+            BootstrapError::NoCommands.warning("d"),
+            "d: longhaul was not installed: this account may not run commands there (SFTP only). The \
+             copy goes on over plain SFTP; leave out --bootstrap for this host"
+        );
+        let full = BootstrapError::from("the home is full").warning("d");
+        assert!(full.ends_with("goes on over plain SFTP: the home is full"));
+    }
 
     /// Regression: "c: c: cannot connect to port 22".
     #[test]
