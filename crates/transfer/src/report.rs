@@ -189,6 +189,9 @@ pub enum CopyEvent {
         entries: u64,
         /// Entries of the source that filters leave out, without the contents of directories.
         excluded: u64,
+        /// Directories of the source that could not be listed, and entries with invalid names.
+        #[serde(default)]
+        unlisted: u64,
     },
     /// A message about something that is not a failure.
     Warning {

@@ -156,6 +156,7 @@ fn examples() -> Vec<String> {
             equal: 3,
             entries: 4,
             excluded: 0,
+            unlisted: 0,
         },
         CopyEvent::Warning {
             path: None,

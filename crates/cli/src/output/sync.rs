@@ -17,13 +17,11 @@ pub(crate) fn line(event: &CopyEvent, itemize: bool, quiet: bool) -> Option<Stri
             equal,
             entries,
             excluded,
+            unlisted,
         } if !quiet => {
             if *entries == 0 {
-                return Some(nothing(
-                    &format!("{source} -> {target}"),
-                    *deletions,
-                    *excluded,
-                ));
+                let ends = format!("{source} -> {target}");
+                return Some(nothing(&ends, *deletions, (*excluded, *unlisted)));
             }
             let mut text = format!("{source} -> {target}: {} to copy", units::files(*files));
             if *files > 0 {
@@ -56,14 +54,16 @@ pub(crate) fn line(event: &CopyEvent, itemize: bool, quiet: bool) -> Option<Stri
 }
 
 /// Returns the first line of the plan for a source of which no entry takes part.
-fn nothing(ends: &str, deletions: u64, excluded: u64) -> String {
-    let why = match excluded {
-        0 => "nothing was found in the source",
-        _ => "all entries of the source are excluded",
+fn nothing(ends: &str, deletions: u64, (excluded, unlisted): (u64, u64)) -> String {
+    let why = match (excluded, unlisted) {
+        (0, 0) => ", because nothing was found in the source",
+        (_, 0) => ", because all entries of the source are excluded",
+        // The failures have the reason.
+        _ => "",
     };
     match deletions {
-        0 => format!("{ends}: nothing to copy, because {why}"),
-        _ => format!("{ends}: nothing to copy, because {why}; {deletions} to delete"),
+        0 => format!("{ends}: nothing to copy{why}"),
+        _ => format!("{ends}: nothing to copy{why}; {deletions} to delete"),
     }
 }
 
@@ -139,6 +139,7 @@ mod tests {
             equal,
             entries: 300,
             excluded: 0,
+            unlisted: 0,
         };
         let said = |equal| line(&planned(equal), false, false).unwrap();
         assert_eq!(said(206), "a -> b: 0 files to copy, 206 entries unchanged");
@@ -148,7 +149,7 @@ mod tests {
     /// Bug: an empty source was "0 files to copy, 0 entries unchanged".
     #[test]
     fn a_source_without_entries_is_called_empty() {
-        let said = |deletions, excluded| {
+        let said = |deletions, excluded, unlisted| {
             let planned = CopyEvent::SyncPlanned {
                 source: EscapedName(b"a/".to_vec()),
                 target: EscapedName(b"b/".to_vec()),
@@ -158,14 +159,17 @@ mod tests {
                 equal: 0,
                 entries: 0,
                 excluded,
+                unlisted,
             };
             line(&planned, false, false).unwrap()
         };
         let empty = "a/ -> b/: nothing to copy, because nothing was found in the source";
-        assert_eq!(said(0, 0), empty);
-        assert_eq!(said(3, 0), format!("{empty}; 3 to delete"));
+        assert_eq!(said(0, 0, 0), empty);
+        assert_eq!(said(3, 0, 0), format!("{empty}; 3 to delete"));
         let excluded = "a/ -> b/: nothing to copy, because all entries of the source are excluded";
-        assert_eq!(said(0, 2), excluded);
+        assert_eq!(said(0, 2, 0), excluded);
+        // Bug: "nothing was found" in a source that could not be listed.
+        assert_eq!(said(0, 0, 1), "a/ -> b/: nothing to copy");
     }
 
     #[test]

@@ -118,6 +118,8 @@ struct SyncRun<'a> {
     equal: u64,
     /// Entries of the source that filters left out.
     excluded: u64,
+    /// Directories of the source that could not be listed, and entries with invalid names.
+    unlisted: u64,
     sent_whole: Option<u64>,
     refused: Option<String>,
 }
@@ -152,6 +154,7 @@ impl<'a> SyncRun<'a> {
             moved: 0,
             equal: 0,
             excluded: 0,
+            unlisted: 0,
             sent_whole: None,
             refused: None,
         }
@@ -248,8 +251,9 @@ impl<'a> SyncRun<'a> {
             return;
         };
         self.excluded = source.excluded();
-        let mut unlisted = source.report_problems(&mut self.ends, PlannedCopySide::Source);
-        unlisted += target.report_problems(&mut self.ends, PlannedCopySide::Target);
+        self.unlisted = source.report_problems(&mut self.ends, PlannedCopySide::Source);
+        let unlisted =
+            self.unlisted + target.report_problems(&mut self.ends, PlannedCopySide::Target);
         let source_links = source.take_links();
         self.target_links = target.take_links();
         self.target_directories = target.take_directories();
@@ -478,6 +482,7 @@ impl<'a> SyncRun<'a> {
             equal: plan.equal(),
             entries: plan.source().tree().len() as u64,
             excluded: self.excluded,
+            unlisted: self.unlisted,
         };
         self.ends.tell(event);
         for step in plan.steps() {
