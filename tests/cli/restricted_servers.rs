@@ -338,7 +338,7 @@ fn a_sync_to_a_server_that_sets_no_times_says_so() {
 #[test]
 fn a_target_that_the_server_cannot_look_at_is_left_alone() {
     for (arguments, said) in [
-        ("STAT=3", "permission denied"),
+        ("STAT=3", "Give the account search permission (x)"),
         ("STAT=4", "gave no reason"),
     ] {
         let server = other("no STAT", arguments);

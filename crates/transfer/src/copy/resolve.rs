@@ -56,9 +56,11 @@ impl ResolvedTarget {
     }
 }
 
-/// Failure of a file under a name that must be a directory.
+/// Failure of a file under a name with a slash at its end.
 pub(super) const NOT_A_DIRECTORY: &str =
-    "not a directory: several sources need one, and so does a name with a slash at its end";
+    "not a directory, although its name ends with a slash: leave out the slash";
+/// Failure of a file as the target of several sources.
+const NOT_FOR_SEVERAL: &str = "not a directory: several sources need a directory as the target";
 const CANNOT_CREATE: &str = "cannot create the directory";
 
 /// Makes the directory into which several sources are copied, in a parent that exists. Returns
@@ -166,7 +168,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
         let many = self.many || wanted != TargetDirectory::AsInScp;
         if many && !is_dir {
             let error = match there {
-                Ok(_) => NOT_A_DIRECTORY.into(),
+                Ok(_) => NOT_FOR_SEVERAL.into(),
                 Err(error) => error,
             };
             return self.fail(&bytes, error);
@@ -254,7 +256,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> TargetResolver<'q, Q> {
             // Like scp, make the directory into which several files are copied.
             ReportedTargetKind::Missing if many => make_target(self.inquiry, path).await?,
             _ if many => {
-                return self.fail(&path, NOT_A_DIRECTORY);
+                return self.fail(&path, NOT_FOR_SEVERAL);
             }
             _ => TargetPath::Exactly(path),
         };

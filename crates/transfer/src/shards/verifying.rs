@@ -95,9 +95,9 @@ impl PlanVerification<'_> {
         if !self.plan.is_sealed() && !run.stopped() {
             let folder = shown(&self.plan.folder());
             let what = format!(
-                "this plan is not finished, so directories do not have their modification times \
-                 yet: copy the shards that longhaul plan status {folder} names, or any one if all \
-                 are complete; files that have changed need a new plan in another folder"
+                "this plan is not finished: some shards are not copied, or directory times are not \
+                 set. Run longhaul plan status {folder} and copy the shards it names; if it names \
+                 none, copy any shard again"
             );
             run.fail(folder, what);
         }

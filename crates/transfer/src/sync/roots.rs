@@ -117,13 +117,13 @@ pub(super) fn check_roots(
     Some(())
 }
 
-/// Says which request about a root a server has refused, and what to do.
+/// Says what to do about a root that the server does not show.
 fn explained(mut error: FileError) -> FileError {
     if error.kind() == JobFailureKind::PermissionDenied {
-        error = error.with_prefix("the server refused STAT");
+        error = error.with_prefix("cannot look at this directory");
         error.push(
-            ": check that the account may enter the directories above; sync cannot work with a \
-             server that refuses STAT and LSTAT to everybody (sftp-server -P)",
+            ". Give the account search permission (x) on the directories above it; if it has that, \
+             the server may forbid STAT and LSTAT (sftp-server -P), which sync needs",
         );
     }
     error
