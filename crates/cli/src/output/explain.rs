@@ -287,6 +287,8 @@ fn number_of_connections(choice: &DecisionSubject) -> String {
         limiter,
         tried,
         learned,
+        permitted,
+        connections,
         ..
     } = choice
     else {
@@ -303,6 +305,7 @@ fn number_of_connections(choice: &DecisionSubject) -> String {
     let limited = limited.map(|l| format!("limited by {l}"));
     let all: Vec<String> = begun.into_iter().chain(tried).chain(limited).collect();
     match all.is_empty() {
+        true if *permitted == Some(*connections) => "as requested".to_owned(),
         true => "the copy ended before more could have paid".to_owned(),
         false => all.join("; "),
     }
@@ -371,8 +374,7 @@ fn zlib(why: &ZlibReason) -> String {
         ZlibReason::Set => "as requested".to_owned(),
         ZlibReason::Refused => "the server does not support it".to_owned(),
         ZlibReason::BlocksInstead => {
-            "longhaul is at the far end, with which zstd is used instead where it saves time"
-                .to_owned()
+            "longhaul at the far end uses zstd instead, where that saves time".to_owned()
         }
         ZlibReason::NotAsked => "it cannot help here".to_owned(),
         ZlibReason::Failed => "a connection with it failed before".to_owned(),
@@ -516,6 +518,24 @@ mod tests {
                     tried and did not become smaller";
         assert_eq!(line, said);
         assert!(!line.contains("pays"), "{line}");
+    }
+
+    /// Bug: "2 connections (from --connections): the copy ended before more could have paid", where more
+    /// than two were never permitted.
+    #[test]
+    fn the_given_connections_were_said_to_have_had_no_time() {
+        let lanes = DecisionSubject::Lanes {
+            connections: 2,
+            channels: 1,
+            limiter: None,
+            tried: None,
+            learned: None,
+            permitted: Some(2),
+        };
+        assert_eq!(
+            line(lanes, DecisionOrigin::Flag("--connections")),
+            "connections: 2 connections (from --connections): as requested"
+        );
     }
 
     /// Bug: `--connections 2` was said to be why one connection was used.
