@@ -315,7 +315,7 @@ fn a_server_that_allows_one_channel_gives_it_to_the_stock_server() {
     ends.install();
     let [up, down] = copies(&ends, &["--connections=1"]);
     for outcome in [&up, &down] {
-        assert_stock(outcome, "refused a session on this connection");
+        assert_stock(outcome, "allows no further session on this connection");
         assert_eq!(outcome.err(), "", "{outcome}");
     }
 }

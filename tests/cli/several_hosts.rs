@@ -558,7 +558,8 @@ fn a_small_file_goes_from_here_to_each_host_and_the_line_says_so() {
     ];
     let outcome = hosts.cp(&words).run().expect_code(0);
     outcome.expect_err(&[
-        "from this machine to each host: hosts pass on only files of 32 MiB or more",
+        "sent from this machine to each host, because hosts pass on only files of 32 MiB or more to \
+         each other",
     ]);
 }
 

@@ -97,6 +97,15 @@ fn explained_way(host_way: &HostCopyRoute) -> String {
         HostCopyRouteKind::ThroughHere => {
             format!("the data went through this machine, because {reason}")
         }
+        HostCopyRouteKind::Star => {
+            let advises = reason.starts_with(|first: char| first.is_uppercase());
+            let before = match (advises, reason.contains(": ")) {
+                (true, _) => ".",
+                (false, true) => ":",
+                (false, false) => ", because",
+            };
+            format!("sent {}{before} {reason}", way(host_way))
+        }
         _ => format!("{}: {reason}", way(host_way)),
     }
 }
@@ -350,16 +359,16 @@ fn proof(summary: &CopySummary, verified: &VerifyResult) -> String {
         None => text.push_str(" by reading back"),
     }
     if let Some(reason) = &verified.reason {
-        text.push_str(&format!(
-            ", because the far end computed no usable checksum: {reason}"
-        ));
+        text.push_str(&format!(", because {reason}"));
     }
-    text.push_str(match verified.download {
-        true => {
+    let is_remote = verified.program.is_some() || verified.reason.is_some();
+    text.push_str(match (verified.download, is_remote) {
+        (true, _) => {
             "; the source may have been read from memory, not from disk, and the written data were \
              not read back from disk"
         }
-        false => "; the data may have been read from memory, not from disk",
+        (false, true) => "; the data may have come from the server's memory, not its disk",
+        (false, false) => "; the data may have been read from memory, not from disk",
     });
     text
 }
@@ -561,6 +570,25 @@ mod tests {
         assert!(!nothing.contains("through this machine"), "{nothing}");
     }
 
+    /// Bug: "from this machine to each host: hosts pass on only files of 32 MiB or more".
+    #[test]
+    fn the_reason_for_a_copy_from_here_to_each_host_was_no_sentence() {
+        let star = |reason: &str| HostCopyRoute {
+            kind: HostCopyRouteKind::Star,
+            connected: None,
+            address: None,
+            reason: reason.to_owned(),
+        };
+        for (reason, said) in [
+            ("the files are small", ", because the files are small"),
+            ("h: longhaul is not there", ": h: longhaul is not there"),
+            ("To save time, wait", ". To save time, wait"),
+        ] {
+            let said = format!("sent from this machine to each host{said}");
+            assert_eq!(explained_way(&star(reason)), said);
+        }
+    }
+
     #[test]
     fn what_verifying_does_not_prove_is_said() {
         let program = VerifyResult {
@@ -580,8 +608,8 @@ mod tests {
         assert_eq!(
             ending(program.clone()).as_deref(),
             Some(
-                "verified by xxhsum at the far end (XXH128); the data may have been read from \
-                 memory, not from disk"
+                "verified by xxhsum at the far end (XXH128); the data may have come from the \
+                 server's memory, not its disk"
             )
         );
         let back = VerifyResult {
@@ -595,8 +623,7 @@ mod tests {
         assert_eq!(
             ending(back).as_deref(),
             Some(
-                "2 verified (1 repaired) by reading back, because the far end computed no usable \
-                 checksum: the server does not run commands; \
+                "2 verified (1 repaired) by reading back, because the server does not run commands; \
                  the source may have been read from memory, not from disk, and the written data \
                  were not read back from disk"
             )

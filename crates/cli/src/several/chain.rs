@@ -123,7 +123,7 @@ impl<'a> HostChain<'a> {
             return Err("there is no host".into());
         };
         if parts.len() > MOST_HOSTS {
-            return Err(format!("more than {MOST_HOSTS} hosts").into());
+            return Err(format!("there are more than {MOST_HOSTS} hosts").into());
         }
         if let Some(why) = needs_this_machine(run.hosts().flags()) {
             return Err(why.into());

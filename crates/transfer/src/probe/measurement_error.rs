@@ -166,8 +166,8 @@ impl From<Status> for MeasurementError {
 impl From<RemoteCommandError> for MeasurementError {
     fn from(error: RemoteCommandError) -> Self {
         match error {
-            RemoteCommandError::Failed(why) => Self::refused(why),
             RemoteCommandError::ConnectionLost(why) => Self::lost(why),
+            error => Self::refused(error.to_string()),
         }
     }
 }

@@ -39,8 +39,8 @@ pub enum QuestionError {
 impl From<RemoteCommandError> for QuestionError {
     fn from(error: RemoteCommandError) -> Self {
         match error {
-            RemoteCommandError::Failed(why) => Self::NotRun(why),
             RemoteCommandError::ConnectionLost(why) => Self::Lost(why),
+            error => Self::NotRun(error.to_string()),
         }
     }
 }

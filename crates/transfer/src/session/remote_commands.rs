@@ -32,6 +32,8 @@ pub enum RemoteCommandEvent {
 /// Reason why a remote command did not run to its end, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteCommandError {
+    /// The server refused the session in which the command would run, for this reason.
+    SessionRefused(String),
     /// The far end refused the command or ended it, for this reason.
     Failed(String),
     /// The connection was lost, for this reason.
@@ -41,6 +43,10 @@ pub enum RemoteCommandError {
 impl fmt::Display for RemoteCommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::SessionRefused(why) => write!(
+                f,
+                "the server allows no further session on this connection ({why})"
+            ),
             Self::Failed(why) | Self::ConnectionLost(why) => f.write_str(why),
         }
     }

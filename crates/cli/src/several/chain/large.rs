@@ -81,7 +81,10 @@ pub(super) fn find(request: &CopyRequest) -> Result<LargeFileSearchResult, Chain
         search.add(path, &name, &request.options)?;
     }
     if search.found.files.is_empty() {
-        return Err(format!("hosts pass on only files of {} MiB or more", LEAST >> 20).into());
+        let least = LEAST >> 20;
+        return Err(
+            format!("hosts pass on only files of {least} MiB or more to each other").into(),
+        );
     }
     Ok(search.found)
 }
@@ -198,7 +201,8 @@ pub(super) fn path_at(part: &HostCopyRequest, below: &[u8]) -> Result<Vec<u8>, C
         CopyLocation::Remote { path, .. } if path == b"." => Ok(below.to_vec()),
         CopyLocation::Remote { path, .. } if path.ends_with(b"/") => Ok([path, below].concat()),
         _ => Err(format!(
-            "hosts pass files on into directories only: end the target of {} with a slash",
+            "To let hosts pass the file on to each other, name a directory with a slash at its end \
+             as the target of {}",
             part.name
         )
         .into()),
@@ -300,7 +304,7 @@ mod tests {
         let why = found(&request(&[&small], false)).unwrap_err();
         assert_eq!(
             why.to_string(),
-            "hosts pass on only files of 32 MiB or more"
+            "hosts pass on only files of 32 MiB or more to each other"
         );
         let mut kept = request(&[&tree], true);
         kept.options.preserve = true;

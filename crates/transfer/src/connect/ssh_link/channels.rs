@@ -113,9 +113,12 @@ impl RemoteChannelState {
 
     /// Returns the event that reports that the server refused the channel.
     fn refused(&self, id: LinkChannelId, why: &str) -> LinkEvent {
+        let error = RemoteCommandError::SessionRefused(why.to_owned());
         match self.at {
-            ChannelProgram::Command => LinkEvent::Exited(id, Err(failed(why))),
-            ChannelProgram::Sftp | ChannelProgram::Served => LinkEvent::Refused(id, why.to_owned()),
+            ChannelProgram::Command => LinkEvent::Exited(id, Err(error)),
+            ChannelProgram::Sftp | ChannelProgram::Served => {
+                LinkEvent::Refused(id, error.to_string())
+            }
         }
     }
 
@@ -153,7 +156,7 @@ fn failed(why: &str) -> RemoteCommandError {
 pub(super) enum ChannelEndReason<'a> {
     /// The channel ended for this reason.
     Closed(&'a str),
-    /// The server refused the channel, for this reason.
+    /// The server refused the channel, for this reason: its words, and where to look.
     Refused(&'a str),
 }
 

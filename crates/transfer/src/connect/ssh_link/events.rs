@@ -377,10 +377,7 @@ impl SshLink {
                 reason,
                 description,
             } => {
-                let why = format!(
-                    "the server refused a session on this connection ({description}): MaxSessions \
-                     in its sshd_config may be too low"
-                );
+                let why = format!("{description}; see MaxSessions in its sshd_config");
                 self.refused_channel = Some((reason, description));
                 self.end_channel(id, ChannelEndReason::Refused(&why), events);
             }

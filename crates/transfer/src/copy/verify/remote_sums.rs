@@ -511,8 +511,13 @@ impl Verification {
                     self.far.workers.clear();
                     return self.ask_for_program(context, true);
                 }
-                let ended = "the far end does not run the checksum command".to_owned();
-                let why = how.err().map_or(ended, |error| error.to_string());
+                let why = match how {
+                    Err(RemoteCommandError::SessionRefused(why)) => {
+                        format!("the server allows no second session for checksums ({why})")
+                    }
+                    Err(error) => error.to_string(),
+                    Ok(_) => "the far end does not run the checksum command".to_owned(),
+                };
                 self.worker_over(context, id, why);
             }
         }
