@@ -106,7 +106,7 @@ impl RemoteRelay {
                     return format!(
                         "{name}: longhaul could not be started there: run {test} longhaul \
                          --version; if that fails, the account may be limited to SFTP \
-                         (ForceCommand); if it works, that longhaul may be too old"
+                         (ForceCommand); if it works, that longhaul may be older than this one"
                     );
                 }
                 format!(
