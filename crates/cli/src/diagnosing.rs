@@ -72,11 +72,7 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit
     let console = Arc::new(Console::new(high.colors));
     log_to(&console, high.level);
     let cancel = CancelToken::default();
-    let (first, at_once) = (cancel.clone(), Arc::clone(&console));
-    let watched = signals::watch(move || first.cancel(), move || at_once.restore());
-    if let Err(error) = watched {
-        console.warning(&format!("{NO_SIGNALS}: {error}"));
-    }
+    watch_signals(&console, &cancel);
     let told = |why: String, exit| {
         console.error(&why);
         exit
@@ -128,10 +124,10 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit
     let host = host.unwrap_or_default();
     let evidence = measured.map_err(|error| match cancel.is_cancelled() {
         true => told("interrupted".to_owned(), Exit::Interrupted),
-        false => match error {
-            ProbeError::Connect(error) => told(error.to_string(), Exit::from(&error)),
-            ProbeError::Directory(why) => told(format!("{host}:{why}"), Exit::SomeFailed),
-        },
+        false => {
+            let (why, exit) = probe_failure(&error, &host);
+            told(why, exit)
+        }
     })?;
     let exit = match &evidence.partial {
         _ if cancel.is_cancelled() => Exit::Interrupted,
@@ -147,6 +143,23 @@ fn measure(args: &DoctorArgs, world: &Environment) -> Result<(DoctorReport, Exit
         },
         exit,
     ))
+}
+
+/// Lets the first signal end the measurement with a report, and the second one end the program.
+fn watch_signals(console: &Arc<Console>, cancel: &CancelToken) {
+    let (first, at_once) = (cancel.clone(), Arc::clone(console));
+    let watched = signals::watch(move || first.cancel(), move || at_once.restore());
+    if let Err(error) = watched {
+        console.warning(&format!("{NO_SIGNALS}: {error}"));
+    }
+}
+
+/// Returns the message and the exit status of a measurement that gave no evidence.
+fn probe_failure(error: &ProbeError, host: &str) -> (String, Exit) {
+    match error {
+        ProbeError::Connect(error) => (error.to_string(), Exit::from(error)),
+        ProbeError::Directory(why) => (format!("{host}:{why}"), Exit::SomeFailed),
+    }
 }
 
 /// Settings of the flags, without progress.
