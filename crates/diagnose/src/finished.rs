@@ -17,9 +17,12 @@ pub struct FinishedTransfer {
     pub figures: LimiterEvidence,
 }
 
-/// What one transfer does not show.
+/// Evidence that one transfer cannot give.
 const UNSEEN: &str = "the idle path, other numbers of connections, DSCP classes: run longhaul \
                       doctor HOST to measure them";
+
+/// Rate in bytes per second below which no rate was measured. It would be shown as 0 kB/s.
+const LEAST_RATE: f64 = 500.0;
 
 /// Explains a finished transfer. One transfer has no comparison, so nothing is certain.
 pub fn explain(finished: &FinishedTransfer) -> PathDiagnosis {
@@ -38,7 +41,7 @@ pub fn explain(finished: &FinishedTransfer) -> PathDiagnosis {
             "As requested: --limit held the copy to {}; raise it, or leave it out",
             rate(f.rate)
         ),
-        None if finished.limiter == Limiter::Unknown && rate(f.rate) == rate(0.0) => {
+        None if finished.limiter == Limiter::Unknown && f.rate < LEAST_RATE => {
             "Unsure: the copy was too short to measure; run longhaul doctor HOST to measure the path"
                 .to_owned()
         }
