@@ -322,18 +322,26 @@ fn a_download_that_lost_packets_before_is_not_held_back_by_a_send_buffer() {
 
 /// One direction as measured: rates, round trips, losses in the end and from the start, of 1, 2 and 4
 /// connections; and the round trip and the rate just before the losses of the first one.
-fn recovering(
-    ladder: &mut ThroughputScaling,
-    measured: &[(f64, f64, f64, f64)],
-    at_losses: (f64, f64),
-) {
-    rungs(ladder, &measured.iter().map(|m| m.0).collect::<Vec<_>>());
-    for (rung, (_, rtt, loss, ever)) in ladder.rungs.iter_mut().zip(measured) {
-        (rung.rtt, rung.loss, rung.loss_ever) = (*rtt, *loss, *ever);
-        rung.growth = 1.04;
+type Recovering<'a> = (&'a [(f64, f64, f64, f64)], (f64, f64));
+
+/// A direction without measurements.
+const UNMEASURED: Recovering<'static> = (&[], (0.0, 0.0));
+
+/// A path with this round trip and link, on which connections recover from losses: uploads and
+/// downloads.
+fn recovering(rtt: f64, link: f64, up: Recovering<'_>, down: Recovering<'_>) -> Evidence {
+    let mut e = Model::new(rtt, link).evidence(1);
+    for (ladder, (measured, (rtt, rate))) in [(&mut e.up, up), (&mut e.down, down)] {
+        rungs(ladder, &measured.iter().map(|m| m.0).collect::<Vec<_>>());
+        for (rung, (_, rtt, loss, ever)) in ladder.rungs.iter_mut().zip(measured) {
+            (rung.rtt, rung.loss, rung.loss_ever) = (*rtt, *loss, *ever);
+            rung.growth = 1.04;
+        }
+        for one in ladder.rungs.iter_mut().take(1) {
+            one.at_losses = Some(LossConditions { rtt, rate });
+        }
     }
-    let (rtt, rate) = at_losses;
-    ladder.rungs[0].at_losses = Some(LossConditions { rtt, rate });
+    e
 }
 
 /// FQ-CoDel, 50 Mbit/s, 60 ms: four packets lost from a queue of 90 ms halved the window twice, and the
@@ -341,7 +349,6 @@ fn recovering(
 /// downloads were called limited by the server's send buffer.
 #[test]
 fn a_connection_that_recovers_from_a_full_queue_was_called_limited() {
-    let mut e = Model::new(0.06, 6e6).evidence(1);
     let up = [
         (3.99e6, 0.0609, 0.0, 0.00082),
         (5.06e6, 0.0607, 0.00073, 0.00177),
@@ -352,8 +359,7 @@ fn a_connection_that_recovers_from_a_full_queue_was_called_limited() {
         (6.64e6, 0.069, 0.00022, 0.00174),
         (5.81e6, 0.0811, 0.00069, 0.00153),
     ];
-    recovering(&mut e.up, &up, (0.150, 5.9e6));
-    recovering(&mut e.down, &down, (0.114, 5.6e6));
+    let mut e = recovering(0.06, 6e6, (&up, (0.150, 5.9e6)), (&down, (0.114, 5.6e6)));
     let d = diagnose(&e);
     assert!(d.healthy, "{d:#?}");
     // Losses without a queue are no sign of a full link.
@@ -367,11 +373,14 @@ fn a_connection_that_recovers_from_a_full_queue_was_called_limited() {
 /// rate. Downloads were called policed, each connection with a bucket.
 #[test]
 fn losses_from_a_short_queue_were_called_those_of_a_policer() {
-    let mut e = Model::new(0.06, 6e6).evidence(1);
     let up = [(5.85e6, 0.0622, 0.0, 0.0115), (5.54e6, 0.0611, 0.0, 0.0177)];
     let down = [(2.23e6, 0.0605, 0.0, 0.0005), (4.6e6, 0.0604, 0.0, 0.0004)];
-    recovering(&mut e.up, &up, (0.0693, 4.22e6));
-    recovering(&mut e.down, &down, (0.0646, 1.49e6));
+    let mut e = recovering(
+        0.06,
+        6e6,
+        (&up, (0.0693, 4.22e6)),
+        (&down, (0.0646, 1.49e6)),
+    );
     e.up.rungs[0].restrained = Some(ReducedRateLoad {
         rate: 3.6e6,
         loss: 0.0,
@@ -390,10 +399,8 @@ fn losses_from_a_short_queue_were_called_those_of_a_policer() {
 /// packets from its queue at the rate that they had. Nothing was found.
 #[test]
 fn a_queue_that_two_connections_overflow_is_the_link() {
-    let mut e = Model::new(0.09, 6e6).evidence(1);
     let down = [(4.66e6, 0.091, 0.0, 0.0003), (5.91e6, 0.096, 0.0, 0.0009)];
-    e.up.rungs.clear();
-    recovering(&mut e.down, &down, (0.1037, 3.41e6));
+    let mut e = recovering(0.09, 6e6, UNMEASURED, (&down, (0.1037, 3.41e6)));
     assert!(!diagnose(&e).healthy);
     e.down.rungs[1].at_losses = Some(LossConditions {
         rtt: 0.1075,
@@ -406,11 +413,9 @@ fn a_queue_that_two_connections_overflow_is_the_link() {
 /// much as uploads that had filled the link. Nothing was found.
 #[test]
 fn downloads_at_the_rate_of_uploads_that_fill_the_link_fill_it_as_well() {
-    let mut e = Model::new(0.06, 6e6).evidence(1);
     let up = [(5.89e6, 0.0621, 0.0, 0.0109), (5.42e6, 0.0607, 0.0, 0.0154)];
     let down = [(3.54e6, 0.0605, 0.0, 0.0002), (5.85e6, 0.0636, 0.0, 0.0003)];
-    recovering(&mut e.up, &up, (0.0705, 3.65e6));
-    recovering(&mut e.down, &down, (0.061, 1.61e6));
+    let mut e = recovering(0.06, 6e6, (&up, (0.0705, 3.65e6)), (&down, (0.061, 1.61e6)));
     e.up.rungs[0].restrained = Some(ReducedRateLoad {
         rate: 3.5e6,
         loss: 0.0,
@@ -425,10 +430,13 @@ fn downloads_at_the_rate_of_uploads_that_fill_the_link_fill_it_as_well() {
 /// 5.9 MB/s before, and the lower figure was called the link's.
 #[test]
 fn the_rate_of_recovering_connections_was_called_that_of_the_link() {
-    let mut e = Model::new(0.15, 6e6).evidence(1);
     let measured = [(4.02e6, 0.1509, 0.0, 0.00082), (3.7e6, 0.1507, 0.0, 0.0038)];
-    recovering(&mut e.up, &measured, (0.21, 5.9e6));
-    recovering(&mut e.down, &measured, (0.21, 5.9e6));
+    let e = recovering(
+        0.15,
+        6e6,
+        (&measured, (0.21, 5.9e6)),
+        (&measured, (0.21, 5.9e6)),
+    );
     let d = diagnose(&e);
     assert!(d.healthy && d.verdict.contains("5.9 MB/s"), "{d:#?}");
 }
@@ -437,13 +445,11 @@ fn the_rate_of_recovering_connections_was_called_that_of_the_link() {
 /// MB/s, and nothing was found.
 #[test]
 fn connections_that_recover_from_a_full_queue_do_not_fall() {
-    let mut e = Model::new(0.09, 6e6).evidence(1);
     let measured = [
         (5.7e6, 0.0925, 0.0, 0.00089),
         (3.84e6, 0.0908, 0.0, 0.00283),
     ];
-    recovering(&mut e.up, &measured, (0.2208, 5.98e6));
-    e.down.rungs.clear();
+    let mut e = recovering(0.09, 6e6, (&measured, (0.2208, 5.98e6)), UNMEASURED);
     assert!(!diagnose(&e).healthy);
     e.up.rungs[1].at_losses = Some(LossConditions {
         rtt: 0.0991,
@@ -455,10 +461,8 @@ fn connections_that_recover_from_a_full_queue_do_not_fall() {
 /// A queue for each connection overflows as well, but several pass more than it does.
 #[test]
 fn a_queue_of_each_connection_is_not_the_link() {
-    let mut e = Model::new(0.06, 2.4e7).evidence(1);
     let measured = [(2.1e6, 0.061, 0.0, 0.0008), (4.4e6, 0.061, 0.0, 0.0008)];
-    recovering(&mut e.up, &measured, (0.11, 2.4e6));
-    e.down.rungs.clear();
+    let e = recovering(0.06, 2.4e7, (&measured, (0.11, 2.4e6)), UNMEASURED);
     assert!(!diagnose(&e).healthy);
 }
 
@@ -466,13 +470,16 @@ fn a_queue_of_each_connection_is_not_the_link() {
 /// end of the load.
 #[test]
 fn losses_from_a_queue_are_no_policer() {
-    let mut e = Model::new(0.06, 1.2e6).evidence(1);
     let measured = [
         (1.1e6, 0.0622, 0.0006, 0.007),
         (1.15e6, 0.0625, 0.002, 0.01),
     ];
-    recovering(&mut e.up, &measured, (0.09, 1.19e6));
-    recovering(&mut e.down, &measured, (0.09, 1.19e6));
+    let mut e = recovering(
+        0.06,
+        1.2e6,
+        (&measured, (0.09, 1.19e6)),
+        (&measured, (0.09, 1.19e6)),
+    );
     assert!(diagnose(&e).healthy);
     e.up.rungs[0].at_losses = None;
     assert_eq!(diagnose(&e).findings[0].cause, LimitCause::Policer);
