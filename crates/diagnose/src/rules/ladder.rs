@@ -168,6 +168,7 @@ impl ScalingEvidence<'_> {
             Limiter::Loss if self.spared() == Some(true) && self.is_delayed() => {
                 self.queueing(flat)
             }
+            Limiter::Loss if self.two.is_none() && self.are_uploads_spared() => None,
             Limiter::Loss if !flat => Some(self.policed_below().unwrap_or_else(|| self.lossy())),
             // By chance two connections that lose packets may be no faster than one.
             Limiter::Loss if self.spared() == Some(false) || self.loses_as_uploads() => {

@@ -162,6 +162,81 @@ fn two_connections_above_the_highest_rate_of_one_share_no_bucket() {
     assert_eq!(found.certainty, Certainty::Unsure, "{found:#?}");
 }
 
+/// One of six runs at 600 ms behind a policer of 2.41 MB/s for all connections.
+fn policed_satellite() -> Evidence {
+    let mut e = losing([1.81e6, 2.49e6, 0.0, 0.0], 0.0277, Some(0.0));
+    e.idle = Model::new(0.6, 1e8).e.idle;
+    e.up.rungs.truncate(2);
+    e.down.rungs.truncate(1);
+    let both = e.up.rungs.iter_mut().chain(&mut e.down.rungs);
+    for rung in both {
+        (rung.min_rtt, rung.rtt, rung.seconds) = (0.6, 0.6003, 8.4);
+    }
+    let [one, two] = &mut e.up.rungs[..] else {
+        panic!("two rungs");
+    };
+    (one.peak, one.seconds, one.loss_ever, one.noise) = (1.80e6, 12.0, 0.06468, 0.02);
+    (two.peak, two.noise) = (2.51e6, 0.05);
+    let again = ThroughputMeasurement {
+        channels: 2,
+        rate: 2.21e6,
+        peak: 2.25e6,
+        ..*one
+    };
+    e.up.rungs.insert(1, again);
+    let down = &mut e.down.rungs[0];
+    (down.rate, down.peak, down.noise) = (6.7e5, 9.9e5, 0.25);
+    (down.loss, down.loss_ever) = (0.00476, 0.00562);
+    e
+}
+
+/// One connection never reached the policer's rate in 20 round trips, so that two that passed 1.4 times
+/// as much were above its highest rate, and the kind of the policer was unsure. Over two channels it
+/// reached that rate.
+#[test]
+fn a_connection_that_missed_the_rate_of_a_policer_in_one_load_left_its_kind_open() {
+    let found = first(&policed_satellite());
+    assert_eq!(found.cause, LimitCause::Policer, "{found:#?}");
+    assert!(found.certainty > Certainty::Unsure, "{found:#?}");
+    let limit = found.limit.expect("a rate");
+    assert!((limit / 2.41e6 - 1.0).abs() < 0.15, "{limit}");
+}
+
+/// At 600 ms two connections with a bucket each passed only 1.49 times as much as one, and the kind of
+/// the policer was unsure, although one connection had stayed below their rate in two loads.
+#[test]
+fn two_loads_of_one_connection_below_the_rate_of_two_left_the_kind_of_a_policer_open() {
+    let mut e = policed_satellite();
+    let measured = [(2.14e6, 2.42e6), (2.19e6, 1.99e6), (3.19e6, 3.57e6)];
+    for (rung, (rate, peak)) in e.up.rungs.iter_mut().zip(measured) {
+        (rung.rate, rung.peak) = (rate, peak);
+    }
+    e.down.rungs.clear();
+    let found = first(&e);
+    assert_eq!(found.cause, LimitCause::FlowPolicer, "{found:#?}");
+    assert!(found.certainty > Certainty::Unsure, "{found:#?}");
+    let limit = found.limit.expect("a rate");
+    assert!((limit / 2.41e6 - 1.0).abs() < 0.15, "{limit}");
+    // One load may have missed the rate of a common bucket.
+    e.up.rungs.remove(1);
+    assert_eq!(first(&e).certainty, Certainty::Unsure);
+}
+
+/// A download over one connection had a quarter of the rate that uploads found in more time, and its
+/// losses were called random, although those of uploads ended below their rate.
+#[test]
+fn losses_of_one_download_were_called_random_behind_a_policer() {
+    let mut e = policed_satellite();
+    let lossy = |e: &Evidence| {
+        let found = diagnose(e).findings;
+        found.iter().any(|f| f.cause == LimitCause::Loss)
+    };
+    assert!(!lossy(&e));
+    // Without the load below the rate, the losses may be random.
+    e.up.rungs[0].restrained = None;
+    assert!(lossy(&e));
+}
+
 /// A bucket of 4.2 MB/s at 220 ms passed 3.0 MB/s over 4.5 s, and 3.7 MB/s for a moment. In many round
 /// trips the mean is closer.
 #[test]

@@ -83,14 +83,16 @@ impl ScalingEvidence<'_> {
         if self.direction == DataDirection::Download && !alike {
             return None;
         }
-        let held = one.restrained?;
-        let tells = held.rate > RESTRAINED * one.rate && held.expected > 0.0;
-        match held.loss / held.expected {
-            _ if !tells => None,
-            share if share < SPARED => Some(true),
-            share if share > LOSES_AS_WELL => Some(false),
-            _ => None,
-        }
+        is_spared(one)
+    }
+
+    /// True for downloads over a path whose uploads lose nothing below their rate. If such downloads
+    /// pass at another rate and were not measured over several connections, their losses may be
+    /// a policer's as well, and no rate of theirs is known.
+    pub(super) fn are_uploads_spared(&self) -> bool {
+        let up = self.e.up.rung(1, 1);
+        let spared = up.and_then(is_spared) == Some(true);
+        spared && self.direction == DataDirection::Download && self.spared().is_none()
     }
 
     /// Share of lost segments, with those of slow start: a connection that has found the policer's
@@ -177,14 +179,29 @@ impl ScalingEvidence<'_> {
             return Some(more && gain > SCALES.max(FLAT));
         }
         // A policer that drops packets passes its rate: one connection reaches it now and then.
-        let peak = Some(self.one.peak).filter(|peak| *peak > 0.0);
+        // In few round trips it may miss it, but hardly in two loads: a policer sees no channels.
+        let again = self.ladder.rung(1, 2).map_or(0.0, |again| again.peak);
+        let peak = (self.one.peak > 0.0).then(|| self.one.peak.max(again));
         let above = peak.map(|peak| two.rate > ABOVE_PEAK * peak);
         match (gain, above) {
             (gain, _) if gain > EACH => Some(true),
-            (gain, Some(true)) if gain > SCALES => Some(true),
+            (gain, Some(true)) if gain > SCALES || again > 0.0 => Some(true),
             (_, Some(false)) => Some(false),
             _ => None,
         }
+    }
+}
+
+/// True if the losses of an upload end below its rate, false if they stay, `None` if that was not
+/// measured.
+fn is_spared(upload: &ThroughputMeasurement) -> Option<bool> {
+    let held = upload.restrained?;
+    let tells = held.rate > RESTRAINED * upload.rate && held.expected > 0.0;
+    match held.loss / held.expected {
+        _ if !tells => None,
+        share if share < SPARED => Some(true),
+        share if share > LOSES_AS_WELL => Some(false),
+        _ => None,
     }
 }
 
