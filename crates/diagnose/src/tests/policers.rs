@@ -202,6 +202,22 @@ fn a_connection_that_missed_the_rate_of_a_policer_in_one_load_left_its_kind_open
     assert!((limit / 2.41e6 - 1.0).abs() < 0.15, "{limit}");
 }
 
+/// One connection missed the rate of a common bucket in both of its loads, of 1.83 and 1.84 MB/s, and two
+/// passed 1.24 times as much.
+#[test]
+fn two_connections_that_pass_a_quarter_more_left_the_kind_of_a_policer_open() {
+    let mut e = policed_satellite();
+    let measured = [(1.83e6, 1.81e6), (1.84e6, 1.86e6), (2.27e6, 2.49e6)];
+    for (rung, (rate, peak)) in e.up.rungs.iter_mut().zip(measured) {
+        (rung.rate, rung.peak) = (rate, peak);
+    }
+    let found = first(&e);
+    assert_eq!(found.cause, LimitCause::Policer, "{found:#?}");
+    assert!(found.certainty > Certainty::Unsure, "{found:#?}");
+    let limit = found.limit.expect("a rate");
+    assert!((limit / 2.41e6 - 1.0).abs() < 0.15, "{limit}");
+}
+
 /// At 600 ms two connections with a bucket each passed only 1.49 times as much as one, and the kind of
 /// the policer was unsure, although one connection had stayed below their rate in two loads.
 #[test]
