@@ -174,9 +174,26 @@ fn the_listed_entry_is_named_to_servers_that_compare_it() {
         named.map(|entry| entry.listed).collect::<Vec<_>>()
     };
     let mode = ListedEntry {
-        owner: None,
+        owner: Some((7, 7)),
         ..entry
     };
     assert_eq!(named(false), [entry, mode]);
     assert_eq!(named(true), [ListedEntry::ANY; 2]);
+}
+
+/// Bug: the request that sets the mode was on its way behind the one that sets the owner, and named no
+/// owner. The server refused the first one, and the other file got the mode.
+#[test]
+fn another_entry_than_the_listed_one_gets_no_mode_behind_a_refused_owner() {
+    let mut w = swapped(Mode::Ours);
+    let entry = ListedEntry {
+        owner: Some((1, 2)),
+        ..ListedEntry::ANY
+    };
+    let expected = listed().expected(LinkLimit::AtMost(1), entry);
+    let job = w.job(set("swapped", 0o100_644, expected));
+    w.run();
+    assert!(w.failed(job).is_some());
+    assert_eq!(w.model.expected.len(), 1, "{:?}", w.model.expected);
+    check_victim(&w);
 }

@@ -28,6 +28,8 @@ pub(in crate::lane) struct SetAttributes {
     refusal: Option<Status>,
     /// An LSTAT has shown that the entry is no symlink.
     looked: bool,
+    /// The other attributes are set once the owner is, which tells if the entry is the listed one.
+    rest_waits: bool,
 }
 
 /// Sets the owner before the other attributes.
@@ -56,6 +58,7 @@ impl SetAttributes {
             fault: None,
             refusal: None,
             looked: false,
+            rest_waits: false,
         }
     }
 
@@ -73,8 +76,7 @@ impl SetAttributes {
         metadata::cannot_set(core, job, xattrs);
         match follow || core.can(ServerCapabilities::LSETSTAT) || attrs.is_empty() {
             true => {
-                self.set_owner(core);
-                self.set_rest(core);
+                self.set_owner_and_rest(core);
             }
             // SETSTAT would change the link's target.
             false => self.look(core),
@@ -96,6 +98,18 @@ impl SetAttributes {
         }
     }
 
+    /// Sets the owner, and the other attributes at once unless the owner tells of another entry.
+    fn set_owner_and_rest(&mut self, core: &mut LaneContext) {
+        self.set_owner(core);
+        let names_owner = core
+            .expects(self.expected)
+            .is_some_and(|entry| entry.listed.owner.is_some());
+        self.rest_waits = names_owner && self.attributes.owner.is_some();
+        if !self.rest_waits {
+            self.set_rest(core);
+        }
+    }
+
     fn set_owner(&mut self, core: &mut LaneContext) {
         let owner = Attrs {
             owner: self.attributes.owner,
@@ -106,14 +120,10 @@ impl SetAttributes {
     }
 
     fn set_rest(&mut self, core: &mut LaneContext) {
-        let mut rest = Attrs {
+        let rest = Attrs {
             owner: None,
             ..self.attrs(core)
         };
-        if let (Some(_), Some(expected)) = (self.attributes.owner, &mut rest.expected) {
-            // The request before has set it, or was refused.
-            expected.listed.owner = None;
-        }
         self.set(core, REST, rest);
     }
 
@@ -144,10 +154,10 @@ impl SetAttributes {
         };
         if kind.is_some_and(|kind| kind != EntryKind::Symlink) {
             self.looked = true;
-            if refusal.is_none() {
-                self.set_owner(core);
-            }
-            return self.set_rest(core);
+            return match refusal {
+                None => self.set_owner_and_rest(core),
+                Some(_) => self.set_rest(core),
+            };
         }
         let failed = messages::status(reply).err().filter(|_| kind.is_none());
         match (refusal, failed) {
@@ -181,6 +191,11 @@ impl SetAttributes {
             }
             (RequestPurpose::Step(OWNER), reply) => {
                 metadata::on_set(core, job, RequestPurpose::Owner, reply);
+                if std::mem::take(&mut self.rest_waits) {
+                    let is_set = messages::status(reply).is_ok();
+                    self.expected.listed.owner = self.attributes.owner.filter(|_| is_set);
+                    self.set_rest(core);
+                }
             }
             (RequestPurpose::Step(LOOK), reply) => self.on_look(core, reply),
             (_, Reply::Set { .. }) => metadata::on_set(core, job, RequestPurpose::Metadata, reply),
