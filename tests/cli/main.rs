@@ -51,6 +51,7 @@ mod refused;
 mod removed_target;
 mod restricted_servers;
 mod resumed;
+mod resumed_directories;
 mod roots;
 mod serving;
 mod settings;

@@ -22,7 +22,7 @@ use super::leaving::{self, EndOfCopy};
 use super::metadata::MetadataPreservation;
 use super::owner::{EntryAwaitingOwner, NextOwnerResult, OwnerMap};
 use super::planned::PlannedEntries;
-use super::resume::{ResumeJournal, clear_remote, search_leftovers};
+use super::resume::{LeftoverRemoval, ResumeJournal, clear_remote, search_leftovers};
 use super::self_copy::{SameFileDetector, SelfCopyRules};
 use super::server_inquiry::ServerInquiry;
 use super::sides::{CopySide, RemoteSide};
@@ -99,20 +99,8 @@ impl<'a> CopyEngine<'a> {
         self.keeper.find(&mut self.context, request).await
     }
 
-    /// Records every file, however small the copy is. Called before the earlier run is looked for.
-    pub(super) fn record_all(&mut self) {
-        self.keeper.record_all();
-    }
-
-    /// True if an earlier run of this copy has left files unfinished.
-    pub(super) fn has_leftovers(&self) -> bool {
-        self.keeper.has_leftovers()
-    }
-
-    /// Returns the path that the earlier run resolved from the command's target, and uses its
-    /// journal below that path only.
-    pub(super) fn resolved_before(&mut self, target: &[u8]) -> Option<TargetPath> {
-        self.keeper.onto_before(target)
+    pub(super) fn keeper_mut(&mut self) -> &mut ResumeJournal {
+        &mut self.keeper
     }
 
     /// Records how the command's target was resolved.
@@ -228,6 +216,7 @@ impl<'a> CopyEngine<'a> {
         target: Vec<u8>,
     ) {
         self.settle_far().await;
+        self.clear_small_leftovers().await;
         self.metadata.withheld().set_planned();
         let id = self.walks.begin_planned(entries, target);
         self.walks.name_root(&self.context, id, source);
@@ -578,14 +567,25 @@ impl<'a> CopyEngine<'a> {
     /// Removes what an interrupted run has left and this one has not taken.
     async fn clear_leftovers(&mut self) {
         let removal = self.keeper.clear_leftovers(&mut self.context);
+        self.remove_leftovers(removal).await;
+        if !self.stopped() {
+            self.keeper.leftovers_cleared();
+        }
+    }
+
+    /// Removes the temporaries of small files that an interrupted run has left. Call it once the target
+    /// is named, before anything is copied.
+    pub(super) async fn clear_small_leftovers(&mut self) {
+        let removal = self.keeper.clear_small_leftovers(&mut self.context);
+        self.remove_leftovers(removal).await;
+    }
+
+    async fn remove_leftovers(&mut self, removal: LeftoverRemoval) {
         for path in search_leftovers(self, removal.searches).await {
             clear_remote(&mut self.context, path);
         }
         if removal.is_begun {
             self.copy().await;
-        }
-        if !self.stopped() {
-            self.keeper.leftovers_cleared();
         }
     }
 

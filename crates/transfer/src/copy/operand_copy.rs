@@ -211,6 +211,7 @@ impl<'a> OperandCopy<'a> {
                     }
                 }
             }
+            let is_first = target.is_none();
             let resolved = match target.take() {
                 Some(target) => Some(target),
                 None => self.resolve(group).await,
@@ -223,6 +224,9 @@ impl<'a> OperandCopy<'a> {
             let avoided = Some(resolved.onto()).filter(|_| is_same_host);
             self.engine.avoid_target(avoided).await;
             self.engine.settle_far().await;
+            if is_first {
+                self.engine.clear_small_leftovers().await;
+            }
             self.copy_group(group, &resolved).await;
             self.engine.end_source();
             target = Some(resolved);
@@ -238,7 +242,7 @@ impl<'a> OperandCopy<'a> {
                 home::path_at_server(&mut self.engine, CopySide::Target, path).await?
             }
         };
-        if let Some(onto) = self.engine.resolved_before(&path)
+        if let Some(onto) = self.engine.keeper_mut().onto_before(&path)
             && still_leads_there(&mut self.engine, &onto).await
         {
             self.engine.context_mut().name_target(&onto);

@@ -134,8 +134,8 @@ impl<'a> PlannedCopy<'a> {
 
     /// True if an earlier run of this copy has left temporaries, which [`Self::copy`] takes or
     /// removes.
-    pub(crate) fn has_leftovers(&self) -> bool {
-        self.engine.has_leftovers()
+    pub(crate) fn has_leftovers(&mut self) -> bool {
+        self.engine.keeper_mut().has_leftovers()
     }
 
     /// True if an end is this machine.
@@ -598,7 +598,7 @@ impl PlannedCopy<'_> {
     /// reporting it, if that is impossible.
     async fn connect(&mut self, request: &CopyRequest) -> bool {
         // A sync that is killed is run again, and must find what it has left.
-        self.engine.record_all();
+        self.engine.keeper_mut().record_all();
         if !self.engine.find_earlier_run(request).await {
             return false;
         }
@@ -627,7 +627,7 @@ impl PlannedCopy<'_> {
         let onto = TargetPath::Exactly(target.clone());
         self.engine.context_mut().name_target(&onto);
         // Confines the journal of an earlier run to this target.
-        let _ = self.engine.resolved_before(&target);
+        let _ = self.engine.keeper_mut().onto_before(&target);
         (self.source, self.target) = (source, target);
         Some(())
     }

@@ -16,8 +16,8 @@ use schedule::journal::{JournalRecord, JournalState};
 use schedule::{Attributes, FileCheckpoint, JobId};
 
 use self::boot::ReceiverBootId;
-use self::left::{EarlierWork, LeftoverRemoval};
-pub(super) use self::left::{clear_remote, search_leftovers};
+use self::left::EarlierWork;
+pub(super) use self::left::{LeftoverRemoval, clear_remote, search_leftovers};
 use self::lock_wait_limit::{LONGEST, LockWaitLimit, LockWaitStep};
 use self::note::CompletionRecorder;
 use self::records::RunJournal;
@@ -57,7 +57,7 @@ pub(super) enum FileStartDecision {
 }
 
 impl ResumeJournal {
-    /// Records every file, however small the copy is.
+    /// Records every file, however small the copy is. Called before the earlier run is looked for.
     pub(super) fn record_all(&mut self) {
         self.records.record_all();
     }
@@ -174,7 +174,8 @@ impl ResumeJournal {
         }
     }
 
-    /// Target of the sources as the first run resolved the command's target.
+    /// Target of the sources as the first run resolved the command's target. The journal is used below
+    /// that path only.
     pub(super) fn onto_before(&mut self, target: &[u8]) -> Option<TargetPath> {
         self.earlier.onto(target)
     }
@@ -236,6 +237,14 @@ impl ResumeJournal {
     /// after their removal.
     pub(super) fn clear_leftovers(&mut self, context: &mut CopyContext<'_>) -> LeftoverRemoval {
         self.earlier.clear_leftovers(context)
+    }
+
+    /// Removes the temporaries of small files of an earlier run, before this one copies anything.
+    pub(super) fn clear_small_leftovers(
+        &mut self,
+        context: &mut CopyContext<'_>,
+    ) -> LeftoverRemoval {
+        self.earlier.clear_small_leftovers(context)
     }
 
     /// Forgets the entries whose leftovers are removed.

@@ -29,7 +29,7 @@ pub(super) struct EarlierWork {
     cleared: Vec<Vec<u8>>,
     /// Numbers of their files, which the journal keeps until then.
     cleared_entries: Vec<u64>,
-    /// Small files whose temporaries are looked for at the end, by the directory of the temporaries
+    /// Small files whose temporaries are looked for together, by the directory of the temporaries
     /// at a server: the temporary beside each place, and its tag.
     searched: BTreeMap<Vec<u8>, Vec<(Vec<u8>, u64)>>,
 }
@@ -57,6 +57,11 @@ pub(in crate::copy) struct LeftoverRemoval {
 pub(in crate::copy) struct LeftoverSearch {
     dir: Vec<u8>,
     names: Arc<BTreeSet<Vec<u8>>>,
+}
+
+/// True if the temporaries of a file at a server are searched for together with others.
+fn is_searched(entry: &JournalEntry) -> bool {
+    entry.source.size < LARGE && entry.temp.is_none()
 }
 
 /// Lists the directories, and returns the paths of the temporaries in them; of a directory that the
@@ -168,7 +173,7 @@ impl EarlierWork {
             return context.local().remove_temporaries(&path, entry.tag);
         }
         let place = context.named().temporary_place(&entry.target);
-        if entry.source.size < LARGE && entry.temp.is_none() {
+        if is_searched(entry) {
             let dir = parent_of(&place);
             let searched = self.searched.entry(dir).or_default();
             return searched.push((place, entry.tag));
@@ -209,6 +214,26 @@ impl EarlierWork {
             .map(|(_, entry)| (context.named().local_path(&entry.target), entry.tag))
             .collect();
         context.local().sweep_temporaries(&files);
+    }
+
+    /// Removes the temporaries of small files, which are never continued, before the directories that
+    /// contain them get their times, and permissions that may forbid the removal.
+    pub(super) fn clear_small_leftovers(
+        &mut self,
+        context: &mut CopyContext<'_>,
+    ) -> LeftoverRemoval {
+        let is_remote = context.target_is_remote();
+        let is_small =
+            |entry: &&JournalEntry| is_remote && is_searched(entry) && entry.proven().is_empty();
+        let entries = self.state.unfinished().map(|(_, entry)| entry);
+        let small: Vec<JournalEntry> = entries.filter(is_small).cloned().collect();
+        for entry in &small {
+            self.clear(context, entry);
+        }
+        LeftoverRemoval {
+            is_begun: !small.is_empty(),
+            searches: self.take_searches(context),
+        }
     }
 
     /// Removes leftovers of files that are no longer sources, and those that appeared at a server
