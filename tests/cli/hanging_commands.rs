@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_tests::{Scene, scratch};
 use testkit::PeerBuilder;
@@ -61,4 +61,21 @@ fn an_sftp_server_that_does_not_start_was_an_unnamed_request() {
     assert!(running.shows(told));
     running.interrupt();
     assert!(!running.wait().success());
+}
+
+/// Bug: Ctrl-C did not end `cp --bootstrap` while the account's shell did not answer.
+#[test]
+fn an_interrupt_ends_a_bootstrap_that_hangs() {
+    let Some((scene, _folder)) = hanging(true) else {
+        return;
+    };
+    write_file(&scene.path("a"), b"content");
+    let run = scene.client.cp().arg("--bootstrap").arg(scene.path("a"));
+    let running = run.arg(scene.remote("b")).spawn();
+    assert!(running.shows("nothing received for 10 s"));
+    let interrupted = Instant::now();
+    running.interrupt();
+    assert!(!running.wait().success());
+    let took = interrupted.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }

@@ -190,7 +190,7 @@ fn ask(
 ) -> Result<String, BootstrapError> {
     let session = connect.connect(host, None, cancel)?;
     let tell = |notice: &StallNotice| connect.warn(host, notice.to_string());
-    Ok(FarEndQuerySession::new(session).ask(script, &tell)?)
+    Ok(FarEndQuerySession::new(session, cancel.clone()).ask(script, &tell)?)
 }
 
 fn look(

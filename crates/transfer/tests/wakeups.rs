@@ -16,6 +16,7 @@ use testkit::sftp_model::{
     Act, Fs, InjectedFault, Kind, Link as Path, Rng, SftpModel, SftpServerProfile,
     VirtualLinkOptions,
 };
+use transfer::cancel::CancelToken;
 use transfer::session::{
     FarEndQuerySession, InitialServerFacts, Link, LinkChannelId, LinkError, LinkEvent, Session,
     SessionEvent, SessionOptions,
@@ -429,7 +430,7 @@ fn a_command_that_prints_for_ever_is_an_error() -> io::Result<()> {
     let mut link = MemoryLink::new(Fs::default(), SftpServerProfile::openssh(), true, 3);
     link.commands = true;
     let session = Session::start(Box::new(link), SessionOptions::default())?;
-    let said = FarEndQuerySession::new(session).ask("uname", &|_| {});
+    let said = FarEndQuerySession::new(session, CancelToken::default()).ask("uname", &|_| {});
     let why = said.expect_err("no end of output");
     assert!(
         why.to_string().contains("printed more than 65536 bytes"),

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::cancel::CancelToken;
 use crate::session::{FarEndQuerySession, QuestionError, Session, log_notice};
 
 /// The prefix of result lines, which distinguishes them from output of startup files.
@@ -33,7 +34,7 @@ pub struct RemoteShellProbe {
 impl RemoteShellProbe {
     /// Uses this session, which must not do anything else.
     pub fn new(session: Session) -> Self {
-        let questions = FarEndQuerySession::new(session);
+        let questions = FarEndQuerySession::new(session, CancelToken::default());
         Self { questions }
     }
 

@@ -28,6 +28,8 @@ enum AwaitedEvent {
 pub enum QuestionError {
     /// The answer did not come in time.
     TimedOut,
+    /// The user has interrupted the run.
+    Interrupted,
     /// The far end could not run the command, for this reason.
     NotRun(String),
     /// The command printed more than is read: one that prints forever was read forever.
@@ -49,6 +51,7 @@ impl std::fmt::Display for QuestionError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TimedOut => f.write_str("the far end did not answer in time"),
+            Self::Interrupted => f.write_str("interrupted"),
             Self::TooLong => write!(f, "the far end printed more than {MOST} bytes"),
             Self::NotRun(why) | Self::Lost(why) => f.write_str(why),
         }

@@ -1,8 +1,10 @@
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::select;
 use schedule::{Job, JobId, JobKind, RemotePath};
 
 use super::Session;
+use crate::cancel::CancelToken;
 use crate::session::question::{PendingQuestion, QuestionError};
 use crate::session::{RemoteCommandId, RemoteCommandStart, SessionEvent, StallNotice};
 
@@ -22,13 +24,18 @@ pub(crate) fn log_notice(notice: &StallNotice) {
 #[derive(Debug)]
 pub struct FarEndQuerySession {
     session: Session,
+    cancel: CancelToken,
     asked: u64,
 }
 
 impl FarEndQuerySession {
-    /// Wraps a session that has no other user.
-    pub fn new(session: Session) -> Self {
-        Self { session, asked: 0 }
+    /// Wraps a session that has no other user. `cancel` ends a question.
+    pub fn new(session: Session, cancel: CancelToken) -> Self {
+        Self {
+            session,
+            cancel,
+            asked: 0,
+        }
     }
 
     /// True if an SFTP server has answered in this session.
@@ -90,8 +97,11 @@ impl FarEndQuerySession {
             // Even if events keep coming that answer nothing.
             let left = until.checked_duration_since(Instant::now());
             let left = left.ok_or(QuestionError::TimedOut)?;
-            let event = self.session.events().recv_timeout(left);
-            let event = event.map_err(|_| QuestionError::TimedOut)?;
+            let event = select! {
+                recv(self.session.events()) -> event => event.map_err(|_| QuestionError::TimedOut)?,
+                recv(self.cancel.receiver()) -> _ => return Err(QuestionError::Interrupted),
+                default(left) => return Err(QuestionError::TimedOut),
+            };
             if let SessionEvent::Stalled(notice) = &event {
                 tell(notice);
             }
