@@ -30,6 +30,8 @@ pub(crate) struct Disk {
     pub(crate) held: u64,
     pub(crate) most_held: u64,
     pub(crate) seekable: bool,
+    /// Number of writes to a target that was not open.
+    pub(crate) unopened: usize,
     /// No file can be created beside a target.
     pub(crate) unwritable: bool,
     joined: BTreeMap<JobId, JobId>,
@@ -113,6 +115,7 @@ impl Default for Disk {
             held: 0,
             most_held: 0,
             seekable: true,
+            unopened: 0,
             unwritable: false,
             joined: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -559,6 +562,7 @@ impl Disk {
     fn write(&mut self, job: JobId, offset: u64, pieces: &[Bytes]) -> DiskReply {
         let file = self.joined.get(&job).copied().unwrap_or(job);
         let Some(target) = self.targets.get_mut(&file) else {
+            self.unopened += 1;
             return failed(job, "write without create");
         };
         let bytes = pieces.concat();

@@ -2,6 +2,7 @@
 //! and offsets. Each ends the lane or the job with an error, or the file is still the source.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schedule::{
     Attributes, ByteRange, CompressionMode, FileCopyOptions, JobId, JobKind, LaneEvent,
@@ -233,6 +234,29 @@ fn true_answers_of_another_place_are_errors_or_true_data() {
             check(&w, &jobs, &format!("{kind} {first}"));
         }
     }
+}
+
+/// Bug: data that came before the answer to OPEN went to a target that was not open yet, and the file
+/// failed with an internal error.
+#[test]
+fn data_of_a_file_that_is_not_open_yet_are_not_written() {
+    let mut w = World::with(
+        config(Mode::Predicting, 1),
+        SftpServerProfile::openssh(),
+        link(),
+        1,
+    );
+    w.place("down", &bytes(3000, 1), 0o644);
+    let job = w.get("down", known(3000));
+    w.run();
+    assert!(w.done(job), "the next handle is predicted");
+    for (kind, act) in [("OPEN", Act::Silence), ("READ", Act::Data(vec![7]))] {
+        let (kind, nth) = (Some(kind), 0);
+        w.model.inject(InjectedFault { kind, nth, act });
+    }
+    let job = w.get("down", known(3000));
+    w.run_for(Duration::from_secs(5));
+    assert!(!w.done(job) && w.disk.unopened == 0);
 }
 
 /// Such an answer was stored as a file, with the mode of a directory.

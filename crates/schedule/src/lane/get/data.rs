@@ -11,6 +11,10 @@ use crate::lane::messages::{READING, refused, remote};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::{DiskRequest, JobFailure, LaneEvent, LocalEnd, UPLOAD_BEGINS};
 
+/// Message for data that arrive before the answer to OPEN.
+const READ_UNOPENED: &str =
+    "the server sent data of a file that it had not opened (SFTP protocol error)";
+
 /// Data of a download that have come, are on their way, or are still to be asked for.
 #[derive(Debug)]
 pub(super) struct DownloadProgress {
@@ -167,6 +171,11 @@ impl DownloadReadStage {
         (offset, len): (u64, u32),
         reply: Reply,
     ) -> Option<JobFailure> {
+        if self.remote.is_opening() && !matches!(reply, Reply::Status(_)) {
+            // Which file its predicted handle stands for is not known yet.
+            self.data.reads -= usize::from(!matches!(reply, Reply::Data { last: false, .. }));
+            return Some(remote(READ_UNOPENED));
+        }
         let fault = match reply {
             Reply::Data { at, bytes, last } => {
                 let got = at + bytes.len() as u32;
