@@ -626,6 +626,9 @@ pub enum JobFailureKind {
     /// A copy between two hosts cannot continue the temporary, because the source has changed or the
     /// server does not continue files: another job copies the file from its start.
     StartOver,
+    /// The upload of a copy between two hosts begins again in another way, such as under the final
+    /// name, after it has taken data: another job reads the source again.
+    ReadAgain,
     /// The temporary that several processes write cannot be used. Another try does not help.
     SharedTemp,
 }

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use schedule::{FileCopyOptions, JobHint, JobId, LaneEvent, ResumeData};
+use schedule::{
+    FileCopyOptions, JobFailureKind, JobHint, JobId, LaneEvent, ResumeData, SchedulerEvent,
+};
+use sftp::StatusCode;
+use testkit::sftp_model::SftpServerProfile;
 
 use crate::world::{World, bytes, link, small};
 
@@ -333,4 +337,29 @@ fn a_lane_of_a_file_between_hosts_that_gets_no_answer_is_lost() {
     w.run_for(Duration::from_secs(10));
     assert_eq!(w.closed, [lane]);
     assert!(w.failed(job).is_some(), "the copy begins it again");
+}
+
+/// Bug: the upload of a large file between two hosts to a server that renames nothing began again as if
+/// its connection had been lost, and the copy failed after its last attempt.
+#[test]
+fn a_relayed_file_that_cannot_be_renamed_is_read_again_for_its_final_name() {
+    let mut server = SftpServerProfile::openssh();
+    let refused = &mut server.restrictions.refused;
+    for request in ["RENAME", "posix-rename@openssh.com"] {
+        refused.insert(request, StatusCode::PERMISSION_DENIED);
+    }
+    let mut w = World::new(small(), 1);
+    for _ in 0..2 {
+        w.lane_of(link(100, 10_000_000), true, server.clone());
+    }
+    let data = bytes(5 * MB, 1);
+    let job = put_relayed(&mut w, data);
+    w.run();
+    let kinds = w.events.iter().filter_map(|(_, event)| match event {
+        SchedulerEvent::Restarted(_) => panic!("it waits for a failed connection"),
+        SchedulerEvent::Lane(LaneEvent::Failed(id, fault)) if *id == job => Some(fault.kind),
+        _ => None,
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), [JobFailureKind::ReadAgain]);
+    w.assert_clean();
 }

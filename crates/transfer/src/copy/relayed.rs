@@ -33,6 +33,8 @@ struct RelayedFileFaults {
     lost: bool,
     /// The temporary cannot be continued.
     starts_over: bool,
+    /// The upload writes the file under its final name, and needs the data again.
+    reads_again: bool,
 }
 
 /// State of the two jobs of a relayed file.
@@ -90,6 +92,7 @@ impl RelayedFileFaults {
     fn note(&mut self, side: CopySide, fault: JobFailure) {
         self.lost |= fault.kind == JobFailureKind::ConnectionLost;
         self.starts_over |= fault.kind == JobFailureKind::StartOver;
+        self.reads_again |= fault.kind == JobFailureKind::ReadAgain;
         let temporary = fault.temporary;
         let of_other = |(_, fault): &(_, JobFailure)| fault.kind == JobFailureKind::OtherHost;
         if self.reported.as_ref().is_none_or(of_other) {
@@ -134,6 +137,10 @@ impl ActiveFiles {
         });
         let (in_place, attempts, reached) = before.unwrap_or_default();
         options.inplace |= in_place;
+        if options.inplace {
+            // There is no temporary to continue.
+            options.keep = None;
+        }
         let attributes = task.attributes().unwrap_or_default();
         let limits = context.environment().limits();
         let held = task.size().unwrap_or(u64::MAX).min(limits.relay_held);
@@ -352,13 +359,11 @@ impl ActiveFiles {
             return RelayedFileOutcome::Waits;
         }
         let (done, fault) = (relay.put_done, relay.faults.reported.take());
-        // The target is a symlink, a device or in a directory that allows no temporaries, so the
-        // upload restarted under its final name. The relayed data is gone by then and must be read
-        // again.
-        let reopened = relay.relay.was_reopened() && !relay.in_place;
+        // The target is a symlink, a device or in a directory that allows no temporaries or renames, so
+        // that the upload goes under the final name.
         let again = match relay.faults.may_pass() {
             true => relay.attempts < MOST_ATTEMPTS,
-            false => reopened,
+            false => relay.faults.reads_again && !relay.in_place,
         };
         let share = relay.share;
         self.release_from_relay(share);

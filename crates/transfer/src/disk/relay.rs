@@ -66,8 +66,6 @@ struct BufferState {
     /// True if the reader ended.
     abandoned: bool,
     reader: ReaderStage,
-    /// True if the reader tried to start again.
-    reopened: bool,
     /// The reader leaves runs of zeros out, so that the file gets holes.
     sparse: bool,
 }
@@ -126,11 +124,6 @@ impl HostToHostBuffer {
         self.lock().abandon();
     }
 
-    /// True if the reader tried to start again, which needs a new relay.
-    pub fn was_reopened(&self) -> bool {
-        self.lock().reopened
-    }
-
     /// Bytes that it holds, and bytes from which on it delays the answers to writes.
     #[cfg(test)]
     pub(crate) fn held(&self) -> (u64, u64) {
@@ -159,7 +152,10 @@ impl HostToHostBuffer {
         self.add_sums(&request);
         let mut state = self.lock();
         match request {
-            request if state.begins_again(&request) => state.refuse_again(shared, request.job()),
+            request if state.begins_again(&request) => {
+                let (job, fault) = (request.job(), data_gone());
+                shared.reply(DiskReply::Failed { job, fault });
+            }
             DiskRequest::OpenSource {
                 job, first, sparse, ..
             } => {
@@ -254,6 +250,12 @@ fn other_failed() -> JobFailure {
     JobFailure::new(OTHER_FAILED, true).of_kind(JobFailureKind::OtherHost)
 }
 
+/// Fault of a reader that begins again.
+fn data_gone() -> JobFailure {
+    let what = "the file has to be read again from its beginning";
+    JobFailure::new(what, true).of_kind(JobFailureKind::ReadAgain)
+}
+
 impl BufferState {
     /// Stores bytes of `job`; the answer `done` is sent when there is room for more.
     fn write(
@@ -323,14 +325,6 @@ impl BufferState {
             }
             _ => false,
         }
-    }
-
-    /// Refuses a reader that begins again: the data are gone.
-    fn refuse_again(&mut self, shared: &Arc<dyn DiskReplyReceiver>, job: JobId) {
-        self.reopened = true;
-        let what = "the file has to be read again from its beginning";
-        let fault = JobFailure::new(what, true);
-        shared.reply(DiskReply::Failed { job, fault });
     }
 
     fn abandon(&mut self) {

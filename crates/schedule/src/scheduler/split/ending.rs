@@ -14,6 +14,12 @@ use crate::{
 
 /// Failure of a job whose file must be copied from its start at both of two hosts.
 const STARTS_OVER: &str = "the source changed, or the server does not continue the file";
+const READ_AGAIN: &str = "the file has to be written in another way, and its data are gone";
+
+/// Failure of an upload that has to begin again, which needs data of the other host once more.
+fn read_again() -> JobFailure {
+    JobFailure::new(READ_AGAIN, true).of_kind(JobFailureKind::ReadAgain)
+}
 
 impl SplitFiles {
     /// Starts the rename: all bytes are there and every part has ended.
@@ -102,6 +108,9 @@ impl SplitFiles {
             LaneEvent::Abandoned(_) => {
                 file.temp = None;
                 file.write_in_place();
+                if file.has_taken_relayed() {
+                    file.fault.get_or_insert_with(read_again);
+                }
                 file.stage = SplitStage::Cleaning(match file.fault {
                     Some(_) => AfterDiskClose::Fail,
                     None => AfterDiskClose::Whole,
@@ -221,6 +230,13 @@ impl SplitFiles {
         {
             let fault = JobFailure::new(STARTS_OVER, true).of_kind(JobFailureKind::StartOver);
             return self.fail_file(board, id, fault);
+        }
+        if self
+            .files
+            .get(&id)
+            .is_some_and(SplitFile::has_taken_relayed)
+        {
+            return self.fail_file(board, id, read_again());
         }
         if let Some(file) = self.files.get_mut(&id) {
             file.unclaimed = ByteRanges::default();

@@ -142,6 +142,11 @@ impl SplitFile {
         self.access.relayed && (!self.is_put() || self.keeping.is_adopted())
     }
 
+    /// Returns true if the upload has taken data of another host, which cannot be read twice.
+    pub(super) fn has_taken_relayed(&self) -> bool {
+        self.access.relayed && self.is_put() && self.told > 0
+    }
+
     /// Returns true if the file must be durable before its rename.
     pub(in super::super) fn sync_before_name(&self) -> bool {
         let can = !self.is_put() || self.keeping.durable;

@@ -214,8 +214,17 @@ impl RelayedTrees {
 
     /// True if the path that a message names is that of a file that is read-only at the target.
     pub(super) fn is_read_only(&self, path: &str) -> bool {
+        self.was_there(path, &[Existing::ReadOnly])
+    }
+
+    /// Returns true if only a rename could replace what the target had for `path`.
+    pub(super) fn needs_rename(&self, path: &str) -> bool {
+        self.was_there(path, &[Existing::ReadOnly, Existing::Symlink])
+    }
+
+    fn was_there(&self, path: &str, kinds: &[Existing]) -> bool {
         let is_it = |(name, file): (&String, &SourceFile)| {
-            file.existing == Existing::ReadOnly && is_named(path, name)
+            kinds.contains(&file.existing) && is_named(path, name)
         };
         self.files.iter().any(is_it)
     }
