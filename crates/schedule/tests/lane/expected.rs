@@ -5,7 +5,8 @@ use schedule::{
     Attributes, ExpectedEntry, FileCopyOptions, JobKind, LaneEvent, LinkLimit, ListedEntry,
     PartialFile, UploadTemp,
 };
-use testkit::sftp_model::{Kind, SftpServerProfile};
+use sftp::StatusCode;
+use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile};
 
 use crate::world::{Mode, World, config, link, remote};
 
@@ -149,8 +150,8 @@ fn other_servers_get_no_expectations() {
 }
 
 /// Bug: a local user of the server moved a file of another user into the target, or put another
-/// directory in place of a listed one, and it got mode and owner. The request that sets the mode
-/// follows the one that sets the owner.
+/// directory in place of a listed one, and it got mode and owner. Between a request that sets the owner
+/// and another one for the mode there would be time for it again.
 #[test]
 fn the_listed_entry_is_named_to_servers_that_compare_it() {
     let entry = ListedEntry {
@@ -173,12 +174,34 @@ fn the_listed_entry_is_named_to_servers_that_compare_it() {
         let named = w.model.expected.iter();
         named.map(|entry| entry.listed).collect::<Vec<_>>()
     };
-    let mode = ListedEntry {
-        owner: Some((7, 7)),
-        ..entry
-    };
-    assert_eq!(named(false), [entry, mode]);
+    assert_eq!(named(false), [entry]);
     assert_eq!(named(true), [ListedEntry::ANY; 2]);
+}
+
+/// A server that may not change the owner sets the other attributes of the listed entry.
+#[test]
+fn a_refused_owner_leaves_the_other_attributes_to_the_listed_entry() {
+    let mut w = World::with(config(Mode::Ours, 1), SftpServerProfile::ours(), link(), 1);
+    w.place("own", b"precious", 0o600);
+    w.model.inject(InjectedFault {
+        kind: Some("lsetstat@openssh.com"),
+        nth: 0,
+        act: Act::Status(StatusCode::PERMISSION_DENIED),
+    });
+    let entry = ListedEntry {
+        owner: Some((1, 2)),
+        ..ListedEntry::ANY
+    };
+    let expected = listed().expected(LinkLimit::AtMost(1), entry);
+    let job = w.job(set("own", 0o100_644, expected));
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    let last = w.model.expected.last().map(|entry| entry.listed);
+    assert_eq!(last, Some(entry));
+    assert_eq!(
+        w.model.fs.at("own").map(|node| node.mode & 0o777),
+        Some(0o644)
+    );
 }
 
 /// Bug: the request that sets the mode was on its way behind the one that sets the owner, and named no

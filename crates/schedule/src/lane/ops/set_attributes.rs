@@ -28,8 +28,9 @@ pub(in crate::lane) struct SetAttributes {
     refusal: Option<Status>,
     /// An LSTAT has shown that the entry is no symlink.
     looked: bool,
-    /// The other attributes are set once the owner is, which tells if the entry is the listed one.
-    rest_waits: bool,
+    /// One request with all attributes is in flight, since the owner tells if the entry is the listed
+    /// one.
+    together: bool,
 }
 
 /// Sets the owner before the other attributes.
@@ -58,7 +59,7 @@ impl SetAttributes {
             fault: None,
             refusal: None,
             looked: false,
-            rest_waits: false,
+            together: false,
         }
     }
 
@@ -98,15 +99,22 @@ impl SetAttributes {
         }
     }
 
-    /// Sets the owner, and the other attributes at once unless the owner tells of another entry.
+    /// Sets the owner and then the other attributes, or all in one request if the server compares the
+    /// owner with the listed one: in a second request it would no longer be that.
     fn set_owner_and_rest(&mut self, core: &mut LaneContext) {
-        self.set_owner(core);
         let names_owner = core
             .expects(self.expected)
             .is_some_and(|entry| entry.listed.owner.is_some());
-        self.rest_waits = names_owner && self.attributes.owner.is_some();
-        if !self.rest_waits {
-            self.set_rest(core);
+        self.together = names_owner && self.attributes.owner.is_some();
+        match self.together {
+            true => {
+                let all = self.attrs(core);
+                self.set(core, OWNER, all);
+            }
+            false => {
+                self.set_owner(core);
+                self.set_rest(core);
+            }
         }
     }
 
@@ -191,9 +199,8 @@ impl SetAttributes {
             }
             (RequestPurpose::Step(OWNER), reply) => {
                 metadata::on_set(core, job, RequestPurpose::Owner, reply);
-                if std::mem::take(&mut self.rest_waits) {
-                    let is_set = messages::status(reply).is_ok();
-                    self.expected.listed.owner = self.attributes.owner.filter(|_| is_set);
+                let together = std::mem::take(&mut self.together);
+                if together && messages::status(reply).is_err() {
                     self.set_rest(core);
                 }
             }
