@@ -399,24 +399,24 @@ impl SessionCore {
     /// Answers that are waited for, after the login: those to lanes, or without jobs those to remote
     /// commands, whose output is not missed before. A copy that needs to know the server has no jobs
     /// while a longhaul is probed.
-    fn waits(&self) -> Vec<AnswerWait> {
+    fn waits(&self) -> impl Iterator<Item = AnswerWait> {
         let connections = self.dispatcher.connections();
-        if self.dispatcher.scheduler().is_idle() {
-            let probe = self.remote.wait(self.busy);
-            return self.commands.waits(self.busy).chain(probe).collect();
-        }
-        let lanes = self.dispatcher.lanes().iter();
-        let wait = |lane: &LaneOnChannel| {
+        let idle = self.dispatcher.scheduler().is_idle();
+        let wait = move |lane: &LaneOnChannel| {
             let open_since = connections.get(lane.connection())?.open_since()?;
             lane.wait(open_since)
         };
-        lanes.filter_map(wait).collect()
+        let of_lanes = self.dispatcher.lanes().iter().filter(move |_| !idle);
+        let commands = self.commands.waits(self.busy);
+        let of_commands = commands.chain(self.remote.wait(self.busy));
+        let of_commands = of_commands.filter(move |_| idle);
+        of_lanes.filter_map(wait).chain(of_commands)
     }
 
     /// Time at which the answers that are waited for must be checked.
     fn next_stall(&self) -> Option<Instant> {
         self.watches_stalls()
-            .then(|| self.stalls.poll_timeout(self.waits().into_iter()))?
+            .then(|| self.stalls.poll_timeout(self.waits()))?
     }
 
     fn look_for_stalls(&mut self, now: Instant) {
@@ -426,7 +426,7 @@ impl SessionCore {
         if self.next_stall().is_none_or(|at| at > now) {
             return;
         }
-        let waits = self.waits();
+        let waits: Vec<_> = self.waits().collect();
         let connections = self.dispatcher.connections();
         let moved = |id| connections.get(id).map_or(0, |on| on.moved());
         for step in self.stalls.look(now, &waits, moved) {
