@@ -626,9 +626,11 @@ pub enum JobFailureKind {
     /// A copy between two hosts cannot continue the temporary, because the source has changed or the
     /// server does not continue files: another job copies the file from its start.
     StartOver,
-    /// The upload of a copy between two hosts begins again in another way, such as under the final
-    /// name, after it has taken data: another job reads the source again.
+    /// The upload of a copy between two hosts begins again after it has taken data: another job reads
+    /// the source again.
     ReadAgain,
+    /// As `ReadAgain`, and the file has to be written under its final name.
+    ReadAgainInPlace,
     /// The temporary that several processes write cannot be used. Another try does not help.
     SharedTemp,
 }

@@ -297,3 +297,35 @@ fn a_backslash_may_separate_directories() {
     let name = sftp::temp_name(br"C:\dir\file", &mut |bytes| bytes.fill(0));
     assert_eq!(name, br"C:\dir\.file.0000000000.longhaul");
 }
+
+/// Bug: uploads whose temporaries had been refused for the flag EXCL went in place if another one had
+/// learned meanwhile that the server does not know it.
+#[test]
+fn a_flag_that_another_upload_has_found_missing_is_left_out_too() {
+    let restrictions = ModelServerRestrictions {
+        exclusive: Some(StatusCode::FAILURE),
+        ..ModelServerRestrictions::default()
+    };
+    for end in [LocalEnd::File, LocalEnd::OtherHost] {
+        let mut w = world(&restrictions, false, 1);
+        let options = FileCopyOptions {
+            local_end: end,
+            ..FileCopyOptions::default()
+        };
+        // Some begin when the others have been answered.
+        let jobs: Vec<_> = (0..40)
+            .map(|n| {
+                w.put(
+                    bytes(40_000 * (n % 5), n as u64),
+                    &format!("f{n}"),
+                    options.clone(),
+                )
+            })
+            .collect();
+        w.run();
+        assert!(w.warnings().is_empty(), "{:?}", w.warnings());
+        if end == LocalEnd::File {
+            assert!(jobs.iter().all(|job| w.done(*job)));
+        }
+    }
+}

@@ -360,6 +360,9 @@ fn a_relayed_file_that_cannot_be_renamed_is_read_again_for_its_final_name() {
         SchedulerEvent::Lane(LaneEvent::Failed(id, fault)) if *id == job => Some(fault.kind),
         _ => None,
     });
-    assert_eq!(kinds.collect::<Vec<_>>(), [JobFailureKind::ReadAgain]);
+    assert_eq!(
+        kinds.collect::<Vec<_>>(),
+        [JobFailureKind::ReadAgainInPlace]
+    );
     w.assert_clean();
 }

@@ -33,8 +33,10 @@ struct RelayedFileFaults {
     lost: bool,
     /// The temporary cannot be continued.
     starts_over: bool,
-    /// The upload writes the file under its final name, and needs the data again.
+    /// The upload needs the data again.
     reads_again: bool,
+    /// The upload has to write the file under its final name.
+    in_place: bool,
 }
 
 /// State of the two jobs of a relayed file.
@@ -93,6 +95,7 @@ impl RelayedFileFaults {
         self.lost |= fault.kind == JobFailureKind::ConnectionLost;
         self.starts_over |= fault.kind == JobFailureKind::StartOver;
         self.reads_again |= fault.kind == JobFailureKind::ReadAgain;
+        self.in_place |= fault.kind == JobFailureKind::ReadAgainInPlace;
         let temporary = fault.temporary;
         let of_other = |(_, fault): &(_, JobFailure)| fault.kind == JobFailureKind::OtherHost;
         if self.reported.as_ref().is_none_or(of_other) {
@@ -105,7 +108,7 @@ impl RelayedFileFaults {
 
     /// True if another attempt may succeed.
     fn may_pass(&self) -> bool {
-        self.lost || self.starts_over
+        self.lost || self.starts_over || self.reads_again
     }
 }
 
@@ -130,10 +133,9 @@ impl ActiveFiles {
         let Some(task) = self.get_mut(&id) else {
             return;
         };
-        // Without a loss, the upload asked for another attempt because it writes in place.
         let before = task.relay().map(|relay| {
-            let asked = !relay.faults.may_pass();
-            (relay.in_place || asked, relay.attempts, relay.reached)
+            let in_place = relay.in_place || relay.faults.in_place;
+            (in_place, relay.attempts, relay.reached)
         });
         let (in_place, attempts, reached) = before.unwrap_or_default();
         options.inplace |= in_place;
@@ -288,7 +290,7 @@ impl ActiveFiles {
         let Some(relay) = task.relay() else {
             return;
         };
-        let starts_over = relay.faults.starts_over;
+        let starts_over = relay.faults.starts_over || relay.faults.reads_again;
         if !relay.is_kept || !relay.faults.may_pass() {
             return;
         }
@@ -363,7 +365,7 @@ impl ActiveFiles {
         // that the upload goes under the final name.
         let again = match relay.faults.may_pass() {
             true => relay.attempts < MOST_ATTEMPTS,
-            false => relay.faults.reads_again && !relay.in_place,
+            false => relay.faults.in_place && !relay.in_place,
         };
         let share = relay.share;
         self.release_from_relay(share);

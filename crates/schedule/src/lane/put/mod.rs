@@ -55,8 +55,8 @@ use super::request_purpose::RequestPurpose;
 use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction};
 use crate::{
-    DiskReply, DiskRequest, FileCopyOptions, FileCopyState, JobFailure, JobId, LaneEvent, LocalEnd,
-    RemotePath, UploadTemp,
+    DiskReply, DiskRequest, FileCopyOptions, FileCopyState, JobFailure, JobFailureKind, JobId,
+    LaneEvent, LocalEnd, RemotePath, UploadTemp,
 };
 
 /// Uploads one file, or a part of one.
@@ -434,8 +434,11 @@ impl UploadJob {
         let ending = match up.target.is_direct() {
             true => UploadAttemptAbort::Failed(not_overwritten(status)),
             false => {
-                let temp_dir = up.options.temp_dir.as_ref();
-                up.names.refused(core, status, temp_dir)
+                let (job, temp_dir) = (up.requests.job(), up.options.temp_dir.as_ref());
+                match up.options.local_end {
+                    LocalEnd::File => up.names.refused(core, status, temp_dir),
+                    LocalEnd::OtherHost => up.names.refused_once(core, job, status, temp_dir),
+                }
             }
         };
         self.end(core, ending);
@@ -464,7 +467,13 @@ impl UploadJob {
         match reply {
             // The next attempt reads the source again, and fails by itself.
             DiskReply::Failed { .. } if again => {}
-            DiskReply::Failed { fault, .. } => self.end(core, UploadAttemptAbort::Failed(fault)),
+            DiskReply::Failed { mut fault, .. } => {
+                if fault.kind == JobFailureKind::ReadAgain && up.target.is_direct() {
+                    up.warn_of_refused_temporary(core);
+                    fault.kind = JobFailureKind::ReadAgainInPlace;
+                }
+                self.end(core, UploadAttemptAbort::Failed(fault));
+            }
             reply => match std::mem::replace(&mut self.stage, UploadStage::Finished) {
                 UploadStage::Reading(reading) => {
                     self.stage = match reading.on_disk(up, core, reply) {
@@ -603,11 +612,14 @@ impl UploadJob {
         self.stage = UploadStage::Finished;
         if in_place && up.target.replaces_node() {
             let text = "cannot replace the symlink, FIFO or device there: the server refuses a \
-                 temporary file in its directory: remove it there first";
+                 temporary file in that directory; remove the symlink, FIFO or device, then copy again";
             core.event(LaneEvent::Failed(job, messages::remote(text)));
             return JobProgress::Finished;
         }
         if in_place && matches!(up.part, UploadPart::Head { .. }) {
+            if up.options.local_end == LocalEnd::OtherHost {
+                up.warn_of_refused_temporary(core);
+            }
             core.event(LaneEvent::Done(job));
             return JobProgress::Finished;
         }

@@ -165,7 +165,7 @@ impl UploadQueuedStage {
     /// temporary as well, `None` if it is written in place.
     fn file_to_open(
         &self,
-        up: &UploadState,
+        up: &mut UploadState,
         core: &mut LaneContext,
     ) -> (Vec<u8>, OpenFlags, Option<Option<Vec<u8>>>) {
         if !up.part.creates_file() {
@@ -180,7 +180,7 @@ impl UploadQueuedStage {
             Some(keep) => keep.temporary(&place, up.names.tries()),
             None => temp_name(&place, core.random()),
         };
-        let last = match up.names.is_exclusive(core) {
+        let last = match up.names.choose_exclusive(core) {
             true => OpenFlags::EXCL,
             false => OpenFlags::TRUNC,
         };

@@ -11,6 +11,8 @@ const NAME_TRIES: u8 = 2;
 /// Length of a file name in bytes above which a server may refuse the temporary because of its
 /// length.
 const SHORT_NAME: usize = 64;
+/// Reason for a file that is written in place.
+const NO_TEMPORARY: &str = "cannot create a temporary file in its directory";
 
 /// The server's answers about the temporaries of an upload.
 #[derive(Debug, Default)]
@@ -18,6 +20,9 @@ pub(super) struct TempOpenAttempts {
     tries: u8,
     /// Create the temporary without the flag EXCL.
     unexclusive: bool,
+    /// The last OPEN had the flag EXCL. Other uploads may have learned meanwhile that the server does
+    /// not know it.
+    was_exclusive: bool,
     /// Status with which OPEN of the temporary was refused; the final name is tried then.
     refused: Option<Status>,
 }
@@ -28,9 +33,10 @@ impl TempOpenAttempts {
         self.tries
     }
 
-    /// Returns true if the temporary is created with the flag EXCL.
-    pub(super) fn is_exclusive(&self, core: &LaneContext) -> bool {
-        !self.unexclusive && !core.refusals().exclusive
+    /// Returns true if the temporary is to be created with the flag EXCL.
+    pub(super) fn choose_exclusive(&mut self, core: &LaneContext) -> bool {
+        self.was_exclusive = !self.unexclusive && !core.refusals().exclusive;
+        self.was_exclusive
     }
 
     /// Handles a refused OPEN of a temporary, which the user may want in a directory of its own.
@@ -42,7 +48,7 @@ impl TempOpenAttempts {
     ) -> UploadAttemptAbort {
         // OpenSSH knows every flag, and reports a full disk as FAILURE.
         let known = core.in_order();
-        let exclusive = self.is_exclusive(core);
+        let exclusive = self.was_exclusive;
         let in_temp_dir = temp_dir.is_some();
         let fault = || match temp_dir {
             Some(dir) => refused_in_temp_dir(dir, status),
@@ -76,6 +82,30 @@ impl TempOpenAttempts {
         }
     }
 
+    /// Handles a refused OPEN like [`TempOpenAttempts::refused`] for an upload that cannot repeat it,
+    /// since it has taken data of another host. No other name is tried: one is hardly ever taken.
+    pub(super) fn refused_once(
+        &mut self,
+        core: &mut LaneContext,
+        job: JobId,
+        status: &Status,
+        temp_dir: Option<&TempDir>,
+    ) -> UploadAttemptAbort {
+        self.tries = NAME_TRIES;
+        let abort = self.refused(core, status, temp_dir);
+        if self.unexclusive {
+            // The upload that reads the data again creates its temporary without the flag.
+            core.learn(job, no_exclusive(), "");
+        }
+        abort
+    }
+
+    /// Returns the warning about a file that is written in place because its temporary was refused.
+    pub(super) fn warning(&mut self) -> Option<String> {
+        let status = self.refused.take()?;
+        Some(messages::in_place(NO_TEMPORARY, &status))
+    }
+
     /// Repeats OPEN without EXCL, which not every server supports. The name is random.
     fn create_plainly(&mut self) -> UploadAttemptAbort {
         self.unexclusive = true;
@@ -92,11 +122,7 @@ impl TempOpenAttempts {
         (fresh, path): (bool, &[u8]),
     ) -> Option<String> {
         if temporary && self.unexclusive {
-            let found = RefusedOperations {
-                exclusive: true,
-                ..RefusedOperations::default()
-            };
-            core.learn(job, found, "");
+            core.learn(job, no_exclusive(), "");
         }
         let status = self.refused.take()?;
         // If the file exists, the server may admit only this name because the directory is not
@@ -107,7 +133,14 @@ impl TempOpenAttempts {
             core.learn(job, found, &status.to_string());
             return None;
         }
-        let why = "cannot create a temporary file in its directory";
-        Some(messages::in_place(why, &status))
+        Some(messages::in_place(NO_TEMPORARY, &status))
+    }
+}
+
+/// Returns the finding that the server does not know the flag EXCL.
+fn no_exclusive() -> RefusedOperations {
+    RefusedOperations {
+        exclusive: true,
+        ..RefusedOperations::default()
     }
 }

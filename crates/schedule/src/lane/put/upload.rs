@@ -120,6 +120,13 @@ impl UploadState {
         }
     }
 
+    /// Warns that the file is written in place, if that is because its temporary was refused.
+    pub(super) fn warn_of_refused_temporary(&mut self, core: &mut LaneContext) {
+        if let Some(text) = self.names.warning() {
+            self.warn(core, &text);
+        }
+    }
+
     pub(super) fn warn(&self, core: &mut LaneContext, text: &str) {
         core.event(LaneEvent::Warning(self.job(), text.to_owned()));
     }

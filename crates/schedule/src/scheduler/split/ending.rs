@@ -16,11 +16,6 @@ use crate::{
 const STARTS_OVER: &str = "the source changed, or the server does not continue the file";
 const READ_AGAIN: &str = "the file has to be written in another way, and its data are gone";
 
-/// Failure of an upload that has to begin again, which needs data of the other host once more.
-fn read_again() -> JobFailure {
-    JobFailure::new(READ_AGAIN, true).of_kind(JobFailureKind::ReadAgain)
-}
-
 impl SplitFiles {
     /// Starts the rename: all bytes are there and every part has ended.
     pub(super) fn name(&mut self, board: &mut SchedulerState, id: JobId) {
@@ -109,7 +104,8 @@ impl SplitFiles {
                 file.temp = None;
                 file.write_in_place();
                 if file.has_taken_relayed() {
-                    file.fault.get_or_insert_with(read_again);
+                    file.fault
+                        .get_or_insert_with(SplitFile::read_again_in_place);
                 }
                 file.stage = SplitStage::Cleaning(match file.fault {
                     Some(_) => AfterDiskClose::Fail,
@@ -236,7 +232,8 @@ impl SplitFiles {
             .get(&id)
             .is_some_and(SplitFile::has_taken_relayed)
         {
-            return self.fail_file(board, id, read_again());
+            let fault = JobFailure::new(READ_AGAIN, true).of_kind(JobFailureKind::ReadAgain);
+            return self.fail_file(board, id, fault);
         }
         if let Some(file) = self.files.get_mut(&id) {
             file.unclaimed = ByteRanges::default();

@@ -374,7 +374,10 @@ impl SplitFiles {
                 // No temporary can be created for this target.
                 if file.is_put() && file.temp.is_none() && file.stage == SplitStage::Moving {
                     file.safe = ByteRanges::default();
-                    self.do_whole(board, id);
+                    match file.access.relayed {
+                        true => self.fail_file(board, id, SplitFile::read_again_in_place()),
+                        false => self.do_whole(board, id),
+                    }
                     return;
                 }
                 self.tell_news(board, id);

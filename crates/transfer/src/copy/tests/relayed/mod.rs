@@ -409,3 +409,43 @@ fn files_are_written_in_place_at_a_target_that_renames_nothing() {
     }
     assert!(copied > 20, "{copied} files were copied");
 }
+
+/// Bug: an upload whose temporary was refused for any reason, such as a full disk, began again under
+/// the final name, and cut the old file.
+#[test]
+fn a_refused_temporary_of_a_relayed_file_leaves_the_old_file_whole() {
+    for server in [Server::OpenSsh, Server::Plain] {
+        let mut linked = 0;
+        for seed in 0..120 {
+            let mut case = RelayedCase::new(seed);
+            if case.servers[1] != server || case.options.inplace {
+                continue;
+            }
+            case.faults.clear();
+            let of_target = |case: &RelayedCase, code| {
+                let restrictions = &mut case.world.borrow_mut().hosts[1]
+                    .host
+                    .personality
+                    .restrictions;
+                restrictions.exclusive = code;
+            };
+            of_target(&case, Some(StatusCode::FAILURE));
+            let End::Over(summary) = case.run() else {
+                panic!("seed {seed}: nothing kills it");
+            };
+            case.trees.check_final_names(&case.world.borrow(), false);
+            linked += case.trees.check_other_names(&case.world.borrow());
+            let told = case.told.borrow();
+            if server == Server::OpenSsh {
+                assert_eq!(summary.files, 0, "seed {seed}: {told:#?}");
+            } else {
+                // The flag EXCL is left out from then on.
+                assert_eq!(summary.failed, case.failed.borrow().len() as u64);
+                let mut failed = case.failed.borrow().clone();
+                failed.retain(|path| !case.trees.needs_rename(path));
+                assert!(failed.is_empty(), "seed {seed}: {told:#?}");
+            }
+        }
+        assert!(linked > 5, "{linked} files have a second name");
+    }
+}

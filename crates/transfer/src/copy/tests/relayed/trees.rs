@@ -217,6 +217,17 @@ impl RelayedTrees {
         self.was_there(path, &[Existing::ReadOnly])
     }
 
+    /// Checks that no file with a second name was written in place; returns their number.
+    pub(super) fn check_other_names(&self, world: &World) -> usize {
+        let linked = |(_, file): &(&String, &SourceFile)| file.existing == Existing::HardLinked;
+        let linked = self.files.iter().filter(linked);
+        let check = |(name, file): (&String, &SourceFile)| {
+            let found = world.hosts[TARGET].host.fs.data(&elsewhere(name));
+            assert!(found == Some(&file.older), "{name} was written in place");
+        };
+        linked.map(check).count()
+    }
+
     /// Returns true if only a rename could replace what the target had for `path`.
     pub(super) fn needs_rename(&self, path: &str) -> bool {
         self.was_there(path, &[Existing::ReadOnly, Existing::Symlink])
