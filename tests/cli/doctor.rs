@@ -336,7 +336,7 @@ fn an_account_without_devices_and_commands_is_measured_with_a_small_file() {
     let reason = "Uploads: cannot open /dev/null on the server: ";
     assert!(verdict.starts_with(reason), "{verdict}");
     assert!(
-        verdict.contains("name a directory (HOST:PATH)"),
+        verdict.contains("name a directory that you may write (HOST:PATH)"),
         "{verdict}"
     );
     let unseen = alone["diagnosis"]["unseen"].to_string();

@@ -176,7 +176,9 @@ fn small_files_that_find_no_room_leave_no_halves() {
     // One line for each of the first files, and one for all others.
     let counted = || {
         let log = scene.peer.log();
-        let line = log.lines().find(|l| l.contains("more files failed"));
+        let line = log
+            .lines()
+            .find(|l| l.contains("more files could not be read or written"));
         let files = line?.split("files=").nth(1)?;
         files.split_whitespace().next()?.parse::<usize>().ok()
     };

@@ -179,7 +179,8 @@ fn nothing_found(e: &Evidence) -> (String, Certainty, bool) {
         (0, Some(why)) => format!("{}. No transfer could be measured", capitalized(why)),
         (0, None) => "No transfer could be measured".to_owned(),
         _ => {
-            let text = "no limit was found, and the path was not filled".to_owned();
+            let text = "no limit was found, and the path was not filled: a longer --time may tell"
+                .to_owned();
             qualified(text, Certainty::Unsure, e)
         }
     };

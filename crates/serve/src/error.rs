@@ -20,7 +20,8 @@ impl fmt::Display for ExportError {
             Self::Open(path, e) => write!(f, "cannot serve {}: {e}", path.display()),
             Self::Kernel(path) => write!(
                 f,
-                "cannot limit clients to {}: this needs openat2(2), Linux 5.6 or later",
+                "cannot limit clients to {}: openat2(2) is missing: use Linux 5.6 or later, or let the \
+                 container's seccomp profile allow it",
                 path.display()
             ),
         }

@@ -137,9 +137,10 @@ impl fmt::Display for PeerMisbehaved {
             }
             Self::KeyExchange(e) => write!(f, "the key exchange failed: {e}"),
             Self::HostKey(e) => write!(f, "host key signature verification failed: {e}"),
-            Self::HostKeyChanged => {
-                f.write_str("the peer's host key changed during the connection")
-            }
+            Self::HostKeyChanged => f.write_str(
+                "the peer showed another host key in the middle of the connection: check for a \
+                     device that intercepts SSH",
+            ),
             Self::TooMany(what) => write!(f, "the peer sent too many {what}"),
             Self::TooManyTries => f.write_str("the peer sent too many authentication requests"),
             Self::Unresponsive => f.write_str("the peer stopped responding to keepalives"),

@@ -655,13 +655,13 @@ pub(crate) fn put<Args: 'static>(
     args: &mut Args,
     given: FlagInput,
 ) -> Result<(), ArgumentError> {
-    let shown = given
-        .values
-        .last()
-        .map(|value| value.to_string_lossy().into_owned());
-    (flag.set)(args, given).map_err(|why| match shown {
-        Some(value) => format!("'{}' {why}", value.escape_debug()).into(),
-        None => why,
+    let quoted = |value: &OsString| format!("'{}'", value.to_string_lossy().escape_debug());
+    let shown: Vec<String> = given.values.iter().map(quoted).collect();
+    (flag.set)(args, given).map_err(|why| match shown.as_slice() {
+        [] => why,
+        [value] => format!("{value} {why}").into(),
+        // The reason does not tell which of them it is about.
+        values => format!("among {}: {why}", values.join(", ")).into(),
     })
 }
 

@@ -322,7 +322,9 @@ fn after_tls(speaks: &ClientProtocols) -> HandshakeStage {
 pub(crate) fn answer(near: &mut Leg, reply: &[u8]) -> io::Result<()> {
     match near.send(reply, false)? == reply.len() {
         true => Ok(()),
-        false => Err(io::Error::other("the client does not read the reply")),
+        false => Err(io::Error::other(
+            "the relay's first bytes were not taken: the receive buffer there is full",
+        )),
     }
 }
 

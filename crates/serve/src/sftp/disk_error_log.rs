@@ -97,7 +97,10 @@ impl DiskErrorLog {
 impl Drop for DiskErrorLog {
     fn drop(&mut self) {
         if let Some(files) = self.files.checked_sub(NAMED).filter(|n| *n > 0) {
-            warn!(files, "more files failed; only the first ones are named");
+            warn!(
+                files,
+                "more files could not be read or written; only the first {NAMED} are named"
+            );
         }
     }
 }

@@ -81,8 +81,8 @@ impl fmt::Display for DialError {
                      (-o ConnectTimeout=SECONDS gives up sooner)",
                 ),
                 io::ErrorKind::AddrNotAvailable => f.write_str(
-                    "this machine has no such address to connect from, or no free port: check \
-                     BindAddress (--bind)",
+                    "this machine has no address of that kind to connect from, or no free port: check \
+                     BindAddress (--bind), and if IPv6 is off, use -4",
                 ),
                 _ => f.write_str(&os_words(e)),
             },

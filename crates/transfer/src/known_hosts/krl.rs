@@ -198,7 +198,9 @@ impl fmt::Display for KrlError {
             Self::Malformed(e) => write!(f, "malformed: {e}"),
             Self::Version(n) => write!(f, "unknown format version {n}"),
             Self::Section(n) => write!(f, "unknown section {n}"),
-            Self::Extension => f.write_str("it has an unknown critical extension"),
+            Self::Extension => f.write_str("it has a critical extension that this version does not know: update longhaul, or write \
+                 the list without it",
+            ),
         }
     }
 }

@@ -58,8 +58,8 @@ impl LoadTestFiles {
                 Err(refused) if refused.is_refusal() => {
                     let Some(directory) = self.directory.clone() else {
                         return Err(refused.with(
-                            "name a directory (HOST:PATH), and a small file there is used in its \
-                             place",
+                            "name a directory that you may write (HOST:PATH): a small file is created \
+                             there, used in its place, and removed",
                         ));
                     };
                     let created = self.create_stand_in(connections, &directory);

@@ -15,6 +15,7 @@ use super::holding::{ShardLease, ShardLeaseError};
 use super::records::{RecordPath, ShardRecordReader};
 use super::seal::{ShardSealResult, is_done};
 use super::{PlanError, shown};
+use crate::FileError;
 use crate::copy::{PlannedCopy, PlannedCopySide, SharedTemporaryFile};
 use crate::disk::os_words;
 use crate::sync::ends::{SyncFileOperation, carry_out};
@@ -109,19 +110,22 @@ async fn create(
     let created = carry_out(run, PlannedCopySide::Target, ops).await;
     for ((tag, range), created) in new.into_iter().zip(created) {
         // A worker that is killed before the note has written nothing.
+        let created = created.map_err(|error| match error.kind() {
+            JobFailureKind::SharedTemp => error,
+            _ => error.with_prefix("cannot create its temporary file"),
+        });
         let noted = created.and_then(|_| {
             let noted = plan.note_temporary(tag);
-            noted.map_err(|error| io(plan, &error).to_string().into())
+            noted.map_err(|error| {
+                let error = FileError::from(io(plan, &error).to_string());
+                error.with_prefix("cannot note its temporary file in the plan")
+            })
         });
         if let Err(error) = noted
             && !run.stopped()
         {
             let target = join(run.root(PlannedCopySide::Target), &range.below);
             let name = run.shown(PlannedCopySide::Target, &target);
-            let error = match error.kind() {
-                JobFailureKind::SharedTemp => error,
-                _ => error.with_prefix("cannot create its temporary file"),
-            };
             run.fail(name, error);
             *range.verdict = EntryVerdict::Reported;
         }

@@ -139,7 +139,10 @@ fn no_program(
     let program = match (late, algorithm) {
         (true, _) => {
             let seconds = LONGEST_FIND.as_secs();
-            format!("account's shell found no checksum program within {seconds} s: try again")
+            format!(
+                "account's shell did not finish the search for a checksum program within {seconds} s: try \
+                 again when the host is less busy"
+            )
         }
         (false, SumAlgorithm::Xxh128) => "account runs no checksum program".to_owned(),
         (false, algorithm) => format!(

@@ -34,7 +34,7 @@ const MEET: Duration = Duration::from_secs(10);
 /// # Errors
 /// The reason for the failure, which the starter has received too.
 pub(in super::super) fn run() -> Result<(), CommandError> {
-    let wrong = |e: io::Error| format!("cannot start the relay on this host: {e}");
+    let wrong = |e: io::Error| format!("cannot start the relay: {e}");
     // The key exists in memory only.
     hide_memory().map_err(wrong)?;
     let (mut ear, voice) =

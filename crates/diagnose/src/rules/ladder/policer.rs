@@ -23,7 +23,7 @@ const RESTRAINED: f64 = 0.3;
 /// Gain of two connections that each have a bucket. One connection alone may leave a part of a
 /// bucket that several share, also with [`SCALES`].
 const EACH: f64 = 1.75;
-/// Rate of two connections, as a share of the highest rate of one, that no common bucket passes.
+/// Rate of two connections, as a share of the highest rate of one, that a common bucket hardly passes.
 const ABOVE_PEAK: f64 = 1.2;
 /// Factor between shares of lost packets that are similar.
 const SIMILAR: f64 = 2.0;
