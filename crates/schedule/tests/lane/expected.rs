@@ -168,6 +168,7 @@ fn the_listed_entry_is_named_to_servers_that_compare_it() {
         }
         let mut w = World::with(config(Mode::Ours, 1), server, link(), 1);
         w.place("own", b"precious", 0o600);
+        w.model.fs.at_mut("own").expect("it is there").owner = (1, 2);
         let job = w.job(set("own", 0o100_644, expected));
         w.run();
         assert!(w.done(job));
@@ -183,6 +184,7 @@ fn the_listed_entry_is_named_to_servers_that_compare_it() {
 fn a_refused_owner_leaves_the_other_attributes_to_the_listed_entry() {
     let mut w = World::with(config(Mode::Ours, 1), SftpServerProfile::ours(), link(), 1);
     w.place("own", b"precious", 0o600);
+    w.model.fs.at_mut("own").expect("it is there").owner = (1, 2);
     w.model.inject(InjectedFault {
         kind: Some("lsetstat@openssh.com"),
         nth: 0,
@@ -202,6 +204,32 @@ fn a_refused_owner_leaves_the_other_attributes_to_the_listed_entry() {
         w.model.fs.at("own").map(|node| node.mode & 0o777),
         Some(0o644)
     );
+}
+
+/// Bug: where the owner was set and the mode refused, the second request named the owner before, and the
+/// entry counted as another one.
+#[test]
+fn an_owner_that_was_set_before_the_mode_was_refused_is_named_then() {
+    let mut w = World::with(config(Mode::Ours, 1), SftpServerProfile::ours(), link(), 1);
+    w.place("own", b"precious", 0o600);
+    w.model.inject(InjectedFault {
+        kind: Some("lsetstat@openssh.com"),
+        nth: 0,
+        act: Act::Status(StatusCode::PERMISSION_DENIED),
+    });
+    w.model.fs.at_mut("own").expect("it is there").owner = (7, 7);
+    let entry = ListedEntry {
+        owner: Some((1, 2)),
+        ..ListedEntry::ANY
+    };
+    let expected = listed().expected(LinkLimit::AtMost(1), entry);
+    let job = w.job(set("own", 0o100_644, expected));
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    let last = w.model.expected.last().and_then(|entry| entry.listed.owner);
+    assert_eq!(last, Some((7, 7)));
+    let refused = |(_, event): &(_, LaneEvent)| matches!(event, LaneEvent::NotKept(..));
+    assert!(!w.events.iter().any(refused), "{:?}", w.events);
 }
 
 /// Bug: the request that sets the mode was on its way behind the one that sets the owner, and named no

@@ -42,6 +42,9 @@ impl SftpModel {
             Kind::Symlink(_) => Some(EntryType::Symlink),
             Kind::Device(_) => None,
         };
+        let listed = expected.listed.owner;
+        let other_owner = listed.is_some_and(|owner| owner != node.owner);
+        let is_other = other_owner && self.announces("expect-listed@longhaul");
         let names = self.fs.names.values().filter(|to| Some(**to) == inode);
         let has_more = match expected.links {
             LinkLimit::AtMost(most) => {
@@ -49,7 +52,7 @@ impl SftpModel {
             }
             LinkLimit::AnyNumber => false,
         };
-        (expected.kind.is_some() && expected.kind != kind) || has_more
+        (expected.kind.is_some() && expected.kind != kind) || has_more || is_other
     }
 
     fn announces(&self, extension: &str) -> bool {

@@ -31,6 +31,8 @@ pub(in crate::lane) struct SetAttributes {
     /// One request with all attributes is in flight, since the owner tells if the entry is the listed
     /// one.
     together: bool,
+    /// That request was refused with this status: for its owner, or after the owner was set.
+    not_together: Option<Status>,
 }
 
 /// Sets the owner before the other attributes.
@@ -60,6 +62,7 @@ impl SetAttributes {
             refusal: None,
             looked: false,
             together: false,
+            not_together: None,
         }
     }
 
@@ -193,16 +196,32 @@ impl SetAttributes {
     ) -> JobProgress {
         self.requests.answered();
         let job = self.requests.job();
+        let is_unexpected =
+            matches!(reply, Reply::Status(status) if messages::is_unexpected(status));
+        if is_unexpected && self.not_together.take().is_some() {
+            // The request before has set the owner, and then another attribute was refused.
+            self.expected.listed.owner = self.attributes.owner;
+            self.set_rest(core);
+            return self.settle(core);
+        }
+        if let Some(status) = self.not_together.take() {
+            metadata::on_set(core, job, RequestPurpose::Owner, &Reply::Status(status));
+        }
         match (what, reply) {
-            (_, Reply::Status(status)) if messages::is_unexpected(status) => {
+            (_, Reply::Status(status)) if is_unexpected => {
                 self.fault = Some(answered(status));
+            }
+            (RequestPurpose::Step(OWNER), Reply::Status(status))
+                if std::mem::take(&mut self.together) && !status.is_ok() =>
+            {
+                self.set_rest(core);
+                match self.requests.are_answered() {
+                    true => metadata::on_set(core, job, RequestPurpose::Owner, reply),
+                    false => self.not_together = Some(status.clone()),
+                }
             }
             (RequestPurpose::Step(OWNER), reply) => {
                 metadata::on_set(core, job, RequestPurpose::Owner, reply);
-                let together = std::mem::take(&mut self.together);
-                if together && messages::status(reply).is_err() {
-                    self.set_rest(core);
-                }
             }
             (RequestPurpose::Step(LOOK), reply) => self.on_look(core, reply),
             (_, Reply::Set { .. }) => metadata::on_set(core, job, RequestPurpose::Metadata, reply),
