@@ -22,6 +22,8 @@ pub struct DeletionCount {
     pub unlisted: u64,
     /// The source lies on another file system than in the sync before.
     pub moved_source: bool,
+    /// The target is the home directory of the account, or the root of the file system.
+    pub is_home: bool,
 }
 
 /// Deletions below this number are never suspicious.
@@ -37,6 +39,8 @@ pub enum DeletionRefusal {
     EmptySource,
     /// The source lies on another file system than in the sync before.
     MovedSource,
+    /// The target is the home directory of the account, or the root of the file system.
+    WholeHome,
     /// More deletions than `--max-delete` permits.
     TooMany {
         /// Entries to delete.
@@ -71,6 +75,10 @@ impl fmt::Display for DeletionRefusal {
             Self::MovedSource => f.write_str(
                 "nothing is deleted: the source lies on another file system than in the last sync, \
                  perhaps because it is not mounted; if that is right, confirm with --yes",
+            ),
+            Self::WholeHome => f.write_str(
+                "nothing is deleted: the target is the whole home directory of the account, or /; \
+                 name a directory in it, or confirm with --yes",
             ),
             Self::TooMany { deletions, most } => write!(
                 f,
@@ -109,6 +117,9 @@ impl DeletionLimits {
         if self.confirmed {
             return Ok(());
         }
+        if count.is_home {
+            return Err(DeletionRefusal::WholeHome);
+        }
         if count.moved_source {
             return Err(DeletionRefusal::MovedSource);
         }
@@ -134,6 +145,7 @@ mod tests {
         source_entries: 99,
         unlisted: 0,
         moved_source: false,
+        is_home: false,
     };
 
     fn check(limits: DeletionLimits, count: DeletionCount) -> Option<DeletionRefusal> {
@@ -157,6 +169,26 @@ mod tests {
         assert_eq!(check(confirmed, HALF), None);
         let most = Some(101);
         assert_eq!(check(DeletionLimits { most, ..limits }, HALF), None);
+    }
+
+    /// Bug: `sync --delete one host:` deleted what the account had, its keys for SSH included.
+    #[test]
+    fn a_whole_home_directory_needs_a_confirmation_for_any_deletion() {
+        let home = DeletionCount {
+            deletions: 1,
+            is_home: true,
+            ..HALF
+        };
+        let limits = DeletionLimits {
+            most: Some(50),
+            confirmed: false,
+        };
+        assert_eq!(check(limits, home), Some(DeletionRefusal::WholeHome));
+        let confirmed = DeletionLimits {
+            confirmed: true,
+            ..limits
+        };
+        assert_eq!(check(confirmed, home), None);
     }
 
     #[test]

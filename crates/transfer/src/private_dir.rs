@@ -66,7 +66,7 @@ fn absolute(variable: &str) -> Option<PathBuf> {
 }
 
 /// Returns `$HOME`, or if that is not set, the home directory of the password file.
-fn home() -> Option<PathBuf> {
+pub(crate) fn home() -> Option<PathBuf> {
     absolute("HOME").or_else(|| crate::config::LocalUser::current().home)
 }
 

@@ -1,9 +1,10 @@
 //! Roots of a sync: what is listed at each end, and roots that cannot be synced.
 
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use schedule::{Attributes, EntryKind, JobFailureKind};
-use sync::parent_path;
+use sync::{Filter, FilterDecision, TreeEntryKind, parent_path};
 
 use super::SyncOptions;
 use super::ends::SyncEnds;
@@ -200,5 +201,62 @@ pub(super) fn without_slash(place: &CopyLocation) -> CopyLocation {
             host: *host,
             path: bare(path),
         },
+    }
+}
+
+/// True if the filter leaves out the directory at this path below a root, or one above it.
+pub(super) fn leaves_out(mut filter: Filter, dir: &[u8]) -> bool {
+    let ends = dir.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    let mut ends = ends.map(|(at, _)| at).chain([dir.len()]);
+    ends.any(|end| {
+        let path = dir.get(..end).unwrap_or_default();
+        !path.is_empty()
+            && filter.decide_name(path, TreeEntryKind::Directory) == FilterDecision::Excluded
+    })
+}
+
+/// Returns true for the home directory of an account and for the root of a file system, which hold
+/// more than what a sync is about.
+pub(super) fn is_home(target: &CopyLocation) -> bool {
+    match target {
+        CopyLocation::Local(path) => {
+            let real = |path: &Path| path.canonicalize().ok();
+            let home = crate::private_dir::home().and_then(|home| real(&home));
+            let path = real(path);
+            path.is_some() && (path == home || path.as_deref() == Some(Path::new("/")))
+        }
+        CopyLocation::Remote { path, .. } => {
+            let parts = path.split(|byte| *byte == b'/');
+            let mut parts = parts.filter(|part| !part.is_empty() && *part != b".");
+            match (parts.next(), parts.next()) {
+                (None, _) => true,
+                (Some(part), None) => part == b"~" && path.first() == Some(&b'~'),
+                _ => false,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostId;
+
+    #[test]
+    fn a_home_directory_is_known_by_all_its_names() {
+        let remote = |path: &str| {
+            is_home(&CopyLocation::Remote {
+                host: HostId(0),
+                path: path.as_bytes().to_vec(),
+            })
+        };
+        for path in ["", ".", "./", "././", "~", "~/", "~/.", "/", "//", "/."] {
+            assert!(remote(path), "{path}");
+        }
+        for path in ["a", "./a", "~/a", "/a", "./~", "/~", "~other", "..", "a/."] {
+            assert!(!remote(path), "{path}");
+        }
+        assert!(is_home(&CopyLocation::Local("/usr/..".into())));
+        assert!(!is_home(&CopyLocation::Local("/usr".into())));
     }
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use schedule::Attributes;
 use sync::{
-    ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, FilterDecision,
-    MetadataRules, OwnerIds, SortedTree, SyncAction, SyncPlan, SyncStep, TimeGranularity,
-    TreeEntryId, TreeEntryKind, parent_path,
+    ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, MetadataRules, OwnerIds,
+    SortedTree, SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryId, TreeEntryKind,
+    parent_path,
 };
 
 use super::alike::{NameEqualityProbes, are_one_in_nfc, remove_name_probes, spare_alike};
@@ -25,7 +25,7 @@ use super::listing::{self, DirectoryInodes, ListedTree};
 use super::owners::ids_at_target;
 use super::read_only_dirs::ReadOnlyDirectories;
 use super::remembered::SourceFileSystemCheck;
-use super::roots::{SyncRoots, check_parent, check_roots, without_slash};
+use super::roots::{SyncRoots, check_parent, check_roots, is_home, leaves_out, without_slash};
 use super::savings::bytes_sent_whole;
 use super::source_inside::NestedSourceProbes;
 use super::xattrs::{AttributeChange, XattrComparer, set_attributes};
@@ -300,6 +300,7 @@ impl<'a> SyncRun<'a> {
             source_entries: plan.source().tree().len() as u64,
             unlisted,
             moved_source: memory.has_changed(),
+            is_home: is_home(&self.request.target),
         };
         if let Some(limits) = &self.options.deletions
             && let Err(refused) = limits.check(&count)
@@ -781,17 +782,6 @@ impl<'a> SyncRun<'a> {
                 .await;
         }
     }
-}
-
-/// True if the filter leaves out the directory at this path below a root, or one above it.
-fn leaves_out(mut filter: Filter, dir: &[u8]) -> bool {
-    let ends = dir.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-    let mut ends = ends.map(|(at, _)| at).chain([dir.len()]);
-    ends.any(|end| {
-        let path = dir.get(..end).unwrap_or_default();
-        !path.is_empty()
-            && filter.decide_name(path, TreeEntryKind::Directory) == FilterDecision::Excluded
-    })
 }
 
 fn directory_name(mut path: Vec<u8>, is_dir: bool) -> EscapedName {

@@ -87,9 +87,10 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         "Delete at DST what SRC does not have",
         "Delete entries of DST that SRC does not have, after everything was copied. Files that \
          were moved or renamed in SRC are renamed in DST instead of copied. Nothing is deleted if \
-         anything could not be listed or copied, if SRC is empty, if it lies on another file \
-         system than in the last sync, or if more than half of DST and more than 100 entries \
-         would go. --yes confirms the last two, and a number with --max-delete the last one. \
+         anything could not be listed or copied, if DST is a whole home directory or /, if SRC is \
+         empty, if it lies on another file system than in the last sync, or if more than half of \
+         DST and more than 100 entries would go. --yes confirms all but the first, and a number \
+         with --max-delete the last one. \
          Excluded entries are never deleted.",
         |args, _| {
             args.delete = true;
@@ -112,8 +113,8 @@ pub(super) const ROWS: &[Flag<SyncArgs>] = &[
         FlagGroup::Syncing,
         ("yes", FlagValueKind::Nothing),
         "Confirm the deletion of most of DST",
-        "Confirm deletions that --delete would refuse because SRC is empty, lies on another file \
-         system than before, or lacks most of what DST has.",
+        "Confirm deletions that --delete would refuse because DST is a whole home directory or /, \
+         or SRC is empty, lies on another file system than before, or lacks most of what DST has.",
         |args, _| {
             args.yes = true;
             Ok(())
