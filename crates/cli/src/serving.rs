@@ -194,34 +194,13 @@ fn listen(args: &ServeArgs) -> Result<(), CommandError> {
     if let Some(home) = settings.entrance.home()
         && let Err(e) = env::set_current_dir(home)
     {
-        warn!("{}: {e}", home.display());
+        let why = os_words(&e);
+        warn!(
+            "cannot begin in the home directory {}: {why}",
+            home.display()
+        );
     }
-    let handed_on =
-        systemd::only_listener().map_err(|e| format!("cannot use the socket from systemd: {e}"))?;
-    let (server, at) = match (handed_on, &settled.listen) {
-        (Some(listener), _) => {
-            let wrong = |e: io::Error| format!("cannot use the socket from systemd: {e}");
-            let server = SshServer::with_listener(listener, settings).map_err(wrong)?;
-            (server, "the socket from systemd".to_owned())
-        }
-        (None, Some(address)) => {
-            let wrong = |e: io::Error| cannot_listen(address, &e);
-            let addresses = resolve(address).map_err(wrong)?;
-            let mut server = SshServer::bind(&addresses, settings).map_err(wrong)?;
-            let port = server.address().map_err(wrong)?.port();
-            if let Some(beside) = ipv6_loopback(address, port) {
-                server.listen_beside(beside).map_err(wrong)?;
-            }
-            (server, address.clone())
-        }
-        (None, None) => {
-            return Err(
-                "no address to listen on: use --listen, or the option listen in the configuration \
-                 file"
-                    .into(),
-            );
-        }
-    };
+    let (server, at) = bind(&settled, settings)?;
     let wrong = |e: io::Error| cannot_listen(&at, &e);
     let tell = |address| {
         let figures = server.metrics();
@@ -260,6 +239,37 @@ fn listen(args: &ServeArgs) -> Result<(), CommandError> {
     told.map_err(|e| format!("cannot write to standard output: {e}"))?;
     systemd::notify("READY=1");
     Ok(server.run(&stopping).map_err(wrong)?)
+}
+
+/// Creates the server on systemd's socket or the address of the settings, with what to call that place
+/// in messages.
+fn bind(
+    settled: &MergedServeSettings,
+    settings: ServerSettings,
+) -> Result<(SshServer, String), CommandError> {
+    let handed_on =
+        systemd::only_listener().map_err(|e| format!("cannot use the socket from systemd: {e}"))?;
+    match (handed_on, &settled.listen) {
+        (Some(listener), _) => {
+            let wrong = |e: io::Error| format!("cannot use the socket from systemd: {e}");
+            let server = SshServer::with_listener(listener, settings).map_err(wrong)?;
+            Ok((server, "the socket from systemd".to_owned()))
+        }
+        (None, Some(address)) => {
+            let wrong = |e: io::Error| cannot_listen(address, &e);
+            let addresses = resolve(address).map_err(wrong)?;
+            let mut server = SshServer::bind(&addresses, settings).map_err(wrong)?;
+            let port = server.address().map_err(wrong)?.port();
+            if let Some(beside) = ipv6_loopback(address, port) {
+                server.listen_beside(beside).map_err(wrong)?;
+            }
+            Ok((server, address.clone()))
+        }
+        (None, None) => Err(
+            "no address to listen on: use --listen, or the option listen in the configuration file"
+                .into(),
+        ),
+    }
 }
 
 fn cannot_listen(at: &str, e: &io::Error) -> String {

@@ -661,7 +661,7 @@ pub(crate) fn put<Args: 'static>(
         [] => why,
         [value] => format!("{value} {why}").into(),
         // The reason does not tell which of them it is about.
-        values => format!("among {}: {why}", values.join(", ")).into(),
+        values => format!("one of {} {why}", values.join(", ")).into(),
     })
 }
 

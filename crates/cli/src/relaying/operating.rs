@@ -197,13 +197,7 @@ pub(super) fn listen(args: &RelayArgs, told: MergedRelaySettings) -> Result<(), 
             figures.into_iter().for_each(HttpServer::stop);
             ending.begin(true);
         });
-        offered.map_err(|e| {
-            format!(
-                "cannot create the handover socket {} (--handover): {}",
-                path.display(),
-                sys::listen_words(ListenAddressKind::Path, &e)
-            )
-        })
+        offered.map_err(|e| no_handover(path, &e))
     };
     let offered = told.handover.as_ref().map(offer).transpose()?;
     let reloading = Arc::new(ReloadHandler {
@@ -234,6 +228,14 @@ pub(super) fn listen(args: &RelayArgs, told: MergedRelaySettings) -> Result<(), 
         let _ = fs::remove_file(path);
     }
     Ok(())
+}
+
+fn no_handover(path: &Path, e: &io::Error) -> String {
+    format!(
+        "cannot create the handover socket {} (--handover): {}",
+        path.display(),
+        sys::listen_words(ListenAddressKind::Path, e)
+    )
 }
 
 /// Takes the sockets of the running relay that waits at `handover`, or else those of systemd.

@@ -102,7 +102,10 @@ mod tests {
     fn a_refused_owner_leaves_a_listed_entry_as_it_was() {
         let set = |ends| {
             let later = Cell::new(0);
-            let works = || Some(Ok(later.set(later.get() + 1)));
+            let works = || {
+                later.set(later.get() + 1);
+                Some(Ok(()))
+            };
             let refused = || Some(Err(Errno::PERM));
             let result = set_parts(ends, [&|| None, &refused, &works, &works]);
             (result, later.get())

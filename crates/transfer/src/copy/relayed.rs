@@ -88,6 +88,15 @@ pub(super) enum RelayedFileOutcome {
     NotCopied,
 }
 
+impl RelayedFileJobs {
+    /// Returns for the next attempt if the file is written under its final name, the number of
+    /// attempts so far, and the bytes that they reached.
+    fn for_next_attempt(&self) -> (bool, u32, u64) {
+        let in_place = self.in_place || self.faults.in_place;
+        (in_place, self.attempts, self.reached)
+    }
+}
+
 impl RelayedFileFaults {
     /// Notes the failure of one of the jobs. The first one is reported, unless it only says that
     /// the other job has failed.
@@ -133,10 +142,7 @@ impl ActiveFiles {
         let Some(task) = self.get_mut(&id) else {
             return;
         };
-        let before = task.relay().map(|relay| {
-            let in_place = relay.in_place || relay.faults.in_place;
-            (in_place, relay.attempts, relay.reached)
-        });
+        let before = task.relay().map(|relay| relay.for_next_attempt());
         let (in_place, attempts, reached) = before.unwrap_or_default();
         options.inplace |= in_place;
         if options.inplace {

@@ -240,7 +240,7 @@ pub(super) fn is_home(target: &CopyLocation) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HostId;
+    use crate::copy::HostId;
 
     #[test]
     fn a_home_directory_is_known_by_all_its_names() {

@@ -227,11 +227,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
             let texts = given.texts()?.into_iter();
             let parsed = texts.map(|text| match text.parse() {
                 Ok(address) => Ok::<_, ArgumentError>(address),
-                Err(_) => Err(format!(
-                    "'{}' is not an IP address",
-                    wire::escape::name(text.as_bytes())
-                )
-                .into()),
+                Err(_) => Err("is not an IP address".into()),
             });
             args.bind = parsed.collect::<Result<_, _>>()?;
             Ok(())
@@ -376,7 +372,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
         long: Some("quiet"),
         takes: FlagValueKind::Nothing,
         help: "Do not log each connection when it ends",
-        doc: "Do not log each connection when it ends; errors are still logged.",
+        doc: "Do not log each connection when it ends, however it ended; other errors are still logged.",
         scp: ScpCompatibility::Ours,
         group: FlagGroup::Output,
         overrides: &[],

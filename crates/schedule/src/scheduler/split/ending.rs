@@ -242,6 +242,18 @@ impl SplitFiles {
         }
     }
 
+    /// Has one lane write the file under its final name, since no temporary can be created for it.
+    pub(super) fn do_in_place(&mut self, board: &mut SchedulerState, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.safe = ByteRanges::default();
+        match file.access.relayed {
+            true => self.fail_file(board, id, SplitFile::read_again_in_place()),
+            false => self.do_whole(board, id),
+        }
+    }
+
     /// Removes the temporary and closes the file, once no part is running.
     pub(in super::super) fn clean(&mut self, board: &mut SchedulerState, id: JobId) {
         let Some(file) = self.files.get_mut(&id) else {

@@ -347,6 +347,10 @@ impl SplitFiles {
                 file.part_wrote(part, offset, len);
                 self.on_written(board, id, offset, len);
             }
+            // The part has found out that the file must be written in place.
+            LaneEvent::Warning(_, text) if file.is_put() && file.access.relayed => {
+                board.tell(LaneEvent::Warning(id, text));
+            }
             LaneEvent::Temp(_, temp) => {
                 file.temp = Some(temp.clone());
                 board.tell(LaneEvent::Temp(id, temp));
@@ -373,12 +377,7 @@ impl SplitFiles {
                 let part = file.part_over(part, true);
                 // No temporary can be created for this target.
                 if file.is_put() && file.temp.is_none() && file.stage == SplitStage::Moving {
-                    file.safe = ByteRanges::default();
-                    match file.access.relayed {
-                        true => self.fail_file(board, id, SplitFile::read_again_in_place()),
-                        false => self.do_whole(board, id),
-                    }
-                    return;
+                    return self.do_in_place(board, id);
                 }
                 self.tell_news(board, id);
                 self.tell_safe(board, id, part.map(|part| part.from));

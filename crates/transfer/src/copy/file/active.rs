@@ -32,6 +32,9 @@ const CHANGED: &str = "the source changed while it was copied: the copy may mix 
 /// The user wrote `target/`, where nothing is.
 const NO_DIRECTORY: &str = "no such directory: create it first";
 
+/// The user wrote `source/.` without `-r`.
+const IS_DIRECTORY: &str = "it is a directory: use -r to copy it";
+
 /// Failure of a file of which other processes copy other ranges.
 const SHARED_CHANGED: &str = "changed since the plan was made: make a new plan in another folder";
 
@@ -321,7 +324,10 @@ impl ActiveFiles {
         let Some(task) = self.get(&id) else {
             return FileStep::Waits;
         };
-        // A file in a directory has a name behind the slash.
+        // A file in a directory has a name behind the slash, unless the source is a directory's `.`.
+        if task.guess.is_none() && matches!(basename(&task.source), b"." | b"..") {
+            return FileStep::Failed(id, CopySide::Source, IS_DIRECTORY.into());
+        }
         if task.guess.is_none() && (task.target.ends_with(b"/") || task.target.ends_with(b"/.")) {
             return FileStep::Failed(id, CopySide::Target, NO_DIRECTORY.into());
         }
