@@ -668,20 +668,6 @@ fn slow_start_that_ends_with_a_random_loss_is_no_shaper() {
 }
 
 #[test]
-fn a_policer_is_named_although_the_connection_has_found_its_rate() {
-    for rtt in RTTS {
-        let mut m = Model::new(rtt, 1e8);
-        m.policer = Some(2.5e6);
-        let mut e = m.evidence(4);
-        for rung in e.up.rungs.iter_mut().chain(&mut e.down.rungs) {
-            (rung.loss, rung.loss_ever) = (0.0, 0.04);
-        }
-        let d = diagnose(&e);
-        assert_eq!(d.findings[0].cause, LimitCause::Policer, "{d:#?}");
-    }
-}
-
-#[test]
 fn downloads_without_window_scaling_have_no_small_send_buffer() {
     let mut m = Model::new(0.06, 1e8);
     m.our_window = 65_535.0;

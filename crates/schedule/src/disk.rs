@@ -636,6 +636,12 @@ pub enum JobFailureKind {
 }
 
 impl JobFailure {
+    /// Returns the failure of an upload that begins again after it has taken data of another host.
+    pub fn data_are_gone(kind: JobFailureKind) -> Self {
+        let what = "the file has to be written again, and its data are gone";
+        Self::new(what, true).of_kind(kind)
+    }
+
     /// Returns a failure without a kind of its own; `remote` if it happened at the far end.
     pub fn new(what: impl Into<String>, remote: bool) -> Self {
         Self {

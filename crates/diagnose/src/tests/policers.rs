@@ -299,3 +299,17 @@ fn downloads_that_lose_as_uploads_do_are_not_policed() {
         "{found:#?}"
     );
 }
+
+#[test]
+fn a_policer_is_named_although_the_connection_has_found_its_rate() {
+    for rtt in RTTS {
+        let mut m = Model::new(rtt, 1e8);
+        m.policer = Some(2.5e6);
+        let mut e = m.evidence(4);
+        for rung in e.up.rungs.iter_mut().chain(&mut e.down.rungs) {
+            (rung.loss, rung.loss_ever) = (0.0, 0.04);
+        }
+        let d = diagnose(&e);
+        assert_eq!(d.findings[0].cause, LimitCause::Policer, "{d:#?}");
+    }
+}

@@ -573,8 +573,8 @@ impl<'a> CopyEngine<'a> {
         }
     }
 
-    /// Removes the temporaries of small files that an interrupted run has left. Call it once the target
-    /// is named, before anything is copied.
+    /// Removes the temporaries of small files that an interrupted run has left, once. Call it when the
+    /// target is named, before anything is copied.
     pub(super) async fn clear_small_leftovers(&mut self) {
         let removal = self.keeper.clear_small_leftovers(&mut self.context);
         self.remove_leftovers(removal).await;

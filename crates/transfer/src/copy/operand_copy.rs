@@ -211,7 +211,6 @@ impl<'a> OperandCopy<'a> {
                     }
                 }
             }
-            let is_first = target.is_none();
             let resolved = match target.take() {
                 Some(target) => Some(target),
                 None => self.resolve(group).await,
@@ -224,9 +223,7 @@ impl<'a> OperandCopy<'a> {
             let avoided = Some(resolved.onto()).filter(|_| is_same_host);
             self.engine.avoid_target(avoided).await;
             self.engine.settle_far().await;
-            if is_first {
-                self.engine.clear_small_leftovers().await;
-            }
+            self.engine.clear_small_leftovers().await;
             self.copy_group(group, &resolved).await;
             self.engine.end_source();
             target = Some(resolved);

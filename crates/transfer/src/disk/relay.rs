@@ -76,7 +76,7 @@ enum ReaderStage {
     #[default]
     Waiting,
     Reading,
-    /// It has closed its source.
+    /// The reader has closed its source.
     Closed,
 }
 
@@ -153,7 +153,10 @@ impl HostToHostBuffer {
         let mut state = self.lock();
         match request {
             request if state.begins_again(&request) => {
-                let (job, fault) = (request.job(), data_gone());
+                let (job, fault) = (
+                    request.job(),
+                    JobFailure::data_are_gone(JobFailureKind::ReadAgain),
+                );
                 shared.reply(DiskReply::Failed { job, fault });
             }
             DiskRequest::OpenSource {
@@ -248,12 +251,6 @@ fn finished(job: JobId) -> DiskReply {
 /// Fault at one host when the other one failed.
 fn other_failed() -> JobFailure {
     JobFailure::new(OTHER_FAILED, true).of_kind(JobFailureKind::OtherHost)
-}
-
-/// Fault of a reader that begins again.
-fn data_gone() -> JobFailure {
-    let what = "the file has to be read again from its beginning";
-    JobFailure::new(what, true).of_kind(JobFailureKind::ReadAgain)
 }
 
 impl BufferState {

@@ -225,10 +225,7 @@ pub(super) const ROWS: &[Flag<RelayArgs>] = &[
          interface an address uses (ip-rule(8)).",
         |args, given| {
             let texts = given.texts()?.into_iter();
-            let parsed = texts.map(|text| match text.parse() {
-                Ok(address) => Ok::<_, ArgumentError>(address),
-                Err(_) => Err("is not an IP address".into()),
-            });
+            let parsed = texts.map(|text| text.parse().map_err(|_| "is not an IP address"));
             args.bind = parsed.collect::<Result<_, _>>()?;
             Ok(())
         },

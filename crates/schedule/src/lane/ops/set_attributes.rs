@@ -28,11 +28,19 @@ pub(in crate::lane) struct SetAttributes {
     refusal: Option<Status>,
     /// An LSTAT has shown that the entry is no symlink.
     looked: bool,
-    /// One request with all attributes is in flight, since the owner tells if the entry is the listed
-    /// one.
-    together: bool,
-    /// That request was refused with this status: for its owner, or after the owner was set.
-    not_together: Option<Status>,
+    owner: OwnerRequest,
+}
+
+/// Request that sets the owner.
+#[derive(Debug)]
+enum OwnerRequest {
+    /// It sets nothing else.
+    Alone,
+    /// It sets all attributes, since the server compares the owner with the listed one.
+    WithRest,
+    /// The server has refused one with all attributes, with this status: the owner, or another one
+    /// after it has set the owner.
+    Refused(Status),
 }
 
 /// Sets the owner before the other attributes.
@@ -61,8 +69,7 @@ impl SetAttributes {
             fault: None,
             refusal: None,
             looked: false,
-            together: false,
-            not_together: None,
+            owner: OwnerRequest::Alone,
         }
     }
 
@@ -108,16 +115,13 @@ impl SetAttributes {
         let names_owner = core
             .expects(self.expected)
             .is_some_and(|entry| entry.listed.owner.is_some());
-        self.together = names_owner && self.attributes.owner.is_some();
-        match self.together {
-            true => {
-                let all = self.attrs(core);
-                self.set(core, OWNER, all);
-            }
-            false => {
-                self.set_owner(core);
-                self.set_rest(core);
-            }
+        if names_owner && self.attributes.owner.is_some() {
+            self.owner = OwnerRequest::WithRest;
+            let all = self.attrs(core);
+            self.set(core, OWNER, all);
+        } else {
+            self.set_owner(core);
+            self.set_rest(core);
         }
     }
 
@@ -198,26 +202,31 @@ impl SetAttributes {
         let job = self.requests.job();
         let is_unexpected =
             matches!(reply, Reply::Status(status) if messages::is_unexpected(status));
-        if is_unexpected && self.not_together.take().is_some() {
-            // The request before has set the owner, and then another attribute was refused.
-            self.expected.listed.owner = self.attributes.owner;
-            self.set_rest(core);
-            return self.settle(core);
-        }
-        if let Some(status) = self.not_together.take() {
-            metadata::on_set(core, job, RequestPurpose::Owner, &Reply::Status(status));
+        let owner = std::mem::replace(&mut self.owner, OwnerRequest::Alone);
+        if let OwnerRequest::Refused(status) = &owner {
+            // The server had set the owner, so that the entry is no longer as it was listed. A user
+            // who swaps the entry can bring about another status, but not this one.
+            let is_set = is_unexpected && status.code == StatusCode::PERMISSION_DENIED;
+            let refused = match is_set {
+                true => RequestPurpose::Metadata,
+                false => RequestPurpose::Owner,
+            };
+            metadata::on_set(core, job, refused, &Reply::Status(status.clone()));
+            if is_set {
+                return self.settle(core);
+            }
         }
         match (what, reply) {
             (_, Reply::Status(status)) if is_unexpected => {
                 self.fault = Some(answered(status));
             }
             (RequestPurpose::Step(OWNER), Reply::Status(status))
-                if std::mem::take(&mut self.together) && !status.is_ok() =>
+                if matches!(owner, OwnerRequest::WithRest) && !status.is_ok() =>
             {
                 self.set_rest(core);
                 match self.requests.are_answered() {
                     true => metadata::on_set(core, job, RequestPurpose::Owner, reply),
-                    false => self.not_together = Some(status.clone()),
+                    false => self.owner = OwnerRequest::Refused(status.clone()),
                 }
             }
             (RequestPurpose::Step(OWNER), reply) => {

@@ -14,7 +14,13 @@ use crate::{
 
 /// Failure of a job whose file must be copied from its start at both of two hosts.
 const STARTS_OVER: &str = "the source changed, or the server does not continue the file";
-const READ_AGAIN: &str = "the file has to be written in another way, and its data are gone";
+
+const RESTARTED: &str =
+    "the part that an earlier run copied is missing or changed: starting this file over";
+
+fn in_place_again() -> JobFailure {
+    JobFailure::data_are_gone(JobFailureKind::ReadAgainInPlace)
+}
 
 impl SplitFiles {
     /// Starts the rename: all bytes are there and every part has ended.
@@ -104,8 +110,7 @@ impl SplitFiles {
                 file.temp = None;
                 file.write_in_place();
                 if file.has_taken_relayed() {
-                    file.fault
-                        .get_or_insert_with(SplitFile::read_again_in_place);
+                    file.fault.get_or_insert_with(in_place_again);
                 }
                 file.stage = SplitStage::Cleaning(match file.fault {
                     Some(_) => AfterDiskClose::Fail,
@@ -219,20 +224,13 @@ impl SplitFiles {
         if self.files.get(&id).is_some_and(|f| f.shared().is_some()) {
             return self.shared_failed(board, id, SharedFileFailure::SourceChanged);
         }
-        if self
-            .files
-            .get(&id)
-            .is_some_and(SplitFile::starts_over_at_both)
-        {
+        let file = self.files.get(&id);
+        if file.is_some_and(SplitFile::starts_over_at_both) {
             let fault = JobFailure::new(STARTS_OVER, true).of_kind(JobFailureKind::StartOver);
             return self.fail_file(board, id, fault);
         }
-        if self
-            .files
-            .get(&id)
-            .is_some_and(SplitFile::has_taken_relayed)
-        {
-            let fault = JobFailure::new(READ_AGAIN, true).of_kind(JobFailureKind::ReadAgain);
+        if file.is_some_and(SplitFile::has_taken_relayed) {
+            let fault = JobFailure::data_are_gone(JobFailureKind::ReadAgain);
             return self.fail_file(board, id, fault);
         }
         if let Some(file) = self.files.get_mut(&id) {
@@ -249,9 +247,30 @@ impl SplitFiles {
         };
         file.safe = ByteRanges::default();
         match file.access.relayed {
-            true => self.fail_file(board, id, SplitFile::read_again_in_place()),
+            true => self.fail_file(board, id, in_place_again()),
             false => self.do_whole(board, id),
         }
+    }
+
+    /// Removes an upload's temporary of an earlier run; another one is created.
+    pub(in super::super) fn leave_aside(&mut self, board: &mut SchedulerState, id: JobId) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        if let Some(old) = file.kept_temporary() {
+            file.another_name();
+            board.clear(id, old);
+            self.tell_restarted(board, id);
+        }
+    }
+
+    /// Reports that the temporary of an earlier run cannot be resumed.
+    pub(in super::super) fn tell_restarted(&self, board: &mut SchedulerState, id: JobId) {
+        if board.is_cancelled() {
+            return;
+        }
+        board.restarted(id);
+        board.tell(LaneEvent::Warning(id, RESTARTED.to_owned()));
     }
 
     /// Removes the temporary and closes the file, once no part is running.

@@ -23,8 +23,6 @@ const MOST_PART_LOSSES: u32 = 40;
 /// Number of lost lanes that one lost with the file's rename counts for: each rename has to wait
 /// for all that the lane had sent, and perhaps for the whole file once more.
 const RENAME_LOSS: u32 = 5;
-const RESTARTED: &str =
-    "the part that an earlier run copied is missing or changed: starting this file over";
 const RENAME_UNANSWERED: &str =
     "the server has answered none of several requests to rename it to this name";
 const NOT_CONTINUED: &str = "the server cannot resume this file, which an earlier run has begun: \
@@ -348,7 +346,7 @@ impl SplitFiles {
                 self.on_written(board, id, offset, len);
             }
             // The part has found out that the file must be written in place.
-            LaneEvent::Warning(_, text) if file.is_put() && file.access.relayed => {
+            LaneEvent::Warning(_, text) if file.access.relayed => {
                 board.tell(LaneEvent::Warning(id, text));
             }
             LaneEvent::Temp(_, temp) => {
@@ -657,27 +655,6 @@ impl SplitFiles {
             }
             _ => {}
         }
-    }
-
-    /// Removes an upload's temporary of an earlier run; another one is created.
-    pub(in super::super) fn leave_aside(&mut self, board: &mut SchedulerState, id: JobId) {
-        let Some(file) = self.files.get_mut(&id) else {
-            return;
-        };
-        if let Some(old) = file.kept_temporary() {
-            file.another_name();
-            board.clear(id, old);
-            self.tell_restarted(board, id);
-        }
-    }
-
-    /// Reports that the temporary of an earlier run cannot be resumed.
-    pub(in super::super) fn tell_restarted(&self, board: &mut SchedulerState, id: JobId) {
-        if board.is_cancelled() {
-            return;
-        }
-        board.restarted(id);
-        board.tell(LaneEvent::Warning(id, RESTARTED.to_owned()));
     }
 
     /// Resumes a download whose local temporary of an earlier run is open.

@@ -3,7 +3,7 @@
 
 use super::{SplitFile, SplitStage};
 use crate::byte_ranges::{ByteRanges, OPEN};
-use crate::{FileCheckpoint, JobFailure, JobFailureKind, JobId, JobKind, RemotePath, SharedTemp};
+use crate::{FileCheckpoint, JobFailure, JobId, JobKind, RemotePath, SharedTemp};
 
 /// Size in bytes from which a file is synced before its rename: sending it again after a crash
 /// would exceed the allowed amount.
@@ -145,16 +145,6 @@ impl SplitFile {
     /// Returns true if the upload has taken data of another host, which cannot be read twice.
     pub(super) fn has_taken_relayed(&self) -> bool {
         self.access.relayed && self.is_put() && self.told > 0
-    }
-
-    /// Returns the fault of an upload that has to begin again under the final name, with data of the
-    /// other host that are gone.
-    pub(super) fn read_again_in_place() -> JobFailure {
-        JobFailure::new(
-            "the file has to be written in place, and its data are gone",
-            true,
-        )
-        .of_kind(JobFailureKind::ReadAgainInPlace)
     }
 
     /// Returns true if the file must be durable before its rename.

@@ -32,6 +32,8 @@ pub(super) struct EarlierWork {
     /// Small files whose temporaries are looked for together, by the directory of the temporaries
     /// at a server: the temporary beside each place, and its tag.
     searched: BTreeMap<Vec<u8>, Vec<(Vec<u8>, u64)>>,
+    /// The temporaries of small files were removed before the first file was copied.
+    small_are_cleared: bool,
 }
 
 /// Size in bytes of a file from which its leftovers are removed before it is copied again: they may
@@ -222,9 +224,10 @@ impl EarlierWork {
         &mut self,
         context: &mut CopyContext<'_>,
     ) -> LeftoverRemoval {
-        let is_remote = context.target_is_remote();
+        let is_due =
+            !std::mem::replace(&mut self.small_are_cleared, true) && context.target_is_remote();
         let is_small =
-            |entry: &&JournalEntry| is_remote && is_searched(entry) && entry.proven().is_empty();
+            |entry: &&JournalEntry| is_due && is_searched(entry) && entry.proven().is_empty();
         let entries = self.state.unfinished().map(|(_, entry)| entry);
         let small: Vec<JournalEntry> = entries.filter(is_small).cloned().collect();
         for entry in &small {

@@ -21,7 +21,7 @@ use super::{End, all_pass, drive, passes, range};
 use crate::copy::limits::CopyLimits;
 use crate::copy::operand_copy::OperandCopy;
 use crate::copy::{CopyLocation, CopyOptions, CopyRequest, DeltaUse, HostId};
-use crate::report::{CopyEvent, CopyOutcome, ProgressCounters};
+use crate::report::{CopyEvent, CopyOutcome, CopySummary, ProgressCounters};
 
 /// Runs after the last fault in which a copy must complete.
 const RUNS: usize = 6;
@@ -233,6 +233,15 @@ impl RelayedCase {
         }
     }
 
+    /// Runs the copy without faults.
+    fn run_undisturbed(&mut self) -> Box<CopySummary> {
+        self.faults.clear();
+        match self.run() {
+            End::Over(summary) => summary,
+            End::Killed => panic!("nothing kills it"),
+        }
+    }
+
     /// Lets the faults happen that are due. Returns false if one has killed the copy.
     fn suffer(&mut self) -> bool {
         let steps = self.world.borrow().steps;
@@ -369,13 +378,10 @@ fn an_archive_copy_between_hosts_did_not_replace_read_only_files() {
         if case.options.inplace || case.servers[1] == Server::NoRename {
             continue;
         }
-        case.faults.clear();
         case.options.preserve = true;
         case.options.archive = true;
         case.world.borrow_mut().hosts[1].host.fs.ignores_modes = false;
-        let End::Over(summary) = case.run() else {
-            panic!("seed {seed}: nothing kills it");
-        };
+        let summary = case.run_undisturbed();
         let told = case.told.borrow();
         assert_eq!(summary.failed, 0, "seed {seed}: {told:?}");
         case.trees.check_complete(&case.world.borrow(), &[]);
@@ -394,10 +400,7 @@ fn files_are_written_in_place_at_a_target_that_renames_nothing() {
         if case.servers[1] != Server::NoRename {
             continue;
         }
-        case.faults.clear();
-        let End::Over(summary) = case.run() else {
-            panic!("seed {seed}: nothing kills it");
-        };
+        let summary = case.run_undisturbed();
         let told = case.told.borrow();
         let failed = case.failed.borrow();
         let mut failed = failed.iter();
@@ -421,7 +424,6 @@ fn a_refused_temporary_of_a_relayed_file_leaves_the_old_file_whole() {
             if case.servers[1] != server || case.options.inplace {
                 continue;
             }
-            case.faults.clear();
             let of_target = |case: &RelayedCase, code| {
                 let restrictions = &mut case.world.borrow_mut().hosts[1]
                     .host
@@ -430,9 +432,7 @@ fn a_refused_temporary_of_a_relayed_file_leaves_the_old_file_whole() {
                 restrictions.exclusive = code;
             };
             of_target(&case, Some(StatusCode::FAILURE));
-            let End::Over(summary) = case.run() else {
-                panic!("seed {seed}: nothing kills it");
-            };
+            let summary = case.run_undisturbed();
             case.trees.check_final_names(&case.world.borrow(), false);
             linked += case.trees.check_other_names(&case.world.borrow());
             let told = case.told.borrow();
