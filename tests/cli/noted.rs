@@ -89,7 +89,9 @@ fn audit(scene: &Scene) -> Option<Outcome> {
     }
     let port = scene.peer.port().to_string();
     let run = Run::new(&python).args(["-m", "ssh_audit", "--level=warn"]);
-    Some(run.args(["-n", "-p", &port, "127.0.0.1"]).run())
+    // On a machine with much to do, its own limit of five seconds for each answer is too short.
+    let run = run.args(["-n", "--timeout=30", "-p", &port, "127.0.0.1"]);
+    Some(run.timeout(Duration::from_secs(120)).run())
 }
 
 /// Asserts that ssh-audit has no warnings about the offered algorithms.

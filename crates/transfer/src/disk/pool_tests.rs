@@ -516,7 +516,12 @@ fn a_relay_gives_what_it_gets() {
     while !matches!(wait(&pool, &told), DiskReply::Released { .. }) {}
     pool.release(put);
     pool.release(get);
-    assert!(pool.shared.lock().jobs.is_empty());
+    // A relay replies before its request is over; the thread that ran it removes the job then.
+    let until = std::time::Instant::now() + LIMIT;
+    while !pool.shared.lock().jobs.is_empty() {
+        assert!(std::time::Instant::now() < until, "a job stays");
+        std::thread::yield_now();
+    }
 }
 
 /// An upload to another host may not begin before its download moves, or has ended or failed.
