@@ -13,6 +13,10 @@ use crate::{JobFailure, JobId};
 /// posix-rename@openssh.com replaces in one step. RENAME of version 3 fails if the new name exists:
 /// the old file is moved aside, the new one renamed, and only then the old one removed. If the
 /// second rename fails, the old file is put back.
+///
+/// A server that permits posix-rename@openssh.com, but not onto this file, is not asked to move the
+/// file aside: OpenSSH's RENAME makes a link and removes the old name, and where it may not, as for
+/// a file of another user in a sticky directory, both names stay.
 #[derive(Debug)]
 pub(super) struct FileReplacement {
     from: Vec<u8>,
@@ -30,6 +34,9 @@ pub(super) struct FileReplacement {
 enum ReplaceStage {
     /// posix-rename@openssh.com.
     Atomic,
+    /// posix-rename@openssh.com of the temporary to another temporary name, to test if the refusal
+    /// concerns the old file.
+    ProbeAtomic,
     /// RENAME of the temporary to the final name.
     Plain,
     /// RENAME of the old file to a temporary name.
@@ -111,13 +118,11 @@ impl FileReplacement {
             stage: ReplaceStage::Atomic,
             refusal: None,
         };
-        match core.can(ServerCapabilities::POSIX_RENAME) {
-            true => {
-                let request = Request::PosixRename { from, to };
-                core.send(job, RequestPurpose::Replace, &request);
-            }
-            false => replace.rename(core, job, ReplaceStage::Plain),
-        }
+        let first = match core.can(ServerCapabilities::POSIX_RENAME) {
+            true => ReplaceStage::Atomic,
+            false => ReplaceStage::Plain,
+        };
+        replace.rename(core, job, first);
         replace
     }
 
@@ -150,19 +155,26 @@ impl FileReplacement {
 
     fn rename(&mut self, core: &mut LaneContext, job: JobId, stage: ReplaceStage) {
         self.stage = stage;
-        if matches!(stage, ReplaceStage::Aside | ReplaceStage::Probe) {
+        if matches!(
+            stage,
+            ReplaceStage::Aside | ReplaceStage::Probe | ReplaceStage::ProbeAtomic
+        ) {
             self.aside = temp_name(&self.place(), core.random());
         }
         let (from, to) = match stage {
             ReplaceStage::Aside => (&self.to, &self.aside),
             ReplaceStage::PutBack => (&self.aside, &self.to),
-            ReplaceStage::Probe => (&self.from, &self.aside),
+            ReplaceStage::Probe | ReplaceStage::ProbeAtomic => (&self.from, &self.aside),
             ReplaceStage::Atomic
             | ReplaceStage::Plain
             | ReplaceStage::Named
             | ReplaceStage::RemoveOld => (&self.from, &self.to),
         };
-        core.send(job, RequestPurpose::Replace, &Request::Rename { from, to });
+        let request = match stage {
+            ReplaceStage::Atomic | ReplaceStage::ProbeAtomic => Request::PosixRename { from, to },
+            _ => Request::Rename { from, to },
+        };
+        core.send(job, RequestPurpose::Replace, &request);
     }
 
     /// Handles the answer to the request in flight.
@@ -179,8 +191,12 @@ impl FileReplacement {
             }
             (ReplaceStage::Atomic, Err(status)) => {
                 self.refusal = Some(status.clone());
-                ReplaceStage::Plain
+                match self.replaces && status.code == StatusCode::PERMISSION_DENIED {
+                    true => ReplaceStage::ProbeAtomic,
+                    false => ReplaceStage::Plain,
+                }
             }
+            (ReplaceStage::ProbeAtomic, Err(_)) => ReplaceStage::Plain,
             (ReplaceStage::Plain, Err(status)) => {
                 self.refusal.get_or_insert_with(|| status.clone());
                 match self.replaces {
@@ -213,7 +229,7 @@ impl FileReplacement {
                 let left = done.is_err().then(|| self.aside.clone());
                 return ReplaceProgress::Done { left };
             }
-            (ReplaceStage::Probe, Ok(())) => {
+            (ReplaceStage::Probe | ReplaceStage::ProbeAtomic, Ok(())) => {
                 self.from = std::mem::take(&mut self.aside);
                 return self.refused(None);
             }

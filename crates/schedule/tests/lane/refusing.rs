@@ -249,6 +249,26 @@ fn a_relayed_upload_reads_its_source_once() {
     }
 }
 
+/// Bug: in a sticky directory, each file of another user that was overwritten kept a second name
+/// beside it, since OpenSSH's RENAME is a link and an unlink.
+#[test]
+fn a_file_of_another_user_in_a_sticky_directory_gets_no_second_name() {
+    for len in [50_000, 400_000] {
+        let mut w = world(&ModelServerRestrictions::default(), true, 1);
+        w.model.fs.sticky = true;
+        w.model.fs.only_group = Some(1000);
+        w.place("old", OLD, 0o666);
+        let old = w.model.fs.at_mut("old").expect("it was placed");
+        old.owner = (7, 7);
+        let job = w.put(bytes(len, 1), "old", FileCopyOptions::default());
+        w.run();
+        assert!(w.done(job), "{:?}", w.failed(job));
+        assert!(told_in_place(&w, job), "{:?}", w.warnings());
+        assert!(w.model.fs.data("old") == Some(bytes(len, 1).as_slice()));
+        assert_eq!(w.temporaries(), Vec::<String>::new());
+    }
+}
+
 /// One directory that permits no renames made every later file of the server go in place.
 #[test]
 fn renames_are_tried_in_other_directories_until_several_have_refused() {

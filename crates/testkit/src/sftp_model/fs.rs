@@ -21,6 +21,9 @@ pub struct Fs {
     pub only_group: Option<u32>,
     /// Permission bits are ignored, as for root.
     pub ignores_modes: bool,
+    /// All directories are sticky: entries of other users than 1000 cannot be renamed, replaced or
+    /// removed.
+    pub sticky: bool,
     /// Names that differ in the case of ASCII letters are one.
     pub folds_case: bool,
     /// Changes that a power loss undoes, if they are recorded ([`Fs::lose_power`]).
@@ -94,6 +97,7 @@ impl Default for Fs {
             clock: 1_000_000,
             only_group: None,
             ignores_modes: false,
+            sticky: false,
             folds_case: false,
             unsynced: None,
         };
@@ -380,8 +384,17 @@ impl Fs {
         if dir && !self.list(&path).is_empty() {
             return Err(Errno::NotEmpty);
         }
+        if self.is_kept(inode) {
+            return Err(Errno::Access);
+        }
         self.name(path, None);
         Ok(())
+    }
+
+    /// Returns true if the sticky bit of its directory keeps an entry from being removed.
+    fn is_kept(&self, inode: u64) -> bool {
+        let node = self.inodes.get(&inode);
+        self.sticky && node.is_some_and(|node| node.owner.0 != 1000)
     }
 
     /// Renames an entry.
@@ -392,6 +405,16 @@ impl Fs {
             Some(_) if !replace => return Err(Errno::Exist),
             Some(Kind::Dir) => return Err(Errno::IsDir),
             _ => {}
+        }
+        if self.names.get(&to).is_some_and(|old| self.is_kept(*old)) {
+            return Err(Errno::Access);
+        }
+        if self.is_kept(inode) {
+            // RENAME of sftp-server.c is link(2) and unlink(2), and neither name can be removed.
+            if !replace {
+                self.name(to, Some(inode));
+            }
+            return Err(Errno::Access);
         }
         // rename(2) does nothing if both names refer to one file.
         if self.names.get(&to) != Some(&inode) {
