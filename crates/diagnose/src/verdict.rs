@@ -6,7 +6,7 @@ use crate::diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::evidence::{Evidence, ThroughputMeasurement, ThroughputScaling};
 use crate::limit_cause::{LimitCause, Remedy};
 use crate::limiter::Limiter;
-use crate::rules::{self, ladder::GROWS, ladder::limiter_of};
+use crate::rules::{self, ladder::GROWS, ladder::fell_after_burst, ladder::limiter_of};
 use crate::units::rate;
 
 /// Gain from more connections below which the path is full.
@@ -231,6 +231,8 @@ fn is_full(e: &Evidence, direction: DataDirection, ladder: &ThroughputScaling) -
     // recover from an overflow.
     let mut more = ladder.rungs.iter().filter(|r| r.connections > 1);
     let falls = more.any(|r| r.rate < FALLEN * one.rate && r.overflowed(e).is_none());
+    let mut below = ladder.rungs.iter().filter(|r| r.rate < FALLEN * one.rate);
+    let falls = falls || below.any(|r| fell_after_burst(e, r));
     // A connection that has overflowed a queue at this rate needs longer than its load to recover.
     let filled = |r: &ThroughputMeasurement| {
         let overflowed = r.overflowed(e);

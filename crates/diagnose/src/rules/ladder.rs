@@ -137,6 +137,13 @@ pub(crate) fn limiter_of(
     })
 }
 
+/// True if the rate of a measurement fell, and a queue formed, after a number of bytes, as behind a
+/// shaper.
+pub(crate) fn fell_after_burst(e: &Evidence, r: &ThroughputMeasurement) -> bool {
+    let before = r.before_burst.unwrap_or_default();
+    r.rate < FALL * before && r.burst > 0 && r.is_queueing(e)
+}
+
 /// Share of lost segments that makes a server's silence unreliable as evidence.
 const LOST: f64 = 0.0005;
 
@@ -232,15 +239,15 @@ impl ScalingEvidence<'_> {
 
     /// A burst that ended in a later measurement, because a window held back the first one.
     fn later_burst(&self) -> Option<DiagnosisFinding> {
-        let fell = |r: &&ThroughputMeasurement| {
-            let before = r.before_burst.unwrap_or_default();
-            r.rate < FALL * before && r.burst > 0 && r.is_queueing(self.e)
-        };
         let rungs = &self.ladder.rungs;
-        let at = rungs.iter().position(|r| fell(&r))?;
+        let at = rungs.iter().position(|r| fell_after_burst(self.e, r))?;
         let (fallen, next) = (rungs.get(at)?, rungs.get(at + 1)?);
+        // Repeating what the full queue dropped takes from the rate: what was acknowledged meanwhile
+        // is the shaper's.
+        let at_losses = fallen.at_losses.map(|conditions| conditions.rate);
+        let alike = |rate: f64| (next.rate / rate - 1.0).abs() < SHAPED_AGAIN;
         let stays =
-            (next.rate / fallen.rate - 1.0).abs() < SHAPED_AGAIN && next.is_queueing(self.e);
+            (alike(fallen.rate) || at_losses.is_some_and(alike)) && next.is_queueing(self.e);
         if at == 0 || !stays || next.rate > FALLEN * self.one.rate || self.is_policed() {
             return None;
         }

@@ -83,6 +83,33 @@ fn a_burst_that_ends_behind_the_first_measurement_is_a_shaper() {
     assert_eq!(d.findings[0].limit, Some(2.38e6));
 }
 
+/// Bug: at 600 ms repeating the packets that the shaper's queue had dropped took so much of the rate
+/// after the burst that the next measurement did not look alike. With `--time 60s` the path was called
+/// healthy.
+#[test]
+fn a_burst_whose_end_drops_packets_is_a_shaper() {
+    let mut e = Model::new(0.6, 2.4e6).evidence(2);
+    rungs(&mut e.down, &[]);
+    e.up.rungs.truncate(3);
+    let [one, channels, two] = &mut e.up.rungs[..] else {
+        panic!("three rungs");
+    };
+    (one.rate, one.rtt, one.window_blocked) = (3.12e6, 0.6, 0.84);
+    (channels.rate, channels.before_burst, channels.burst) = (1.85e6, Some(4.17e6), 12_457_156);
+    (channels.rtt, channels.loss) = (1.14, 0.13);
+    channels.at_losses = Some(LossConditions {
+        rtt: 1.2,
+        rate: 2.38e6,
+    });
+    (two.rate, two.rtt) = (2.38e6, 0.96);
+    let d = diagnose(&e);
+    assert_eq!(d.findings[0].cause, LimitCause::Shaper, "{d:#?}");
+    // Where the next one differs all the same, the path is not healthy.
+    e.up.rungs[2].rate = 3.1e6;
+    let d = diagnose(&e);
+    assert!(!d.healthy, "{d:#?}");
+}
+
 #[test]
 fn a_path_on_which_more_connections_bring_much_less_is_not_healthy() {
     let mut e = Model::new(0.1, 6e6).evidence(2);
