@@ -17,7 +17,57 @@ pub(crate) enum PathRoot {
     /// it, so an attacker who moves directories or creates symlinks at the same time gains nothing.
     Beneath(OwnedFd),
     /// As [`PathRoot::Beneath`], and only for paths that lead to these entries or into them.
-    Only(OwnedFd, Vec<ServedPath>),
+    Only(OwnedFd, ServedEntries),
+}
+
+/// Entries beneath a root that alone are served.
+#[derive(Debug)]
+pub(crate) struct ServedEntries {
+    paths: Vec<ServedPath>,
+    /// Symlinks below the entries are followed. An entry itself may be a symlink in any case.
+    follows: bool,
+}
+
+impl ServedEntries {
+    /// Entries at these paths; one with a `..` is left out.
+    pub(crate) fn new(paths: &[Vec<u8>], follows: bool) -> Self {
+        let paths = paths.iter().filter_map(|path| components(path)).collect();
+        Self { paths, follows }
+    }
+
+    /// Splits a path into an entry and what is below it.
+    fn split<'p>(&self, asked: &'p [Vec<u8>]) -> Option<(&'p [Vec<u8>], &'p [Vec<u8>])> {
+        let entry = self.paths.iter().find(|entry| asked.starts_with(entry))?;
+        asked.split_at_checked(entry.len())
+    }
+}
+
+/// The part of a directory that is served: all of it, or what leads to entries below it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServedPart(Option<Vec<ServedPath>>);
+
+impl ServedPart {
+    /// True for all of the directory.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// True if an entry of the directory may be named.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        let leads = |path: &ServedPath| path.first().is_some_and(|first| first == name);
+        self.0.as_ref().is_none_or(|paths| paths.iter().any(leads))
+    }
+
+    /// The part of the directory `name` in this one that is served.
+    pub(crate) fn of(&self, name: &[u8]) -> Self {
+        let below = |path: &ServedPath| {
+            let (first, rest) = path.split_first()?;
+            (first == name).then(|| rest.to_vec())
+        };
+        let paths = self.0.as_ref().map(|paths| paths.iter().filter_map(below));
+        let paths: Option<Vec<ServedPath>> = paths.map(Iterator::collect);
+        Self(paths.filter(|paths| !paths.iter().any(Vec::is_empty)))
+    }
 }
 
 /// Components of a path beneath a root, without `.` and empty ones.
@@ -40,11 +90,36 @@ impl PathRoot {
                 let path = or_here(path);
                 rustix::io::retry_on_intr(|| fs::open(path, flags | OFlags::CLOEXEC, mode))
             }
-            Self::Beneath(root) | Self::Only(root, _) => {
+            Self::Beneath(root) => open_beneath(root, path, flags, mode, SymlinkPolicy::WithinRoot),
+            Self::Only(root, served) => {
                 self.check(path)?;
-                open_beneath(root, path, flags, mode, SymlinkPolicy::WithinRoot)
+                let within = SymlinkPolicy::WithinRoot;
+                let asked = components(path).unwrap_or_default();
+                match served.split(&asked) {
+                    Some((entry, rest)) if !served.follows && !rest.is_empty() => {
+                        let entry = entry.join(&b'/');
+                        let entry =
+                            open_beneath(root, &entry, OFlags::PATH, Mode::empty(), within)?;
+                        let rest = rest.join(&b'/');
+                        open_beneath(&entry, &rest, flags, mode, SymlinkPolicy::Refused)
+                    }
+                    _ => open_beneath(root, path, flags, mode, within),
+                }
             }
         }
+    }
+
+    /// Returns the part of the directory at `path` that is served.
+    pub(crate) fn served_part(&self, path: &[u8]) -> ServedPart {
+        let (Self::Only(_, served), Some(asked)) = (self, components(path)) else {
+            return ServedPart::default();
+        };
+        let paths = served.paths.iter();
+        let below = paths.filter_map(|entry| Some(entry.strip_prefix(&asked[..])?.to_vec()));
+        ServedPart(match served.split(&asked) {
+            Some(_) => None,
+            None => Some(below.collect()),
+        })
     }
 
     /// True if only a part of the file system is served.
@@ -59,7 +134,7 @@ impl PathRoot {
         };
         let asked = components(path).ok_or(Errno::ACCESS)?;
         let leads = |entry: &ServedPath| asked.starts_with(entry) || entry.starts_with(&asked);
-        match served.iter().any(leads) {
+        match served.paths.iter().any(leads) {
             true => Ok(()),
             false => Err(Errno::ACCESS),
         }
@@ -74,9 +149,12 @@ impl PathRoot {
     ) -> Result<T> {
         match self {
             Self::Everything => act(CWD, or_here(path)),
-            Self::Beneath(root) | Self::Only(root, _) => {
+            Self::Beneath(root) => at_beneath(root, path, SymlinkPolicy::WithinRoot, act),
+            Self::Only(..) => {
                 self.check(path)?;
-                at_beneath(root, path, SymlinkPolicy::WithinRoot, act)
+                let (dir, name) = parent_and_name(path)?;
+                let dir = self.open(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+                act(dir.as_fd(), name)
             }
         }
     }
@@ -138,14 +216,20 @@ pub(crate) fn at_beneath<T>(
     symlinks: SymlinkPolicy,
     act: impl FnOnce(BorrowedFd<'_>, &[u8]) -> Result<T>,
 ) -> Result<T> {
-    let (dir, name) = split(path);
-    // `..` of the root directory is outside.
-    if matches!(name, b"" | b"." | b"..") {
-        return Err(Errno::INVAL);
-    }
+    let (dir, name) = parent_and_name(path)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     let dir = open_beneath(root, dir, flags, Mode::empty(), symlinks)?;
     act(dir.as_fd(), name)
+}
+
+/// Splits a path beneath a root into its parent directory and its last name.
+fn parent_and_name(path: &[u8]) -> Result<(&[u8], &[u8])> {
+    let (dir, name) = split(path);
+    // `..` of the root directory is outside.
+    match name {
+        b"" | b"." | b".." => Err(Errno::INVAL),
+        name => Ok((dir, name)),
+    }
 }
 
 /// Name that the kernel reports for the descriptor.
@@ -188,8 +272,8 @@ mod tests {
         }
         std::os::unix::fs::symlink("../other", root.path().join("data/link")).unwrap();
         let fd: OwnedFd = std::fs::File::open(root.path()).unwrap().into();
-        let served = [&b"/data"[..], b"/a/b"].map(|path| components(path).unwrap());
-        let only = PathRoot::Only(fd, served.into());
+        let served = [b"/data".to_vec(), b"/a/b".to_vec()];
+        let only = PathRoot::Only(fd, ServedEntries::new(&served, true));
         let find = |path: &str| {
             only.open(path.as_bytes(), OFlags::PATH, Mode::empty())
                 .err()

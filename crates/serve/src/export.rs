@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use sys::{SymlinkPolicy, open_beneath};
 
 use crate::Access;
-use crate::beneath::{PathRoot, components};
+use crate::beneath::{PathRoot, ServedEntries};
 use crate::error::ExportError;
 use crate::growing::{GrowingFile, GrowingFileSpec};
 
@@ -60,10 +60,11 @@ impl ExportedTree {
         })
     }
 
-    /// Serves only what these paths beneath the root lead to.
+    /// Serves only what these paths beneath the root lead to; with `follows`, also through symlinks
+    /// below them.
     #[must_use]
-    pub(crate) fn only(self, paths: &[Vec<u8>]) -> Self {
-        let served = paths.iter().filter_map(|path| components(path)).collect();
+    pub(crate) fn only(self, paths: &[Vec<u8>], follows: bool) -> Self {
+        let served = ServedEntries::new(paths, follows);
         let root = match self.root {
             PathRoot::Beneath(root) | PathRoot::Only(root, _) => PathRoot::Only(root, served),
             PathRoot::Everything => PathRoot::Everything,

@@ -306,7 +306,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::beneath::components;
+    use crate::beneath::ServedEntries;
     use crate::testing::bytes_of;
 
     #[test]
@@ -476,7 +476,7 @@ mod tests {
             fs::create_dir_all(folder.path().join(dir)).unwrap();
         }
         let root = fs::File::open(folder.path()).unwrap().into();
-        let only = PathRoot::Only(root, vec![components(b"/data/sub").unwrap()]);
+        let only = PathRoot::Only(root, ServedEntries::new(&[b"/data/sub".to_vec()], true));
         let mut paths = ClientPathResolver::new(&only);
         for root in [&b"/data"[..], b"/data/secret", b"/data/sub"] {
             paths.hold(root).unwrap();

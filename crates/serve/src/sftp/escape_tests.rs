@@ -210,6 +210,72 @@ fn folders() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
     (folder, root, outside)
 }
 
+/// Bug: the receiver of a copy between two hosts could read files beside the source by get-file, name
+/// all that lies beside it by list-tree, and read through symlinks that are copied as such.
+#[test]
+fn a_client_of_some_entries_got_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    fs::create_dir_all(root.join("given/deep")).unwrap();
+    fs::create_dir_all(root.join("of-others/deep")).unwrap();
+    for file in [
+        "file",
+        "of-others/file",
+        "of-others/deep/file",
+        "of-others/folder",
+    ] {
+        fs::write(root.join(file), OUTSIDE).unwrap();
+    }
+    for file in ["given/file", "given/deep/file"] {
+        fs::write(root.join(file), INSIDE).unwrap();
+    }
+    symlink("../of-others", root.join("given/to")).unwrap();
+    symlink("../file", root.join("given/one")).unwrap();
+    let before = [names(root), names(&root.join("of-others"))];
+    let dirs: [&[u8]; 8] = [
+        b"/",
+        b"/./",
+        b"/of-others/",
+        b"/of-others/deep/",
+        b"/given/../",
+        b"/given/../of-others/",
+        b"/given/to/",
+        b"/given/to/deep/",
+    ];
+    for (follows, dir) in [false, true]
+        .into_iter()
+        .flat_map(|f| dirs.map(|dir| (f, dir)))
+    {
+        let export = ExportedTree::beneath(root, Access::Full).unwrap();
+        let export = export.only(&[b"/given".to_vec()], follows);
+        if follows && dir.starts_with(b"/given/to/") {
+            continue;
+        }
+        let mut paths = Vec::new();
+        for answer in answers(&export, &through(dir, &mut paths)) {
+            for what in [OUTSIDE, b"of-others"] {
+                let tells = answer.windows(what.len()).any(|w| w == what);
+                assert!(!tells, "{}: {answer:?}", String::from_utf8_lossy(dir));
+            }
+        }
+        assert_eq!([names(root), names(&root.join("of-others"))], before);
+    }
+    let only = |follows| {
+        let export = ExportedTree::beneath(root, Access::ReadOnly).unwrap();
+        export.only(&[b"/given".to_vec()], follows)
+    };
+    for path in [b"/given/one".as_slice(), b"/given/to/file"] {
+        let get = || Request::GetFile { path, len: 1000 };
+        assert_eq!(code(&only(false), get()), StatusCode::NO_SUCH_FILE);
+        assert!(!answers(&only(true), &[get()]).is_empty());
+    }
+    for path in [b"/given/file".as_slice(), b"given/deep/file"] {
+        let got = answers(&only(false), &[Request::GetFile { path, len: 1000 }]);
+        let tells = |answer: &Bytes| answer.windows(INSIDE.len()).any(|w| w == INSIDE);
+        assert!(got.iter().any(tells), "{got:?}");
+    }
+}
+
 #[test]
 fn a_folder_that_becomes_a_symlink_again_and_again_leads_nowhere_else() {
     let (_folder, root, outside) = folders();

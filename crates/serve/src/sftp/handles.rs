@@ -7,6 +7,7 @@ use rustix::fs::Dir;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::beneath::ServedPart;
 use crate::growing::GrowingFile;
 
 use super::request_error::{Exhausted, Invalid, RequestError, Unsuitable};
@@ -99,12 +100,19 @@ impl OpenFile {
 pub(super) struct OpenDir {
     dir: Dir,
     fd: OwnedFd,
+    served: ServedPart,
 }
 
 impl OpenDir {
-    pub(super) fn new(fd: OwnedFd) -> Result<Self, Errno> {
+    /// Opens a directory of which a part is served.
+    pub(super) fn new(fd: OwnedFd, served: ServedPart) -> Result<Self, Errno> {
         let dir = Dir::read_from(&fd)?;
-        Ok(Self { dir, fd })
+        Ok(Self { dir, fd, served })
+    }
+
+    /// True if an entry may be named.
+    pub(super) fn serves(&self, name: &[u8]) -> bool {
+        matches!(name, b"." | b"..") || self.served.has(name)
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {

@@ -57,6 +57,9 @@ impl ListingFormatter {
         while entries.len() < ENTRIES && bytes < ENTRY_BYTES {
             let Some(name) = open.next_name() else { break };
             let name = name?;
+            if !open.serves(&name) {
+                continue;
+            }
             // Nothing is above a root, as with `/`.
             let looked = match name.as_slice() {
                 b".." if beneath => b".",
@@ -93,7 +96,10 @@ pub(super) fn opendir(
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let room = handles.reserve()?;
     let fd: OwnedFd = tree.open(path, flags, Mode::empty())?;
-    let handle = handles.insert_dir(room, OpenDir::new(fd)?);
+    let handle = handles.insert_dir(
+        room,
+        OpenDir::new(fd, tree.paths().export().served_part(path))?,
+    );
     reply.handle(&handle);
     Ok(())
 }

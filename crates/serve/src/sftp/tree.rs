@@ -18,6 +18,7 @@ use super::packed::SessionCompression;
 use super::reply::ReplyBuilder;
 use super::request_error::{Exhausted, RequestError};
 use super::session::RequestResult;
+use crate::beneath::ServedPart;
 
 /// Maximum number of trees that a client lists at a time, and of open directories of each; every
 /// directory costs a descriptor and 32 KiB of entries. The client lists deeper directories itself,
@@ -36,7 +37,7 @@ const COUNTING: Duration = Duration::from_millis(15);
 /// A walk through a tree: the open directories from the top to the one being read.
 #[derive(Debug)]
 struct ServedTreeWalk {
-    levels: Vec<(Dir, DescriptorPermit)>,
+    levels: Vec<TreeWalkLevel>,
     /// Size of the next answer.
     part: usize,
     /// Answers may be compressed. The short first ones are not: they open TCP's congestion window,
@@ -45,6 +46,15 @@ struct ServedTreeWalk {
     packs: bool,
     /// Device of the topmost directory, if those on other devices are not entered.
     device: Option<u64>,
+}
+
+/// An open directory of a walk.
+#[derive(Debug)]
+struct TreeWalkLevel {
+    dir: Dir,
+    /// The part of it that is listed.
+    served: ServedPart,
+    _permit: DescriptorPermit,
 }
 
 /// Trees that a client is listing, by its numbers.
@@ -111,7 +121,11 @@ impl TreeWalks {
             true => Some(fs::fstat(&top)?.st_dev),
             false => None,
         };
-        let levels = vec![(Dir::new(top)?, taken)];
+        let levels = vec![TreeWalkLevel {
+            dir: Dir::new(top)?,
+            served: tree.paths().export().served_part(path),
+            _permit: taken,
+        }];
         let walk = ServedTreeWalk {
             levels,
             part: FIRST_PART,
@@ -142,7 +156,9 @@ impl ServedTreeWalk {
 
     /// Appends an estimate of the tree's size.
     fn count(&self, part: &mut Vec<u8>) {
-        let Some(top) = self.levels.first().and_then(|(top, _)| top.fd().ok()) else {
+        // What is not served is not counted either.
+        let whole = self.levels.first().filter(|top| top.served.is_whole());
+        let Some(top) = whole.and_then(|top| top.dir.fd().ok()) else {
             return;
         };
         let (files, bytes) = count::below(top, Instant::now() + COUNTING, self.device.is_some());
@@ -162,7 +178,7 @@ impl ServedTreeWalk {
         part: &mut Vec<u8>,
     ) -> Result<bool, Errno> {
         let depth = self.levels.len();
-        let Some((dir, _)) = self.levels.last_mut() else {
+        let Some(TreeWalkLevel { dir, served, .. }) = self.levels.last_mut() else {
             return Ok(false);
         };
         let Some(entry) = dir.read() else {
@@ -170,7 +186,7 @@ impl ServedTreeWalk {
         };
         let entry = entry?;
         let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
+        if matches!(name.to_bytes(), b"." | b"..") || !served.has(name.to_bytes()) {
             return Ok(true);
         }
         // The entry vanished meanwhile.
@@ -188,7 +204,14 @@ impl ServedTreeWalk {
             let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let below = fs::openat(dir.fd()?, name, how, Mode::empty());
             match below.and_then(Dir::new) {
-                Ok(below) => self.levels.push((below, taken)),
+                Ok(below) => {
+                    let served = served.of(name.to_bytes());
+                    self.levels.push(TreeWalkLevel {
+                        dir: below,
+                        served,
+                        _permit: taken,
+                    });
+                }
                 Err(errno) => {
                     failed(errno, part);
                     TreeRecord::Leave.write(part);

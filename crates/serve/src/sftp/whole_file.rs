@@ -177,7 +177,7 @@ impl SmallFileRequests {
             return Err(BEHIND_OTHERS);
         }
         let parent = self
-            .parent(tree, dir)
+            .parent_of(put.path, tree)
             .map_err(|e| PutFileStep::Create.failed(e))?;
         if self.group.has(&parent, name) {
             return Err(BEHIND_OTHERS);
@@ -257,9 +257,9 @@ impl SmallFileRequests {
     /// Opens a file for reading without blocking on a FIFO, which is refused later.
     fn open_to_read(&mut self, tree: &ClientTree<'_>, path: &[u8]) -> Result<File, RequestError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let (dir, name) = split(path);
+        let (_, name) = split(path);
         if path.ends_with(name) && is_name(name) {
-            let parent = self.parent(tree, dir)?;
+            let parent = self.parent_of(path, tree)?;
             match fs::openat(parent.fd(), name, flags | OFlags::NOFOLLOW, Mode::empty()) {
                 // Symlinks are resolved from the root of the export.
                 Err(Errno::LOOP) => {}
@@ -269,15 +269,18 @@ impl SmallFileRequests {
         Ok(tree.open(path, flags, Mode::empty())?.into())
     }
 
-    /// The directory `path`, which the next file is likely to be in as well.
-    fn parent(
+    /// The directory of the file at `path`, which the next file is likely to be in as well. The file
+    /// itself must be served: its directory may only lead to what is.
+    fn parent_of(
         &mut self,
-        tree: &ClientTree<'_>,
         path: &[u8],
+        tree: &ClientTree<'_>,
     ) -> Result<Arc<CachedParentDir>, Errno> {
+        tree.paths().export().check(path)?;
+        let (dir, _) = split(path);
         let parent = match self.parent.take() {
-            Some(parent) if parent.is_at(path) => parent,
-            _ => Arc::new(CachedParentDir::open(tree, path)?),
+            Some(parent) if parent.is_at(dir) => parent,
+            _ => Arc::new(CachedParentDir::open(tree, dir)?),
         };
         Ok(Arc::clone(self.parent.insert(parent)))
     }

@@ -227,6 +227,7 @@ impl SingleCopyServerSettings {
         };
         let sources = once_source::check(&root, &names, follow);
         self.confine(sources.map_err(OneLoginServerEnd::Source)?)?;
+        self.served.follows = follow;
         match control.first(until)? {
             Some(DirectClientMessage::Growing(asked)) => {
                 self.grow(asked)?;

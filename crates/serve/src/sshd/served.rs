@@ -18,6 +18,8 @@ pub struct ServedClientSettings {
     pub root: Option<PathBuf>,
     /// Paths beneath the root that are served; all if `None`.
     pub only: Option<Vec<Vec<u8>>>,
+    /// Follow symlinks below these paths.
+    pub follows: bool,
     /// The only served path is a file that is still being written.
     pub growing: Option<GrowingFileSpec>,
     /// Access that clients have to the files.
@@ -48,6 +50,7 @@ impl Default for ServedClientSettings {
         Self {
             root: None,
             only: None,
+            follows: false,
             growing: None,
             access: Access::Full,
             idle: None,
@@ -102,7 +105,7 @@ impl ServedClientSettings {
             Some(root) => {
                 let export = ExportedTree::beneath(root, self.access)?;
                 let export = match &self.only {
-                    Some(paths) => export.only(paths),
+                    Some(paths) => export.only(paths, self.follows),
                     None => export,
                 };
                 match (&self.growing, self.only.as_deref()) {
