@@ -2,6 +2,7 @@
 //! no part.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -55,16 +56,30 @@ fn an_empty_source_deletes_nothing() {
     assert!(scene.path("b/f").exists());
 }
 
+/// Bug: the dry run said "look at --dry-run", and listed no deletions without `--yes`.
 #[test]
-fn a_directory_that_cannot_be_listed_forbids_all_deletions() {
+fn a_dry_run_did_not_list_what_awaits_a_confirmation() {
     let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
         return;
     };
     write_file(&scene.path("a/f"), b"one");
-    write_file(&scene.path("b/other"), b"x");
-    // Deeper than a path may be long: the walk reaches it and cannot enter.
+    for n in 0..150 {
+        write_file(&scene.path(&format!("b/{n}")), b"x");
+    }
+    let run = sync(&scene, &["-n", "--delete"]).arg(scene.path("a"));
+    let dry = run.arg(scene.remote("b")).run().expect_code(25);
+    let out = dry.out();
+    let deleted = out.lines().filter(|line| line.starts_with("- "));
+    assert_eq!(deleted.count(), 150, "{dry}");
+    assert!(dry.err().contains("confirm with --yes"), "{dry}");
+    assert_eq!(entries(&scene.path("b")).len(), 151);
+}
+
+/// Makes directories below `top` that are deeper than a path may be long: a walk reaches the last one
+/// and cannot enter it.
+fn make_unlistable(top: &Path) {
     let name = "d".repeat(200);
-    let mut dir = fs::File::open(scene.path("a")).expect("ours");
+    let mut dir = fs::File::open(top).expect("ours");
     for _ in 0..25 {
         let mode = rustix::fs::Mode::RWXU;
         rustix::fs::mkdirat(&dir, &name, mode).expect("a folder of our own");
@@ -72,6 +87,39 @@ fn a_directory_that_cannot_be_listed_forbids_all_deletions() {
         let below = rustix::fs::openat(&dir, &name, flags, mode).expect("it was made");
         dir = fs::File::from(below);
     }
+}
+
+/// Bug: without `--delete`, a directory of the target that cannot be listed failed the sync, though the
+/// source does not have it.
+#[test]
+fn a_directory_that_the_source_lacks_need_not_be_listed() {
+    for kind in [PeerKind::OpenSsh, PeerKind::Longhaul] {
+        let Some(scene) = Scene::beyond_scp(kind) else {
+            continue;
+        };
+        write_file(&scene.path("a/dir/f"), b"one");
+        write_file(&scene.path("b/other/g"), b"x");
+        make_unlistable(&scene.path("b/other"));
+        let run = |from: OsString, to: OsString| {
+            let run = sync(&scene, &[]).arg(from).arg(to);
+            run.run().expect_code(0).expect_err(&["1 file"]);
+        };
+        run(scene.path("a").into(), scene.remote("b"));
+        assert!(scene.path("b/dir/f").exists() && scene.path("b/other/g").exists());
+        fs::remove_file(scene.path("b/dir/f")).expect("it was copied");
+        run(scene.remote("a"), scene.path("b").into());
+        assert!(scene.path("b/dir/f").exists() && scene.path("b/other/g").exists());
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_listed_forbids_all_deletions() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    write_file(&scene.path("a/f"), b"one");
+    write_file(&scene.path("b/other"), b"x");
+    make_unlistable(&scene.path("a"));
     let run = sync(&scene, &["--delete", "--yes"])
         .arg(scene.path("a"))
         .arg(scene.remote("b"));

@@ -68,6 +68,23 @@ pub fn alike_path(path: &[u8]) -> Vec<u8> {
     keys.collect::<Vec<_>>().join("/").into_bytes()
 }
 
+/// Returns true if the tree has an entry at this path, or one that some file system may take for it.
+pub fn has_alike(tree: &SortedTree, path: &[u8]) -> bool {
+    let mut at = EntryTree::ROOT;
+    for name in path.split(|byte| *byte == b'/') {
+        let alike = || {
+            let hash = key_hash(name);
+            let mut children = tree.children(at);
+            children.find(|id| key_hash(tree.tree().name(*id)) == hash)
+        };
+        match tree.child(at, name).or_else(alike) {
+            Some(found) => at = found,
+            None => return false,
+        }
+    }
+    true
+}
+
 /// Finds entries of a tree by names that some file system may take for one.
 #[derive(Debug)]
 pub(crate) struct AlikeNames<'a> {

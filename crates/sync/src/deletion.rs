@@ -87,8 +87,8 @@ impl fmt::Display for DeletionRefusal {
             ),
             Self::MostOfTarget { deletions, of } => write!(
                 f,
-                "nothing is deleted: {deletions} of {of} entries at the target would go; look at \
-                 --dry-run, then confirm with --yes or --max-delete {deletions}"
+                "nothing is deleted: {deletions} of {of} entries at the target would go (--dry-run \
+                 lists them); confirm with --yes or --max-delete {deletions}"
             ),
         }
     }

@@ -28,7 +28,7 @@ mod names;
 mod plan;
 mod tree;
 
-pub use alike::{alike_entries, alike_hash, alike_names, alike_path, to_nfc};
+pub use alike::{alike_entries, alike_hash, alike_names, alike_path, has_alike, to_nfc};
 pub use compare::{
     ComparisonResult, ComparisonRules, DifferenceReasons, MetadataRules, OwnerIds, SkipRules,
     TimeGranularity,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use schedule::{Attributes, EntryKind, Job, JobId, LaneEvent};
 use sftp::InodeId;
-use sync::{Filter, SortedTree, TreeEntryId};
+use sync::{Filter, SortedTree, TreeEntryId, has_alike};
 
 pub(crate) use self::findings::DirectoryInodes;
 use self::findings::ListingFindings;
@@ -88,6 +88,12 @@ impl ListedTree {
         self.findings.take_links()
     }
 
+    /// Forgets problems of entries that `source` does not have, which a sync without deletions leaves
+    /// alone.
+    pub(crate) fn keep_problems_of(&mut self, source: &SortedTree) {
+        self.findings.keep_problems(|path| has_alike(source, path));
+    }
+
     /// Reports what could not be listed at `end`, and warns of entries that are never copied.
     /// Returns the number of problems that hide entries.
     pub(crate) fn report_problems(&self, run: &mut PlannedCopy<'_>, end: PlannedCopySide) -> u64 {
@@ -118,6 +124,7 @@ pub(crate) struct RootToList {
     gitignore: bool,
     links: bool,
     names: UnicodeForm,
+    counterparts_only: bool,
 }
 
 impl RootToList {
@@ -131,6 +138,16 @@ impl RootToList {
             gitignore: false,
             links: false,
             names: UnicodeForm::Own,
+            counterparts_only: false,
+        }
+    }
+
+    /// Enters no directory without a counterpart in the tree that is listed with it as the first one,
+    /// as soon as that one is complete.
+    pub(crate) fn with_counterparts_only(self) -> Self {
+        Self {
+            counterparts_only: true,
+            ..self
         }
     }
 
@@ -204,13 +221,18 @@ pub(crate) async fn list(
 ) -> Option<Vec<ListedTree>> {
     let new = |root| ActiveListing::new(run, root, filter.clone());
     let mut listers: Vec<ActiveListing> = roots.into_iter().map(new).collect();
+    let mut first: Option<ListedTree> = None;
     loop {
         if run.stopped() {
             return None;
         }
         let mut moved = false;
+        let is_complete = |lister: &ActiveListing| lister.is_over() && !lister.is_no_directory();
+        if first.is_none() && listers.len() > 1 && listers.first().is_some_and(is_complete) {
+            first = Some(listers.remove(0).finish());
+        }
         for lister in &mut listers {
-            moved |= lister.step(run);
+            moved |= lister.step(run, first.as_ref().map(ListedTree::tree));
             // A server may answer for ever, and the run may be interrupted meanwhile.
             for _ in 0..AT_ONCE {
                 match run.next_event(lister.builder.end()) {
@@ -231,7 +253,8 @@ pub(crate) async fn list(
         if listers.iter().all(ActiveListing::is_over)
             || listers.iter().any(ActiveListing::is_no_directory)
         {
-            return Some(listers.into_iter().map(ActiveListing::finish).collect());
+            let listed = listers.into_iter().map(ActiveListing::finish);
+            return Some(first.into_iter().chain(listed).collect());
         }
         if !moved {
             run.wait().await;
@@ -245,6 +268,7 @@ struct ActiveListing {
     builder: ListingTreeBuilder,
     walk: TreeWalkState,
     gitignore: bool,
+    counterparts_only: bool,
 }
 
 enum TreeWalkState {
@@ -300,6 +324,7 @@ impl ActiveListing {
         let builder = ListingTreeBuilder::new(root.end, root.path, filter, root.names);
         Self {
             gitignore: root.gitignore,
+            counterparts_only: root.counterparts_only,
             builder: match root.links {
                 true => builder.with_links(),
                 false => builder,
@@ -348,8 +373,10 @@ impl ActiveListing {
         }
     }
 
-    /// Takes some entries and sends requests. Returns true if there may be more at once.
-    fn step(&mut self, run: &PlannedCopy<'_>) -> bool {
+    /// Takes some entries and sends requests; `first` is the tree that is listed with this one, if it is
+    /// complete. Returns true if there may be more at once.
+    fn step(&mut self, run: &PlannedCopy<'_>, first: Option<&SortedTree>) -> bool {
+        let counterparts = first.filter(|_| self.counterparts_only);
         let builder = &mut self.builder;
         match &mut self.walk {
             TreeWalkState::Finished => false,
@@ -359,7 +386,9 @@ impl ActiveListing {
                         self.walk = TreeWalkState::Finished;
                         return true;
                     };
-                    if let Some(skipped) = builder.take_local(found, *device, self.gitignore) {
+                    if let Some(skipped) =
+                        builder.take_local(found, *device, self.gitignore, counterparts)
+                    {
                         LocalWalk::skip(walk, skipped);
                     }
                 }
@@ -372,7 +401,7 @@ impl ActiveListing {
                 device,
             } => {
                 while let Some(found) = walk.poll_found() {
-                    if let Some(skipped) = builder.take_remote(found, *device) {
+                    if let Some(skipped) = builder.take_remote(found, *device, counterparts) {
                         walk.skip(skipped);
                     }
                 }

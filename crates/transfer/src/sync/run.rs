@@ -251,6 +251,9 @@ impl<'a> SyncRun<'a> {
             return;
         };
         self.excluded = source.excluded();
+        if self.options.deletions.is_none() {
+            target.keep_problems_of(source.tree());
+        }
         self.unlisted = source.report_problems(&mut self.ends, PlannedCopySide::Source);
         let unlisted =
             self.unlisted + target.report_problems(&mut self.ends, PlannedCopySide::Target);
@@ -361,6 +364,10 @@ impl<'a> SyncRun<'a> {
             let target = target.await?.pop()?;
             (source, target)
         } else {
+            let target = match self.options.deletions {
+                Some(_) => target,
+                None => target.with_counterparts_only(),
+            };
             let mut listings = listing::list(&mut self.ends, vec![source, target], &filter).await?;
             let target = listings.pop()?;
             (listings.pop()?, target)
@@ -442,7 +449,10 @@ impl<'a> SyncRun<'a> {
     }
 
     fn refuse(&mut self, plan: &mut SyncPlan, refused: DeletionRefusal) {
-        plan.keep_others();
+        // `--dry-run` shows what would be deleted after a confirmation, if that is known.
+        if !self.options.dry_run || matches!(refused, DeletionRefusal::IncompleteListing(_)) {
+            plan.keep_others();
+        }
         let why = refused.to_string();
         self.ends.warn(None, why.clone());
         self.refused = Some(why);

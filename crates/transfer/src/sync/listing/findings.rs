@@ -111,6 +111,12 @@ impl ListingFindings {
         has_room
     }
 
+    /// Forgets the problems of other paths than those that `keeps` names. One of the whole tree stays.
+    pub(super) fn keep_problems(&mut self, keeps: impl Fn(&[u8]) -> bool) {
+        self.problems
+            .retain(|(path, _)| path.is_empty() || keeps(path));
+    }
+
     pub(super) fn problems(&self) -> &[(Vec<u8>, ListingProblem)] {
         &self.problems
     }

@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt;
 
 use schedule::{Attributes, EntryKind};
 use sync::{
-    EntryTree, Filter, FilterDecision, TreeEntry, TreeEntryId, TreeEntryKind, parent_path, to_nfc,
+    EntryTree, Filter, FilterDecision, SortedTree, TreeEntry, TreeEntryId, TreeEntryKind,
+    has_alike, parent_path, to_nfc,
 };
 
 use super::ListedTree;
@@ -74,15 +75,17 @@ impl ListingTreeBuilder {
         }
     }
 
-    /// Adds an entry of this machine. Directories on other devices than `device` are left out.
+    /// Adds an entry of this machine. Directories on other devices than `device` are left out, and the
+    /// contents of those that are not in `counterparts`.
     pub(super) fn take_local(
         &mut self,
         found: WalkEntry,
         device: Option<u64>,
         gitignore: bool,
+        counterparts: Option<&SortedTree>,
     ) -> Option<WalkDirectoryId> {
         let WalkEntry::Directory { id, at, .. } = &found else {
-            return self.take(found);
+            return self.take(found, counterparts);
         };
         let (id, path) = (*id, at.path.clone());
         if let Some(device) = device.filter(|_| at.parent.is_some())
@@ -91,25 +94,27 @@ impl ListingTreeBuilder {
             self.leave_out(&path);
             return Some(id);
         }
-        let skipped = self.take(found);
+        let skipped = self.take(found, counterparts);
         if gitignore && skipped.is_none() {
             self.read_gitignore(&path);
         }
         skipped
     }
 
-    /// Adds an entry of a server. Directories on other devices than `device` are left out.
+    /// Adds an entry of a server. Directories on other devices than `device` are left out, and the
+    /// contents of those that are not in `counterparts`.
     pub(super) fn take_remote(
         &mut self,
         found: WalkEntry,
         device: Option<u64>,
+        counterparts: Option<&SortedTree>,
     ) -> Option<WalkDirectoryId> {
         let (WalkEntry::Directory { id, at, .. }, Some(device)) = (&found, device) else {
-            return self.take(found);
+            return self.take(found, counterparts);
         };
         match at.attributes.link {
-            _ if at.parent.is_none() => self.take(found),
-            Some(identity) if identity.device == device => self.take(found),
+            _ if at.parent.is_none() => self.take(found, counterparts),
+            Some(identity) if identity.device == device => self.take(found, counterparts),
             Some(_) => {
                 self.leave_out(&at.path);
                 Some(*id)
@@ -125,7 +130,11 @@ impl ListingTreeBuilder {
     }
 
     /// Adds an entry. Returns the directory whose contents are left out.
-    fn take(&mut self, found: WalkEntry) -> Option<WalkDirectoryId> {
+    fn take(
+        &mut self,
+        found: WalkEntry,
+        counterparts: Option<&SortedTree>,
+    ) -> Option<WalkDirectoryId> {
         match found {
             WalkEntry::Directory { id, at, .. } => {
                 let Some(parent) = at.parent else {
@@ -138,7 +147,11 @@ impl ListingTreeBuilder {
                     self.reserved(&at.path);
                     return Some(id);
                 }
-                match self.add(parent, &at.name, &at.attributes) {
+                let added = self.add(parent, &at.name, &at.attributes);
+                let is_entered = |node: &TreeEntryId| {
+                    counterparts.is_none_or(|tree| has_alike(tree, &self.tree.path(*node)))
+                };
+                match added.filter(is_entered) {
                     Some(node) => {
                         self.open(id, node);
                         None
@@ -453,7 +466,7 @@ mod tests {
             ListingTreeBuilder::new(PlannedCopySide::Source, root, Filter::default(), names);
         let mut take = |id, name, device| {
             let found = directory(id, name, device);
-            builder.take_remote(found, Some(7))
+            builder.take_remote(found, Some(7), None)
         };
         assert_eq!(take(0, "", Some(7)), None);
         assert_eq!(take(1, "here", Some(7)), None);
@@ -469,6 +482,28 @@ mod tests {
         assert!(is_unknown, "{problem}");
     }
 
+    /// Bug: without `--delete`, everything below the target was listed: all of the server for `/`.
+    #[test]
+    fn a_directory_without_a_counterpart_was_entered() {
+        let mut source = EntryTree::new();
+        let dir = TreeEntry::new(TreeEntryKind::Directory);
+        for name in [b"kept".as_slice(), b"Other"] {
+            source.add(EntryTree::ROOT, name, dir.clone());
+        }
+        let source = source.sorted();
+        let (root, names) = (b"/root".to_vec(), UnicodeForm::Own);
+        let mut builder =
+            ListingTreeBuilder::new(PlannedCopySide::Target, root, Filter::default(), names);
+        let mut take = |id, name| {
+            let found = directory(id, name, None);
+            builder.take(found, Some(&source)).is_none()
+        };
+        assert!(take(0, ""));
+        // A file system may take "other" for "Other".
+        assert!(take(1, "kept") && take(2, "other"));
+        assert!(!take(3, "foreign"));
+    }
+
     /// Bug: a directory that the server refused to list, in longhaul's own words for a socket, counted
     /// as a socket: the sync went on, and deleted at the target what it did not see at the source.
     #[test]
@@ -477,12 +512,13 @@ mod tests {
         let mut builder =
             ListingTreeBuilder::new(PlannedCopySide::Source, root, Filter::default(), names);
         for what in [crate::walk::NOT_REGULAR, UNFINISHED, RESERVED, LEFT_OUT] {
-            builder.take(WalkEntry::Problem {
+            let problem = WalkEntry::Problem {
                 path: b"/root/directory".to_vec(),
                 what: what.to_owned(),
-            });
+            };
+            builder.take(problem, None);
         }
-        builder.take(WalkEntry::Special(b"/root/socket".to_vec()));
+        builder.take(WalkEntry::Special(b"/root/socket".to_vec()), None);
         let listing = builder.finish_with(Ok(None));
         let problems = listing.findings.problems();
         let hiding = problems.iter().filter(|(_, p)| p.hides_entries());
