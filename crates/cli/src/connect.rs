@@ -35,7 +35,7 @@ use transfer::report::{
 };
 use transfer::session::{
     ConnectionOpener, Link, LinkError, RESUME_FROM, Session, SessionOptions, SftpProgramLink,
-    ssh_arguments,
+    SharedRateLimit, ssh_arguments,
 };
 use transfer::sums::ChecksumLedger;
 use transfer::{pace, sample, shards};
@@ -73,8 +73,10 @@ pub(crate) struct Hosts {
     absolute: bool,
     /// Set if copies are made by `longhaul bench`.
     measured: Option<MeasurementSessionSettings>,
-    /// Copies that share the rate limit.
+    /// Copies that share the rate limit, at most.
     sharing: u64,
+    /// The limit that they share.
+    shared_limit: Option<SharedRateLimit>,
     /// This is the host of one of several copies.
     among: bool,
     /// Set while nothing but lost connections of a run is waited for.
@@ -128,6 +130,7 @@ impl Hosts {
             ledger,
             measured: None,
             sharing: 1,
+            shared_limit: None,
             among: false,
             awaited: Arc::default(),
             running: Arc::default(),
@@ -142,12 +145,23 @@ impl Hosts {
         &self.hosts
     }
 
+    /// Returns the rate limit for copies that share it.
+    pub(crate) fn shared_limit(&self) -> Option<SharedRateLimit> {
+        self.flags.limit().map(SharedRateLimit::new)
+    }
+
     /// Returns one of these hosts as the only one of a copy, which shares the rate limit with
-    /// others.
-    pub(crate) fn alone(&self, host: HostId, copies: usize) -> Self {
+    /// others: `copies` at most.
+    pub(crate) fn alone(
+        &self,
+        host: HostId,
+        copies: usize,
+        shared_limit: Option<SharedRateLimit>,
+    ) -> Self {
         let hosts = self.hosts.get(host.0).cloned().into_iter().collect();
         Self {
             sharing: copies.max(1) as u64,
+            shared_limit,
             among: true,
             awaited: Arc::clone(&self.awaited),
             running: Arc::clone(&self.running),
@@ -295,6 +309,7 @@ impl Hosts {
         SessionOptions {
             timeline: self.output.timeline(),
             limit: self.flags.limit().map(|rate| (rate / self.sharing).max(1)),
+            shared_limit: self.shared_limit.clone(),
             connections: match self.flags.background {
                 true => Some(1),
                 false => self.flags.connections,

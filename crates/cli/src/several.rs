@@ -28,7 +28,7 @@ use transfer::copy::{
 use transfer::report::{
     CopyEvent, CopyOutcome, CopySummary, EscapedName, ItemFailure, ProgressCounters,
 };
-use transfer::session::Session;
+use transfer::session::{Session, SharedRateLimit};
 use transfer::sums::ChecksumLedger;
 
 use self::barrier::{AreOne, CopyPermit, CopySemaphore, PATIENCE, SourceNamesBarrier, clashes};
@@ -195,6 +195,7 @@ fn copy_parts(
         fans_out: matches!(several, MultiHostCopy::FanOut(_)),
         turns: CopySemaphore::new(at_once),
         at_once,
+        limit: run.hosts().shared_limit(),
         copies: AtomicU64::new(0),
     };
     let progress = MultiHostProgress::new(parts.iter().map(|part| part.name.clone()));
@@ -302,6 +303,8 @@ struct SharedCopyState<'a> {
     fans_out: bool,
     turns: CopySemaphore,
     at_once: usize,
+    /// `--limit`, which the running copies share.
+    limit: Option<SharedRateLimit>,
     /// Copies that were begun.
     copies: AtomicU64,
 }
@@ -592,7 +595,10 @@ impl SharedCopyState<'_> {
     ) -> CopySummary {
         let cancel = self.run.cancel();
         let mut connect = HostConnector {
-            hosts: self.run.hosts().alone(part.host, self.sharing()),
+            hosts: {
+                let hosts = self.run.hosts();
+                hosts.alone(part.host, self.sharing(), self.limit.clone())
+            },
             all: self,
             turn: RefCell::new(self.turns.take(cancel)),
             arrived: Cell::new(self.gate.is_none()),

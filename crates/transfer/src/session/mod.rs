@@ -69,6 +69,7 @@ pub(crate) use remote_commands::RemoteCommandStart;
 pub use remote_commands::{RemoteCommandError, RemoteCommandEvent, RemoteCommandId};
 pub(crate) use stalls::SilenceNotices;
 pub use stalls::StallNotice;
+pub use throttle::SharedRateLimit;
 
 /// Jobs and held items of a copy in flight before its sources are asked for more.
 ///
@@ -92,6 +93,9 @@ pub struct SessionOptions {
     pub disk_threads: usize,
     /// Rate limit in bytes per second for all connections and both directions together.
     pub limit: Option<u64>,
+    /// Limit that this session shares with others. When some of them are over, it is used instead of
+    /// `limit`.
+    pub shared_limit: Option<SharedRateLimit>,
     /// Predict handles if the server allows it.
     pub predict: bool,
     /// Source of further connections to the host; `None` limits the session to one.
@@ -151,6 +155,7 @@ impl Default for SessionOptions {
         Self {
             disk_threads: 2,
             limit: None,
+            shared_limit: None,
             predict: true,
             connection_source: None,
             connections: None,

@@ -8,7 +8,7 @@ use sys::TcpInfo;
 use super::background_pacer::BackgroundPacer;
 use super::flight::{LaneInFlight, level};
 use super::lane::LaneOnChannel;
-use super::throttle::RateLimiter;
+use super::throttle::{RateLimitPart, RateLimiter, SharedRateLimit};
 
 /// Largest channel packet in bytes (OpenSSH's CHAN_SES_PACKET_DEFAULT).
 const PACKET: usize = 32 * 1024;
@@ -31,6 +31,8 @@ pub(super) struct SessionRateLimits {
     /// The user's limit in bytes per second.
     limit: Option<u64>,
     limiter: Option<RateLimiter>,
+    /// Part of the limit that this session shares with others; more than `limit` when some are over.
+    part: Option<RateLimitPart>,
     background: Option<BackgroundPacer>,
     /// True if data waits for the rate limiter.
     waits: bool,
@@ -68,10 +70,19 @@ impl SessionRateLimits {
         Self {
             limit,
             limiter: limit.map(|limit| RateLimiter::new(limit, now)),
+            part: None,
             background: background.then(|| BackgroundPacer::new(now)),
             waits: false,
             bounded: false,
             flying: Vec::new(),
+        }
+    }
+
+    /// Shares a limit with other sessions.
+    pub(super) fn shared_by(self, shared: Option<&SharedRateLimit>) -> Self {
+        Self {
+            part: shared.map(SharedRateLimit::join),
+            ..self
         }
     }
 
@@ -100,6 +111,9 @@ impl SessionRateLimits {
     pub(super) fn end_turn(&mut self, now: Instant) {
         if let Some(limiter) = &mut self.limiter {
             limiter.note(now, self.waits);
+            if let Some(part) = &self.part {
+                limiter.set_rate(now, part.rate().max(self.limit.unwrap_or(1)));
+            }
         }
     }
 

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Size of the burst that may pass after a pause, as a time at the limited rate.
@@ -5,6 +7,47 @@ const BURST: Duration = Duration::from_millis(100);
 /// Size of a burst during a background copy, as a time at the limited rate; a burst queues on the
 /// path and delays other traffic.
 const FINE: Duration = Duration::from_millis(20);
+
+/// Rate limit that several sessions share: those that run get equal parts of it.
+#[derive(Clone, Debug)]
+pub struct SharedRateLimit {
+    /// Limit in bytes per second for all of them.
+    rate: u64,
+    running: Arc<AtomicU64>,
+}
+
+impl SharedRateLimit {
+    /// A limit in bytes per second that no session has a part of yet.
+    pub fn new(rate: u64) -> Self {
+        Self {
+            rate,
+            running: Arc::default(),
+        }
+    }
+
+    /// Takes a part, until the returned value is dropped.
+    pub(super) fn join(&self) -> RateLimitPart {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        RateLimitPart(self.clone())
+    }
+}
+
+/// Part of a [`SharedRateLimit`] that one session has.
+#[derive(Debug)]
+pub(super) struct RateLimitPart(SharedRateLimit);
+
+impl RateLimitPart {
+    /// Returns its present size in bytes per second.
+    pub(super) fn rate(&self) -> u64 {
+        self.0.rate / self.0.running.load(Ordering::Relaxed).max(1)
+    }
+}
+
+impl Drop for RateLimitPart {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Holds the bytes of a session, both directions together, to a rate (`-l`).
 #[derive(Debug)]

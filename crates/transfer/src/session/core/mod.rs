@@ -113,7 +113,8 @@ impl SessionCore {
             direct: DirectConnections::new(connection_source.clone(), outlet),
             commands: RemoteCommands::default(),
             concurrency: ConcurrencyInputs::new(machine),
-            pacing: SessionRateLimits::new(options.limit, options.background, now),
+            pacing: SessionRateLimits::new(options.limit, options.background, now)
+                .shared_by(options.shared_limit.as_ref()),
             reconnect: ReconnectPolicy::new(now, machine),
             losses: LaneLosses::default(),
             reopening: ChannelReopening::default(),

@@ -42,6 +42,24 @@ fn bytes_of_both_directions_count_against_one_limit() {
     assert!((2.8..3.2).contains(&took), "{took}");
 }
 
+/// Bug: the part of a host that had failed or needed nothing was used by nobody.
+#[test]
+fn a_limit_is_shared_again_when_a_session_is_over() {
+    let now = Instant::now();
+    let shared = SharedRateLimit::new(RATE);
+    let share = || SessionRateLimits::new(Some(RATE / 2), false, now).shared_by(Some(&shared));
+    let (mut one, other) = (share(), share());
+    let mut room_after_a_second = |now: Instant| {
+        let room = one.room(now, usize::MAX);
+        one.spend(room);
+        one.end_turn(now);
+        one.room(now + Duration::from_millis(50), usize::MAX) as u64
+    };
+    assert_eq!(room_after_a_second(now + Duration::from_secs(1)), RATE / 40);
+    drop(other);
+    assert_eq!(room_after_a_second(now + Duration::from_secs(2)), RATE / 20);
+}
+
 #[test]
 fn a_lane_gets_room_for_a_whole_packet_on_credit() {
     let now = Instant::now();
