@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::exit::Exit;
+use crate::output::console::without_numbers;
 
 /// Largest accepted configuration file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -37,6 +38,12 @@ impl ConfigFileError {
             if let Some(rest) = what.strip_prefix(of_parser) {
                 what = format!("{ours}{rest}");
             }
+        }
+        // The parser lists all names of the table behind an unknown one.
+        if what.starts_with("unknown option")
+            && let Some((name, _)) = what.split_once(", expected ")
+        {
+            what = name.to_owned();
         }
         if what == "duplicate key" {
             what = set_twice(e.span().and_then(|span| text.get(span)));
@@ -192,7 +199,11 @@ pub(crate) fn checked<T>(read: Result<T, ConfigReadError>) -> Exit {
     match read {
         Ok(_) => Exit::Done,
         Err(why) => {
-            drop(writeln!(io::stderr(), "{why}"));
+            drop(writeln!(
+                io::stderr(),
+                "{}",
+                without_numbers(&why.to_string())
+            ));
             Exit::SomeFailed
         }
     }

@@ -43,9 +43,12 @@ pub fn run(lab: &LabSpec, again: &[OsString]) -> Result<u8, LabError> {
     let status = signals.wait_for(&mut child)?;
     sys::take_back_terminal(io::stdin());
     if let Some(signal) = status.signal() {
+        let memory = match signal {
+            9 => ": the machine may lack memory; see dmesg",
+            _ => "",
+        };
         return Err(LabError(format!(
-            "the lab and all its processes were killed by signal {signal}; if it is 9, look in \
-             dmesg for a lack of memory"
+            "the lab and all its processes were killed by signal {signal}{memory}"
         )));
     }
     let code = status.code().and_then(|code| u8::try_from(code).ok());

@@ -281,8 +281,9 @@ pub(crate) fn parse(
             if let Some(error) = foreign_word(&error, subcommand.as_deref()) {
                 return Err(error);
             }
-            let text = render(&error, color);
-            return if error.use_stderr() {
+            let is_error = error.use_stderr();
+            let text = render(error, color);
+            return if is_error {
                 Err(UsageError(text))
             } else {
                 Ok(ParsedCommandLine::Show(text))
@@ -426,7 +427,13 @@ fn foreign_word(error: &clap::Error, subcommand: Option<&str>) -> Option<UsageEr
     }
 }
 
-fn render(error: &clap::Error, color: clap::ColorChoice) -> String {
+fn render(mut error: clap::Error, color: clap::ColorChoice) -> String {
+    // clap takes each unknown flag for a value that could be meant.
+    if let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested) {
+        let mut tips = tips.clone();
+        tips.retain(|tip| !tip.to_string().contains("to pass '"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+    }
     shown(&error.render(), color)
 }
 

@@ -143,7 +143,7 @@ fn server(r: &SessionReport) -> Option<String> {
 fn tried(r: &SessionReport) -> Option<String> {
     let tried = r.tried.filter(|t| !t.paid())?;
     let more = tried.connections > r.connections;
-    more.then(|| format!("{} did not raise the rate", tried.connections))
+    more.then(|| format!("{} connections were no faster", tried.connections))
 }
 
 fn queue(r: &SessionReport) -> Option<String> {
@@ -331,7 +331,7 @@ mod tests {
             channels: 0,
             gain: 1.01,
         });
-        let said = "limited by the path (4 connections): 5 did not raise the rate";
+        let said = "limited by the path (4 connections): 5 connections were no faster";
         assert_eq!(after(vec![tried]).as_deref(), Some(said));
         let mut fixed = report(Limiter::Lanes);
         (fixed.connections, fixed.channels, fixed.fixed) = (1, 1, true);

@@ -146,7 +146,7 @@ fn what_has_two_meanings_is_refused() {
         ("-r tree h1:~/ h2:/srv", "h1:~/ would be read as a source"),
         (
             "file h1: h2:/srv/in",
-            "h1: would be read as a source: only the last argument is the destination, as in scp: to copy to all of the hosts, add --fan-out",
+            "h1: would be read as a source, because only the last one is the destination, as in scp: to copy to all of the hosts, add --fan-out",
         ),
         ("file h1:/a h2:b/ h3:/c", "h2:b/ would be read as a source"),
         ("file h1:/in h2:/in", "h1:/in would be read as a source"),

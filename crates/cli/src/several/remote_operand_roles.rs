@@ -63,8 +63,8 @@ pub(super) fn meaning(
         let operand = sources.get(first + at).map(|one| one.as_bytes());
         let operand = transfer::escape::name(operand.unwrap_or_default());
         Err(format!(
-            "{operand} would be read as a source: only the last argument is the destination, as in \
-             scp: {}",
+            "the operand {operand} would be read as a source, because only the last one is the \
+             destination, as in scp: {}",
             advice.replace("OPERAND", &operand.to_string())
         )
         .into())
