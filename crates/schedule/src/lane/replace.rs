@@ -41,10 +41,15 @@ enum ReplaceStage {
     Plain,
     /// RENAME of the old file to a temporary name.
     Aside,
+    /// LSTAT of the final name after that failed: a server may have renamed the old file, and have
+    /// reported a failure.
+    CheckAside,
     /// RENAME of the temporary to the final name, which is now free.
     Named,
     /// RENAME of the old file back to its name.
     PutBack,
+    /// LSTAT of the old file's temporary name after that failed.
+    CheckPutBack,
     /// REMOVE of the old file, after the new one's RENAME.
     RemoveOld,
     /// RENAME of the temporary to another temporary name, to test if the server allows any rename.
@@ -132,8 +137,10 @@ impl FileReplacement {
         let moves = matches!(
             self.stage,
             ReplaceStage::Aside
+                | ReplaceStage::CheckAside
                 | ReplaceStage::Named
                 | ReplaceStage::PutBack
+                | ReplaceStage::CheckPutBack
                 | ReplaceStage::RemoveOld
         );
         moves.then_some(self.aside.as_slice())
@@ -168,13 +175,25 @@ impl FileReplacement {
             ReplaceStage::Atomic
             | ReplaceStage::Plain
             | ReplaceStage::Named
-            | ReplaceStage::RemoveOld => (&self.from, &self.to),
+            | ReplaceStage::RemoveOld
+            | ReplaceStage::CheckAside
+            | ReplaceStage::CheckPutBack => (&self.from, &self.to),
         };
         let request = match stage {
             ReplaceStage::Atomic | ReplaceStage::ProbeAtomic => Request::PosixRename { from, to },
             _ => Request::Rename { from, to },
         };
         core.send(job, RequestPurpose::Replace, &request);
+    }
+
+    /// Asks if the old file is still where a failed rename was to take it from.
+    fn check(&mut self, core: &mut LaneContext, job: JobId, stage: ReplaceStage) {
+        self.stage = stage;
+        let path = match stage {
+            ReplaceStage::CheckPutBack => &self.aside,
+            _ => &self.to,
+        };
+        core.send(job, RequestPurpose::Replace, &Request::Lstat { path });
     }
 
     /// Handles the answer to the request in flight.
@@ -205,7 +224,14 @@ impl FileReplacement {
                 }
             }
             (ReplaceStage::Aside, Ok(())) => ReplaceStage::Named,
-            (ReplaceStage::Aside, Err(_)) => ReplaceStage::Probe,
+            (ReplaceStage::Aside, Err(_)) => {
+                self.check(core, job, ReplaceStage::CheckAside);
+                return ReplaceProgress::InProgress;
+            }
+            (ReplaceStage::CheckAside, Err(status)) if status.code == StatusCode::NO_SUCH_FILE => {
+                ReplaceStage::Named
+            }
+            (ReplaceStage::CheckAside, _) => ReplaceStage::Probe,
             (ReplaceStage::Named, Ok(())) => {
                 self.stage = ReplaceStage::RemoveOld;
                 let path = &self.aside;
@@ -218,6 +244,15 @@ impl FileReplacement {
             }
             (ReplaceStage::PutBack, Ok(())) => return self.refused(None),
             (ReplaceStage::PutBack, Err(_)) => {
+                self.check(core, job, ReplaceStage::CheckPutBack);
+                return ReplaceProgress::InProgress;
+            }
+            (ReplaceStage::CheckPutBack, Err(status))
+                if status.code == StatusCode::NO_SUCH_FILE =>
+            {
+                return self.refused(None);
+            }
+            (ReplaceStage::CheckPutBack, _) => {
                 let status = self.why();
                 return ReplaceProgress::Stranded {
                     status,
@@ -226,7 +261,8 @@ impl FileReplacement {
                 };
             }
             (ReplaceStage::RemoveOld, done) => {
-                let left = done.is_err().then(|| self.aside.clone());
+                let stays = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
+                let left = stays.then(|| self.aside.clone());
                 return ReplaceProgress::Done { left };
             }
             (ReplaceStage::Probe | ReplaceStage::ProbeAtomic, Ok(())) => {

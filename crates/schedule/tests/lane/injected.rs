@@ -230,6 +230,47 @@ fn a_symlinks_temporary_that_cannot_be_removed_is_named() {
     assert!(left.len() == 1 && told.contains(&left[0]), "{told}");
 }
 
+/// Bug: a server that had carried out every rename, and reported a failure of each, left nothing under
+/// the name of a symlink. The new one lay under a temporary name that no message named.
+#[test]
+fn a_rename_that_was_carried_out_and_denied_lost_the_symlink() {
+    let denied = StatusCode::FAILURE;
+    for openssh in [true, false] {
+        for nth in 0..5 {
+            let mut config = config(Mode::Plain, 1);
+            config.openssh = openssh;
+            let server = match openssh {
+                true => SftpServerProfile::openssh(),
+                false => SftpServerProfile::other(),
+            };
+            let mut w = World::with(config, server, link(), 1);
+            w.place("name", OLD, 0o644);
+            for kind in ["posix-rename@openssh.com", "RENAME"] {
+                for nth in nth..9 {
+                    w.model.inject(InjectedFault {
+                        kind: Some(kind),
+                        nth,
+                        act: Act::Denied(denied),
+                    });
+                }
+            }
+            let job = w.job(JobKind::MakeSymlink {
+                path: remote("name"),
+                points_to: b"elsewhere".to_vec(),
+            });
+            w.run();
+            let which = format!("openssh {openssh}, from {nth}");
+            let stands = w.model.fs.names().iter().any(|name| name == "name");
+            let warned = w.warnings().join(" ");
+            let told = w.failed(job).unwrap_or_default().to_owned() + &warned;
+            assert!(stands, "{which}: {told}");
+            let left = w.temporaries();
+            let is_named = |name: &String| told.contains(name.as_str());
+            assert!(left.iter().all(is_named), "{which}: {left:?} {told}");
+        }
+    }
+}
+
 #[test]
 fn jobs_of_a_dead_channel_come_back() {
     for mode in [Mode::Remembered, Mode::Plain] {

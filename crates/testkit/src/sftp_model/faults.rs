@@ -16,6 +16,8 @@ pub struct InjectedFault {
 pub enum Act {
     /// The request is not carried out, and this status is the answer.
     Status(StatusCode),
+    /// The request is carried out, and this status is the answer.
+    Denied(StatusCode),
     /// The request is not carried out; the answer is FAILURE with the words of ENOSPC.
     Full,
     /// The handle in the answer is not the one in the server's table.

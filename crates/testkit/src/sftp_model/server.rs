@@ -296,6 +296,12 @@ impl SftpModel {
             }
             Some(Act::Data(data)) => self.say(id, &Response::Data { data: &data }),
             Some(Act::Silence) => {}
+            Some(Act::Denied(code)) => {
+                let start = self.out.len();
+                self.answer(id, request);
+                self.out.truncate(start);
+                self.status(id, code);
+            }
             Some(Act::OtherId) => self.answer(RequestId(id.0 ^ 0x4000_0000), request),
             Some(act) => {
                 let start = self.out.len();
@@ -376,8 +382,13 @@ fn spoil(out: &mut Vec<u8>, start: usize, act: &Act) {
             out[start..start + 4].copy_from_slice(&len.to_be_bytes());
         }
         Act::Length(len) => out[start..start + 4].copy_from_slice(&len.to_be_bytes()),
-        Act::Status(_) | Act::Full | Act::Reply(_) | Act::Data(_) | Act::OtherId | Act::Silence => {
-        }
+        Act::Status(_)
+        | Act::Denied(_)
+        | Act::Full
+        | Act::Reply(_)
+        | Act::Data(_)
+        | Act::OtherId
+        | Act::Silence => {}
     }
 }
 
