@@ -47,6 +47,7 @@ mod operating;
 mod output;
 mod passing;
 mod programs;
+mod read_only_directories;
 mod refused;
 mod removed_target;
 mod restricted_servers;

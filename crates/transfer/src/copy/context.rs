@@ -167,6 +167,14 @@ impl<'a> CopyContext<'a> {
         self.side(end).map(RemoteSide::session)
     }
 
+    /// True if the target's server answers requests in order, as OpenSSH and longhaul do. A directory
+    /// may then be made in a parent whose own MKDIR is not answered yet.
+    pub(super) fn target_answers_in_order(&self) -> bool {
+        self.side(CopySide::Target)
+            .and_then(|side| side.session().server_info())
+            .is_some_and(sftp::ServerInfo::answers_in_order)
+    }
+
     /// True if symlinks are kept and a remote source chooses them.
     pub(super) fn keeps_foreign_links(&self) -> bool {
         self.options.archive && self.source_is_remote()

@@ -37,6 +37,8 @@ pub(super) enum JobPurpose {
     /// Request of a walk, with the walk's tag.
     Walk(WalkId, u64),
     MakeDir(CopyDirectoryId),
+    /// Gives the owner of an existing directory the permissions to fill it.
+    GrantAccess(CopyDirectoryId),
     FinishDir(CopyDirectoryId),
     /// Mode bits of a directory that is still being filled.
     DirMode(EscapedName),

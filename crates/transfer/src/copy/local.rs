@@ -23,14 +23,14 @@ use super::CopyOptions;
 use super::sides::CopySide;
 use crate::cancel::CancelToken;
 use crate::disk::{
-    CreateSettings, LostMetadata, NameInDirectory, OpenDirectory, OpenDirectoryCache,
-    TargetFinishSettings, create_target, kind_of, os_words, set_xattrs, temp_name, timestamps,
+    CreateSettings, LostMetadata, NameInDirectory, OpenDirectoryCache, TargetFinishSettings,
+    create_target, kind_of, os_words, set_xattrs, temp_name, timestamps,
 };
 use crate::file_error::FileError;
 use crate::sums::FileChecksums;
 
 /// Mode bits that the owner needs to fill a directory.
-const OWNER: u32 = 0o700;
+pub(super) const OWNER: u32 = 0o700;
 const COPY: usize = 1 << 20;
 
 /// Error for a symlink below the target, which is not followed.
@@ -114,6 +114,18 @@ fn link_error(error: io::Error) -> FileError {
     }
 }
 
+/// Gives the owner of an existing directory the permissions to fill it. A failure shows in what is
+/// put into the directory.
+pub(super) fn grant_owner_access(directories: &OpenDirectoryCache, path: &LocalTargetPath) {
+    let Ok(dir) = directories.directory(path) else {
+        return;
+    };
+    let mode = fstat(&*dir).map_or(OWNER, |stat| stat.st_mode & 0o7777);
+    if mode & OWNER != OWNER {
+        let _ = dir.set_mode(mode | OWNER);
+    }
+}
+
 /// Sets the mode and times of a filled directory: the kept bits of `attributes`. Returns the parts
 /// that could not be set.
 pub(super) fn finish_directory(
@@ -167,18 +179,11 @@ pub(super) fn finish_directory(
     }
     set(MetadataFlags::ACLS, &mut not_kept);
     if let Some(times) = timestamps(attributes).filter(|_| preserve)
-        && let Err(e) = set_times(&dir, &times)
+        && let Err(e) = dir.set_times(&times)
     {
         not_kept.push((Parts::TIMES, os_words(&e.into())));
     }
     Ok(not_kept)
-}
-
-fn set_times(dir: &OpenDirectory, times: &rustix::fs::Timestamps) -> Result<(), Errno> {
-    match dir.is_unreadable() {
-        true => utimensat(dir, ".", times, AtFlags::empty()),
-        false => rustix::fs::futimens(dir, times),
-    }
 }
 
 fn set_owner(

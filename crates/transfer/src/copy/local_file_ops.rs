@@ -121,6 +121,8 @@ pub(super) trait LocalFileOps {
         mode: u32,
         follow: bool,
     ) -> Result<bool, FileError>;
+    /// Gives the owner of an existing directory the permissions to fill it.
+    fn grant_owner_access(&self, _: &LocalTargetPath) {}
     /// Sets the mode, times and further metadata of a filled directory.
     fn finish_directory(
         &self,

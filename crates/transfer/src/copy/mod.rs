@@ -23,6 +23,7 @@ mod metadata;
 mod names;
 mod operand_copy;
 mod owner;
+mod owner_access;
 mod planned;
 mod relayed;
 mod resolve;

@@ -229,6 +229,10 @@ impl LocalFileOps for LocalFiles {
         local::make_directory(&self.directories, path, mode, follow)
     }
 
+    fn grant_owner_access(&self, path: &LocalTargetPath) {
+        local::grant_owner_access(&self.directories, path);
+    }
+
     fn finish_directory(
         &self,
         path: &LocalTargetPath,

@@ -11,6 +11,7 @@ use super::file::CopyFileId;
 use super::jobs::JobPurpose;
 use super::local::{symlink_in_the_way, without_parent};
 use super::metadata::{MetadataPreservation, special_bits};
+use super::owner_access;
 use super::sides::CopySide;
 use super::source::WalkId;
 use crate::file_error::FileError;
@@ -84,6 +85,8 @@ pub(super) struct TargetDir {
     existed: bool,
     /// The directory as it was listed or found then.
     found: ListedEntry,
+    /// Its mode, until its owner may fill it.
+    found_mode: Option<u32>,
     /// The mode was set when the directory was made.
     has_mode: bool,
     /// The walk has no more entries of the directory.
@@ -117,6 +120,7 @@ impl TargetDir {
             state: DirState::Waiting,
             existed: existing.is_some(),
             found: existing.unwrap_or_default(),
+            found_mode: None,
             has_mode: false,
             listed: false,
             open: 0,
@@ -234,6 +238,7 @@ impl IncompleteTargetDirs {
     pub(super) fn existed(&mut self, dir: CopyDirectoryId, found: &Attributes) {
         if let Some(dir) = self.dirs.get_mut(&dir) {
             dir.existed = true;
+            dir.found_mode = found.mode;
             // Not the owner: another source of the run may have set it.
             dir.found = ListedEntry {
                 inode: found.link.map(|identity| (identity.device, identity.inode)),
@@ -402,6 +407,9 @@ impl IncompleteTargetDirs {
         match made {
             Ok(created) => {
                 dir.existed = !created;
+                if dir.existed && context.preserves() && dir.attributes.mode.is_some() {
+                    context.local().grant_owner_access(&path);
+                }
                 self.on_made(context, metadata, key, Ok(()));
             }
             Err(what) => self.on_made(context, metadata, key, Err(what)),
@@ -424,11 +432,17 @@ impl IncompleteTargetDirs {
     /// answered. A path through a symlink that is not followed would lead elsewhere, so nothing
     /// but a directory may stand there.
     fn may_fill_early(&self, context: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
-        if !server_works_in_order(context) {
+        if !context.target_answers_in_order() {
             return false;
         }
-        self.follows(context, key)
-            || !context.keeps_foreign_links() && self.is_below_fresh(context, key)
+        let is_below_fresh = self.is_below_fresh(context, key);
+        let is_missing = |dir: &TargetDir| context.named().was_missing(&dir.target);
+        let is_fresh = is_below_fresh || self.dirs.get(&key).is_some_and(is_missing);
+        // The owner of an existing directory may have to get write permission first.
+        if context.preserves() && !is_fresh {
+            return false;
+        }
+        self.follows(context, key) || !context.keeps_foreign_links() && is_below_fresh
     }
 
     /// True if this run has made a directory above, or makes the root, so that only this run has
@@ -463,6 +477,9 @@ impl IncompleteTargetDirs {
         key: CopyDirectoryId,
         result: Result<(), FileError>,
     ) {
+        if result.is_ok() && self.grants_access(context, key) {
+            return;
+        }
         let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
@@ -520,6 +537,26 @@ impl IncompleteTargetDirs {
                 self.check_dir(context, metadata, Some(key));
             }
         }
+    }
+
+    /// Gives the owner of an existing directory the permissions to fill it, if its mode is set
+    /// afterwards. Returns false if it needs none. A server that refuses them refuses the entries
+    /// too, and says why.
+    fn grants_access(&mut self, context: &mut CopyContext<'_>, key: CopyDirectoryId) -> bool {
+        let Some(dir) = self.dirs.get_mut(&key) else {
+            return false;
+        };
+        let is_mode_set = context.preserves() && dir.attributes.mode.is_some();
+        let Some(mode) = dir.found_mode.take().filter(|_| is_mode_set) else {
+            return false;
+        };
+        let (path, found) = (RemotePath(dir.target.clone()), dir.found);
+        let follow = self.sets_through_link(context, key);
+        let Some(kind) = owner_access::job(path, mode, found, follow) else {
+            return false;
+        };
+        let asked = context.submit(CopySide::Target, kind, JobPurpose::GrantAccess(key));
+        asked.is_some()
     }
 
     /// Sets the mode of a new directory at once if the mode allows filling it and no times are
@@ -704,7 +741,7 @@ impl IncompleteTargetDirs {
         context.submit(CopySide::Target, kind, JobPurpose::FinishDir(key));
         // If the server works in order, the parent may follow at once. Waiting a round trip for
         // each level took most of the time of a small, deep tree.
-        if server_works_in_order(context)
+        if context.target_answers_in_order()
             && let Some(dir) = self.dirs.get_mut(&key)
         {
             let parent = dir.parent.take();
@@ -760,13 +797,4 @@ fn finish_locally(
         metadata.note_lost(parts, &why, shown);
     }
     Ok(())
-}
-
-/// True if the server answers requests in order, as OpenSSH and longhaul do. A directory may
-/// then be made in a parent whose own MKDIR is not answered yet.
-fn server_works_in_order(context: &CopyContext<'_>) -> bool {
-    context
-        .side(CopySide::Target)
-        .and_then(|side| side.session().server_info())
-        .is_some_and(sftp::ServerInfo::answers_in_order)
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,7 +14,8 @@ use super::expected::ExpectedContent;
 use super::os_words;
 use super::source::{LocalSource, open_source, open_source_with};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Stat, mkdirat, openat, renameat, statat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, Timestamps, mkdirat, openat, renameat, statat,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use schedule::{LocalTargetPath, OwnerWrite, SourceFileMeta};
@@ -84,11 +85,6 @@ impl OpenDirectory {
         }
     }
 
-    /// Returns true where the account may not read the directory.
-    pub(crate) fn is_unreadable(&self) -> bool {
-        self.unreadable
-    }
-
     /// Returns true if new files inherit an access control list from the directory.
     pub(crate) fn has_default_acl(&self) -> bool {
         self.default_bits().is_some()
@@ -111,10 +107,29 @@ impl OpenDirectory {
     /// Sets the permission bits; fchmod(2) takes no O_PATH descriptor.
     pub(crate) fn set_mode(&self, mode: u32) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(mode);
-        match self.unreadable {
-            true => rustix::fs::chmodat(&self.fd, ".", mode, AtFlags::empty()),
-            false => rustix::fs::fchmod(&self.fd, mode),
+        if !self.unreadable {
+            return rustix::fs::fchmod(&self.fd, mode);
         }
+        match rustix::fs::chmodat(&self.fd, ".", mode, AtFlags::empty()) {
+            Err(Errno::ACCESS) => rustix::fs::chmod(self.path_in_proc(), mode),
+            done => done,
+        }
+    }
+
+    /// Sets the times; futimens(2) takes no O_PATH descriptor.
+    pub(crate) fn set_times(&self, times: &Timestamps) -> Result<(), Errno> {
+        if !self.unreadable {
+            return rustix::fs::futimens(&self.fd, times);
+        }
+        match utimensat(&self.fd, ".", times, AtFlags::empty()) {
+            Err(Errno::ACCESS) => utimensat(CWD, self.path_in_proc(), times, AtFlags::empty()),
+            done => done,
+        }
+    }
+
+    /// Returns the only path to a directory that may not be searched.
+    fn path_in_proc(&self) -> String {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
 
     /// Changes the owner's write permission. The other permissions stay.

@@ -24,7 +24,7 @@ pub(crate) use adopt::{TemporaryFileSweep, adopt_target, remove_temporaries};
 pub(crate) use check::ReadBackCheck;
 pub(crate) use directories::MadeDirectories;
 pub use directories::OpenDirectoryCache;
-pub(crate) use directories::{NameInDirectory, OpenDirectory, WriteDestination, kind_of};
+pub(crate) use directories::{NameInDirectory, WriteDestination, kind_of};
 pub(crate) use error::failed_to;
 pub use error::{local_fault, os_words};
 pub(crate) use expected::ExpectedContent;

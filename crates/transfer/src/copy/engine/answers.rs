@@ -259,6 +259,7 @@ impl CopyEngine<'_> {
                 self.walks.handle(walk, tag, WalkAnswer::end(said(result)))
             }
             JobPurpose::MakeDir(dir) => self.on_made(dir, said(result)),
+            JobPurpose::GrantAccess(dir) => self.on_made(dir, Ok(())),
             JobPurpose::FinishDir(dir) => self.on_finished(dir, said(result)),
             JobPurpose::DirMode(name) => {
                 let done = said(result);
