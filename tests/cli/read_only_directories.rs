@@ -219,6 +219,25 @@ fn a_read_only_directory_of_the_target_took_no_new_entries() {
     });
 }
 
+/// Bug: what the source has in such a directory was refused, although the directory got the mode of
+/// its source. rsync makes it writable.
+#[test]
+fn a_sync_did_not_fill_a_directory_that_it_could_not_list() {
+    each_place(|user| {
+        if user.place == Place::Here {
+            return;
+        }
+        for closed in [0o111, 0] {
+            let inode = remake_trees(user, closed);
+            // A target that cannot be listed ends the sync.
+            set_mode(&user.path("target"), 0o755);
+            let outcome = user.run(&["sync"], "source").expect_code(1);
+            let outcome = outcome.expect_err(&["cannot list the directory"]);
+            assert_is_copied(user, inode, &outcome);
+        }
+    });
+}
+
 /// scp changes no modes of directories without -p.
 #[test]
 fn a_read_only_directory_stays_closed_without_preservation() {

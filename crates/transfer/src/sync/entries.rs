@@ -30,6 +30,9 @@ pub(super) struct SyncPlanWalk {
     begun: bool,
 }
 
+/// Permissions with which the owner can list a directory and look at its entries.
+const LISTABLE: u16 = 0o500;
+
 struct PlannedDirectory {
     dir: TreeEntryId,
     /// The directory in the listing of the target.
@@ -180,11 +183,15 @@ impl SyncPlanWalk {
             TreeEntryKind::Directory => {
                 let is_new = self.is_new[id.index()];
                 let target = self.in_target(id, parent).filter(|_| !is_new);
+                // A directory that its owner may not list gets permissions before it is filled, as
+                // one that was found to exist.
+                let mode = target.and_then(|id| self.plan.target().tree().entry(id).mode);
+                let is_listed = mode.is_none_or(|mode| mode & LISTABLE == LISTABLE);
                 self.enter(id, target, found.path.clone());
                 WalkEntry::Directory {
                     id: dir_id(id),
                     at: found,
-                    existing: (!is_new).then(|| Box::new(self.listed(target))),
+                    existing: (!is_new && is_listed).then(|| Box::new(self.listed(target))),
                 }
             }
             TreeEntryKind::Symlink => WalkEntry::Symlink(found),
