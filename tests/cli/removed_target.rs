@@ -7,6 +7,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use testkit::tree::{Compare, assert_same, write_file};
 use testkit::{PeerKind, Seed};
 
+use crate::sync::sync;
+
 /// Bug: the journal said that the target folder had been there at first, so that every later copy
 /// failed with "cannot create the directory", also with `--no-resume`.
 #[test]
@@ -40,6 +42,40 @@ fn a_target_folder_that_was_removed_after_an_interruption_is_made_again() {
         fs::remove_dir_all(&to).expect("our folder");
         cp().run().expect_code(0);
         // The folder is missing now, so that the copy gets its name.
+        assert_same(&from, &to, Compare::CONTENT);
+        fs::remove_dir_all(&to).expect("our folder");
+    }
+}
+
+/// Bug: the same sync said that it resumed from all of the files, and copied every one of them again.
+#[test]
+fn files_that_are_gone_were_resumed_from() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    let (from, to) = (scene.path("from"), scene.path("to"));
+    fs::create_dir(&from).expect("our folder");
+    for number in 0..400 {
+        write_file(&from.join(number.to_string()), b"source");
+    }
+    write_file(&from.join("blocked"), b"source");
+    let sync = || {
+        let run = sync(&scene, &[]).arg(&from);
+        run.arg(scene.remote("to")).run()
+    };
+    for stays in [0, 100] {
+        fs::create_dir_all(to.join("blocked/by")).expect("our folder");
+        sync().expect_code(1);
+        for number in stays..400 {
+            fs::remove_file(to.join(number.to_string())).expect("copied");
+        }
+        fs::remove_dir_all(to.join("blocked")).expect("our folder");
+        let outcome = sync().expect_code(0);
+        let said = match stays {
+            0 => "resuming the earlier copy: nothing of it is complete",
+            _ => "resuming the earlier copy: 100 files recorded as complete (each is checked)",
+        };
+        assert!(outcome.err().contains(said), "{outcome}");
         assert_same(&from, &to, Compare::CONTENT);
         fs::remove_dir_all(&to).expect("our folder");
     }

@@ -280,10 +280,11 @@ fn far(summary: &CopySummary) -> Option<String> {
 /// The line about an interrupted run that is resumed: files done, bytes of partial ones.
 pub(crate) fn resumed(done: u64, partial: u64, bytes: u64) -> String {
     if done == 0 && (partial == 0 || bytes == 0) {
-        return "resuming the earlier copy: nothing of it was complete".to_owned();
+        return "resuming the earlier copy: nothing of it is complete".to_owned();
     }
+    let checked = if done > 0 { " (each is checked)" } else { "" };
     let mut text = format!(
-        "resuming the earlier copy: {} recorded as complete",
+        "resuming the earlier copy: {} recorded as complete{checked}",
         units::files(done)
     );
     if partial > 0 {

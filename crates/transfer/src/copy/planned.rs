@@ -434,6 +434,11 @@ impl<'a> PlannedCopy<'a> {
         self.engine.context_mut().named_mut().set_missing(true);
     }
 
+    /// Notes targets that do not exist, whatever an earlier run has recorded about them.
+    pub(crate) fn note_missing(&mut self, targets: impl Iterator<Item = Vec<u8>>) {
+        self.engine.keeper_mut().forget_complete(targets);
+    }
+
     /// Local path below the target or a directory of [`PlannedCopy::also_use`], in which no symlink
     /// is followed.
     pub(crate) fn local_target(&self, path: &[u8]) -> schedule::LocalTargetPath {

@@ -228,6 +228,11 @@ impl ResumeJournal {
         self.earlier.forget(target);
     }
 
+    /// Forgets the records of complete files that do not exist.
+    pub(super) fn forget_complete(&mut self, targets: impl Iterator<Item = Vec<u8>>) {
+        targets.for_each(|target| self.earlier.forget_complete(&target));
+    }
+
     /// Returns true if an earlier run has left files unfinished.
     pub(super) fn has_leftovers(&self) -> bool {
         self.earlier.has_leftovers()

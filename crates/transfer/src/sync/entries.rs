@@ -202,6 +202,13 @@ impl SyncPlanWalk {
     }
 }
 
+/// Returns the paths of the target's entries that the plan creates, below its root.
+pub(super) fn created_below(root: &[u8], plan: &SyncPlan) -> impl Iterator<Item = Vec<u8>> {
+    let steps = plan.steps().iter();
+    let created = steps.filter(|step| matches!(step.action, SyncAction::Create));
+    created.map(|step| join(root, &plan.source().tree().path(step.source)))
+}
+
 fn dir_id(id: TreeEntryId) -> WalkDirectoryId {
     WalkDirectoryId(id.index() as u64)
 }

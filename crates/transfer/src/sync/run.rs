@@ -17,7 +17,7 @@ use super::alike::{NameEqualityProbes, are_one_in_nfc, remove_name_probes, spare
 use super::attributes::attributes;
 use super::backup::BackupRoot;
 use super::ends::{SyncEnds, SyncFileOperation};
-use super::entries::SyncPlanWalk;
+use super::entries::{SyncPlanWalk, created_below};
 use super::expected_file::ExpectedFile;
 use super::hard_links::{InodeIds, SourceHardLinks, linked_outside};
 use super::link_dest::LinkDest;
@@ -584,6 +584,8 @@ impl<'a> SyncRun<'a> {
         let links = self.hard_links.as_ref().map(|names| names.source().clone());
         let inodes = std::mem::take(&mut self.target_directories);
         let walk = SyncPlanWalk::new(Arc::clone(&plan), root, local, links, inodes);
+        let target = self.ends.root(PlannedCopySide::Target).to_vec();
+        self.ends.note_missing(created_below(&target, &plan));
         if walk.has_any() || self.ends.has_leftovers() {
             self.ends.copy(Box::new(walk)).await;
         }

@@ -154,6 +154,14 @@ impl EarlierWork {
         }
     }
 
+    /// Forgets the record of a complete file that does not exist.
+    pub(super) fn forget_complete(&mut self, target: &[u8]) {
+        let found = self.state.file(target);
+        if let Some((of, _)) = found.filter(|(_, entry)| entry.done.is_some()) {
+            self.state.take(of);
+        }
+    }
+
     /// Takes the journal entry of a shared file: its number and its written ranges. An entry of
     /// another version of the source is forgotten.
     pub(super) fn take_ranges(
