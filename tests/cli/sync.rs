@@ -442,6 +442,42 @@ fn files_from_syncs_what_is_listed_and_names_what_is_missing() {
     assert!(!scene.path("b/other").exists());
 }
 
+/// Bug: the target itself, which may be the home directory of an account, got permissions and time of
+/// the source, so that others could read it.
+#[test]
+fn a_list_of_files_changed_the_directory_above_them() {
+    each_way(|way| {
+        let (source, target) = (way.source(), way.target());
+        for name in ["one", "dir/two"] {
+            write_file(&source.join(name), b"x");
+        }
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").mode() & 0o7777;
+        let set_mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+        };
+        set_mode(source, 0o777);
+        set_mode(&source.join("dir"), 0o750);
+        write_file(&way.path("list"), b"one\ndir\n");
+        let list = way.path("list");
+        let list = list.to_str().expect("plain");
+        for (there, flags) in [(0o700, &[][..]), (0o500, &["--delete", "--yes"])] {
+            write_file(&target.join("dir/gone"), b"x");
+            set_mode(target, there);
+            set_time(source, 1_000_000_000);
+            let run = |flags: &[&str]| way.run(&[&["--files-from", list], flags].concat());
+            run(flags).expect_code(0);
+            assert_eq!(mode(target), there, "{way}");
+            assert_eq!(mode(&target.join("dir")), 0o750, "{way}");
+            let modified = fs::metadata(target).expect("it is there").mtime();
+            assert_ne!(modified, 1_000_000_000, "{way}");
+            let again = run(&["--dry-run"]).expect_code(0);
+            assert!(again.out().contains("0 files to copy"), "{again}");
+            set_mode(target, 0o700);
+            fs::remove_dir_all(target).expect("ours");
+        }
+    });
+}
+
 #[test]
 fn a_filter_file_that_cannot_be_read_or_parsed_names_file_and_line() {
     let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {

@@ -396,6 +396,11 @@ impl Filter {
         self.listed.is_some()
     }
 
+    /// Returns true if only listed names are selected, and the source itself is none of them.
+    pub fn leaves_root(&self) -> bool {
+        self.listed.as_ref().is_some_and(|names| !names.has_root())
+    }
+
     /// Returns the listed names that were not found in the tree.
     pub fn missing(&self) -> impl Iterator<Item = &[u8]> {
         self.listed.iter().flat_map(ListedNames::missing)

@@ -80,6 +80,11 @@ impl ListedNames {
         self.leads_to_listed(path)
     }
 
+    /// Returns true if the source itself is listed.
+    pub(crate) fn has_root(&self) -> bool {
+        self.names.first().is_some_and(Vec::is_empty)
+    }
+
     fn leads_to_listed(&self, path: &[u8]) -> bool {
         if path.is_empty() {
             return !self.names.is_empty();

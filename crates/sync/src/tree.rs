@@ -435,6 +435,11 @@ impl SortedTree {
         }
     }
 
+    /// Replaces the root's attributes.
+    pub fn set_root(&mut self, entry: TreeEntry) {
+        self.tree.set_root(entry);
+    }
+
     /// Sets the text of a symlink.
     pub fn set_link(&mut self, id: TreeEntryId, text: Vec<u8>) {
         self.tree.set_link(id, text);

@@ -150,7 +150,8 @@ impl SyncPlanWalk {
         };
         let links = self.links.as_ref();
         found.attributes.link = links.and_then(|links| links.get(&id)).copied();
-        if self.local {
+        // A root without a time is none of the listed names, and keeps its attributes.
+        if self.local && (parent.is_some() || entry.modified.is_some()) {
             // It may have changed since it was listed, and the copy needs all of its attributes.
             let meta = match parent {
                 Some(_) => fs::symlink_metadata(local_path(&found.path)),

@@ -10,7 +10,7 @@ use crate::copy::PlannedCopySide;
 use crate::walk::join_below;
 
 /// Write permission of the owner.
-const OWNER_WRITE: u16 = 0o200;
+pub(super) const OWNER_WRITE: u16 = 0o200;
 
 /// Directories of the target whose owner may write to them for the time of the sync.
 #[derive(Debug, Default)]

@@ -4,11 +4,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use schedule::{Attributes, EntryKind, JobFailureKind};
-use sync::{Filter, FilterDecision, TreeEntryKind, parent_path};
+use sync::{EntryTree, Filter, FilterDecision, SortedTree, TreeEntry, TreeEntryKind, parent_path};
 
 use super::SyncOptions;
 use super::ends::SyncEnds;
 use super::listing::{ListedTree, RootAttributes, RootToList};
+use super::read_only_dirs::OWNER_WRITE;
 use crate::copy::{CopyLocation, FileSystemQuery, PlannedCopy, PlannedCopySide};
 use crate::file_error::FileError;
 use crate::walk::local_path;
@@ -116,6 +117,17 @@ pub(super) fn check_roots(
         }
     }
     Some(())
+}
+
+/// Has the target's root keep its attributes, as with rsync where a list of names does not have the
+/// source itself: it may be the home directory of an account.
+pub(super) fn leave_root(source: &mut SortedTree, target: &SortedTree) {
+    let mode = target.tree().entry(EntryTree::ROOT).mode;
+    source.set_root(TreeEntry {
+        // A sync that gives the owner write permission sets this mode afterwards.
+        mode: mode.filter(|mode| mode & OWNER_WRITE == 0),
+        ..TreeEntry::new(TreeEntryKind::Directory)
+    });
 }
 
 /// Says what to do about a root that the server does not show.

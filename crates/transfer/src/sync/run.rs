@@ -25,7 +25,9 @@ use super::listing::{self, DirectoryInodes, ListedTree};
 use super::owners::ids_at_target;
 use super::read_only_dirs::ReadOnlyDirectories;
 use super::remembered::SourceFileSystemCheck;
-use super::roots::{SyncRoots, check_parent, check_roots, is_home, leaves_out, without_slash};
+use super::roots::{
+    SyncRoots, check_parent, check_roots, is_home, leave_root, leaves_out, without_slash,
+};
 use super::savings::bytes_sent_whole;
 use super::source_inside::NestedSourceProbes;
 use super::xattrs::{AttributeChange, XattrComparer, set_attributes};
@@ -409,6 +411,9 @@ impl<'a> SyncRun<'a> {
     ) -> Option<SyncPlan> {
         let (mut ours, kept) = source.into_tree();
         let (mut theirs, _) = target.into_tree();
+        if self.target_exists && self.options.entries.filter.leaves_root() {
+            leave_root(&mut ours, &theirs);
+        }
         let mut settling = self.ends.settling();
         settling.read_symlinks(&mut ours, &mut theirs).await;
         let mut plan = SyncPlan::keeping(ours, theirs, rules, kept);
