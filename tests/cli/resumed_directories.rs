@@ -1,6 +1,7 @@
 //! Directories of an upload that was killed and runs again.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use longhaul_tests::Scene;
@@ -10,6 +11,8 @@ use testkit::{DelayProxy, PeerKind, Seed};
 
 const DIRECTORIES: u64 = 30;
 const FILES: u64 = 50;
+/// Size in bytes of a large file.
+const LARGE: usize = 40_000_000;
 
 /// Bug: the temporaries of the killed run were removed last, so that their directories got the time of
 /// that; and a plain account could not remove them from directories that are read-only by then, where
@@ -57,4 +60,60 @@ fn directories_of_a_killed_upload_keep_their_times() {
     cp().run().expect_code(0);
     assert_eq!(temporaries(), 0);
     assert_same(&from, &to, Compare::PRESERVED);
+}
+
+/// Bug: a large temporary of the killed run, whose source is gone, was removed after its directory had
+/// got its times, so that only the third run left the right ones; and a plain account could not remove
+/// it from a directory that is read-only by then, where it stayed without a word.
+#[test]
+fn a_large_temporary_without_a_source_left_its_directory_with_a_wrong_time() {
+    for up in [true, false] {
+        let Some(mut scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+            return;
+        };
+        let proxy = DelayProxy::to(scene.peer.addr()).rate(20_000_000).start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        let (from, to) = (scene.path("from"), scene.path("to"));
+        let dir = from.join("dir");
+        fs::create_dir_all(&dir).expect("our folder");
+        write_file(&dir.join("large"), &Seed::new(1).bytes(LARGE));
+        write_file(&dir.join("small"), b"small");
+        let set_old = || {
+            let dir = fs::File::open(&dir).expect("our folder");
+            let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+            dir.set_modified(old).expect("ours");
+        };
+        set_old();
+        let cp = || {
+            let cp = scene.client.cp().args(["--far-end=stock", "-a"]);
+            match up {
+                true => cp.arg(&from).arg(scene.remote("to")),
+                false => cp.arg(scene.remote("from")).arg(&to),
+            }
+        };
+        let temporaries = || {
+            let names = fs::read_dir(to.join("dir")).into_iter().flatten().flatten();
+            let paths = names.map(|entry| entry.path());
+            let is_temporary = |path: &PathBuf| path.extension().is_some_and(|e| e == "longhaul");
+            paths.filter(is_temporary).collect::<Vec<_>>()
+        };
+        let is_large = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.len() > 8_000_000);
+        let running = cp().spawn();
+        assert!(running.until(|| temporaries().iter().any(is_large)));
+        let pid = Pid::from_raw(running.pid().cast_signed()).expect("a process number");
+        kill_process(pid, Signal::KILL).expect("our process");
+        running.wait();
+        fs::remove_file(dir.join("large")).expect("our file");
+        set_old();
+        let outcome = cp().run().expect_code(0);
+        assert!(
+            outcome.err().contains("resuming the earlier copy"),
+            "{outcome}"
+        );
+        assert_eq!(temporaries(), [""; 0].map(PathBuf::from));
+        assert_same(&from, &to, Compare::PRESERVED);
+    }
 }

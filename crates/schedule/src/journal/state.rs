@@ -326,6 +326,11 @@ impl JournalState {
     }
 
     /// Returns the number of finished files.
+    /// Returns the entry with this id.
+    pub fn entry(&self, id: u64) -> Option<&JournalEntry> {
+        self.entries.get(&id)
+    }
+
     pub fn done(&self) -> usize {
         self.entries.values().filter(|e| e.done.is_some()).count()
     }

@@ -181,11 +181,6 @@ impl<'a> CopyEngine<'a> {
         (&mut self.metadata, &self.context)
     }
 
-    /// Notes that this run has made another name of the file at `target`, for a backup.
-    pub(super) fn note_backup_name(&mut self, target: Vec<u8>) {
-        self.metadata.withheld().note_backup_name(target);
-    }
-
     /// True if the target refused to set modification times.
     pub(super) fn loses_times(&self) -> bool {
         self.metadata.loses_times()
@@ -577,12 +572,14 @@ impl<'a> CopyEngine<'a> {
     /// target is named, before anything is copied.
     pub(super) async fn clear_small_leftovers(&mut self) {
         let removal = self.keeper.clear_small_leftovers(&mut self.context);
+        self.tree
+            .set_clears(self.keeper.has_leftovers() && !self.walks.claims_targets());
         self.remove_leftovers(removal).await;
     }
 
     async fn remove_leftovers(&mut self, removal: LeftoverRemoval) {
-        for path in search_leftovers(self, removal.searches).await {
-            clear_remote(&mut self.context, path);
+        for found in search_leftovers(self, &removal).await {
+            clear_remote(&mut self.context, found);
         }
         if removal.is_begun {
             self.copy().await;

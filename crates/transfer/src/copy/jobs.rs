@@ -71,11 +71,22 @@ pub(super) enum JobPurpose {
     /// Reads the target's clock from a file's modification time, after this number of files without
     /// a time was finished.
     Clock(u64),
-    /// Removes a temporary: a leftover of an earlier run, or that of a file which has failed and has
-    /// this number in the journal.
-    Cleared(Option<u64>),
+    /// Removes a temporary of an earlier run, or that of a file which has failed.
+    Cleared(TemporaryRemoval),
     /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.
     SymlinkTimes,
+}
+
+/// Removal of a temporary at a server.
+#[derive(Debug, Default)]
+pub(super) struct TemporaryRemoval {
+    pub path: Vec<u8>,
+    /// Number of its file in the journal, if that is forgotten then.
+    pub entry: Option<u64>,
+    /// Directory of the target that waits for the removal.
+    pub dir: Option<CopyDirectoryId>,
+    /// A temporary that stays is named.
+    pub tells: bool,
 }
 
 impl JobPurpose {

@@ -487,7 +487,8 @@ impl<'a> PlannedCopy<'a> {
     /// Notes that this run has made a second name of the file at `target`, which keeps the old
     /// contents.
     pub(crate) fn note_second_name(&mut self, target: Vec<u8>) {
-        self.engine.note_backup_name(target);
+        let (metadata, _) = self.engine.metadata_mut();
+        metadata.withheld().note_backup_name(target);
     }
 
     /// Makes `path` a name of the file `of`, in place of a file or symlink. Both are paths of a
@@ -506,7 +507,7 @@ impl<'a> PlannedCopy<'a> {
     /// Notes that it is known which names of the source belong to one file, though its server does
     /// not tell it.
     pub(crate) fn note_source_links_known(&mut self) {
-        self.engine.note_source_links_known();
+        self.engine.metadata_mut().0.note_source_links_known();
     }
 
     /// Notes that a name of a file stays a separate file, for this reason.

@@ -10,7 +10,8 @@ use schedule::{
 
 use super::context::CopyContext;
 use super::file::{ActiveFiles, CopyFileId, FileTask, JobRole};
-use super::jobs::JobPurpose;
+use super::jobs::{JobPurpose, TemporaryRemoval};
+use super::resume::clear_remote;
 use super::sides::CopySide;
 use crate::disk::HostToHostBuffer;
 use crate::sums::FileChecksums;
@@ -328,10 +329,12 @@ impl ActiveFiles {
         let leaves = task.relay().is_some_and(|relay| relay.leaves);
         let entry = task.resume().entry();
         if let Some(path) = task.resume_mut().take_temporary().filter(|_| leaves) {
-            let kind = JobKind::Remove {
-                path: RemotePath(path),
+            let removal = TemporaryRemoval {
+                path,
+                entry,
+                ..TemporaryRemoval::default()
             };
-            context.submit(CopySide::Target, kind, JobPurpose::Cleared(entry));
+            clear_remote(context, removal);
         }
     }
 

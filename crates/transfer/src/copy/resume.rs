@@ -26,10 +26,13 @@ use self::worth::ResumableWork;
 pub(super) use self::{begin::note_seen, note::is_durable};
 use super::context::CopyContext;
 use super::file::{CopyFileId, FileTask};
+use super::jobs::TemporaryRemoval;
 use super::sides::CopySide;
 use super::source::TargetPath;
+use super::tree::CopyDirectoryId;
 use super::{CopyLocation as CopyOperand, CopyRequest};
 use crate::disk::os_words;
+use crate::file_error::FileError;
 use crate::journal::{EarlierRun, JournalStore, JournalWriter};
 use crate::report::EscapedName;
 use crate::walk::local_path;
@@ -252,6 +255,44 @@ impl ResumeJournal {
         self.earlier.clear_small_leftovers(context)
     }
 
+    /// Removes leftovers in the directory `key` of the target, `dir`, that no source has taken.
+    /// Returns true if the directory is to wait for removals: [`Self::on_cleared`] returns it then.
+    pub(super) fn clear_leftovers_in(
+        &mut self,
+        context: &mut CopyContext<'_>,
+        key: CopyDirectoryId,
+        dir: &[u8],
+    ) -> bool {
+        let records = &mut self.records;
+        self.earlier.clear_in(context, records, key, dir)
+    }
+
+    /// Handles the end of the removal of a temporary. Returns the directory that waited for it as
+    /// the last one.
+    pub(super) fn on_cleared(
+        &mut self,
+        context: &mut CopyContext<'_>,
+        removal: TemporaryRemoval,
+        removed: Result<(), FileError>,
+    ) -> Option<CopyDirectoryId> {
+        match removed {
+            Ok(()) => removal
+                .entry
+                .into_iter()
+                .for_each(|id| self.forget_entry(id)),
+            Err(error) if removal.tells && !error.is_missing() => {
+                let path = context.shown(CopySide::Target, &removal.path);
+                let what = format!(
+                    "cannot remove this temporary file of an interrupted copy ({error}): remove it \
+                     by hand"
+                );
+                context.warn(Some(path), what);
+            }
+            Err(_) => {}
+        }
+        self.earlier.cleared_in(removal.dir?)
+    }
+
     /// Forgets the entries whose leftovers are removed.
     pub(super) fn leftovers_cleared(&mut self) {
         self.earlier.leftovers_cleared(&mut self.records);
@@ -309,10 +350,19 @@ impl ResumeJournal {
         }
     }
 
-    /// Handles the boot ID after a reconnect. Returns false if the receiver was restarted, and has
-    /// lost data that was not synced.
-    pub(super) fn is_boot_unchanged(&mut self, context: &CopyContext<'_>, file: &Path) -> bool {
-        self.boot.is_unchanged(context, &mut self.records, file)
+    /// Handles the boot ID after a reconnect. Returns a sentence if the receiver was restarted, and
+    /// has lost data that was not synced.
+    pub(super) fn boot_change(&mut self, context: &CopyContext<'_>, file: &Path) -> Option<String> {
+        if self.boot.is_unchanged(context, &mut self.records, file) {
+            return None;
+        }
+        let host = context
+            .side(CopySide::Target)
+            .map_or("", |side| side.name());
+        Some(format!(
+            "{host}: the machine was rebooted while the connection was lost, and lost unsynced \
+             data: run the same command again"
+        ))
     }
 
     /// Records the temporary of a file, if it has another name than the first choice.

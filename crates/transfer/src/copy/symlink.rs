@@ -21,6 +21,14 @@ pub(super) enum SymlinkCopyState {
     LeftOut(ItemAwaitingDirectory),
 }
 
+/// [`SymlinkCopyState::begin`] or [`SymlinkCopyState::make`].
+pub(super) type SymlinkStep = fn(
+    &mut CopyContext<'_>,
+    &mut MetadataPreservation,
+    ItemAwaitingDirectory,
+    bool,
+) -> SymlinkCopyState;
+
 impl SymlinkCopyState {
     /// Reads the symlink at the source, and makes it if the source is on this machine.
     /// `is_top_level` tells if the command's target holds it.

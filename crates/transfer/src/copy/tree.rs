@@ -51,6 +51,8 @@ pub(super) struct IncompleteTargetDirs {
     /// Number of files started before their directory is known to exist.
     early: usize,
     steps: VecDeque<DirectoryReadyStep>,
+    /// An earlier run has left something that is removed from each directory.
+    clears: bool,
     unsynced: UnsyncedDirs,
 }
 
@@ -63,6 +65,9 @@ pub(super) enum DirectoryReadyStep {
     FileAgain(CopyFileId),
     /// A file whose directory could not be made is dropped.
     FileDropped(CopyFileId),
+    /// What an earlier run has left in a directory is removed before the directory gets its mode,
+    /// which may forbid that, and its times.
+    Clear(CopyDirectoryId),
 }
 
 const LSETSTAT: &str = "lsetstat@openssh.com";
@@ -91,6 +96,8 @@ pub(super) struct TargetDir {
     has_mode: bool,
     /// The walk has no more entries of the directory.
     listed: bool,
+    /// What an earlier run has left in it is removed, or will be before it is finished.
+    is_cleared: bool,
     /// Number of unfinished entries in the directory.
     open: usize,
     /// Entries that wait until the directory is made.
@@ -123,6 +130,7 @@ impl TargetDir {
             found_mode: None,
             has_mode: false,
             listed: false,
+            is_cleared: false,
             open: 0,
             held: Vec::new(),
             held_dirs: Vec::new(),
@@ -190,6 +198,12 @@ enum ItemPlacement {
 }
 
 impl IncompleteTargetDirs {
+    /// Notes if an earlier run has left something that is removed from each directory. Not if
+    /// sources are merged: the first one completes a directory into which another one is copied.
+    pub(super) fn set_clears(&mut self, clears: bool) {
+        self.clears |= clears;
+    }
+
     /// Number of items that wait for their directory.
     pub(super) fn held(&self) -> usize {
         self.held
@@ -665,6 +679,11 @@ impl IncompleteTargetDirs {
                 return;
             }
             match dir.state {
+                DirState::Ready if self.clears && !dir.is_cleared => {
+                    dir.is_cleared = true;
+                    dir.open += 1;
+                    return self.steps.push_back(DirectoryReadyStep::Clear(key));
+                }
                 DirState::Ready => {
                     dir.state = DirState::Finishing;
                     self.finish_dir(context, metadata, key);

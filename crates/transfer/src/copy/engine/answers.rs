@@ -16,7 +16,7 @@ use crate::copy::jobs::JobPurpose;
 use crate::copy::resume::{FileStartDecision, note_seen};
 use crate::copy::sides::CopySide;
 use crate::copy::source::WalkId;
-use crate::copy::symlink::SymlinkCopyState;
+use crate::copy::symlink::{SymlinkCopyState, SymlinkStep};
 use crate::copy::target_kind::ReportedTargetKind;
 use crate::copy::tree::{CopyDirectoryId, DirectoryReadyStep, ItemAwaitingDirectory, TargetDir};
 use crate::copy::verify::{ChecksumRequest, VerifyOutcome};
@@ -287,7 +287,7 @@ impl CopyEngine<'_> {
                 self.after_file(step);
             }
             JobPurpose::ReadSymlink(held) => match said(result) {
-                Ok(()) => self.make_symlink(held),
+                Ok(()) => self.copy_symlink(held, SymlinkCopyState::make),
                 Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
             },
             JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said(result), end),
@@ -308,10 +308,10 @@ impl CopyEngine<'_> {
             JobPurpose::Taken(file) => self.on_taken_over(file),
             JobPurpose::Boot(file) => self.keeper.on_boot(&self.context, &file),
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
-            JobPurpose::Cleared(entry) => {
-                if let (Some(entry), Ok(())) = (entry, result) {
-                    self.keeper.forget_entry(entry);
-                }
+            JobPurpose::Cleared(removal) => {
+                let removed = said(result);
+                let dir = self.keeper.on_cleared(&mut self.context, removal, removed);
+                self.item_over(dir);
             }
             JobPurpose::SymlinkTimes | JobPurpose::Clock(_) => {}
         }
@@ -543,16 +543,9 @@ impl CopyEngine<'_> {
     /// Handles the boot ID of the target after a reconnect. Ends the run if the machine was
     /// restarted.
     fn on_boot_again(&mut self, file: &Path) {
-        if self.keeper.is_boot_unchanged(&self.context, file) {
+        let Some(why) = self.keeper.boot_change(&self.context, file) else {
             return;
-        }
-        let target = self.context.side(CopySide::Target);
-        let name = target.map(|side| side.name().to_owned());
-        let why = format!(
-            "{}: the machine was rebooted while the connection was lost, and lost unsynced data: \
-             run the same command again",
-            name.unwrap_or_default()
-        );
+        };
         self.context.lose(ConnectError::unreachable(why));
         self.drop_what_waits();
         for side in self.context.sides().iter() {
@@ -625,7 +618,7 @@ impl CopyEngine<'_> {
 
     fn begin_placed(&mut self, item: ItemAwaitingDirectory) {
         if item.symlink {
-            self.begin_symlink(item);
+            self.copy_symlink(item, SymlinkCopyState::begin);
         } else if let Some(item) = self.link_or_copy(item) {
             self.begin_file(item);
         }
@@ -655,8 +648,20 @@ impl CopyEngine<'_> {
             HardLinkDecision::Copy(item) => return Some(item),
             HardLinkDecision::Made(made) => self.hard_link_over(made.item, made.result),
             HardLinkDecision::Waits => {}
+                DirectoryReadyStep::Clear(dir) => self.clear_leftovers_in(dir),
         }
         None
+    }
+
+    /// Removes what an earlier run has left in a directory that is otherwise complete.
+    fn clear_leftovers_in(&mut self, key: CopyDirectoryId) {
+        let waits = self
+            .tree
+            .target(key)
+            .is_some_and(|target| (self.keeper).clear_leftovers_in(&mut self.context, key, target));
+        if !waits {
+            self.item_over(Some(key));
+        }
     }
 
     /// Copies the next name after the first one of a file failed.
@@ -669,11 +674,6 @@ impl CopyEngine<'_> {
     /// Notes that the target has a file with several names at `target`.
     pub(in crate::copy) fn note_linked_file(&mut self, link: &InodeId, target: Vec<u8>) {
         self.hard_links.note_first(link, target);
-    }
-
-    /// Notes that it is known which names of the source belong to one file.
-    pub(in crate::copy) fn note_source_links_known(&mut self) {
-        self.metadata.note_source_links_known();
     }
 
     /// Notes that a name of a file stays a separate file, for this reason.
@@ -694,22 +694,10 @@ impl CopyEngine<'_> {
         self.item_over(item.dir);
     }
 
-    pub(super) fn begin_symlink(&mut self, held: ItemAwaitingDirectory) {
+    /// Begins a symlink, or makes it once its target was read.
+    fn copy_symlink(&mut self, held: ItemAwaitingDirectory, step: SymlinkStep) {
         let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
-        let metadata = &mut self.metadata;
-        let step = SymlinkCopyState::begin(&mut self.context, metadata, held, is_top_level);
-        self.after_symlink(step);
-    }
-
-    fn make_symlink(&mut self, held: ItemAwaitingDirectory) {
-        let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
-        let metadata = &mut self.metadata;
-        let step = SymlinkCopyState::make(&mut self.context, metadata, held, is_top_level);
-        self.after_symlink(step);
-    }
-
-    fn after_symlink(&mut self, step: SymlinkCopyState) {
-        match step {
+        match step(&mut self.context, &mut self.metadata, held, is_top_level) {
             SymlinkCopyState::Asked => {}
             SymlinkCopyState::Over(held, result, end) => self.symlink_over(&held, result, end),
             SymlinkCopyState::LeftOut(held) => self.item_over(held.dir),

@@ -97,7 +97,7 @@ impl ResumeJournal {
                     let what = "changed since the interrupted copy: it is copied from the start";
                     context.warn(Some(task.source_name().clone()), what.to_owned());
                 }
-                self.earlier.clear(context, &entry);
+                self.earlier.clear(context, &entry, task.dir(), false);
                 self.earlier.forget_cleared(context, &mut self.records, of);
             }
             Some((of, ..)) => {

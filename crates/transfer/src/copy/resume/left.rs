@@ -9,11 +9,12 @@ use schedule::{JobKind, RemotePath, ResumeData};
 use super::records::RunJournal;
 use crate::copy::basename;
 use crate::copy::context::CopyContext;
-use crate::copy::jobs::{JobPurpose, ListingFilter};
+use crate::copy::jobs::{JobPurpose, ListingFilter, TemporaryRemoval};
 use crate::copy::self_copy::parent_of;
 use crate::copy::server_inquiry::ServerInquiry;
 use crate::copy::sides::CopySide;
 use crate::copy::source::TargetPath;
+use crate::copy::tree::CopyDirectoryId;
 use crate::report::CopyEvent;
 use crate::walk::join;
 
@@ -34,6 +35,12 @@ pub(super) struct EarlierWork {
     searched: BTreeMap<Vec<u8>, Vec<(Vec<u8>, u64)>>,
     /// The temporaries of small files were removed before the first file was copied.
     small_are_cleared: bool,
+    /// Files that the earlier run has left unfinished, by the directory of their targets; `None`
+    /// before it is needed.
+    by_dir: Option<BTreeMap<Vec<u8>, Vec<u64>>>,
+    /// Directories of the target with removals in flight: their number, and true if the directory
+    /// waits for the last one.
+    removals: BTreeMap<CopyDirectoryId, (usize, bool)>,
 }
 
 /// Size in bytes of a file from which its leftovers are removed before it is copied again: they may
@@ -52,7 +59,9 @@ pub(in crate::copy) struct LeftoverRemoval {
     /// There is something to remove, which is to be waited for.
     pub is_begun: bool,
     /// Directories of a server to list first.
-    pub searches: Vec<LeftoverSearch>,
+    searches: Vec<LeftoverSearch>,
+    /// It is the last attempt: temporaries that stay are named.
+    is_last: bool,
 }
 
 /// Search for the temporaries of an earlier run in a directory of a server.
@@ -66,14 +75,14 @@ fn is_searched(entry: &JournalEntry) -> bool {
     entry.source.size < LARGE && entry.temp.is_none()
 }
 
-/// Lists the directories, and returns the paths of the temporaries in them; of a directory that the
-/// server does not list, all that there may be.
+/// Lists the directories, and returns the removals of the temporaries in them; of a directory that
+/// the server does not list, of all that there may be.
 pub(in crate::copy) async fn search_leftovers<'a>(
     server: &mut impl ServerInquiry<'a>,
-    searches: Vec<LeftoverSearch>,
-) -> Vec<Vec<u8>> {
+    removal: &LeftoverRemoval,
+) -> Vec<TemporaryRemoval> {
     let mut found = Vec::new();
-    for searches in searches.chunks(LISTINGS) {
+    for searches in removal.searches.chunks(LISTINGS) {
         let jobs = server.context().jobs();
         let query = |search: &LeftoverSearch| {
             let path = RemotePath(search.dir.clone());
@@ -83,13 +92,17 @@ pub(in crate::copy) async fn search_leftovers<'a>(
         let queries = searches.iter().map(query).collect();
         let answers = server.ask_all(CopySide::Target, queries).await;
         for (search, answer) in searches.iter().zip(answers) {
-            let names = match answer {
+            let (names, is_found) = match answer {
                 // A server may list a name again and again.
-                Ok(answer) => answer.into_names().into_iter().collect(),
-                Err(error) if error.is_missing() => BTreeSet::new(),
-                Err(_) => search.names.as_ref().clone(),
+                Ok(answer) => (answer.into_names().into_iter().collect(), true),
+                Err(error) if error.is_missing() => continue,
+                Err(_) => (search.names.as_ref().clone(), false),
             };
-            found.extend(names.iter().map(|name| join(&search.dir, name)));
+            found.extend(names.iter().map(|name| TemporaryRemoval {
+                path: join(&search.dir, name),
+                tells: removal.is_last && is_found,
+                ..TemporaryRemoval::default()
+            }));
         }
         if server.context().stopped() {
             return Vec::new();
@@ -176,8 +189,15 @@ impl EarlierWork {
         same.then_some((of, ranges))
     }
 
-    /// Removes leftovers of a file from an earlier run.
-    pub(super) fn clear(&mut self, context: &mut CopyContext<'_>, entry: &JournalEntry) {
+    /// Removes leftovers of a file from an earlier run, for which `dir` of the target waits. They
+    /// are removed once more at the end unless this `is_last`.
+    pub(super) fn clear(
+        &mut self,
+        context: &mut CopyContext<'_>,
+        entry: &JournalEntry,
+        dir: Option<CopyDirectoryId>,
+        is_last: bool,
+    ) {
         if !context.target_is_remote() {
             let path = context.named().local_path(&entry.target);
             return context.local().remove_temporaries(&path, entry.tag);
@@ -189,12 +209,71 @@ impl EarlierWork {
             return searched.push((place, entry.tag));
         }
         let names = ResumeData::names(&place, entry.tag);
-        let names: Vec<Vec<u8>> = names.chain(entry.temp.clone()).collect();
-        for name in &names {
-            clear_remote(context, name.clone());
-        }
+        let names: Vec<Vec<u8>> = entry.temp.clone().into_iter().chain(names).collect();
         // A process that is killed has not begun a file twice: its first name can still appear.
-        self.cleared.extend(names.into_iter().next());
+        let likely = 1 + usize::from(entry.temp.is_some());
+        for (number, path) in names.iter().enumerate() {
+            let removal = TemporaryRemoval {
+                path: path.clone(),
+                dir,
+                tells: is_last && number < likely,
+                ..TemporaryRemoval::default()
+            };
+            if clear_remote(context, removal)
+                && let Some(dir) = dir
+            {
+                self.removals.entry(dir).or_default().0 += 1;
+            }
+        }
+        self.cleared.extend(names.into_iter().take(likely));
+    }
+
+    /// Removes leftovers in the directory `key` of the target, `dir`, that no source has taken.
+    /// Returns true if the directory is to wait for removals.
+    pub(super) fn clear_in(
+        &mut self,
+        context: &mut CopyContext<'_>,
+        records: &mut RunJournal,
+        key: CopyDirectoryId,
+        dir: &[u8],
+    ) -> bool {
+        let state = &self.state;
+        let by_dir = self.by_dir.get_or_insert_with(|| {
+            let mut by_dir = BTreeMap::<_, Vec<u64>>::new();
+            for (id, entry) in state.unfinished() {
+                by_dir.entry(parent_of(&entry.target)).or_default().push(id);
+            }
+            by_dir
+        });
+        let here = parent_of(&join(dir, b"file"));
+        for id in by_dir.remove(&here).unwrap_or_default() {
+            // Temporaries of small files at a server were removed before.
+            let is_left = |entry: &&JournalEntry| {
+                entry.done.is_none() && !(context.target_is_remote() && is_searched(entry))
+            };
+            if self.state.entry(id).filter(is_left).is_some()
+                && let Some(entry) = self.state.take(id)
+            {
+                self.clear(context, &entry, Some(key), false);
+                self.forget_cleared(context, records, id);
+            }
+        }
+        let waiting = self.removals.get_mut(&key);
+        waiting.is_some_and(|(_, waits)| {
+            *waits = true;
+            true
+        })
+    }
+
+    /// Counts a removal for `dir` that has ended. Returns the directory if it waited for this one.
+    pub(super) fn cleared_in(&mut self, dir: CopyDirectoryId) -> Option<CopyDirectoryId> {
+        let (count, waits) = self.removals.get_mut(&dir)?;
+        *count -= 1;
+        let is_over = (*count == 0).then_some(*waits);
+        if is_over.is_some() {
+            self.removals.remove(&dir);
+        }
+        is_over.filter(|waits| *waits).map(|_| dir)
     }
 
     /// Forgets entry `of`, whose leftovers were removed, at the end of the run or now.
@@ -239,11 +318,12 @@ impl EarlierWork {
         let entries = self.state.unfinished().map(|(_, entry)| entry);
         let small: Vec<JournalEntry> = entries.filter(is_small).cloned().collect();
         for entry in &small {
-            self.clear(context, entry);
+            self.clear(context, entry, None, false);
         }
         LeftoverRemoval {
             is_begun: !small.is_empty(),
-            searches: self.take_searches(context),
+            searches: self.take_searches(context, false),
+            is_last: false,
         }
     }
 
@@ -252,8 +332,13 @@ impl EarlierWork {
     pub(super) fn clear_leftovers(&mut self, context: &mut CopyContext<'_>) -> LeftoverRemoval {
         let again = std::mem::take(&mut self.cleared);
         let mut is_begun = !again.is_empty();
-        for name in again {
-            clear_remote(context, name);
+        for path in again {
+            let removal = TemporaryRemoval {
+                path,
+                tells: true,
+                ..TemporaryRemoval::default()
+            };
+            clear_remote(context, removal);
         }
         let left: Vec<JournalEntry> = self
             .state
@@ -262,27 +347,42 @@ impl EarlierWork {
             .collect();
         match !context.target_is_remote() {
             true => self.sweep(context),
-            false => left.iter().for_each(|entry| self.clear(context, entry)),
+            false => left
+                .iter()
+                .for_each(|entry| self.clear(context, entry, None, true)),
         }
         is_begun |= !left.is_empty() || !self.searched.is_empty();
         LeftoverRemoval {
             is_begun,
-            searches: self.take_searches(context),
+            searches: self.take_searches(context, true),
+            is_last: true,
         }
     }
 
     /// Returns the directories to list, and removes temporaries in directories with few.
-    fn take_searches(&mut self, context: &mut CopyContext<'_>) -> Vec<LeftoverSearch> {
+    fn take_searches(
+        &mut self,
+        context: &mut CopyContext<'_>,
+        is_last: bool,
+    ) -> Vec<LeftoverSearch> {
         let mut searches = Vec::new();
         for (dir, files) in std::mem::take(&mut self.searched) {
-            let names = files
-                .iter()
-                .flat_map(|(place, tag)| ResumeData::names(place, *tag));
+            let names = files.iter().flat_map(|(place, tag)| {
+                let names = ResumeData::names(place, *tag).enumerate();
+                names.map(|(number, path)| (path, is_last && number == 0))
+            });
             if files.len() < MANY {
-                names.for_each(|name| clear_remote(context, name));
+                for (path, tells) in names {
+                    let removal = TemporaryRemoval {
+                        path,
+                        tells,
+                        ..TemporaryRemoval::default()
+                    };
+                    clear_remote(context, removal);
+                }
                 continue;
             }
-            let names = names.map(|path| basename(&path).to_vec()).collect();
+            let names = names.map(|(path, _)| basename(&path).to_vec()).collect();
             let names = Arc::new(names);
             searches.push(LeftoverSearch { dir, names });
         }
@@ -322,8 +422,13 @@ impl EarlierWork {
     }
 }
 
-pub(in crate::copy) fn clear_remote(context: &mut CopyContext<'_>, path: Vec<u8>) {
-    let path = RemotePath(path);
+/// Begins the removal of a temporary at the target. Returns false if the session is gone.
+pub(in crate::copy) fn clear_remote(
+    context: &mut CopyContext<'_>,
+    removal: TemporaryRemoval,
+) -> bool {
+    let path = RemotePath(removal.path.clone());
     let kind = JobKind::Remove { path };
-    context.submit(CopySide::Target, kind, JobPurpose::Cleared(None));
+    let purpose = JobPurpose::Cleared(removal);
+    context.submit(CopySide::Target, kind, purpose).is_some()
 }
