@@ -207,13 +207,14 @@ impl RunReporter {
         }
         if let CopyEvent::Resumed {
             done,
+            unproven,
             partial,
             partial_bytes,
         } = event
             && self.json.is_none()
             && !self.quiet
         {
-            let line = closing::resumed(*done, *partial, *partial_bytes);
+            let line = closing::resumed((*done, *unproven), (*partial, *partial_bytes));
             let host = host.map(|host| format!("{host}: ")).unwrap_or_default();
             self.console.line(&format!("{host}{line}"));
         }

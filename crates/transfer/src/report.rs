@@ -151,8 +151,13 @@ pub enum CopyEvent {
     },
     /// An interrupted earlier run of this copy is resumed.
     Resumed {
-        /// Files that the earlier run finished, according to its journal.
+        /// Files that the earlier run finished, according to its journal, and that need not be sent
+        /// again unless they were changed.
         done: u64,
+        /// Files that the earlier run finished just before it ended, so that a change since then may
+        /// not show: some of them are sent again.
+        #[serde(default)]
+        unproven: u64,
         /// Files that the earlier run sent in part.
         partial: u64,
         /// Bytes of those files that need not be sent again.

@@ -277,16 +277,22 @@ fn far(summary: &CopySummary) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// The line about an interrupted run that is resumed: files done, bytes of partial ones.
-pub(crate) fn resumed(done: u64, partial: u64, bytes: u64) -> String {
-    if done == 0 && (partial == 0 || bytes == 0) {
+/// The line about an interrupted run that is resumed: files done, and those of them that may be
+/// sent again; partial files, and their bytes.
+pub(crate) fn resumed((done, unproven): (u64, u64), (partial, bytes): (u64, u64)) -> String {
+    if done == 0 && unproven == 0 && (partial == 0 || bytes == 0) {
         return "resuming the earlier copy: nothing of it is complete".to_owned();
     }
-    let checked = if done > 0 { " (each is checked)" } else { "" };
     let mut text = format!(
-        "resuming the earlier copy: {} recorded as complete{checked}",
+        "resuming the earlier copy: {} recorded as complete",
         units::files(done)
     );
+    if unproven > 0 {
+        let files = units::files(unproven);
+        text.push_str(&format!(
+            ", {files} finished just before it ended (may be sent again)"
+        ));
+    }
     if partial > 0 {
         let files = units::counted(partial, "unfinished file", "unfinished files");
         text.push_str(&format!(", and {} of {files}", units::size(bytes)));

@@ -138,6 +138,7 @@ fn examples() -> Vec<String> {
         CopyEvent::SymlinkDone { target: name() },
         CopyEvent::Resumed {
             done: 3,
+            unproven: 2,
             partial: 1,
             partial_bytes: 9,
         },

@@ -19,8 +19,11 @@ pub struct JournalState {
     soft: Vec<u64>,
     /// Number of files that the current run finished without asking for their time.
     untimed: u64,
-    /// Files among them that no reading of the clock has followed: their position, and their id.
+    /// Files among them that at most one reading of the clock has followed: their position, and
+    /// their id.
     unsettled: VecDeque<(u64, u64)>,
+    /// Number of files among them before the last reading.
+    read_after: u64,
     next: u64,
     /// Bytes of memory that the entries may take; `None` without a bound.
     most: Option<usize>,
@@ -60,6 +63,8 @@ pub struct CompletedFile {
     /// Latest modification time that the file can have if it was not asked for, in nanoseconds
     /// since 1970; 0 if nothing is known about it, and then the file is not believed.
     not_after: u64,
+    /// The file may have been finished in the last second of its run, and is sent again then.
+    is_in_last_second: bool,
     /// The file was synced before it got its final name.
     pub durable: bool,
 }
@@ -98,6 +103,12 @@ impl CompletedFile {
             mtime => mtime == seen.mtime,
         };
         self.size == seen.size && time
+    }
+
+    /// Returns true if the file counts as complete as long as nobody changes it. One that was
+    /// finished just before its run ended may have to be sent again.
+    pub fn is_proven(&self) -> bool {
+        self.mtime > 0 || self.not_after > 0 && !self.is_in_last_second
     }
 }
 
@@ -273,28 +284,34 @@ impl JournalState {
     /// Ends a run whose last reading of the clock is `mtime`. A change after the run can leave that
     /// second in a file, and no earlier one.
     fn sealed(&mut self, mtime: u64) {
-        self.untimed = 0;
+        (self.untimed, self.read_after) = (0, 0);
         self.unsettled.clear();
         let before = (mtime / SECOND).saturating_sub(1) * SECOND;
         for done in self.entries.values_mut().filter_map(|e| e.done.as_mut()) {
-            if done.mtime == 0 && done.size < COSTLY {
-                done.not_after = done.not_after.min(before);
+            if done.mtime == 0 && done.size < COSTLY && done.not_after > before {
+                done.not_after = before;
+                done.is_in_last_second = true;
             }
         }
     }
 
     /// Applies a reading of the clock that was requested after the first `files` of the files
-    /// without a time were done.
+    /// without a time were done. The reading is the time of a file that may have been written
+    /// before the others and been answered after them, so that the next one counts as well.
     fn settled(&mut self, files: u64, mtime: u64) {
         self.clock = self.clock.max(mtime);
-        while let Some((at, id)) = self.unsettled.front().copied()
-            && at < files
+        let read = self.unsettled.iter().take_while(|(at, _)| *at < files);
+        for (_, id) in read {
+            let done = self.entries.get_mut(id).and_then(|e| e.done.as_mut());
+            if let Some(done) = done {
+                done.not_after = done.not_after.max(mtime);
+            }
+        }
+        let twice = std::mem::replace(&mut self.read_after, files);
+        while let Some((at, _)) = self.unsettled.front()
+            && *at < twice
         {
             self.unsettled.pop_front();
-            let done = self.entries.get_mut(&id).and_then(|e| e.done.as_mut());
-            if let Some(done) = done {
-                done.not_after = mtime;
-            }
         }
     }
 
@@ -333,6 +350,12 @@ impl JournalState {
 
     pub fn done(&self) -> usize {
         self.entries.values().filter(|e| e.done.is_some()).count()
+    }
+
+    /// Returns the number of finished files that need not be sent again unless they were changed.
+    pub fn proven(&self) -> usize {
+        let done = self.entries.values().filter_map(|e| e.done);
+        done.filter(CompletedFile::is_proven).count()
     }
 
     /// Returns the number of finished files that may exist only in the receiving machine's memory.
@@ -400,6 +423,7 @@ impl JournalState {
                         size,
                         mtime,
                         not_after: entry.mtime,
+                        is_in_last_second: false,
                         durable,
                     });
                     entry.temp = None;

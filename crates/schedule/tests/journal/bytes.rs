@@ -456,6 +456,39 @@ fn a_file_that_was_changed_soon_after_an_interrupted_run_is_not_believed() {
     assert!(done.stands(one_at(5)) && !done.stands(one_at(6)));
 }
 
+/// Bug: files of the last second, which are sent again, were counted as complete.
+#[test]
+fn files_of_the_last_second_counted_as_complete() {
+    let proven = |readings: &[(u64, u64)]| {
+        let mut records = some();
+        records.extend(readings.iter().map(|(files, at)| clock(*files, *at)));
+        let mut state = read(&written(&records));
+        state.seal();
+        (state.done(), state.proven())
+    };
+    assert_eq!(proven(&[]), (1, 0), "no reading followed it");
+    assert_eq!(proven(&[(0, 6)]), (1, 0));
+    assert_eq!(proven(&[(1, 6)]), (1, 0), "in the second of the last one");
+    assert_eq!(proven(&[(1, 6), (1, 7)]), (1, 0), "perhaps in that");
+    assert_eq!(proven(&[(1, 6), (1, 7), (1, 8)]), (1, 1));
+}
+
+/// A file whose time is later than the first reading that followed it was sent again: the reading is
+/// the time of another file, which was written earlier and answered later.
+#[test]
+fn a_file_that_was_written_after_the_last_one_answered_was_sent_again() {
+    let mut records = some();
+    records.extend([clock(1, 6), clock(1, 7), clock(1, 8)]);
+    let mut state = read(&written(&records));
+    state.seal();
+    let (_, entry) = state.file(b"to/a/one").expect("known");
+    let done = entry.done.expect("done");
+    assert!(
+        done.stands(one_at(7)) && !done.stands(one_at(8)),
+        "{done:?}"
+    );
+}
+
 /// A large file is not sent again because no later reading of the clock followed it.
 #[test]
 fn a_large_file_is_believed_in_the_second_of_the_last_reading() {

@@ -312,6 +312,7 @@ mod tests {
         let resumed = || {
             ReceiverMessage::Event(Box::new(CopyEvent::Resumed {
                 done: u64::MAX,
+                unproven: u64::MAX,
                 partial: u64::MAX,
                 partial_bytes: u64::MAX,
             }))

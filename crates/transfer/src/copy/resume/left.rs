@@ -401,7 +401,8 @@ impl EarlierWork {
         if self.afresh {
             return;
         }
-        let done = self.state.done() as u64;
+        let done = self.state.proven() as u64;
+        let unproven = (self.state.done() as u64).saturating_sub(done);
         // A source that changed has an entry for each version, of which the last one is continued.
         let unfinished = self.state.unfinished();
         let last: BTreeMap<&[u8], u64> = unfinished
@@ -416,6 +417,7 @@ impl EarlierWork {
             .fold((0, 0), |(files, bytes), proven| (files + 1, bytes + proven));
         context.tell(CopyEvent::Resumed {
             done,
+            unproven,
             partial: files,
             partial_bytes: bytes,
         });
