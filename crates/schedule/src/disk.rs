@@ -584,6 +584,9 @@ pub struct JobFailure {
     /// State of the job's temporary.
     #[serde(default)]
     pub temporary: FailedTemporary,
+    /// True if the sentence says that the file under the final name may be incomplete.
+    #[serde(default)]
+    pub tells_incomplete: bool,
 }
 
 /// State of the temporary of a failed job, as far as it is known.
@@ -649,6 +652,7 @@ impl JobFailure {
             remote,
             kind: JobFailureKind::Other,
             temporary: FailedTemporary::Unknown,
+            tells_incomplete: false,
         }
     }
 

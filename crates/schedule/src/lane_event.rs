@@ -84,6 +84,11 @@ pub enum LaneEvent {
     /// Operations that the server refuses for every file, with the reason; the reason is empty if
     /// an earlier lane has found out.
     Refused(JobId, RefusedOperations, String),
+    /// The temporary of an upload is being removed: nothing of it can be continued.
+    RemovesTemp(JobId),
+    /// The file is opened under its final name, without a temporary: until the job is done, the
+    /// file there may be empty or incomplete. Only for uploads.
+    OpensInPlace(JobId),
     /// The file was written directly under its final name, without a temporary.
     InPlace(JobId),
     /// Owner and group of the replaced file, which could not be kept.
@@ -158,6 +163,8 @@ impl LaneEvent {
             | Self::NotKept(id, ..)
             | Self::Sum(id, _)
             | Self::Refused(id, ..)
+            | Self::RemovesTemp(id)
+            | Self::OpensInPlace(id)
             | Self::InPlace(id)
             | Self::Belonged(id, _)
             | Self::OtherNames(id, _)

@@ -43,6 +43,11 @@ impl FileError {
         self.0.temporary == FailedTemporary::MayBeLeft
     }
 
+    /// Returns true if the sentence says that the file under the final name may be incomplete.
+    pub(crate) fn tells_incomplete(&self) -> bool {
+        self.0.tells_incomplete
+    }
+
     /// Adds a clause to the sentence.
     pub(crate) fn push(&mut self, clause: &str) {
         self.0.what.push_str(clause);

@@ -326,6 +326,11 @@ impl JournalState {
         self.entries.get(id).map(|entry| (*id, entry))
     }
 
+    /// Returns the entry with this id.
+    pub fn entry(&self, id: u64) -> Option<&JournalEntry> {
+        self.entries.get(&id)
+    }
+
     /// Removes and returns an entry that the caller takes over.
     pub fn take(&mut self, id: u64) -> Option<JournalEntry> {
         let entry = self.entries.remove(&id)?;
@@ -343,11 +348,6 @@ impl JournalState {
     }
 
     /// Returns the number of finished files.
-    /// Returns the entry with this id.
-    pub fn entry(&self, id: u64) -> Option<&JournalEntry> {
-        self.entries.get(&id)
-    }
-
     pub fn done(&self) -> usize {
         self.entries.values().filter(|e| e.done.is_some()).count()
     }

@@ -462,6 +462,7 @@ impl<'a> CopyEngine<'a> {
 
     /// Ends the sessions and returns the summary.
     pub(super) fn finish(mut self) -> CopySummary {
+        self.files.warn_of_incomplete(&mut self.context);
         self.end(CopySide::Source);
         self.end(CopySide::Target);
         self.verify.end_manifest(&mut self.context);
@@ -571,9 +572,9 @@ impl<'a> CopyEngine<'a> {
     /// Removes the temporaries of small files that an interrupted run has left, once. Call it when the
     /// target is named, before anything is copied.
     pub(super) async fn clear_small_leftovers(&mut self) {
-        let removal = self.keeper.clear_small_leftovers(&mut self.context);
         self.tree
             .set_clears(self.keeper.has_leftovers() && !self.walks.claims_targets());
+        let removal = self.keeper.clear_small_leftovers(&mut self.context);
         self.remove_leftovers(removal).await;
     }
 

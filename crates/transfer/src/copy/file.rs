@@ -71,6 +71,20 @@ impl SharedTemporaryFile {
     }
 }
 
+/// State of the file under the final name, if it is written there without a temporary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum InPlaceState {
+    /// It is as it was before the copy.
+    #[default]
+    Untouched,
+    /// It is opened, or its OPEN was refused.
+    Opened,
+    /// An attempt has ended before the file was whole.
+    Incomplete,
+    /// It was written.
+    Written,
+}
+
 /// Version of a source, by which a change during its copy is seen.
 #[derive(Debug, Default)]
 enum SourceVersion {
@@ -96,8 +110,7 @@ pub(super) struct FileTask {
     size: Option<u64>,
     confirmed: u64,
     state: Option<FileCopyState>,
-    /// The file was written under its final name.
-    in_place: bool,
+    in_place: InPlaceState,
     /// The file was made durable before the rename.
     synced: bool,
     resume: ResumeTask,

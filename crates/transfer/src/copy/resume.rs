@@ -407,6 +407,25 @@ impl ResumeJournal {
         }
     }
 
+    /// Records that the temporary which had a part of a file is gone.
+    pub(super) fn on_starts_over(&mut self, context: &CopyContext<'_>, task: &mut FileTask) {
+        let Some((id, tag)) = task.resume().recorded_part() else {
+            return;
+        };
+        let Some(source) = begin::stamp_of(context, task) else {
+            return;
+        };
+        self.forget_entry(id);
+        let id = self.records.take_number();
+        self.records.write(JournalRecord::Begun {
+            id,
+            target: task.target().to_vec(),
+            source,
+            tag,
+        });
+        task.resume_mut().begins_again(id);
+    }
+
     /// Records that the temporary of file `id` of the journal is gone.
     pub(super) fn forget_entry(&mut self, id: u64) {
         self.records.write(JournalRecord::Forgotten { id });

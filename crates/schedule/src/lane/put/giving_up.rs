@@ -220,6 +220,7 @@ impl UploadCleanup {
         let exists = open || self.from == CleanupOrigin::Naming || up.part.is_finish();
         if let (true, false, Some(path)) = (exists, self.removing, self.new.temp()) {
             self.removing = true;
+            core.event(LaneEvent::RemovesTemp(up.job()));
             let request = Request::Remove { path };
             up.requests.send(core, RequestPurpose::RemoveTemp, &request);
             return CleanupProgress::Pending;
@@ -232,6 +233,7 @@ impl UploadCleanup {
                         true => "; the file at the target is incomplete",
                         false => "; the file at the target may be empty or incomplete now",
                     });
+                    fault.tells_incomplete = true;
                 }
                 CleanupProgress::Finished(LaneEvent::Failed(up.job(), fault))
             }

@@ -8,6 +8,7 @@ use super::sending::UploadSendStage;
 use super::source::UploadSource;
 use super::target::UploadTargetState;
 use super::{LaneContext, UploadState};
+use crate::LaneEvent;
 use crate::lane::queues::LaneQueueKind;
 use crate::lane::remote_file::RemoteFile;
 use crate::lane::request_purpose::RequestPurpose;
@@ -173,6 +174,7 @@ impl UploadQueuedStage {
             return (path, OpenFlags::WRITE, None);
         }
         if let UploadTargetState::Direct(flags) = up.target.state() {
+            core.event(LaneEvent::OpensInPlace(up.job()));
             return (up.path.clone(), flags, Some(None));
         }
         let place = up.options.temporary_place(&up.path);

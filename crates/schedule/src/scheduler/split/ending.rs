@@ -106,6 +106,7 @@ impl SplitFiles {
             LaneEvent::Belonged(_, owner) => board.tell(LaneEvent::Belonged(id, owner)),
             LaneEvent::OtherNames(_, names) => board.tell(LaneEvent::OtherNames(id, names)),
             LaneEvent::Refused(_, found, why) => board.tell(LaneEvent::Refused(id, found, why)),
+            LaneEvent::RemovesTemp(_) => board.tell(LaneEvent::RemovesTemp(id)),
             LaneEvent::Abandoned(_) => {
                 file.temp = None;
                 file.write_in_place();

@@ -79,6 +79,8 @@ impl CopyEngine<'_> {
                 let found = (found, target.as_deref().unwrap_or_default());
                 self.metadata.on_refused(&mut self.context, found, &why);
             }
+            LaneEvent::RemovesTemp(id) => self.on_starts_over(id, false),
+            LaneEvent::OpensInPlace(id) => self.on_starts_over(id, true),
             LaneEvent::InPlace(id) => {
                 if let Some((task, _)) = self.task_of(id) {
                     task.goes_in_place();
@@ -126,6 +128,18 @@ impl CopyEngine<'_> {
         if let Some((_, JobPurpose::File(file, JobRole::RelayPut))) = self.context.jobs().get(&id) {
             let file = *file;
             self.files.begin_waiting_get(&mut self.context, file);
+        }
+    }
+
+    /// Handles a file whose temporary is removed, or that is opened under its final name.
+    fn on_starts_over(&mut self, id: JobId, in_place: bool) {
+        if let Some((_, JobPurpose::File(file, _))) = self.context.jobs().get(&id)
+            && let Some(task) = self.files.get_mut(file)
+        {
+            if in_place {
+                task.opens_in_place();
+            }
+            self.keeper.on_starts_over(&self.context, task);
         }
     }
 
@@ -634,7 +648,19 @@ impl CopyEngine<'_> {
                     self.after_file(step);
                 }
                 DirectoryReadyStep::FileDropped(id) => self.file_dropped(id),
+                DirectoryReadyStep::Clear(dir) => self.clear_leftovers_in(dir),
             }
+        }
+    }
+
+    /// Removes what an earlier run has left in a directory that is otherwise complete.
+    fn clear_leftovers_in(&mut self, key: CopyDirectoryId) {
+        let waits = self
+            .tree
+            .target(key)
+            .is_some_and(|target| (self.keeper).clear_leftovers_in(&mut self.context, key, target));
+        if !waits {
+            self.item_over(Some(key));
         }
     }
 
@@ -648,20 +674,8 @@ impl CopyEngine<'_> {
             HardLinkDecision::Copy(item) => return Some(item),
             HardLinkDecision::Made(made) => self.hard_link_over(made.item, made.result),
             HardLinkDecision::Waits => {}
-                DirectoryReadyStep::Clear(dir) => self.clear_leftovers_in(dir),
         }
         None
-    }
-
-    /// Removes what an earlier run has left in a directory that is otherwise complete.
-    fn clear_leftovers_in(&mut self, key: CopyDirectoryId) {
-        let waits = self
-            .tree
-            .target(key)
-            .is_some_and(|target| (self.keeper).clear_leftovers_in(&mut self.context, key, target));
-        if !waits {
-            self.item_over(Some(key));
-        }
     }
 
     /// Copies the next name after the first one of a file failed.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use schedule::{Attributes, ExtraMetadata, JobFailure, JobFailureKind, JobKind, RemotePath};
 use sftp::InodeId;
 
-use super::{CopyFileId, FileTask, GuessedTarget, JobRole, SharedTemporaryFile, SourceVersion};
+use super::{
+    CopyFileId, FileTask, GuessedTarget, InPlaceState, JobRole, SharedTemporaryFile, SourceVersion,
+};
 use crate::copy::context::CopyContext;
 use crate::copy::jobs::JobPurpose;
 use crate::copy::local_file_ops::LocalFileCopySettings;
@@ -234,7 +236,7 @@ impl ActiveFiles {
             },
             confirmed: 0,
             state: None,
-            in_place: false,
+            in_place: InPlaceState::default(),
             synced: false,
             resume: ResumeTask::default(),
             reused: 0,
@@ -398,7 +400,9 @@ impl ActiveFiles {
         match result {
             Ok((state, stored)) => {
                 task.state = Some(state);
-                task.in_place = stored.in_place;
+                if stored.in_place {
+                    task.goes_in_place();
+                }
                 task.tell_stored(context, metadata, stored);
                 FileStep::Done(id)
             }
@@ -659,6 +663,7 @@ impl ActiveFiles {
                 "; the old file was renamed to {name}: rename it back if the new file is missing"
             ));
         }
+        name_incomplete(context, &task, end, &mut fault);
         let name = match end {
             CopySide::Source => task.source_name.clone(),
             CopySide::Target => context.shown(CopySide::Target, &task.target),
@@ -666,6 +671,44 @@ impl ActiveFiles {
         context.fail(Some(id.0), name, fault);
         Some(task)
     }
+
+    /// Names the files in flight that an interrupted run leaves incomplete under their final names.
+    pub(in crate::copy) fn warn_of_incomplete(&self, context: &mut CopyContext<'_>) {
+        for task in self.tasks.values() {
+            if context.is_cancelled() && task.may_be_incomplete(true) {
+                warn_of_incomplete(context, task);
+            }
+        }
+    }
+}
+
+/// Adds to the failure of a file that was opened under its final name that it may be incomplete
+/// there. An interrupted run reports no failures, so that this is a warning.
+fn name_incomplete(
+    context: &mut CopyContext<'_>,
+    task: &FileTask,
+    end: CopySide,
+    fault: &mut FileError,
+) {
+    // The lane that wrote the file has said so if it saw the end.
+    let is_told = fault.tells_incomplete();
+    let is_lost = end == CopySide::Source || context.is_lost();
+    if context.is_cancelled() {
+        if is_told || task.may_be_incomplete(false) {
+            warn_of_incomplete(context, task);
+        }
+    } else if !is_told && task.may_be_incomplete(is_lost) {
+        let target = context.shown(CopySide::Target, &task.target);
+        fault.push(&format!(
+            "; {target} was being written and may be incomplete now"
+        ));
+    }
+}
+
+fn warn_of_incomplete(context: &mut CopyContext<'_>, task: &FileTask) {
+    let target = context.shown(CopySide::Target, &task.target);
+    let what = "interrupted while this file was being written: it may be incomplete now";
+    context.warn(Some(target), what.to_owned());
 }
 
 /// Failure of a file's job, at the end that caused it.

@@ -9,7 +9,7 @@ use schedule::{
 };
 use sftp::InodeId;
 
-use super::{CopyFileId, FileTask, SharedTemporaryFile, SourceVersion};
+use super::{CopyFileId, FileTask, InPlaceState, SharedTemporaryFile, SourceVersion};
 use crate::copy::DeltaUse;
 use crate::copy::context::CopyContext;
 use crate::copy::local_file_ops::LocalFileOps;
@@ -106,9 +106,26 @@ impl FileTask {
         self.synced
     }
 
-    /// Notes that the file is written under its final name.
+    /// Notes that the file is opened under its final name.
+    pub(in crate::copy) fn opens_in_place(&mut self) {
+        if self.in_place != InPlaceState::Incomplete {
+            self.in_place = InPlaceState::Opened;
+        }
+    }
+
+    /// Notes that the file was written under its final name.
     pub(in crate::copy) fn goes_in_place(&mut self) {
-        self.in_place = true;
+        self.in_place = InPlaceState::Written;
+    }
+
+    /// True if the file under the final name may be incomplete after a copy that failed. `is_lost`
+    /// tells if it ended before the last request was answered.
+    pub(in crate::copy) fn may_be_incomplete(&self, is_lost: bool) -> bool {
+        match self.in_place {
+            InPlaceState::Untouched | InPlaceState::Written => false,
+            InPlaceState::Opened => is_lost,
+            InPlaceState::Incomplete => true,
+        }
     }
 
     /// Notes bytes that were taken from the basis file.
@@ -186,7 +203,7 @@ impl FileTask {
     /// True if the file may be copied again because its source has changed. Data written to a
     /// device or a FIFO cannot be sent again.
     pub(in crate::copy) fn may_follow_change(&self) -> bool {
-        !self.changed && !self.in_place
+        !self.changed && self.in_place != InPlaceState::Written
     }
 
     /// Prepares the file to be copied again because its source has changed; returns the number of
@@ -203,7 +220,7 @@ impl FileTask {
         self.relay = None;
         self.guess = None;
         self.state = None;
-        self.in_place = false;
+        self.in_place = InPlaceState::Untouched;
         self.synced = false;
         self.stranded = None;
         self.sums = None;
@@ -225,7 +242,9 @@ impl FileTask {
     /// bytes that become invalid.
     pub(in crate::copy) fn restart(&mut self) -> u64 {
         self.state = None;
-        self.in_place = false;
+        if self.in_place != InPlaceState::Untouched {
+            self.in_place = InPlaceState::Incomplete;
+        }
         self.synced = false;
         self.reused = 0;
         self.resume.takes(0);
@@ -417,7 +436,7 @@ impl FileTask {
             target: context.shown(CopySide::Target, &self.target),
             bytes: self.confirmed,
             state,
-            in_place: self.in_place,
+            in_place: self.in_place == InPlaceState::Written,
             synced,
             verified: context.options().verify,
         });

@@ -48,8 +48,7 @@ impl ResumeJournal {
         if task.resume().has_begun() {
             return FileStartDecision::Now;
         }
-        let known = task.identity();
-        let Some(source) = known.or_else(|| source_id(context, task)) else {
+        let Some(source) = stamp_of(context, task) else {
             return FileStartDecision::Now;
         };
         let target = task.target().to_vec();
@@ -127,8 +126,7 @@ impl ResumeJournal {
             return FileStartDecision::Now;
         }
         let target = task.target().to_vec();
-        let known = task.identity();
-        let source = known.or_else(|| source_id(context, task));
+        let source = stamp_of(context, task);
         let (size, (from, to)) = shared.range();
         let mut ranges = vec![(0, from), (to, size)];
         let is_range = from < to;
@@ -317,7 +315,10 @@ fn look_for_temporary(context: &CopyContext<'_>, target: &[u8], temp: &[u8]) -> 
 }
 
 /// Properties of a source that must be unchanged for resuming.
-fn source_id(context: &CopyContext<'_>, task: &FileTask) -> Option<SourceFileStamp> {
+pub(super) fn stamp_of(context: &CopyContext<'_>, task: &FileTask) -> Option<SourceFileStamp> {
+    if let Some(known) = task.identity() {
+        return Some(known);
+    }
     if context.source_is_remote() {
         let attributes = task.attributes()?;
         return Some(SourceFileStamp {

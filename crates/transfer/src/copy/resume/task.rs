@@ -159,6 +159,20 @@ impl ResumeTask {
         self.arrived.prefix()
     }
 
+    /// Number of the file in the journal, and the tag of its temporary, if the journal has a part of
+    /// it. Nobody else writes the temporary.
+    pub(super) fn recorded_part(&self) -> Option<(u64, u64)> {
+        let keep = self.keep.as_ref().filter(|keep| keep.shared.is_none())?;
+        let entry = self.entry.filter(|_| !self.arrived.ranges.is_empty())?;
+        Some((entry, keep.tag))
+    }
+
+    /// Notes that nothing has arrived of the file, which has number `entry` in the journal now.
+    pub(super) fn begins_again(&mut self, entry: u64) {
+        self.entry = Some(entry);
+        self.arrived = PartialFile::default();
+    }
+
     /// Prepares another job that continues the temporary of a file between two hosts, which lies
     /// beside `place`. Returns false if the file has to start over.
     pub(in crate::copy) fn continue_temporary(&mut self, place: &[u8]) -> bool {

@@ -11,6 +11,7 @@ mod journal;
 mod refusals;
 mod relay_queue;
 mod relayed;
+mod resumed;
 mod session;
 mod trees;
 mod world;
@@ -187,6 +188,10 @@ impl Case {
                 let path = path.map(|path| path.to_string()).unwrap_or_default();
                 told.borrow_mut()
                     .push(format!("warning: {path}: {message}"));
+            }
+            CopyEvent::Resumed { done, unproven, .. } => {
+                told.borrow_mut()
+                    .push(format!("resumed: {done} {unproven}"));
             }
             _ => {}
         };

@@ -314,6 +314,41 @@ impl Trees {
         });
     }
 
+    /// Inodes of the files at the target, by path.
+    pub(super) fn inodes(&self, world: &World) -> BTreeMap<String, u64> {
+        self.with_target(world, |fs| {
+            let roots = self.form.roots().iter();
+            let paths =
+                roots.flat_map(|root| self.files.keys().map(move |n| format!("{root}/{n}")));
+            let inode = |path: String| {
+                let inode = fs.lookup(path.as_bytes(), false).ok()?;
+                Some((path, inode))
+            };
+            paths.filter_map(inode).collect()
+        })
+    }
+
+    /// Paths of the files at the target that are neither those of the source nor older.
+    pub(super) fn incomplete(&self, world: &World) -> Vec<String> {
+        self.with_target(world, |fs| {
+            let mut incomplete = Vec::new();
+            for root in self.form.roots() {
+                for (name, contents) in &self.files {
+                    let path = format!("{root}/{name}");
+                    let Some(found) = fs.data(&path) else {
+                        continue;
+                    };
+                    let older = self.older.get(name);
+                    let known = contents.iter().chain(older);
+                    if known.into_iter().all(|data| data.as_slice() != found) {
+                        incomplete.push(path);
+                    }
+                }
+            }
+            incomplete
+        })
+    }
+
     /// Checks that the target is the source.
     pub(super) fn check_complete(&self, world: &World) {
         self.with_target(world, |fs| {

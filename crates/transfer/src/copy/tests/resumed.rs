@@ -1,0 +1,157 @@
+//! Messages and journal of a run that resumes an interrupted one.
+
+use std::time::Duration;
+
+use sftp::StatusCode;
+
+use super::faults::SimFault;
+use super::session::Shape;
+use super::{Case, End};
+use crate::report::CopyOutcome;
+
+/// Number of the current line of what was told.
+fn lines(case: &Case) -> usize {
+    case.told.borrow().len()
+}
+
+/// Lines that were told since `from` and contain `words`.
+fn told_since(case: &Case, from: usize, words: &str) -> Vec<String> {
+    let told = case.told.borrow();
+    let lines = told[from..].iter().filter(|line| line.contains(words));
+    lines.cloned().collect()
+}
+
+/// True if the run has left a journal.
+fn leaves_journal(end: &End) -> bool {
+    matches!(end, End::Over(summary) if summary.journal.is_some())
+}
+
+/// Bug: `cp -r` to a stock server that was interrupted said "207 files recorded as complete" in its
+/// next run and sent 131 of them again, because they were finished in its last second.
+#[test]
+fn files_that_are_sent_again_were_counted_as_complete() {
+    let (mut resumed, mut again) = (0, 0);
+    for seed in 0..60 {
+        let slow = Duration::from_millis(10);
+        let mut case = Case::on_path(seed, |shape| Shape {
+            delay: slow,
+            bandwidth: 300_000,
+            ..shape
+        });
+        if !case.upload || case.options.preserve {
+            continue;
+        }
+        case.options.verify = false;
+        case.faults = vec![(1000 + 150 * (seed % 16), SimFault::Interrupted)];
+        if !leaves_journal(&case.run()) {
+            continue;
+        }
+        let before = case.trees.inodes(&case.world.borrow());
+        let from = lines(&case);
+        let End::Over(summary) = case.run() else {
+            panic!("seed {seed}: nothing kills it");
+        };
+        assert_eq!(summary.outcome, CopyOutcome::Complete, "seed {seed}");
+        let after = case.trees.inodes(&case.world.borrow());
+        let is_kept = |(path, inode): &(&String, &u64)| after.get(*path) == Some(*inode);
+        let kept = before.iter().filter(is_kept).count();
+        let said = told_since(&case, from, "resumed: ");
+        let said = said.first().and_then(|line| {
+            let (done, unproven) = line.strip_prefix("resumed: ")?.split_once(' ')?;
+            Some((done.parse::<usize>().ok()?, unproven.parse::<usize>().ok()?))
+        });
+        let Some((done, unproven)) = said else {
+            continue;
+        };
+        assert!(done <= kept, "seed {seed}: {done} recorded, {kept} kept");
+        resumed += usize::from(done > 0);
+        again += usize::from(unproven > 0);
+    }
+    assert!(resumed > 2 && again > 2, "{resumed}, {again}");
+}
+
+/// Refuses every rename, so that files are written under their final names.
+fn refuse_renames(case: &Case) {
+    for request in ["RENAME", "posix-rename@openssh.com", "put-file@longhaul"] {
+        case.refuse(request, StatusCode::PERMISSION_DENIED);
+    }
+}
+
+/// Cases of a large file whose temporary cannot be renamed.
+fn in_place(seed: u64, change: impl FnOnce(Shape) -> Shape) -> Option<Case> {
+    let mut case = Case::on_path(seed, change);
+    case.options.verify = false;
+    refuse_renames(&case);
+    case.upload.then_some(case)
+}
+
+/// Bug: where a server refuses renames, the journal kept what had arrived of a temporary that the
+/// run had removed: the next run said "resuming: 40 MB of 2 unfinished files", and then that they
+/// were missing or changed.
+#[test]
+fn a_removed_temporary_stayed_in_the_journal() {
+    let (mut interrupted, mut told) = (0, Vec::new());
+    for seed in 0..24 {
+        for at in (400..4000).step_by(400) {
+            let Some(mut case) = in_place(seed, |shape| shape) else {
+                continue;
+            };
+            let end = match at % 800 {
+                0 => SimFault::Killed,
+                _ => SimFault::Interrupted,
+            };
+            case.faults = vec![(at, end)];
+            let ended = case.run();
+            let is_in_place = !case.trees.incomplete(&case.world.borrow()).is_empty();
+            if !case.faults.is_empty() || !is_in_place {
+                continue;
+            }
+            drop(ended);
+            interrupted += 1;
+            let from = lines(&case);
+            let _ = case.run();
+            let lost = told_since(&case, from, "missing or changed");
+            told.extend(lost.into_iter().map(|line| (seed, at, line)));
+        }
+    }
+    assert!(interrupted > 5, "{interrupted} runs ended in place");
+    assert!(told.is_empty(), "{told:?}");
+}
+
+/// Bug: a file that was being written under its final name when the connection was lost for good, or
+/// the copy was interrupted, was left incomplete and not named.
+#[test]
+fn a_file_that_was_left_incomplete_was_not_named() {
+    let mut left = [0, 0];
+    for seed in 0..24 {
+        for at in (300..4000).step_by(300) {
+            let shape = |shape| Shape {
+                worth: u64::MAX,
+                ..shape
+            };
+            let Some(mut case) = in_place(seed, shape) else {
+                continue;
+            };
+            let (kind, end) = match at % 600 {
+                0 => (0, SimFault::HostLost),
+                _ => (1, SimFault::Interrupted),
+            };
+            case.faults = vec![(at, end)];
+            let _ = case.run();
+            for path in case.trees.incomplete(&case.world.borrow()) {
+                left[kind] += 1;
+                let name = path.rsplit('/').next().unwrap_or_default();
+                let told = told_since(&case, 0, "incomplete");
+                let is_named = |line: &String| {
+                    let is_warned = line.starts_with("warning: ") || line.starts_with("failed: ");
+                    is_warned && line.contains(&format!("/{name}"))
+                };
+                assert!(
+                    told.iter().any(is_named),
+                    "seed {seed}, {at}: {path}: {told:?}"
+                );
+            }
+        }
+    }
+    assert!(left[0] > 2 && left[1] > 2, "{left:?}");
+}
