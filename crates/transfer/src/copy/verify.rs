@@ -2,6 +2,7 @@
 
 mod early;
 mod file_check;
+mod list_program;
 mod longhaul_sums;
 mod remote_sums;
 mod watch;

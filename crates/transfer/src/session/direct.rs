@@ -354,6 +354,7 @@ impl DirectConnections {
             return DirectAction::Nothing;
         };
         match event {
+            RemoteCommandEvent::Started => {}
             RemoteCommandEvent::Output(bytes) => {
                 let rtt = to.connections().get(on.connection);
                 let rtt = rtt.map(SessionConnection::round_trip).unwrap_or_default();

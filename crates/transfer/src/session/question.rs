@@ -117,6 +117,7 @@ impl PendingQuestion {
         event: RemoteCommandEvent,
     ) -> Option<Result<Vec<u8>, QuestionError>> {
         match event {
+            RemoteCommandEvent::Started => None,
             RemoteCommandEvent::Output(bytes) => {
                 if self.said.len() + bytes.len() > MOST {
                     return Some(Err(QuestionError::TooLong));

@@ -20,9 +20,11 @@ pub(super) const CONTROL: RemoteCommandId = RemoteCommandId(u64::MAX);
 /// The session's own command that starts longhaul for lanes beside those of the stock server.
 pub(super) const PROBE: RemoteCommandId = RemoteCommandId(u64::MAX - 1);
 
-/// Output of a remote command, or its end.
+/// Start of a remote command, its output, or its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteCommandEvent {
+    /// A connection runs the command now; it may have waited for one.
+    Started,
     /// Bytes that the command wrote to standard output.
     Output(Bytes),
     /// The command ended with this exit status, if it was reported, or has failed.
@@ -155,14 +157,20 @@ impl RemoteCommands {
         self.running.iter().any(|r| r.connection == connection)
     }
 
+    /// True if a command waits for a connection that can run it.
+    pub(super) fn any_waits(&self) -> bool {
+        let runs = |order| matches!(order, &RemoteCommandInstruction::Run(..));
+        self.orders.iter().any(runs)
+    }
+
     /// Carries out pending orders once a connection can run commands. Returns the commands that
-    /// could not run, with their last events.
+    /// have started or could not run, each with its event.
     pub(super) fn carry_out(
         &mut self,
         now: Instant,
         on: &mut Dispatcher,
     ) -> Vec<(RemoteCommandId, RemoteCommandEvent)> {
-        let mut over = Vec::new();
+        let mut events = Vec::new();
         while let Some(order) = self.orders.pop_front() {
             match order {
                 RemoteCommandInstruction::Run(id, start) => {
@@ -179,11 +187,12 @@ impl RemoteCommands {
                             if let Some(running) = self.running.last_mut() {
                                 running.restarts = start.restarts;
                             }
+                            events.push((id, RemoteCommandEvent::Started));
                         }
                         None => {
                             let none = "cannot run a command over this connection".to_owned();
                             let error = RemoteCommandError::Failed(none);
-                            over.push((id, RemoteCommandEvent::Ended(Err(error))));
+                            events.push((id, RemoteCommandEvent::Ended(Err(error))));
                         }
                     }
                 }
@@ -199,7 +208,7 @@ impl RemoteCommands {
                 }
             }
         }
-        over
+        events
     }
 
     fn act(

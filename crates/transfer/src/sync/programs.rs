@@ -432,6 +432,7 @@ impl RunningSyncCommand {
             }
             match run.next_event(self.end) {
                 Ok(Some(SessionEvent::Exec(id, event))) if id == self.id => match event {
+                    RemoteCommandEvent::Started => {}
                     RemoteCommandEvent::Output(bytes) => return Some(bytes.to_vec()),
                     RemoteCommandEvent::Ended(_) => return None,
                 },

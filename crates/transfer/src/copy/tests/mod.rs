@@ -3,6 +3,7 @@
 //!
 //! A failing seed prints the line that repeats it. `LONGHAUL_SEEDS=FIRST..END` chooses the seeds.
 
+mod commands;
 mod disk;
 mod faults;
 mod files;

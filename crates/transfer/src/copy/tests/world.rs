@@ -10,6 +10,7 @@ use schedule::{Job, RemotePath, TransferDirection};
 use sftp::ServerInfo;
 use testkit::sftp_model::{Act, Fs, InjectedFault, Kind, Rng, SftpServerProfile, epoch};
 
+use super::commands::SimCommands;
 use super::faults::SimFault;
 use super::files::SimFiles;
 use super::journal::{self, SimStore};
@@ -25,9 +26,7 @@ use crate::copy::wait_conditions::WaitConditions;
 use crate::copy::{HostId, NamedSource};
 use crate::disk::{HostToHostBuffer, ReadBackCheck};
 use crate::journal::JournalStore;
-use crate::session::{
-    RemoteCommandError, RemoteCommandEvent, RemoteCommandId, SessionEvent, SessionSummary,
-};
+use crate::session::{RemoteCommandId, SessionEvent, SessionSummary};
 use crate::sums::{ChecksumLedger, WantedDigest};
 
 /// File with the host's boot ID.
@@ -56,8 +55,7 @@ pub(super) struct World {
     /// Records that were durable when the copy stated its conditions.
     durable: u64,
     pub(super) cancelled: bool,
-    /// The host takes commands and answers nothing about them.
-    pub(super) commands_hang: bool,
+    pub(super) commands: SimCommands,
     /// Time of the last interrupt.
     pub(super) cancelled_at: Option<Instant>,
     /// Shift of this machine's clock in seconds.
@@ -136,7 +134,7 @@ impl World {
             conditions: WaitConditions::default(),
             durable: 0,
             cancelled: false,
-            commands_hang: false,
+            commands: SimCommands::default(),
             cancelled_at: None,
             shift: 0,
             boots: 1,
@@ -226,13 +224,19 @@ impl World {
         });
         let sessions = sessions.min_by_key(|at| (at.is_none(), *at)).flatten();
         let journal = self.journal.borrow().next();
-        let next = [sessions, journal, self.conditions.until]
+        let commands = self.commands.next();
+        let next = [sessions, journal, commands, self.conditions.until]
             .into_iter()
             .flatten();
         let Some(next) = next.min() else { return false };
         self.steps += 1;
         self.now = self.now.max(next);
         self.set_clocks();
+        while let Some((host, id, event)) = self.commands.take_due(self.now) {
+            self.with(host, |session, _| {
+                session.tell(SessionEvent::Exec(id, event))
+            });
+        }
         self.turn();
         self.check_moves();
         true
@@ -500,13 +504,12 @@ impl RemoteSession for SimRemote {
     }
 
     fn command(&self, id: RemoteCommandId, step: RemoteCommandStep) {
-        let hangs = self.world.borrow().commands_hang;
-        if let RemoteCommandStep::Run(_) = step
-            && !hangs
-        {
-            let why = "the host does not run commands for this account".to_owned();
-            let over = RemoteCommandEvent::Ended(Err(RemoteCommandError::Failed(why)));
-            self.session(|session, _| session.tell(SessionEvent::Exec(id, over)));
+        let mut world = self.world.borrow_mut();
+        let now = world.now;
+        let events = world.commands.handle(now, self.host, id, &step);
+        drop(world);
+        for event in events {
+            self.session(|session, _| session.tell(SessionEvent::Exec(id, event)));
         }
     }
 

@@ -1,14 +1,15 @@
 //! Commands that make checksums at the far end.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use schedule::{ByteRange, JobId, JobKind, RemotePath};
 
 use super::early::{ChecksumRequest, ChecksumSelector};
 use super::file_check::CheckAction;
+use super::list_program::{ChecksumList, ChecksumListProgram, LIST, LIST_BYTES};
 use super::longhaul_sums;
-use super::watch::ChecksumWatchdog;
+use super::watch::{ChecksumRestarts, ChecksumWatchdog};
 use super::{READ_BACK, Verification};
 use crate::copy::context::CopyContext;
 use crate::copy::environment::RemoteCommandStep;
@@ -30,9 +31,6 @@ const MOST_WORKERS: u32 = 4;
 const AHEAD: usize = 64;
 /// Size in bytes up to which whole files are passed to a program in a list.
 const SMALL: u64 = 8 << 20;
-/// Files, and bytes of files, that fill a list.
-const LIST: usize = 1000;
-const LIST_BYTES: u64 = 64 << 20;
 /// Number of files below which they are requested one by one.
 const FEW: usize = 4;
 
@@ -50,6 +48,7 @@ pub(super) struct RemoteSumRequests {
     todo: VecDeque<ChecksumRequest>,
     /// Number of checksums requested from a remote longhaul.
     asked_ours: usize,
+    restarts: ChecksumRestarts,
     state: SumProgramState,
 }
 
@@ -57,8 +56,9 @@ pub(super) struct RemoteSumRequests {
 enum SumProgramState {
     #[default]
     Unknown,
-    /// The program was requested; `again` for the second time.
-    Asking { until: Instant, again: bool },
+    /// The program was requested; `again` for the second time. `until` is set once the command that
+    /// looks for it runs.
+    Asking { until: Option<Instant>, again: bool },
     /// The far end has this program and this many processors.
     Available(SumProgram, u32),
     /// All files are verified by reading them back.
@@ -67,17 +67,11 @@ enum SumProgramState {
 
 struct SumWorker {
     exec: RemoteCommandId,
+    /// Number of restarts before its start.
+    generation: u32,
     answers: ChecksumOutputParser,
     /// Open requests, with the number of bytes to sum.
     asked: VecDeque<(ChecksumRequest, u64)>,
-    watch: ChecksumWatchdog,
-}
-
-/// Running remote program that computes checksums of a list of whole files.
-struct ChecksumListProgram {
-    exec: RemoteCommandId,
-    answers: ChecksumOutputParser,
-    names: BTreeMap<Vec<u8>, CopyFileId>,
     watch: ChecksumWatchdog,
 }
 
@@ -94,7 +88,7 @@ fn sums_by(command: Vec<u8>, searches: bool) -> RemoteCommandStart {
 impl RemoteSumRequests {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
-            SumProgramState::Asking { until, .. } => Some(until),
+            SumProgramState::Asking { until, .. } => until,
             SumProgramState::Available(..) => {
                 let watches = self.watches();
                 watches.filter_map(ChecksumWatchdog::poll_timeout).min()
@@ -105,14 +99,14 @@ impl RemoteSumRequests {
 
     fn watches(&self) -> impl Iterator<Item = &ChecksumWatchdog> {
         let workers = self.workers.iter().map(|w| &w.watch);
-        workers.chain(self.list.as_ref().map(|l| &l.watch))
+        workers.chain(self.list.as_ref().map(ChecksumListProgram::watch))
     }
 
     /// Returns the notice that is due at `now` about a program that does not answer.
     fn take_notice(&mut self, now: Instant) -> Option<String> {
         let program = format!("{} at the far end", self.program()?.name);
         let watches = self.workers.iter_mut().map(|w| &mut w.watch);
-        let watches = watches.chain(self.list.as_mut().map(|l| &mut l.watch));
+        let watches = watches.chain(self.list.as_mut().map(ChecksumListProgram::watch_mut));
         // Every notice that is due is taken, and one is given.
         let due = watches.filter_map(|watch| watch.take_notice(now, &program));
         due.last()
@@ -191,6 +185,13 @@ impl RemoteSumRequests {
         true
     }
 
+    /// Generation of a command that has something to do.
+    fn busy_generation(&self, exec: RemoteCommandId) -> Option<u32> {
+        let worker = self.workers.iter().find(|w| w.exec == exec)?;
+        let busy = self.is_undecided() || !worker.asked.is_empty();
+        busy.then_some(worker.generation)
+    }
+
     /// Takes back all open requests and returns their files.
     fn take_back(&mut self) -> Vec<CopyFileId> {
         let workers = self.workers.iter_mut();
@@ -202,7 +203,7 @@ impl RemoteSumRequests {
         ids.extend(self.small.drain(..));
         self.small_bytes = 0;
         if let Some(list) = &mut self.list {
-            ids.extend(std::mem::take(&mut list.names).into_values());
+            ids.extend(list.take_files());
         }
         ids.sort_unstable();
         ids.dedup();
@@ -240,7 +241,7 @@ impl Verification {
             SumProgramState::Unknown
                 if context.far_session().is_none_or(|s| s.far_info().is_none()) => {}
             SumProgramState::Unknown => self.ask_for_program(context, false),
-            SumProgramState::Asking { until, .. } if now >= until => {
+            SumProgramState::Asking { until, .. } if until.is_some_and(|until| now >= until) => {
                 self.no_program(
                     context,
                     "the shell at the far end did not name a checksum program",
@@ -279,10 +280,7 @@ impl Verification {
     }
 
     fn ask_for_program(&mut self, context: &CopyContext<'_>, again: bool) {
-        self.far.state = SumProgramState::Asking {
-            until: context.now() + LONGEST_FIND,
-            again,
-        };
+        self.far.state = SumProgramState::Asking { until: None, again };
         self.start_worker(context);
     }
 
@@ -298,6 +296,7 @@ impl Verification {
         }
         self.far.workers.push(SumWorker {
             exec,
+            generation: self.far.restarts.generation(),
             answers: ChecksumOutputParser::default(),
             asked: VecDeque::new(),
             watch: ChecksumWatchdog::default(),
@@ -334,7 +333,8 @@ impl Verification {
     pub(super) fn stop_workers(&mut self, context: &CopyContext<'_>) {
         let far = &mut self.far;
         let workers = std::mem::take(&mut far.workers).into_iter().map(|w| w.exec);
-        let execs: Vec<RemoteCommandId> = workers.chain(far.list.take().map(|l| l.exec)).collect();
+        let execs: Vec<RemoteCommandId> =
+            workers.chain(far.list.take().map(|l| l.exec())).collect();
         if let Some(session) = context.far_session() {
             let stop = |exec| session.command(exec, RemoteCommandStep::Stop);
             execs.into_iter().for_each(stop);
@@ -441,26 +441,14 @@ impl Verification {
         if far.list.is_some() || !(enough || last) {
             return;
         }
-        let mut names = BTreeMap::new();
-        let mut input = Vec::new();
+        let mut list = ChecksumList::default();
         let mut twice = Vec::new();
-        let mut bytes = 0;
-        while names.len() < LIST {
-            let Some(id) = far.small.pop_front() else {
-                break;
-            };
-            let Some(checking) = self.files.get(&id) else {
-                continue;
-            };
-            far.small_bytes = far.small_bytes.saturating_sub(checking.size());
-            bytes += checking.size();
-            if let Some(name) = list_line(checking.path()) {
-                input.extend_from_slice(&name);
-                input.push(0);
-                if let Some(same) = names.insert(name, id) {
-                    // A list can contain only one of two files with the same path.
-                    twice.push(same);
-                }
+        while !list.is_full()
+            && let Some(id) = far.small.pop_front()
+        {
+            if let Some(checking) = self.files.get(&id) {
+                far.small_bytes = far.small_bytes.saturating_sub(checking.size());
+                twice.extend(list.add(id, checking.path(), checking.size()));
             }
         }
         for id in twice {
@@ -470,17 +458,12 @@ impl Verification {
         if let Some(session) = context.far_session() {
             let start = sums_by(list_command(program), false);
             session.command(exec, RemoteCommandStep::Run(start));
-            session.command(exec, RemoteCommandStep::Input(input));
+            session.command(exec, RemoteCommandStep::Input(list.take_input()));
             session.command(exec, RemoteCommandStep::EndInput);
         }
-        let mut watch = ChecksumWatchdog::default();
-        watch.asked(context.now(), bytes, true);
-        self.far.list = Some(ChecksumListProgram {
-            watch,
-            exec,
-            answers: ChecksumOutputParser::default(),
-            names,
-        });
+        let generation = self.far.restarts.generation();
+        let program = ChecksumListProgram::new(context.now(), exec, generation, list);
+        self.far.list = Some(program);
     }
 
     /// Handles an event of a command at the far end.
@@ -490,13 +473,14 @@ impl Verification {
         id: RemoteCommandId,
         event: RemoteCommandEvent,
     ) {
-        if self.far.list.as_ref().is_some_and(|l| l.exec == id) {
+        if self.far.list.as_ref().is_some_and(|l| l.exec() == id) {
             return self.on_list(context, event);
         }
         let Some(at) = self.far.workers.iter().position(|w| w.exec == id) else {
             return;
         };
         match event {
+            RemoteCommandEvent::Started => self.worker_started(context.now(), at),
             RemoteCommandEvent::Output(bytes) => {
                 self.far.workers[at].answers.receive(&bytes);
                 self.take_answers(context, id);
@@ -523,6 +507,16 @@ impl Verification {
         }
     }
 
+    /// Handles the start of a command over a connection. Its time counts from here.
+    fn worker_started(&mut self, now: Instant, at: usize) {
+        if let SumProgramState::Asking { until, .. } = &mut self.far.state {
+            *until = Some(now + LONGEST_FIND);
+        }
+        if let Some(worker) = self.far.workers.get_mut(at) {
+            worker.watch.started(now);
+        }
+    }
+
     fn take_answers(&mut self, context: &mut CopyContext<'_>, exec: RemoteCommandId) {
         let now = context.now();
         loop {
@@ -539,28 +533,17 @@ impl Verification {
                 Ok(Some(SumProgramAnswer::NoProgram)) => {
                     return self.no_program(context, "the far end has no checksum program");
                 }
-                Ok(Some(SumProgramAnswer::Sum(digest))) => match worker.answered(now) {
-                    Some((ask, _)) => self.on_sum(context, ask, Some(digest)),
-                    None => {
-                        return self.worker_over(
-                            context,
-                            exec,
-                            "the checksum program at the far end sent an unexpected answer"
-                                .to_owned(),
-                        );
-                    }
-                },
-                Ok(Some(SumProgramAnswer::Unreadable)) => match worker.answered(now) {
-                    Some((ask, _)) => self.on_sum(context, ask, None),
-                    None => {
-                        return self.worker_over(
-                            context,
-                            exec,
-                            "the checksum program at the far end sent an unexpected answer"
-                                .to_owned(),
-                        );
-                    }
-                },
+                Ok(Some(answer)) => {
+                    let digest = match answer {
+                        SumProgramAnswer::Sum(digest) => Some(digest),
+                        _ => None,
+                    };
+                    let Some((ask, _)) = worker.answered(now) else {
+                        let why = "the checksum program at the far end sent an unexpected answer";
+                        return self.worker_over(context, exec, why.to_owned());
+                    };
+                    self.on_sum(context, ask, digest);
+                }
                 Err(why) => return self.worker_over(context, exec, why.to_string()),
             }
         }
@@ -589,11 +572,33 @@ impl Verification {
 
     /// Handles a command whose connection was lost: the next command, on another connection, gets
     /// its requests.
-    fn worker_lost(&mut self, context: &CopyContext<'_>, exec: RemoteCommandId) {
+    fn worker_lost(&mut self, context: &mut CopyContext<'_>, exec: RemoteCommandId) {
+        let busy = self.far.busy_generation(exec);
         self.far.remove_worker(exec);
+        if busy.is_some_and(|generation| self.command_lost(context, generation)) {
+            return;
+        }
         if let SumProgramState::Asking { again, .. } = self.far.state {
             self.ask_for_program(context, again);
         }
+    }
+
+    /// Counts a lost connection of a busy command. Returns true if files are read back from now on,
+    /// because commands have lost too many connections without a result.
+    fn command_lost(&mut self, context: &mut CopyContext<'_>, generation: u32) -> bool {
+        let Some(losses) = self.far.restarts.lost(generation) else {
+            return false;
+        };
+        let program = self
+            .far
+            .program()
+            .map_or("the checksum command", |p| p.name);
+        let why = format!(
+            "the connection was lost {losses} times in a row while {program} ran at the far end"
+        );
+        context.warn(None, format!("{why}: reading files back instead"));
+        self.no_program(context, &why);
+        true
     }
 
     /// Handles a command that ended or sent invalid output.
@@ -620,32 +625,24 @@ impl Verification {
     fn on_list(&mut self, context: &mut CopyContext<'_>, event: RemoteCommandEvent) {
         let now = context.now();
         match event {
-            RemoteCommandEvent::Output(bytes) => {
-                let mut found = Vec::new();
-                let mut broken = None;
+            RemoteCommandEvent::Started => {
                 if let Some(list) = &mut self.far.list {
-                    list.answers.receive(&bytes);
-                    loop {
-                        match list.answers.next_listed(&mut list.names) {
-                            Ok(Some(sum)) => found.push(sum),
-                            Ok(None) => break,
-                            Err(_) => {
-                                broken = Some(list.exec);
-                                break;
-                            }
-                        }
-                    }
-                    if !found.is_empty() {
-                        list.watch.answered(now, Some(LIST_BYTES));
-                    }
+                    list.watch_mut().started(now);
                 }
-                for (id, digest) in found {
+            }
+            RemoteCommandEvent::Output(bytes) => {
+                let Some(list) = &mut self.far.list else {
+                    return;
+                };
+                let exec = list.exec();
+                let listed = list.receive(now, &bytes);
+                for (id, digest) in listed.sums {
                     if let Some(checking) = self.files.get(&id) {
                         let ask = checking.request(id, ChecksumSelector::Run(0));
                         self.on_sum(context, ask, Some(digest));
                     }
                 }
-                if let Some(exec) = broken {
+                if !listed.is_valid {
                     if let Some(session) = context.far_session() {
                         session.command(exec, RemoteCommandStep::Stop);
                     }
@@ -653,7 +650,10 @@ impl Verification {
                 }
             }
             RemoteCommandEvent::Ended(Err(RemoteCommandError::ConnectionLost(_))) => {
-                self.list_rest_again();
+                let generation = self.far.list.as_ref().map(|list| list.generation());
+                if !generation.is_some_and(|g| self.command_lost(context, g)) {
+                    self.list_rest_again();
+                }
             }
             RemoteCommandEvent::Ended(_) => self.ask_rest_singly(),
         }
@@ -662,7 +662,7 @@ impl Verification {
     /// Requests the files of the list without an answer one by one.
     fn ask_rest_singly(&mut self) {
         let list = self.far.list.take();
-        for id in list.map(|l| l.names).unwrap_or_default().into_values() {
+        for id in list.into_iter().flat_map(|mut list| list.take_files()) {
             self.ask_singly(id);
         }
     }
@@ -670,7 +670,7 @@ impl Verification {
     /// Queues the files of the list without an answer for another list.
     fn list_rest_again(&mut self) {
         let list = self.far.list.take();
-        for id in list.map(|l| l.names).unwrap_or_default().into_values() {
+        for id in list.into_iter().flat_map(|mut list| list.take_files()) {
             if let Some(checking) = self.files.get(&id) {
                 self.far.small_bytes += checking.size();
                 self.far.small.push_back(id);
@@ -688,6 +688,7 @@ impl Verification {
         let Some(program) = self.far.program() else {
             return;
         };
+        self.far.restarts.note_result();
         let found = self.files.get_mut(&ask.file);
         let Some(checking) = found.filter(|c| c.is_attempt(ask.attempt)) else {
             return self.moving.on_sum(ask, digest.as_ref(), program.algorithm);

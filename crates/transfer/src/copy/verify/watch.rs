@@ -8,15 +8,60 @@ const SILENT: Duration = Duration::from_secs(20);
 /// slower one.
 const SLOWEST: u64 = 4 << 20;
 
-/// Detects a checksum command that has stopped answering.
+/// Largest number of restarts of checksum commands without a new checksum between them. A command
+/// that takes its connection down does so each time.
+const RESTARTS: u32 = 3;
+
+/// Counts restarts of checksum commands after lost connections.
+#[derive(Debug, Default)]
+pub(super) struct ChecksumRestarts {
+    /// Number of restarts so far. Commands of one generation run side by side.
+    generation: u32,
+    /// Number of losses since the last checksum arrived.
+    losses: u32,
+}
+
+impl ChecksumRestarts {
+    /// Generation of a command that starts now.
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Notes that a busy command of this generation has lost its connection. A generation counts
+    /// once. Returns the number of losses if no command may be started again.
+    pub(super) fn lost(&mut self, generation: u32) -> Option<u32> {
+        if generation == self.generation {
+            self.generation += 1;
+            self.losses += 1;
+        }
+        (self.losses > RESTARTS).then_some(self.losses)
+    }
+
+    /// Notes that a checksum has arrived.
+    pub(super) fn note_result(&mut self) {
+        self.losses = 0;
+    }
+}
+
+/// Detects a checksum command that has stopped answering. Its time counts from its start: a command
+/// that waits for a connection is not at fault.
 #[derive(Debug, Default)]
 pub(super) struct ChecksumWatchdog {
+    has_started: bool,
+    /// Size in bytes of the request that the command works on next.
+    next: Option<u64>,
     until: Option<Instant>,
     /// Notices that the command is waited for.
     notices: Option<SilenceNotices>,
 }
 
 impl ChecksumWatchdog {
+    /// Notes that the command runs.
+    pub(super) fn started(&mut self, now: Instant) {
+        self.has_started = true;
+        self.answered(now, self.next);
+    }
+
     /// Notes a request for a checksum of `len` bytes. `starts` means that the command can start on
     /// it at once.
     pub(super) fn asked(&mut self, now: Instant, len: u64, starts: bool) {
@@ -27,6 +72,8 @@ impl ChecksumWatchdog {
 
     /// Notes an answer; the next open request is for `next` bytes.
     pub(super) fn answered(&mut self, now: Instant, next: Option<u64>) {
+        self.next = next;
+        let next = next.filter(|_| self.has_started);
         let most = |len: u64| SILENT + Duration::from_secs(len / SLOWEST);
         self.until = next.map(|len| now + most(len));
         self.notices = next.map(|_| SilenceNotices::new(now));
@@ -60,6 +107,7 @@ mod tests {
         let start = testkit::sftp_model::epoch();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut watch = ChecksumWatchdog::default();
+        watch.started(at(0));
         assert_eq!(watch.poll_timeout(), None);
         watch.asked(at(0), 40 << 20, true);
         assert_eq!(watch.poll_timeout(), Some(at(10)));
@@ -73,5 +121,39 @@ mod tests {
         assert!(watch.is_over(at(30)));
         watch.answered(at(25), None);
         assert_eq!(watch.poll_timeout(), None);
+    }
+
+    /// Bug: a checksum program that waited for a lost connection to be made again was given up
+    /// after 20 s.
+    #[test]
+    fn time_without_a_connection_counted_as_silence_of_the_program() {
+        let start = testkit::sftp_model::epoch();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut watch = ChecksumWatchdog::default();
+        watch.asked(at(0), 40 << 20, true);
+        assert_eq!(watch.poll_timeout(), None);
+        assert!(!watch.is_over(at(100)));
+        assert_eq!(watch.take_notice(at(100), "openssl"), None);
+        watch.started(at(100));
+        assert_eq!(watch.poll_timeout(), Some(at(110)));
+        assert!(!watch.is_over(at(129)));
+        assert!(watch.is_over(at(130)));
+    }
+
+    #[test]
+    fn commands_side_by_side_count_as_one_restart() {
+        let mut restarts = ChecksumRestarts::default();
+        for _ in 0..2 {
+            for _ in 0..3 {
+                let generation = restarts.generation();
+                assert_eq!(restarts.lost(generation), None);
+                assert_eq!(restarts.lost(generation), None, "on the same connection");
+            }
+            restarts.note_result();
+        }
+        for _ in 0..3 {
+            assert_eq!(restarts.lost(restarts.generation()), None);
+        }
+        assert_eq!(restarts.lost(restarts.generation()), Some(4));
     }
 }

@@ -335,9 +335,11 @@ impl SessionCore {
         }
     }
 
-    /// Opens the first lane when there is work, and a lane for listings where one is needed.
+    /// Opens the first lane when there is work, which a remote command may be as well, and a lane for
+    /// listings where one is needed.
     fn open_lanes(&mut self, now: Instant) {
-        if self.dispatcher.scheduler().is_idle() || self.is_over() || self.direct.holds() {
+        let idle = self.dispatcher.scheduler().is_idle() && !self.commands.any_waits();
+        if idle || self.is_over() || self.direct.holds() {
             return;
         }
         let first = self.dispatcher.connections().first();

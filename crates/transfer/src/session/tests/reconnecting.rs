@@ -93,6 +93,31 @@ fn a_session_that_only_ran_a_checksum_program_was_given_up() {
     assert!(world.says("reconnected"), "{:?}", world.lines());
 }
 
+/// Bug: the time limit of a checksum program ran while it waited for a connection: nothing told that
+/// it had not started.
+#[test]
+fn a_command_without_a_connection_was_taken_for_a_running_one() {
+    let mut world = World::with(3, one_connection());
+    lock(&world.shared).net.commands_hang = true;
+    world.put("small", content(1, 10));
+    assert_eq!(world.run(LONG), Vec::<String>::new());
+    let is_start =
+        |event: &SessionEvent| matches!(event, SessionEvent::Exec(_, RemoteCommandEvent::Started));
+    world.exec("the request to run a checksum program");
+    world.run_until(Duration::from_secs(2), |_| false);
+    assert!(world.events.iter().any(is_start));
+    lock(&world.shared).net.lose(0);
+    world.run_until(Duration::from_secs(20), |world| world.says("reconnecting"));
+    world.events.clear();
+    world.exec("the request to run a checksum program");
+    world.run_until(Duration::from_secs(20), |world| world.says("reconnected"));
+    world.run_until(Duration::from_secs(2), |_| false);
+    let is_connected = |event: &SessionEvent| matches!(event, SessionEvent::Reconnected);
+    let connected = world.events.iter().position(is_connected);
+    let started = world.events.iter().position(is_start);
+    assert!(connected.is_some() && started > connected, "{started:?}");
+}
+
 #[test]
 fn a_copy_goes_on_after_several_losses() {
     for seed in 0..5 {
