@@ -1,6 +1,8 @@
 //! longhaul at the far end behind a stock sshd: used if it is there, and not needed otherwise.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, Instant};
 
 use longhaul_tests::both_ends::{BothEnds, far_end};
@@ -506,6 +508,44 @@ fn it_is_sent_ahead_used_there_and_removed() {
 }
 
 #[test]
+/// Bug: a bootstrap that was interrupted while the program was being sent ended with 255 between two
+/// hosts, and `longhaul bootstrap` left a partial program at the host.
+#[test]
+fn an_interrupt_while_the_program_was_sent_left_a_part_of_it() {
+    let Some((mut ends, home)) = with_home() else {
+        return;
+    };
+    write_file(&ends.scene.path("a"), b"content");
+    ends.scene.client.dir.add_host("other", &ends.scene.peer);
+    let bin = home.path().join("longhaul/bin");
+    let to = ends.scene.remote("b");
+    let mut other = OsString::from("other:");
+    other.push(ends.scene.path("a"));
+    let run = ends.scene.client.cp().args(["--bootstrap", "--limit=100k"]);
+    let running = run.arg(other).arg(to).spawn();
+    let is_partial = |name: &OsString| name.as_bytes().starts_with(b".longhaul-");
+    let is_begun = || bin.exists() && names_in(&bin).iter().any(is_partial);
+    assert!(running.until(is_begun), "nothing is sent");
+    running.interrupt();
+    running.wait().expect_code(130);
+    assert!(names_in(&bin).is_empty(), "{:?}", names_in(&bin));
+    assert!(!ends.scene.path("b").exists());
+    // This command has no --limit.
+    let slow = DelayProxy::to(ends.scene.peer.addr()).rate(6_000_000);
+    let slow = slow.start();
+    ends.behind(&slow);
+    let dir = &ends.scene.client.dir;
+    let run = dir.run(longhaul()).arg("bootstrap").arg("-F");
+    let running = run.arg(dir.config()).arg("peer").spawn();
+    assert!(running.until(is_begun), "nothing is sent");
+    running.interrupt();
+    running
+        .wait()
+        .expect_code(130)
+        .expect_err(&["peer: interrupted"]);
+    assert!(names_in(&bin).is_empty(), "{:?}", names_in(&bin));
+}
+
 fn where_it_cannot_be_sent_a_sentence_says_so_and_the_copy_goes_on() {
     let Some((ends, home)) = with_home() else {
         return;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use longhaul_tests::{Scene, scratch};
+use longhaul_tests::{Scene, longhaul, scratch};
 use testkit::PeerBuilder;
 use testkit::missing::sftp_server;
 
@@ -75,7 +75,27 @@ fn an_interrupt_ends_a_bootstrap_that_hangs() {
     assert!(running.shows("nothing received for 10 s"));
     let interrupted = Instant::now();
     running.interrupt();
-    assert!(!running.wait().success());
+    running.wait().expect_code(130);
     let took = interrupted.elapsed();
     assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+/// Bug: Ctrl-C during `cp --bootstrap a: b:` ended with exit code 255, and `longhaul bootstrap` was
+/// killed by it.
+#[test]
+fn an_interrupted_bootstrap_ended_like_a_lost_connection() {
+    let Some((mut scene, _folder)) = hanging(true) else {
+        return;
+    };
+    scene.client.dir.add_host("other", &scene.peer);
+    let between = scene.client.cp().arg("--bootstrap").arg("peer:a");
+    let between = between.arg("other:b").spawn();
+    let dir = &scene.client.dir;
+    let alone = dir.run(longhaul()).arg("bootstrap").arg("-F");
+    let alone = alone.arg(dir.config()).arg("peer").spawn();
+    for running in [between, alone] {
+        assert!(running.shows("nothing received for 10 s"));
+        running.interrupt();
+        running.wait().expect_code(130).expect_err(&["interrupted"]);
+    }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use transfer::bootstrap;
-use transfer::cancel::CancelToken;
 use transfer::copy::{HostId, SessionConnector as _};
 
 use crate::connect::Hosts;
@@ -17,7 +16,7 @@ use crate::{cp, failed};
 pub(crate) fn run(args: ResolvedCopyArgs, remove: bool) -> Exit {
     let console = Arc::new(Console::new(args.colors));
     cp::log_to(&console, args.level);
-    let cancel = CancelToken::default();
+    let cancel = cp::watch_signals(&console);
     let quiet = args.flags.quiet;
     let output = Arc::new(RunReporter::new(
         Arc::clone(&console),

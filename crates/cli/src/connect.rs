@@ -241,11 +241,13 @@ impl Hosts {
             return;
         }
         for at in 0..self.hosts.len() {
-            if let Err(error) = self.send_longhaul(HostId(at), cancel)
-                && !cancel.is_cancelled()
-            {
-                let name = SessionConnector::name(self, HostId(at));
-                self.output.warning(error.warning(&name));
+            match self.send_longhaul(HostId(at), cancel) {
+                Ok(_) => {}
+                Err(BootstrapError::Interrupted) => return,
+                Err(error) => {
+                    let name = SessionConnector::name(self, HostId(at));
+                    self.output.warning(error.warning(&name));
+                }
             }
         }
         // Having sent it, ask for it at each copy.

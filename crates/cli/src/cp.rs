@@ -219,16 +219,7 @@ pub(crate) fn carry_out(
     }
     let console = Arc::new(Console::new(args.colors));
     log_to(&console, args.level);
-    let cancel = CancelToken::default();
-    let at_once = Arc::clone(&console);
-    let first = cancel.clone();
-    let watched = signals::watch(move || first.cancel(), move || at_once.restore());
-    if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
-        console.warning(&format!(
-            "cannot handle signals, so Ctrl-C will leave temporary files: {error}"
-        ));
-    }
-
+    let cancel = watch_signals(&console);
     let json = args
         .flags
         .json
@@ -264,7 +255,13 @@ pub(crate) fn carry_out(
         cancel: &cancel,
         show: args.show,
     };
-    let exit = work(args.request, &run);
+    let exit = match cancel.is_cancelled() {
+        true => {
+            run.summary(Exit::Interrupted, &CopySummary::interrupted());
+            Exit::Interrupted
+        }
+        false => work(args.request, &run),
+    };
     if exit == Exit::NoConnection && !cancel.is_cancelled() {
         for name in local {
             output.warning(format!(
@@ -276,6 +273,20 @@ pub(crate) fn carry_out(
         Exit::Interrupted if output.is_unwritten() => Exit::SomeFailed,
         exit => exit,
     }
+}
+
+/// Returns a token that the first SIGINT, SIGTERM or SIGHUP cancels.
+pub(crate) fn watch_signals(console: &Arc<Console>) -> CancelToken {
+    let cancel = CancelToken::default();
+    let at_once = Arc::clone(console);
+    let first = cancel.clone();
+    let watched = signals::watch(move || first.cancel(), move || at_once.restore());
+    if let Err(error) = watched.and_then(|()| signals::too_long_is_an_error()) {
+        console.warning(&format!(
+            "cannot handle signals, so Ctrl-C will leave temporary files: {error}"
+        ));
+    }
+    cancel
 }
 
 /// Warns that a limit has no effect on a copy within this machine.

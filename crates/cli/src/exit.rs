@@ -220,6 +220,7 @@ impl From<&BootstrapError> for Exit {
         match error {
             BootstrapError::Connection(error) => error.into(),
             BootstrapError::Lost(_) => Self::NoConnection,
+            BootstrapError::Interrupted => Self::Interrupted,
             BootstrapError::NoCommands | BootstrapError::Other(_) => Self::SomeFailed,
         }
     }
@@ -262,6 +263,7 @@ mod tests {
         assert_eq!(of(setting.into()), Exit::Usage);
         let lost = QuestionError::Lost("the server closed the connection".to_owned());
         assert_eq!(of(lost.into()), Exit::NoConnection);
+        assert_eq!(of(QuestionError::Interrupted.into()), Exit::Interrupted);
         assert_eq!(of("the host has no sh".into()), Exit::SomeFailed);
     }
 

@@ -173,6 +173,12 @@ impl DirectHostCopy {
         let mut begun = false;
         let mut waits = AGAIN.iter();
         let (mut moved, mut renewals) = (0, 0);
+        let interrupted = || {
+            Box::new(CopySummary {
+                unfinished: progress.bytes_done(),
+                ..CopySummary::interrupted()
+            })
+        };
         let mut failures = HeldFailures::default();
         loop {
             let mut shown = |event| failures.pass(Instant::now(), event, events);
@@ -184,6 +190,10 @@ impl DirectHostCopy {
                 Ok(HostCopyOutcome::NotPossible(why, missing)) if !begun => {
                     self.remember(hosts, missing);
                     return DirectCopyOutcome::NotPossible(why);
+                _ if cancel.is_cancelled() => {
+                    failures.release(events);
+                    return over(interrupted());
+                }
                 }
                 Ok(HostCopyOutcome::NotPossible(why, _) | HostCopyOutcome::Lost(why)) => why,
                 Err(e) if !begun => {
@@ -214,11 +224,7 @@ impl DirectHostCopy {
             let _ = cancel.receiver().recv_timeout(wait);
             if cancel.is_cancelled() {
                 failures.release(events);
-                let outcome = CopyOutcome::Interrupted;
-                return over(Box::new(CopySummary {
-                    outcome,
-                    ..CopySummary::default()
-                }));
+                return over(interrupted());
             }
             failures.repeat();
         }

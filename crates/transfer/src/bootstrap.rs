@@ -47,6 +47,8 @@ pub enum BootstrapError {
     Lost(String),
     /// The host runs no commands for this account.
     NoCommands,
+    /// The user has interrupted the run.
+    Interrupted,
     /// Another failure, without the host.
     Other(String),
 }
@@ -57,6 +59,7 @@ impl BootstrapError {
         match self {
             Self::Connection(error) => error.into(),
             Self::Lost(why) | Self::Other(why) => format!("{host}: {why}"),
+            Self::Interrupted => format!("{host}: interrupted"),
             Self::NoCommands => format!(
                 "{host}: longhaul was not installed: this account may not run commands there (SFTP \
                  only)"
@@ -93,6 +96,7 @@ impl From<QuestionError> for BootstrapError {
     fn from(error: QuestionError) -> Self {
         match error {
             QuestionError::Lost(why) => Self::Lost(why),
+            QuestionError::Interrupted => Self::Interrupted,
             error => Self::Other(error.into()),
         }
     }
@@ -138,6 +142,22 @@ pub fn place(
     connect: &dyn SessionConnector,
     cancel: &CancelToken,
 ) -> Result<RemoteLonghaulBinary, BootstrapError> {
+    send_if_missing(host, connect, cancel).map_err(|error| unless_interrupted(cancel, error))
+}
+
+/// Returns the error of work that ended, which a cancel explains whatever failed because of it.
+fn unless_interrupted(cancel: &CancelToken, error: BootstrapError) -> BootstrapError {
+    match cancel.is_cancelled() {
+        true => BootstrapError::Interrupted,
+        false => error,
+    }
+}
+
+fn send_if_missing(
+    host: HostId,
+    connect: &dyn SessionConnector,
+    cancel: &CancelToken,
+) -> Result<RemoteLonghaulBinary, BootstrapError> {
     let own = env::current_exe().and_then(|path| Ok((sum_of(&path)?, path)));
     let (sum, path) =
         own.map_err(|e| format!("cannot read the executable file of this longhaul: {e}"))?;
@@ -168,7 +188,8 @@ pub fn remove(
     let script = "c=${XDG_CACHE_HOME:-$HOME/.cache}/longhaul; echo; \
                   if [ -e \"$c/bin\" ] || [ -L \"$c/bin\" ]; \
                   then rm -rf \"$c/bin\" && echo longhaul-removed; else echo longhaul-absent; fi";
-    let said = ask(host, connect, cancel, script)?;
+    let said = ask(host, connect, cancel, script);
+    let said = said.map_err(|error| unless_interrupted(cancel, error))?;
     let says = |word: &str| said.lines().any(|line| line == word);
     match (says("longhaul-removed"), says("longhaul-absent")) {
         (true, _) => Ok(true),
@@ -249,8 +270,10 @@ fn platform() -> String {
     format!("{} {}", text(here.sysname()), text(here.machine()))
 }
 
-/// Returns the script that creates the folder and reports its state. The script contains no single
-/// quote, backslash or exclamation mark: see `connect/remote_use.rs`.
+/// Returns the script that creates the folder and reports its state. It removes temporaries that a
+/// killed run has left: nothing was written to them for ten minutes, so that one which another run
+/// is sending now stays. The script contains no single quote, backslash or exclamation mark: see
+/// `connect/remote_use.rs`.
 fn script(sum: &str) -> String {
     format!(
         "umask 077; c=${{XDG_CACHE_HOME:-$HOME/.cache}}; d=$c/longhaul/bin; s=ok; h=no; \
@@ -258,7 +281,9 @@ fn script(sum: &str) -> String {
          if [ $s = ok ]; then \
          for p in \"$c\" \"$c/longhaul\" \"$d\"; do \
          if [ -L \"$p\" ]; then s=symlink; elif [ -O \"$p\" ]; then :; else s=owner; fi; done; fi; \
-         if [ $s = ok ]; then chmod 700 \"$c/longhaul\" \"$d\"; t=$d/try.$$; \
+         if [ $s = ok ]; then chmod 700 \"$c/longhaul\" \"$d\"; \
+         find \"$d\" -type f -name \".longhaul-*.longhaul\" -mmin +10 -exec rm -f {{}} + 2>/dev/null; \
+         t=$d/try.$$; \
          if (echo exit 0 >\"$t\") 2>/dev/null; then chmod 700 \"$t\"; \
          \"$t\" 2>/dev/null || s=noexec; else s=write; fi; rm -f \"$t\"; fi; \
          if [ -x \"$f\" ]; then case `sha256sum <\"$f\" 2>/dev/null` in \
@@ -319,7 +344,7 @@ fn send(
         (_, Some(failure)) => {
             Err(format!("cannot send the program to the host: {}", failure.reason).into())
         }
-        (_, None) => Err("interrupted".into()),
+        (_, None) => Err(BootstrapError::Interrupted),
     }
 }
 
@@ -375,18 +400,48 @@ mod tests {
         assert!(!script.contains(['\'', '\\', '!', '\n']), "{script}");
     }
 
+    /// Runs the script in this home.
+    fn run_script(home: &Path) -> RemoteBinaryReport {
+        let output = std::process::Command::new("sh")
+            .args(["-c", &script(&"0".repeat(64))])
+            .env("HOME", home)
+            .env_remove("XDG_CACHE_HOME")
+            .output()
+            .unwrap();
+        read(&String::from_utf8_lossy(&output.stdout)).unwrap()
+    }
+
+    /// Bug: the part of a program that a killed bootstrap had sent stayed in the folder for ever.
+    #[test]
+    fn a_partial_program_of_a_killed_run_was_never_removed() {
+        let home = tempfile::tempdir().unwrap();
+        run_script(home.path());
+        let folder = home.path().join(".cache/longhaul/bin");
+        let place = |name: &str, minutes: u64| {
+            let file = File::create(folder.join(name)).unwrap();
+            let age = std::time::Duration::from_secs(60 * minutes);
+            file.set_modified(std::time::SystemTime::now() - age)
+                .unwrap();
+        };
+        place(".longhaul-00ff.0123456789.longhaul", 12);
+        place(".longhaul-00ff.9876543210.longhaul", 1);
+        place("longhaul-00ff", 12);
+        run_script(home.path());
+        let entries = std::fs::read_dir(&folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut left: Vec<_> = names.collect();
+        left.sort();
+        assert_eq!(
+            left,
+            [".longhaul-00ff.9876543210.longhaul", "longhaul-00ff"],
+            "one that is being sent and an installed program stay"
+        );
+    }
+
     #[test]
     fn a_folder_that_is_not_the_accounts_own_is_refused() {
         let home = tempfile::tempdir().unwrap();
-        let run = || {
-            let output = std::process::Command::new("sh")
-                .args(["-c", &script(&"0".repeat(64))])
-                .env("HOME", home.path())
-                .env_remove("XDG_CACHE_HOME")
-                .output()
-                .unwrap();
-            read(&String::from_utf8_lossy(&output.stdout)).unwrap()
-        };
+        let run = || run_script(home.path());
         let found = run();
         assert_eq!((found.state.as_str(), found.has.as_str()), ("ok", "no"));
         assert_eq!(found.platform, platform());

@@ -514,6 +514,16 @@ impl ProgressValues {
     pub(crate) fn has_all(&self) -> bool {
         self.bytes_total > 0 && self.bytes_done >= self.bytes_total
     }
+impl CopySummary {
+    /// Result of a run that the user has interrupted before it copied anything.
+    pub fn interrupted() -> Self {
+        Self {
+            outcome: CopyOutcome::Interrupted,
+            ..Self::default()
+        }
+    }
+}
+
 
     /// Bytes of all files found so far.
     pub(crate) fn total(&self) -> u64 {

@@ -694,10 +694,7 @@ fn says_refused(output: &[u8]) -> bool {
 }
 
 fn interrupted() -> HostCopyOutcome {
-    HostCopyOutcome::Done(Box::new(CopySummary {
-        outcome: CopyOutcome::Interrupted,
-        ..CopySummary::default()
-    }))
+    HostCopyOutcome::Done(Box::new(CopySummary::interrupted()))
 }
 
 #[cfg(test)]
