@@ -261,6 +261,30 @@ fn a_host_that_does_not_answer_is_named_while_it_is_waited_for() {
     );
 }
 
+/// Bug: a copy whose host did not accept the connection said nothing for two minutes where no
+/// progress is shown. Takes the 10 s until the notice.
+#[test]
+fn a_connection_that_is_not_accepted_was_waited_for_without_a_word() {
+    let client = longhaul_tests::Client::new();
+    if client.is_scp() {
+        return;
+    }
+    let silent = longhaul_tests::Silent::start();
+    let port = silent.port();
+    let run = client.cp().arg("/dev/null");
+    let running = run.arg(format!("scp://someone@127.0.0.1:{port}/x")).spawn();
+    let told = format!(
+        "127.0.0.1: nothing received for 10 s: waiting for 127.0.0.1 port {port} to accept the \
+         connection"
+    );
+    assert!(running.shows(&told));
+    let interrupted = std::time::Instant::now();
+    running.interrupt();
+    running.wait().expect_code(130);
+    let took = interrupted.elapsed();
+    assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+}
+
 /// The kernel accepts the connection, and nobody speaks on it. The limit without ConnectTimeout is
 /// tested in virtual time where it is measured.
 #[test]

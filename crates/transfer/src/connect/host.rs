@@ -44,7 +44,7 @@ use crate::memory::{HostMemory, HostMemoryStore};
 use crate::operand::SshDestination;
 use crate::prompt::NoPrompt;
 use crate::report::{CompressibilitySample, ZlibReason};
-use crate::session::RemoteLonghaulKnowledge;
+use crate::session::{RemoteLonghaulKnowledge, StallNotice};
 use crate::timeline::Timeline;
 
 /// The maximum number of ProxyJump hops. OpenSSH has no limit; a loop in a configuration would
@@ -411,8 +411,17 @@ fn opener(
                 (_, true) => format!("cannot connect to relaying host {name} port {port}"),
                 (_, false) => format!("cannot connect to jump host {name} port {port}"),
             };
+            // A further connection is opened while the first one is in use.
+            let tells = config.tells() && around.beside.is_none();
+            let prompt = Arc::clone(&around.prompt);
             Ok(Box::new(move || {
-                let stream = dial.connect(&host, port).map(ConnectedStream::Tcp);
+                let mut tell = |notice: StallNotice| {
+                    if tells && let Ok(mut prompt) = prompt.lock() {
+                        prompt.show(&format!("{name}: {notice}"));
+                    }
+                };
+                let stream = dial.connect_with_notices(&host, port, &mut tell);
+                let stream = stream.map(ConnectedStream::Tcp);
                 stream.map_err(|e| ConnectError::not_connected(&e, format!("{cannot}: {e}")))
             }))
         }

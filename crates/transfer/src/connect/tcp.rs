@@ -11,6 +11,8 @@ use sys::SocketTuning;
 
 use crate::config::ConnectTimeout;
 use crate::disk::os_words;
+use crate::escape;
+use crate::session::{PATIENCE, SilenceNotices, StallNotice};
 
 /// The delay before the next address is tried too (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
@@ -98,6 +100,26 @@ impl fmt::Display for DialError {
     }
 }
 
+/// Notices about addresses that do not answer.
+struct ConnectNotices<'a> {
+    silence: SilenceNotices,
+    awaited: String,
+    tell: &'a mut dyn FnMut(StallNotice),
+}
+
+impl ConnectNotices<'_> {
+    /// Time of the next notice.
+    fn next_at(&self) -> Instant {
+        self.silence.next_at(PATIENCE)
+    }
+
+    fn tell_if_due(&mut self, now: Instant) {
+        if let Some(notice) = self.silence.take(now, PATIENCE, &self.awaited) {
+            (self.tell)(notice);
+        }
+    }
+}
+
 /// The message about a name that the resolver does not know.
 fn unresolved(error: &io::Error) -> String {
     let why = sys::lookup_words(error);
@@ -110,11 +132,43 @@ impl TcpConnectSettings {
     /// Addresses of both families are tried in turn, a quarter of a second apart, and the first
     /// connection wins (RFC 8305), so that a dead IPv6 route costs 250 ms and not two minutes.
     pub fn connect(&self, host: &str, port: u16) -> Result<TcpStream, DialError> {
-        self.connect_to(&self.resolve(host, port)?)
+        self.connect_with_notices(host, port, &mut |_| {})
+    }
+
+    /// Connects like [`Self::connect`], and passes notices on while no address answers: the kernel
+    /// repeats the request for two minutes.
+    pub(super) fn connect_with_notices(
+        &self,
+        host: &str,
+        port: u16,
+        tell: &mut dyn FnMut(StallNotice),
+    ) -> Result<TcpStream, DialError> {
+        let addresses = self.resolve(host, port)?;
+        let host = escape::name(host.as_bytes());
+        let awaited = format!("{host} port {port} to accept the connection");
+        let mut notices = ConnectNotices {
+            silence: SilenceNotices::new(Instant::now()),
+            awaited,
+            tell,
+        };
+        self.connect_to_each(&addresses, &mut notices)
     }
 
     /// Connects to the first of these addresses that answers.
     pub fn connect_to(&self, addresses: &[SocketAddr]) -> Result<TcpStream, DialError> {
+        let mut notices = ConnectNotices {
+            silence: SilenceNotices::new(Instant::now()),
+            awaited: String::new(),
+            tell: &mut |_| {},
+        };
+        self.connect_to_each(addresses, &mut notices)
+    }
+
+    fn connect_to_each(
+        &self,
+        addresses: &[SocketAddr],
+        notices: &mut ConnectNotices<'_>,
+    ) -> Result<TcpStream, DialError> {
         let deadline = self.timeout.map(|t| Instant::now() + t.time());
         let mut last = DialError::NoAddress(self.family.no_address());
         for attempt in 0..self.attempts.max(1) {
@@ -122,7 +176,7 @@ impl TcpConnectSettings {
                 // OpenSSH waits a second between attempts (sshconnect.c).
                 std::thread::sleep(Duration::from_secs(1));
             }
-            match self.race(addresses, deadline) {
+            match self.race(addresses, deadline, notices) {
                 Ok(stream) => return Ok(stream),
                 Err(e) => last = e,
             }
@@ -169,6 +223,7 @@ impl TcpConnectSettings {
         &self,
         addresses: &[SocketAddr],
         deadline: Option<Instant>,
+        notices: &mut ConnectNotices<'_>,
     ) -> Result<TcpStream, DialError> {
         let mut waiting = addresses.iter();
         let mut trying: Vec<Socket> = Vec::new();
@@ -191,10 +246,9 @@ impl TcpConnectSettings {
                 return Err(DialError::Unreachable(last));
             }
             let next = started && waiting.len() > 0;
-            let until = match (deadline, next.then(|| Instant::now() + STAGGER)) {
-                (Some(d), Some(s)) => Some(d.min(s)),
-                (d, s) => d.or(s),
-            };
+            let stagger = next.then(|| Instant::now() + STAGGER);
+            let times = [deadline, stagger, Some(notices.next_at())];
+            let until = times.into_iter().flatten().min();
             if let Some(stream) = wait(&mut trying, until, &mut last)? {
                 self.tuning.connected(&stream);
                 return Ok(stream);
@@ -204,6 +258,7 @@ impl TcpConnectSettings {
             {
                 return Err(DialError::TimedOut(timeout));
             }
+            notices.tell_if_due(Instant::now());
         }
     }
 
