@@ -17,8 +17,12 @@ use crate::session::{LonghaulProbeResult, RemoteLonghaulKnowledge};
 /// Prefixes of the identification of SSH servers that run commands.
 const RUNS_COMMANDS: [&str; 2] = ["OpenSSH_", "dropbear"];
 
-/// Seconds after which a missing longhaul is looked for again.
+/// Seconds after which a longhaul that could not be used is tried again, and after which a missing
+/// one is looked for again where the copy would wait for the answer.
 const AGAIN: u64 = 24 * 3600;
+/// Seconds after which a missing longhaul is looked for again beside the stock server, which costs
+/// one channel and no time.
+const MISSING_AGAIN: u64 = 600;
 
 /// Policy for the use of a longhaul at the far end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,7 +129,8 @@ pub fn longhaul_is_absent(
     let memory = memories.and_then(|memories| memories.load(host, port, user, now));
     let far = memory.as_ref().and_then(|memory| memory.far.as_ref());
     let unusable = far.is_some_and(|far| far.unusable);
-    match known(wanted, false, memory.as_ref(), now) {
+    // The copy would wait for logins to both hosts.
+    match known_for(wanted, false, memory.as_ref(), now, AGAIN) {
         // A copy between two hosts asks more of it than SFTP, and less: no common start directory.
         RemoteLonghaulKnowledge::Never(_) if unusable && wanted != RemoteLonghaulPolicy::Stock => {
             None
@@ -193,6 +198,22 @@ pub(super) fn known(
     memory: Option<&HostMemory>,
     now: SystemTime,
 ) -> RemoteLonghaulKnowledge {
+    known_for(wanted, absolute, memory, now, MISSING_AGAIN)
+}
+
+/// Returns what earlier connections learned, like [`known`]. A longhaul that was missing counts as
+/// missing for `missing_for` seconds.
+fn known_for(
+    wanted: RemoteLonghaulPolicy,
+    absolute: bool,
+    memory: Option<&HostMemory>,
+    now: SystemTime,
+    missing_for: u64,
+) -> RemoteLonghaulKnowledge {
+    let holds_for = |far: &RemoteLonghaulRecord| match far.unusable {
+        true => AGAIN,
+        false => missing_for,
+    };
     let insists = matches!(
         wanted,
         RemoteLonghaulPolicy::Wanted | RemoteLonghaulPolicy::Exec | RemoteLonghaulPolicy::Direct
@@ -215,19 +236,19 @@ pub(super) fn known(
             if !insists
                 && seconds(now)
                     .checked_sub(far.at)
-                    .is_some_and(|age| age < AGAIN) =>
+                    .is_some_and(|age| age < holds_for(far)) =>
         {
             RemoteLonghaulKnowledge::Never(match far.placed {
                 _ if far.unusable => {
                     "longhaul could not be used there when it was tried within the last day"
                 }
                 None => {
-                    "longhaul was not found at the far end when last looked for, within the last \
-                     day"
+                    "longhaul was not found at the far end when last looked for: --far-end=exec \
+                     looks again"
                 }
                 Some(_) => {
-                    "the installed longhaul failed to start when last tried, within the last day: \
-                     run longhaul bootstrap again"
+                    "the installed longhaul failed to start when last tried: run longhaul \
+                     bootstrap again"
                 }
             })
         }
@@ -371,21 +392,42 @@ mod tests {
         ));
     }
 
+    /// Bug: a longhaul that was installed on a known host went unused for up to a day.
     #[test]
-    fn where_there_was_none_it_is_asked_for_again_after_a_day() {
+    fn where_there_was_none_it_was_not_asked_for_again_for_a_day() {
         let now = SystemTime::now();
         let unknown = RemoteLonghaulKnowledge::Unknown { insists: false };
         assert_eq!(known(RemoteLonghaulPolicy::Auto, true, None, now), unknown);
         let absent = remembering(memory(&LonghaulProbeResult::Absent, None, now).unwrap());
-        let asked = |wanted, hours: u64| {
-            let later = now + Duration::from_secs(hours * 3600);
+        let asked = |wanted, minutes: u64| {
+            let later = now + Duration::from_secs(minutes * 60);
             known(wanted, true, Some(&absent), later)
         };
-        assert!(matches!(
-            asked(RemoteLonghaulPolicy::Auto, 23),
-            RemoteLonghaulKnowledge::Never(_)
-        ));
-        assert_eq!(asked(RemoteLonghaulPolicy::Auto, 25), unknown);
+        let never = |known| matches!(known, RemoteLonghaulKnowledge::Never(_));
+        assert!(never(asked(RemoteLonghaulPolicy::Auto, 9)));
+        assert_eq!(asked(RemoteLonghaulPolicy::Auto, 11), unknown);
+        // A copy between two hosts would wait for the answer.
+        let between = |hours: u64| {
+            let later = now + Duration::from_secs(hours * 3600);
+            known_for(
+                RemoteLonghaulPolicy::Auto,
+                true,
+                Some(&absent),
+                later,
+                AGAIN,
+            )
+        };
+        assert!(never(between(23)));
+        assert_eq!(between(25), unknown);
+        // One that made the connection end is not tried as soon.
+        let unusable = remembering(memory(&LonghaulProbeResult::Unusable, None, now).unwrap());
+        let later = now + Duration::from_secs(23 * 3600);
+        assert!(never(known(
+            RemoteLonghaulPolicy::Auto,
+            true,
+            Some(&unusable),
+            later
+        )));
         let insists = RemoteLonghaulKnowledge::Unknown { insists: true };
         assert_eq!(asked(RemoteLonghaulPolicy::Wanted, 1), insists);
         assert_eq!(
@@ -393,7 +435,7 @@ mod tests {
             RemoteLonghaulKnowledge::UserAsserted
         );
         assert!(matches!(
-            asked(RemoteLonghaulPolicy::Stock, 25),
+            asked(RemoteLonghaulPolicy::Stock, 2000),
             RemoteLonghaulKnowledge::Never(_)
         ));
         // After the clock was set back, a record from the future is ignored.

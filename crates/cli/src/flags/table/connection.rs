@@ -463,7 +463,8 @@ pub(super) const ROWS: &[Flag] = &[
         doc: "Choose the server at the far end. auto, the default: if longhaul is on the PATH of \
               the remote account, it is started by a command through the SSH server and used \
               instead of the host's SFTP server; if it is not, the host's SFTP server is used and \
-              longhaul is looked for again after a day. stock: use the host's SFTP server and do \
+              longhaul is looked for again beside the next copy that begins ten minutes later or \
+              more, which takes no time (a copy between two hosts looks again after a day). stock: use the host's SFTP server and do \
               not look for longhaul. exec: like auto, but always look, however small the copy and \
               whatever is remembered; if all remote paths are absolute, wait for the result before \
               starting; if longhaul could not be used, report the reason at the end. direct: \
