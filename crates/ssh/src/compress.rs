@@ -6,6 +6,8 @@ use std::fmt;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
+use crate::error::PeerName;
+
 /// Reason why a payload could not be deflated or inflated. It ends the connection, because later
 /// packets depend on the same stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,18 +23,25 @@ pub enum CompressError {
     Local,
 }
 
-impl fmt::Display for CompressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl CompressError {
+    /// Writes the message, which calls the other side `peer`.
+    pub(crate) fn describe(&self, peer: PeerName, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadStream => f.write_str("the peer sent a packet that cannot be decompressed"),
+            Self::BadStream => write!(f, "{peer} sent a packet that cannot be decompressed"),
             Self::TooLarge { limit } => {
                 write!(
                     f,
-                    "the peer sent a packet that decompresses to more than {limit} bytes"
+                    "{peer} sent a packet that decompresses to more than {limit} bytes"
                 )
             }
             Self::Local => f.write_str("the compression library failed"),
         }
+    }
+}
+
+impl fmt::Display for CompressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(PeerName::default(), f)
     }
 }
 

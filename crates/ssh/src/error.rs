@@ -4,12 +4,40 @@ use std::fmt;
 
 use wire::{MissingPayloadError, WireError};
 
+use crate::EndpointRole;
 use crate::cipher::{PacketOpenError, PacketSealError};
 use crate::compress::CompressError;
 use crate::kex::KexError;
 use crate::key::KeyError;
 use crate::msg::{ConnectionPhase, MessageName};
 use crate::text::escape;
+
+/// Name of the other side in messages: "the peer", unless the role of this side is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PeerName(Option<EndpointRole>);
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            None => "the peer",
+            Some(EndpointRole::Client) => "the client",
+            Some(EndpointRole::Server) => "the server",
+        })
+    }
+}
+
+/// Message of an [`Error`] for the user of one side ([`Error::seen_by`]).
+#[derive(Clone, Copy, Debug)]
+pub struct SeenError<'a> {
+    error: &'a Error,
+    peer: PeerName,
+}
+
+impl fmt::Display for SeenError<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.describe(self.peer, f)
+    }
+}
 
 /// Reason why a connection cannot continue, by the side at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,82 +121,93 @@ pub enum PeerMisbehaved {
     NotRenounced,
 }
 
-impl fmt::Display for PeerMisbehaved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl PeerMisbehaved {
+    /// Writes the message, which calls the other side `peer`.
+    pub(crate) fn describe(&self, peer: PeerName, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoIdentification => f.write_str(
-                "the peer did not send an SSH version string: is this the port of an SSH server?",
+            Self::NoIdentification => write!(
+                f,
+                "{peer} did not send an SSH version string: is this the port of an SSH server?",
             ),
-            Self::BadPacket(e) => e.fmt(f),
-            Self::EmptyPacket => f.write_str("the peer sent an empty packet"),
-            Self::Malformed(e) => write!(f, "the peer sent a malformed message: {e}"),
-            Self::BadCompression(e) => e.fmt(f),
+            Self::BadPacket(e) => e.describe(peer, f),
+            Self::EmptyPacket => write!(f, "{peer} sent an empty packet"),
+            Self::Malformed(e) => write!(f, "{peer} sent a malformed message: {e}"),
+            Self::BadCompression(e) => e.describe(peer, f),
             Self::OutOfPhase { number, phase } => {
-                write!(f, "the peer sent {} {phase}", MessageName(*number))
+                write!(f, "{peer} sent {} {phase}", MessageName(*number))
             }
             Self::WrongSide(number) => {
                 write!(
                     f,
-                    "the peer sent {}, which only this machine may send",
+                    "{peer} sent {}, which only this machine may send",
                     MessageName(*number)
                 )
             }
             Self::Unexpected(number) => {
-                write!(
-                    f,
-                    "the peer sent {} without a request",
-                    MessageName(*number)
-                )
+                write!(f, "{peer} sent {} without a request", MessageName(*number))
             }
             Self::StrictKex(number) => write!(
                 f,
-                "the peer sent {}, which strict key exchange forbids here",
+                "{peer} sent {}, which strict key exchange forbids here",
                 MessageName(*number)
             ),
             Self::SequenceWrapped => {
-                f.write_str("the peer's sequence numbers wrapped before the first key exchange")
+                write!(
+                    f,
+                    "{peer}'s sequence numbers wrapped before the first key exchange"
+                )
             }
             Self::Unimplemented(sequence) => {
                 write!(
                     f,
-                    "the peer does not support a message that this machine sent, packet \
+                    "{peer} does not support a message that this machine sent, packet \
                      {sequence} (SSH_MSG_UNIMPLEMENTED)"
                 )
             }
-            Self::KeyExchange(e) => write!(f, "the key exchange failed: {e}"),
+            Self::KeyExchange(e) => f
+                .write_str("the key exchange failed: ")
+                .and_then(|()| e.describe(peer, f)),
             Self::HostKey(e) => write!(f, "host key signature verification failed: {e}"),
-            Self::HostKeyChanged => f.write_str(
-                "the peer showed another host key in the middle of the connection: check for a \
+            Self::HostKeyChanged => write!(
+                f,
+                "{peer} showed another host key in the middle of the connection: check for a \
                      device that intercepts SSH",
             ),
-            Self::TooMany(what) => write!(f, "the peer sent too many {what}"),
-            Self::TooManyTries => f.write_str("the peer sent too many authentication requests"),
-            Self::Unresponsive => f.write_str("the peer stopped responding to keepalives"),
-            Self::Unsolicited => f.write_str("the peer answered a request that was not made"),
+            Self::TooMany(what) => write!(f, "{peer} sent too many {what}"),
+            Self::TooManyTries => write!(f, "{peer} sent too many authentication requests"),
+            Self::Unresponsive => write!(f, "{peer} stopped responding to keepalives"),
+            Self::Unsolicited => write!(f, "{peer} answered a request that was not made"),
             Self::UnknownChannel(id) => {
-                write!(f, "the peer sent data for channel {id}, which is not open")
+                write!(f, "{peer} sent data for channel {id}, which is not open")
             }
-            Self::WindowExceeded => f.write_str("the peer sent more data than the window allows"),
-            Self::WindowOverflow => {
-                f.write_str("the peer granted a channel window of more than 4 GiB")
-            }
+            Self::WindowExceeded => write!(f, "{peer} sent more data than the window allows"),
+            Self::WindowOverflow => write!(f, "{peer} granted a channel window of more than 4 GiB"),
             Self::DataTooLong(n) => {
                 write!(
                     f,
-                    "the peer sent {n} bytes of data in one packet, more than the maximum \
+                    "{peer} sent {n} bytes of data in one packet, more than the maximum \
                      packet size"
                 )
             }
-            Self::DataAfterEof => f.write_str("the peer sent data after the end of file"),
+            Self::DataAfterEof => write!(f, "{peer} sent data after the end of file"),
             Self::ZeroPacket => {
-                f.write_str("the peer opened a channel with a maximum packet size of 0")
+                write!(f, "{peer} opened a channel with a maximum packet size of 0")
             }
-            Self::WrongKeyOk => f.write_str("the peer accepted a key that was not offered"),
+            Self::WrongKeyOk => write!(f, "{peer} accepted a key that was not offered"),
             Self::NotRenounced => {
-                f.write_str("the peer negotiated no cipher or no MAC, which was not requested here")
+                write!(
+                    f,
+                    "{peer} negotiated no cipher or no MAC, which was not requested here"
+                )
             }
-            Self::OtherUser => f.write_str("the peer changed the user name during authentication"),
+            Self::OtherUser => write!(f, "{peer} changed the user name during authentication"),
         }
+    }
+}
+
+impl fmt::Display for PeerMisbehaved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(PeerName::default(), f)
     }
 }
 
@@ -189,22 +228,29 @@ pub enum PeerIncompatible {
     },
 }
 
-impl fmt::Display for PeerIncompatible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl PeerIncompatible {
+    /// Writes the message, which calls the other side `peer`.
+    pub(crate) fn describe(&self, peer: PeerName, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ProtocolVersion(ident) => {
                 write!(
                     f,
-                    "the peer does not speak SSH 2: {}",
+                    "{peer} does not speak SSH 2: {}",
                     escape(ident.as_bytes())
                 )
             }
             Self::NoCommon { what, theirs, .. } => write!(
                 f,
-                "no {what} in common; the peer offers: {}",
+                "no {what} in common; {peer} offers: {}",
                 escape(theirs.as_bytes())
             ),
         }
+    }
+}
+
+impl fmt::Display for PeerIncompatible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(PeerName::default(), f)
     }
 }
 
@@ -230,8 +276,9 @@ pub enum Local {
     ExternalPayload(MissingPayloadError),
 }
 
-impl fmt::Display for Local {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Local {
+    /// Writes the message, which calls the other side `peer`.
+    pub(crate) fn describe(&self, peer: PeerName, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoAlgorithm(what) => write!(
                 f,
@@ -241,29 +288,36 @@ impl fmt::Display for Local {
             Self::UnknownAlgorithm(what, name) => {
                 write!(f, "{} is not a supported {what}", escape(name.as_bytes()))
             }
-            Self::Seal(e) => e.fmt(f),
+            Self::Seal(e) => fmt::Display::fmt(e, f),
             Self::Helper => f.write_str("an encryption thread failed"),
-            Self::Compression(e) => e.fmt(f),
+            Self::Compression(e) => e.describe(peer, f),
             Self::KeyExchange => f.write_str("the cipher library failed in the key exchange"),
             Self::Handover => f.write_str(
                 "internal error: the connection state from another longhaul process is malformed",
             ),
-            Self::ExternalPayload(e) => e.fmt(f),
+            Self::ExternalPayload(e) => fmt::Display::fmt(e, f),
         }
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for Local {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(PeerName::default(), f)
+    }
+}
+
+impl Error {
+    /// Writes the message, which calls the other side `peer`.
+    pub(crate) fn describe(&self, peer: PeerName, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PeerMisbehaved(e) => e.fmt(f),
-            Self::PeerIncompatible(e) => e.fmt(f),
-            Self::Local(e) => e.fmt(f),
+            Self::PeerMisbehaved(e) => e.describe(peer, f),
+            Self::PeerIncompatible(e) => e.describe(peer, f),
+            Self::Local(e) => e.describe(peer, f),
             Self::Disconnected {
                 reason,
                 description,
             } => {
-                f.write_str("the peer disconnected: ")?;
+                write!(f, "{peer} disconnected: ")?;
                 match (description.as_str(), reason_name(*reason)) {
                     ("", Some(name)) => f.write_str(name),
                     ("", None) => write!(f, "reason {reason}"),
@@ -271,6 +325,12 @@ impl fmt::Display for Error {
                 }
             }
         }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(PeerName::default(), f)
     }
 }
 
@@ -323,6 +383,15 @@ impl Error {
         }
     }
 
+    /// Returns the message for the user of this side, which calls the other one the server or the
+    /// client. `Display` calls it the peer.
+    pub fn seen_by(&self, side: EndpointRole) -> SeenError<'_> {
+        SeenError {
+            error: self,
+            peer: PeerName(Some(side.other())),
+        }
+    }
+
     /// Returns true if the only cause is borrowed payload that is no longer available.
     pub fn is_truncated(&self) -> bool {
         matches!(self, Self::Local(Local::ExternalPayload(_)))
@@ -332,6 +401,35 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bug: a server's own words "the peer" were shown as "the server".
+    #[test]
+    fn the_words_of_the_other_side_were_rewritten_with_ours() {
+        let error = Error::disconnected(11, b"the peer idled");
+        for (side, text) in [
+            (
+                EndpointRole::Client,
+                "the server disconnected: the peer idled",
+            ),
+            (
+                EndpointRole::Server,
+                "the client disconnected: the peer idled",
+            ),
+        ] {
+            assert_eq!(error.seen_by(side).to_string(), text);
+        }
+        let packet = PacketOpenError::BadLength { packet_length: 9 };
+        let error = Error::from(PeerMisbehaved::BadPacket(packet));
+        assert_eq!(
+            error.seen_by(EndpointRole::Client).to_string(),
+            "the server sent a packet with bad length 9"
+        );
+        let error = Error::from(PeerMisbehaved::KeyExchange(KexError::BadPoint));
+        assert_eq!(
+            error.seen_by(EndpointRole::Client).to_string(),
+            "the key exchange failed: the server's key exchange value is not a valid point"
+        );
+    }
 
     #[test]
     fn an_error_is_one_sentence_that_says_who_and_what() {

@@ -19,7 +19,7 @@ pub use conn::{
     SealedQueue,
 };
 pub use crypto_offload::{CryptoHelpers, HelperWork};
-pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved};
+pub use error::{Error, Local, PeerIncompatible, PeerMisbehaved, SeenError};
 
 /// Role of this end in a connection, which decides the messages that it accepts and the keys of
 /// each direction.

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::error::PeerName;
+
 /// Error of encrypting one of our packets: a bug in its layout, never the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketSealError {
@@ -61,8 +63,9 @@ pub enum PacketOpenError {
     Failed,
 }
 
-impl fmt::Display for PacketOpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl PacketOpenError {
+    /// Writes the message, which calls the other side `peer`.
+    pub(crate) fn describe(&self, peer: PeerName, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Short { needed, got } => {
                 write!(
@@ -71,19 +74,22 @@ impl fmt::Display for PacketOpenError {
                 )
             }
             Self::BadLength { packet_length } => {
-                write!(f, "the peer sent a packet with bad length {packet_length}")
+                write!(f, "{peer} sent a packet with bad length {packet_length}")
             }
             Self::BadTag => {
                 f.write_str("MAC verification failed: the data was modified in transit")
             }
             Self::BadPadding { padding_length } => {
-                write!(
-                    f,
-                    "the peer sent a packet with bad padding {padding_length}"
-                )
+                write!(f, "{peer} sent a packet with bad padding {padding_length}")
             }
             Self::Failed => f.write_str("the cipher library failed to decrypt a packet"),
         }
+    }
+}
+
+impl fmt::Display for PacketOpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(PeerName::default(), f)
     }
 }
 

@@ -1,5 +1,7 @@
 use std::fmt;
 
+use crate::error::PeerName;
+
 /// Reason why a key exchange failed: a value of the peer that the method forbids, or a failure of
 /// the cipher library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,21 +23,28 @@ pub enum KexError {
     Local,
 }
 
-impl fmt::Display for KexError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl KexError {
+    /// Writes the message, which calls the other side `peer`.
+    pub(crate) fn describe(&self, peer: PeerName, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WrongLength { expected, got } => write!(
                 f,
-                "the peer's key exchange value has {got} bytes instead of {expected}"
+                "{peer}'s key exchange value has {got} bytes instead of {expected}"
             ),
-            Self::BadPoint => f.write_str("the peer's key exchange value is not a valid point"),
+            Self::BadPoint => write!(f, "{peer}'s key exchange value is not a valid point"),
             Self::BadEncapsulation => {
-                f.write_str("the peer's post-quantum key exchange value is not valid")
+                write!(f, "{peer}'s post-quantum key exchange value is not valid")
             }
             Self::Local => {
                 f.write_str("the cipher library failed to create a key for the key exchange")
             }
         }
+    }
+}
+
+impl fmt::Display for KexError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(PeerName::default(), f)
     }
 }
 

@@ -20,7 +20,8 @@ use sftp::ServerInfo;
 use ssh::channel::{ChannelId as SshChannel, LARGE_DATA, OutgoingRequest};
 use ssh::transport::{DisabledProtection, KexGuess, PeerOffers};
 use ssh::{
-    Connection, ConnectionConfig, CryptoHelpers, PeerIncompatible, PeerMisbehaved, SealedQueue,
+    Connection, ConnectionConfig, CryptoHelpers, EndpointRole, PeerIncompatible, PeerMisbehaved,
+    SealedQueue,
 };
 use sys::{HelperThreads, ReceiveBuffers};
 use tracing::info;
@@ -631,8 +632,7 @@ fn broken(e: &io::Error) -> LinkError {
 }
 
 fn engine_error(e: &ssh::Error) -> LinkError {
-    // The SSH engine serves both ends.
-    let mut text = e.to_string().replace("the peer", "the server");
+    let mut text = e.seen_by(EndpointRole::Client).to_string();
     if let ssh::Error::PeerIncompatible(PeerIncompatible::NoCommon { .. }) = e {
         text.push_str(
             "; update the server, or use -S ssh: the system's ssh may support one of them (ssh \
