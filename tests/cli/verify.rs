@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use longhaul_tests::{Scene, longhaul, scratch};
+use longhaul_tests::{Scene, longhaul, names_in, scratch};
 use testkit::missing::{find_program, sftp_server};
 use testkit::tree::write_file;
 use testkit::{Outcome, PeerBuilder, PeerKind, Run, Seed};
@@ -195,6 +195,67 @@ fn a_program_that_falls_silent_is_asked_no_more() {
     let what = "$SEQ 100000 >&2; exec $SLEEP 40";
     let why = "xxhsum at the far end stopped answering";
     assert_asked_no_more(what, why, &[true]);
+}
+
+/// Bug: a copy that was interrupted before its files were verified said that it had copied none, and
+/// that unfinished files were removed.
+#[test]
+fn files_that_an_interrupt_left_unverified_were_called_unfinished() {
+    let Some(folder) = pretending("exec $SLEEP 60") else {
+        return;
+    };
+    let path = format!("PATH={}", folder.path().display());
+    let Some(scene) = scene(PeerBuilder::openssh().option("SetEnv", path)) else {
+        return;
+    };
+    let target = scene.path("to");
+    let run = cp(&scene, &[]).arg(scene.path("from/plain"));
+    let running = run
+        .arg(scene.path("from/#%b\\0101%s"))
+        .arg(scene.remote("to/"));
+    fs::create_dir(&target).expect("our folder");
+    let running = running.spawn();
+    assert!(running.until(|| names_in(&target) == ["#%b\\0101%s", "plain"]));
+    running.interrupt();
+    let outcome = running.wait().expect_code(130);
+    let said = outcome.err();
+    assert!(said.contains("interrupted: copied 2 files"), "{outcome}");
+    let step = "2 copied files are complete under their names, but were not verified; to copy them \
+                again and verify them: ";
+    assert!(said.contains(step), "{outcome}");
+    assert_eq!(names_in(&target), ["#%b\\0101%s", "plain"]);
+}
+
+/// Bug: a file that was complete, and not verified yet when the copy was interrupted, was copied again
+/// by the same command.
+#[test]
+fn a_complete_file_was_copied_again_to_verify_it() {
+    let Some(folder) = pretending("exec $SLEEP 60") else {
+        return;
+    };
+    let path = format!("PATH={}", folder.path().display());
+    let Some(scene) = scene(PeerBuilder::openssh().option("SetEnv", path)) else {
+        return;
+    };
+    let run = || {
+        let run = cp(&scene, &["-p"]).arg(scene.path("from/large"));
+        run.arg(scene.remote("copy"))
+    };
+    let running = run().spawn();
+    assert!(running.until(|| scene.path("copy").exists()));
+    running.interrupt();
+    let outcome = running.wait().expect_code(130);
+    let step = "1 copied file is complete under its name, but was not verified; to resume and verify \
+                it: ";
+    assert!(outcome.err().contains(step), "{outcome}");
+    fs::remove_file(folder.path().join("xxhsum")).expect("our file");
+    let outcome = run().run().expect_code(0);
+    let resumed = "resuming the earlier copy: 1 file recorded as complete";
+    assert!(outcome.err().contains(resumed), "{outcome}");
+    assert!(
+        outcome.err().contains("verified by reading back"),
+        "{outcome}"
+    );
 }
 
 /// Bug: after the loss of the only connection the copy waited 22 s for the checksum program on it.

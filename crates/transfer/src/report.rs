@@ -306,6 +306,10 @@ pub struct VerifyResult {
     pub repaired: u64,
     /// The number of correct files that were read back for comparison.
     pub read_back: u64,
+    /// The number of files that are complete under their final names, and that were not compared
+    /// because the run ended early.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unverified: u64,
     /// The checksum program at the far end.
     pub program: Option<String>,
     /// The program's algorithm.

@@ -196,6 +196,10 @@ pub(crate) fn next_step(summary: &CopySummary, completing: Option<&str>) -> Opti
     );
     // A run that ended with failures alone fails again in the same way, unless a part of a file
     // waits for its rest.
+    let unverified = summary.verified.as_ref().map_or(0, |v| v.unverified);
+    if stopped && unverified > 0 {
+        return Some(verify_step(summary, unverified));
+    }
     if summary.journal.is_some() && (stopped || summary.unfinished > 0) {
         let command = command(std::env::args_os());
         return Some(match stopped {
@@ -225,6 +229,27 @@ pub(crate) fn next_step(summary: &CopySummary, completing: Option<&str>) -> Opti
 
 /// Names the server at the far ends, if it is more than the stock one or less than expected.
 fn far(summary: &CopySummary) -> Option<String> {
+/// Suggests how to verify files that are complete, after a run that ended before their comparison.
+fn verify_step(summary: &CopySummary, unverified: u64) -> String {
+    let (files, them) = match unverified {
+        1 => (
+            "1 copied file is complete under its name, but was".to_owned(),
+            "it",
+        ),
+        files => (
+            format!("{files} copied files are complete under their names, but were"),
+            "them",
+        ),
+    };
+    // The next run takes over what the journal records as complete, and verifies it.
+    let what = match summary.journal {
+        Some(_) => format!("to resume and verify {them}"),
+        None => format!("to copy {them} again and verify {them}"),
+    };
+    let command = command(std::env::args_os());
+    format!("{files} not verified; {what}: {command}")
+}
+
     let mut ends: Vec<&FarEndServerReport> = Vec::new();
     for end in &summary.far_ends {
         // Both ends of a copy within one host are that host.

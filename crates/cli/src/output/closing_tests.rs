@@ -446,3 +446,26 @@ fn what_had_gone_of_unfinished_files_is_said() {
     assert!(again.starts_with("to resume: "), "{again}");
     assert_eq!(next_step(&three(), None), None);
 }
+
+#[test]
+fn files_that_were_not_verified_are_complete() {
+    let unverified = |outcome, files| {
+        let summary = CopySummary {
+            outcome,
+            verified: Some(VerifyResult {
+                unverified: files,
+                ..VerifyResult::default()
+            }),
+            ..three()
+        };
+        next_step(&summary, None)
+    };
+    let step = unverified(CopyOutcome::Interrupted, 1).unwrap_or_default();
+    let said = "1 copied file is complete under its name, but was not verified; to copy it again and \
+                verify it: ";
+    assert!(step.starts_with(said), "{step}");
+    let lost = CopyOutcome::NoConnection("gone".to_owned());
+    let step = unverified(lost, 2).unwrap_or_default();
+    assert!(step.starts_with("2 copied files are complete "), "{step}");
+    assert_eq!(unverified(CopyOutcome::Interrupted, 0), None);
+}

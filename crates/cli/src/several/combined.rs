@@ -159,6 +159,7 @@ fn both(a: VerifyResult, b: VerifyResult) -> VerifyResult {
         files: a.files.saturating_add(b.files),
         repaired: a.repaired.saturating_add(b.repaired),
         read_back: a.read_back.saturating_add(b.read_back),
+        unverified: a.unverified.saturating_add(b.unverified),
         program: a.program.or(b.program),
         algorithm: a.algorithm.or(b.algorithm),
         reason: a.reason.or(b.reason),

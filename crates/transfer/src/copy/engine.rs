@@ -691,7 +691,7 @@ impl<'a> CopyEngine<'a> {
         self.owners.drop_waiting();
         self.hard_links.forget();
         self.keeper.drop_waiting();
-        self.verify.stop(&self.context);
+        self.verify.stop(&mut self.context);
         self.after_verify();
     }
 

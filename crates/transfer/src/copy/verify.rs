@@ -62,6 +62,8 @@ pub(super) struct Verification {
 pub(super) enum VerifyOutcome {
     /// The file is right, or was not to be compared.
     Verified(CopyFileId),
+    /// The file is complete under its final name, and the run ends before its comparison.
+    NotVerified(CopyFileId),
     /// The file failed at this end.
     Failed(CopyFileId, CopySide, String),
     /// The file differs from its source and is copied again.
@@ -435,8 +437,8 @@ impl Verification {
             .push_back(VerifyOutcome::Failed(id, end, what));
     }
 
-    /// Fails all unverified files when the run ends early.
-    pub(super) fn stop(&mut self, context: &CopyContext<'_>) {
+    /// Ends all comparisons when the run ends early.
+    pub(super) fn stop(&mut self, context: &mut CopyContext<'_>) {
         self.far = RemoteSumRequests::default();
         self.moving.clear();
         for id in std::mem::take(&mut self.files).into_keys() {
@@ -444,11 +446,12 @@ impl Verification {
         }
     }
 
-    /// Reports a copied file as failed because the run ends before its comparison.
-    fn not_verified(&mut self, context: &CopyContext<'_>, id: CopyFileId) {
-        let why = context.why_stopped();
-        let what = format!("copied, but not verified: {why}");
-        self.failed(id, CopySide::Target, what);
+    /// Ends a copied file without its comparison, because the run ends.
+    fn not_verified(&mut self, context: &mut CopyContext<'_>, id: CopyFileId) {
+        if let Some(verified) = &mut context.summary_mut().verified {
+            verified.unverified += 1;
+        }
+        self.outcomes.push_back(VerifyOutcome::NotVerified(id));
     }
 
     fn note_reason(context: &mut CopyContext<'_>, why: &str) {

@@ -502,18 +502,19 @@ impl CopyEngine<'_> {
                 self.verify.verify_file(&mut self.context, id, task);
                 self.after_verify();
             }
-            _ => self.file_kept(id),
+            _ => self.file_kept(id, true),
         }
     }
 
-    /// Ends a file that is copied and, if wanted, verified.
-    fn file_kept(&mut self, id: CopyFileId) {
+    /// Ends a file that is copied and, if wanted, verified; `is_verified` is false if the run ends
+    /// before that. The next run verifies files that the journal records as complete.
+    fn file_kept(&mut self, id: CopyFileId, is_verified: bool) {
         let Some(mut task) = self.files.remove(&id) else {
             return;
         };
         let more = self.has_more() || !self.files.is_empty();
         self.keeper.note_done(&mut self.context, &task, more);
-        task.tell_done(&mut self.context, &mut self.metadata, id);
+        task.tell_done(&mut self.context, &mut self.metadata, id, is_verified);
         let made = self
             .hard_links
             .first_copied(&mut self.context, task.link(), task.target());
@@ -581,7 +582,8 @@ impl CopyEngine<'_> {
     pub(super) fn after_verify(&mut self) {
         while let Some(outcome) = self.verify.next_outcome() {
             match outcome {
-                VerifyOutcome::Verified(id) => self.file_kept(id),
+                VerifyOutcome::Verified(id) => self.file_kept(id, true),
+                VerifyOutcome::NotVerified(id) => self.file_kept(id, false),
                 VerifyOutcome::Failed(id, end, what) => self.file_failed(id, end, what.into()),
                 VerifyOutcome::CopyAgain(id) => {
                     if let Some(task) = self.files.get_mut(&id) {

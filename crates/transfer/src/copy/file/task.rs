@@ -399,13 +399,15 @@ impl FileTask {
         }
     }
 
-    /// Counts and reports a file that is copied and, if wanted, verified. The event takes the name
-    /// of the source, so that the task has none afterwards.
+    /// Counts and reports a file that is copied; `is_verified` tells if it is verified as well,
+    /// should that be wanted. The event takes the name of the source, so that the task has none
+    /// afterwards.
     pub(in crate::copy) fn tell_done(
         &mut self,
         context: &mut CopyContext<'_>,
         metadata: &mut MetadataPreservation,
         id: CopyFileId,
+        is_verified: bool,
     ) {
         context.progress().file_done();
         let state = self.state.unwrap_or(FileCopyState::Written);
@@ -438,7 +440,7 @@ impl FileTask {
             state,
             in_place: self.in_place == InPlaceState::Written,
             synced,
-            verified: context.options().verify,
+            verified: context.options().verify && is_verified,
         });
     }
 
