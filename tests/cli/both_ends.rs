@@ -507,7 +507,6 @@ fn it_is_sent_ahead_used_there_and_removed() {
     assert_stock(&up, "longhaul is not installed there");
 }
 
-#[test]
 /// Bug: a bootstrap that was interrupted while the program was being sent ended with 255 between two
 /// hosts, and `longhaul bootstrap` left a partial program at the host.
 #[test]
@@ -546,6 +545,7 @@ fn an_interrupt_while_the_program_was_sent_left_a_part_of_it() {
     assert!(names_in(&bin).is_empty(), "{:?}", names_in(&bin));
 }
 
+#[test]
 fn where_it_cannot_be_sent_a_sentence_says_so_and_the_copy_goes_on() {
     let Some((ends, home)) = with_home() else {
         return;

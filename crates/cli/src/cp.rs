@@ -194,7 +194,7 @@ impl PreparedCopy<'_> {
 fn with_way(mut summary: CopySummary, way: Option<HostCopyRoute>) -> CopySummary {
     summary.way = way.or(summary.way);
     if let Some(way) = summary.way.clone() {
-        let origin = match way.reason == host_to_host::THROUGH_HERE_GIVEN {
+        let origin = match way.reason.text() == host_to_host::THROUGH_HERE_GIVEN {
             true => DecisionOrigin::Flag(host_to_host::THROUGH_HERE),
             false => DecisionOrigin::Measured,
         };

@@ -16,7 +16,9 @@ use transfer::host_to_host::{
     self, HostCopyOutcome, HostToHostCopy, MissingLonghaul, ReceiverJob, ReportedPathTranslator,
     SourcesInDirectory, files_of,
 };
-use transfer::report::{CopyEvent, CopyOutcome, CopySummary, EscapedName, ProgressCounters};
+use transfer::report::{
+    CopyEvent, CopyOutcome, CopySummary, EscapedName, HostCopyReason, ProgressCounters,
+};
 
 use self::held_failures::HeldFailures;
 use crate::connect::Hosts;
@@ -42,7 +44,7 @@ pub(crate) enum CopyRoute {
     /// One end is this machine.
     Local,
     /// Through this machine, with the reason.
-    ThroughHere(String),
+    ThroughHere(HostCopyReason),
     /// Perhaps directly.
     Direct(Box<DirectHostCopy>),
 }
@@ -73,20 +75,21 @@ pub(crate) fn choose(request: &CopyRequest, hosts: &Hosts) -> CopyRoute {
     }
     let source = match from.as_slice() {
         [source] if source != target => *source,
-        [_] => return CopyRoute::ThroughHere("both ends are on the same host".to_owned()),
-        _ => return CopyRoute::ThroughHere("the sources are on several hosts".to_owned()),
+        [_] => return CopyRoute::ThroughHere("both ends are on the same host".into()),
+        _ => return CopyRoute::ThroughHere("the sources are on several hosts".into()),
     };
     // Filters and a plan's journal exist on this machine only.
     if request.options.filter.is_some() || request.options.journal_folder.is_some() {
-        return CopyRoute::ThroughHere("this machine selects what is copied".to_owned());
+        return CopyRoute::ThroughHere("this machine selects what is copied".into());
     }
     if let Some(why) = needs_this_machine(hosts.flags()) {
-        return CopyRoute::ThroughHere(why.to_owned());
+        return CopyRoute::ThroughHere(why.into());
     }
     for host in [source, *target] {
         // Errors of the configuration are reported by the copy.
         if let Ok(Some(why)) = hosts.longhaul_is_absent(host) {
-            return CopyRoute::ThroughHere(format!("{}: {why}", hosts.name(host)));
+            let why = format!("{}: {why}", hosts.name(host));
+            return CopyRoute::ThroughHere(HostCopyReason::Named(why));
         }
     }
     match files_of(&paths) {
@@ -96,7 +99,7 @@ pub(crate) fn choose(request: &CopyRequest, hosts: &Hosts) -> CopyRoute {
             files,
             path: path.clone(),
         })),
-        Err(why) => CopyRoute::ThroughHere(why.to_owned()),
+        Err(why) => CopyRoute::ThroughHere(why.into()),
     }
 }
 
@@ -144,7 +147,7 @@ pub(crate) enum DirectCopyOutcome {
     /// The copy is over.
     Finished(Box<CopySummary>),
     /// Nothing was copied, for this reason: the data goes through this machine.
-    NotPossible(String),
+    NotPossible(HostCopyReason),
 }
 
 impl DirectHostCopy {
@@ -173,12 +176,6 @@ impl DirectHostCopy {
         let mut begun = false;
         let mut waits = AGAIN.iter();
         let (mut moved, mut renewals) = (0, 0);
-        let interrupted = || {
-            Box::new(CopySummary {
-                unfinished: progress.bytes_done(),
-                ..CopySummary::interrupted()
-            })
-        };
         let mut failures = HeldFailures::default();
         loop {
             let mut shown = |event| failures.pass(Instant::now(), event, events);
@@ -187,19 +184,21 @@ impl DirectHostCopy {
                     failures.release(events);
                     return over(summary);
                 }
-                Ok(HostCopyOutcome::NotPossible(why, missing)) if !begun => {
-                    self.remember(hosts, missing);
-                    return DirectCopyOutcome::NotPossible(why);
                 _ if cancel.is_cancelled() => {
                     failures.release(events);
-                    return over(interrupted());
+                    return over(interrupted(progress));
                 }
+                Ok(HostCopyOutcome::NotPossible(why, missing)) if !begun => {
+                    self.remember(hosts, missing);
+                    return DirectCopyOutcome::NotPossible(HostCopyReason::Named(why));
                 }
                 Ok(HostCopyOutcome::NotPossible(why, _) | HostCopyOutcome::Lost(why)) => why,
                 Err(e) if !begun => {
                     return match e.check() {
                         // The host runs no commands.
-                        ConnectStep::Session => DirectCopyOutcome::NotPossible(e.into()),
+                        ConnectStep::Session => {
+                            DirectCopyOutcome::NotPossible(HostCopyReason::Named(e.into()))
+                        }
                         _ => over(lost(e.into())),
                     };
                 }
@@ -224,7 +223,7 @@ impl DirectHostCopy {
             let _ = cancel.receiver().recv_timeout(wait);
             if cancel.is_cancelled() {
                 failures.release(events);
-                return over(interrupted());
+                return over(interrupted(progress));
             }
             failures.repeat();
         }
@@ -317,6 +316,14 @@ impl DirectHostCopy {
             token: Default::default(),
         })
     }
+}
+
+/// Result of a copy that the user has interrupted.
+fn interrupted(progress: &ProgressCounters) -> Box<CopySummary> {
+    Box::new(CopySummary {
+        unfinished: progress.bytes_done(),
+        ..CopySummary::interrupted()
+    })
 }
 
 /// Runs `longhaul receive`, which `longhaul cp` starts on a receiving host over ssh.

@@ -26,7 +26,7 @@ use transfer::copy::{
     TransferEstimate, alike_sources,
 };
 use transfer::report::{
-    CopyEvent, CopyOutcome, CopySummary, EscapedName, ItemFailure, ProgressCounters,
+    CopyEvent, CopyOutcome, CopySummary, EscapedName, HostCopyReason, ItemFailure, ProgressCounters,
 };
 use transfer::session::{Session, SharedRateLimit};
 use transfer::sums::ChecksumLedger;
@@ -182,7 +182,7 @@ fn copy_parts(
     let (chain, why_not) = match several {
         MultiHostCopy::FanOut(_) => match HostChain::new(&parts, run) {
             Ok(chain) => (Some(chain), None),
-            Err(why) => (None, Some(why.to_string())),
+            Err(why) => (None, Some(why.reason())),
         },
         MultiHostCopy::Gather { .. } => (None, None),
     };
@@ -298,7 +298,7 @@ struct SharedCopyState<'a> {
     gate: Option<SourceNamesBarrier<'a>>,
     chain: Option<HostChain<'a>>,
     /// The reason why a host got the data from here that might have got it from another one.
-    why_not: Mutex<Option<String>>,
+    why_not: Mutex<Option<HostCopyReason>>,
     /// The copies go to hosts.
     fans_out: bool,
     turns: CopySemaphore,
@@ -581,7 +581,7 @@ impl SharedCopyState<'_> {
             .is_some_and(|chain| chain.is_first(number));
         if !is_first && summary.files > 0 {
             let mut why_not = self.why_not.lock().unwrap_or_else(PoisonError::into_inner);
-            why_not.get_or_insert(first_line(&why.to_string()));
+            why_not.get_or_insert(why.reason());
         }
     }
 
@@ -672,11 +672,6 @@ fn all_of(all: Option<CopySummary>, one: CopySummary) -> CopySummary {
         Some(all) => joined(all, one),
         None => one,
     }
-}
-
-/// The first line of a message. A refused login has more of them, with the keys that were offered.
-fn first_line(why: &str) -> String {
-    why.lines().next().unwrap_or_default().to_owned()
 }
 
 fn failed(why: &str) -> CopySummary {

@@ -426,8 +426,58 @@ pub struct HostCopyRoute {
     pub connected: Option<EscapedName>,
     /// The address of the source's host in those connections.
     pub address: Option<String>,
-    /// The reason for this way, one clause.
-    pub reason: String,
+    /// The reason for this way.
+    pub reason: HostCopyReason,
+}
+
+/// Reason for a [`HostCopyRoute`], by the way in which it continues a sentence. Events contain the
+/// text alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum HostCopyReason {
+    /// A clause, as after "because".
+    Clause(String),
+    /// A message that begins with the name of a host or file.
+    Named(String),
+    /// A sentence that says how to get another way.
+    Advice(String),
+}
+
+impl HostCopyReason {
+    /// The reason without its form.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Clause(text) | Self::Named(text) | Self::Advice(text) => text,
+        }
+    }
+}
+
+impl fmt::Display for HostCopyReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl From<String> for HostCopyReason {
+    fn from(clause: String) -> Self {
+        Self::Clause(clause)
+    }
+}
+
+impl From<&str> for HostCopyReason {
+    fn from(clause: &str) -> Self {
+        Self::Clause(clause.to_owned())
+    }
+}
+
+impl From<HostCopyReason> for String {
+    fn from(reason: HostCopyReason) -> Self {
+        match reason {
+            HostCopyReason::Clause(text)
+            | HostCopyReason::Named(text)
+            | HostCopyReason::Advice(text) => text,
+        }
+    }
 }
 
 /// A kind of [`HostCopyRoute`].
@@ -446,7 +496,7 @@ pub enum HostCopyRouteKind {
 
 impl HostCopyRoute {
     /// Describes a copy that is streamed through this machine for this reason.
-    pub fn through_here(reason: String) -> Self {
+    pub fn through_here(reason: HostCopyReason) -> Self {
         Self {
             kind: HostCopyRouteKind::ThroughHere,
             connected: None,
@@ -462,6 +512,16 @@ const fn is_zero(count: &u64) -> bool {
 
 fn seconds<S: Serializer>(elapsed: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(elapsed.as_secs_f64())
+}
+
+impl CopySummary {
+    /// Result of a run that the user has interrupted before it copied anything.
+    pub fn interrupted() -> Self {
+        Self {
+            outcome: CopyOutcome::Interrupted,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for CopySummary {
@@ -518,16 +578,6 @@ impl ProgressValues {
     pub(crate) fn has_all(&self) -> bool {
         self.bytes_total > 0 && self.bytes_done >= self.bytes_total
     }
-impl CopySummary {
-    /// Result of a run that the user has interrupted before it copied anything.
-    pub fn interrupted() -> Self {
-        Self {
-            outcome: CopyOutcome::Interrupted,
-            ..Self::default()
-        }
-    }
-}
-
 
     /// Bytes of all files found so far.
     pub(crate) fn total(&self) -> u64 {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 
 use transfer::report::{
-    CopyOutcome, CopySummary, FarEndServerReport, HostCopyRoute, HostCopyRouteKind, HostResult,
-    ServerMode, VerifyResult,
+    CopyOutcome, CopySummary, FarEndServerReport, HostCopyReason, HostCopyRoute, HostCopyRouteKind,
+    HostResult, ServerMode, VerifyResult,
 };
 
 use crate::output::units;
@@ -90,23 +90,25 @@ fn has_copied(summary: &CopySummary) -> bool {
 fn explained_way(host_way: &HostCopyRoute) -> String {
     let reason = &host_way.reason;
     match host_way.kind {
-        // A reason that begins with the name of a host is a sentence of its own.
-        HostCopyRouteKind::ThroughHere if reason.contains(": ") => {
-            format!("the data went through this machine ({reason})")
-        }
-        HostCopyRouteKind::ThroughHere => {
-            format!("the data went through this machine, because {reason}")
-        }
+        HostCopyRouteKind::ThroughHere => match reason {
+            HostCopyReason::Clause(_) => {
+                format!("the data went through this machine, because {reason}")
+            }
+            HostCopyReason::Named(_) | HostCopyReason::Advice(_) => {
+                format!("the data went through this machine ({reason})")
+            }
+        },
         HostCopyRouteKind::Star => {
-            let advises = reason.starts_with(|first: char| first.is_uppercase());
-            let before = match (advises, reason.contains(": ")) {
-                (true, _) => ".",
-                (false, true) => ":",
-                (false, false) => ", because",
+            let before = match reason {
+                HostCopyReason::Advice(_) => ".",
+                HostCopyReason::Named(_) => ":",
+                HostCopyReason::Clause(_) => ", because",
             };
             format!("sent {}{before} {reason}", way(host_way))
         }
-        _ => format!("{}: {reason}", way(host_way)),
+        HostCopyRouteKind::Direct | HostCopyRouteKind::Chain => {
+            format!("{}: {reason}", way(host_way))
+        }
     }
 }
 
@@ -194,12 +196,12 @@ pub(crate) fn next_step(summary: &CopySummary, completing: Option<&str>) -> Opti
         summary.outcome,
         CopyOutcome::Interrupted | CopyOutcome::NoConnection(_) | CopyOutcome::Misconfigured(_)
     );
-    // A run that ended with failures alone fails again in the same way, unless a part of a file
-    // waits for its rest.
     let unverified = summary.verified.as_ref().map_or(0, |v| v.unverified);
     if stopped && unverified > 0 {
         return Some(verify_step(summary, unverified));
     }
+    // A run that ended with failures alone fails again in the same way, unless a part of a file
+    // waits for its rest.
     if summary.journal.is_some() && (stopped || summary.unfinished > 0) {
         let command = command(std::env::args_os());
         return Some(match stopped {
@@ -227,8 +229,6 @@ pub(crate) fn next_step(summary: &CopySummary, completing: Option<&str>) -> Opti
         .then(|| "unfinished files were removed: the same command copies them again".to_owned())
 }
 
-/// Names the server at the far ends, if it is more than the stock one or less than expected.
-fn far(summary: &CopySummary) -> Option<String> {
 /// Suggests how to verify files that are complete, after a run that ended before their comparison.
 fn verify_step(summary: &CopySummary, unverified: u64) -> String {
     let (files, them) = match unverified {
@@ -250,6 +250,8 @@ fn verify_step(summary: &CopySummary, unverified: u64) -> String {
     format!("{files} not verified; {what}: {command}")
 }
 
+/// Names the server at the far ends, if it is more than the stock one or less than expected.
+fn far(summary: &CopySummary) -> Option<String> {
     let mut ends: Vec<&FarEndServerReport> = Vec::new();
     for end in &summary.far_ends {
         // Both ends of a copy within one host are that host.

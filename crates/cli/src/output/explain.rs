@@ -269,7 +269,7 @@ fn evidence(choice: &DecisionSubject) -> String {
             DeltaUse::Never => "files are sent whole",
         }
         .to_owned(),
-        DecisionSubject::HostWay(way) => way.reason.clone(),
+        DecisionSubject::HostWay(way) => way.reason.to_string(),
         DecisionSubject::Detour { why, .. } => detour(why),
         DecisionSubject::Verify(verified) => {
             match verified.as_ref().and_then(|v| v.reason.clone()) {

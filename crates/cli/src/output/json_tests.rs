@@ -170,7 +170,7 @@ fn examples() -> Vec<String> {
         failed: 1,
         failures,
         verified: Some(VerifyResult::default()),
-        way: Some(HostCopyRoute::through_here("no longhaul there".to_owned())),
+        way: Some(HostCopyRoute::through_here("no longhaul there".into())),
         hosts: vec![HostResult {
             host: name(),
             from: Some(name()),

@@ -22,7 +22,8 @@ use transfer::cancel::CancelToken;
 use transfer::copy::{CopyOptions, CopyRequest, HostId};
 use transfer::host_to_host::{FileBlockHashes, SourcesInDirectory, files_of};
 use transfer::report::{
-    CopyEvent, CopyOutcome, CopySummary, HostCopyRoute, HostCopyRouteKind, ProgressCounters,
+    CopyEvent, CopyOutcome, CopySummary, HostCopyReason, HostCopyRoute, HostCopyRouteKind,
+    ProgressCounters,
 };
 
 use self::large::{LEAST, LargeFile, options, path_at};
@@ -133,7 +134,7 @@ impl<'a> HostChain<'a> {
         let files = |part: &HostCopyRequest| {
             // Errors of the configuration are reported by the copy.
             if let Ok(Some(why)) = run.hosts().longhaul_is_absent(part.host) {
-                return Err(format!("{}: {why}", part.name).into());
+                return Err(ChainObstacle::named(format!("{}: {why}", part.name)));
             }
             let link_file = |file: &LargeFile| {
                 let path = path_at(part, &file.below)?;
@@ -304,7 +305,7 @@ impl<'a> HostChain<'a> {
         events: &mut dyn FnMut(CopyEvent),
     ) -> Result<CopySummary, ChainObstacle> {
         let start = Instant::now();
-        let mut why = "no host before it has the file".to_owned();
+        let mut why = ChainObstacle::from("no host before it has the file");
         let mut tried = Vec::new();
         let mut lost = None;
         let mut waits = RETURNS.into_iter();
@@ -346,7 +347,7 @@ impl<'a> HostChain<'a> {
                 // A further attempt, to copy from here, would end in the same way.
                 ChainCopyOutcome::Unreachable(reason) => {
                     self.lock().hosts[number].from = None;
-                    return Ok(unreachable(reason, start.elapsed()));
+                    return Ok(unreachable(reason.to_string(), start.elapsed()));
                 }
                 ChainCopyOutcome::NoLogin(reason) => {
                     why = reason;
@@ -373,7 +374,7 @@ impl<'a> HostChain<'a> {
             progress.reset();
         }
         self.lock().hosts[number].from = None;
-        Err(why.into())
+        Err(why)
     }
 
     /// Waits for a host whose connection was lost; `None` if it has failed or the waits are over.
@@ -491,7 +492,7 @@ fn unreachable(reason: String, elapsed: Duration) -> CopySummary {
 /// `None` if no host got any, or if one alone did, and no reason is known.
 pub(super) fn way(
     from: &[(String, Option<String>)],
-    why_not: Option<String>,
+    why_not: Option<HostCopyReason>,
 ) -> Option<HostCopyRoute> {
     let passed: Vec<_> = from
         .iter()
@@ -508,13 +509,12 @@ pub(super) fn way(
     let (kind, reason) = match (passed.is_empty(), why_not) {
         (true, why) => (HostCopyRouteKind::Star, why?),
         (false, Some(why)) if !from_here.is_empty() => {
-            let why = why.strip_prefix(&format!("{to}: ")).unwrap_or(&why);
-            (
-                HostCopyRouteKind::Chain,
-                format!("{passed_on}; from this machine to {to}: {why}"),
-            )
+            let why = why.text();
+            let why = why.strip_prefix(&format!("{to}: ")).unwrap_or(why);
+            let reason = format!("{passed_on}; from this machine to {to}: {why}");
+            (HostCopyRouteKind::Chain, reason.into())
         }
-        (false, _) => (HostCopyRouteKind::Chain, passed_on),
+        (false, _) => (HostCopyRouteKind::Chain, passed_on.into()),
     };
     Some(HostCopyRoute {
         kind,
@@ -533,8 +533,8 @@ mod tests {
         let way = |sources: &[Option<&str>], why: Option<&str>| {
             let named = sources.iter().enumerate();
             let from = named.map(|(at, from)| (format!("h{}", at + 1), from.map(str::to_owned)));
-            way(&from.collect::<Vec<_>>(), why.map(str::to_owned))
-                .map(|way| way.reason)
+            way(&from.collect::<Vec<_>>(), why.map(HostCopyReason::from))
+                .map(|way| way.reason.to_string())
                 .unwrap_or_default()
         };
         let (one, two) = (Some("h1"), Some("h2"));

@@ -531,7 +531,7 @@ impl HostCopyConductor {
             kind: HostCopyRouteKind::Direct,
             connected: Some(EscapedName(by.clone().into_bytes())),
             address: Some(way.address.to_string()),
-            reason: format!("{by} can connect to {host}"),
+            reason: format!("{by} can connect to {host}").into(),
         }
     }
 

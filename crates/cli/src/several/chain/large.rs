@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sync::{Filter, FilterBuilder};
 use transfer::copy::{CopyLocation, CopyOptions, CopyRequest, DeltaUse, SourceFilter, SourceName};
+use transfer::report::HostCopyReason;
 use transfer::walk::{EntryInfo, LocalWalk, WalkEntry};
 
 use super::{ChainObstacle, HostCopyRequest};
@@ -200,12 +201,14 @@ pub(super) fn path_at(part: &HostCopyRequest, below: &[u8]) -> Result<Vec<u8>, C
     match &part.request.target {
         CopyLocation::Remote { path, .. } if path == b"." => Ok(below.to_vec()),
         CopyLocation::Remote { path, .. } if path.ends_with(b"/") => Ok([path, below].concat()),
-        _ => Err(format!(
-            "To let hosts pass the file on to each other, name a directory with a slash at its end \
-             as the target of {}",
-            part.name
-        )
-        .into()),
+        _ => {
+            let advice = format!(
+                "To let hosts pass the file on to each other, name a directory with a slash at its \
+                 end as the target of {}",
+                part.name
+            );
+            Err(HostCopyReason::Advice(advice).into())
+        }
     }
 }
 

@@ -29,15 +29,20 @@ const MOST_FAILURES: usize = 16;
 pub(super) enum ChainCopyOutcome {
     Finished(Box<CopySummary>),
     /// The file did not arrive, for this reason.
-    Failed(String, MissingLonghaul),
+    Failed(ChainObstacle, MissingLonghaul),
     /// A connection was lost, for this reason. The same host may go on.
-    Lost(String),
+    Lost(ChainObstacle),
     /// The host before it cannot be reached, for this reason.
-    Gone(String),
+    Gone(ChainObstacle),
     /// The receiving host refuses the login, for this reason.
-    NoLogin(String),
+    NoLogin(ChainObstacle),
     /// No connection to the receiving host can be made, for this reason.
-    Unreachable(String),
+    Unreachable(ChainObstacle),
+}
+
+/// The file did not arrive, for this reason, which is not a missing longhaul.
+fn not(why: impl Into<ChainObstacle>) -> ChainCopyOutcome {
+    ChainCopyOutcome::Failed(why.into(), MissingLonghaul::default())
 }
 
 impl HostChain<'_> {
@@ -72,13 +77,12 @@ impl HostChain<'_> {
         events: &mut dyn FnMut(CopyEvent),
     ) -> ChainCopyOutcome {
         let cancel = CancelToken::default();
-        let not = |why: &str| ChainCopyOutcome::Failed(why.to_owned(), MissingLonghaul::default());
         let Some(sums) = self.sums(file) else {
             return not("interrupted");
         };
         let (blocks, growing) = match sums {
             Ok(sums) => sums,
-            Err(why) => return not(&format!("the source: {why}")),
+            Err(why) => return not(ChainObstacle::named(format!("the source: {why}"))),
         };
         {
             let mut state = self.lock();
@@ -88,11 +92,11 @@ impl HostChain<'_> {
                     return not("interrupted");
                 }
                 if host.failed {
-                    return not(&self.has_failed(from));
+                    return not(self.has_failed(from));
                 }
                 if host.silent {
                     let name = &self.links[from].name;
-                    return not(&format!("{name} cannot pass files on"));
+                    return not(format!("{name} cannot pass files on"));
                 }
                 if host.ready || host.over {
                     break;
@@ -109,7 +113,7 @@ impl HostChain<'_> {
         let copy = match self.copy_between((from, to), file, (receiver, source), (blocks, growing))
         {
             Ok(copy) => copy,
-            Err(why) => return not(&why.to_string()),
+            Err(why) => return not(why),
         };
         // The copy from another host, or from here, reports its own failures.
         let mut failures = Vec::new();
@@ -128,20 +132,26 @@ impl HostChain<'_> {
                 ChainCopyOutcome::Finished(summary)
             }
             _ if cancel.is_cancelled() && self.lock().hosts[from].failed => {
-                not(&self.has_failed(from))
+                not(self.has_failed(from))
             }
-            HostCopyOutcome::Done(summary) => {
-                let why = match (&summary.outcome, summary.failures.first()) {
-                    (CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why), _) => {
-                        why.clone()
-                    }
-                    (_, Some(failure)) => format!("{}: {}", failure.path, failure.reason),
-                    (_, None) => self.has_failed(from),
-                };
-                ChainCopyOutcome::Failed(why, MissingLonghaul::default())
+            HostCopyOutcome::Done(summary) => not(self.why_not_copied(from, &summary)),
+            HostCopyOutcome::NotPossible(why, missing) => {
+                ChainCopyOutcome::Failed(ChainObstacle::named(why), missing)
             }
-            HostCopyOutcome::NotPossible(why, missing) => ChainCopyOutcome::Failed(why, missing),
-            HostCopyOutcome::Lost(why) => ChainCopyOutcome::Lost(why),
+            HostCopyOutcome::Lost(why) => ChainCopyOutcome::Lost(ChainObstacle::named(why)),
+        }
+    }
+
+    /// The reason why a copy from the host `from` has not ended well.
+    fn why_not_copied(&self, from: usize, summary: &CopySummary) -> ChainObstacle {
+        match (&summary.outcome, summary.failures.first()) {
+            (CopyOutcome::NoConnection(why) | CopyOutcome::Misconfigured(why), _) => {
+                ChainObstacle::named(why.clone())
+            }
+            (_, Some(failure)) => {
+                ChainObstacle::named(format!("{}: {}", failure.path, failure.reason))
+            }
+            (_, None) => self.has_failed(from).into(),
         }
     }
 
@@ -156,13 +166,12 @@ impl HostChain<'_> {
             let hosts = self.run.hosts();
             hosts.start_role(host, role, cancel, Some(LOGIN))
         };
-        let failed = |why: String| ChainCopyOutcome::Failed(why, MissingLonghaul::default());
-        let classify = |error: ConnectError, lost: fn(String) -> ChainCopyOutcome| {
+        let classify = |error: ConnectError, lost: fn(ChainObstacle) -> ChainCopyOutcome| {
             match error.check() {
                 // The host runs no commands.
-                ConnectStep::Session => failed(error.into()),
+                ConnectStep::Session => not(error),
                 // The end of that host's copy has cancelled this one.
-                _ if self.lock().hosts[from].failed => failed(self.has_failed(from)),
+                _ if self.lock().hosts[from].failed => not(self.has_failed(from)),
                 _ => lost(error.into()),
             }
         };
