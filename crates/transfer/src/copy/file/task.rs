@@ -273,7 +273,7 @@ impl FileTask {
                 // Only the path that the user named is written through a symlink.
                 replace_node: !context.named().is(&self.target)
                     || context.named().has_made_link(&self.target),
-                replace_read_only: options.archive,
+                replace_read_only: options.archive || self.resume.replaces_own(),
             },
             sparse: options.sparse,
             beyond,

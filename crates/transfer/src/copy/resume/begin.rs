@@ -61,6 +61,7 @@ impl ResumeJournal {
         let known = known.map(|(of, entry)| (of, entry.clone(), self.earlier.is_of(entry, source)));
         match known {
             Some((_, entry, true)) if entry.done.is_some() && may_continue => {
+                task.resume_mut().was_completed();
                 // Checks if the file is unchanged.
                 return self.look(context, id, task, CompletedFileSearch::Name, entry.target);
             }

@@ -17,6 +17,8 @@ pub(in crate::copy) struct ResumeTask {
     adopted: u64,
     /// Existing file at the target, if that was queried.
     seen: Option<ExistingFile>,
+    /// An earlier run has given the file its final name.
+    was_completed: bool,
     /// State of the search for a file that an earlier run may have completed.
     search: CompletedFileSearch,
     /// The journal is written, so that another job or run can continue the file.
@@ -94,6 +96,17 @@ impl ResumeTask {
     /// has sent `taken`.
     pub(in crate::copy) fn adopts(&mut self, taken: u64, arrived: u64) {
         (self.taken, self.adopted) = (taken, arrived);
+    }
+
+    /// Notes that an earlier run has given the file its final name.
+    pub(super) fn was_completed(&mut self) {
+        self.was_completed = true;
+    }
+
+    /// True if a file under the final name is that of an earlier run, or stands in its place. It is
+    /// replaced even if its mode, which may be that of the source, forbids writing.
+    pub(in crate::copy) fn replaces_own(&self) -> bool {
+        self.was_completed
     }
 
     pub(super) fn search(&mut self, search: CompletedFileSearch) {
