@@ -9,7 +9,8 @@ mod once;
 mod watch;
 
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -20,6 +21,10 @@ use crate::exit::Exit;
 use crate::flags::high::Environment;
 use crate::flags::low::BenchArgs;
 use crate::{failed, print};
+use transfer::escape;
+
+/// Longest result that is read, in bytes.
+const MOST_RESULT: u64 = 16 << 20;
 
 /// Runs `longhaul bench` to its end.
 pub(crate) fn run(args: BenchArgs, world: &Environment) -> Exit {
@@ -98,7 +103,16 @@ fn compared(before: &BenchResult, now: &BenchResult) -> Exit {
 }
 
 fn read(file: &Path) -> Result<BenchResult, CommandError> {
-    let named = |why: &dyn Display| format!("{}: {why}", file.display());
-    let text = fs::read_to_string(file).map_err(|error| named(&error))?;
+    let named = |why: &dyn Display| {
+        let why = why.to_string();
+        format!("{}: {}", file.display(), escape::name(why.as_bytes()))
+    };
+    let mut text = String::new();
+    let opened = File::open(file).map_err(|error| named(&error))?;
+    let read = opened.take(MOST_RESULT).read_to_string(&mut text);
+    read.map_err(|error| named(&error))?;
+    if text.len() as u64 == MOST_RESULT {
+        return Err(named(&"is too long for a result of longhaul bench").into());
+    }
     Ok(bench::read(&text).map_err(|error| named(&error))?)
 }

@@ -6,6 +6,9 @@ use crate::result::{ProgramComparisonResult, Scenario};
 use crate::shown;
 use crate::stats::RunStatistics;
 
+/// Longest cell in characters.
+const MOST_CELL: usize = 200;
+
 /// A table that is formatted as Markdown with aligned columns.
 #[derive(Debug, Clone)]
 pub struct MarkdownTable {
@@ -19,9 +22,14 @@ impl MarkdownTable {
         Self { rows: vec![head] }
     }
 
-    /// Adds a row.
+    /// Adds a row. A cell may come from a file: it gets no characters that steer a terminal, and is cut
+    /// if it is long.
     pub fn row(&mut self, row: Vec<String>) {
-        self.rows.push(row);
+        let cell = |text: String| {
+            let short: String = text.chars().take(MOST_CELL).collect();
+            wire::escape::name(short.as_bytes()).to_string()
+        };
+        self.rows.push(row.into_iter().map(cell).collect());
     }
 
     /// Formats the table.

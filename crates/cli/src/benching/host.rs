@@ -19,6 +19,7 @@ use transfer::connect::{ConnectionFacts, RemoteLonghaulPolicy};
 use transfer::copy::{CopyOptions, CopyRequest, HostId, SessionConnector as _};
 use transfer::operand::SshDestination;
 use transfer::report::ServerMode;
+use transfer::session::StallNotice;
 
 use self::remote_bench_files::RemoteBenchFiles;
 use self::sizes::BenchSizeChooser;
@@ -136,7 +137,11 @@ impl<'a> HostBench<'a> {
         let lost = |why: String| ended(CommandError::from(why).with_exit(Exit::NoConnection));
         let session = hosts.connect(HostId(0), None, cancel);
         let session = session.map_err(|e| ended(e.into()))?;
-        let (far, room) = RemoteBenchFiles::look(session);
+        let tell = |notice: &StallNotice| hosts.warn(HostId(0), notice.to_string());
+        let (far, room) = RemoteBenchFiles::look(session, cancel.clone(), &tell);
+        if cancel.is_cancelled() {
+            return Err(lost("interrupted".to_owned()));
+        }
         let facts = heard.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(facts) = facts else {
             let why = far.why().unwrap_or("the login failed").to_owned();

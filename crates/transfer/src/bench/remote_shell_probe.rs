@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::cancel::CancelToken;
-use crate::session::{FarEndQuerySession, QuestionError, Session, log_notice};
+use crate::session::{FarEndQuerySession, QuestionError, Session, StallNotice, log_notice};
 
 /// The prefix of result lines, which distinguishes them from output of startup files.
 const LINE: &str = "longhaul-bench ";
@@ -32,18 +32,21 @@ pub struct RemoteShellProbe {
 }
 
 impl RemoteShellProbe {
-    /// Uses this session, which must not do anything else.
-    pub fn new(session: Session) -> Self {
-        let questions = FarEndQuerySession::new(session, CancelToken::default());
+    /// Uses this session, which must not do anything else, until `cancel` ends a question.
+    pub fn new(session: Session, cancel: CancelToken) -> Self {
+        let questions = FarEndQuerySession::new(session, cancel);
         Self { questions }
     }
 
-    /// Finds a folder in memory at the far end.
+    /// Finds a folder in memory at the far end; `tell` gets the notices about what is waited for.
     ///
     /// # Errors
     /// The far end runs no commands.
-    pub fn find_memory_storage(&mut self) -> Result<RemoteMemoryFolder, ShellProbeError> {
-        let said = self.questions.ask(ROOM, &log_notice)?;
+    pub fn find_memory_storage(
+        &mut self,
+        tell: &dyn Fn(&StallNotice),
+    ) -> Result<RemoteMemoryFolder, ShellProbeError> {
+        let said = self.questions.ask(ROOM, tell)?;
         read_room(&said).ok_or(ShellProbeError::NoShell)
     }
 

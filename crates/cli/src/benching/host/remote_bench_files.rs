@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use measure::bench::{BenchData, BenchSetting, StorageKind};
 use transfer::bench::remote_shell_probe::{RemoteShellProbe, ServerCpuTime};
+use transfer::cancel::CancelToken;
 use transfer::copy::{self, HostId};
-use transfer::session::Session;
+use transfer::session::{Session, StallNotice};
 
 /// A process whose connection has ended is expected to exit within `TRIES` times `TRY`. Otherwise
 /// its time counts towards the next run.
@@ -35,10 +36,15 @@ pub(super) struct RemoteBenchFiles {
 }
 
 impl RemoteBenchFiles {
-    /// Probes the host over a session of its own. Returns also the free bytes in memory there.
-    pub(super) fn look(session: Session) -> (Self, Option<u64>) {
-        let mut end = RemoteShellProbe::new(session);
-        let room = end.find_memory_storage();
+    /// Probes the host over a session of its own; `tell` gets the notices about what is waited for.
+    /// Returns also the free bytes in memory there.
+    pub(super) fn look(
+        session: Session,
+        cancel: CancelToken,
+        tell: &dyn Fn(&StallNotice),
+    ) -> (Self, Option<u64>) {
+        let mut end = RemoteShellProbe::new(session, cancel);
+        let room = end.find_memory_storage(tell);
         let silent = room.as_ref().err().map(ToString::to_string);
         let memory = room.ok().and_then(|room| room.memory);
         let idle = match silent {

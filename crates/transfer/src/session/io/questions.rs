@@ -11,6 +11,9 @@ use crate::session::{RemoteCommandId, RemoteCommandStart, SessionEvent, StallNot
 /// Longest time to wait for the far end's answer to one question.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Longest time to wait for a removal, which an interrupted run asks for as well.
+const REMOVAL: Duration = Duration::from_secs(5);
+
 /// Name of the answer in notices.
 const ANSWER: &str = "the request to run a command: the shell there may hang in its startup files";
 
@@ -69,7 +72,8 @@ impl FarEndQuerySession {
         };
         self.session.exec(exec, start);
         self.session.exec_end(exec);
-        let said = self.wait(PendingQuestion::command(exec), tell)?;
+        let question = PendingQuestion::command(exec);
+        let said = self.wait(question, PATIENCE, &self.cancel, tell)?;
         Ok(String::from_utf8_lossy(&said).into_owned())
     }
 
@@ -77,7 +81,10 @@ impl FarEndQuerySession {
     pub fn remove(&mut self, path: &[u8]) -> bool {
         let path = RemotePath(path.to_vec());
         let id = self.submit(JobKind::Remove { path });
-        self.wait(PendingQuestion::job(id), &log_notice).is_ok()
+        let question = PendingQuestion::job(id);
+        let uncancelled = CancelToken::default();
+        let removed = self.wait(question, REMOVAL, &uncancelled, &log_notice);
+        removed.is_ok()
     }
 
     fn submit(&mut self, kind: JobKind) -> JobId {
@@ -90,16 +97,18 @@ impl FarEndQuerySession {
     fn wait(
         &self,
         mut question: PendingQuestion,
+        patience: Duration,
+        cancel: &CancelToken,
         tell: &dyn Fn(&StallNotice),
     ) -> Result<Vec<u8>, QuestionError> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience;
         loop {
             // Even if events keep coming that answer nothing.
             let left = until.checked_duration_since(Instant::now());
             let left = left.ok_or(QuestionError::TimedOut)?;
             let event = select! {
                 recv(self.session.events()) -> event => event.map_err(|_| QuestionError::TimedOut)?,
-                recv(self.cancel.receiver()) -> _ => return Err(QuestionError::Interrupted),
+                recv(cancel.receiver()) -> _ => return Err(QuestionError::Interrupted),
                 default(left) => return Err(QuestionError::TimedOut),
             };
             if let SessionEvent::Stalled(notice) = &event {
