@@ -167,6 +167,14 @@ impl<'a> CopyContext<'a> {
         self.side(end).map(RemoteSide::session)
     }
 
+    /// True if the account at an end is that of root.
+    pub(super) fn is_root(&self, end: CopySide) -> bool {
+        match self.side(end) {
+            Some(side) => side.login() == Some("root"),
+            None => rustix::process::geteuid().is_root(),
+        }
+    }
+
     /// True if the target's server answers requests in order, as OpenSSH and longhaul do. A directory
     /// may then be made in a parent whose own MKDIR is not answered yet.
     pub(super) fn target_answers_in_order(&self) -> bool {

@@ -107,6 +107,11 @@ impl MetadataLoss {
         }
     }
 
+    /// Forgets that owners were not kept.
+    fn forget_owners(&mut self) {
+        self.parts.retain(|(part, _)| *part != Parts::OWNER);
+    }
+
     /// Notes that a further name of a file, `entry`, became a separate file.
     fn note_link(&mut self, why: &str, entry: impl FnOnce() -> Option<EscapedName>) {
         match &mut self.links {
@@ -313,7 +318,11 @@ impl MetadataPreservation {
     }
 
     /// Warns about all metadata that was lost, and about all that was left out.
-    pub(super) fn tell_losses(&self, context: &mut CopyContext<'_>) {
+    pub(super) fn tell_losses(&mut self, context: &mut CopyContext<'_>) {
+        // Others than root do not expect to give files away, and rsync and cp say nothing either.
+        if !context.is_root(CopySide::Target) && !rustix::process::geteuid().is_root() {
+            self.lost.forget_owners();
+        }
         let lost = self.lost.sentence().into_iter();
         for warning in lost.chain(self.withheld.warnings()) {
             context.warn(None, warning);
@@ -377,6 +386,15 @@ mod tests {
                     file or directory (no room); extended attributes (plain SFTP cannot carry \
                     them: install longhaul at the far end)";
         assert_eq!(lost.sentence().as_deref(), Some(said));
+    }
+
+    /// Bug: nearly every `cp -a` and `sync` of an ordinary user ended with this warning.
+    #[test]
+    fn owners_that_nobody_expects_to_keep_are_not_reported() {
+        let mut lost = MetadataLoss::default();
+        lost.note(Parts::OWNER, "permission denied", || None);
+        lost.forget_owners();
+        assert_eq!(lost.sentence(), None);
     }
 
     /// Bug: "permissions of one file or directory" did not say of which, nor on which host.

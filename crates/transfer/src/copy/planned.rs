@@ -149,10 +149,7 @@ impl<'a> PlannedCopy<'a> {
     }
 
     fn is_root(&self, end: CopySide) -> bool {
-        match self.engine.context().side(end) {
-            Some(side) => side.login() == Some("root"),
-            None => rustix::process::geteuid().is_root(),
-        }
+        self.engine.context().is_root(end)
     }
 
     /// Returns the kinds of extended attributes that the user asked for. None if one end cannot

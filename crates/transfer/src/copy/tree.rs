@@ -1,3 +1,5 @@
+mod directory_id;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use schedule::{
@@ -5,6 +7,7 @@ use schedule::{
 };
 use sftp::ListedEntry;
 
+pub(super) use self::directory_id::CopyDirectoryId;
 use super::context::CopyContext;
 use super::durable::UnsyncedDirs;
 use super::file::CopyFileId;
@@ -16,31 +19,7 @@ use super::sides::CopySide;
 use super::source::WalkId;
 use crate::file_error::FileError;
 use crate::report::{CopyEvent, EscapedName};
-use crate::walk::{EntryInfo, WalkDirectoryId, join};
-
-/// Directory of the copy: its walk and its number in that walk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CopyDirectoryId {
-    walk: WalkId,
-    dir: WalkDirectoryId,
-}
-
-impl CopyDirectoryId {
-    /// Key of a directory of a walk.
-    pub(super) fn new(walk: WalkId, dir: WalkDirectoryId) -> Self {
-        Self { walk, dir }
-    }
-
-    /// Walk that has found the directory.
-    pub(super) fn walk(self) -> WalkId {
-        self.walk
-    }
-
-    /// Number of the directory in its walk.
-    pub(super) fn dir(self) -> WalkDirectoryId {
-        self.dir
-    }
-}
+use crate::walk::{EntryInfo, join};
 
 /// Target directories that are not complete. A directory is made before its contents, and gets its
 /// mode and times after them.

@@ -1,5 +1,6 @@
 //! Runs the steps of a sync in order.
 
+mod planned_events;
 mod removals;
 
 use std::collections::BTreeSet;
@@ -9,10 +10,10 @@ use std::sync::Arc;
 use schedule::Attributes;
 use sync::{
     ComparisonRules, DeletionCount, DeletionRefusal, EntryTree, Filter, MetadataRules, OwnerIds,
-    SortedTree, SyncAction, SyncPlan, SyncStep, TimeGranularity, TreeEntryId, TreeEntryKind,
-    parent_path,
+    SortedTree, SyncAction, SyncPlan, TimeGranularity, TreeEntryId, TreeEntryKind, parent_path,
 };
 
+use self::planned_events::{directory_name, planned_event};
 use super::alike::{NameEqualityProbes, are_one_in_nfc, remove_name_probes, spare_alike};
 use super::attributes::attributes;
 use super::backup::BackupRoot;
@@ -502,7 +503,7 @@ impl<'a> SyncRun<'a> {
         };
         self.ends.tell(event);
         for step in plan.steps() {
-            let event = self.planned(plan, step);
+            let event = planned_event(plan, step);
             self.ends.tell(event);
         }
         if self.options.list_unchanged {
@@ -525,36 +526,6 @@ impl<'a> SyncRun<'a> {
                 from: None,
                 reasons: Vec::new(),
             });
-        }
-    }
-
-    fn planned(&self, plan: &SyncPlan, step: &SyncStep) -> CopyEvent {
-        let (change, reasons) = match step.action {
-            SyncAction::Create => (SyncChange::Create, Vec::new()),
-            SyncAction::Replace(why) | SyncAction::SetAttributes(why) | SyncAction::Unsure(why) => {
-                (SyncChange::Update, why.words().collect())
-            }
-            SyncAction::MoveFrom(_) => (SyncChange::Move, Vec::new()),
-            SyncAction::Link => (SyncChange::Link, Vec::new()),
-            SyncAction::HardLink { why, .. } => (SyncChange::HardLink, why.words().collect()),
-        };
-        let from = match step.action {
-            SyncAction::MoveFrom(from) => Some(EscapedName(plan.target().tree().path(from))),
-            SyncAction::HardLink { first, .. } => {
-                Some(EscapedName(plan.source().tree().path(first)))
-            }
-            _ => None,
-        };
-        let mut path = plan.source().tree().path(step.source);
-        if step.source == EntryTree::ROOT {
-            path = b".".to_vec();
-        }
-        let is_dir = plan.source().tree().entry(step.source).kind == TreeEntryKind::Directory;
-        CopyEvent::Planned {
-            change,
-            path: directory_name(path, is_dir),
-            from,
-            reasons,
         }
     }
 
@@ -799,11 +770,4 @@ impl<'a> SyncRun<'a> {
                 .await;
         }
     }
-}
-
-fn directory_name(mut path: Vec<u8>, is_dir: bool) -> EscapedName {
-    if is_dir {
-        path.push(b'/');
-    }
-    EscapedName(path)
 }
