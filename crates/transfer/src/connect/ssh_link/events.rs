@@ -545,7 +545,7 @@ impl SshLink {
 
     /// Returns the reason for the end of the connection: the carrier's error, or the server's text
     /// in place of an identification (RFC 4253 section 4.2), or `what`.
-    fn ended(&mut self, what: &str) -> LinkError {
+    pub(super) fn ended(&mut self, what: &str) -> LinkError {
         let carrier = self.stream.why_ended();
         let is_early = carrier.is_none() && self.conn.peer().is_none();
         let what = carrier.as_deref().unwrap_or(what);
@@ -622,11 +622,7 @@ impl SshLink {
                     break;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) if self.conn.peer().is_none() => {
-                    let why = crate::disk::os_words(&e);
-                    return Err(self.ended(&format!("the connection broke: {why}")));
-                }
-                Err(e) => return Err(broken(&e)),
+                Err(e) => return Err(self.ended(&broken(&e).to_string())),
             }
             let restarts = self.restarts.count();
             let handled = self.conn.handle_input(now, self.segments.received());

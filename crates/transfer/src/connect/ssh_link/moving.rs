@@ -164,10 +164,13 @@ impl Link for SshLink {
     fn receive(&mut self, now: Instant, events: &mut Vec<LinkEvent>) -> Result<bool, LinkError> {
         self.first.release(events);
         let read = self.read(now, events);
-        let read = read.and_then(|more| match &self.output {
-            OutputState::Failed(e) if !more => Err(broken(e)),
-            _ => Ok(more),
-        });
+        let read = match (read, &self.output) {
+            (Ok(false), OutputState::Failed(e)) => {
+                let what = broken(e).to_string();
+                Err(self.ended(&what))
+            }
+            (read, _) => read,
+        };
         match read {
             // The connection ends if too much was sent early to a server that poses as OpenSSH or
             // no longer accepts the key. It then restarts, but no automatic setting may fail twice.
