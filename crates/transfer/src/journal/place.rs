@@ -101,6 +101,14 @@ impl JournalLocation {
         let Some(Ok(dir)) = dir else {
             return Ok(JournalSearchResult::Nothing);
         };
+        let found = self.find_in(&dir);
+        found.map_err(|error| match &self.folder {
+            Some(folder) => unwritable(folder, error),
+            None => error,
+        })
+    }
+
+    fn find_in(&self, dir: &PrivateDir) -> io::Result<JournalSearchResult> {
         let file = match dir.file(&self.name, true) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -111,14 +119,14 @@ impl JournalLocation {
         let path = dir.path().join(&self.name);
         // The process that holds the lock removes the file when its copy is complete.
         if self.leased && !lock(&file)? {
-            let file = self.take_over(&dir, &file)?;
+            let file = self.take_over(dir, &file)?;
             let path = dir.path().join(&self.name);
-            return self.read(&dir, file, path);
+            return self.read(dir, file, path);
         }
         if !lock(&file)? || file.metadata()?.nlink() == 0 {
             return Ok(JournalSearchResult::Busy(path));
         }
-        self.read(&dir, file, path)
+        self.read(dir, file, path)
     }
 
     /// Replaces a journal that another process holds by a copy. That process has lost its lease: it
