@@ -253,12 +253,7 @@ impl FileReplacement {
                 return self.refused(None);
             }
             (ReplaceStage::CheckPutBack, _) => {
-                let status = self.why();
-                return ReplaceProgress::Stranded {
-                    status,
-                    old: self.aside.clone(),
-                    temp: self.from.clone(),
-                };
+                return self.stranded();
             }
             (ReplaceStage::RemoveOld, done) => {
                 let stays = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
@@ -284,6 +279,14 @@ impl FileReplacement {
             code: StatusCode::FAILURE,
             message: String::new(),
         })
+    }
+
+    fn stranded(&mut self) -> ReplaceProgress {
+        ReplaceProgress::Stranded {
+            status: self.why(),
+            old: self.aside.clone(),
+            temp: self.from.clone(),
+        }
     }
 
     fn refused(&mut self, always: Option<StatusCode>) -> ReplaceProgress {

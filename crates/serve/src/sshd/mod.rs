@@ -86,7 +86,7 @@ pub use preauth::main as preauth;
 pub use process::ProcessRole;
 pub use program::{AllowedProgram, ProgramAccount, ProgramError};
 pub use rules::AccountRules;
-pub use served::ServedClientSettings;
+pub use served::{ServedClientSettings, ServedPaths};
 
 pub use crate::words::{CommandSplitError, split_command};
 

@@ -30,6 +30,7 @@ use super::engine::OfferedAlgorithms;
 use super::monitor_message_socket::readable;
 use super::once_keys::OneLoginKeys;
 use super::once_source::{self, DialError, ServedSources, SourceError};
+use super::served::ServedPaths;
 use super::{
     ConnectionLimits, ServedClientSettings, ServerSettings, SshServer, confine, hide_memory,
     stopping,
@@ -226,8 +227,7 @@ impl SingleCopyServerSettings {
             return Ok((Some(asked), false));
         };
         let sources = once_source::check(&root, &names, follow);
-        self.confine(sources.map_err(OneLoginServerEnd::Source)?)?;
-        self.served.follows = follow;
+        self.confine(sources.map_err(OneLoginServerEnd::Source)?, follow)?;
         match control.first(until)? {
             Some(DirectClientMessage::Growing(asked)) => {
                 self.grow(asked)?;
@@ -238,13 +238,16 @@ impl SingleCopyServerSettings {
     }
 
     /// Limits the served files to the sources, read-only, in addition to the limits set by this
-    /// machine's options.
-    fn confine(&mut self, sources: ServedSources) -> Result<(), OneLoginServerEnd> {
+    /// machine's options. With `follows`, symlinks below the sources are followed.
+    fn confine(&mut self, sources: ServedSources, follows: bool) -> Result<(), OneLoginServerEnd> {
         if self.served.root.is_some() || self.served.access == Access::WriteOnly {
             return Err(OneLoginServerEnd::Source(SourceError::Limited));
         }
         self.served.root = Some(sources.root);
-        self.served.only = Some(sources.paths);
+        self.served.only = Some(ServedPaths {
+            paths: sources.paths,
+            follows,
+        });
         self.served.access = Access::ReadOnly;
         Ok(())
     }
@@ -264,7 +267,7 @@ impl SingleCopyServerSettings {
             .served
             .only
             .as_ref()
-            .is_some_and(|only| only.len() == 1);
+            .is_some_and(|only| only.paths.len() == 1);
         if !one || !spec.is_valid() {
             return Err(OneLoginServerEnd::Source(SourceError::Growing));
         }

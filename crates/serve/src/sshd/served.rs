@@ -11,15 +11,22 @@ use crate::error::ExportError;
 use crate::export::LOG_FILES;
 use crate::{Access, ExportedTree, GrowingFileSpec};
 
+/// Paths beneath a root that alone are served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServedPaths {
+    /// The paths.
+    pub paths: Vec<Vec<u8>>,
+    /// Symlinks below them are followed.
+    pub follows: bool,
+}
+
 /// Files and programs that a logged-in client may use, with the limits of its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedClientSettings {
     /// Serve only this directory tree.
     pub root: Option<PathBuf>,
     /// Paths beneath the root that are served; all if `None`.
-    pub only: Option<Vec<Vec<u8>>>,
-    /// Follow symlinks below these paths.
-    pub follows: bool,
+    pub only: Option<ServedPaths>,
     /// The only served path is a file that is still being written.
     pub growing: Option<GrowingFileSpec>,
     /// Access that clients have to the files.
@@ -50,7 +57,6 @@ impl Default for ServedClientSettings {
         Self {
             root: None,
             only: None,
-            follows: false,
             growing: None,
             access: Access::Full,
             idle: None,
@@ -105,10 +111,13 @@ impl ServedClientSettings {
             Some(root) => {
                 let export = ExportedTree::beneath(root, self.access)?;
                 let export = match &self.only {
-                    Some(paths) => export.only(paths, self.follows),
+                    Some(only) => export.only(&only.paths, only.follows),
                     None => export,
                 };
-                match (&self.growing, self.only.as_deref()) {
+                match (
+                    &self.growing,
+                    self.only.as_ref().map(|only| &only.paths[..]),
+                ) {
                     (Some(spec), Some([path])) => {
                         let grown = export.with_growing(path.clone(), spec.clone());
                         grown.map_err(|e| ExportError::Open(root.clone(), e))?

@@ -375,19 +375,15 @@ fn opener(
     let (host, port) = (config.host_name.clone(), config.port);
     match config.proxy.clone() {
         ProxyMethod::Direct => {
-            let bind = match &config.bind_address {
-                Some(text) => Some(text.parse().map_err(|_| {
+            let bind = config.bind_address.as_ref().map(|text| {
+                text.parse().map_err(|_| {
                     let why = format!("{name}: BindAddress {text} is not an IP address");
                     ConnectError::configuration(why)
-                })?),
-                None => None,
-            };
+                })
+            });
+            let bind = bind.transpose()?;
             let dial = TcpConnectSettings {
-                family: match config.family {
-                    AddressFamily::Any => AllowedAddressFamilies::Any,
-                    AddressFamily::Inet => AllowedAddressFamilies::V4,
-                    AddressFamily::Inet6 => AllowedAddressFamilies::V6,
-                },
+                family: address_families(config.family),
                 bind,
                 timeout: config.connect_timeout,
                 attempts: config.connection_attempts,
@@ -449,6 +445,14 @@ fn opener(
                 jump_through(&through, &host, port, &around, hops)
             }))
         }
+    }
+}
+
+fn address_families(family: AddressFamily) -> AllowedAddressFamilies {
+    match family {
+        AddressFamily::Any => AllowedAddressFamilies::Any,
+        AddressFamily::Inet => AllowedAddressFamilies::V4,
+        AddressFamily::Inet6 => AllowedAddressFamilies::V6,
     }
 }
 

@@ -246,6 +246,16 @@ impl<'a> SyncRun<'a> {
         }
     }
 
+    /// Reports listed names that the source does not have.
+    fn report_missing(&mut self, filter: &Filter) {
+        for name in filter.missing() {
+            let path = join(self.ends.root(PlannedCopySide::Source), name);
+            let path = self.ends.shown(PlannedCopySide::Source, &path);
+            let what = "listed in --files-from, but not found in the source: correct the list";
+            self.ends.fail(path, what.to_owned());
+        }
+    }
+
     async fn carry_out(&mut self) {
         if self.roots_overlap().await || !self.place_backup().await {
             return;
@@ -264,15 +274,7 @@ impl<'a> SyncRun<'a> {
         self.target_links = target.take_links();
         self.target_directories = target.take_directories();
         self.probes = target.take_probes();
-        let missing: Vec<Vec<u8>> = source.filter().missing().map(<[u8]>::to_vec).collect();
-        for name in missing {
-            let path = join(self.ends.root(PlannedCopySide::Source), &name);
-            let path = self.ends.shown(PlannedCopySide::Source, &path);
-            self.ends.fail(
-                path,
-                "listed in --files-from, but not found in the source: correct the list".to_owned(),
-            );
-        }
+        self.report_missing(source.filter());
         let names = NameEqualityProbes::new(self.target_exists, self.options.dry_run);
         let (ours, theirs) = (source.tree(), target.tree());
         if are_one_in_nfc(&mut self.ends, ours)

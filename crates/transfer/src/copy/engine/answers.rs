@@ -4,6 +4,7 @@ use std::path::Path;
 
 use schedule::{
     Attributes, FileCheckpoint, FileCopyState, JobFailure, JobFailureKind, JobId, LaneEvent,
+    TreeWalkStep,
 };
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
@@ -51,12 +52,7 @@ impl CopyEngine<'_> {
                 Some(asked) => asked.leave_out(name),
                 None => self.tell_walk(id, WalkAnswer::LeftOut(name)),
             },
-            LaneEvent::Tree(id, steps) => {
-                self.estimates.announce_tree(self.context.sides(), &steps);
-                self.tell_walk(id, WalkAnswer::Tree(steps));
-                self.estimates
-                    .foresee(self.context.sides(), self.walks.grown_estimate());
-            }
+            LaneEvent::Tree(id, steps) => self.on_tree(id, steps),
             LaneEvent::Attributes(id, attributes) => self.on_attributes(id, attributes),
             LaneEvent::Path(id, path) => self.on_path(id, path),
             LaneEvent::FileSystem(id, identity) => {
@@ -108,6 +104,13 @@ impl CopyEngine<'_> {
             LaneEvent::Names(_, users, groups) => self.owners.on_names((users, groups)),
             LaneEvent::Ids(_, users, groups) => self.owners.on_ids((users, groups)),
         }
+    }
+
+    fn on_tree(&mut self, id: JobId, steps: Vec<TreeWalkStep>) {
+        self.estimates.announce_tree(self.context.sides(), &steps);
+        self.tell_walk(id, WalkAnswer::Tree(steps));
+        self.estimates
+            .foresee(self.context.sides(), self.walks.grown_estimate());
     }
 
     fn on_file_progress(&mut self, file: CopyFileId, role: JobRole, n: u64) {
