@@ -35,10 +35,9 @@ impl ServedEntries {
         Self { paths, follows }
     }
 
-    /// Splits a path into an entry and what is below it.
-    fn split<'p>(&self, asked: &'p [Vec<u8>]) -> Option<(&'p [Vec<u8>], &'p [Vec<u8>])> {
-        let entry = self.paths.iter().find(|entry| asked.starts_with(entry))?;
-        asked.split_at_checked(entry.len())
+    /// Returns the entry that a path names or is below.
+    fn above(&self, asked: &ServedPath) -> Option<&ServedPath> {
+        self.paths.iter().find(|entry| asked.starts_with(entry))
     }
 }
 
@@ -95,12 +94,12 @@ impl PathRoot {
                 self.check(path)?;
                 let within = SymlinkPolicy::WithinRoot;
                 let asked = components(path).unwrap_or_default();
-                match served.split(&asked) {
-                    Some((entry, rest)) if !served.follows && !rest.is_empty() => {
+                match served.above(&asked) {
+                    Some(entry) if !served.follows && *entry != asked => {
+                        let rest = asked.get(entry.len()..).unwrap_or_default().join(&b'/');
                         let entry = entry.join(&b'/');
                         let entry =
                             open_beneath(root, &entry, OFlags::PATH, Mode::empty(), within)?;
-                        let rest = rest.join(&b'/');
                         open_beneath(&entry, &rest, flags, mode, SymlinkPolicy::Refused)
                     }
                     _ => open_beneath(root, path, flags, mode, within),
@@ -116,7 +115,7 @@ impl PathRoot {
         };
         let paths = served.paths.iter();
         let below = paths.filter_map(|entry| Some(entry.strip_prefix(&asked[..])?.to_vec()));
-        ServedPart(match served.split(&asked) {
+        ServedPart(match served.above(&asked) {
             Some(_) => None,
             None => Some(below.collect()),
         })
