@@ -183,3 +183,18 @@ pub fn scenario_table(scenario: &Scenario) -> String {
 fn middle(spread: Option<RunStatistics>) -> String {
     spread.map_or_else(|| "-".to_owned(), |spread| shown::number(spread.median))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: names in a result file steered the terminal, and a long one caused a panic.
+    #[test]
+    fn a_cell_from_a_file_is_short_and_steers_nothing() {
+        let mut table = MarkdownTable::new(&["what"]);
+        table.row(vec!["\u{1b}[31mred".to_owned()]);
+        table.row(vec!["x".repeat(100_000)]);
+        let text = table.markdown();
+        assert!(!text.contains('\u{1b}') && text.len() < 2000, "{text}");
+    }
+}
