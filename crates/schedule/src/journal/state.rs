@@ -19,11 +19,8 @@ pub struct JournalState {
     soft: Vec<u64>,
     /// Number of files that the current run finished without asking for their time.
     untimed: u64,
-    /// Files among them that at most one reading of the clock has followed: their position, and
-    /// their id.
+    /// Files among them that no reading of the clock has followed: their position, and their id.
     unsettled: VecDeque<(u64, u64)>,
-    /// Number of files among them before the last reading.
-    read_after: u64,
     next: u64,
     /// Bytes of memory that the entries may take; `None` without a bound.
     most: Option<usize>,
@@ -284,7 +281,7 @@ impl JournalState {
     /// Ends a run whose last reading of the clock is `mtime`. A change after the run can leave that
     /// second in a file, and no earlier one.
     fn sealed(&mut self, mtime: u64) {
-        (self.untimed, self.read_after) = (0, 0);
+        self.untimed = 0;
         self.unsettled.clear();
         let before = (mtime / SECOND).saturating_sub(1) * SECOND;
         for done in self.entries.values_mut().filter_map(|e| e.done.as_mut()) {
@@ -296,22 +293,17 @@ impl JournalState {
     }
 
     /// Applies a reading of the clock that was requested after the first `files` of the files
-    /// without a time were done. The reading is the time of a file that may have been written
-    /// before the others and been answered after them, so that the next one counts as well.
+    /// without a time were done.
     fn settled(&mut self, files: u64, mtime: u64) {
         self.clock = self.clock.max(mtime);
-        let read = self.unsettled.iter().take_while(|(at, _)| *at < files);
-        for (_, id) in read {
-            let done = self.entries.get_mut(id).and_then(|e| e.done.as_mut());
-            if let Some(done) = done {
-                done.not_after = done.not_after.max(mtime);
-            }
-        }
-        let twice = std::mem::replace(&mut self.read_after, files);
-        while let Some((at, _)) = self.unsettled.front()
-            && *at < twice
+        while let Some((at, id)) = self.unsettled.front().copied()
+            && at < files
         {
             self.unsettled.pop_front();
+            let done = self.entries.get_mut(&id).and_then(|e| e.done.as_mut());
+            if let Some(done) = done {
+                done.not_after = mtime;
+            }
         }
     }
 

@@ -469,24 +469,7 @@ fn files_of_the_last_second_counted_as_complete() {
     assert_eq!(proven(&[]), (1, 0), "no reading followed it");
     assert_eq!(proven(&[(0, 6)]), (1, 0));
     assert_eq!(proven(&[(1, 6)]), (1, 0), "in the second of the last one");
-    assert_eq!(proven(&[(1, 6), (1, 7)]), (1, 0), "perhaps in that");
-    assert_eq!(proven(&[(1, 6), (1, 7), (1, 8)]), (1, 1));
-}
-
-/// A file whose time is later than the first reading that followed it was sent again: the reading is
-/// the time of another file, which was written earlier and answered later.
-#[test]
-fn a_file_that_was_written_after_the_last_one_answered_was_sent_again() {
-    let mut records = some();
-    records.extend([clock(1, 6), clock(1, 7), clock(1, 8)]);
-    let mut state = read(&written(&records));
-    state.seal();
-    let (_, entry) = state.file(b"to/a/one").expect("known");
-    let done = entry.done.expect("done");
-    assert!(
-        done.stands(one_at(7)) && !done.stands(one_at(8)),
-        "{done:?}"
-    );
+    assert_eq!(proven(&[(1, 6), (1, 7)]), (1, 1));
 }
 
 /// A large file is not sent again because no later reading of the clock followed it.
