@@ -45,9 +45,11 @@ fn bytes_of_both_directions_count_against_one_limit() {
 /// Bug: the part of a host that had failed or needed nothing was used by nobody.
 #[test]
 fn a_limit_is_shared_again_when_a_session_is_over() {
+    // 50 ms of it are more than the packet that is always admitted.
+    const SHARED: u64 = 10 * RATE;
     let now = Instant::now();
-    let shared = SharedRateLimit::new(RATE);
-    let share = || SessionRateLimits::new(Some(RATE / 2), false, now).shared_by(Some(&shared));
+    let shared = SharedRateLimit::new(SHARED);
+    let share = || SessionRateLimits::new(Some(SHARED / 2), false, now).shared_by(Some(&shared));
     let (mut one, other) = (share(), share());
     let mut room_after_a_second = |now: Instant| {
         let room = one.room(now, usize::MAX);
@@ -55,9 +57,15 @@ fn a_limit_is_shared_again_when_a_session_is_over() {
         one.end_turn(now);
         one.room(now + Duration::from_millis(50), usize::MAX) as u64
     };
-    assert_eq!(room_after_a_second(now + Duration::from_secs(1)), RATE / 40);
+    assert_eq!(
+        room_after_a_second(now + Duration::from_secs(1)),
+        SHARED / 40
+    );
     drop(other);
-    assert_eq!(room_after_a_second(now + Duration::from_secs(2)), RATE / 20);
+    assert_eq!(
+        room_after_a_second(now + Duration::from_secs(2)),
+        SHARED / 20
+    );
 }
 
 #[test]
