@@ -388,13 +388,8 @@ fn opener(
                 timeout: config.connect_timeout,
                 attempts: config.connection_attempts,
                 tuning: SocketTuning {
-                    dscp: around.dscp,
-                    keepalive: Keepalive::with_kernel_times(
-                        config.has(SshOptionFlags::TCP_KEEP_ALIVE),
-                    ),
-                    congestion: around.congestion.clone(),
                     mss,
-                    ..SocketTuning::default()
+                    ..socket_tuning(config, around)
                 },
             };
             let beside = around.beside.as_ref().filter(|_| hops == 0);
@@ -422,12 +417,7 @@ fn opener(
             }))
         }
         ProxyMethod::Command(command) if config.has(SshOptionFlags::PROXY_USE_FDPASS) => {
-            let tuning = SocketTuning {
-                dscp: around.dscp,
-                keepalive: Keepalive::with_kernel_times(config.has(SshOptionFlags::TCP_KEEP_ALIVE)),
-                congestion: around.congestion.clone(),
-                ..SocketTuning::default()
-            };
+            let tuning = socket_tuning(config, around);
             let patience = LoginLimits::new(config.connect_timeout, true).handshake();
             Ok(Box::new(move || {
                 passed_by(&name, &command, patience, &tuning)
@@ -445,6 +435,15 @@ fn opener(
                 jump_through(&through, &host, port, &around, hops)
             }))
         }
+    }
+}
+
+fn socket_tuning(config: &HostConfig, around: &SharedConnectSettings) -> SocketTuning {
+    SocketTuning {
+        dscp: around.dscp,
+        keepalive: Keepalive::with_kernel_times(config.has(SshOptionFlags::TCP_KEEP_ALIVE)),
+        congestion: around.congestion.clone(),
+        ..SocketTuning::default()
     }
 }
 
