@@ -33,7 +33,7 @@ pub use verifying::{PlanVerifyResult, VerifyOptions, verify};
 
 /// Lower bound of the bytes that a channel of a worker has in flight. Schedulers kill and requeue
 /// workers, and the next one sends the data in flight again (docs/design/0023-shards.md).
-pub const MIN_IN_FLIGHT: u64 = 256 << 10;
+pub const MIN_IN_FLIGHT: u64 = 512 << 10;
 
 /// Reason why a plan cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
