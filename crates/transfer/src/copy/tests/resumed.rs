@@ -28,6 +28,16 @@ fn resumed_files(case: &Case, from: usize) -> Option<(usize, usize)> {
     Some((done.parse().ok()?, unproven.parse().ok()?))
 }
 
+/// Upload over a slow path to a server that is not asked for the times of its files.
+fn slow_upload(seed: u64) -> Option<Case> {
+    let case = Case::on_path(seed, |shape| Shape {
+        delay: Duration::from_millis(10),
+        bandwidth: 300_000,
+        ..shape
+    });
+    (case.upload && !case.options.preserve).then_some(case)
+}
+
 /// True if the run has left a journal.
 fn leaves_journal(end: &End) -> bool {
     matches!(end, End::Over(summary) if summary.journal.is_some())
@@ -39,15 +49,9 @@ fn leaves_journal(end: &End) -> bool {
 fn files_that_are_sent_again_were_counted_as_complete() {
     let (mut resumed, mut again) = (0, 0);
     for seed in 0..60 {
-        let slow = Duration::from_millis(10);
-        let mut case = Case::on_path(seed, |shape| Shape {
-            delay: slow,
-            bandwidth: 300_000,
-            ..shape
-        });
-        if !case.upload || case.options.preserve {
+        let Some(mut case) = slow_upload(seed) else {
             continue;
-        }
+        };
         case.options.verify = false;
         case.faults = vec![(1000 + 150 * (seed % 16), SimFault::Interrupted)];
         if !leaves_journal(&case.run()) {
@@ -78,15 +82,9 @@ fn files_that_are_sent_again_were_counted_as_complete() {
 fn a_read_only_file_that_an_earlier_run_has_copied_is_replaced() {
     let mut again = 0;
     for seed in 0..60 {
-        let slow = Duration::from_millis(10);
-        let mut case = Case::on_path(seed, |shape| Shape {
-            delay: slow,
-            bandwidth: 300_000,
-            ..shape
-        });
-        if !case.upload || case.options.preserve {
+        let Some(mut case) = slow_upload(seed) else {
             continue;
-        }
+        };
         (case.options.verify, case.options.archive) = (false, false);
         case.faults = vec![(1000 + 150 * (seed % 16), SimFault::Interrupted)];
         if !leaves_journal(&case.run()) {
