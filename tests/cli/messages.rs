@@ -244,6 +244,31 @@ fn a_refused_login_leaves_no_temporaries() {
     assert_eq!(said.matches("permission denied").count(), 1, "{outcome}");
 }
 
+/// Bug: where sshd refuses a login by DISCONNECT (MaxAuthTries), temporaries of requests that left
+/// with the login were said to be left, though the server had carried out none.
+#[test]
+fn a_login_that_ends_by_disconnect_leaves_no_temporaries() {
+    let Some(scene) = Scene::with(PeerBuilder::openssh().option("MaxAuthTries", "1")) else {
+        return;
+    };
+    if scene.client.is_scp() {
+        return;
+    }
+    write_file(&scene.path("file"), b"x");
+    let copy = || {
+        let cp = scene.client.cp().arg(scene.path("file"));
+        cp.arg(scene.remote("there")).run()
+    };
+    // The key is known to work from the second copy on.
+    copy().expect_code(0);
+    copy().expect_code(0);
+    let keys = scene.peer.folder().join("authorized_keys");
+    fs::write(&keys, b"").expect("our server's file");
+    let outcome = copy().expect_code(255);
+    let outcome = outcome.expect_err(&["too many authentication failures"]);
+    assert!(!outcome.err().contains("left"), "{outcome}");
+}
+
 /// Bug: `sync -n` promised what the sync could not do, and the sync named what lies below first.
 #[test]
 fn a_target_whose_parents_are_missing_is_named_once() {

@@ -558,7 +558,7 @@ impl Dispatcher {
         let mut left = Vec::new();
         left.extend(std::iter::from_fn(|| lane.poll_disk()));
         let mut unfinished = lane.into_unfinished();
-        if self.was_denied(id.connection) {
+        if self.was_never_served(id.connection) {
             unfinished.temporaries.clear();
         }
         left.extend(unfinished.releases);
@@ -576,10 +576,10 @@ impl Dispatcher {
         news
     }
 
-    /// True if the server refused the login of the connection, and has carried out no request.
-    fn was_denied(&self, connection: ConnectionId) -> bool {
+    /// True if the server has carried out no request on the connection, since its login failed.
+    fn was_never_served(&self, connection: ConnectionId) -> bool {
         let on = self.connections.get(connection);
-        on.is_some_and(|on| on.link().was_denied())
+        on.is_some_and(|on| on.link().was_never_served())
     }
 
     /// Returns the jobs of ended lanes to the scheduler once the disk has released their files.
@@ -658,7 +658,7 @@ impl Dispatcher {
             drain_events(now, on, &mut self.scheduler);
         }
         let lanes = self.lanes.take_all().into_iter();
-        let lanes = lanes.filter(|on| !self.was_denied(on.connection()));
+        let lanes = lanes.filter(|on| !self.was_never_served(on.connection()));
         let lanes = lanes.flat_map(|on| on.into_lane().into_unfinished().temporaries);
         let mut left: BTreeMap<JobId, RemotePath> = lanes.collect();
         self.scheduler.lose(now, why);

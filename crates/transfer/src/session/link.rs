@@ -99,6 +99,12 @@ pub trait Link: Send {
         false
     }
 
+    /// True if the server has carried out no request of this link, since none of its logins has
+    /// succeeded.
+    fn was_never_served(&self) -> bool {
+        self.was_denied()
+    }
+
     /// Facts about the server; `None` until its banner has arrived. Jobs wait for it.
     fn peer(&self) -> Option<InitialServerFacts>;
 

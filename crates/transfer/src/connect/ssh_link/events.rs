@@ -336,6 +336,7 @@ impl SshLink {
                 info!("{}: authenticated", self.config.name);
                 self.mark(TimelineStep::Authenticated);
                 self.denied = false;
+                self.login_effect.succeeded();
                 // Compression begins here.
                 self.update_borrow_policy();
                 self.server_facts.rtt = self.stream.tcp_info().map(|tcp| tcp.min_rtt);
@@ -348,6 +349,7 @@ impl SshLink {
             }
             ClientAuthEvent::Failed { server, why } => {
                 self.denied = true;
+                self.login_effect.ended();
                 if self.conn.is_early() && self.restarts.are_allowed() {
                     self.restart(events, "the key that worked last time was refused")?;
                     return Ok(true);
@@ -608,6 +610,7 @@ impl SshLink {
             match self.segments.read(&self.stream, self.conn.wanted()) {
                 Ok(0) => {
                     self.input = InputState::Ended;
+                    self.login_effect.ended();
                     return Err(self.ended("the server closed the connection"));
                 }
                 Ok(n) => {
@@ -630,6 +633,9 @@ impl SshLink {
             if self.restarts.count() != restarts {
                 // Errors of the connection before the restart no longer matter.
                 return Ok(true);
+            }
+            if matches!(handled, Err(ssh::Error::Disconnected { .. })) {
+                self.login_effect.ended();
             }
             handled.map_err(|e| input_error(&e, self.config.port))?;
         }

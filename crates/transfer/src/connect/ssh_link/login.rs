@@ -49,9 +49,63 @@ impl UsedLoginMethods {
     }
 }
 
+/// Knowledge about whether the server can have carried out requests, which may leave with the login.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LoginEffect {
+    /// The login is under way.
+    #[default]
+    Unknown,
+    /// The server has ended each login without success. It sends USERAUTH_SUCCESS before it reads a
+    /// request of a channel (RFC 4252 section 5.1), so it has carried out none.
+    Nothing,
+    /// The login succeeded, or the connection broke before the answer arrived.
+    Possible,
+}
+
+impl LoginEffect {
+    /// Notes that the login succeeded.
+    pub(super) fn succeeded(&mut self) {
+        *self = Self::Possible;
+    }
+
+    /// Notes that the login was refused, or that the server ended the connection in order before it
+    /// succeeded: by DISCONNECT, or by the end of its stream.
+    pub(super) fn ended(&mut self) {
+        if *self == Self::Unknown {
+            *self = Self::Nothing;
+        }
+    }
+
+    /// Notes that another login begins on a new connection, with which no request leaves.
+    pub(super) fn restarted(&mut self) {
+        if *self == Self::Unknown {
+            *self = Self::Possible;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_may_have_seen_a_login_succeed_may_have_served_it() {
+        let mut effect = LoginEffect::default();
+        effect.ended();
+        assert_eq!(effect, LoginEffect::Nothing);
+        effect.restarted();
+        effect.ended();
+        assert_eq!(effect, LoginEffect::Nothing);
+        // The connection broke.
+        let mut effect = LoginEffect::default();
+        effect.restarted();
+        effect.ended();
+        assert_eq!(effect, LoginEffect::Possible);
+        let mut effect = LoginEffect::default();
+        effect.succeeded();
+        effect.ended();
+        assert_eq!(effect, LoginEffect::Possible);
+    }
 
     #[test]
     fn only_a_key_that_alone_was_enough_is_remembered() {

@@ -28,7 +28,7 @@ use tracing::info;
 use wire::PacketPool;
 
 use self::channels::{ChannelProgram, ChannelTable, FirstChannel, RemoteChannelState};
-use self::login::UsedLoginMethods;
+use self::login::{LoginEffect, UsedLoginMethods};
 pub use self::login_timer::LoginLimits;
 use self::login_timer::{LoginProgress, LoginTimer};
 pub use self::opening::BulkDirection;
@@ -186,6 +186,7 @@ pub struct SshLink {
     server_facts: ServerFacts,
     offers: PeerOffers,
     login: UsedLoginMethods,
+    login_effect: LoginEffect,
     /// True if the login was refused; the error text is then complete.
     denied: bool,
     /// The party at fault and the step at which this end went no further, if it did.
@@ -282,6 +283,7 @@ impl SshLink {
             server_facts: ServerFacts::default(),
             offers: PeerOffers::default(),
             login: UsedLoginMethods::default(),
+            login_effect: LoginEffect::default(),
             denied: false,
             refused: None,
             restarts: RestartState::default(),
@@ -596,6 +598,7 @@ impl SshLink {
         self.choose_nothing();
         self.auth_handler.forget();
         self.restarts.restarted();
+        self.login_effect.restarted();
         if let Some((registry, _)) = &self.registered {
             let _ = self.stream.deregister(registry);
         }

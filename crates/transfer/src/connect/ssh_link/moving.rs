@@ -11,6 +11,7 @@ use tracing::debug;
 use wire::PacketPool;
 
 use super::channels::{ChannelProgram, RemoteChannelState};
+use super::login::LoginEffect;
 use super::{LinkRole, OutputState, QUEUE, SocketReadiness, SshLink, broken, engine_error};
 use crate::session::{
     InitialServerFacts, Link, LinkChannelId, LinkError, LinkEvent, LinkSample, LonghaulProbeResult,
@@ -57,6 +58,10 @@ impl Link for SshLink {
 
     fn was_denied(&self) -> bool {
         self.denied
+    }
+
+    fn was_never_served(&self) -> bool {
+        self.login_effect == LoginEffect::Nothing
     }
 
     fn peer(&self) -> Option<InitialServerFacts> {
