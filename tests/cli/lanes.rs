@@ -1,6 +1,8 @@
 //! Servers and paths that admit fewer connections or channels than would pay, or lose them: fewer
 //! lanes or one clear error, and existing files are kept.
 
+use std::io::Read as _;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use longhaul_tests::password;
@@ -86,6 +88,45 @@ fn one_login_at_a_time() {
     for startups in ["1", "1:100:1"] {
         a_file_each_way(|| openssh().option("MaxStartups", startups));
     }
+}
+
+/// The first connection of a copy was not tried again, as further ones are, where the server drops
+/// it for the moment. Another client, which does not log in, takes the only place of MaxStartups
+/// until the copy has connected twice.
+#[test]
+fn the_first_connection_was_dropped_by_max_startups_and_the_copy_failed() {
+    for to in BOTH {
+        let builder = openssh().option("MaxStartups", "1:100:1");
+        let Some(far) = Far::start(builder, |path| path) else {
+            return;
+        };
+        testkit::tree::write_file(&far.scene.path("from/file"), b"content");
+        let mut other = TcpStream::connect(far.scene.peer.addr()).expect("sshd listens");
+        let mut identification = [0; 4];
+        other.read_exact(&mut identification).expect("sshd answers");
+        let running = far.run(to, &["--connections=1"]).spawn();
+        let again = running.until(|| far.proxy.connections() >= 2);
+        drop(other);
+        let outcome = running.wait();
+        assert!(again, "{outcome}");
+        far.assert_copied(&outcome);
+        let said = outcome.err();
+        assert!(said.contains("MaxStartups"), "{outcome}");
+        assert!(said.contains("trying again for 10 s"), "{outcome}");
+    }
+}
+
+/// A server that closes each connection is given up after a few attempts, and a login that it
+/// refuses is not repeated.
+#[test]
+fn a_server_that_closes_each_connection_is_given_up() {
+    let Some(far) = Far::openssh(|path| path.fate_of_each(1, Fate::Refused)) else {
+        return;
+    };
+    let outcome = far.run(To::There, &["--connections=1"]).run();
+    let outcome = outcome.expect_code(255).expect_err(&["MaxStartups"]);
+    outcome.expect_err(&["(tried 6 times)"]);
+    assert_eq!(far.proxy.connections(), 6);
 }
 
 #[test]

@@ -549,27 +549,33 @@ impl SshLink {
     /// in place of an identification (RFC 4253 section 4.2), or `what`.
     pub(super) fn ended(&mut self, what: &str) -> LinkError {
         let carrier = self.stream.why_ended();
-        let is_early = carrier.is_none() && self.conn.peer().is_none();
-        let what = carrier.as_deref().unwrap_or(what);
-        let rest: &[u8] = match self.conn.peer() {
-            Some(_) => &[],
+        let is_identified = self.conn.peer().is_some();
+        let rest: &[u8] = match is_identified {
+            true => &[],
             // The last line may lack a newline.
-            None => self.segments.received(),
+            false => self.segments.received(),
         };
         let said = [self.conn.preamble(), rest].concat();
-        match self
-            .conn
-            .peer()
-            .is_none()
-            .then(|| in_one_line(&said))
-            .flatten()
-        {
-            Some(said) => error(&format!("{what}; its last message: {said}")),
-            None if is_early => error(&format!(
+        let said = in_one_line(&said).filter(|_| !is_identified);
+        let is_unverified = self.conn.binding().is_none();
+        if carrier.is_none() && is_unverified {
+            self.early_closes.note_closed(said.as_deref());
+        }
+        match (said, carrier) {
+            (Some(said), carrier) => {
+                let what = carrier.as_deref().unwrap_or(what);
+                error(&format!("{what}; its last message: {said}"))
+            }
+            (None, Some(carrier)) => error(&carrier),
+            (None, None) if !is_identified => error(&format!(
                 "{what} before the server sent an SSH version: check the port, and the server's log \
                  (MaxStartups or a firewall may refuse this machine)"
             )),
-            None => error(what),
+            (None, None) if is_unverified => error(&format!(
+                "{what} before the key exchange: check the server's log (MaxStartups or a firewall \
+                 may refuse this machine)"
+            )),
+            (None, None) => error(what),
         }
     }
 
@@ -634,8 +640,11 @@ impl SshLink {
                 // Errors of the connection before the restart no longer matter.
                 return Ok(true);
             }
-            if matches!(handled, Err(ssh::Error::Disconnected { .. })) {
+            if let Err(ssh::Error::Disconnected { reason, .. }) = &handled {
                 self.login_effect.ended();
+                if self.conn.binding().is_none() {
+                    self.early_closes.note_disconnect(*reason);
+                }
             }
             handled.map_err(|e| input_error(&e, self.config.port))?;
         }

@@ -1,6 +1,7 @@
 //! A session's link over this project's SSH engine: one connection with several channels.
 
 mod channels;
+mod early_close;
 mod events;
 mod login;
 mod login_timer;
@@ -28,6 +29,7 @@ use tracing::info;
 use wire::PacketPool;
 
 use self::channels::{ChannelProgram, ChannelTable, FirstChannel, RemoteChannelState};
+use self::early_close::EarlyCloseRetries;
 use self::login::{LoginEffect, UsedLoginMethods};
 pub use self::login_timer::LoginLimits;
 use self::login_timer::{LoginProgress, LoginTimer};
@@ -192,6 +194,7 @@ pub struct SshLink {
     /// The party at fault and the step at which this end went no further, if it did.
     refused: Option<(ResponsibleParty, ConnectStep)>,
     restarts: RestartState,
+    early_closes: EarlyCloseRetries,
     first_jobs: FirstJobTime,
     rtt_asked: Option<Instant>,
     window: CongestionWindowOpener,
@@ -287,6 +290,7 @@ impl SshLink {
             denied: false,
             refused: None,
             restarts: RestartState::default(),
+            early_closes: EarlyCloseRetries::default(),
             first_jobs: FirstJobTime::WithLogin,
             rtt_asked: None,
             sent_bytes: 0,
@@ -344,7 +348,8 @@ impl SshLink {
         }
     }
 
-    fn log_in(&mut self, early: bool) -> Result<(), LinkError> {
+    /// Waits on this connection until authentication has succeeded, or as `early` says.
+    fn log_in_once(&mut self, early: bool) -> Result<(), LinkError> {
         let timer = LoginTimer::new(self.config.limits, Instant::now());
         let mut timer = timer.at_port(self.config.port);
         let mut events = Vec::new();
@@ -589,6 +594,22 @@ impl SshLink {
         transport.guess = KexGuess::Never;
     }
 
+    /// Opens the socket again and begins the connection anew.
+    fn reopen(&mut self) -> Result<(), LinkError> {
+        self.stream = (self.open)().map_err(|e| LinkError::Lost(e.into()))?;
+        self.conn = engine(&self.config, &self.pool)?;
+        let limit = self.segments.limit();
+        self.segments = ReceiveBuffers::default();
+        self.segments.set_limit(limit);
+        self.sending = helped_queue();
+        self.login = UsedLoginMethods::default();
+        self.first.forget();
+        self.input = InputState::Open;
+        self.output = OutputState::Open;
+        self.readiness = SocketReadiness::UNKNOWN;
+        self.nonblocking()
+    }
+
     /// Restarts the connection without predictions, because the server refused early data.
     fn restart(&mut self, events: &mut Vec<LinkEvent>, why: &str) -> Result<(), LinkError> {
         info!(
@@ -602,20 +623,9 @@ impl SshLink {
         if let Some((registry, _)) = &self.registered {
             let _ = self.stream.deregister(registry);
         }
-        self.stream = (self.open)().map_err(|e| LinkError::Lost(e.into()))?;
-        self.conn = engine(&self.config, &self.pool)?;
-        let limit = self.segments.limit();
-        self.segments = ReceiveBuffers::default();
-        self.segments.set_limit(limit);
-        self.sending = helped_queue();
-        self.login = UsedLoginMethods::default();
-        self.first.forget();
-        self.input = InputState::Open;
-        self.output = OutputState::Open;
-        self.readiness = SocketReadiness::UNKNOWN;
+        self.reopen()?;
         events.push(LinkEvent::Restarted);
         self.channels.restart(why, events);
-        self.nonblocking()?;
         if let Some((registry, token)) = &self.registered {
             self.stream
                 .register(registry, *token)
