@@ -302,6 +302,30 @@ fn a_server_that_renames_nothing_is_remembered() {
     assert!(!outcome.expect_code(0).err().contains("warning"));
 }
 
+/// Bug: a server that refuses RENAME in each directory was reported three times: for the first
+/// directory, for the second one and for the whole server.
+#[test]
+fn a_server_that_renames_nothing_was_reported_for_each_directory() {
+    let server = other("RENAME is refused", "RENAME=3");
+    let mut clients = clients();
+    let Some(_peer) = start(&mut clients, &server) else {
+        return;
+    };
+    let place = scratch();
+    begin(place.path());
+    for directory in 0..5 {
+        for file in 0..3 {
+            let path = place.path().join(format!("here/tree/{directory}/{file}"));
+            fs::create_dir_all(path.parent().expect("a folder")).expect("our folder");
+            write_file(&path, b"content");
+        }
+    }
+    let outcome = copy(&clients[1], place.path(), &["-r", "tree", "D:tree"]).expect_code(0);
+    let said = outcome.err();
+    assert_eq!(said.matches("final name").count(), 1, "{outcome}");
+    assert!(said.contains("does not rename files in"), "{outcome}");
+}
+
 /// Bug: a sync that found only times different did nothing on a server that sets none, and said
 /// nothing.
 #[test]

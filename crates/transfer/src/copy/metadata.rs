@@ -9,7 +9,7 @@ use sftp::ServerInfo;
 use super::DeltaUse;
 use super::context::CopyContext;
 use super::sides::CopySide;
-use super::withheld::{LeftOutCounts, SpecialBitRules};
+use super::withheld::{InPlaceCause, LeftOutCounts, SpecialBitRules};
 use crate::report::EscapedName;
 
 /// Abilities of the ends of a copy; this machine can do everything.
@@ -287,31 +287,37 @@ impl MetadataPreservation {
         (found, target): (RefusedOperations, &[u8]),
         why: &str,
     ) {
-        let directory = (!found.in_place()).then(|| directory_of(target));
-        if !found.in_place_somewhere() || !self.withheld.is_first_refusal(directory.clone()) {
+        let cause = match found.renames || !found.renames_in.is_empty() {
+            true => InPlaceCause::Rename,
+            false => InPlaceCause::TemporaryName,
+        };
+        if !found.in_place_somewhere() || !self.withheld.is_first_refusal(cause) {
             return;
         }
         let host = context
             .side(CopySide::Target)
             .map(|side| side.name().to_owned());
         let host = EscapedName(host.unwrap_or_default().into_bytes());
-        let refuses = match found.renames || !found.renames_in.is_empty() {
-            true => "the server does not rename files",
-            false => "the server refuses the names of temporary files",
+        let refuses = match cause {
+            InPlaceCause::Rename => "the server does not rename files",
+            InPlaceCause::TemporaryName => "the server refuses the names of temporary files",
         };
-        let place = match directory {
-            Some(directory) => {
+        // The server may refuse the same in other directories, of which there is no further warning.
+        let (place, others) = match found.in_place() {
+            true => (String::new(), ""),
+            false => {
+                let directory = directory_of(target);
                 let shown = directory.strip_suffix(b"/.").unwrap_or(&directory);
-                format!(" in {}", EscapedName(shown.to_vec()))
+                let place = format!(" in {}", EscapedName(shown.to_vec()));
+                (place, ", there and wherever else it does so")
             }
-            None => String::new(),
         };
         let why = match why {
             "" => "as in an earlier copy",
             why => why,
         };
         let text = format!(
-            "{refuses}{place} ({why}): writing directly to the final names instead. A file \
+            "{refuses}{place} ({why}): writing directly to the final names instead{others}. A file \
              whose copy is interrupted is incomplete (--inplace silences this warning)"
         );
         context.warn(Some(host), text);

@@ -71,6 +71,15 @@ impl SpecialBitRules {
     }
 }
 
+/// Cause of writing files directly to their final names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InPlaceCause {
+    /// The server renames no file.
+    Rename,
+    /// The server refuses the names of temporaries.
+    TemporaryName,
+}
+
 /// Counts, by kind, of what the run has left out on purpose so far.
 #[derive(Debug, Default)]
 pub(super) struct LeftOutCounts {
@@ -79,23 +88,17 @@ pub(super) struct LeftOutCounts {
     replaced: AffectedEntryCount,
     /// Targets that have one more name, which this run has made for a backup.
     backed_up: BTreeSet<Vec<u8>>,
-    /// The user was told that the server refuses to create or rename temporaries.
-    told_in_place: bool,
-    /// Directories of which the user was told this.
-    told_in_place_at: BTreeSet<Vec<u8>>,
+    /// Causes of writing in place of which the user was told.
+    told_in_place: BTreeSet<InPlaceCause>,
     /// True for a sync or a plan's shard.
     is_planned: bool,
 }
 
 impl LeftOutCounts {
-    /// True at the first call for a directory, or for the whole server, for the warning that
-    /// temporaries are refused there. After the one for the server there is no other.
-    pub(super) fn is_first_refusal(&mut self, directory: Option<Vec<u8>>) -> bool {
-        match directory {
-            _ if self.told_in_place => false,
-            Some(directory) => self.told_in_place_at.insert(directory),
-            None => !std::mem::replace(&mut self.told_in_place, true),
-        }
+    /// True at the first call with this cause, for the warning about it. A refusal is found first in
+    /// one directory, then in another, and only then taken to hold for the whole server.
+    pub(super) fn is_first_refusal(&mut self, cause: InPlaceCause) -> bool {
+        self.told_in_place.insert(cause)
     }
 
     /// Returns the mode bits of a directory that are kept. The sticky bit of a directory only
