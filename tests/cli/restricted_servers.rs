@@ -326,6 +326,38 @@ fn a_server_that_renames_nothing_was_reported_for_each_directory() {
     assert!(said.contains("does not rename files in"), "{outcome}");
 }
 
+/// Bug: "permissions and times of 29 files" of 20, since FSETSTAT and then SETSTAT of a file were
+/// refused, and each counted.
+#[test]
+fn files_whose_metadata_is_refused_twice_were_counted_twice() {
+    let server = other("no attributes", "SETSTAT=3 FSETSTAT=3");
+    let mut clients = clients();
+    let Some(_peer) = start(&mut clients, &server) else {
+        return;
+    };
+    let place = scratch();
+    for folder in ["here", "there"] {
+        fs::create_dir(place.path().join(folder)).expect("our folder");
+    }
+    let names: Vec<String> = (0..20).map(|n| format!("file{n}")).collect();
+    for (n, name) in names.iter().enumerate() {
+        let len = n * 20_000;
+        write_file(
+            &place.path().join("here").join(name),
+            &Seed::new(1).bytes(len),
+        );
+    }
+    for flag in ["-p", "-a"] {
+        let mut words = vec![flag];
+        words.extend(names.iter().map(String::as_str));
+        words.push("D:");
+        let outcome = copy(&clients[1], place.path(), &words).expect_code(0);
+        let said = outcome.err();
+        let counted = "permissions and times of 20 files or directories";
+        assert!(said.contains(counted), "{flag}: {outcome}");
+    }
+}
+
 /// Bug: a sync that found only times different did nothing on a server that sets none, and said
 /// nothing.
 #[test]

@@ -2,6 +2,9 @@
 //! not be kept.
 
 use std::cell::LazyCell;
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 
 use schedule::{Attributes, Parts, RefusedOperations, directory_of};
 use sftp::ServerInfo;
@@ -39,13 +42,44 @@ pub(super) struct MetadataPreservation {
     told_sent_whole: bool,
 }
 
-/// Metadata that was not kept.
+/// Metadata that was not kept. A server may refuse a part twice for one entry: FSETSTAT and SETSTAT
+/// of one file, or both of a job that moved to another connection.
 #[derive(Debug, Default)]
 struct MetadataLoss {
+    counted: CountedLosses,
     parts: Vec<(Parts, LossCount)>,
     links: Option<LossCount>,
     /// Whole kinds of metadata that the source cannot report.
     untold: Vec<&'static str>,
+}
+
+/// Parts that were counted as lost, for each entry by the hash of its name: a server that refuses
+/// one file often refuses all of a million, whose names would fill the memory.
+#[derive(Debug, Default)]
+struct CountedLosses {
+    hasher: RandomState,
+    parts: HashMap<u64, Parts>,
+    links: HashSet<u64>,
+}
+
+impl CountedLosses {
+    /// Notes the loss of `parts` of the entry; returns those that were not noted before. Entries
+    /// without a name are all different.
+    fn note(&mut self, entry: Option<&EscapedName>, parts: Parts) -> Parts {
+        let Some(EscapedName(name)) = entry else {
+            return parts;
+        };
+        let noted = self.parts.entry(self.hasher.hash_one(name)).or_default();
+        let new = Parts(parts.0 & !noted.0);
+        noted.0 |= parts.0;
+        new
+    }
+
+    /// Notes that the entry is no hard link; true if that was not noted before.
+    fn note_link(&mut self, entry: Option<&EscapedName>) -> bool {
+        let hash = |EscapedName(name): &EscapedName| self.hasher.hash_one(name);
+        entry.map(hash).is_none_or(|hash| self.links.insert(hash))
+    }
 }
 
 /// Number of entries that lost something, with the first one and its reason.
@@ -98,7 +132,13 @@ const OUTSIDE: &str = "only times from 1970 to 2106 can be kept";
 impl MetadataLoss {
     /// Notes parts of the file or directory `entry` that were not kept.
     fn note(&mut self, parts: Parts, why: &str, entry: impl FnOnce() -> Option<EscapedName>) {
+        // After the first refusal owners are not tried again, so there is nothing to count.
+        let is_counted = !Parts(parts.0 & !Parts::OWNER.0).is_empty();
         let entry = LazyCell::new(entry);
+        let parts = match is_counted {
+            true => self.counted.note(entry.as_ref(), parts),
+            false => parts,
+        };
         for (part, _) in NAMES.iter().filter(|(part, _)| parts.contains(*part)) {
             match self.parts.iter_mut().find(|(of, _)| of == part) {
                 Some((_, lost)) => lost.entries += 1,
@@ -114,9 +154,13 @@ impl MetadataLoss {
 
     /// Notes that a further name of a file, `entry`, became a separate file.
     fn note_link(&mut self, why: &str, entry: impl FnOnce() -> Option<EscapedName>) {
+        let entry = entry();
+        if !self.counted.note_link(entry.as_ref()) {
+            return;
+        }
         match &mut self.links {
             Some(lost) => lost.entries += 1,
-            None => self.links = Some(LossCount::new(why, entry())),
+            None => self.links = Some(LossCount::new(why, entry)),
         }
     }
 
