@@ -222,6 +222,42 @@ fn a_tree_moves_directly_and_nothing_stays() {
     pair.leaves_nothing();
 }
 
+/// Bug: the warnings at the end of a direct copy had the path of their first entry in the text, as
+/// the receiver knows it, so that it looked like a path of this machine.
+#[test]
+fn closing_warnings_named_entries_as_the_receiver_knows_them() {
+    let Some(pair) = Pair::start() else { return };
+    for folder in ["from/tree", "to/tree"] {
+        fs::create_dir(pair.path(folder)).expect("our folder");
+    }
+    write_file(&pair.path("from/tree/file"), b"new");
+    symlink("/etc/hosts", pair.path("from/tree/out")).expect("a link");
+    write_file(&pair.path("to/tree/file"), b"old");
+    fs::hard_link(pair.path("to/tree/file"), pair.path("to/other")).expect("a link");
+    let flags = ["-a", "--safe-links", "--json"];
+    let outcome = pair.cp(&flags, "from/tree", "to").run().expect_code(0);
+    assert_eq!(event(&outcome, "summary")["way"]["kind"], "direct");
+    let out = outcome.out();
+    let warnings: Vec<Value> = out
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .filter(|event: &Value| event["event"] == "warning")
+        .collect();
+    for (name, about) in [
+        ("file", "hard links: other names of this file keep"),
+        ("out", "--safe-links: skipped this symlink"),
+    ] {
+        let path = format!("b:{}", pair.path("to/tree").join(name).display());
+        let is_named = |event: &&Value| event["path"] == path.as_str();
+        let found = warnings.iter().find(is_named);
+        let message = found.and_then(|event| event["message"].as_str());
+        assert!(
+            message.is_some_and(|text| text.contains(about) && !text.contains("/to/")),
+            "{name}: {outcome}"
+        );
+    }
+}
+
 #[test]
 fn the_closing_line_says_which_way_and_why() {
     let Some(pair) = Pair::start() else { return };

@@ -99,14 +99,14 @@ impl LossCount {
         }
     }
 
-    /// Formats `what` of these entries, with the reason.
+    /// Formats `what` of these entries, with the reason, for a warning about the first one.
     fn words(&self, what: &str) -> String {
         let why = &self.why;
         match (self.entries, &self.first) {
-            (1, Some(first)) => format!("{what} of {first} ({why})"),
+            (1, Some(_)) => format!("{what} of this file or directory ({why})"),
             (1, None) => format!("{what} of one file or directory ({why})"),
-            (n, Some(first)) => {
-                format!("{what} of {n} files or directories, the first {first} ({why})")
+            (n, Some(_)) => {
+                format!("{what} of {n} files or directories, of which this is the first ({why})")
             }
             (n, None) => format!("{what} of {n} files or directories ({why})"),
         }
@@ -164,8 +164,8 @@ impl MetadataLoss {
         }
     }
 
-    /// Formats the losses as one sentence, if there are any.
-    fn sentence(&self) -> Option<String> {
+    /// Formats the losses, in a sentence for each entry that was the first to lose something.
+    fn sentences(&self) -> Vec<(Option<EscapedName>, String)> {
         let name = |part: &Parts| {
             NAMES
                 .iter()
@@ -174,14 +174,15 @@ impl MetadataLoss {
         };
         // Parts that the same entries lost for the same reason are named together.
         let mut kinds: Vec<(Vec<&str>, &LossCount)> = Vec::new();
-        let mut lost = Vec::new();
+        let mut lost = LossesByEntry::default();
         for (part, of) in &self.parts {
             // After the first refusal owners are not tried again, so there is no count.
             if *part == Parts::OWNER {
-                lost.push(match &of.first {
-                    Some(first) => format!("owners (refused for {first}: {})", of.why),
+                let refused = match &of.first {
+                    Some(_) => format!("owners (refused for this one: {})", of.why),
                     None => format!("owners ({})", of.why),
-                });
+                };
+                lost.add(of.first.as_ref(), refused);
                 continue;
             }
             match kinds.iter_mut().find(|(_, other)| *other == of) {
@@ -189,16 +190,31 @@ impl MetadataLoss {
                 None => kinds.push((name(part).into_iter().collect(), of)),
             }
         }
-        lost.extend(
-            kinds
-                .iter()
-                .map(|(names, of)| of.words(&names.join(" and "))),
-        );
-        lost.extend(self.links.iter().map(|of| of.words("hard links")));
-        if !self.untold.is_empty() {
-            lost.push(format!("{} ({STOCK})", self.untold.join(", ")));
+        for (names, of) in kinds {
+            lost.add(of.first.as_ref(), of.words(&names.join(" and ")));
         }
-        (!lost.is_empty()).then(|| format!("not kept: {}", lost.join("; ")))
+        if let Some(of) = &self.links {
+            lost.add(of.first.as_ref(), of.words("hard links"));
+        }
+        if !self.untold.is_empty() {
+            lost.add(None, format!("{} ({STOCK})", self.untold.join(", ")));
+        }
+        let sentence =
+            |(first, of): (_, Vec<String>)| (first, format!("not kept: {}", of.join("; ")));
+        lost.0.into_iter().map(sentence).collect()
+    }
+}
+
+/// Descriptions of losses by the entry that a warning about them names.
+#[derive(Default)]
+struct LossesByEntry(Vec<(Option<EscapedName>, Vec<String>)>);
+
+impl LossesByEntry {
+    fn add(&mut self, entry: Option<&EscapedName>, what: String) {
+        match self.0.iter_mut().find(|(of, _)| of.as_ref() == entry) {
+            Some((_, all)) => all.push(what),
+            None => self.0.push((entry.cloned(), vec![what])),
+        }
     }
 }
 
@@ -373,9 +389,9 @@ impl MetadataPreservation {
         if !context.is_root(CopySide::Target) && !rustix::process::geteuid().is_root() {
             self.lost.forget_owners();
         }
-        let lost = self.lost.sentence().into_iter();
-        for warning in lost.chain(self.withheld.warnings()) {
-            context.warn(None, warning);
+        let lost = self.lost.sentences().into_iter();
+        for (entry, warning) in lost.chain(self.withheld.warnings()) {
+            context.warn(entry, warning);
         }
     }
 }
@@ -422,7 +438,7 @@ mod tests {
     #[test]
     fn what_was_lost_is_one_sentence() {
         let mut lost = MetadataLoss::default();
-        assert_eq!(lost.sentence(), None);
+        assert_eq!(lost.sentences(), []);
         lost.note(
             Parts(Parts::OWNER.0 | Parts::ACLS.0),
             "operation not permitted",
@@ -435,7 +451,7 @@ mod tests {
                     lists of one file or directory (operation not permitted); hard links of one \
                     file or directory (no room); extended attributes (plain SFTP cannot carry \
                     them: install longhaul at the far end)";
-        assert_eq!(lost.sentence().as_deref(), Some(said));
+        assert_eq!(lost.sentences(), [(None, said.to_owned())]);
     }
 
     /// Bug: nearly every `cp -a` and `sync` of an ordinary user ended with this warning.
@@ -444,7 +460,7 @@ mod tests {
         let mut lost = MetadataLoss::default();
         lost.note(Parts::OWNER, "permission denied", || None);
         lost.forget_owners();
-        assert_eq!(lost.sentence(), None);
+        assert_eq!(lost.sentences(), []);
     }
 
     /// Bug: "permissions of one file or directory" did not say of which, nor on which host.
@@ -454,11 +470,41 @@ mod tests {
         let mut lost = MetadataLoss::default();
         let both = Parts(Parts::MODE.0 | Parts::TIMES.0);
         lost.note(both, "permission denied", name("h:/f"));
-        let one = "not kept: permissions and times of h:/f (permission denied)";
-        assert_eq!(lost.sentence().as_deref(), Some(one));
+        let one = "not kept: permissions and times of this file or directory (permission denied)";
+        assert_eq!(lost.sentences(), [(name("h:/f")(), one.to_owned())]);
         lost.note(Parts::TIMES, "permission denied", name("h:/g"));
-        let several = "not kept: permissions of h:/f (permission denied); times of 2 files or \
-                       directories, the first h:/f (permission denied)";
-        assert_eq!(lost.sentence().as_deref(), Some(several));
+        lost.note_link("no room", name("h:/l"));
+        let several = "not kept: permissions of this file or directory (permission denied); times of \
+                       2 files or directories, of which this is the first (permission denied)";
+        let links = "not kept: hard links of this file or directory (no room)";
+        let expected = [
+            (name("h:/f")(), several.to_owned()),
+            (name("h:/l")(), links.to_owned()),
+        ];
+        assert_eq!(lost.sentences(), expected);
+    }
+
+    /// Bug: "times of 29 files or directories" of 20, where a server refused FSETSTAT and then
+    /// SETSTAT, or where a job moved to another connection.
+    #[test]
+    fn a_file_was_counted_once_for_each_refusal() {
+        let name = |text: &'static str| move || Some(EscapedName(text.as_bytes().to_vec()));
+        let mut lost = MetadataLoss::default();
+        let both = Parts(Parts::MODE.0 | Parts::TIMES.0);
+        for file in ["h:/f", "h:/g"] {
+            lost.note(both, "permission denied", name(file));
+        }
+        lost.note(Parts::MODE, "permission denied", name("h:/f"));
+        lost.note(both, "permission denied", name("h:/g"));
+        lost.note_link("no room", name("h:/l"));
+        lost.note_link("no room", name("h:/l"));
+        let said = "not kept: permissions and times of 2 files or directories, of which this is the \
+                    first (permission denied)";
+        let links = "not kept: hard links of this file or directory (no room)";
+        let expected = [
+            (name("h:/f")(), said.to_owned()),
+            (name("h:/l")(), links.to_owned()),
+        ];
+        assert_eq!(lost.sentences(), expected);
     }
 }

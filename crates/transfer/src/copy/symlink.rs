@@ -72,10 +72,11 @@ impl SymlinkCopyState {
         }
         let points_to = held.points_to.clone().unwrap_or_default();
         let below = context.named().rest_of(&held.target).unwrap_or_default();
+        let shown = || context.shown(CopySide::Target, &held.target);
         if context.options().safe_links
             && metadata
                 .withheld()
-                .leaves_link_out(&held.target, below, &points_to)
+                .leaves_link_out(below, &points_to, shown)
         {
             return Self::LeftOut(held);
         }

@@ -27,13 +27,13 @@ impl AffectedEntryCount {
         self.first.get_or_insert_with(entry);
     }
 
-    /// `3 files (x is the first)`.
-    fn words(&self, one: &str, many: &str) -> Option<String> {
-        let first = self.first.as_ref()?;
-        Some(match self.entries {
-            1 => format!("{one} ({first})"),
-            entries => format!("{entries} {many} (the first is {first})"),
-        })
+    /// The first entry, and `3 files, of which this is the first`.
+    fn words(&self, one: &str, many: &str) -> Option<(EscapedName, String)> {
+        let words = match self.entries {
+            1 => format!("this {one}"),
+            entries => format!("{entries} {many}, of which this is the first"),
+        };
+        Some((self.first.clone()?, words))
     }
 }
 
@@ -144,14 +144,15 @@ impl LeftOutCounts {
     pub(super) fn without_capabilities(
         &mut self,
         rules: SpecialBitRules,
-        list: &mut Vec<Xattr>,
-        kinds: MetadataFlags,
+        (list, kinds): (&mut Vec<Xattr>, MetadataFlags),
+        entry: impl FnOnce() -> Option<EscapedName>,
     ) {
         let keeps = |(name, _): &Xattr| rules.keeps_xattr(name);
         let sets = kinds.contains(MetadataFlags::XATTRS);
         if sets && !list.iter().all(keeps) {
             list.retain(keeps);
-            self.special_bits.note(|| EscapedName(CAPABILITY.to_vec()));
+            let unnamed = || EscapedName(CAPABILITY.to_vec());
+            self.special_bits.note(|| entry().unwrap_or_else(unnamed));
         }
     }
 
@@ -182,37 +183,40 @@ impl LeftOutCounts {
     /// mentions. `below` is its path below the copy's target.
     pub(super) fn leaves_link_out(
         &mut self,
-        target: &[u8],
         below: &[u8],
         points_to: &[u8],
+        shown: impl FnOnce() -> EscapedName,
     ) -> bool {
         let out = leads_out(below, points_to);
         if out {
-            self.links.note(|| EscapedName(target.to_vec()));
+            self.links.note(shown);
         }
         out
     }
 
-    /// Warnings about all that was left out.
-    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
-        let bits = self.special_bits.words("one entry", "entries").map(|of| {
-            format!(
+    /// Warnings about all that was left out, each with the first entry that it is about.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = (Option<EscapedName>, String)> {
+        let bits = self.special_bits.words("entry", "entries");
+        let bits = bits.map(|(first, of)| {
+            let text = format!(
                 "cleared setuid, setgid or sticky bits or file capabilities of {of}; \
                  --preserve-setuid keeps them"
-            )
+            );
+            (Some(first), text)
         });
-        let links = self
-            .links
-            .words("one symlink", "symlinks")
-            .map(|links| format!("--safe-links: skipped {links} pointing outside the copy"));
-        let replaced = self.replaced.words("one file", "files").map(|files| {
-            format!(
-                "hard links: other names of {files} keep the old contents{}",
-                match self.is_planned {
-                    true => "",
-                    false => "; --inplace updates all names",
-                }
-            )
+        let links = self.links.words("symlink", "symlinks");
+        let links = links.map(|(first, links)| {
+            let text = format!("--safe-links: skipped {links}: pointing outside the copy");
+            (Some(first), text)
+        });
+        let replaced = self.replaced.words("file", "files");
+        let replaced = replaced.map(|(first, files)| {
+            let hint = match self.is_planned {
+                true => "",
+                false => "; --inplace updates all names",
+            };
+            let text = format!("hard links: other names of {files} keep the old contents{hint}");
+            (Some(first), text)
         });
         [bits, links, replaced].into_iter().flatten()
     }
@@ -280,19 +284,17 @@ mod tests {
             withheld.special_bits.note(|| EscapedName(name.into()));
         }
         withheld.replaced.note(|| EscapedName(b"z".to_vec()));
-        let said: Vec<String> = withheld.warnings().collect();
+        let said: Vec<_> = withheld.warnings().collect();
         assert_eq!(said.len(), 2);
-        assert!(
-            said[0].contains("of 2 entries (the first is x)"),
-            "{said:?}"
-        );
-        assert!(said[1].contains("one file (z)"), "{said:?}");
-        assert!(
-            said[1].ends_with("; --inplace updates all names"),
-            "{said:?}"
-        );
+        let name = |text: &str| Some(EscapedName(text.into()));
+        let ((bits, bits_of), (replaced, files)) = (&said[0], &said[1]);
+        assert_eq!((bits, replaced), (&name("x"), &name("z")));
+        let of = "of 2 entries, of which this is the first;";
+        assert!(bits_of.contains(of), "{said:?}");
+        assert!(files.contains("names of this file keep"), "{said:?}");
+        assert!(files.ends_with("; --inplace updates all names"), "{said:?}");
         withheld.set_planned();
-        let said: Vec<String> = withheld.warnings().collect();
-        assert!(said[1].ends_with("keep the old contents"), "{said:?}");
+        let said: Vec<_> = withheld.warnings().collect();
+        assert!(said[1].1.ends_with("keep the old contents"), "{said:?}");
     }
 }

@@ -1,6 +1,8 @@
 //! Extended attributes and access control lists: read at the source before a file starts, or while
 //! a directory is filled.
 
+use std::cell::LazyCell;
+
 use schedule::{JobKind, MetadataFlags, Parts, RemotePath, Xattrs};
 use sftp::xattrs::Xattr;
 
@@ -90,8 +92,10 @@ impl MetadataPreservation {
     ) -> Option<Box<Xattrs>> {
         let kinds = xattr_kinds(context.options());
         let rules = special_bits(context);
+        let entry = LazyCell::new(entry);
+        let entry = || LazyCell::force(&entry).clone();
         self.withheld()
-            .without_capabilities(rules, &mut list, kinds);
+            .without_capabilities(rules, (&mut list, kinds), entry);
         let xattrs = Xattrs { kinds, list };
         if !self.support().take_xattrs && context.target_is_remote() {
             self.note_lost(xattrs.parts(), STOCK, entry);
