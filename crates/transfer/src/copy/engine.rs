@@ -1,6 +1,7 @@
 //! Joins the parts of a copy, and waits for the events that they need.
 
 mod answers;
+mod directories;
 mod inquiry;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,4 +1,6 @@
 mod directory_id;
+mod finish_locally;
+mod item;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,6 +10,8 @@ use schedule::{
 use sftp::ListedEntry;
 
 pub(super) use self::directory_id::CopyDirectoryId;
+use self::finish_locally::finish_locally;
+pub(super) use self::item::ItemAwaitingDirectory;
 use super::context::CopyContext;
 use super::durable::UnsyncedDirs;
 use super::file::CopyFileId;
@@ -139,34 +143,6 @@ enum DirState {
     /// The directory could not be made, which was reported; its contents are not copied.
     Failed,
     Finishing,
-}
-
-/// File or symlink whose directory may not exist yet.
-#[derive(Clone, Debug)]
-pub(super) struct ItemAwaitingDirectory {
-    pub entry: EntryInfo,
-    pub target: Vec<u8>,
-    pub dir: Option<CopyDirectoryId>,
-    pub symlink: bool,
-    pub points_to: Option<Vec<u8>>,
-}
-
-impl ItemAwaitingDirectory {
-    /// Item of the directory `dir`; `None` for one that is itself a source.
-    pub(super) fn new(
-        entry: EntryInfo,
-        target: Vec<u8>,
-        dir: Option<CopyDirectoryId>,
-        symlink: bool,
-    ) -> Self {
-        Self {
-            entry,
-            target,
-            dir,
-            symlink,
-            points_to: None,
-        }
-    }
 }
 
 /// Decision about an item, by the state of its directory.
@@ -773,26 +749,4 @@ impl IncompleteTargetDirs {
         }
         self.item_over(context, metadata, dir.parent);
     }
-}
-
-/// Sets mode, times and further metadata of a directory on this machine.
-fn finish_locally(
-    context: &CopyContext<'_>,
-    metadata: &mut MetadataPreservation,
-    dir: &TargetDir,
-    mode: Option<u32>,
-    beyond: &ExtraMetadata,
-) -> Result<(), FileError> {
-    let attributes = Attributes {
-        mode,
-        ..dir.attributes
-    };
-    let path = context.named().local_path(&dir.target);
-    let (options, local) = (context.options(), context.local());
-    let not_kept = local.finish_directory(&path, &attributes, !dir.existed, options, beyond)?;
-    for (parts, why) in not_kept {
-        let shown = || Some(context.shown(CopySide::Target, &dir.target));
-        metadata.note_lost(parts, &why, shown);
-    }
-    Ok(())
 }

@@ -19,7 +19,7 @@ use crate::copy::sides::CopySide;
 use crate::copy::source::WalkId;
 use crate::copy::symlink::{SymlinkCopyState, SymlinkStep};
 use crate::copy::target_kind::ReportedTargetKind;
-use crate::copy::tree::{CopyDirectoryId, DirectoryReadyStep, ItemAwaitingDirectory, TargetDir};
+use crate::copy::tree::{CopyDirectoryId, ItemAwaitingDirectory};
 use crate::copy::verify::{ChecksumRequest, VerifyOutcome};
 use crate::copy::xattrs::XattrAnswer;
 use crate::file_error::FileError;
@@ -441,7 +441,7 @@ impl CopyEngine<'_> {
 
     /// Starts a file, or defers it while another one is written to the same target. A listing may
     /// contain a name twice, and two writers of one file would mix their data.
-    fn begin_file(&mut self, item: ItemAwaitingDirectory) {
+    pub(super) fn begin_file(&mut self, item: ItemAwaitingDirectory) {
         if let Some(item) = self.files.occupy(item) {
             self.begin_free_file(item);
         }
@@ -477,7 +477,7 @@ impl CopyEngine<'_> {
         self.after_file(step);
     }
 
-    fn after_file(&mut self, step: FileStep) {
+    pub(super) fn after_file(&mut self, step: FileStep) {
         match step {
             FileStep::Waits => {}
             FileStep::Start(id) => self.start_file(id),
@@ -541,7 +541,7 @@ impl CopyEngine<'_> {
 
     /// Drops a file whose directory could not be made. The directory's failure was reported, so the
     /// file's is not.
-    fn file_dropped(&mut self, id: CopyFileId) {
+    pub(super) fn file_dropped(&mut self, id: CopyFileId) {
         if let Some(task) = self.files.remove(&id) {
             self.context.progress().file_done();
             self.link_failed(task.link());
@@ -605,70 +605,6 @@ impl CopyEngine<'_> {
         self.after_verify();
     }
 
-    /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
-    /// if that is impossible and its contents can be skipped.
-    pub(super) fn begin_dir(&mut self, key: CopyDirectoryId, dir: TargetDir) -> bool {
-        let (context, metadata) = (&mut self.context, &mut self.metadata);
-        let begun = self.tree.begin_dir(context, metadata, key, dir);
-        self.after_tree();
-        begun
-    }
-
-    /// Notes that the walk has no more entries of a directory.
-    pub(super) fn listed(&mut self, key: CopyDirectoryId) {
-        let (context, metadata) = (&mut self.context, &mut self.metadata);
-        self.tree.listed(context, metadata, key);
-        self.after_tree();
-    }
-
-    /// Notes that an entry of `dir` is finished.
-    pub(super) fn item_over(&mut self, dir: Option<CopyDirectoryId>) {
-        let (context, metadata) = (&mut self.context, &mut self.metadata);
-        self.tree.item_over(context, metadata, dir);
-        self.after_tree();
-    }
-
-    /// Starts an item, or defers it until its directory is made.
-    pub(super) fn begin_item(&mut self, item: ItemAwaitingDirectory) {
-        if let Some(item) = self.tree.begin_item(&self.context, item) {
-            self.begin_placed(item);
-        }
-    }
-
-    fn begin_placed(&mut self, item: ItemAwaitingDirectory) {
-        if item.symlink {
-            self.copy_symlink(item, SymlinkCopyState::begin);
-        } else if let Some(item) = self.link_or_copy(item) {
-            self.begin_file(item);
-        }
-    }
-
-    /// Does the work that directories have made possible.
-    fn after_tree(&mut self) {
-        while let Some(step) = self.tree.next_step() {
-            match step {
-                DirectoryReadyStep::Place(item) => self.begin_placed(*item),
-                DirectoryReadyStep::FileAgain(id) => {
-                    let step = self.files.again(&self.context, id);
-                    self.after_file(step);
-                }
-                DirectoryReadyStep::FileDropped(id) => self.file_dropped(id),
-                DirectoryReadyStep::Clear(dir) => self.clear_leftovers_in(dir),
-            }
-        }
-    }
-
-    /// Removes what an earlier run has left in a directory that is otherwise complete.
-    fn clear_leftovers_in(&mut self, key: CopyDirectoryId) {
-        let waits = self
-            .tree
-            .target(key)
-            .is_some_and(|target| (self.keeper).clear_leftovers_in(&mut self.context, key, target));
-        if !waits {
-            self.item_over(Some(key));
-        }
-    }
-
     /// Links an item to a file that was copied, or defers it until that is done. Returns the first
     /// name of a file, which must be copied.
     pub(super) fn link_or_copy(
@@ -714,7 +650,7 @@ impl CopyEngine<'_> {
     }
 
     /// Begins a symlink, or makes it once its target was read.
-    fn copy_symlink(&mut self, held: ItemAwaitingDirectory, step: SymlinkStep) {
+    pub(super) fn copy_symlink(&mut self, held: ItemAwaitingDirectory, step: SymlinkStep) {
         let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
         match step(&mut self.context, &mut self.metadata, held, is_top_level) {
             SymlinkCopyState::Asked => {}
