@@ -2,10 +2,13 @@
 //! rules and trees.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, UNIX_EPOCH};
 
 use longhaul_tests::Scene;
 use testkit::{PeerBuilder, PeerKind, Seed};
@@ -225,5 +228,64 @@ fn a_copy_leaves_out_what_its_filters_exclude() {
         let run = scene.client.cp().args(["-r", "--exclude", "["]).arg(&root);
         let outcome = run.arg(scene.remote("wrong")).run().expect_code(2);
         outcome.expect_err(&["the bracket [ has no closing ]"]);
+    }
+}
+
+/// Bug: `cp -a --files-from LIST SRC/. host:DIR` gave an existing DIR the mode and time of SRC. rsync
+/// does so only if the list names the source itself, as `.` or by the `./` that `find .` writes.
+#[test]
+fn a_list_of_names_changed_the_target_directory_above_them() {
+    let Some(scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+        return;
+    };
+    let set_mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+    };
+    let src = scene.path("src");
+    fs::create_dir_all(src.join("dir")).expect("our folder");
+    testkit::tree::write_file(&src.join("dir/file"), b"x");
+    testkit::tree::write_file(&src.join("top"), b"x");
+    let state = |path: &Path| {
+        let found = fs::metadata(path).expect("it is there");
+        let time = (found.mtime() == 1_000_000_000).then_some("of the source");
+        (found.mode() & 0o7777, time)
+    };
+    set_mode(&src.join("dir"), 0o711);
+    set_mode(&src, 0o751);
+    for (list, is_listed) in [("top\ndir/file\n", false), ("./top\n./dir/file\n", true)] {
+        testkit::tree::write_file(&scene.path("list"), list.as_bytes());
+        let targets = ["up", "down", "rsync"].map(|name| scene.path(name));
+        for target in &targets {
+            let _ = fs::remove_dir_all(target);
+            fs::create_dir_all(target.join("dir")).expect("ours");
+            set_mode(target, 0o700);
+        }
+        let time = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        for folder in [src.join("dir"), src.clone()] {
+            let folder = fs::File::open(folder).expect("ours");
+            folder.set_modified(time).expect("ours");
+        }
+        let copy = |from: &OsStr, to: &OsStr| {
+            let run = scene.client.cp().arg("-a").arg("--files-from");
+            let run = run.arg(scene.path("list")).arg(from).arg(to);
+            run.run().expect_code(0);
+        };
+        copy(scene.path("src/.").as_os_str(), &scene.remote("up"));
+        copy(&scene.remote("src/."), scene.path("down").as_os_str());
+        for target in &targets[..2] {
+            let expected = match is_listed {
+                true => (0o751, Some("of the source")),
+                false => (0o700, None),
+            };
+            assert_eq!(state(target), expected, "{} {list:?}", target.display());
+            let below = state(&target.join("dir"));
+            assert_eq!(below, (0o711, Some("of the source")), "{list:?}");
+        }
+        let mut rsync = Command::new("rsync");
+        let rsync = rsync.args(["-a", "--files-from"]).arg(scene.path("list"));
+        if let Ok(status) = rsync.arg(&src).arg(&targets[2]).status() {
+            assert!(status.success());
+            assert_eq!(state(&targets[2]), state(&targets[0]), "{list:?}");
+        }
     }
 }

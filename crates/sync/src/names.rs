@@ -5,6 +5,8 @@ use std::fmt;
 pub struct ListedNames {
     names: Vec<Vec<u8>>,
     found: Vec<bool>,
+    /// The source itself is listed, alone or as the `./` of a name.
+    has_root: bool,
 }
 
 /// A listed name that cannot be below the source.
@@ -27,7 +29,9 @@ impl fmt::Display for ListedNameError {
 
 impl ListedNames {
     /// Parses a list: one name per line, or names that end with a zero byte if the list contains
-    /// one. A leading `/` or `./` and empty lines are ignored.
+    /// one. A leading `/` and empty lines are ignored. A leading `./`, as `find .` writes it, lists
+    /// the source itself too, but not everything in it (as rsync 3.5.0 with -a --files-from, which
+    /// then gives the target directory the source's mode and times).
     ///
     /// # Errors
     ///
@@ -35,6 +39,7 @@ impl ListedNames {
     pub fn parse(list: &[u8]) -> Result<Self, ListedNameError> {
         let end = if list.contains(&0) { 0 } else { b'\n' };
         let mut names = Vec::new();
+        let mut has_root = false;
         for (at, line) in list.split(|byte| *byte == end).enumerate() {
             let line = match end {
                 b'\n' => line.strip_suffix(b"\r").unwrap_or(line),
@@ -45,6 +50,7 @@ impl ListedNames {
             if parts.contains(&&b".."[..]) {
                 return Err(ListedNameError { line: at + 1 });
             }
+            has_root |= line == b"." || line.starts_with(b"./");
             if !parts.is_empty() {
                 names.push(parts.join(&b'/'));
             } else if line.contains(&b'.') {
@@ -55,7 +61,11 @@ impl ListedNames {
         names.sort_unstable();
         names.dedup();
         let found = vec![false; names.len()];
-        Ok(Self { names, found })
+        Ok(Self {
+            names,
+            found,
+            has_root,
+        })
     }
 
     /// Returns true if `path` is listed, lies below a listed directory, or leads to a listed name.
@@ -82,7 +92,7 @@ impl ListedNames {
 
     /// Returns true if the source itself is listed.
     pub(crate) fn has_root(&self) -> bool {
-        self.names.first().is_some_and(Vec::is_empty)
+        self.has_root
     }
 
     fn leads_to_listed(&self, path: &[u8]) -> bool {
@@ -121,6 +131,25 @@ mod tests {
             assert!(!names.select(path.as_bytes()), "{path}");
         }
         assert_eq!(names.missing().collect::<Vec<_>>(), [b"never"]);
+    }
+
+    #[test]
+    fn the_source_itself_is_listed_by_a_dot() {
+        for (list, has_root) in [
+            (&b"a\nb/c\n"[..], false),
+            (b"/a\n", false),
+            (b"a/./b\n", false),
+            (b".a\n", false),
+            (b"./a\n", true),
+            (b"a\n.\n", true),
+            (b"a\0./b\0", true),
+        ] {
+            assert_eq!(
+                ListedNames::parse(list).unwrap().has_root(),
+                has_root,
+                "{list:?}"
+            );
+        }
     }
 
     #[test]

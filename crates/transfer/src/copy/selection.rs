@@ -67,6 +67,11 @@ impl WalkEntrySelection {
         self.excluded
     }
 
+    /// True if only listed names are selected, and the sources themselves are none of them.
+    pub(super) fn leaves_roots(&self) -> bool {
+        self.filter.leaves_root()
+    }
+
     /// Names of `--files-from` that no source has.
     pub(super) fn missing(&self) -> Vec<Vec<u8>> {
         self.filter.missing().map(<[u8]>::to_vec).collect()

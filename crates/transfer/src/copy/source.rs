@@ -275,6 +275,13 @@ impl ActiveWalks {
         selected
     }
 
+    /// True if `--files-from` lists only names below the sources, whose counterparts at the target
+    /// keep their metadata, as in rsync.
+    pub(super) fn leaves_roots(&self) -> bool {
+        let selection = self.selection.as_ref();
+        selection.is_some_and(WalkEntrySelection::leaves_roots)
+    }
+
     /// True if filters may leave entries out, which then may be the target itself.
     pub(super) fn is_filtered(&self) -> bool {
         self.selection.is_some()

@@ -81,6 +81,7 @@ pub(super) struct TargetDir {
     listed: bool,
     /// What an earlier run has left in it is removed, or will be before it is finished.
     is_cleared: bool,
+    metadata: DirMetadataRule,
     /// Number of unfinished entries in the directory.
     open: usize,
     /// Entries that wait until the directory is made.
@@ -114,6 +115,7 @@ impl TargetDir {
             has_mode: false,
             listed: false,
             is_cleared: false,
+            metadata: DirMetadataRule::OfSource,
             open: 0,
             held: Vec::new(),
             held_dirs: Vec::new(),
@@ -121,6 +123,29 @@ impl TargetDir {
             failed_early: Vec::new(),
         }
     }
+
+    /// True if the directory is the counterpart of a source, or of the root of a plan.
+    pub(super) fn is_root(&self) -> bool {
+        self.parent.is_none()
+    }
+
+    /// Leaves the metadata of the directory as it is, if it is there already.
+    pub(super) fn leave_existing(&mut self) {
+        self.metadata = DirMetadataRule::OfSourceIfNew;
+    }
+
+    /// True if the directory keeps its own metadata.
+    fn keeps_own(&self) -> bool {
+        self.existed && self.metadata == DirMetadataRule::OfSourceIfNew
+    }
+}
+
+/// Metadata that a directory gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DirMetadataRule {
+    OfSource,
+    /// That of the source if it is new, and its own otherwise.
+    OfSourceIfNew,
 }
 
 /// Conclusion from a file's failure about its directory.
@@ -376,7 +401,8 @@ impl IncompleteTargetDirs {
         match made {
             Ok(created) => {
                 dir.existed = !created;
-                if dir.existed && context.preserves() && dir.attributes.mode.is_some() {
+                let is_mode_set = dir.attributes.mode.is_some() && !dir.keeps_own();
+                if dir.existed && context.preserves() && is_mode_set {
                     context.local().grant_owner_access(&path);
                 }
                 self.on_made(context, metadata, key, Ok(()));
@@ -515,7 +541,8 @@ impl IncompleteTargetDirs {
         let Some(dir) = self.dirs.get_mut(&key) else {
             return false;
         };
-        let is_mode_set = context.preserves() && dir.attributes.mode.is_some();
+        let sets = context.preserves() && !dir.keeps_own();
+        let is_mode_set = sets && dir.attributes.mode.is_some();
         let Some(mode) = dir.found_mode.take().filter(|_| is_mode_set) else {
             return false;
         };
@@ -667,6 +694,9 @@ impl IncompleteTargetDirs {
         let Some(dir) = self.dirs.get(&key) else {
             return;
         };
+        if dir.keeps_own() {
+            return self.on_finished(context, metadata, key, Ok(()));
+        }
         let (target, mode) = (dir.target.clone(), dir.attributes.mode);
         let rules = special_bits(context);
         let mode = mode.map(|mode| {

@@ -7,7 +7,10 @@ use crate::copy::tree::{CopyDirectoryId, DirectoryReadyStep, ItemAwaitingDirecto
 impl CopyEngine<'_> {
     /// Makes a directory that was found, at once if it need not wait for its parent. Returns false
     /// if that is impossible and its contents can be skipped.
-    pub(super) fn begin_dir(&mut self, key: CopyDirectoryId, dir: TargetDir) -> bool {
+    pub(super) fn begin_dir(&mut self, key: CopyDirectoryId, mut dir: TargetDir) -> bool {
+        if dir.is_root() && self.walks.leaves_roots() {
+            dir.leave_existing();
+        }
         let (context, metadata) = (&mut self.context, &mut self.metadata);
         let begun = self.tree.begin_dir(context, metadata, key, dir);
         self.after_tree();
