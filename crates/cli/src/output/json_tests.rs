@@ -196,6 +196,7 @@ fn examples() -> Vec<String> {
             fixed: false,
             limiter: Limiter::FarSendBuffer,
             measured: Duration::from_millis(1200),
+            stalled: Duration::ZERO,
             evidence: LimiterEvidence::default(),
             tried: None,
         }],
@@ -346,7 +347,7 @@ fn lines_look_as_they_did() {
     for wanted in [
         r#"{"v":1,"t":0,"event":"file_done","id":1,"source":{"base64":"Yf8="},"target":{"base64":"Yf8="},"bytes":5,"state":"renamed","in_place":false,"synced":false,"verified":true}"#,
         r#"{"v":1,"t":0,"event":"warning","path":null,"message":"careful"}"#,
-        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"excluded":0,"bytes":0,"unfinished":0,"taken_over":0,"reused":0,"journal":null,"failed":0,"failures":[],"state":"closed","synced":false,"verified":null,"elapsed":1.5,"sessions":[{"host":{"base64":"Yf8="},"direction":"down","connections":5,"channels":2,"limiter":"far_send_buffer","measured":1.2,"evidence":{"rate":0,"min_rtt":0.0,"rtt":0.0,"loss":0.0,"rwnd_limited":0.0,"sndbuf_limited":0.0,"window_blocked":0.0,"server":0.0,"cpu":0.0,"idle":null,"disk_stalls":0.0,"per_connection":0,"wanted_cpu":0.0,"silent":0.0,"held":0}}],"far_ends":[{"host":{"base64":"Yf8="},"depth":"stock","software":null,"reason":null}],"way":null}"#,
+        r#"{"v":1,"t":0,"event":"summary","exit":255,"outcome":"no_connection","reason":"h: gone","files":0,"directories":0,"symlinks":0,"excluded":0,"bytes":0,"unfinished":0,"taken_over":0,"reused":0,"journal":null,"failed":0,"failures":[],"state":"closed","synced":false,"verified":null,"elapsed":1.5,"sessions":[{"host":{"base64":"Yf8="},"direction":"down","connections":5,"channels":2,"limiter":"far_send_buffer","measured":1.2,"stalled":0.0,"evidence":{"rate":0,"min_rtt":0.0,"rtt":0.0,"loss":0.0,"rwnd_limited":0.0,"sndbuf_limited":0.0,"window_blocked":0.0,"server":0.0,"cpu":0.0,"idle":null,"disk_stalls":0.0,"per_connection":0,"wanted_cpu":0.0,"silent":0.0,"held":0}}],"far_ends":[{"host":{"base64":"Yf8="},"depth":"stock","software":null,"reason":null}],"way":null}"#,
     ] {
         assert!(
             lines.iter().any(|line| line == wanted),

@@ -54,6 +54,18 @@ pub(crate) fn line(summary: &CopySummary) -> Option<String> {
     if summary.elapsed < SHORT || lost {
         return None;
     }
+    // Hosts between which data go wait for each other.
+    let stalled = summary.sessions.iter().map(|r| r.stalled).max();
+    let stalled = stalled.filter(|time| !time.is_zero());
+    let stalled = stalled.map(|time| format!("nothing moved for {:.0} s", time.as_secs_f64()));
+    match (limited(summary), stalled) {
+        (Some(limited), Some(stalled)) => Some(format!("{limited}; {stalled}")),
+        (limited, stalled) => limited.or(stalled),
+    }
+}
+
+/// Names the limiter of the time in which data moved.
+fn limited(summary: &CopySummary) -> Option<String> {
     let known =
         |r: &&SessionReport| r.limiter != Limiter::Unknown && r.measured * PART >= summary.elapsed;
     // In a copy between two hosts one waits for the other, which looks like a slow disk from there.
@@ -193,6 +205,7 @@ mod tests {
             fixed: false,
             limiter,
             measured: Duration::from_secs(9),
+            stalled: Duration::ZERO,
             evidence: LimiterEvidence {
                 min_rtt: Duration::from_millis(114),
                 rtt: Duration::from_millis(180),
@@ -290,6 +303,22 @@ mod tests {
             let want = wanted.iter().find(|(of, _)| *of == limiter);
             assert_eq!(said.as_deref(), want.map(|(_, text)| *text), "{limiter:?}");
         }
+    }
+
+    /// Bug: a copy whose server stopped for 12 s was said to be limited by the path.
+    #[test]
+    fn a_stall_is_told_beside_the_limiter_and_without_one() {
+        let stalled = |limiter| {
+            after(vec![SessionReport {
+                stalled: Duration::from_millis(12_300),
+                ..report(limiter)
+            }])
+        };
+        let beside = "limited by packet loss (4 connections, 2 channels each): 1.0 % of the \
+                      packets; nothing moved for 12 s";
+        assert_eq!(stalled(Limiter::Loss).as_deref(), Some(beside));
+        let alone = stalled(Limiter::Unknown);
+        assert_eq!(alone.as_deref(), Some("nothing moved for 12 s"));
     }
 
     /// Bug: "limited by this machine's processor: longhaul used 0.0 cores".

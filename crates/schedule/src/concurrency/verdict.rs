@@ -7,6 +7,12 @@ use super::{Limiter, LimiterEvidence};
 /// are kept.
 const MOST: usize = 512;
 
+/// Rate in bytes per second below which nothing moves but keepalives.
+const NOTHING: f64 = 500.0;
+/// Time without data from which on it is told. A lossy path is silent for one or two seconds while
+/// TCP waits for its retransmission timeout.
+const STALL: Duration = Duration::from_secs(3);
+
 /// Log of limiters, one per sample. The verdict is the limiter of most of the transfer's last half,
 /// when the rate had settled.
 #[derive(Clone, Debug)]
@@ -16,6 +22,10 @@ pub struct LimiterLog {
     stride: u32,
     passed: u32,
     last: Option<LimiterSample>,
+    /// Time of the last sample before those in which nothing moved, if the last is one of these.
+    still_since: Option<Instant>,
+    /// Sum of the stalls that are over.
+    stalled: Duration,
 }
 
 /// Limiter of one interval, with the measurements that show it.
@@ -33,6 +43,8 @@ impl Default for LimiterLog {
             stride: 1,
             passed: 0,
             last: None,
+            still_since: None,
+            stalled: Duration::ZERO,
         }
     }
 }
@@ -40,6 +52,22 @@ impl Default for LimiterLog {
 impl LimiterLog {
     /// Adds a sample.
     pub fn add(&mut self, at: Instant, limiter: Limiter, evidence: LimiterEvidence) {
+        let limiter = match is_still(limiter, &evidence) {
+            true => {
+                let before = self.last.as_ref().map_or(at, |last| last.at);
+                self.still_since.get_or_insert(before);
+                // The figures of other limiters are about data that move.
+                match limiter {
+                    Limiter::Server => limiter,
+                    _ => Limiter::Unknown,
+                }
+            }
+            false => {
+                self.stalled = self.stalled();
+                self.still_since = None;
+                limiter
+            }
+        };
         let look = LimiterSample {
             at,
             limiter,
@@ -59,6 +87,20 @@ impl LimiterLog {
                 odd
             });
             self.stride *= 2;
+        }
+    }
+
+    /// Returns the time in stalls, in each of which nothing moved for three seconds or more though
+    /// neither this machine nor a limit prevented it.
+    pub fn stalled(&self) -> Duration {
+        let until = |since: Instant| {
+            self.last
+                .map(|last| last.at.saturating_duration_since(since))
+        };
+        let lasts = self.still_since.and_then(until).unwrap_or_default();
+        match lasts >= STALL {
+            true => self.stalled + lasts,
+            false => self.stalled,
         }
     }
 
@@ -91,6 +133,15 @@ impl LimiterLog {
     }
 }
 
+/// True if nothing moved in the interval, and neither a limit nor this machine was the reason.
+fn is_still(limiter: Limiter, evidence: &LimiterEvidence) -> bool {
+    let is_ours = matches!(
+        limiter,
+        Limiter::UserLimit | Limiter::OtherTraffic | Limiter::LocalCpu | Limiter::LocalDisk
+    );
+    evidence.rate < NOTHING && !is_ours
+}
+
 /// Returns the mean of `count` samples; connections, lanes and lowest round trip are those of the
 /// last.
 fn mean(all: impl Iterator<Item = LimiterEvidence>, count: u32) -> LimiterEvidence {
@@ -121,13 +172,19 @@ mod tests {
     use super::*;
 
     fn log(looks: &[(Limiter, usize)]) -> LimiterLog {
+        let looks: Vec<_> = looks.iter().map(|(of, times)| (*of, *times, 5e6)).collect();
+        log_of_rates(&looks)
+    }
+
+    /// Log of samples of limiter and rate, ten a second.
+    fn log_of_rates(looks: &[(Limiter, usize, f64)]) -> LimiterLog {
         let mut at = testkit::sftp_model::epoch();
         let mut log = LimiterLog::default();
-        for (limiter, times) in looks {
+        for (limiter, times, rate) in looks {
             for _ in 0..*times {
                 at += Duration::from_millis(100);
                 let evidence = LimiterEvidence {
-                    rate: 5.0,
+                    rate: *rate,
                     loss: 0.01,
                     ..LimiterEvidence::default()
                 };
@@ -151,9 +208,32 @@ mod tests {
         ];
         let (limiter, evidence) = log(&looks).verdict().unwrap();
         assert_eq!(limiter, Path);
-        assert!((evidence.rate - 5.0).abs() < 1e-9 && (evidence.loss - 0.01).abs() < 1e-9);
+        assert!((evidence.rate - 5e6).abs() < 1.0 && (evidence.loss - 0.01).abs() < 1e-9);
         let unknown = log(&[(Limiter::Unknown, 3)]).verdict().unwrap();
         assert_eq!(unknown.0, Limiter::Unknown);
+    }
+
+    /// Bug: after a stop of the server for 12 s the copy was said to be limited by the path, because
+    /// most samples were of that time.
+    #[test]
+    fn time_in_which_nothing_moved_was_blamed_on_the_path() {
+        use Limiter::{Loss, Path, Server, UserLimit};
+        let stopped = log_of_rates(&[(Loss, 50, 1e6), (Path, 120, 0.0), (Loss, 20, 1e6)]);
+        assert_eq!(stopped.verdict().unwrap().0, Loss);
+        assert_eq!(stopped.stalled(), Duration::from_secs(12));
+        let to_the_end = log_of_rates(&[(Loss, 50, 1e6), (Path, 120, 0.0)]);
+        assert_eq!(to_the_end.verdict().unwrap().0, Limiter::Unknown);
+        assert_eq!(to_the_end.stalled(), Duration::from_secs(12));
+        // A server that holds data is named as well.
+        let held = log_of_rates(&[(Server, 50, 1e6), (Server, 120, 0.0)]);
+        assert_eq!(held.stalled(), Duration::from_secs(12));
+        assert_eq!(held.verdict().unwrap().0, Server);
+        // Short pauses are no stall, and a pause because of a limit is not one either.
+        let pauses = [(Loss, 5, 1e6), (Loss, 20, 0.0)].repeat(5);
+        assert_eq!(log_of_rates(&pauses).stalled(), Duration::ZERO);
+        let limited = log_of_rates(&[(UserLimit, 50, 1e6), (UserLimit, 120, 0.0)]);
+        assert_eq!(limited.stalled(), Duration::ZERO);
+        assert_eq!(limited.verdict().unwrap().0, UserLimit);
     }
 
     #[test]

@@ -570,6 +570,7 @@ impl ConcurrencyInputs {
             fixed: options.connections.is_some() || options.channels.is_some(),
             limiter,
             measured: self.log.lasted(),
+            stalled: self.log.stalled(),
             evidence,
             tried: growth.and_then(ConcurrencyController::tried),
         })
