@@ -17,6 +17,9 @@ use crate::walk::local_path;
 
 const SECOND: u64 = 1_000_000_000;
 
+/// Warning about a file whose temporary has been removed since the earlier run.
+const GONE: &str = "the part that an earlier run copied is gone: starting this file over";
+
 impl ResumeJournal {
     /// Decides how a file starts: copied, resumed, or checked first.
     pub(in crate::copy) fn keep(
@@ -65,7 +68,7 @@ impl ResumeJournal {
                 // Checks if the file is unchanged.
                 return self.look(context, id, task, CompletedFileSearch::Name, entry.target);
             }
-            Some((_, entry, true)) if entry.is_whole() && !was_found && may_continue => {
+            Some((_, entry, true)) if may_continue && !was_found && may_be_named(&entry) => {
                 return self.look_if_named(context, id, task, &entry);
             }
             Some((of, entry, same)) if entry.done.is_none() => {
@@ -197,8 +200,8 @@ impl ResumeJournal {
         FileStartDecision::Now
     }
 
-    /// Checks if the earlier run, which had received all of the file, was interrupted between the
-    /// rename and its record. The temporary does not exist then.
+    /// Checks if the earlier run was interrupted between the rename and its record. The temporary does
+    /// not exist then. The last records of ranges may be lost as well.
     fn look_if_named(
         &mut self,
         context: &mut CopyContext<'_>,
@@ -291,11 +294,22 @@ impl ResumeJournal {
             }
             return FileStartDecision::Stored;
         }
-        if self.earlier.take(of).is_some_and(|e| e.done.is_none()) {
+        if let Some(entry) = self.earlier.take(of)
+            && entry.done.is_none()
+        {
+            // A file of the source's size may be this one, without a proof of it.
+            if seen.is_none_or(|seen| seen.size != entry.source.size) {
+                context.warn(Some(task.source_name().clone()), GONE.to_owned());
+            }
             self.records.write(JournalRecord::Forgotten { id: of });
         }
         FileStartDecision::Again
     }
+}
+
+/// True if the temporary of an unfinished file may have been renamed: it had a part of the file.
+fn may_be_named(entry: &JournalEntry) -> bool {
+    entry.done.is_none() && !entry.proven().is_empty()
 }
 
 /// Notes the attributes of a file that an earlier run may have completed.

@@ -198,3 +198,33 @@ fn a_file_that_was_left_incomplete_was_not_named() {
     }
     assert!(left[0] > 2 && left[1] > 2, "{left:?}");
 }
+
+/// Bug: a file that the killed run had renamed after its last record was said to be "missing or
+/// changed", though nobody had touched it.
+#[test]
+fn a_part_that_nobody_has_touched_was_called_missing() {
+    let (mut renamed, mut resumed) = (0, 0);
+    for seed in 0..120 {
+        let mut case = Case::stopped(seed, None);
+        case.faults = vec![(200 + 40 * (seed % 23), SimFault::Killed)];
+        if !matches!(case.run(), End::Killed) {
+            continue;
+        }
+        if !case.trees.complete_large(&mut case.world.borrow_mut()) {
+            continue;
+        }
+        renamed += 1;
+        let from = lines(&case);
+        let End::Over(summary) = case.run() else {
+            panic!("seed {seed}: nothing kills it");
+        };
+        assert_eq!(summary.outcome, CopyOutcome::Complete, "seed {seed}");
+        case.trees.check_complete(&case.world.borrow());
+        resumed += usize::from(resumed_files(&case, from).is_some());
+        for words in ["missing or changed", "is gone", "changed since"] {
+            let said = told_since(&case, from, words);
+            assert!(said.is_empty(), "seed {seed}: {said:?}");
+        }
+    }
+    assert!(renamed > 10 && resumed > 3, "{renamed}, {resumed}");
+}

@@ -232,6 +232,35 @@ impl Trees {
         }
     }
 
+    /// Completes and renames the unfinished large file at the target, as the requests do that a killed
+    /// run has sent after its last record. Returns false if there is none.
+    pub(super) fn complete_large(&self, world: &mut World) -> bool {
+        let mut local = world.local.borrow_mut();
+        let fs: &mut Fs = match self.upload {
+            false => &mut local,
+            true => &mut world.hosts[0].host.fs,
+        };
+        let is_large = |path: &String| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            sftp::final_name_in(name.as_bytes()).is_some_and(|name| name == b"large")
+        };
+        let names = fs.names();
+        let (Some(temp), Some([.., data])) = (
+            names.iter().find(|path| is_large(path)),
+            self.files.get("large").map(Vec::as_slice),
+        ) else {
+            return false;
+        };
+        let folder = temp.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let path = format!("{folder}/large");
+        let renamed = fs.rename(temp.as_bytes(), path.as_bytes(), true);
+        renamed.expect("the temporary is there");
+        if let Some(node) = fs.at_mut(&path) {
+            node.kind = Kind::File(data.clone());
+        }
+        true
+    }
+
     /// Gives a source file other contents.
     pub(super) fn change(&mut self, world: &mut World, nth: u64) {
         let at = nth % (self.files.len() as u64 + 20);
