@@ -20,13 +20,14 @@ const START_UP: Duration = Duration::from_millis(30);
 /// Returns the table of predicted times of a copy of `bytes` over `path`.
 pub(super) fn table(path: &NetworkPathSpec, bytes: u64) -> String {
     let mut text = format!(
-        "A copy of {} with a round trip of {:.1} ms, {} up and {} down, without losses.\n\
+        "A copy of {} with a round trip of {:.1} ms, {} up and {} down, with {} % of the packets lost.\n\
          The server starts its SFTP server in {} ms, without start-up files of a shell.\n\n\
          {:<6}{:<9}{:>12}{:>9}{:>10}\n",
         units::size(bytes),
         path.rtt.as_secs_f64() * 1e3,
         path.rate[0],
         path.rate[1],
+        path.loss.share.get() * 100.0,
         START_UP.as_millis(),
         "way",
         "host",
@@ -81,12 +82,26 @@ fn model(
         in_flight: (buffer * USABLE).min(WINDOWS) as u64,
         known,
         start_up: START_UP,
+        loss: path.loss.share.get(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bug: the estimate was that of a path without losses.
+    #[test]
+    fn losses_take_time() {
+        let options = [("rtt", "114ms"), ("rate", "1Gbit"), ("tcp", "stock")];
+        let clean = NetworkPathSpec::build(None, options).unwrap();
+        let lossy = options.into_iter().chain([("loss", "0.1%")]);
+        let lossy = NetworkPathSpec::build(None, lossy).unwrap();
+        for direction in [TransferDirection::Up, TransferDirection::Down] {
+            let seconds = |path| model(path, 64 << 20, direction, false).seconds(7);
+            assert!(seconds(&lossy) > 1.3 * seconds(&clean));
+        }
+    }
 
     #[test]
     fn every_way_has_a_line_and_a_known_host_is_not_slower() {

@@ -7,6 +7,7 @@ mod history;
 mod learned;
 mod limiter_inputs;
 mod logins;
+mod losses;
 mod many;
 mod plan;
 mod start;

@@ -214,6 +214,7 @@ impl InitialConcurrency {
             in_flight: (buffer as f64 * USABLE) as u64,
             known: config.learned.is_some(),
             start_up,
+            loss: 0.0,
         };
         model.connections(cost.most_at_start().min(config.most_connections))
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::TransferDirection;
+use super::losses::LossyCopy;
 
 /// Round trip from which slow start and logins take noticeable time.
 pub(super) const LONG: Duration = Duration::from_millis(20);
@@ -103,6 +104,8 @@ pub struct CopyTimeModel {
     pub known: bool,
     /// Time that the server takes to start its SFTP server, beyond a round trip.
     pub start_up: Duration,
+    /// Share of packets that the path loses at random.
+    pub loss: f64,
 }
 
 impl CopyTimeModel {
@@ -113,8 +116,23 @@ impl CopyTimeModel {
         let rtt = self.rtt.as_secs_f64();
         let start_up = self.start_up.as_secs_f64();
         let further = f64::from(connections - 1);
-        let per_trip = (self.rate * rtt).max(1.0);
-        let cap = (self.in_flight as f64).max(INITIAL_WINDOW);
+        let trips = match self.loss > 0.0 {
+            true => self.trips_with_losses(connections),
+            false => self.trips(connections),
+        };
+        let starts = match self.known && connections == 1 {
+            // The requests are sent with the login and wait for the start together.
+            true => 0.0,
+            false => start_up,
+        };
+        (trips + self.answers()) * rtt + PROGRAM + LOGIN * further + starts
+    }
+
+    /// Returns the round trips until the last byte is sent or has arrived.
+    fn trips(&self, connections: u32) -> f64 {
+        let further = f64::from(connections - 1);
+        let per_trip = self.per_trip();
+        let cap = self.cap();
         let (first_at, further_at) = self.first_data();
         let (mut window, mut further_window) = self.windows();
         let mut left = self.bytes as f64;
@@ -136,12 +154,33 @@ impl CopyTimeModel {
                 further_window = (2.0 * further_window).min(cap);
             }
         }
-        let starts = match self.known && connections == 1 {
-            // The requests are sent with the login and wait for the start together.
-            true => 0.0,
-            false => start_up,
-        };
-        (trips + self.answers()) * rtt + PROGRAM + LOGIN * further + starts
+        trips
+    }
+
+    /// As [`Self::trips`] where the path loses packets.
+    fn trips_with_losses(&self, connections: u32) -> f64 {
+        let (first_at, further_at) = self.first_data();
+        let (window, further_window) = self.windows();
+        let further = (1..connections).map(|_| (further_at, further_window));
+        LossyCopy {
+            bytes: self.bytes as f64,
+            loss: self.loss,
+            rtt: self.rtt.as_secs_f64(),
+            per_trip: self.per_trip(),
+            cap: self.cap(),
+            connections: std::iter::once((first_at, window)).chain(further).collect(),
+        }
+        .trips()
+    }
+
+    /// Bytes that the path carries in one round trip.
+    fn per_trip(&self) -> f64 {
+        (self.rate * self.rtt.as_secs_f64()).max(1.0)
+    }
+
+    /// Bytes that one connection can have in flight.
+    fn cap(&self) -> f64 {
+        (self.in_flight as f64).max(INITIAL_WINDOW)
     }
 
     /// Returns the number of connections, at most `most`, that copies in the shortest time. Each
@@ -231,6 +270,7 @@ mod tests {
             in_flight: (4 << 20) * 6 / 10,
             known: false,
             start_up: ms(30),
+            loss: 0.0,
         }
     }
 

@@ -77,8 +77,8 @@ pub(super) const NAMED_ROWS: &[Flag<LabArgs>] = &[
         help: "Print the time that a copy of this size should take over the path",
         doc: "Print the time that a copy of SIZE, such as 64MiB, should take over the path, in both \
               directions, at first contact and to a known host, and exit. The model counts the \
-              round trips of the login, slow start of each connection, the rate of the path and \
-              the answers at the end.",
+              round trips of the login, slow start of each connection, the rate of the path, what \
+              CUBIC makes of its losses, and the answers at the end.",
         scp: ScpCompatibility::Ours,
         group: FlagGroup::Path,
         overrides: &[],
