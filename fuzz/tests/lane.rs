@@ -306,7 +306,10 @@ impl Run {
                 follow: false,
             }),
             Op::RealPath => self.other(JobKind::RealPath { path: path() }),
-            Op::List => self.other(JobKind::List { path: remote(".") }),
+            Op::List => self.other(JobKind::List {
+                path: remote("."),
+                most: None,
+            }),
             Op::ListTree => {
                 // Only longhaul's server supports this.
                 if self.w.model.is_ours() {

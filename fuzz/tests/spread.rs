@@ -276,7 +276,7 @@ impl Run {
             }
             Op::List => {
                 let path = remote(".");
-                let job = self.w.job(JobKind::List { path }, None);
+                let job = self.w.job(JobKind::List { path, most: None }, None);
                 self.all.push(job);
             }
             Op::Run { ms } => self.w.run_for(Duration::from_millis(u64::from(ms % 700))),

@@ -178,6 +178,9 @@ pub enum JobKind {
     List {
         /// Path of the directory.
         path: RemotePath,
+        /// Number of entries beyond which the listing fails: an owner that looks for a few names does
+        /// not read a directory of millions.
+        most: Option<usize>,
     },
     /// Lists a directory and everything below it on servers with list-tree@longhaul. Results come
     /// as [`LaneEvent::Tree`], from the beginning again after a lost lane. Symlinks are not
@@ -336,7 +339,7 @@ impl JobKind {
             Self::MakeDir { path, .. }
             | Self::SetAttributes { path, .. }
             | Self::SetOwnerWrite { path, .. }
-            | Self::List { path }
+            | Self::List { path, .. }
             | Self::ListTree { path, .. }
             | Self::Stat { path, .. }
             | Self::RealPath { path }
@@ -732,7 +735,10 @@ mod tests {
                 path: path(),
                 follow: true,
             },
-            JobKind::List { path: path() },
+            JobKind::List {
+                path: path(),
+                most: None,
+            },
             JobKind::Stat {
                 path: path(),
                 follow: true,

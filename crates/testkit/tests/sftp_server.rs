@@ -317,7 +317,10 @@ fn listing_links_and_attributes() {
         path: remote("link"),
         points_to: b"d/7".to_vec(),
     });
-    let list = session.job(JobKind::List { path: remote("d") });
+    let list = session.job(JobKind::List {
+        path: remote("d"),
+        most: None,
+    });
     let read = session.job(JobKind::ReadSymlink {
         path: remote("link"),
     });

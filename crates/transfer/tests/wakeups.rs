@@ -259,7 +259,7 @@ fn run(session: &Session, jobs: Vec<(JobKind, Option<u64>)>) -> BTreeMap<u64, (b
 
 fn list(path: &str) -> (JobKind, Option<u64>) {
     let path = RemotePath(path.as_bytes().to_vec());
-    (JobKind::List { path }, None)
+    (JobKind::List { path, most: None }, None)
 }
 
 #[test]

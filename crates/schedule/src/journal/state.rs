@@ -339,6 +339,12 @@ impl JournalState {
         begun.map(|(id, entry)| (*id, entry))
     }
 
+    /// Returns finished files with their ids.
+    pub fn complete(&self) -> impl Iterator<Item = (u64, &JournalEntry)> {
+        let done = self.entries.iter().filter(|(_, e)| e.done.is_some());
+        done.map(|(id, entry)| (*id, entry))
+    }
+
     /// Returns the number of finished files.
     pub fn done(&self) -> usize {
         self.entries.values().filter(|e| e.done.is_some()).count()

@@ -2,7 +2,7 @@ use sftp::{Handle, NameRecord, Reply, Request, StatusCode};
 
 use super::context::LaneContext;
 use super::listing_name_guard::{ListingNameGuard, is_safe};
-use super::messages::{LISTING, endless, refused};
+use super::messages::{LISTING, endless, longer_than_wanted, refused};
 use super::request_purpose::RequestPurpose;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{JobFailure, JobId, LaneEvent};
@@ -25,18 +25,22 @@ pub(super) struct ListDirectoryJob {
     /// All requests were sent in one flight.
     one_flight: bool,
     bounds: ListingNameGuard,
+    /// Number of entries that the owner still wants; `None` without a bound.
+    most: Option<usize>,
     fault: Option<JobFailure>,
 }
 
-/// Number of READDIRs that wait at the server while answers travel: each brings up to 100 names
-/// (sftp-server.c, process_readdir), and one beyond the end costs 50 bytes.
+/// Number of names in an answer to READDIR (sftp-server.c, process_readdir).
+const NAMES: usize = 100;
+/// Number of READDIRs that wait at the server while answers travel: one beyond the end costs 50
+/// bytes.
 const AHEAD: usize = 8;
 /// Number of READDIRs in one flight, for 700 names. A directory of usual size needs no second round
 /// trip, and the flight of a small one is below a kilobyte.
 pub(super) const FLIGHT: usize = 8;
 
 impl ListDirectoryJob {
-    pub(super) fn new(id: JobId, path: Vec<u8>) -> Self {
+    pub(super) fn new(id: JobId, path: Vec<u8>, most: Option<usize>) -> Self {
         Self {
             id,
             path,
@@ -47,6 +51,7 @@ impl ListDirectoryJob {
             pending: 0,
             one_flight: false,
             bounds: ListingNameGuard::default(),
+            most,
             fault: None,
         }
     }
@@ -73,7 +78,7 @@ impl ListDirectoryJob {
     /// again.
     fn fly(&mut self, core: &mut LaneContext, handle: Handle) {
         self.one_flight = true;
-        for _ in 0..FLIGHT {
+        for _ in 0..self.at_most(FLIGHT) {
             let handle = handle.as_bytes();
             self.send(core, RequestPurpose::Readdir, &Request::Readdir { handle });
         }
@@ -86,6 +91,12 @@ impl ListDirectoryJob {
         );
         core.closes(self.id);
         self.handle = Some(handle);
+    }
+
+    /// Returns `requests`, or fewer if those bring all entries that the owner wants, and the end.
+    fn at_most(&self, requests: usize) -> usize {
+        let wanted = self.most.map_or(requests, |most| most / NAMES + 2);
+        requests.min(wanted)
     }
 
     fn send(&mut self, core: &mut LaneContext, what: RequestPurpose, request: &Request<'_>) {
@@ -153,6 +164,12 @@ impl ListDirectoryJob {
                 },
             }
         }
+        if let Some(most) = &mut self.most {
+            match most.checked_sub(entries.len()) {
+                Some(left) => *most = left,
+                None => return self.fail(longer_than_wanted()),
+            }
+        }
         if !entries.is_empty() {
             core.event(LaneEvent::Entries(self.id, entries));
         }
@@ -162,7 +179,7 @@ impl ListDirectoryJob {
         if let (Some(handle), false) = (self.handle.clone(), self.closing) {
             let handle = handle.as_bytes();
             let ends = self.at_end || self.fault.is_some();
-            while !ends && self.pending < AHEAD && !core.lists_held() {
+            while !ends && self.pending < self.at_most(AHEAD) && !core.lists_held() {
                 self.send(core, RequestPurpose::Readdir, &Request::Readdir { handle });
             }
             if ends {

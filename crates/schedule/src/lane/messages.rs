@@ -18,6 +18,11 @@ pub(super) fn endless(why: &str) -> JobFailure {
     remote(why).of_kind(JobFailureKind::EndlessListing)
 }
 
+/// Returns the failure of a listing with more entries than its owner wants.
+pub(super) fn longer_than_wanted() -> JobFailure {
+    remote("the directory has more entries than are looked through: listing stopped")
+}
+
 /// Returns the cause of a refusal. SFTP version 3 has no code for a full disk, which only the
 /// server's message can tell.
 pub(super) fn cause(status: &Status) -> JobFailureKind {

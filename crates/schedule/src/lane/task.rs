@@ -78,7 +78,7 @@ impl JobMachine {
             JobKind::Get { .. } | JobKind::GetRange { .. } | JobKind::GetDelta { .. } => {
                 Self::download(id, kind)
             }
-            JobKind::List { path } => Self::List(ListDirectoryJob::new(id, path.0)),
+            JobKind::List { path, most } => Self::List(ListDirectoryJob::new(id, path.0, most)),
             JobKind::ListTree {
                 path,
                 count,

@@ -377,10 +377,26 @@ mod tests {
             follow,
         };
         queues.push(queued(1, dir), false, false);
-        queues.push(queued(2, JobKind::List { path: path() }), false, false);
+        queues.push(
+            queued(
+                2,
+                JobKind::List {
+                    path: path(),
+                    most: None,
+                },
+            ),
+            false,
+            false,
+        );
         let long = QueuedJob {
             whole: true,
-            ..queued(3, JobKind::List { path: path() })
+            ..queued(
+                3,
+                JobKind::List {
+                    path: path(),
+                    most: None,
+                },
+            )
         };
         queues.push(long, false, false);
         queues.push(remove(4), true, false);

@@ -37,7 +37,10 @@ fn listing(cycle: u64) -> World {
 fn a_listing_that_repeats_itself_ends_with_an_error() {
     for cycle in [1, 150, 36_000] {
         let mut w = listing(cycle);
-        let job = w.job(JobKind::List { path: remote("d") });
+        let job = w.job(JobKind::List {
+            path: remote("d"),
+            most: None,
+        });
         w.run();
         assert_eq!(w.failed(job), Some(REPEATED_NAMES), "{cycle}");
         assert!(w.model.named < 2 * cycle + 10_000, "{}", w.model.named);
@@ -47,7 +50,10 @@ fn a_listing_that_repeats_itself_ends_with_an_error() {
 #[test]
 fn a_listing_without_end_ends_with_an_error_and_is_not_held() {
     let mut w = listing(u64::MAX);
-    let job = w.job(JobKind::List { path: remote("d") });
+    let job = w.job(JobKind::List {
+        path: remote("d"),
+        most: None,
+    });
     let mut told = 0;
     // Events are drained regularly, as the copy does.
     while w.failed(job).is_none() {
@@ -70,7 +76,10 @@ fn a_listing_without_end_ends_with_an_error_and_is_not_held() {
 #[test]
 fn a_listing_stops_asking_while_it_is_held() {
     let mut w = listing(u64::MAX);
-    w.job(JobKind::List { path: remote("d") });
+    w.job(JobKind::List {
+        path: remote("d"),
+        most: None,
+    });
     w.run_for(5 * crate::world::RTT);
     w.lane.hold_lists(w.now, true);
     w.run_for(2 * crate::world::RTT);
@@ -176,7 +185,10 @@ fn no_more_requests_than_permitted_are_in_flight() {
             let mut jobs = vec![
                 w.put(bytes(2_000_000, 2), "up", FileCopyOptions::default()),
                 w.get("down", known(2_000_000)),
-                w.job(JobKind::List { path: remote("d") }),
+                w.job(JobKind::List {
+                    path: remote("d"),
+                    most: None,
+                }),
             ];
             for n in 0..30 {
                 let name = format!("d/{n}");

@@ -28,7 +28,7 @@ fn several_directories_are_listed_side_by_side() {
     let jobs: Vec<JobId> = (0..10)
         .map(|d| {
             let path = remote(&format!("d{d}"));
-            w.job(JobKind::List { path })
+            w.job(JobKind::List { path, most: None })
         })
         .collect();
     w.run();
@@ -49,7 +49,10 @@ fn hostile_names_are_told_and_never_passed_on() {
     w.place("d/good", b"x", 0o644);
     let hostile: [&[u8]; 5] = [b"../x", b"/etc/passwd", b"", b"a\0b", b"a/\x1b[2J"];
     w.model.add_hostile_names(&hostile);
-    let job = w.job(JobKind::List { path: remote("d") });
+    let job = w.job(JobKind::List {
+        path: remote("d"),
+        most: None,
+    });
     w.run();
     assert_eq!(entries(&w, job).len(), 1);
     let left_out = |(_, e): &(_, LaneEvent)| match e {
@@ -66,6 +69,7 @@ fn a_listing_that_fails_says_so() {
     let mut w = World::new(Mode::Plain);
     let none = w.job(JobKind::List {
         path: remote("none"),
+        most: None,
     });
     w.run();
     assert!(w.failed(none).is_some_and(|t| t.contains("no such file")));
@@ -76,10 +80,35 @@ fn a_listing_that_fails_says_so() {
         nth: 0,
         act: Act::Status(StatusCode::FAILURE),
     });
-    let job = w.job(JobKind::List { path: remote(".") });
+    let job = w.job(JobKind::List {
+        path: remote("."),
+        most: None,
+    });
     w.run();
     assert!(w.failed(job).is_some());
     assert_eq!(w.model.open_handles().0, 0);
+}
+
+/// A directory of millions is not read to look for a few names.
+#[test]
+fn a_listing_ends_beyond_the_entries_that_are_wanted() {
+    for mode in [Mode::Plain, Mode::Remembered, Mode::Predicting] {
+        let mut w = World::new(mode);
+        w.model.fs.place("d", Kind::Dir, 0o755);
+        for f in 0..5000 {
+            w.place(&format!("d/f{f:04}"), b"x", 0o644);
+        }
+        let list = |most| JobKind::List {
+            path: remote("d"),
+            most: Some(most),
+        };
+        let (all, few) = (w.job(list(5000)), w.job(list(300)));
+        w.run();
+        assert!(w.done(all), "{mode:?}");
+        assert!(w.failed(few).is_some(), "{mode:?}");
+        assert!(entries(&w, few).len() <= 700, "{mode:?}");
+        assert_eq!(w.model.open_handles().0, 0, "{mode:?}");
+    }
 }
 
 #[test]
@@ -94,7 +123,7 @@ fn where_handles_are_predicted_a_listing_takes_one_round_trip() {
         }
         let list = |w: &mut World, d: u32| {
             let path = remote(&format!("d{d}"));
-            w.job(JobKind::List { path })
+            w.job(JobKind::List { path, most: None })
         };
         let jobs: Vec<JobId> = (0..40).map(|d| list(&mut w, d)).collect();
         w.run();
@@ -120,9 +149,13 @@ fn listings_among_files_hold_no_handle() {
         for i in 0..60 {
             w.put(bytes(3000, i), &format!("p{i}"), FileCopyOptions::default());
             w.get(&format!("d/f{i:03}"), None);
-            lists.push(w.job(JobKind::List { path: remote("d") }));
+            lists.push(w.job(JobKind::List {
+                path: remote("d"),
+                most: None,
+            }));
             lists.push(w.job(JobKind::List {
                 path: remote("none"),
+                most: None,
             }));
         }
         w.run();
@@ -153,7 +186,10 @@ fn a_directory_too_long_for_one_flight_is_given_back() {
     for f in 0..1500 {
         w.place(&format!("d/f{f:04}"), b"x", 0o644);
     }
-    let job = w.job(JobKind::List { path: remote("d") });
+    let job = w.job(JobKind::List {
+        path: remote("d"),
+        most: None,
+    });
     w.run();
     let given_back = |e: &LaneEvent| *e == LaneEvent::Abandoned(job);
     assert!(w.events.iter().any(|(_, e)| given_back(e)));
@@ -172,7 +208,12 @@ fn a_listing_with_another_handle_ends_the_lane_before_anything_is_told() {
         }
         let path = |d: usize| remote(&format!("d{d}"));
         let jobs: Vec<JobId> = (0..3)
-            .map(|d| w.job(JobKind::List { path: path(d) }))
+            .map(|d| {
+                w.job(JobKind::List {
+                    path: path(d),
+                    most: None,
+                })
+            })
             .collect();
         w.model.inject(InjectedFault {
             kind: Some("OPENDIR"),
@@ -215,6 +256,7 @@ fn a_listing_that_waits_for_version_keeps_no_question() {
     w.model.fs.place("dir", Kind::Dir, 0o755);
     let list = w.job(JobKind::List {
         path: remote("dir"),
+        most: None,
     });
     let stat = w.job(JobKind::Stat {
         path: remote("dir"),

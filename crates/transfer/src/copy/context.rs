@@ -171,8 +171,13 @@ impl<'a> CopyContext<'a> {
     pub(super) fn is_root(&self, end: CopySide) -> bool {
         match self.side(end) {
             Some(side) => side.login() == Some("root"),
-            None => rustix::process::geteuid().is_root(),
+            None => self.runs_as_root(),
         }
+    }
+
+    /// True if this process may give its files away.
+    pub(super) fn runs_as_root(&self) -> bool {
+        rustix::process::geteuid().is_root()
     }
 
     /// True if the target's server answers requests in order, as OpenSSH and longhaul do. A directory

@@ -23,7 +23,7 @@ use super::leaving::{self, EndOfCopy};
 use super::metadata::MetadataPreservation;
 use super::owner::{EntryAwaitingOwner, NextOwnerResult, OwnerMap};
 use super::planned::PlannedEntries;
-use super::resume::{LeftoverRemoval, ResumeJournal, clear_remote, search_leftovers};
+use super::resume::{LeftoverRemoval, ResumeJournal};
 use super::self_copy::{SameFileDetector, SelfCopyRules};
 use super::server_inquiry::ServerInquiry;
 use super::sides::{CopySide, RemoteSide};
@@ -212,7 +212,7 @@ impl<'a> CopyEngine<'a> {
         target: Vec<u8>,
     ) {
         self.settle_far().await;
-        self.clear_small_leftovers().await;
+        self.search_target().await;
         self.metadata.withheld().set_planned();
         let id = self.walks.begin_planned(entries, target);
         self.walks.name_root(&self.context, id, source);
@@ -550,15 +550,12 @@ impl<'a> CopyEngine<'a> {
         let Some(request) = self.keeper.take_boot_request(&mut self.context) else {
             return;
         };
-        let file = match request {
-            Some((id, file)) => {
-                // If the file cannot be read, the boot ID stays unknown.
-                let _ = self.answer(id).await;
-                Some(file)
-            }
-            None => None,
-        };
-        self.keeper.boot_answered(&self.context, file.as_deref());
+        if let Some((id, _)) = &request {
+            // If the file cannot be read, the boot ID stays unknown.
+            let _ = self.answer(*id).await;
+        }
+        let file = request.as_ref().map(|(_, file)| file.as_path());
+        self.keeper.boot_answered(&self.context, file);
     }
 
     /// Removes what an interrupted run has left and this one has not taken.
@@ -570,20 +567,27 @@ impl<'a> CopyEngine<'a> {
         }
     }
 
-    /// Removes the temporaries of small files that an interrupted run has left, once. Call it when the
-    /// target is named, before anything is copied.
-    pub(super) async fn clear_small_leftovers(&mut self) {
+    /// Removes what an interrupted run has left of small files, once, before anything is copied.
+    pub(super) async fn search_target(&mut self) {
         self.tree
             .set_clears(self.keeper.has_leftovers() && !self.walks.claims_targets());
-        let removal = self.keeper.clear_small_leftovers(&mut self.context);
+        let removal = self.keeper.search_target(&mut self.context);
         self.remove_leftovers(removal).await;
     }
 
     async fn remove_leftovers(&mut self, removal: LeftoverRemoval) {
-        for found in search_leftovers(self, &removal).await {
-            clear_remote(&mut self.context, found);
+        for searches in removal.searches() {
+            let listing = |search| self.keeper.listing(&self.context, search);
+            let queries = searches.iter().map(listing).collect();
+            let answers = self.ask_all(CopySide::Target, queries).await;
+            if self.stopped() {
+                return;
+            }
+            for (search, answer) in searches.iter().zip(answers) {
+                self.keeper.on_listed(&mut self.context, search, answer);
+            }
         }
-        if removal.is_begun {
+        if removal.is_begun() {
             self.copy().await;
         }
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use schedule::journal::ExistingFile;
 use schedule::{Attributes, EntryKind, JobId};
 use sftp::pattern::NamePattern;
 
@@ -24,6 +25,8 @@ const JOB_PATHS: usize = 64 << 20;
 /// overhead of each name.
 pub(super) const MOST_MATCHED: usize = 256 << 20;
 const NAME: usize = 100;
+
+const SECOND: u64 = 1_000_000_000;
 
 /// Purpose of a job, which decides how its result is handled.
 #[derive(Debug)]
@@ -87,6 +90,17 @@ pub(super) struct TemporaryRemoval {
     pub dir: Option<CopyDirectoryId>,
     /// A temporary that stays is named.
     pub tells: bool,
+}
+
+impl TemporaryRemoval {
+    /// Removal of the temporary at `path`, which is named if it stays and the removal `tells`.
+    pub(super) fn new(path: Vec<u8>, tells: bool) -> Self {
+        Self {
+            path,
+            tells,
+            ..Self::default()
+        }
+    }
 }
 
 impl JobPurpose {
@@ -252,6 +266,16 @@ impl ListingFilter {
     }
 }
 
+/// Size and time of a regular file in a listing that has both.
+fn listed_file(attributes: &Attributes) -> Option<ExistingFile> {
+    let is_file = attributes.kind() == EntryKind::File;
+    let (size, (_, mtime)) = attributes.size.zip(attributes.times)?;
+    is_file.then_some(ExistingFile {
+        size,
+        mtime: u64::from(mtime) * SECOND,
+    })
+}
+
 /// Answer to a query about a path, as far as it has arrived: attributes, canonical path, file
 /// system or names of a listing.
 #[derive(Debug, Default)]
@@ -262,6 +286,8 @@ pub(super) struct PathQueryAnswer {
     file_system: Option<u64>,
     /// Matching names of a listing.
     names: Vec<Vec<u8>>,
+    /// Regular files among names that were given, with size and time as the listing says.
+    files: Vec<(Vec<u8>, ExistingFile)>,
     /// Bytes that this listing and those before it have matched.
     bytes: usize,
     /// Selects the names of a listing to keep.
@@ -281,6 +307,11 @@ impl PathQueryAnswer {
                 continue;
             }
             self.bytes += name.len() + NAME;
+            if matches!(wanted, ListingFilter::Names(_))
+                && let Some(file) = listed_file(&attributes)
+            {
+                self.files.push((name.clone(), file));
+            }
             self.names.push(name);
         }
     }
@@ -329,5 +360,10 @@ impl PathQueryAnswer {
 
     pub(super) fn into_names(self) -> Vec<Vec<u8>> {
         self.names
+    }
+
+    /// The names, and the regular files among those that were given.
+    pub(super) fn into_names_and_files(self) -> (Vec<Vec<u8>>, Vec<(Vec<u8>, ExistingFile)>) {
+        (self.names, self.files)
     }
 }

@@ -386,7 +386,7 @@ impl MetadataPreservation {
     /// Warns about all metadata that was lost, and about all that was left out.
     pub(super) fn tell_losses(&mut self, context: &mut CopyContext<'_>) {
         // Others than root do not expect to give files away, and rsync and cp say nothing either.
-        if !context.is_root(CopySide::Target) && !rustix::process::geteuid().is_root() {
+        if !context.is_root(CopySide::Target) && !context.runs_as_root() {
             self.lost.forget_owners();
         }
         let lost = self.lost.sentences().into_iter();

@@ -223,7 +223,7 @@ impl<'a> OperandCopy<'a> {
             let avoided = Some(resolved.onto()).filter(|_| is_same_host);
             self.engine.avoid_target(avoided).await;
             self.engine.settle_far().await;
-            self.engine.clear_small_leftovers().await;
+            self.engine.search_target().await;
             self.copy_group(group, &resolved).await;
             self.engine.end_source();
             target = Some(resolved);

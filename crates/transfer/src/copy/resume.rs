@@ -3,6 +3,7 @@
 mod begin;
 mod boot;
 mod left;
+mod listings;
 mod lock_wait_limit;
 mod note;
 mod records;
@@ -13,11 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use schedule::journal::{JournalRecord, JournalState};
-use schedule::{Attributes, FileCheckpoint, JobId};
+use schedule::{Attributes, FileCheckpoint, JobId, JobKind};
 
 use self::boot::ReceiverBootId;
 use self::left::EarlierWork;
-pub(super) use self::left::{LeftoverRemoval, clear_remote, search_leftovers};
+pub(super) use self::left::clear_remote;
+pub(super) use self::listings::{DirectorySearch, LeftoverRemoval};
 use self::lock_wait_limit::{LONGEST, LockWaitLimit, LockWaitStep};
 use self::note::CompletionRecorder;
 use self::records::RunJournal;
@@ -26,7 +28,7 @@ use self::worth::ResumableWork;
 pub(super) use self::{begin::note_seen, note::is_durable};
 use super::context::CopyContext;
 use super::file::{CopyFileId, FileTask};
-use super::jobs::TemporaryRemoval;
+use super::jobs::{PathQueryAnswer, TemporaryRemoval};
 use super::sides::CopySide;
 use super::source::TargetPath;
 use super::tree::CopyDirectoryId;
@@ -247,12 +249,30 @@ impl ResumeJournal {
         self.earlier.clear_leftovers(context)
     }
 
-    /// Removes the temporaries of small files of an earlier run, before this one copies anything.
-    pub(super) fn clear_small_leftovers(
+    /// Searches a server for what an earlier run has left there, before this one copies anything:
+    /// temporaries of small files, to be removed, and complete files.
+    pub(super) fn search_target(&mut self, context: &mut CopyContext<'_>) -> LeftoverRemoval {
+        let resumes = self.records.is_on() && begin::may_resume(context);
+        self.earlier.search(context, resumes)
+    }
+
+    /// Request that lists a directory for such a search, and the record that collects the answer.
+    pub(super) fn listing(
+        &self,
+        context: &CopyContext<'_>,
+        search: &DirectorySearch,
+    ) -> (JobKind, PathQueryAnswer) {
+        self.earlier.listing(context, search)
+    }
+
+    /// Handles the answer of such a listing.
+    pub(super) fn on_listed(
         &mut self,
         context: &mut CopyContext<'_>,
-    ) -> LeftoverRemoval {
-        self.earlier.clear_small_leftovers(context)
+        search: &DirectorySearch,
+        answer: Result<PathQueryAnswer, FileError>,
+    ) {
+        self.earlier.on_listed(context, search, answer);
     }
 
     /// Removes leftovers in the directory `key` of the target, `dir`, that no source has taken.

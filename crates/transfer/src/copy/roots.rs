@@ -140,7 +140,7 @@ impl ActiveWalks {
                     count: true,
                     same_device: false,
                 },
-                false => JobKind::List { path },
+                false => JobKind::List { path, most: None },
             };
             if context
                 .submit(CopySide::Source, list, JobPurpose::Listing(id))

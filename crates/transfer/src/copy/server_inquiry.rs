@@ -62,7 +62,8 @@ pub(super) trait ServerInquiry<'a> {
     ) -> Result<PathQueryAnswer, FileError> {
         let path = RemotePath(path);
         let collected = self.context().jobs().answer_of_names(wanted);
-        self.ask_with(end, JobKind::List { path }, collected).await
+        self.ask_with(end, JobKind::List { path, most: None }, collected)
+            .await
     }
 
     /// Kind of the entry at `path`.

@@ -605,7 +605,7 @@ mod tests {
         };
         let mut asked = Vec::new();
         while let Some(request) = walk.poll_request() {
-            if let JobKind::List { path } = request.kind {
+            if let JobKind::List { path, .. } = request.kind {
                 asked.push(path.0);
             }
         }

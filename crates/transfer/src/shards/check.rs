@@ -1,19 +1,23 @@
 //! Attributes of many entries at one end, and the comparison of a shard with both ends.
 
+use std::collections::BTreeMap;
+
 use rustix::fs::Stat;
 use rustix::io::Errno;
-use schedule::{Attributes, JobKind, LaneEvent, RemotePath};
+use schedule::{Attributes, JobKind, LaneEvent, RemotePath, directory_of};
 use shard::ShardFileRecord;
 
 use super::attributes::{change, difference, of_file};
 use super::records::{RecordPath, ShardRecordReader};
 use super::{PlanError, ShardOutcome};
-use crate::copy::{PlannedCopy, PlannedCopySide};
+use crate::copy::{PlannedCopy, PlannedCopySide, basename};
 use crate::file_error::FileError;
 use crate::walk::{join, local_path};
 
 /// Entries that are looked up together.
 pub(super) const BATCH: usize = 4096;
+/// Directories that are listed together.
+const LISTINGS: usize = 64;
 
 /// Attributes of an entry, or why there are none.
 pub(super) type LookupResult = Result<Attributes, FileError>;
@@ -46,6 +50,96 @@ pub(super) async fn lookups(
     };
     run.carry_out(end, jobs, BATCH, heard).await;
     results
+}
+
+/// Number of entries of a directory from which it is listed: a STAT takes 130 bytes on the wire, as an
+/// entry of a listing does.
+const LISTED: usize = 32;
+/// Number of entries that one READDIR of OpenSSH brings: a listing costs no less.
+const ONE_ANSWER: usize = 100;
+
+/// Directory of which many entries are looked up: their names, with their places in the results.
+struct WantedEntries<'a> {
+    dir: Vec<u8>,
+    names: BTreeMap<&'a [u8], usize>,
+    is_listed: bool,
+}
+
+/// As [`lookups`] at the target, where directories with many of the entries are listed: the next worker
+/// of a killed shard sent a STAT for each of its files. An entry that a listing lacks is missing, also
+/// where the server would find it under another form of its name: it is copied again.
+async fn lookups_by_listing(run: &mut PlannedCopy<'_>, paths: &[Vec<u8>]) -> Vec<LookupResult> {
+    let end = PlannedCopySide::Target;
+    if run.is_local(end) {
+        return lookups(run, end, paths).await;
+    }
+    let mut results: Vec<Option<LookupResult>> = vec![None; paths.len()];
+    let mut directories = BTreeMap::<Vec<u8>, BTreeMap<&[u8], usize>>::new();
+    for (at, path) in paths.iter().enumerate() {
+        let names = directories.entry(directory_of(path)).or_default();
+        names.insert(basename(path), at);
+    }
+    let mut wanted: Vec<_> = directories
+        .into_iter()
+        .filter(|(_, names)| names.len() >= LISTED)
+        .map(|(dir, names)| WantedEntries {
+            dir,
+            names,
+            is_listed: false,
+        })
+        .collect();
+    let listings: Vec<JobKind> = wanted.iter().map(WantedEntries::listing).collect();
+    let heard = |at: usize, event| {
+        let Some(wanted) = wanted.get_mut(at) else {
+            return;
+        };
+        match event {
+            LaneEvent::Entries(_, entries) => {
+                for (name, attributes) in entries {
+                    let place = wanted.names.get(name.as_slice());
+                    if let Some(result) = place.and_then(|at| results.get_mut(*at)) {
+                        *result = Some(Ok(attributes));
+                    }
+                }
+            }
+            LaneEvent::Done(_) => wanted.is_listed = true,
+            _ => {}
+        }
+    };
+    run.carry_out(end, listings.into_iter(), LISTINGS, heard)
+        .await;
+    for at in wanted
+        .iter()
+        .filter(|dir| dir.is_listed)
+        .flat_map(|dir| dir.names.values())
+    {
+        if let Some(result) = results.get_mut(*at) {
+            result.get_or_insert_with(|| Err(Errno::NOENT.into()));
+        }
+    }
+    let asked: Vec<usize> = (0..paths.len())
+        .filter(|at| results.get(*at).is_some_and(Option::is_none))
+        .collect();
+    let rest: Vec<Vec<u8>> = asked
+        .iter()
+        .filter_map(|at| paths.get(*at).cloned())
+        .collect();
+    let answers = lookups(run, end, &rest).await;
+    for (at, answer) in asked.into_iter().zip(answers) {
+        if let Some(result) = results.get_mut(at) {
+            *result = Some(answer);
+        }
+    }
+    results.into_iter().flatten().collect()
+}
+
+impl WantedEntries<'_> {
+    fn listing(&self) -> JobKind {
+        JobKind::List {
+            path: RemotePath(self.dir.clone()),
+            most: Some(ONE_ANSWER + 2 * self.names.len()),
+        }
+    }
 }
 
 fn local(run: &PlannedCopy<'_>, end: PlannedCopySide, path: &[u8]) -> LookupResult {
@@ -160,7 +254,7 @@ async fn judge(
     let new = verdicts.get_mut(first..).unwrap_or_default();
     if target_exists {
         let paths = paths(run, PlannedCopySide::Target);
-        let found = lookups(run, PlannedCopySide::Target, &paths).await;
+        let found = lookups_by_listing(run, &paths).await;
         for (((record, _), found), verdict) in batch.iter().zip(found).zip(new.iter_mut()) {
             let file = of_file(record).is_some();
             if file && found.is_ok_and(|found| difference(record, &found).is_none()) {

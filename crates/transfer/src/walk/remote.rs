@@ -382,7 +382,10 @@ impl RemoteWalk {
             if let Some((dir, names)) = self.to_list_on.pop() {
                 self.lists += 1;
                 let path = RemotePath(dir.path());
-                return Some(self.ask(JobKind::List { path }, PendingListing::List(dir, names)));
+                return Some(self.ask(
+                    JobKind::List { path, most: None },
+                    PendingListing::List(dir, names),
+                ));
             }
             let dir = self.to_list.pop()?;
             self.lists += 1;
@@ -402,7 +405,7 @@ impl RemoteWalk {
                     )
                 }
                 false => self.ask(
-                    JobKind::List { path },
+                    JobKind::List { path, most: None },
                     PendingListing::List(dir, ListedNameHashes::default()),
                 ),
             });

@@ -47,7 +47,7 @@ fn entries(path: &[u8]) -> Vec<(Vec<u8>, Attributes)> {
 
 fn answers(kind: &JobKind) -> Vec<WalkAnswer> {
     match kind {
-        JobKind::List { path } => vec![WalkAnswer::Entries(entries(&path.0)), WalkAnswer::Done],
+        JobKind::List { path, .. } => vec![WalkAnswer::Entries(entries(&path.0)), WalkAnswer::Done],
         JobKind::RealPath { path } => vec![WalkAnswer::Path(real(&path.0)), WalkAnswer::Done],
         JobKind::Stat { path, .. } => match &path.0[..] {
             b"r/sub/g" => vec![WalkAnswer::Attributes(mode(FILE)), WalkAnswer::Done],
@@ -142,7 +142,7 @@ fn most_at_a_time(files: usize) -> usize {
         let asked: Vec<WalkRequest> = std::iter::from_fn(|| walk.poll_request()).collect();
         most = most.max(asked.len());
         for request in asked {
-            let JobKind::List { path } = &request.kind else {
+            let JobKind::List { path, .. } = &request.kind else {
                 panic!("{request:?}");
             };
             let entries: Vec<_> = match &path.0[..] {
@@ -436,7 +436,7 @@ fn a_tree_as_deep_as_a_path_can_be_is_walked() {
         assert!(problems(&mut walk).is_empty());
     }
     let deepest = walk.poll_request().expect("the deepest");
-    let JobKind::List { path } = deepest.kind else {
+    let JobKind::List { path, .. } = deepest.kind else {
         panic!("{deepest:?}");
     };
     assert_eq!(
@@ -457,7 +457,7 @@ fn paths_are_made_of_names_with_one_slash_each() {
         let mut walk = RemoteWalk::new(root, None, mode(DIR), false, None);
         listed(&mut walk, vec![(b"d".to_vec(), mode(DIR))]);
         let below = walk.poll_request().expect("the directory");
-        let JobKind::List { path: asked } = below.kind else {
+        let JobKind::List { path: asked, .. } = below.kind else {
             panic!("{below:?}");
         };
         assert_eq!(asked.0, path.as_bytes());

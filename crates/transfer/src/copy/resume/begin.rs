@@ -57,9 +57,7 @@ impl ResumeJournal {
         let target = task.target().to_vec();
         let was_found = task.resume().is_search(CompletedFileSearch::Found);
         let both = context.source_is_remote() && context.target_is_remote();
-        // Checksums of a file between two hosts are those of the bytes that pass: all of it does.
-        let sums = context.options().verify || context.options().manifest.is_some();
-        let may_continue = !both || !sums;
+        let may_continue = may_resume(context);
         let known = self.earlier.file(&target);
         let known = known.map(|(of, entry)| (of, entry.clone(), self.earlier.is_of(entry, source)));
         match known {
@@ -227,6 +225,11 @@ impl ResumeJournal {
         path: Vec<u8>,
     ) -> FileStartDecision {
         task.resume_mut().search(looking);
+        if looking == CompletedFileSearch::Name
+            && let Some(listed) = self.earlier.take_listed(&path)
+        {
+            return self.on_taken(context, id, task, Some(listed));
+        }
         if context.target_is_remote() {
             let path = RemotePath(path);
             let follow = looking == CompletedFileSearch::Name;
@@ -312,12 +315,19 @@ fn may_be_named(entry: &JournalEntry) -> bool {
     entry.done.is_none() && !entry.proven().is_empty()
 }
 
+/// Size and time of a file with these attributes at a server.
+fn existing(attributes: &Attributes) -> ExistingFile {
+    ExistingFile {
+        size: attributes.size.unwrap_or(0),
+        mtime: attributes
+            .times
+            .map_or(0, |(_, mtime)| u64::from(mtime) * SECOND),
+    }
+}
+
 /// Notes the attributes of a file that an earlier run may have completed.
 pub(in crate::copy) fn note_seen(task: &mut FileTask, attributes: Option<Attributes>) {
-    task.resume_mut().sees(attributes.map(|a| ExistingFile {
-        size: a.size.unwrap_or(0),
-        mtime: a.times.map_or(0, |(_, m)| u64::from(m) * SECOND),
-    }));
+    task.resume_mut().sees(attributes.as_ref().map(existing));
 }
 
 /// Status of the temporary `temp` of a file with the local target `target`; `None` if they are in
@@ -327,6 +337,14 @@ fn look_for_temporary(context: &CopyContext<'_>, target: &[u8], temp: &[u8]) -> 
     let target = context.named().local_path(target);
     let look = || context.local().look_beside(&target, basename(temp));
     same.then(look).flatten()
+}
+
+/// True if files of an earlier run may be resumed. Checksums of a file between two hosts are those of
+/// the bytes that pass: all of it does.
+pub(super) fn may_resume(context: &CopyContext<'_>) -> bool {
+    let both = context.source_is_remote() && context.target_is_remote();
+    let sums = context.options().verify || context.options().manifest.is_some();
+    !both || !sums
 }
 
 /// Properties of a source that must be unchanged for resuming.

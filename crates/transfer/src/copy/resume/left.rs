@@ -1,20 +1,19 @@
 //! State left by an earlier run: finished files, temporaries, and the target paths of sources.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use schedule::journal::{JournalEntry, JournalRecord, JournalState, SourceFileStamp};
+use schedule::journal::{ExistingFile, JournalEntry, JournalRecord, JournalState, SourceFileStamp};
 use schedule::{JobKind, RemotePath, ResumeData};
 
+use super::listings::{DirectorySearch, LeftoverRemoval};
 use super::records::RunJournal;
-use crate::copy::basename;
 use crate::copy::context::CopyContext;
-use crate::copy::jobs::{JobPurpose, ListingFilter, TemporaryRemoval};
+use crate::copy::jobs::{JobPurpose, PathQueryAnswer, TemporaryRemoval};
 use crate::copy::self_copy::parent_of;
-use crate::copy::server_inquiry::ServerInquiry;
 use crate::copy::sides::CopySide;
 use crate::copy::source::TargetPath;
 use crate::copy::tree::CopyDirectoryId;
+use crate::file_error::FileError;
 use crate::report::CopyEvent;
 use crate::walk::join;
 
@@ -33,8 +32,12 @@ pub(super) struct EarlierWork {
     /// Small files whose temporaries are looked for together, by the directory of the temporaries
     /// at a server: the temporary beside each place, and its tag.
     searched: BTreeMap<Vec<u8>, Vec<(Vec<u8>, u64)>>,
-    /// The temporaries of small files were removed before the first file was copied.
-    small_are_cleared: bool,
+    /// The server's directories were searched for what the earlier run has left, before the first
+    /// file was copied.
+    is_searched: bool,
+    /// Files that a listing of their directory has found under their final names, by their number in
+    /// the journal.
+    listed: BTreeMap<u64, ExistingFile>,
     /// Files that the earlier run has left unfinished, by the directory of their targets; `None`
     /// before it is needed.
     by_dir: Option<BTreeMap<Vec<u8>, Vec<u64>>>,
@@ -46,69 +49,9 @@ pub(super) struct EarlierWork {
 /// Size in bytes of a file from which its leftovers are removed before it is copied again: they may
 /// take the space that it needs.
 const LARGE: u64 = 1 << 20;
-/// Number of files in a directory from which it is listed to find their temporaries. Each may have 16
-/// names, so a removal of all that can be there takes 1.7 kB: the next worker of a killed shard sent
-/// 112,000 requests, a tenth of the data, where one listing of each directory does.
-const MANY: usize = 8;
-
-/// Number of directories that are listed at the same time.
-const LISTINGS: usize = 64;
-
-/// Removal of what an earlier run has left.
-pub(in crate::copy) struct LeftoverRemoval {
-    /// There is something to remove, which is to be waited for.
-    pub is_begun: bool,
-    /// Directories of a server to list first.
-    searches: Vec<LeftoverSearch>,
-    /// It is the last attempt: temporaries that stay are named.
-    is_last: bool,
-}
-
-/// Search for the temporaries of an earlier run in a directory of a server.
-pub(in crate::copy) struct LeftoverSearch {
-    dir: Vec<u8>,
-    names: Arc<BTreeSet<Vec<u8>>>,
-}
-
 /// True if the temporaries of a file at a server are searched for together with others.
 fn is_searched(entry: &JournalEntry) -> bool {
     entry.source.size < LARGE && entry.temp.is_none()
-}
-
-/// Lists the directories, and returns the removals of the temporaries in them; of a directory that
-/// the server does not list, of all that there may be.
-pub(in crate::copy) async fn search_leftovers<'a>(
-    server: &mut impl ServerInquiry<'a>,
-    removal: &LeftoverRemoval,
-) -> Vec<TemporaryRemoval> {
-    let mut found = Vec::new();
-    for searches in removal.searches.chunks(LISTINGS) {
-        let jobs = server.context().jobs();
-        let query = |search: &LeftoverSearch| {
-            let path = RemotePath(search.dir.clone());
-            let wanted = ListingFilter::Names(Arc::clone(&search.names));
-            (JobKind::List { path }, jobs.answer_of_names(wanted))
-        };
-        let queries = searches.iter().map(query).collect();
-        let answers = server.ask_all(CopySide::Target, queries).await;
-        for (search, answer) in searches.iter().zip(answers) {
-            let (names, is_found) = match answer {
-                // A server may list a name again and again.
-                Ok(answer) => (answer.into_names().into_iter().collect(), true),
-                Err(error) if error.is_missing() => continue,
-                Err(_) => (search.names.as_ref().clone(), false),
-            };
-            found.extend(names.iter().map(|name| TemporaryRemoval {
-                path: join(&search.dir, name),
-                tells: removal.is_last && is_found,
-                ..TemporaryRemoval::default()
-            }));
-        }
-        if server.context().stopped() {
-            return Vec::new();
-        }
-    }
-    found
 }
 
 impl EarlierWork {
@@ -214,10 +157,8 @@ impl EarlierWork {
         let likely = 1 + usize::from(entry.temp.is_some());
         for (number, path) in names.iter().enumerate() {
             let removal = TemporaryRemoval {
-                path: path.clone(),
                 dir,
-                tells: is_last && number < likely,
-                ..TemporaryRemoval::default()
+                ..TemporaryRemoval::new(path.clone(), is_last && number < likely)
             };
             if clear_remote(context, removal)
                 && let Some(dir) = dir
@@ -305,14 +246,16 @@ impl EarlierWork {
         context.local().sweep_temporaries(&files);
     }
 
-    /// Removes the temporaries of small files, which are never continued, before the directories that
-    /// contain them get their times, and permissions that may forbid the removal.
-    pub(super) fn clear_small_leftovers(
+    /// Searches the server's directories, once and before anything is copied, for the temporaries of
+    /// small files, which are never continued and are removed before the directories get their times,
+    /// and permissions that may forbid the removal; if the run `resumes` complete files, for these as
+    /// well.
+    pub(super) fn search(
         &mut self,
         context: &mut CopyContext<'_>,
+        resumes: bool,
     ) -> LeftoverRemoval {
-        let is_due =
-            !std::mem::replace(&mut self.small_are_cleared, true) && context.target_is_remote();
+        let is_due = !std::mem::replace(&mut self.is_searched, true) && context.target_is_remote();
         let is_small =
             |entry: &&JournalEntry| is_due && is_searched(entry) && entry.proven().is_empty();
         let entries = self.state.unfinished().map(|(_, entry)| entry);
@@ -320,11 +263,17 @@ impl EarlierWork {
         for entry in &small {
             self.clear(context, entry, None, false);
         }
-        LeftoverRemoval {
-            is_begun: !small.is_empty(),
-            searches: self.take_searches(context, false),
-            is_last: false,
+        let mut complete = BTreeMap::<_, Vec<u64>>::new();
+        if is_due && resumes && !self.afresh {
+            for (id, entry) in self.state.complete() {
+                let dir = parent_of(&entry.target);
+                complete.entry(dir).or_default().push(id);
+            }
         }
+        LeftoverRemoval::new(
+            !small.is_empty(),
+            self.take_searches(context, complete, false),
+        )
     }
 
     /// Removes leftovers of files that are no longer sources, and those that appeared at a server
@@ -333,12 +282,7 @@ impl EarlierWork {
         let again = std::mem::take(&mut self.cleared);
         let mut is_begun = !again.is_empty();
         for path in again {
-            let removal = TemporaryRemoval {
-                path,
-                tells: true,
-                ..TemporaryRemoval::default()
-            };
-            clear_remote(context, removal);
+            clear_remote(context, TemporaryRemoval::new(path, true));
         }
         let left: Vec<JournalEntry> = self
             .state
@@ -352,41 +296,75 @@ impl EarlierWork {
                 .for_each(|entry| self.clear(context, entry, None, true)),
         }
         is_begun |= !left.is_empty() || !self.searched.is_empty();
-        LeftoverRemoval {
-            is_begun,
-            searches: self.take_searches(context, true),
-            is_last: true,
-        }
+        LeftoverRemoval::new(is_begun, self.take_searches(context, BTreeMap::new(), true))
     }
 
-    /// Returns the directories to list, and removes temporaries in directories with few.
+    /// Returns the directories to list for their temporaries and for these `complete` files, and
+    /// removes temporaries in other directories.
     fn take_searches(
         &mut self,
         context: &mut CopyContext<'_>,
+        mut complete: BTreeMap<Vec<u8>, Vec<u64>>,
         is_last: bool,
-    ) -> Vec<LeftoverSearch> {
+    ) -> Vec<DirectorySearch> {
         let mut searches = Vec::new();
         for (dir, files) in std::mem::take(&mut self.searched) {
-            let names = files.iter().flat_map(|(place, tag)| {
-                let names = ResumeData::names(place, *tag).enumerate();
-                names.map(|(number, path)| (path, is_last && number == 0))
-            });
-            if files.len() < MANY {
-                for (path, tells) in names {
-                    let removal = TemporaryRemoval {
-                        path,
-                        tells,
-                        ..TemporaryRemoval::default()
-                    };
-                    clear_remote(context, removal);
-                }
-                continue;
+            let complete = complete.remove(&dir).unwrap_or_default();
+            let search = DirectorySearch::new(dir, files, complete, is_last);
+            match search.is_worth_a_listing() {
+                true => searches.push(search),
+                false => remove_all(context, search.all_temporaries()),
             }
-            let names = names.map(|(path, _)| basename(&path).to_vec()).collect();
-            let names = Arc::new(names);
-            searches.push(LeftoverSearch { dir, names });
         }
+        let rest = complete.into_iter();
+        let rest = rest.map(|(dir, ids)| DirectorySearch::new(dir, Vec::new(), ids, is_last));
+        searches.extend(rest.filter(DirectorySearch::is_worth_a_listing));
         searches
+    }
+
+    /// Request that lists a directory, and the record that collects what is looked for in it.
+    pub(super) fn listing(
+        &self,
+        context: &CopyContext<'_>,
+        search: &DirectorySearch,
+    ) -> (JobKind, PathQueryAnswer) {
+        search.listing(context.jobs(), &self.state)
+    }
+
+    /// Removes the temporaries that a listing has found, and notes the complete files in it.
+    pub(super) fn on_listed(
+        &mut self,
+        context: &mut CopyContext<'_>,
+        search: &DirectorySearch,
+        answer: Result<PathQueryAnswer, FileError>,
+    ) {
+        match answer {
+            Ok(answer) => {
+                let (removals, files) = search.found(answer);
+                remove_all(context, removals);
+                for (path, file) in files {
+                    if let Some((id, _)) = self.state.file(&path) {
+                        self.listed.insert(id, file);
+                    }
+                }
+            }
+            Err(error) if error.is_missing() => {}
+            // Removes all that can be there, and says nothing of what may not exist.
+            Err(_) => {
+                let removals = search.all_temporaries().into_iter();
+                let quiet = removals.map(|removal| TemporaryRemoval {
+                    tells: false,
+                    ..removal
+                });
+                remove_all(context, quiet.collect());
+            }
+        }
+    }
+
+    /// Takes what a listing has said of the file with this target.
+    pub(super) fn take_listed(&mut self, target: &[u8]) -> Option<ExistingFile> {
+        let (id, _) = self.state.file(target)?;
+        self.listed.remove(&id)
     }
 
     /// Forgets the entries whose leftovers are removed.
@@ -421,6 +399,13 @@ impl EarlierWork {
             partial: files,
             partial_bytes: bytes,
         });
+    }
+}
+
+/// Begins the removal of temporaries at the target.
+fn remove_all(context: &mut CopyContext<'_>, removals: Vec<TemporaryRemoval>) {
+    for removal in removals {
+        clear_remote(context, removal);
     }
 }
 

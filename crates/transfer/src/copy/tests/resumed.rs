@@ -113,6 +113,39 @@ fn a_read_only_file_that_an_earlier_run_has_copied_is_replaced() {
     assert!(again > 10, "{again}");
 }
 
+/// Bug: the next run of an interrupted copy asked the server for each complete file, and sent 130
+/// bytes for it: half of what the kill of a shard's worker cost.
+#[test]
+fn a_resumed_upload_asked_for_each_complete_file() {
+    let (mut complete, mut asked) = (0, 0);
+    for seed in 0..24 {
+        let mut case = Case::new(seed);
+        if !case.upload {
+            continue;
+        }
+        // The times of such files tell that they are those of the source.
+        (case.options.preserve, case.options.verify) = (true, false);
+        case.faults = vec![(2000, SimFault::Interrupted)];
+        if !leaves_journal(&case.run()) {
+            continue;
+        }
+        let from = lines(&case);
+        let before = case.world.borrow().stats;
+        let End::Over(summary) = case.run() else {
+            panic!("seed {seed}: nothing kills it");
+        };
+        assert_eq!(summary.outcome, CopyOutcome::Complete, "seed {seed}");
+        if let Some((done, _)) = resumed_files(&case, from) {
+            complete += done;
+            asked += case.world.borrow().stats - before;
+        }
+    }
+    assert!(
+        complete > 500 && asked < complete as u64 / 2,
+        "{asked}, {complete}"
+    );
+}
+
 /// Refuses every rename, so that files are written under their final names.
 fn refuse_renames(case: &Case) {
     for request in ["RENAME", "posix-rename@openssh.com", "put-file@longhaul"] {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use schedule::{Job, RemotePath, TransferDirection};
+use schedule::{Job, JobKind, RemotePath, TransferDirection};
 use sftp::ServerInfo;
 use testkit::sftp_model::{Act, Fs, InjectedFault, Kind, Rng, SftpServerProfile, epoch};
 
@@ -64,6 +64,8 @@ pub(super) struct World {
     /// Bytes that local targets received.
     received: u64,
     pub(super) steps: u64,
+    /// Number of STATs that the copy has asked for.
+    pub(super) stats: u64,
     /// Time since which no request has reached a host, of which so many had before.
     quiet: (Instant, u64),
 }
@@ -140,6 +142,7 @@ impl World {
             boots: 1,
             received: 0,
             steps: 0,
+            stats: 0,
             quiet: (now, 0),
         };
         world.set_clocks();
@@ -490,6 +493,8 @@ impl SimRemote {
 
 impl RemoteSession for SimRemote {
     fn submit(&self, job: Job, size: Option<u64>) {
+        let is_stat = matches!(job.kind, JobKind::Stat { .. });
+        self.world.borrow_mut().stats += u64::from(is_stat);
         self.session(|session, now| session.submit(now, job, size));
     }
 

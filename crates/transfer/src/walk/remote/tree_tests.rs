@@ -220,7 +220,7 @@ fn what_is_left_of_a_tree_is_listed_one_by_one_where_no_server_lists_trees_any_m
     walk.handle(tag, WalkAnswer::Restarted);
     walk.handle(tag, WalkAnswer::Failed(no_trees()));
     while let Some(asked) = walk.poll_request() {
-        let JobKind::List { path } = asked.kind else {
+        let JobKind::List { path, .. } = asked.kind else {
             panic!("{:?}", asked.kind);
         };
         let plain = |name: &str| (name.as_bytes().to_vec(), mode(0o100_644));

@@ -1,0 +1,139 @@
+//! Listings of a server's directories that tell what an earlier run has left there.
+//!
+//! The next worker of a killed shard asked for each complete file, and sent removals of all names
+//! that a temporary can have: 112,000 requests, a tenth of the data. One listing of each directory
+//! answers both.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use schedule::journal::{ExistingFile, JournalState};
+use schedule::{JobKind, RemotePath, ResumeData};
+
+use crate::copy::basename;
+use crate::copy::jobs::{JobsInFlight, ListingFilter, PathQueryAnswer, TemporaryRemoval};
+use crate::walk::join;
+
+/// Number of files with temporaries in a directory from which it is listed. Each may have 16 names, so
+/// a removal of all that can be there takes 1.7 kB.
+const MANY: usize = 8;
+/// Number of complete files in a directory from which it is listed. A STAT takes 130 bytes on the
+/// wire, as an entry of a listing does.
+const MANY_COMPLETE: usize = 32;
+/// Number of entries that one READDIR of OpenSSH brings: a listing costs no less.
+const ONE_ANSWER: usize = 100;
+/// Number of directories that are listed at the same time.
+const LISTINGS: usize = 64;
+
+/// Removal of what an earlier run has left.
+pub(in crate::copy) struct LeftoverRemoval {
+    is_begun: bool,
+    searches: Vec<DirectorySearch>,
+}
+
+impl LeftoverRemoval {
+    /// `is_begun`: there are temporaries to remove.
+    pub(super) fn new(is_begun: bool, searches: Vec<DirectorySearch>) -> Self {
+        Self { is_begun, searches }
+    }
+
+    /// True if there is something to remove, which is to be waited for.
+    pub(in crate::copy) fn is_begun(&self) -> bool {
+        self.is_begun
+    }
+
+    /// Directories to list first, in groups that are listed together.
+    pub(in crate::copy) fn searches(&self) -> impl Iterator<Item = &[DirectorySearch]> {
+        self.searches.chunks(LISTINGS)
+    }
+}
+
+/// Search in one directory of a server.
+pub(in crate::copy) struct DirectorySearch {
+    dir: Vec<u8>,
+    /// Files whose temporaries are looked for: the place of the temporary, and its tag.
+    files: Vec<(Vec<u8>, u64)>,
+    /// Numbers in the journal of complete files.
+    complete: Vec<u64>,
+    /// It is the last attempt: temporaries that stay are named.
+    is_last: bool,
+}
+
+impl DirectorySearch {
+    pub(super) fn new(
+        dir: Vec<u8>,
+        files: Vec<(Vec<u8>, u64)>,
+        complete: Vec<u64>,
+        is_last: bool,
+    ) -> Self {
+        Self {
+            dir,
+            files,
+            complete,
+            is_last,
+        }
+    }
+
+    /// True if a listing costs less than a request for each file.
+    pub(super) fn is_worth_a_listing(&self) -> bool {
+        self.files.len() >= MANY || self.complete.len() >= MANY_COMPLETE
+    }
+
+    /// Number of entries up to which a listing costs about as much as the requests that it saves.
+    fn most(&self) -> usize {
+        ONE_ANSWER + 2 * self.complete.len() + 8 * self.files.len()
+    }
+
+    /// Request that lists the directory, and the record that collects what is looked for.
+    pub(super) fn listing(
+        &self,
+        jobs: &JobsInFlight,
+        state: &JournalState,
+    ) -> (JobKind, PathQueryAnswer) {
+        let temporaries = self.temporaries().map(|(path, _)| path);
+        let complete = self.complete.iter().filter_map(|id| state.entry(*id));
+        let complete = complete.map(|entry| entry.target.clone());
+        let names: BTreeSet<Vec<u8>> = temporaries
+            .chain(complete)
+            .map(|path| basename(&path).to_vec())
+            .collect();
+        let kind = JobKind::List {
+            path: RemotePath(self.dir.clone()),
+            most: Some(self.most()),
+        };
+        let wanted = ListingFilter::Names(Arc::new(names));
+        (kind, jobs.answer_of_names(wanted))
+    }
+
+    /// Paths that a temporary can have, each with true if it is the most likely one of its file.
+    fn temporaries(&self) -> impl Iterator<Item = (Vec<u8>, bool)> {
+        self.files.iter().flat_map(|(place, tag)| {
+            let names = ResumeData::names(place, *tag).enumerate();
+            names.map(|(number, path)| (path, number == 0))
+        })
+    }
+
+    /// Removals of all temporaries that there may be.
+    pub(super) fn all_temporaries(&self) -> Vec<TemporaryRemoval> {
+        let temporaries = self.temporaries();
+        let removals =
+            temporaries.map(|(path, likely)| TemporaryRemoval::new(path, self.is_last && likely));
+        removals.collect()
+    }
+
+    /// Removals of the temporaries in a listing, and the files with other names.
+    pub(super) fn found(
+        &self,
+        answer: PathQueryAnswer,
+    ) -> (Vec<TemporaryRemoval>, Vec<(Vec<u8>, ExistingFile)>) {
+        let (names, files) = answer.into_names_and_files();
+        // A server may list a name again and again.
+        let names: BTreeSet<Vec<u8>> = names.into_iter().collect();
+        let temporaries = self.temporaries().map(|(path, _)| path);
+        let found = temporaries.filter(|path| names.contains(basename(path)));
+        let removals = found.map(|path| TemporaryRemoval::new(path, self.is_last));
+        let files = files.into_iter();
+        let files = files.map(|(name, file)| (join(&self.dir, &name), file));
+        (removals.collect(), files.collect())
+    }
+}
