@@ -305,7 +305,7 @@ impl ConcurrencyInputs {
         growth.set_throttled(of.pacing.take_share(now) > 0.5);
         look.changes = growth.sample(&evidence);
         trace!(
-            "{} lanes, {:.0} bytes a second",
+            "{} channels, {:.0} bytes a second",
             evidence.lanes.len(),
             growth.limiter_evidence().rate
         );
