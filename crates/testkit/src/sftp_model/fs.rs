@@ -26,6 +26,8 @@ pub struct Fs {
     pub sticky: bool,
     /// Names that differ in the case of ASCII letters are one.
     pub folds_case: bool,
+    /// The next write with data changes a bit of it, as a failing disk does.
+    pub damages_next_write: bool,
     /// Changes that a power loss undoes, if they are recorded ([`Fs::lose_power`]).
     pub(super) unsynced: Option<UnsyncedChanges>,
 }
@@ -99,6 +101,7 @@ impl Default for Fs {
             ignores_modes: false,
             sticky: false,
             folds_case: false,
+            damages_next_write: false,
             unsynced: None,
         };
         for dir in [b"/".as_slice(), b"/home", HOME, b"/dev"] {
@@ -309,6 +312,7 @@ impl Fs {
     pub fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         let end = offset as usize + bytes.len();
         let (capacity, clock) = (self.capacity, self.clock);
+        let damages = !bytes.is_empty() && std::mem::take(&mut self.damages_next_write);
         let used: u64 = match capacity {
             u64::MAX => 0,
             _ => self.inodes.values().map(Node::size).sum(),
@@ -329,6 +333,9 @@ impl Fs {
                 }
                 if let Some(place) = data.get_mut(offset as usize..end) {
                     place.copy_from_slice(bytes);
+                    if damages && let Some(last) = place.last_mut() {
+                        *last ^= 1;
+                    }
                 }
                 Ok(())
             }
@@ -453,6 +460,12 @@ impl Fs {
             .filter(|name| !name.contains(&b'/'))
             .map(<[u8]>::to_vec)
             .collect()
+    }
+
+    /// Returns the number of names of an inode.
+    pub fn names_of(&self, inode: u64) -> u32 {
+        let names = self.names.values().filter(|to| **to == inode);
+        u32::try_from(names.count()).unwrap_or(u32::MAX)
     }
 
     /// Returns all names with their inodes, in order.

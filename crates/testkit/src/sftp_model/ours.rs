@@ -2,8 +2,8 @@
 
 use sftp::packed::BlockCompressor;
 use sftp::{
-    Attrs, EntryType, LinkLimit, NameRecord, OpenFlags, PutFlags, Request, RequestId, Response,
-    StatusCode, StatusText, TreeFlags, TreeRecord, tagged_name,
+    Attrs, EntryType, LinkLimit, NameRecord, OWNER_NOT_SET, OpenFlags, PutFlags, Request,
+    RequestId, Response, StatusCode, StatusText, TreeFlags, TreeRecord, tagged_name,
 };
 use wire::{Field, RemainingBytes};
 
@@ -99,6 +99,11 @@ impl SftpModel {
             (Ok(inode), _) => inode,
         };
         let written = self.fs.write(inode, 0, data);
+        let owner = Attrs {
+            owner: attrs.owner.take(),
+            ..Attrs::default()
+        };
+        let is_owner_set = self.fs.set(inode, &owner).is_ok();
         let set = written.and_then(|()| self.fs.set(inode, &attrs));
         if flags.contains(PutFlags::FSYNC) {
             self.fs.sync(inode);
@@ -106,6 +111,10 @@ impl SftpModel {
         if let Err(e) = set.and_then(|()| self.fs.rename(&temporary, path, true)) {
             self.fs.remove(&temporary, false).map_err(Errno::status)?;
             return Err(e.status());
+        }
+        if !is_owner_set {
+            let text = format!("{OWNER_NOT_SET}permission denied");
+            return self.refuse(id, StatusCode::OK, text.as_bytes());
         }
         Err(StatusCode::OK)
     }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use schedule::journal::ExistingFile;
 use schedule::{
-    Attributes, DiskReply, DiskRequest, JobFailure, JobId, LocalTargetPath, ResumeData,
-    SourceFileMeta, StoredTarget,
+    Attributes, DiskReply, DiskRequest, ExtraMetadata, JobFailure, JobId, LocalTargetPath, Parts,
+    ResumeData, SourceFileMeta, StoredTarget,
 };
+use sftp::{Attrs, InodeId};
 use testkit::sftp_model::{Errno, Fs, Kind, Rng};
 
 use super::relay_queue::RelayQueue;
@@ -88,13 +89,19 @@ pub(super) fn words(errno: Errno) -> &'static str {
 /// Attributes of an inode as this machine tells them.
 pub(super) fn attributes(fs: &Fs, inode: u64) -> Result<Attributes, Errno> {
     let attrs = fs.stat(inode)?;
+    let names = fs.names_of(inode);
+    let link = InodeId {
+        device: 1,
+        inode,
+        names,
+    };
     Ok(Attributes {
         size: attrs.size,
         mode: attrs.permissions,
         owner: attrs.owner,
         times: attrs.times,
         nanoseconds: Some((0, 0)),
-        link: None,
+        link: (names > 1).then_some(link),
     })
 }
 
@@ -372,14 +379,15 @@ impl SimDisk {
                 attributes,
                 preserve,
                 fsync,
+                beyond,
                 ..
             } => {
                 self.target(job)?;
                 let Some(JobFile::Target(target)) = self.files.remove(&job) else {
                     return Err("the file is still being written".to_owned());
                 };
-                finish(around.fs, target, size, &attributes, (preserve, fsync))?;
-                let stored = StoredTarget::default();
+                let kept = (&attributes, &beyond);
+                let stored = finish(around.fs, target, size, kept, (preserve, fsync))?;
                 Ok(DiskReply::Finished { job, stored })
             }
             request @ DiskRequest::StoreTarget { .. } => self.store(request, around),
@@ -430,6 +438,7 @@ impl SimDisk {
             attributes,
             preserve,
             fsync,
+            beyond,
             ..
         } = request
         else {
@@ -447,8 +456,8 @@ impl SimDisk {
         }
         let size = bytes.len() as u64;
         self.written += size;
-        finish(around.fs, target, size, &attributes, (preserve, fsync))?;
-        let stored = StoredTarget::default();
+        let kept = (&attributes, &beyond);
+        let stored = finish(around.fs, target, size, kept, (preserve, fsync))?;
         Ok(DiskReply::Finished { job, stored })
     }
 }
@@ -469,11 +478,20 @@ fn name_of(path: &[u8]) -> &[u8] {
     path.rsplit(|b| *b == b'/').next().unwrap_or_default()
 }
 
+/// Path of a target: only a symlink that the command names is followed.
+fn real_target(fs: &Fs, path: &LocalTargetPath) -> Vec<u8> {
+    let whole = bytes_of(&path.whole());
+    match path.is_named() {
+        true => fs.resolve(&whole, true).unwrap_or(whole),
+        false => whole,
+    }
+}
+
 /// Opens the temporary of an earlier run, as `disk::adopt_target` does.
 fn adopt(fs: &mut Fs, path: &LocalTargetPath, keep: Option<&ResumeData>) -> Option<Target> {
     let keep = keep?;
     let left = keep.left.as_ref()?;
-    let path = bytes_of(&path.whole());
+    let path = real_target(fs, path);
     let temporary = beside(&path, &keep.temporary(name_of(&path), 0));
     let inode = fs.lookup(&temporary, false).ok()?;
     let attributes = attributes(fs, inode).ok()?;
@@ -500,7 +518,7 @@ fn create(
     path: &LocalTargetPath,
     keep: Option<&ResumeData>,
 ) -> Result<Target, String> {
-    let path = bytes_of(&path.whole());
+    let path = real_target(around.fs, path);
     let is_dir = |node: &&mut testkit::sftp_model::Node| node.kind == Kind::Dir;
     if let Ok(inode) = around.fs.lookup(&path, false)
         && around.fs.node(inode).as_ref().is_ok_and(is_dir)
@@ -537,32 +555,50 @@ fn discard(fs: &mut Fs, target: Target) {
     }
 }
 
+/// Completes a file as `disk::target` does: a replaced file keeps its mode, unless the source's is
+/// preserved.
 fn finish(
     fs: &mut Fs,
     target: Target,
     size: u64,
-    attributes: &Attributes,
+    (attributes, beyond): (&Attributes, &ExtraMetadata),
     (preserve, fsync): (bool, bool),
-) -> Result<(), String> {
+) -> Result<StoredTarget, String> {
     if target.incomplete {
         discard(fs, target);
         return Err("a write failed".to_owned());
     }
+    let mut stored = StoredTarget::default();
+    if let Some(owner) = beyond.owner {
+        let attrs = Attrs {
+            owner: Some(owner),
+            ..Attrs::default()
+        };
+        if let Err(e) = fs.set(target.inode, &attrs) {
+            stored.not_kept.push((Parts::OWNER, words(e).to_owned()));
+        }
+    }
+    let replaced = fs.lookup(&target.path, false).and_then(|at| fs.stat(at));
+    let replaced = replaced.ok().and_then(|found| found.permissions);
+    let umask = fs.umask;
     let node = fs.node(target.inode).map_err(words)?;
     if let Kind::File(data) = &mut node.kind {
         data.resize(size as usize, 0);
     }
-    node.mode = attributes.mode.unwrap_or(0o644) & 0o777;
+    node.mode = match (attributes.mode, replaced) {
+        (Some(mode), _) if preserve => mode & 0o7777,
+        (_, Some(replaced)) => replaced & 0o1777,
+        (mode, None) => mode.unwrap_or(0o666) & 0o777 & !umask,
+    };
     if preserve && let Some(times) = attributes.times {
         node.times = times;
     }
     if fsync {
         fs.sync(target.inode);
     }
-    match &target.temporary {
-        Some(temporary) => fs
-            .rename(temporary, &target.path, true)
-            .map_err(|e| words(e).to_owned()),
-        None => Ok(()),
+    if let Some(temporary) = &target.temporary {
+        fs.rename(temporary, &target.path, true)
+            .map_err(|e| words(e).to_owned())?;
     }
+    Ok(stored)
 }

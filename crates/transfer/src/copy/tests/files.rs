@@ -9,8 +9,9 @@ use std::rc::Rc;
 use schedule::journal::SourceFileStamp;
 use schedule::{
     Attributes, EntryKind, ExtraMetadata, FileCopyState, JobFailureKind, LocalTargetPath,
-    MetadataFlags, ResumeData, StoredTarget,
+    MetadataFlags, Parts, ResumeData, StoredTarget,
 };
+use sftp::Attrs;
 use sftp::xattrs::Xattr;
 use testkit::sftp_model::{Errno, Fs, Kind};
 
@@ -197,14 +198,14 @@ impl LocalFileOps for SimFiles {
         &self,
         path: &LocalTargetPath,
         mode: u32,
-        _: bool,
+        follow: bool,
     ) -> Result<bool, FileError> {
         let path = bytes_of(&path.whole());
         let mode = (mode & 0o1777) | 0o700;
         let mut fs = self.0.borrow_mut();
         match fs.make(&path, Kind::Dir, mode) {
             Ok(()) => Ok(true),
-            Err(Errno::Exist) => match stat_of(&fs, &path, false) {
+            Err(Errno::Exist) => match stat_of(&fs, &path, follow) {
                 Ok(stat) if stat.is_directory() => Ok(false),
                 _ => Err(schedule::FILE_IN_THE_WAY.into()),
             },
@@ -216,18 +217,39 @@ impl LocalFileOps for SimFiles {
         &self,
         path: &LocalTargetPath,
         attributes: &Attributes,
-        _created: bool,
+        created: bool,
         options: &CopyOptions,
-        _beyond: &ExtraMetadata,
+        beyond: &ExtraMetadata,
     ) -> Result<LostMetadata, FileError> {
         let mut fs = self.0.borrow_mut();
         let inode = fs.lookup(&bytes_of(&path.whole()), true).map_err(refused)?;
+        let mut lost = LostMetadata::new();
+        if let Some(owner) = beyond.owner {
+            let attrs = Attrs {
+                owner: Some(owner),
+                ..Attrs::default()
+            };
+            if let Err(e) = fs.set(inode, &attrs) {
+                lost.push((Parts::OWNER, words(e).to_owned()));
+            }
+        }
+        let umask = fs.umask;
         let node = fs.node(inode).map_err(refused)?;
         if options.preserve || options.archive {
             node.mode = attributes.mode.unwrap_or(node.mode) & 0o7777;
             node.times = attributes.times.unwrap_or(node.times);
+        } else if created && let Some(mode) = attributes.mode.filter(|mode| mode & 0o700 != 0o700) {
+            node.mode = mode & 0o1777 & !umask;
         }
-        Ok(LostMetadata::new())
+        Ok(lost)
+    }
+
+    fn grant_owner_access(&self, path: &LocalTargetPath) {
+        let mut fs = self.0.borrow_mut();
+        let inode = fs.lookup(&bytes_of(&path.whole()), true);
+        if let Ok(node) = inode.and_then(|inode| fs.node(inode)) {
+            node.mode |= 0o700;
+        }
     }
 
     fn make_symlink(
@@ -255,8 +277,11 @@ impl LocalFileOps for SimFiles {
         of: &LocalTargetPath,
     ) -> Result<(), FileError> {
         let (path, of) = (bytes_of(&path.whole()), bytes_of(&of.whole()));
-        let made = self.0.borrow_mut().hard_link(&of, &path);
-        made.map_err(refused)
+        let mut fs = self.0.borrow_mut();
+        if stat_of(&fs, &path, false).is_ok_and(|stat| !stat.is_directory()) {
+            let _ = fs.remove(&path, false);
+        }
+        fs.hard_link(&of, &path).map_err(refused)
     }
 
     fn copy_file(

@@ -29,9 +29,25 @@ pub(super) struct Stored {
     due: Option<(Instant, usize, u64)>,
     /// Now.
     now: Option<Instant>,
+    /// Operation on the journal that fails.
+    pub(super) failure: Option<JournalFailure>,
+}
+
+/// Operation on the journal that fails for lack of space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JournalFailure {
+    Find,
+    GoOn,
+    Create,
+    /// Writing beyond this size in bytes: the records that do not fit are written in part.
+    WriteBeyond(usize),
 }
 
 pub(super) type Shared = Rc<RefCell<Stored>>;
+
+fn no_space() -> io::Error {
+    io::ErrorKind::StorageFull.into()
+}
 
 impl Stored {
     pub(super) fn at(&mut self, now: Instant) {
@@ -46,6 +62,27 @@ impl Stored {
 
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.map(|(at, ..)| at)
+    }
+
+    /// Changes the contents of the journal's file.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(bytes) = &mut self.bytes {
+            change(bytes);
+            self.synced = self.synced.min(bytes.len());
+        }
+    }
+
+    /// Removes the journal's file.
+    pub(super) fn delete(&mut self) {
+        (self.bytes, self.synced, self.due) = (None, 0, None);
+    }
+
+    /// Fails if `operation` does.
+    fn may(&self, operation: JournalFailure) -> io::Result<()> {
+        match self.failure == Some(operation) {
+            true => Err(no_space()),
+            false => Ok(()),
+        }
     }
 
     /// True if a run has left a journal.
@@ -102,6 +139,7 @@ impl SimStore {
             out: Vec::new(),
             taken: 0,
             soon: false,
+            failed: false,
         }
     }
 }
@@ -117,6 +155,7 @@ impl JournalStore for SimStore {
 
     fn find(&self) -> io::Result<EarlierRun> {
         let mut stored = self.stored.borrow_mut();
+        stored.may(JournalFailure::Find)?;
         let Some(bytes) = &mut stored.bytes else {
             return Ok(EarlierRun::Nothing);
         };
@@ -133,12 +172,19 @@ impl JournalStore for SimStore {
     }
 
     fn go_on(&self, _: bool, _: u64, _: Vec<PathBuf>) -> io::Result<Box<dyn JournalWriter>> {
+        self.stored.borrow().may(JournalFailure::GoOn)?;
         let mut log = self.log();
         log.eager = true;
         Ok(Box::new(log))
     }
 
     fn create(&self, _: bool) -> io::Result<Box<dyn JournalWriter>> {
+        self.stored.borrow().may(JournalFailure::Create)?;
+        if self.stored.borrow().exists() {
+            return Err(io::Error::other(
+                "another longhaul has just started the same copy",
+            ));
+        }
         let mut bytes = Vec::new();
         JournalEncoder::header(&mut bytes);
         let mut stored = self.stored.borrow_mut();
@@ -155,6 +201,8 @@ struct SimLog {
     taken: u64,
     eager: bool,
     soon: bool,
+    /// Writing has failed.
+    failed: bool,
 }
 
 impl JournalWriter for SimLog {
@@ -169,11 +217,22 @@ impl JournalWriter for SimLog {
     }
 
     fn write_out(&mut self) -> io::Result<()> {
-        if self.out.is_empty() {
+        if self.out.is_empty() || self.failed {
             return Ok(());
         }
         let mut stored = self.stored.borrow_mut();
+        let limit = match stored.failure {
+            Some(JournalFailure::WriteBeyond(limit)) => limit,
+            _ => usize::MAX,
+        };
         if let Some(bytes) = &mut stored.bytes {
+            if bytes.len() + self.out.len() > limit {
+                let room = limit.saturating_sub(bytes.len()).min(self.out.len());
+                bytes.extend(self.out.drain(..room));
+                // Nothing is written any more, and no file waits for it.
+                (self.failed, stored.durable, stored.due) = (true, u64::MAX, None);
+                return Err(no_space());
+            }
             bytes.append(&mut self.out);
         }
         if self.eager {

@@ -9,11 +9,17 @@ mod faults;
 mod files;
 mod folding;
 mod journal;
+mod metadata;
 mod refusals;
 mod relay_queue;
 mod relayed;
+mod removed_trees;
 mod resumed;
+mod scenario;
 mod session;
+mod sources;
+mod sum_program;
+mod targets;
 mod trees;
 mod world;
 

@@ -34,6 +34,10 @@ pub(super) struct Host {
     pub(super) written: u64,
     /// Number of times that requests have reached it.
     pub(super) reached: u64,
+    /// Its checksums are those of other data.
+    pub(super) lies_about_sums: bool,
+    /// Names that it adds to each listing.
+    pub(super) hostile_names: Vec<Vec<u8>>,
 }
 
 struct OnLane {
@@ -178,9 +182,14 @@ impl SimSession {
             config.remembered = self.info.clone();
             let lane = Lane::new(config, outside.now);
             let reported = LaneReport::of(&lane);
+            let mut model = SftpModel::new(Fs::default(), outside.host.personality.clone());
+            model.lies_about_sums = outside.host.lies_about_sums;
+            for name in &outside.host.hostile_names {
+                model.add_hostile_names(&[name]);
+            }
             let on = OnLane {
                 lane,
-                model: SftpModel::new(Fs::default(), outside.host.personality.clone()),
+                model,
                 reported,
                 up: Link::new(link, seed + 1),
                 down: Link::new(link, seed + 2),

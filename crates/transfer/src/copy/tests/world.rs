@@ -100,6 +100,8 @@ impl SimHost {
                 personality,
                 written: 0,
                 reached: 0,
+                lies_about_sums: false,
+                hostile_names: Vec::new(),
             },
             session: None,
             shape,
@@ -157,10 +159,18 @@ impl World {
         }
     }
 
+    /// Has no session make a new connection once it has lost all.
+    pub(super) fn lose_hosts_for_good(&mut self) {
+        for host in &mut self.hosts {
+            host.shape.worth = u64::MAX;
+        }
+    }
+
     /// Prepares the next run, some time after the last one.
     pub(super) fn next_run(&mut self, verify: bool) {
         self.now += Duration::from_secs(1 + self.rng.below(30));
         self.cancelled = false;
+        self.commands.end();
         self.relays.clear();
         self.quiet.0 = self.now;
         self.conditions = WaitConditions::default();
@@ -299,11 +309,13 @@ impl World {
     pub(super) fn suffer(&mut self, host: usize, fault: SimFault) -> bool {
         match fault {
             SimFault::ConnectionLost => {
+                self.commands.lose(self.now, host);
                 self.with(host, |session, outside| {
                     session.lose_connection(false, outside)
                 });
             }
             SimFault::HostLost => {
+                self.commands.lose(self.now, host);
                 self.with(host, |session, outside| {
                     session.lose_connection(true, outside)
                 });
@@ -329,6 +341,7 @@ impl World {
             SimFault::HostClock(shift) => self.hosts[host].shift += shift,
             SimFault::LocalClock(shift) => self.shift += shift,
             SimFault::HostRestarted => {
+                self.commands.lose(self.now, host);
                 self.with(host, |session, outside| session.lose_host(outside));
                 let host = &mut self.hosts[host];
                 host.host.fs.lose_power(&mut self.rng);
@@ -511,7 +524,9 @@ impl RemoteSession for SimRemote {
     fn command(&self, id: RemoteCommandId, step: RemoteCommandStep) {
         let mut world = self.world.borrow_mut();
         let now = world.now;
-        let events = world.commands.handle(now, self.host, id, &step);
+        let world_now = &mut *world;
+        let fs = &world_now.hosts[self.host].host.fs;
+        let events = world_now.commands.handle(now, self.host, id, &step, fs);
         drop(world);
         for event in events {
             self.session(|session, _| session.tell(SessionEvent::Exec(id, event)));
