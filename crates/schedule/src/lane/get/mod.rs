@@ -27,7 +27,7 @@ use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{
     Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, FileCopyOptions, FileCopyState,
-    JobFailure, JobId, LaneEvent, LocalEnd, LocalTargetPath,
+    JobFailure, JobId, LaneEvent, LocalEnd, LocalTargetPath, SOURCE_GREW,
 };
 
 /// Bytes of a relayed download that the buffer for the other host has not taken, at most. It takes
@@ -35,10 +35,6 @@ use crate::{
 const MOST_UNTAKEN: u64 = 256 << 10;
 /// Largest possible file size in bytes: offsets are signed (off_t).
 const LARGEST: u64 = i64::MAX as u64;
-
-/// Warning for a source that is larger at the end than when it was opened.
-const GREW: &str = "the source grew while it was copied: unless it was only appended to, the copy \
-    may mix two versions; copy it again";
 
 /// Downloads one file, or a range of it into a target that other lanes fill as well.
 #[derive(Debug)]
@@ -524,9 +520,7 @@ impl DownloadState {
         };
         let seen = attributes(attrs);
         if seen.size > opened.size {
-            if self.part.is_none() {
-                core.event(LaneEvent::Warning(self.job(), GREW.to_owned()));
-            }
+            core.event(LaneEvent::Warning(self.job(), SOURCE_GREW.to_owned()));
         } else if version(seen) != version(opened) {
             core.event(LaneEvent::Attributes(self.job(), seen));
         }

@@ -88,6 +88,8 @@ struct ReportedFileEnd {
     at: Option<u64>,
     /// Parts have reported several ends.
     differ: bool,
+    /// The user was told that the source has grown, which each part may find.
+    is_growth_told: bool,
 }
 
 /// All files of a scheduler that are cut.

@@ -3,6 +3,7 @@
 //!
 //! A failing seed prints the line that repeats it. `LONGHAUL_SEEDS=FIRST..END` chooses the seeds.
 
+mod changes;
 mod commands;
 mod disk;
 mod faults;
