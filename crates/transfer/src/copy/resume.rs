@@ -132,7 +132,13 @@ impl ResumeJournal {
                 context.fail(None, target, what);
                 return false;
             }
-            Ok(EarlierRun::Found(state)) => self.go_on_with(context, &*place, state),
+            Ok(EarlierRun::Found(state)) => {
+                if let Err(e) = self.go_on_with(context, &*place, state) {
+                    // It has the names of temporaries that a later run can remove.
+                    warn_of_journal(context, &os_words(&e));
+                    return true;
+                }
+            }
             Err(e) => {
                 // Keep the existing journal until it can be written again. A second one would be
                 // left over then.
@@ -145,12 +151,16 @@ impl ResumeJournal {
     }
 
     /// Takes over the work of an interrupted run, and appends to its journal.
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot be written, and nothing of the run is taken over.
     fn go_on_with(
         &mut self,
         context: &mut CopyContext<'_>,
         place: &dyn JournalStore,
         mut state: Box<JournalState>,
-    ) {
+    ) -> std::io::Result<()> {
         let here = self.records.target().is_some();
         if let Some(target) = self.records.target() {
             state.confine(target.as_os_str().as_bytes());
@@ -165,10 +175,7 @@ impl ResumeJournal {
             context.warn(None, text);
         }
         let files = state.soft_files().filter(|_| here).map(local_path);
-        let log = match place.go_on(here, state.soft() as u64, files.collect()) {
-            Ok(log) => log,
-            Err(e) => return warn_of_journal(context, &os_words(&e)),
-        };
+        let log = place.go_on(here, state.soft() as u64, files.collect())?;
         let worth = ResumableWork::of(&state);
         self.records.go_on(log, state.next_id(), worth);
         self.records.write(state.seal());
@@ -177,6 +184,7 @@ impl ResumeJournal {
             let boot = context.environment().boot();
             self.records.write(JournalRecord::Run { boot });
         }
+        Ok(())
     }
 
     /// Target of the sources as the first run resolved the command's target. The journal is used below

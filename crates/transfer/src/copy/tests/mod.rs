@@ -10,6 +10,7 @@ mod faults;
 mod files;
 mod folding;
 mod journal;
+mod journals;
 mod metadata;
 mod refusals;
 mod relay_queue;
