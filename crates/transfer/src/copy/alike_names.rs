@@ -142,4 +142,39 @@ mod tests {
         }
         assert_eq!(fs::read_dir(dir.path()).expect("ours").count(), 0);
     }
+
+    /// The first clash is found whatever lies between, and only names that the file system takes
+    /// for one are refused.
+    #[test]
+    fn a_clash_is_found_among_many_names_if_and_only_if_there_is_one() {
+        let mut seed = testkit::Seed::new(5);
+        let mut clashes = 0;
+        for _ in 0..500 {
+            let count = seed.below(8);
+            let sources: Vec<NamedSource> = (0..count)
+                .map(|_| {
+                    let name: Vec<u8> = (0..1 + seed.below(2))
+                        .map(|_| b"abAB"[seed.below(4) as usize])
+                        .collect();
+                    named("host", &name)
+                })
+                .collect();
+            let name = |source: &NamedSource| source.name.clone().expect("all have one");
+            let is_clash = |(nth, one): (usize, &NamedSource)| {
+                let mut others = sources.iter().skip(nth + 1);
+                let one = name(one);
+                others.any(|other| name(other) != one && ignores_case(&one, &name(other)))
+            };
+            let expected = sources.iter().enumerate().any(is_clash);
+            let found = alike_sources(&sources, ignores_case);
+            assert_eq!(found.is_some(), expected, "{sources:?}");
+            if let Some((one, other)) = found {
+                assert_ne!(name(one), name(other));
+                assert!(ignores_case(&name(one), &name(other)));
+                clashes += 1;
+            }
+            assert_eq!(alike_sources(&sources, |_, _| false), None);
+        }
+        assert!(clashes > 100, "{clashes}");
+    }
 }

@@ -129,4 +129,39 @@ mod tests {
         // Without its slash, the path led into the current directory.
         assert_eq!(below("", "/etc/passwd"), None);
     }
+
+    /// Whatever a server calls its files, the path that is opened is the named target or lies below
+    /// it.
+    #[test]
+    fn no_path_leads_out_of_the_named_target_by_its_words() {
+        let options = CopyOptions::default();
+        let mut seed = testkit::Seed::new(3);
+        let mut random = || -> Vec<u8> {
+            let len = seed.below(8);
+            (0..len).map(|_| b"d/ae/"[seed.below(5) as usize]).collect()
+        };
+        for _ in 0..20_000 {
+            let (named, path) = (random(), random());
+            let mut target = CommandLineTarget::new(&options);
+            target.set(&TargetPath::Into(named.clone()));
+            let local = target.local_path(&path);
+            let Some(below) = local.below_part().map(Path::to_path_buf) else {
+                // Nothing is opened, unless it is the named target itself.
+                assert_eq!(local.is_named(), named == path);
+                continue;
+            };
+            assert!(below.is_relative(), "{named:?} {path:?}: {below:?}");
+            let whole = Path::new(&local_path(&named)).join(&below);
+            let parts = |path: &Path| path.components().collect::<Vec<_>>().len();
+            assert_eq!(
+                parts(&whole),
+                parts(&local_path(&path)),
+                "{named:?} {path:?}"
+            );
+            assert!(
+                local_path(&path).starts_with(local_path(&named)),
+                "{named:?} {path:?}"
+            );
+        }
+    }
 }

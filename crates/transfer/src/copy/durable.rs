@@ -66,3 +66,36 @@ impl UnsyncedDirs {
         context.submit(CopySide::Target, kind, purpose).is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request for durability stays below the protocol's limits, also with the two paths that are
+    /// added at a time.
+    #[test]
+    fn a_request_for_durability_has_a_limited_size() {
+        let mut seed = testkit::Seed::new(16);
+        for long in [1, 200, 4000] {
+            let mut unsynced = UnsyncedDirs::default();
+            let (mut names, mut bytes) = (BTreeSet::new(), 0);
+            while !unsynced.is_full() {
+                let len = 1 + seed.below(long) as usize;
+                let dir = format!("{}{}", seed.below(4000), "d".repeat(len)).into_bytes();
+                // A directory counts once, however many names it gets.
+                for _ in 0..2 {
+                    unsynced.insert(dir.clone());
+                }
+                if names.insert(dir.clone()) {
+                    bytes += dir.len();
+                }
+                assert_eq!((unsynced.dirs.len(), unsynced.bytes), (names.len(), bytes));
+            }
+            assert!(
+                names.len() <= MOST && bytes < MOST_BYTES + 4100,
+                "{} {bytes}",
+                names.len()
+            );
+        }
+    }
+}

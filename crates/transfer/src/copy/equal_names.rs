@@ -621,4 +621,97 @@ mod tests {
         // A source that is copied again may claim its own targets.
         assert_eq!(claim(b"d/f", one, false), None);
     }
+
+    /// Two sources clash if they get one name and are not certainly one file: the first of each
+    /// name goes with each later one.
+    #[test]
+    fn each_source_clashes_with_the_first_of_its_name_and_no_other() {
+        let mut seed = testkit::Seed::new(6);
+        for _ in 0..2000 {
+            let count = seed.below(6) as usize;
+            let random = |_| {
+                let dir = ["", "d/", "./", "e//"][seed.below(4) as usize];
+                let name = ["x", "y", "x/", "./y"][seed.below(4) as usize];
+                at(seed.below(2) as usize, &format!("{dir}{name}"))
+            };
+            let sources: Vec<SourceOperand> = (0..count).map(random).collect();
+            let mut expected = Vec::new();
+            for (nth, source) in sources.iter().enumerate() {
+                let same = |other: &&SourceOperand| other.known_name() == source.known_name();
+                let first = sources[..nth].iter().find(same);
+                let is_one = |first: &&SourceOperand| {
+                    first.host == source.host && plain(&first.path) == plain(&source.path)
+                };
+                if let Some(first) = first.filter(|first| !is_one(first)) {
+                    expected.push((first.clone(), source.clone()));
+                }
+            }
+            let found = clashes(&here_files(), &sources, SourceOperand::known_name);
+            let found: Vec<_> = found
+                .into_iter()
+                .map(|clash| (clash.first, clash.second))
+                .collect();
+            assert_eq!(found, expected, "{sources:?}");
+        }
+    }
+
+    /// Of merged sources, the first that claims a path keeps it; directories are shared.
+    #[test]
+    fn a_path_belongs_to_the_first_source_that_claims_it() {
+        let mut seed = testkit::Seed::new(7);
+        for _ in 0..300 {
+            let mut claims = ClaimedTargets::default();
+            let roots = [WalkId(1), WalkId(2), WalkId(3)];
+            for root in roots {
+                claims.name_root(root, EscapedName(format!("source {}", root.0).into_bytes()));
+            }
+            let mut owners: HashMap<String, (WalkId, bool)> = HashMap::new();
+            for _ in 0..40 {
+                let path = format!("d/{}", seed.below(6));
+                let root = roots[seed.below(3) as usize];
+                let is_directory = seed.below(2) == 0;
+                let found = claims.claim(path.as_bytes(), root, is_directory, |_, _| false);
+                let (owner, was_directory) = *owners.entry(path).or_insert((root, is_directory));
+                let is_free = owner == root || was_directory && is_directory;
+                let name = EscapedName(format!("source {}", owner.0).into_bytes());
+                let expected = (!is_free).then_some(TargetNameConflict::Source(name));
+                assert_eq!(found, expected);
+            }
+        }
+    }
+
+    /// Paths are one if their components are in pairs: `a/b` and `A/B`, and never `a/b` and `a`.
+    #[test]
+    fn paths_are_one_by_their_components() {
+        for (one, other, is_one) in [
+            ("a/b", "A/B", true),
+            ("a/b", "a/b", true),
+            ("a/b", "A", false),
+            ("a", "A/b", false),
+            ("a/b", "b/A", false),
+            ("/a", "/A", true),
+            ("a/", "A", false),
+            ("", "", true),
+        ] {
+            let found = are_one_path(one.as_bytes(), other.as_bytes(), ignores_case);
+            assert_eq!(found, is_one, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn spellings_of_one_path_are_one_source() {
+        for (path, expected) in [
+            ("a", "a"),
+            ("./a", "a"),
+            ("a/./b//c/", "a/b/c"),
+            ("/", "/"),
+            ("//a", "/a"),
+            ("/./a", "/a"),
+            (".", ""),
+            // A symlink may stand before the dots.
+            ("a/../b", "a/../b"),
+        ] {
+            assert_eq!(plain(path.as_bytes()), expected.as_bytes(), "{path}");
+        }
+    }
 }

@@ -367,3 +367,130 @@ impl PathQueryAnswer {
         (self.names, self.files)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<(Vec<u8>, Attributes)> {
+        names
+            .iter()
+            .map(|name| (name.as_bytes().to_vec(), Attributes::default()))
+            .collect()
+    }
+
+    /// A server that lists the same names again and again does not fill the memory.
+    #[test]
+    fn an_endless_listing_keeps_no_more_names_than_were_looked_for() {
+        let jobs = JobsInFlight::default();
+        let wanted: BTreeSet<Vec<u8>> = [b"a".to_vec(), b"b".to_vec()].into();
+        let mut answer = jobs.answer_of_names(ListingFilter::Names(Arc::new(wanted)));
+        for _ in 0..1000 {
+            answer.list(names(&["a", "x", "a", "b"]));
+        }
+        assert_eq!(answer.into_names().len(), 2);
+    }
+
+    /// Patterns may match so many bytes of names in all directories together.
+    #[test]
+    fn patterns_match_a_bounded_number_of_bytes() {
+        let mut jobs = JobsInFlight::default();
+        let pattern = |text: &[u8]| match sftp::pattern::parse(text) {
+            Some(parts) => match parts.into_iter().next_back() {
+                Some(sftp::pattern::PathComponent::Pattern(pattern)) => pattern,
+                _ => panic!("a pattern"),
+            },
+            None => panic!("a pattern"),
+        };
+        let name = "n".repeat(200);
+        let mut directories = 0;
+        loop {
+            let filter = ListingFilter::new(pattern(b"n*"), false);
+            let mut answer = jobs.answer_of_names(filter);
+            let part: Vec<&str> = vec![&name; 1000];
+            for _ in 0..100 {
+                answer.list(names(&part));
+            }
+            directories += 1;
+            assert!(directories < 50, "it has no limit");
+            if !jobs.may_match(answer.bytes_below(b"dir")) {
+                break;
+            }
+        }
+        let least = MOST_MATCHED / (100_000 * (200 + NAME + 3));
+        assert!(directories > least, "{directories}");
+    }
+
+    /// `pattern/*` looks into directories; a file of that name is none, and an entry whose kind a
+    /// server does not tell may be one.
+    #[test]
+    fn a_pattern_for_directories_matches_no_file() {
+        let parts = sftp::pattern::parse(b"a*").expect("a pattern");
+        let Some(sftp::pattern::PathComponent::Pattern(pattern)) = parts.into_iter().next_back()
+        else {
+            panic!("a pattern");
+        };
+        let of = |mode: Option<u32>| Attributes {
+            mode,
+            ..Attributes::default()
+        };
+        for (only_directories, expected) in [
+            (true, vec!["ad", "al", "au"]),
+            (false, vec!["ad", "af", "al", "au"]),
+        ] {
+            let jobs = JobsInFlight::default();
+            let filter = ListingFilter::new(pattern.clone(), only_directories);
+            let mut answer = jobs.answer_of_names(filter);
+            answer.list(vec![
+                (b"ad".to_vec(), of(Some(0o040_755))),
+                (b"af".to_vec(), of(Some(0o100_644))),
+                (b"al".to_vec(), of(Some(0o120_777))),
+                (b"au".to_vec(), of(None)),
+                (b"bd".to_vec(), of(Some(0o040_755))),
+            ]);
+            let found = answer.into_names();
+            let expected: Vec<Vec<u8>> = expected
+                .iter()
+                .map(|name| name.as_bytes().to_vec())
+                .collect();
+            assert_eq!(found, expected);
+        }
+    }
+
+    /// Long paths take memory four times for each job: fewer jobs begin.
+    #[test]
+    fn long_paths_leave_room_for_fewer_jobs() {
+        let mut jobs = JobsInFlight::default();
+        assert!(jobs.has_room(MOST_JOBS - 1) && !jobs.has_room(MOST_JOBS));
+        jobs.note_paths(100);
+        assert!(jobs.has_room(MOST_JOBS - 1));
+        jobs.note_paths(1 << 20);
+        jobs.note_paths(5);
+        assert!(
+            jobs.has_room(15) && !jobs.has_room(16),
+            "the longest path counts"
+        );
+    }
+
+    /// An answer is taken once it is over, and once.
+    #[test]
+    fn an_answer_is_taken_when_it_is_complete() {
+        let mut jobs = JobsInFlight::default();
+        let id = jobs.next_id();
+        jobs.begin(CopySide::Source, JobPurpose::Ask);
+        jobs.asks(id, PathQueryAnswer::default());
+        assert!(jobs.take_answer(id).is_none());
+        let answer = jobs.answer(id).expect("it is waited for");
+        answer.set_path(b"/real".to_vec());
+        assert!(jobs.take_answer(id).is_none(), "it may have another part");
+        jobs.answer(id).expect("it is waited for").end(Ok(()));
+        let answer = jobs
+            .take_answer(id)
+            .expect("it is over")
+            .expect("it has not failed");
+        assert_eq!(answer.into_path(), Some(b"/real".to_vec()));
+        assert!(jobs.take_answer(id).is_none());
+        assert_eq!(jobs.at(CopySide::Source), [id]);
+        assert!(jobs.at(CopySide::Target).is_empty());
+    }
+}

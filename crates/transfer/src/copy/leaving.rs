@@ -99,4 +99,25 @@ mod tests {
             assert_eq!(other.at(Some(now)), now + LEAVING, "{other:?}");
         }
     }
+
+    /// Whenever the server was heard last, an interrupted copy waits neither for nothing nor longer
+    /// than five seconds, and a server that answers later is not waited for less long.
+    #[test]
+    fn an_interrupted_copy_waits_for_a_bounded_time() {
+        let start = Instant::now();
+        let now = start + 100 * SECOND;
+        for (has_journal, to_server) in [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let leave = LeaveTime::new(now, has_journal, to_server);
+            let mut last = leave.at(None);
+            for tenth in 0..1200 {
+                let at = leave.at(Some(start + SECOND / 10 * tenth));
+                assert!(at >= last, "it waits less for a server that answers later");
+                assert!(at >= now + LEAVING && at <= now + CLEANUP, "{at:?}");
+                let cleans_up = to_server && !has_journal;
+                assert!(cleans_up || at == now + LEAVING, "nothing is removed there");
+                last = at;
+            }
+        }
+    }
 }

@@ -40,3 +40,40 @@ impl TopLevelSymlinks {
         self.made.contains(target)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(path: &str) -> Vec<u8> {
+        path.as_bytes().to_vec()
+    }
+
+    /// A hostile source makes a symlink `x` that leads to the user's files, and the next source of
+    /// the command line is called `x` too (CVE-2019-6111).
+    #[test]
+    fn no_symlink_is_made_where_another_source_goes() {
+        let mut links = TopLevelSymlinks::default();
+        links.source_goes_to(path("dst/x"));
+        assert!(!links.may_link(b"dst/x", true));
+        assert!(!links.may_link(b"dst/x", false));
+        assert!(!links.has_made(b"dst/x"), "the source would be refused");
+        assert!(
+            links.may_link(b"dst/x/y", false),
+            "a symlink below it is no danger"
+        );
+    }
+
+    #[test]
+    fn a_source_is_told_of_the_symlink_that_an_earlier_one_has_made_in_its_place() {
+        let mut links = TopLevelSymlinks::default();
+        assert!(links.may_link(b"dst/x", true));
+        links.source_goes_to(path("dst/x"));
+        assert!(links.has_made(b"dst/x"));
+        assert!(!links.has_made(b"dst/y"));
+        // A source of the command line has a name of one component, so that deeper ones need no
+        // memory.
+        assert!(links.may_link(b"dst/d/x", false));
+        assert!(!links.has_made(b"dst/d/x"));
+    }
+}

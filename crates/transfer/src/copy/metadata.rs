@@ -507,4 +507,61 @@ mod tests {
         ];
         assert_eq!(lost.sentences(), expected);
     }
+
+    /// Each part is counted for each entry that lost it, with the first entry and its reason.
+    #[test]
+    fn each_loss_is_counted_and_its_first_entry_is_named() {
+        let mut seed = testkit::Seed::new(12);
+        let parts = [Parts::XATTRS, Parts::MODE, Parts::ACLS, Parts::TIMES];
+        for _ in 0..300 {
+            let mut lost = MetadataLoss::default();
+            let mut counts: Vec<(Parts, u64, usize)> = Vec::new();
+            for nth in 0..seed.below(12) as usize {
+                let part = parts[seed.below(4) as usize];
+                lost.note(part, &format!("reason {nth}"), || {
+                    Some(EscapedName(format!("file{nth}").into_bytes()))
+                });
+                match counts.iter_mut().find(|(of, ..)| *of == part) {
+                    Some((_, count, _)) => *count += 1,
+                    None => counts.push((part, 1, nth)),
+                }
+            }
+            let Some(said) = lost.sentence() else {
+                assert!(counts.is_empty(), "{counts:?}");
+                continue;
+            };
+            for (part, count, first) in counts {
+                let name = NAMES
+                    .iter()
+                    .find(|(of, _)| *of == part)
+                    .expect("it has a name")
+                    .1;
+                let expected = match count {
+                    1 => format!("{name} of file{first} (reason {first})"),
+                    count => format!(
+                        "{name} of {count} files or directories, the first file{first} (reason \
+                         {first})"
+                    ),
+                };
+                assert!(said.contains(&expected), "{said}: {expected}");
+            }
+        }
+    }
+
+    /// The name of an entry is not made up for each of a million entries: only for the first.
+    #[test]
+    fn only_the_first_entry_of_a_loss_is_named() {
+        let mut lost = MetadataLoss::default();
+        let named = std::cell::Cell::new(0);
+        for _ in 0..100 {
+            lost.note(Parts(Parts::MODE.0 | Parts::TIMES.0), "refused", || {
+                named.set(named.get() + 1);
+                Some(EscapedName(b"f".to_vec()))
+            });
+        }
+        assert_eq!(named.get(), 1);
+        let said =
+            "not kept: permissions and times of 100 files or directories, the first f (refused)";
+        assert_eq!(lost.sentence().as_deref(), Some(said));
+    }
 }

@@ -60,6 +60,8 @@ pub(super) fn written(path: &[u8]) -> RemotePathForm {
 
 #[cfg(test)]
 mod tests {
+    use testkit::Seed;
+
     use super::*;
 
     #[test]
@@ -93,6 +95,68 @@ mod tests {
         ] {
             let (user, below) = (b"~joe".to_vec(), below.to_vec());
             assert_eq!(written(path), RemotePathForm::Home { user, below });
+        }
+    }
+
+    /// Random paths of few different bytes, so that slashes and dots meet often.
+    fn random_path(seed: &mut Seed) -> Vec<u8> {
+        let len = seed.below(9);
+        (0..len)
+            .map(|_| b"a.~/b/"[seed.below(6) as usize])
+            .collect()
+    }
+
+    #[test]
+    fn the_name_in_the_target_is_one_component_that_leads_nowhere_else() {
+        let mut seed = Seed::new(1);
+        for _ in 0..20_000 {
+            let path = random_path(&mut seed);
+            let text = String::from_utf8(path.clone()).expect("ASCII");
+            let last = text.split('/').rfind(|part| !part.is_empty());
+            assert_eq!(basename(&path), last.unwrap_or("/").as_bytes(), "{text}");
+            let expected = last.filter(|name| !matches!(*name, "." | ".."));
+            assert_eq!(name_in_target(&path), expected.map(str::as_bytes), "{text}");
+        }
+    }
+
+    /// A path that the user wrote reaches the server as it is, apart from `~` of the own account.
+    #[test]
+    fn a_remote_path_is_sent_without_loss() {
+        let mut seed = Seed::new(2);
+        for _ in 0..20_000 {
+            let path = random_path(&mut seed);
+            let text = String::from_utf8_lossy(&path).into_owned();
+            match written(&path) {
+                RemotePathForm::Plain(sent) => {
+                    assert!(
+                        !sent.is_empty(),
+                        "{text}: the server would refuse an empty path"
+                    );
+                    let own = text
+                        .strip_prefix('~')
+                        .map(|rest| rest.trim_start_matches('/'));
+                    let expected = match own {
+                        Some("") => ".",
+                        Some(rest) => rest,
+                        None if text.is_empty() => ".",
+                        None => &text,
+                    };
+                    assert_eq!(sent, expected.as_bytes(), "{text}");
+                }
+                RemotePathForm::Home { user, below } => {
+                    assert!(user.len() > 1 && !user.contains(&b'/'), "{text}");
+                    assert!(!below.starts_with(b"/"), "{text}: it would be absolute");
+                    let joined = [user, b"/".to_vec(), below].concat();
+                    let parts = |path: &[u8]| -> Vec<Vec<u8>> {
+                        let parts = path.split(|byte| *byte == b'/');
+                        parts
+                            .filter(|part| !part.is_empty())
+                            .map(<[u8]>::to_vec)
+                            .collect()
+                    };
+                    assert_eq!(parts(&joined), parts(&path), "{text}");
+                }
+            }
         }
     }
 }

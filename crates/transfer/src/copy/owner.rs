@@ -243,4 +243,54 @@ mod tests {
         known.extend(ids_by_name(&[5, 6], &[], &[]));
         assert_eq!(of(&known, 6), Some(6));
     }
+
+    /// A server that answers with too few names or IDs, or with more, maps no owner to another one's
+    /// ID.
+    #[test]
+    fn an_answer_of_another_length_maps_no_owner_wrongly() {
+        let mut seed = testkit::Seed::new(11);
+        for _ in 0..2000 {
+            let count = |seed: &mut testkit::Seed| seed.below(5) as usize;
+            let asked: Vec<u32> = (0..count(&mut seed))
+                .map(|_| seed.below(3000) as u32)
+                .collect();
+            let names: Vec<Vec<u8>> = (0..count(&mut seed))
+                .map(|_| [&b""[..], b"ann"][seed.below(2) as usize].to_vec())
+                .collect();
+            let ids: Vec<u32> = (0..count(&mut seed))
+                .map(|_| [u32::MAX, 7, 8][seed.below(3) as usize])
+                .collect();
+            let mapped: Vec<_> = ids_by_name(&asked, &names, &ids).collect();
+            assert_eq!(mapped.len(), asked.len(), "each that was asked has an ID");
+            for (nth, (id, at_target)) in mapped.iter().enumerate() {
+                assert_eq!(*id, asked[nth]);
+                let has_name = names.get(nth).is_some_and(|name| !name.is_empty());
+                let known = ids.get(nth).filter(|id| has_name && **id != u32::MAX);
+                assert_eq!(
+                    at_target,
+                    known.unwrap_or(id),
+                    "{asked:?} {names:?} {ids:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn root_is_root_everywhere_and_an_unknown_half_maps_nothing() {
+        let mut owners = OwnerMap::default();
+        owners.knows(
+            &BTreeMap::from([(5, 50), (0, 9)]),
+            &BTreeMap::from([(6, 60)]),
+        );
+        for (owner, expected) in [
+            ((5, 6), Some((50, 60))),
+            ((0, 6), Some((0, 60))),
+            ((5, 0), Some((50, 0))),
+            ((0, 0), Some((0, 0))),
+            ((5, 7), None),
+            ((8, 6), None),
+        ] {
+            assert_eq!(owners.of(owner), expected, "{owner:?}");
+        }
+    }
 }

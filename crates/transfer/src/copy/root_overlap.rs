@@ -293,4 +293,48 @@ mod tests {
             Path::new("/real/y/z")
         );
     }
+
+    /// Compares with the components of the paths: one lies in the other if it begins with it.
+    #[test]
+    fn directories_overlap_if_one_begins_with_all_names_of_the_other() {
+        let mut seed = testkit::Seed::new(8);
+        let mut random = || -> Vec<String> {
+            (0..seed.below(4))
+                .map(|_| ["a", "b", "ab"][seed.below(3) as usize].to_owned())
+                .collect()
+        };
+        let mut seen = [0; 4];
+        for _ in 0..5000 {
+            let (source, target) = (random(), random());
+            let path = |names: &[String]| format!("/{}", names.join("/"));
+            let below = |long: &[String], short: &[String]| {
+                let is_below = long.len() > short.len() && long.starts_with(short);
+                is_below.then(|| long[short.len()..].join("/").into_bytes())
+            };
+            let expected = match (below(&target, &source), below(&source, &target)) {
+                _ if source == target => Some(RootOverlap::Same),
+                (Some(way), _) => Some(RootOverlap::TargetInside(way)),
+                (_, Some(way)) => Some(RootOverlap::SourceInside(way)),
+                _ => None,
+            };
+            assert_eq!(of(&path(&source), &path(&target)), expected);
+            seen[expected.as_ref().map_or(0, |found| match found {
+                RootOverlap::Same => 1,
+                RootOverlap::TargetInside(_) => 2,
+                RootOverlap::SourceInside(_) => 3,
+            })] += 1;
+            let Some(overlap) = expected else { continue };
+            let (source, target) = (path(&source), path(&target));
+            let dirs = shared_directories(&overlap, source.as_bytes(), target.as_bytes());
+            assert_eq!(dirs[0], target.as_bytes(), "the target comes first");
+            for dir in &dirs {
+                let dir = local_path(dir);
+                let is_shared = dir == Path::new(&target)
+                    || dir == Path::new(&source)
+                    || dir.starts_with(&source);
+                assert!(is_shared, "{dir:?} is another directory on another machine");
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
+    }
 }

@@ -197,4 +197,40 @@ mod tests {
         assert!(selection.selects_root(b"dir/keep.o", &Attributes::default()));
         assert!(selection.selects_root(b"..", &Attributes::default()));
     }
+
+    /// Everything that a filter leaves out is counted once; a list of names excludes nothing.
+    #[test]
+    fn left_out_entries_are_counted_once() {
+        let mut builder = FilterBuilder::default();
+        for rule in ["*.o", "cache/"] {
+            builder.rule(rule, RuleOrigin::Flag("--exclude")).unwrap();
+        }
+        let filter = SourceFilter::new(builder.build().unwrap(), false);
+        let mut selection = WalkEntrySelection::new(&filter);
+        let walk = WalkId(1);
+        assert!(selection.selects(walk, &directory("src", 0, None), false));
+        let found = [
+            (directory("src/cache", 1, Some(0)), false),
+            (file("src/a.o", Some(0)), false),
+            (file("src/cache.c", Some(0)), true),
+            (file("src/cache", Some(0)), true),
+            (WalkEntry::Special(b"src/pipe.o".to_vec()), false),
+            (WalkEntry::Special(b"src/pipe".to_vec()), true),
+            (WalkEntry::Listed(WalkDirectoryId(0)), true),
+        ];
+        for (entry, selected) in &found {
+            assert_eq!(
+                selection.selects(walk, entry, false),
+                *selected,
+                "{entry:?}"
+            );
+        }
+        let left_out = found.iter().filter(|(_, selected)| !selected).count();
+        assert_eq!(selection.excluded(), left_out as u64);
+        assert!(filter.leaves_out(b"a.o"));
+        assert!(
+            !filter.leaves_out(b"cache"),
+            "a file of this name is copied"
+        );
+    }
 }

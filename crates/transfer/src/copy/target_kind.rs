@@ -176,4 +176,58 @@ mod tests {
             assert_eq!(guess.judge(target, is), verdict);
         }
     }
+
+    /// A wrong guess costs one repeated upload: whatever the server reports, the second one is the
+    /// last.
+    #[test]
+    fn a_file_is_sent_to_two_targets_at_most() {
+        let kinds = [
+            ReportedTargetKind::Directory,
+            ReportedTargetKind::SomethingElse,
+            ReportedTargetKind::Missing,
+        ];
+        for target in [&b"a"[..], b"a/", b"", b"~", b"a/.", b"..", b"/", b"a/b.c"] {
+            for guess in [TargetGuess::Exact, TargetGuess::Into] {
+                for is in kinds {
+                    if let UploadRetryDecision::Retry(second) = guess.judge(target, is) {
+                        assert_ne!(second, guess, "the same place again");
+                        let last = second.judge(target, is);
+                        assert_eq!(last, UploadRetryDecision::Final, "{target:?}, {is:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// A file in the place of a directory that the user has named would hide a mistake.
+    #[test]
+    fn a_name_that_can_only_be_a_directory_never_becomes_a_file() {
+        let kinds = [
+            ReportedTargetKind::SomethingElse,
+            ReportedTargetKind::Missing,
+        ];
+        for target in [
+            &b"dir/"[..],
+            b"",
+            b"~",
+            b"a/.",
+            b"a/..",
+            b".",
+            b"//",
+            b"a//",
+        ] {
+            assert!(is_directory_by_name(target), "{target:?}");
+            for (name, was_file) in [(&b"file.txt"[..], true), (b"dir", false)] {
+                let guess = TargetGuess::new(target, name, was_file);
+                assert_eq!(guess, TargetGuess::Into, "{target:?}");
+                for is in kinds {
+                    let decision = guess.judge(target, is);
+                    assert_eq!(decision, UploadRetryDecision::NoDirectory, "{target:?}");
+                }
+            }
+        }
+        for target in [&b"dir"[..], b"a/~", b"a/...", b"..a", b"a.", b"./a"] {
+            assert!(!is_directory_by_name(target), "{target:?}");
+        }
+    }
 }

@@ -314,4 +314,49 @@ mod tests {
         assert_ne!(kind("x", "X"), kind("\u{e9}", "e\u{301}"));
         assert_ne!(kind("x", "X"), kind("x", "x."));
     }
+
+    /// A name is like the first one of its directory that differs from it only in case.
+    #[test]
+    fn a_name_is_like_the_first_of_its_directory_and_of_no_other() {
+        let mut seed = testkit::Seed::new(9);
+        let mut alike = 0;
+        for _ in 0..300 {
+            let mut index = TargetNameIndex::default();
+            let mut firsts: HashMap<(usize, String), String> = HashMap::new();
+            for _ in 0..30 {
+                let dir = seed.below(2) as usize;
+                let name: String = (0..1 + seed.below(2))
+                    .map(|_| ['a', 'A', 'b', 'B'][seed.below(4) as usize])
+                    .collect();
+                let dirs = ["one", "two"];
+                let key = (dir, name.to_lowercase());
+                let first = firsts.entry(key).or_insert_with(|| name.clone());
+                let expected =
+                    (*first != name).then(|| format!("{}/{first}", dirs[dir]).into_bytes());
+                let found = index.note(dirs[dir].as_bytes(), name.as_bytes());
+                assert_eq!(found, expected, "{name}");
+                alike += usize::from(found.is_some());
+            }
+        }
+        assert!(alike > 500, "{alike}");
+    }
+
+    #[test]
+    fn a_path_is_split_at_its_last_slash() {
+        for (path, expected) in [
+            ("a/b/c", ("a/b", "c")),
+            ("/c", ("/", "c")),
+            ("c", ("", "c")),
+            ("a/", ("a", "")),
+            ("/", ("/", "")),
+            ("", ("", "")),
+        ] {
+            let (dir, name) = split(path.as_bytes());
+            assert_eq!(
+                (dir, name),
+                (expected.0.as_bytes(), expected.1.as_bytes()),
+                "{path}"
+            );
+        }
+    }
 }

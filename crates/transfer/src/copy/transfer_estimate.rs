@@ -261,4 +261,56 @@ mod tests {
         assert_eq!(counted(false), FileCount::default());
         Ok(())
     }
+
+    /// The parts that are told add up to the count, whatever the times at which it is read.
+    #[test]
+    fn the_parts_that_are_told_add_up_to_the_count() {
+        let mut seed = testkit::Seed::new(10);
+        for _ in 0..200 {
+            let mut counting = FileCountThread::default();
+            let shared = Arc::clone(&counting.shared);
+            let (mut all, mut told) = (FileCount::default(), FileCount::default());
+            let mut is_complete = false;
+            for nth in 0..30 {
+                let (files, bytes) = (seed.below(200), seed.below(5000));
+                shared.files.fetch_add(files, Ordering::Relaxed);
+                shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+                all.files += files;
+                all.bytes += bytes;
+                shared.complete.store(nth == 29, Ordering::Release);
+                if let Some((more, complete)) = counting.news() {
+                    told.files += more.files;
+                    told.bytes += more.bytes;
+                    is_complete |= complete;
+                    assert_eq!(told, all, "what is told is what was counted");
+                } else {
+                    assert!(
+                        all.files <= told.files + told.files / 4 + 1,
+                        "{all:?} {told:?}"
+                    );
+                }
+            }
+            assert!(is_complete, "the end of the count was not told");
+        }
+    }
+
+    /// The count goes by the files that the copy sends: symlinks and missing sources are none, and
+    /// a count that was stopped ends.
+    #[test]
+    fn symlinks_and_missing_sources_are_not_counted() -> std::io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        fs::write(dir.path().join("file"), "123")?;
+        std::os::unix::fs::symlink("file", dir.path().join("link"))?;
+        std::os::unix::fs::symlink(".", dir.path().join("loop"))?;
+        let counting = FileCountThread::default();
+        let paths = vec![dir.path().to_path_buf(), dir.path().join("missing")];
+        counting.shared.count(paths.clone(), true);
+        assert_eq!(counting.coming().so_far(), FileCount { files: 1, bytes: 3 });
+        let stopped = FileCountThread::default();
+        let shared = Arc::clone(&stopped.shared);
+        drop(stopped);
+        shared.count(paths, true);
+        assert_eq!(shared.so_far(), FileCount::default());
+        Ok(())
+    }
 }

@@ -53,3 +53,16 @@ impl Future for YieldOnce {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_returns_to_its_owner_once() {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut wait = std::pin::pin!(YieldOnce::default());
+        assert!(wait.as_mut().poll(&mut context).is_pending());
+        assert!(wait.as_mut().poll(&mut context).is_ready());
+    }
+}

@@ -297,4 +297,141 @@ mod tests {
         let said: Vec<_> = withheld.warnings().collect();
         assert!(said[1].1.ends_with("keep the old contents"), "{said:?}");
     }
+
+    /// Directory to which `points_to` leads from a symlink at `link`, by its words alone; `None` for
+    /// one outside of the tree.
+    fn lexical<'p>(link: &'p str, points_to: &'p str) -> Option<Vec<&'p str>> {
+        let mut at: Vec<&str> = link
+            .split('/')
+            .filter(|part| !matches!(*part, "" | "."))
+            .collect();
+        at.pop();
+        for part in points_to.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => {
+                    at.pop()?;
+                }
+                name => at.push(name),
+            }
+        }
+        Some(at)
+    }
+
+    /// --safe-links keeps no symlink that leads out of the tree, and leaves out no other one, except
+    /// where a name comes before `..`, which may itself be a symlink.
+    #[test]
+    fn safe_links_keeps_exactly_the_symlinks_that_stay_inside() {
+        let mut seed = testkit::Seed::new(4);
+        let mut random = |parts: &[&'static str]| {
+            let len = 1 + seed.below(5);
+            let part = |_| parts[seed.below(parts.len() as u64) as usize];
+            (0..len).map(part).collect::<Vec<_>>().join("/")
+        };
+        let (mut kept, mut out) = (0, 0);
+        for _ in 0..20_000 {
+            let link = random(&["a", "b", ".", ""]);
+            let points_to = random(&["..", "..", "a", "b", ".", ""]);
+            let leaves = leads_out(link.as_bytes(), points_to.as_bytes());
+            let is_absolute = points_to.starts_with('/') || points_to.is_empty();
+            let escapes = is_absolute || lexical(&link, &points_to).is_none();
+            assert!(
+                leaves || !escapes,
+                "{link} -> {points_to} leads out and is kept"
+            );
+            let parts: Vec<&str> = points_to
+                .split('/')
+                .filter(|part| !matches!(*part, "" | "."))
+                .collect();
+            let first_name = parts.iter().position(|part| *part != "..");
+            let is_plain = first_name.is_none_or(|at| !parts[at..].contains(&".."));
+            assert!(escapes || leaves != is_plain, "{link} -> {points_to}");
+            kept += usize::from(!leaves);
+            out += usize::from(leaves);
+        }
+        assert!(kept > 2000 && out > 2000, "{kept} {out}");
+    }
+
+    /// Setuid bits of this machine's own files are kept by -a, and those that a server reports only
+    /// if the user asks for them by name; without -p or -a none are.
+    #[test]
+    fn special_bits_are_kept_only_where_the_user_trusts_the_source() {
+        for number in 0..16 {
+            let flag = |bit: u32| number & (1 << bit) != 0;
+            let options = CopyOptions {
+                preserve: flag(0),
+                archive: flag(1),
+                preserve_setuid: flag(2),
+                ..CopyOptions::default()
+            };
+            let from_server = flag(3);
+            let rules = SpecialBitRules::new(&options, from_server);
+            let keeps = match (options.archive, options.preserve, from_server) {
+                (true, _, false) => true,
+                (true, ..) | (_, true, _) => options.preserve_setuid,
+                _ => false,
+            };
+            assert_eq!(
+                rules.keeps(),
+                keeps,
+                "{options:?}, from a server: {from_server}"
+            );
+            let trusts = !from_server || options.preserve_setuid;
+            assert_eq!(rules.keeps_xattr(CAPABILITY), trusts);
+            assert!(rules.keeps_xattr(b"user.comment"));
+        }
+    }
+
+    #[test]
+    fn a_directory_keeps_its_sticky_bit_and_loses_the_others_with_a_word() {
+        let options = CopyOptions {
+            preserve: true,
+            ..CopyOptions::default()
+        };
+        for (from_server, told) in [(true, 3), (false, 0)] {
+            let rules = SpecialBitRules::new(&options, from_server);
+            let mut counts = LeftOutCounts::default();
+            for (mode, kept) in [
+                (0o755, 0o755),
+                (0o1777, 0o1777),
+                (0o2755, 0o755),
+                (0o4755, 0o755),
+                (0o7777, 0o1777),
+            ] {
+                let shown = || EscapedName(b"d".to_vec());
+                assert_eq!(
+                    counts.kept_directory_mode(rules, 0o040_000 | mode, shown),
+                    kept
+                );
+            }
+            assert_eq!(counts.special_bits.entries, told);
+        }
+    }
+
+    /// The warning for the whole server covers its directories: no other one follows it.
+    #[test]
+    fn a_refusal_of_temporaries_is_told_once_for_each_directory_and_once_for_the_server() {
+        let mut counts = LeftOutCounts::default();
+        let mut is_first = |dir: Option<&str>| counts.is_first_refusal(dir.map(|d| d.into()));
+        assert!(is_first(Some("a")));
+        assert!(!is_first(Some("a")));
+        assert!(is_first(Some("b")));
+        assert!(is_first(None));
+        assert!(!is_first(None));
+        assert!(!is_first(Some("c")), "the server's warning says it all");
+    }
+
+    /// The name that --backup gives to an old file is no other name that the user has to know of.
+    #[test]
+    fn a_backup_name_is_not_told_as_another_name_of_a_replaced_file() {
+        let mut counts = LeftOutCounts::default();
+        let shown = || EscapedName(b"f".to_vec());
+        counts.note_backup_name(b"f".to_vec());
+        counts.note_other_names(b"f", 1, shown);
+        assert_eq!(counts.warnings().count(), 0);
+        counts.note_other_names(b"f", 2, shown);
+        counts.note_other_names(b"g", 0, shown);
+        counts.note_other_names(b"h", 1, shown);
+        assert_eq!(counts.replaced.entries, 2);
+    }
 }

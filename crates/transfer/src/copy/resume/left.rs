@@ -419,3 +419,201 @@ pub(in crate::copy) fn clear_remote(
     let purpose = JobPurpose::Cleared(removal);
     context.submit(CopySide::Target, kind, purpose).is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(records: Vec<JournalRecord>) -> JournalState {
+        let mut state = JournalState::default();
+        for record in records {
+            assert!(state.apply(record));
+        }
+        state
+    }
+
+    fn stamp(size: u64) -> SourceFileStamp {
+        SourceFileStamp {
+            size,
+            ..SourceFileStamp::default()
+        }
+    }
+
+    fn begun(id: u64, target: &str, size: u64) -> JournalRecord {
+        JournalRecord::Begun {
+            id,
+            target: target.into(),
+            source: stamp(size),
+            tag: 100 + id,
+        }
+    }
+
+    fn ranges(id: u64, ranges: &[(u64, u64)]) -> JournalRecord {
+        JournalRecord::Ranges {
+            id,
+            durable: true,
+            mtime: 1,
+            ranges: ranges.to_vec(),
+        }
+    }
+
+    fn done(id: u64, size: u64) -> JournalRecord {
+        JournalRecord::Done {
+            id,
+            durable: true,
+            size,
+            mtime: 1,
+        }
+    }
+
+    fn earlier(records: Vec<JournalRecord>) -> EarlierWork {
+        let mut earlier = EarlierWork::default();
+        earlier.set(state(records));
+        earlier
+    }
+
+    /// Another command, or another user, has written the journal: files elsewhere are neither
+    /// resumed nor removed.
+    #[test]
+    fn a_journal_decides_nothing_about_files_outside_of_the_target() {
+        let mut earlier = earlier(vec![
+            JournalRecord::Onto { into: true },
+            begun(0, "dst/a", 5),
+            begun(1, "dst2/a", 5),
+            begun(2, "/etc/passwd", 5),
+            begun(3, "dst/../a", 5),
+            begun(4, "other", 5),
+        ]);
+        assert!(matches!(earlier.onto(b"dst"), Some(TargetPath::Into(path)) if path == b"dst"));
+        assert!(earlier.file(b"dst/a").is_some());
+        for target in [&b"dst2/a"[..], b"/etc/passwd", b"other"] {
+            assert!(earlier.file(target).is_none(), "{target:?}");
+        }
+        assert!(earlier.has_leftovers());
+    }
+
+    #[test]
+    fn the_target_is_the_one_that_the_first_run_has_resolved() {
+        for (records, expected) in [
+            (vec![], None),
+            (vec![JournalRecord::Onto { into: false }], Some(false)),
+            (vec![JournalRecord::Onto { into: true }], Some(true)),
+        ] {
+            let mut earlier = earlier(records);
+            assert_eq!(earlier.was_into(), expected);
+            let into = earlier
+                .onto(b"dst")
+                .map(|onto| matches!(onto, TargetPath::Into(_)));
+            assert_eq!(into, expected);
+        }
+    }
+
+    /// Parts of two versions of a source are never joined: each part is of the version that the
+    /// journal names.
+    #[test]
+    fn ranges_are_taken_for_the_version_of_the_source_that_they_have() {
+        let records = || {
+            vec![
+                begun(0, "dst/a", 10),
+                ranges(0, &[(0, 4), (6, 10)]),
+                begun(1, "dst/b", 10),
+                ranges(1, &[(0, 10)]),
+                done(1, 10),
+            ]
+        };
+        let mut same = earlier(records());
+        let taken = same.take_ranges(b"dst/a", stamp(10));
+        assert_eq!(taken, Some((0, vec![(0, 4), (6, 10)])));
+        assert!(same.file(b"dst/a").is_none(), "they are taken once");
+        let mut changed = earlier(records());
+        assert_eq!(changed.take_ranges(b"dst/a", stamp(11)), None);
+        assert!(
+            changed.file(b"dst/a").is_none(),
+            "no later file of the run takes them"
+        );
+        let mut complete = earlier(records());
+        assert_eq!(
+            complete.take_ranges(b"dst/b", stamp(10)),
+            None,
+            "it is complete"
+        );
+        let mut afresh = earlier(records());
+        afresh.set_afresh(true);
+        assert_eq!(afresh.take_ranges(b"dst/a", stamp(10)), None);
+        assert_eq!(
+            afresh.take_ranges(b"dst/c", stamp(10)),
+            None,
+            "it is unknown"
+        );
+    }
+
+    /// A file that is gone from the target is copied again; what is known of an unfinished one is
+    /// kept.
+    #[test]
+    fn only_the_record_of_a_complete_file_is_forgotten_with_the_file() {
+        let mut earlier = earlier(vec![
+            begun(0, "dst/a", 10),
+            done(0, 10),
+            begun(1, "dst/b", 10),
+            ranges(1, &[(0, 4)]),
+        ]);
+        for target in [&b"dst/a"[..], b"dst/b", b"dst/c"] {
+            earlier.forget_complete(target);
+        }
+        assert!(earlier.file(b"dst/a").is_none());
+        assert!(earlier.file(b"dst/b").is_some());
+        earlier.forget(b"dst/b");
+        assert!(earlier.file(b"dst/b").is_none() && !earlier.has_leftovers());
+    }
+
+    /// The receiver has restarted: what was only in its memory is not expected.
+    #[test]
+    fn data_that_was_only_in_memory_is_not_expected_after_a_restart() {
+        let soft = JournalRecord::Ranges {
+            id: 0,
+            durable: false,
+            mtime: 1,
+            ranges: vec![(4, 8)],
+        };
+        let records = || {
+            let run = JournalRecord::Run {
+                boot: b"first".to_vec(),
+            };
+            vec![
+                run,
+                begun(0, "dst/a", 10),
+                ranges(0, &[(0, 4)]),
+                soft.clone(),
+            ]
+        };
+        for (boot, expected) in [
+            ("first", vec![(0, 8)]),
+            ("second", vec![(0, 4)]),
+            ("", vec![(0, 4)]),
+        ] {
+            let mut earlier = earlier(records());
+            earlier.started(boot.as_bytes().to_vec());
+            let taken = earlier.take_ranges(b"dst/a", stamp(10));
+            assert_eq!(taken, Some((0, expected)), "{boot}");
+        }
+    }
+
+    /// A directory gets its mode, which may forbid removals, once the last one in it has ended.
+    #[test]
+    fn a_directory_waits_for_its_last_removal() {
+        let dir = |nth| {
+            CopyDirectoryId::new(
+                crate::copy::source::WalkId(1),
+                crate::walk::WalkDirectoryId(nth),
+            )
+        };
+        let mut earlier = EarlierWork::default();
+        earlier.removals.insert(dir(1), (2, true));
+        earlier.removals.insert(dir(2), (1, false));
+        assert_eq!(earlier.cleared_in(dir(1)), None, "one is left");
+        assert_eq!(earlier.cleared_in(dir(2)), None, "it does not wait");
+        assert_eq!(earlier.cleared_in(dir(1)), Some(dir(1)));
+        assert_eq!(earlier.cleared_in(dir(1)), None, "it has gone on");
+        assert!(earlier.removals.is_empty());
+    }
+}

@@ -270,3 +270,270 @@ impl RunJournal {
         self.claims = JournalRecordHandling::Discarded;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::cell::{Cell, RefCell};
+    use std::io;
+    use std::rc::Rc;
+
+    use schedule::journal::{JournalState, SourceFileStamp};
+
+    use crate::journal::EarlierRun;
+
+    /// Journal whose records are kept in memory.
+    #[derive(Clone, Default)]
+    struct Memory {
+        records: Rc<RefCell<Vec<JournalRecord>>>,
+        durable: Rc<Cell<u64>>,
+        fails: Rc<Cell<bool>>,
+    }
+
+    impl JournalStore for Memory {
+        fn identity(&self) -> &[u8] {
+            b"copy"
+        }
+
+        fn beside(&self) -> Option<PathBuf> {
+            None
+        }
+
+        fn find(&self) -> io::Result<EarlierRun> {
+            Ok(EarlierRun::Nothing)
+        }
+
+        fn go_on(&self, _: bool, _: u64, _: Vec<PathBuf>) -> io::Result<Box<dyn JournalWriter>> {
+            Ok(Box::new(self.clone()))
+        }
+
+        fn create(&self, _: bool) -> io::Result<Box<dyn JournalWriter>> {
+            match self.fails.get() {
+                true => Err(io::ErrorKind::StorageFull.into()),
+                false => Ok(Box::new(self.clone())),
+            }
+        }
+    }
+
+    impl JournalWriter for Memory {
+        fn write(&mut self, record: &JournalRecord) -> u64 {
+            self.records.borrow_mut().push(record.clone());
+            self.records.borrow().len() as u64
+        }
+
+        fn write_out(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync_from_now_on(&mut self) -> u64 {
+            self.records.borrow().len() as u64
+        }
+
+        fn durable(&self) -> u64 {
+            self.durable.get()
+        }
+
+        fn lies_on(&mut self, _: u64, _: &Path) {}
+
+        fn path(&self) -> &Path {
+            Path::new("journal")
+        }
+
+        fn left(&self) -> Option<JournalState> {
+            None
+        }
+
+        fn remove(self: Box<Self>) {}
+    }
+
+    fn begun(id: u64) -> JournalRecord {
+        JournalRecord::Begun {
+            id,
+            target: format!("f{id}").into_bytes(),
+            source: SourceFileStamp::default(),
+            tag: id,
+        }
+    }
+
+    fn ranges(id: u64) -> JournalRecord {
+        JournalRecord::Ranges {
+            id,
+            durable: false,
+            mtime: 0,
+            ranges: vec![(0, 5)],
+        }
+    }
+
+    fn done(id: u64) -> JournalRecord {
+        JournalRecord::Done {
+            id,
+            durable: false,
+            size: 5,
+            mtime: 0,
+        }
+    }
+
+    fn journal() -> (RunJournal, Memory) {
+        let memory = Memory::default();
+        let mut journal = RunJournal::default();
+        journal.set_place(Box::new(memory.clone()));
+        (journal, memory)
+    }
+
+    /// A journal that is begun late has everything from the start of the run, in order.
+    #[test]
+    fn a_late_journal_begins_with_the_records_so_far() {
+        let (mut journal, memory) = journal();
+        let early = [begun(0), done(0), begun(1)];
+        for record in &early {
+            assert_eq!(
+                journal.write(record.clone()),
+                0,
+                "there is no journal to wait for"
+            );
+        }
+        journal
+            .create(|| panic!("a server is asked for its boot ID"))
+            .expect("there is room");
+        assert_eq!(journal.sync_from_now_on(), Some(5));
+        assert_eq!(journal.write(ranges(1)), 6);
+        let first = [
+            JournalRecord::Copy {
+                identity: b"copy".to_vec(),
+            },
+            JournalRecord::Run { boot: Vec::new() },
+        ];
+        let all = first.into_iter().chain(early).chain([ranges(1)]);
+        assert_eq!(*memory.records.borrow(), all.collect::<Vec<_>>());
+        assert!(journal.take_unwritten().is_empty());
+    }
+
+    #[test]
+    fn a_journal_of_this_machine_begins_with_its_boot_id() {
+        let (mut journal, memory) = journal();
+        journal.set_target(Some("dst".into()));
+        journal.create(|| b"boot".to_vec()).expect("there is room");
+        let run = JournalRecord::Run {
+            boot: b"boot".to_vec(),
+        };
+        assert_eq!(memory.records.borrow()[1], run);
+    }
+
+    /// Without space for a journal the run goes on, and neither waits for records nor collects them.
+    #[test]
+    fn a_journal_that_cannot_be_created_is_given_up() {
+        let (mut journal, memory) = journal();
+        memory.fails.set(true);
+        journal.write(begun(0));
+        assert!(journal.create(Vec::new).is_err());
+        assert!(!journal.is_on() && !journal.goes_on() && journal.log().is_none());
+        assert_eq!(journal.sync_from_now_on(), None);
+        assert!(journal.take_unwritten().is_empty());
+        assert!(journal.create(Vec::new).is_ok(), "it is not tried again");
+        assert!(journal.log().is_none());
+    }
+
+    /// While it is unknown if the receiver has restarted, no record says that it has data.
+    #[test]
+    fn records_of_received_data_wait_until_the_receiver_is_known() {
+        let (mut journal, memory) = journal();
+        journal.create(Vec::new).expect("there is room");
+        journal.sync_from_now_on();
+        let first = memory.records.borrow().len();
+        journal.hold_claims();
+        assert!(!journal.writes_claims());
+        for record in [begun(0), ranges(0), begun(1), ranges(1), done(1)] {
+            journal.write(record);
+        }
+        // The temporary of file 0 is gone: its ranges must not come back.
+        let gone = JournalRecord::Forgotten { id: 0 };
+        journal.write(gone.clone());
+        assert_eq!(
+            memory.records.borrow()[first..],
+            [begun(0), begun(1), gone.clone()]
+        );
+        journal.write_held();
+        assert!(journal.writes_claims());
+        let all = [begun(0), begun(1), gone, ranges(1), done(1)];
+        assert_eq!(memory.records.borrow()[first..], all);
+        assert!(!journal.is_nothing(false), "a file is done");
+    }
+
+    /// The receiver has restarted and lost the data: what was held is dropped, and so is what follows.
+    #[test]
+    fn records_of_lost_data_are_never_written() {
+        let (mut journal, memory) = journal();
+        journal.create(Vec::new).expect("there is room");
+        journal.sync_from_now_on();
+        let first = memory.records.borrow().len();
+        journal.hold_claims();
+        journal.write(ranges(0));
+        journal.discard_claims();
+        for record in [ranges(0), done(0), begun(1)] {
+            journal.write(record);
+        }
+        journal.write_held();
+        assert_eq!(memory.records.borrow()[first..], [begun(1)]);
+        assert!(journal.is_nothing(true), "nothing that arrived is known");
+    }
+
+    /// Files start in the order of their records, each once its record is durable and no earlier.
+    #[test]
+    fn a_file_starts_once_its_record_is_durable() {
+        let (mut journal, memory) = journal();
+        journal.create(Vec::new).expect("there is room");
+        let mut seed = testkit::Seed::new(14);
+        let mut next = 0;
+        let mut started = 0;
+        for _ in 0..500 {
+            if seed.below(2) == 0 {
+                let number = journal.write(begun(next));
+                journal.wait_for(number, CopyFileId(number));
+                next += 1;
+            }
+            let written = memory.records.borrow().len() as u64;
+            memory
+                .durable
+                .set((memory.durable.get() + seed.below(3)).min(written));
+            while let Some(CopyFileId(number)) = journal.next_written() {
+                assert!(number <= memory.durable.get(), "{number} is not durable");
+                // The first two records are not those of files.
+                assert_eq!(number, started + 3, "out of order");
+                started += 1;
+            }
+            assert_eq!(journal.waiting() as u64, next - started);
+        }
+        assert!(started > 100, "{started}");
+        journal.drop_waiting();
+        assert_eq!(
+            (journal.waiting(), journal.next_written().is_none()),
+            (0, true)
+        );
+    }
+
+    /// Small copies are sent again rather than recorded, whichever limit they stay below.
+    #[test]
+    fn a_copy_needs_a_journal_from_one_of_two_limits() {
+        let limits = CopyLimits {
+            journal_bytes: 100,
+            journal_files: 3,
+            ..CopyLimits::default()
+        };
+        for (sizes, needs) in [
+            (vec![], false),
+            (vec![99], false),
+            (vec![100], true),
+            (vec![50, 50], true),
+            (vec![1, 1], false),
+            (vec![0, 0, 0], true),
+            (vec![u64::MAX, u64::MAX], true),
+        ] {
+            let mut journal = RunJournal::default();
+            sizes.iter().for_each(|size| journal.count(*size));
+            assert_eq!(journal.needs_journal(limits), needs, "{sizes:?}");
+            journal.record_all();
+            assert!(journal.needs_journal(limits));
+        }
+    }
+}

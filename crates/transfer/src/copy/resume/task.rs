@@ -226,4 +226,112 @@ mod tests {
         task.was_left_aside();
         assert_eq!((task.taken(), task.adopted()), (0, 0));
     }
+
+    fn keep(tag: u64) -> ResumeData {
+        ResumeData {
+            tag,
+            ..ResumeData::default()
+        }
+    }
+
+    fn checkpoint(ranges: &[(u64, u64)]) -> FileCheckpoint {
+        FileCheckpoint {
+            durable: false,
+            mtime: 1,
+            ranges: ranges.to_vec(),
+        }
+    }
+
+    /// Only bytes from the start without a gap are continued between two hosts: a gap would stay a
+    /// hole in the file.
+    #[test]
+    fn a_temporary_is_continued_up_to_its_first_gap() {
+        let mut task = ResumeTask::default();
+        assert!(!task.continue_temporary(b"dst/f"), "nothing has begun");
+        task.begin(1, keep(9));
+        let first = keep(9).temporary(b"dst/f", 0);
+        task.has_temporary(first.clone());
+        assert!(!task.continue_temporary(b"dst/f"), "nothing has arrived");
+        task.has_arrived(&checkpoint(&[(100, 200)]));
+        assert!(!task.continue_temporary(b"dst/f"), "its start is missing");
+        task.has_arrived(&checkpoint(&[(0, 50)]));
+        assert_eq!(task.arrived(), 50);
+        assert!(task.continue_temporary(b"dst/f"));
+        let left = task
+            .keep()
+            .and_then(|keep| keep.left)
+            .expect("it is continued");
+        assert_eq!(left.ranges, [(0, 50)]);
+    }
+
+    /// Under another name than the first choice, the next job would not find the temporary.
+    #[test]
+    fn a_temporary_under_another_name_starts_over() {
+        let mut task = ResumeTask::default();
+        task.begin(1, keep(9));
+        task.has_arrived(&checkpoint(&[(0, 50)]));
+        task.has_temporary(keep(9).temporary(b"dst/f", 1));
+        assert!(!task.continue_temporary(b"dst/f"));
+        assert!(
+            task.keep().is_some_and(|keep| keep.left.is_none()),
+            "its bytes are not expected"
+        );
+    }
+
+    /// A request of the lost connection may still rename the first temporary: the next one has
+    /// another name and nothing of the old one.
+    #[test]
+    fn a_file_that_was_left_aside_starts_over_under_another_name() {
+        let mut task = ResumeTask::default();
+        task.begin(1, keep(9));
+        task.takes(30);
+        task.has_arrived(&checkpoint(&[(0, 50)]));
+        let first = task.keep().expect("begun").temporary(b"dst/f", 0);
+        task.was_left_aside();
+        let next = task.keep().expect("begun").temporary(b"dst/f", 0);
+        assert_ne!(next, first);
+        assert_eq!((task.taken(), task.arrived()), (0, 0));
+        assert_eq!(task.entry(), Some(1), "it has its number in the journal");
+    }
+
+    /// The journal has a part of a file only if a checkpoint was recorded, and it is this process's
+    /// own.
+    #[test]
+    fn a_part_is_recorded_once_something_has_arrived_in_a_temporary_of_its_own() {
+        let mut task = ResumeTask::default();
+        task.has_arrived(&checkpoint(&[(0, 50)]));
+        assert_eq!(task.recorded_part(), None, "nothing has begun");
+        task.begin(4, keep(9));
+        assert_eq!(task.recorded_part(), None, "nothing has arrived");
+        task.has_arrived(&checkpoint(&[(5, 50)]));
+        assert_eq!(task.recorded_part(), Some((4, 9)));
+        task.begins_again(6);
+        assert_eq!((task.recorded_part(), task.entry()), (None, Some(6)));
+        let mut shared = ResumeTask::default();
+        let work = schedule::SharedTemp::Range(0, 10);
+        shared.begin(
+            4,
+            ResumeData {
+                shared: Some(work),
+                ..keep(9)
+            },
+        );
+        shared.has_arrived(&checkpoint(&[(0, 5)]));
+        assert_eq!(shared.recorded_part(), None, "others write it too");
+    }
+
+    /// Whether the journal is written does not depend on the file's target.
+    #[test]
+    fn a_file_with_another_target_forgets_its_part_and_not_that_there_is_a_journal() {
+        let mut task = ResumeTask::default();
+        task.set_recorded(true);
+        assert!(!task.is_recorded(), "it has not begun");
+        task.begin(4, keep(9));
+        assert!(task.is_recorded());
+        task.was_completed();
+        task.forget();
+        assert!(!task.has_begun() && !task.replaces_own() && task.entry().is_none());
+        task.begin(5, keep(10));
+        assert!(task.is_recorded());
+    }
 }

@@ -78,4 +78,68 @@ mod tests {
         });
         assert!(!worth.is_nothing(false));
     }
+
+    /// The worth that a run keeps count of is that of the journal which it has written: a wrong
+    /// count would remove the journal of a copy that can be resumed.
+    #[test]
+    fn the_worth_of_a_run_is_that_of_the_journal_that_it_has_written() {
+        let mut seed = testkit::Seed::new(13);
+        let mut worthless = 0;
+        for _ in 0..2000 {
+            let mut state = JournalState::default();
+            let mut counted = ResumableWork::default();
+            let mut begun = 0;
+            let mut is_done = BTreeSet::new();
+            for _ in 0..seed.below(12) {
+                let id = seed.below(begun + 1);
+                let record = match seed.below(6) {
+                    0 | 1 => {
+                        begun += 1;
+                        JournalRecord::Begun {
+                            id: begun - 1,
+                            target: format!("dst/{begun}").into_bytes(),
+                            source: schedule::journal::SourceFileStamp::default(),
+                            tag: begun,
+                        }
+                    }
+                    2 => JournalRecord::Onto {
+                        into: seed.below(2) == 0,
+                    },
+                    _ if begun == 0 || id == begun || is_done.contains(&id) => continue,
+                    3 => JournalRecord::Ranges {
+                        id,
+                        durable: seed.below(2) == 0,
+                        mtime: 0,
+                        ranges: (0..seed.below(2))
+                            .map(|nth| (nth * 9, nth * 9 + 5))
+                            .collect(),
+                    },
+                    4 => JournalRecord::Forgotten { id },
+                    _ if state.entry(id).is_none() => continue,
+                    _ => {
+                        is_done.insert(id);
+                        JournalRecord::Done {
+                            id,
+                            durable: true,
+                            size: 5,
+                            mtime: 7,
+                        }
+                    }
+                };
+                if let JournalRecord::Ranges { id, .. } = &record
+                    && state.entry(*id).is_none()
+                {
+                    continue;
+                }
+                counted.note(&record);
+                assert!(state.apply(record));
+            }
+            let left = ResumableWork::of(&state);
+            for made in [false, true] {
+                assert_eq!(counted.is_nothing(made), left.is_nothing(made), "{state:?}");
+            }
+            worthless += usize::from(left.is_nothing(false));
+        }
+        assert!(worthless > 100 && worthless < 1900, "{worthless}");
+    }
 }

@@ -441,4 +441,116 @@ mod tests {
             assert_eq!(last, CheckAction::ReadBack);
         }
     }
+
+    /// Whatever order, kind and number of answers: a file is verified if and only if each of its
+    /// sums was right, and it is always decided once all have come.
+    #[test]
+    fn a_file_is_verified_if_and_only_if_every_sum_is_right() {
+        let mut seed = testkit::Seed::new(15);
+        let mut verdicts = [0, 0];
+        for _ in 0..5000 {
+            let early: Vec<usize> = (0..2).filter(|_| seed.below(2) == 0).collect();
+            let knows_whole = seed.below(2) == 0;
+            let mut file = checking(&early, knows_whole);
+            let right = |sum: ChecksumSelector| match sum {
+                ChecksumSelector::Whole => digest(9),
+                ChecksumSelector::Run(at) => digest(at as u8 + 1),
+            };
+            let mut all_right = true;
+            // Some answers come before the file has its name.
+            let mut open: BTreeSet<ChecksumSelector> =
+                early.iter().map(|at| ChecksumSelector::Run(*at)).collect();
+            for sum in open.clone() {
+                if seed.below(2) == 0 {
+                    let is_right = seed.below(4) > 0;
+                    let told = if is_right { right(sum) } else { digest(7) };
+                    all_right &= is_right;
+                    assert_eq!(file.answer(sum, told, true, BY), CheckAction::Wait);
+                    open.remove(&sum);
+                }
+            }
+            let Some(asked) = file.ask_for(BY) else {
+                assert!(
+                    file.differs() && !all_right,
+                    "only a difference needs no more sums"
+                );
+                verdicts[1] += 1;
+                continue;
+            };
+            open.extend(asked);
+            let mut verdict = match file.is_right() {
+                true => CheckAction::Verified,
+                false => CheckAction::Wait,
+            };
+            let mut left: Vec<ChecksumSelector> = open.into_iter().collect();
+            let mut tries = 0;
+            while verdict == CheckAction::Wait || verdict == CheckAction::AskAgain {
+                tries += 1;
+                assert!(tries < 20 && !left.is_empty(), "it is never decided");
+                let sum = left.remove(seed.below(left.len() as u64) as usize);
+                let told = match seed.below(6) {
+                    0 => digest(7),
+                    1 => None,
+                    _ => right(sum),
+                };
+                let is_early = tries < 3 && seed.below(2) == 0;
+                verdict = file.answer(sum, told.clone(), is_early, BY);
+                match verdict {
+                    CheckAction::AskAgain => left.push(sum),
+                    // The whole sum proves the ranges as well.
+                    _ if matches!(sum, ChecksumSelector::Run(_)) && knows_whole => {}
+                    _ => all_right &= told == right(sum),
+                }
+            }
+            match verdict {
+                CheckAction::Verified => verdicts[0] += 1,
+                _ => verdicts[1] += 1,
+            }
+            if !knows_whole {
+                assert_eq!(verdict == CheckAction::Verified, all_right);
+            }
+            assert!(
+                verdict != CheckAction::Verified || !file.differs(),
+                "it was seen to differ"
+            );
+        }
+        assert!(verdicts[0] > 500 && verdicts[1] > 500, "{verdicts:?}");
+    }
+
+    /// Answers of a checksum program that was given up prove nothing about a comparison that starts
+    /// over.
+    #[test]
+    fn a_comparison_that_starts_over_asks_for_everything_again() {
+        let mut file = checking(&[0, 1], false);
+        file.answer(ChecksumSelector::Run(0), digest(7), true, BY);
+        assert_eq!(file.ask_for(BY), None, "it differs");
+        file.begin_anew();
+        assert!(!file.differs() && !file.is_right());
+        let all = vec![ChecksumSelector::Run(0), ChecksumSelector::Run(1)];
+        assert_eq!(file.ask_for(BY), Some(all));
+    }
+
+    /// A far end that sums ranges of a limited length is not asked for a longer one: the file is
+    /// read back instead.
+    #[test]
+    fn a_range_that_the_far_end_cannot_sum_is_read_back() {
+        for (longest, expected) in [(1000, true), (999, false)] {
+            let mut file = checking(&[], false);
+            let asked = file.ask_for_runs(BY, |len| len <= longest);
+            assert_eq!(asked.is_some(), expected, "{longest}");
+        }
+    }
+
+    /// Without a checksum by the far end's algorithm nothing can be compared there.
+    #[test]
+    fn an_algorithm_without_a_known_sum_is_not_asked_for() {
+        let mut file = checking(&[], false);
+        assert_eq!(file.ask_for(SumAlgorithm::Sha256), None);
+        assert!(!file.differs());
+        assert!(
+            file.begin_check().is_some(),
+            "it is read back by the one that is known"
+        );
+        assert!(file.was_read_back());
+    }
 }

@@ -156,4 +156,34 @@ mod tests {
         }
         assert_eq!(restarts.lost(restarts.generation()), Some(4));
     }
+
+    /// A program is given up once it has been silent for its time, which grows with the size of the
+    /// request, and never while it has nothing to do.
+    #[test]
+    fn a_program_has_time_by_the_size_of_its_request() {
+        let start = testkit::sftp_model::epoch();
+        for len in [
+            0,
+            1,
+            SLOWEST - 1,
+            SLOWEST,
+            100 * SLOWEST,
+            u64::MAX / SLOWEST,
+        ] {
+            let mut watch = ChecksumWatchdog::default();
+            watch.started(start);
+            assert!(!watch.is_over(start + 1000 * SILENT), "nothing was asked");
+            watch.asked(start, len, true);
+            // Requests behind it do not extend its time.
+            watch.asked(start + SILENT / 2, 1 << 40, false);
+            let most = SILENT + Duration::from_secs(len / SLOWEST);
+            assert!(
+                !watch.is_over(start + most - Duration::from_millis(1)),
+                "{len}"
+            );
+            assert!(watch.is_over(start + most), "{len}");
+            watch.answered(start + most, None);
+            assert!(!watch.is_over(start + 1000 * most), "all was answered");
+        }
+    }
 }
