@@ -66,4 +66,33 @@ mod tests {
         assert_eq!(found(&[(0, 10), (0, 20)], 100), 100);
         assert_eq!(found(&[], 100), 100);
     }
+
+    /// The lanes together stay within the bound, unless what is in flight already exceeds it, and
+    /// one step more would exceed it: nothing is left unused while a lane wants more.
+    #[test]
+    fn the_shares_use_the_bound_and_do_not_exceed_it() {
+        let mut seed = testkit::Seed::new(21);
+        for _ in 0..5000 {
+            let of: Vec<(u64, u64)> = (0..seed.below(6))
+                .map(|_| (seed.below(30), seed.below(60)))
+                .collect();
+            let most = seed.below(150);
+            let share = found(&of, most);
+            let takes = |share: u64| -> u64 {
+                of.iter()
+                    .map(|(bytes, wants)| *bytes.max(&(*wants).min(share)))
+                    .sum()
+            };
+            let in_flight: u64 = of.iter().map(|(bytes, _)| bytes).sum();
+            assert!(
+                takes(share) <= most.max(in_flight),
+                "{of:?} {most}: {share}"
+            );
+            if in_flight > most {
+                assert_eq!(takes(share), in_flight, "{of:?} {most}: nothing is added");
+            }
+            let is_free = share < most && takes(share + 1) <= most;
+            assert!(!is_free, "{of:?} {most}: {share} leaves room");
+        }
+    }
 }

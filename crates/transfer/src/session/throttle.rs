@@ -176,4 +176,51 @@ mod tests {
         let took = (now - start).as_secs_f64();
         assert!((2.8..3.2).contains(&took), "{took}");
     }
+
+    /// Sessions that end give their parts to the others; a limit that nobody uses is whole.
+    #[test]
+    fn sessions_that_run_have_equal_parts_of_a_shared_limit() {
+        let limit = SharedRateLimit::new(1200);
+        let mut parts: Vec<RateLimitPart> = Vec::new();
+        let mut seed = testkit::Seed::new(22);
+        for _ in 0..200 {
+            match seed.below(2) == 0 && !parts.is_empty() {
+                true => drop(parts.swap_remove(seed.below(parts.len() as u64) as usize)),
+                false => parts.push(limit.join()),
+            }
+            for part in &parts {
+                assert_eq!(part.rate(), 1200 / parts.len() as u64);
+            }
+        }
+    }
+
+    /// A pause saves up no more than a burst, and a clock that does not move gives nothing.
+    #[test]
+    fn a_pause_does_not_save_up_the_rate() {
+        let now = Instant::now();
+        let mut throttle = RateLimiter::new(1_000_000, now);
+        assert_eq!(throttle.credit(now), 0);
+        let later = now + Duration::from_secs(1000);
+        assert_eq!(throttle.credit(later), 100_000);
+        throttle.spend(100_000);
+        assert_eq!(throttle.credit(later), 0, "it is spent once");
+        let mut fine = RateLimiter::fine(1_000_000, now);
+        assert_eq!(fine.credit(later), 20_000);
+    }
+
+    /// A rate of a few bytes per second still lets something pass at a time that can be waited for.
+    #[test]
+    fn the_slowest_rate_is_waited_for_an_hour_at_most() {
+        for rate in [0, 1, 7, u64::MAX] {
+            let now = Instant::now();
+            let mut throttle = RateLimiter::new(rate, now);
+            throttle.credit(now);
+            throttle.spend(1 << 30);
+            let wait = throttle.ready_at().saturating_duration_since(now);
+            assert!(
+                wait > Duration::ZERO && wait <= Duration::from_secs(3600),
+                "{rate}: {wait:?}"
+            );
+        }
+    }
 }

@@ -158,3 +158,46 @@ fn the_connection_of_the_last_lane_is_kept() {
     assert_eq!(bare(losses.lane_ended(alone, &closed())), None);
     assert_eq!(losses.last(), Some(&closed()));
 }
+
+/// However lanes end, a session whose last lane ends again and again is given up after a bounded
+/// number of ends, and lanes that end beside others never end it.
+#[test]
+fn a_session_ends_after_a_bounded_number_of_ends_of_its_last_lane() {
+    let mut seed = testkit::Seed::new(17);
+    for _ in 0..500 {
+        let mut losses = LaneLosses::default();
+        let (mut ends, mut done) = (0, 0);
+        loop {
+            let lanes = 1 + seed.below(3) as usize;
+            done += seed.below(2);
+            let lane = EndedLane {
+                done,
+                has_company: seed.below(2) == 0,
+                answered: seed.below(2) == 0,
+                ..data(lanes)
+            };
+            let error = match seed.below(3) {
+                0 => closed(),
+                1 => LaneError::Stalled,
+                _ => LaneError::GivenUp("it was given up".to_owned()),
+            };
+            ends += u32::from(lanes == 1);
+            match losses.lane_ended(lane, &error) {
+                LaneEndAction::GiveUp(why) => {
+                    assert_eq!(why, error.to_string());
+                    assert!(ends >= FRUITLESS, "{ends}");
+                    break;
+                }
+                LaneEndAction::Continue { refused, bare } => {
+                    assert!(
+                        !refused || lanes > 1,
+                        "the only channel is not one too many"
+                    );
+                    assert_eq!(bare.is_some(), lanes > 1 && !lane.has_company);
+                    assert_eq!(losses.last(), Some(&error));
+                }
+            }
+            assert!(ends <= RESTARTS + 1, "it is never given up");
+        }
+    }
+}

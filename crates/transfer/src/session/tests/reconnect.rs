@@ -357,3 +357,70 @@ fn a_loss_during_an_attempt_waits_for_that_attempt() {
     assert_eq!(reconnect.succeeded(now + DARK), ReconnectEffect::Replaced);
     assert_eq!(reconnect.poll_timeout(false), None);
 }
+
+/// Whatever fails, a session without a connection ends after two minutes or one attempt more, and
+/// waits no longer than five seconds between attempts.
+#[test]
+fn a_host_that_does_not_come_back_is_given_up_in_time() {
+    let mut seed = testkit::Seed::new(18);
+    for _ in 0..200 {
+        let start = Instant::now();
+        let mut now = start;
+        let mut reconnect = after_loss(now, RESUME_FROM);
+        let awaited = seed.below(2) == 0;
+        let patience = if awaited { AWAITED } else { GIVEN_UP };
+        loop {
+            let at = reconnect.poll_timeout(true).expect("an attempt is planned");
+            assert!(at <= now + LONGEST, "it waits too long");
+            now = now.max(at);
+            assert!(reconnect.start(now, true).is_some());
+            let took = Duration::from_millis(seed.below(8000));
+            now += took;
+            let why = match seed.below(6) {
+                0 => denied("denied"),
+                _ => refused("refused"),
+            };
+            let since = now.saturating_duration_since(start);
+            match reconnect.failed(now, &why, true, awaited) {
+                Some(said) => {
+                    let is_denied = matches!(why, FurtherConnectionError::Login(_));
+                    assert!(since > patience || is_denied, "{since:?}: {said}");
+                    assert!(
+                        said.contains("the path is gone"),
+                        "the first reason is missing: {said}"
+                    );
+                    break;
+                }
+                None => assert!(since <= patience, "{since:?}"),
+            }
+        }
+    }
+}
+
+/// Connections that are made and lost again, and gain nothing: each counts, and one that gains
+/// starts the count over.
+#[test]
+fn connections_that_gain_nothing_are_made_a_bounded_number_of_times() {
+    let mut seed = testkit::Seed::new(19);
+    for _ in 0..200 {
+        let now = Instant::now();
+        let mut reconnect = ReconnectPolicy::new(now, machine());
+        let (mut gained, mut fruitless) = (0, 0);
+        loop {
+            let more = [0, LITTLE - 1, LITTLE, 5 * LITTLE][seed.below(4) as usize];
+            gained += more;
+            fruitless = if more < LITTLE { fruitless + 1 } else { 0 };
+            match reconnect.lost(now, last(gained), broken()) {
+                ConnectionLossDecision::GiveUp(_) => {
+                    assert_eq!(fruitless, FRUITLESS + 1);
+                    break;
+                }
+                ConnectionLossDecision::ConnectAgain(_) => {
+                    assert!(fruitless <= FRUITLESS && reconnect.is_lost());
+                    assert_eq!(reconnect.connected(now), ReconnectEffect::Replaced);
+                    assert!(!reconnect.is_lost());
+                }
+            }
+        }
+    }
+}
