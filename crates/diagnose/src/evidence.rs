@@ -3,6 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::rules::ladder::is_spared;
+
+/// Share of a link's rate above which a load has reached it.
+pub(crate) const LESS_THAN_LINK: f64 = 0.97;
+
 /// Measurements of one path. Times are in seconds, rates in bytes per second, shares 0 to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -101,6 +106,8 @@ pub struct ThroughputMeasurement {
     pub fell_again: bool,
     /// Load of the same connection below the rate at which it lost packets.
     pub restrained: Option<ReducedRateLoad>,
+    /// Load of a new connection just below the rate of the queue that this one overflowed.
+    pub near_link: Option<NearLinkLoad>,
     /// Lowest round trip.
     pub min_rtt: f64,
     /// Smoothed round trip under this load.
@@ -150,6 +157,10 @@ pub struct ThroughputMeasurement {
     pub idle_rtt: Option<f64>,
     /// Path just before it lost packets; `None` without losses.
     pub at_losses: Option<LossConditions>,
+    /// Highest rate of an upload between two lost packets that lie far apart. A policer's bucket is
+    /// empty at both, so that its tokens of this time are all that passed. `None` without such
+    /// losses, and in downloads.
+    pub between_losses: Option<f64>,
 }
 
 /// Round trip and rate just before packets were lost, each the median over all series of losses. A
@@ -174,6 +185,25 @@ pub struct ReducedRateLoad {
     pub loss: f64,
     /// Share of lost segments at the full rate.
     pub expected: f64,
+}
+
+/// Load of a new connection that is held just below the rate of a link whose queue overflowed before:
+/// the link passes it, and a policer with a lower rate drops a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NearLinkLoad {
+    /// Rate to which the load was held.
+    pub target: f64,
+    /// Rate that passed.
+    pub rate: f64,
+    /// Smoothed round trip.
+    pub rtt: f64,
+    /// Share of lost segments.
+    pub loss: f64,
+    /// Path just before packets were lost; `None` without losses.
+    pub at_losses: Option<LossConditions>,
+    /// Highest rate between two lost packets that lie far apart.
+    pub between_losses: Option<f64>,
 }
 
 /// Rates of packets with a DSCP, each measured in turns with unmarked ones.
@@ -265,6 +295,23 @@ impl Evidence {
     pub fn unloaded_rtt(&self, rung: &ThroughputMeasurement) -> f64 {
         let usual = self.idle.map_or(0.0, |idle| idle.median);
         rung.min_rtt.max(usual)
+    }
+
+    /// Returns the rate that the network gives this load: the one between losses, if packets were lost
+    /// without a queue as behind a policer, and otherwise the mean.
+    pub fn policed_rate(&self, rung: &ThroughputMeasurement) -> f64 {
+        let waits = rung.waits(self, rung.rtt) || rung.overflowed(self).is_some();
+        rung.between_losses.filter(|_| !waits).unwrap_or(rung.rate)
+    }
+
+    /// Returns the rate of the link whose queue this upload overflowed, if it has left the queue empty
+    /// since, passes less than the link, and loses nothing below its rate: then a policer with a rate
+    /// near the link's may be the limit.
+    pub fn link_above(&self, rung: &ThroughputMeasurement) -> Option<f64> {
+        let link = rung.overflowed(self)?;
+        let waits = rung.waits(self, rung.rtt) || rung.is_queueing(self);
+        let below = rung.rate < LESS_THAN_LINK * link && is_spared(rung) == Some(true);
+        (!waits && below).then_some(link)
     }
 }
 

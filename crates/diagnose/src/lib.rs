@@ -21,8 +21,8 @@ mod verdict;
 pub use diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
 pub use evidence::{
     DscpMeasurement, DscpMeasurements, Evidence, LossConditions, MachineFacts, MinMedianMax,
-    NegotiatedTcpOptions, ReducedRateLoad, SmallFileRate, ThroughputMeasurement, ThroughputScaling,
-    TimedLoginStep, TransferStall,
+    NearLinkLoad, NegotiatedTcpOptions, ReducedRateLoad, SmallFileRate, ThroughputMeasurement,
+    ThroughputScaling, TimedLoginStep, TransferStall,
 };
 pub use finished::{FinishedTransfer, explain};
 pub use hops::compare_hops;

@@ -3,6 +3,7 @@
 use crate::*;
 
 mod measured;
+mod near_link;
 mod policers;
 
 const MIB: f64 = 1_048_576.0;

@@ -132,6 +132,16 @@ pub(super) const CASES: &[Case] = &[
         limit: |_| 2.41,
         ..Case::HEALTHY
     },
+    // Slow start fills the queue of the link before the bucket is empty.
+    Case {
+        name: "policer-near-link",
+        path: "--rate 50Mbit --police all=42Mbit/400kB --tcp tuned --cc cubic",
+        cause: "policer",
+        says: "a policer that drops packets above its rate",
+        limit: |_| 5.0,
+        at: &[60, 150],
+        ..Case::HEALTHY
+    },
     Case {
         name: "shaper",
         path: "--rate 200Mbit --shape all=20Mbit/12MB --tcp tuned --cc cubic",

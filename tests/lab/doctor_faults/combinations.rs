@@ -126,6 +126,16 @@ pub(super) const COMBINATIONS: &[Case] = &[
         ..Case::HEALTHY
     },
     Case {
+        name: "other-policer-near-link",
+        path: "--rate 30Mbit --police all=26Mbit --far-start 900ms --tcp tuned --cc cubic",
+        cause: "policer",
+        says: "a policer that drops packets above its rate",
+        limit: |_| 3.1,
+        then: "slow_login",
+        at: &[90],
+        ..Case::HEALTHY
+    },
+    Case {
         name: "other-reorder",
         path: "--rate 120Mbit --reorder 2%/50ms --tcp tuned --cc cubic",
         cause: "reordering",

@@ -1,5 +1,6 @@
 //! Rules about the ladder of throughput in one direction.
 
+mod near_link;
 mod policer;
 
 use std::time::Duration;
@@ -13,6 +14,8 @@ use crate::limiter::{
     limiter,
 };
 use crate::units::{bytes, percent, rate, time};
+
+pub(crate) use policer::is_spared;
 
 /// Gain from two connections from which on each connection had a limit of its own.
 const SCALES: f64 = 1.5;
@@ -165,11 +168,14 @@ impl ScalingEvidence<'_> {
     fn limited(&self) -> Option<DiagnosisFinding> {
         // A full queue holds back one connection as well as two, if it is the path's.
         let flat = self.two.is_some_and(|two| two < FLAT) && self.best < FLAT * self.one.rate;
+        let each = self.policed_below_full_link();
         match limiter_of(self.direction, self.e, self.one, false) {
             Limiter::LocalCpu => Some(self.local_cpu()),
             Limiter::Server => Some(self.far_cpu()),
             _ if self.is_unscaled() => Some(self.unscaled()),
+            _ if self.is_policed_near_link() => Some(self.policed_near_link()),
             _ if self.recovers_from_full_path() => None,
+            Limiter::Loss | Limiter::Path if flat && each.is_some() => each,
             _ if flat && self.is_policed() => Some(self.policed()),
             // Losses that end below the rate, behind a short queue: the link's.
             Limiter::Loss if self.spared() == Some(true) && self.is_delayed() => {
@@ -709,8 +715,12 @@ impl ThroughputMeasurement {
     /// a queue.
     pub(crate) fn overflowed(&self, e: &Evidence) -> Option<f64> {
         let at = self.at_losses?;
+        (self.waits(e, at.rtt) && at.rate > 0.0).then_some(at.rate)
+    }
+
+    /// Returns true if a packet of this load with this round trip has waited in a queue.
+    pub(crate) fn waits(&self, e: &Evidence, rtt: f64) -> bool {
         let base = e.unloaded_rtt(self);
-        let waited = at.rtt > base + OVERFLOWING.0 * base + OVERFLOWING.1;
-        (waited && at.rate > 0.0).then_some(at.rate)
+        rtt > base + OVERFLOWING.0 * base + OVERFLOWING.1
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct ProbeBudget<'a> {
     target: &'a ProbeSettings,
     options: &'a ProbeOptions,
     time: Duration,
+    /// Time for measurements that few paths need, beyond `time`.
+    extra: Duration,
     /// Bytes moved so far.
     bytes: u64,
 }
@@ -29,6 +31,7 @@ impl<'a> ProbeBudget<'a> {
             target,
             options,
             time: options.time.unwrap_or(TIME),
+            extra: Duration::ZERO,
             bytes: 0,
         }
     }
@@ -46,9 +49,18 @@ impl<'a> ProbeBudget<'a> {
         }
     }
 
+    /// Adds time for a measurement that few paths need, unless the user has set the time. The shares of
+    /// other measurements stay the same.
+    pub(super) fn add_extra(&mut self, time: Duration) {
+        if self.options.time.is_none() {
+            self.extra += time;
+        }
+    }
+
     /// Returns the time that is left.
     pub(super) fn left(&self) -> Duration {
-        self.time.saturating_sub(self.target.start.elapsed())
+        let all = self.time + self.extra;
+        all.saturating_sub(self.target.start.elapsed())
     }
 
     /// Shows a step.

@@ -24,6 +24,10 @@ const FIRST_REQUESTS: u64 = (256 << 10) / REQUEST as u64;
 const SILENT: Duration = Duration::from_secs(4);
 /// Longest output of a command in bytes.
 const MOST_OUTPUT: usize = 64 << 10;
+/// Time whose tokens a limited load may save up: a late turn must not lower its rate.
+const LATE_TURN: f64 = 0.01;
+/// Shortest wait in one turn: the load of a limited channel may wait for room instead of tokens.
+const SHORTEST_TURN: Duration = Duration::from_millis(1);
 /// Longest wait in one turn.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -74,10 +78,17 @@ struct RateLimit {
 }
 
 impl RateLimit {
-    /// Adds the tokens of some time, at most those of two requests.
+    /// Adds the tokens of some time, at most those of a request and a late turn: several requests at
+    /// once would overflow a short queue.
     fn refill(&mut self, since: Duration) {
-        let most = 2.0 * f64::from(REQUEST);
+        let most = f64::from(REQUEST) + self.rate * LATE_TURN;
         self.tokens = (self.tokens + self.rate * since.as_secs_f64()).min(most);
+    }
+
+    /// Time until there are tokens for a request.
+    fn wait(&self) -> Duration {
+        let missing = (f64::from(REQUEST) - self.tokens).max(0.0);
+        Duration::try_from_secs_f64(missing / self.rate).unwrap_or(TICK)
     }
 
     /// Takes the tokens of a request; false if they are missing.
@@ -407,7 +418,7 @@ impl ProbeConnections {
         }
         let timeout = match more {
             true => Duration::ZERO,
-            false => TICK.min(until.saturating_duration_since(now)),
+            false => self.next_turn().min(until.saturating_duration_since(now)),
         };
         // An interrupted wait is a short one.
         let _ = self.poll.poll(&mut self.events, Some(timeout));
@@ -419,6 +430,15 @@ impl ProbeConnections {
                 connection.link.ready(token, readable, writable);
             }
         }
+    }
+
+    /// Time until the next turn is due: a limited load sends its requests one by one.
+    fn next_turn(&self) -> Duration {
+        let channels = self.all.iter().flat_map(|connection| &connection.channels);
+        let writing =
+            channels.filter(|channel| matches!(channel.purpose, ChannelUse::Writing { .. }));
+        let waits = writing.filter_map(|channel| channel.limit.map(|limit| limit.wait()));
+        waits.fold(TICK, Duration::min).max(SHORTEST_TURN)
     }
 
     /// A connection that was lost, or on which nothing is acknowledged any more.
@@ -506,13 +526,19 @@ impl ProbeConnection {
             self.passed = self.passed.max(passed);
         }
         let rtt = sample.tcp.map_or(carried, |tcp| tcp.rtt);
+        let unsent = sample.tcp.map_or(0, |tcp| u64::from(tcp.notsent_bytes)) + sample.unwritten;
         let pool = self.link.pool();
         for channel in &mut self.channels {
             channel.adjust(now, rtt);
             if self.link.send_window(channel.id).stalled {
                 channel.blocked += since;
             }
-            if let Some(limit) = &mut channel.limit {
+            // What slow start leaves in the socket would be sent at once, above the limit, later.
+            if let Some(limit) = channel
+                .limit
+                .as_mut()
+                .filter(|_| unsent < u64::from(REQUEST))
+            {
                 limit.refill(since);
             }
             channel.load(&pool, self.link.room(channel.id));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use diagnose::{Evidence, ReducedRateLoad, ThroughputMeasurement, ThroughputScaling};
+use diagnose::{Evidence, NearLinkLoad, ReducedRateLoad, ThroughputMeasurement, ThroughputScaling};
 
 use super::budget::answer_deadline;
 use super::connection::ChannelIndex;
@@ -30,6 +30,12 @@ const RESTRAINED: f64 = 0.6;
 const RESTRAINED_LOSSES: f64 = 8.0;
 /// Least and largest share of the measuring time for the load at [`RESTRAINED`] times the rate.
 const RESTRAINED_SHARES: (f64, f64) = (0.05, 0.1);
+/// Rate of a load near that of a link, as a share of the rate at which the link's queue overflowed, and
+/// its share of the measuring time: the bucket of a policer with 95 % of that rate has to run empty.
+const NEAR_LINK: f64 = 0.98;
+const NEAR_LINK_TIME: f64 = 0.14;
+/// Connection of that load, which has lost nothing yet.
+const NEW: usize = 2;
 
 /// Loads in one direction, over more and more channels and connections.
 pub(super) struct StepwiseLoadTest<'p, 'a> {
@@ -196,6 +202,49 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
         }))
     }
 
+    /// Loads a new connection just below the rate of the link, if one connection overflowed its queue,
+    /// has left it empty since and loses nothing at a lower rate: the link passes that load, and a
+    /// policer drops a part of it.
+    fn near_link(&mut self) -> Result<(), MeasurementError> {
+        let one = self.evidence.up.rung(1, 1);
+        let link = one.and_then(|one| self.evidence.link_above(one));
+        let Some(link) = link.filter(|_| self.evidence.tcp.is_some()) else {
+            return Ok(());
+        };
+        if self.path.connect(NEW) < NEW {
+            return Ok(());
+        }
+        if self.path.connections().channel((NEW, 0)).is_none() {
+            self.path.connections().open(NEW, answer_deadline())?;
+        }
+        let target = NEAR_LINK * link;
+        self.path.add_time_for(NEAR_LINK_TIME);
+        let budget = self.path.budget();
+        budget.step("upload just below the rate of the link")?;
+        let limited = |path: &mut ProbedConnections<'_>, rate| {
+            path.connections().limit_rate((NEW, 0), rate);
+        };
+        limited(self.path, Some(target));
+        let result = self.path.load(&[(NEW, 0)], true, NEAR_LINK_TIME);
+        limited(self.path, None);
+        let load = result?.rung.map(|load| NearLinkLoad {
+            target,
+            rate: load.rate,
+            rtt: load.rtt,
+            loss: load.loss_ever,
+            at_losses: load.at_losses,
+            between_losses: load.between_losses,
+        });
+        let rungs = &mut self.evidence.up.rungs;
+        if let Some(one) = rungs
+            .iter_mut()
+            .find(|r| (r.connections, r.channels) == (1, 1))
+        {
+            one.near_link = load;
+        }
+        Ok(())
+    }
+
     /// Climbs the ladder, as far as the next rung is worth its time.
     ///
     /// # Errors
@@ -217,6 +266,7 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
             Err(why) => return Err(why),
         };
         if self.up {
+            self.near_link()?;
             match self.path.connections().open(1, answer_deadline()) {
                 // Channels tell nothing where no channel window is in the way.
                 Ok(second) if self.is_blocked() => {

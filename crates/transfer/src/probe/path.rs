@@ -67,6 +67,12 @@ impl<'a> ProbedConnections<'a> {
         &self.budget
     }
 
+    /// Adds time for a load that few paths need, and for its data to drain.
+    pub(super) fn add_time_for(&mut self, share: f64) {
+        let drain = Duration::from_secs_f64(5.0 * self.rtt);
+        self.budget.add_extra(self.load_time(share) + drain);
+    }
+
     pub(super) fn connections(&mut self) -> &mut ProbeConnections {
         &mut self.connections
     }
@@ -189,6 +195,18 @@ impl<'a> ProbedConnections<'a> {
         Ok(())
     }
 
+    /// Returns the time of a load for a share of the time.
+    pub(super) fn load_time(&self, share: f64) -> Duration {
+        let time = self.budget.time().mul_f64(share);
+        time.max(self.least_load_time())
+    }
+
+    /// Shortest load: slow start takes some ten round trips on a long path.
+    fn least_load_time(&self) -> Duration {
+        let most = self.budget.time().as_secs_f64() * LONGEST;
+        Duration::from_secs_f64((LEAST_TRIPS * self.rtt).min(most).max(0.3))
+    }
+
     /// Loads channels for a share of the time.
     ///
     /// # Errors
@@ -200,12 +218,8 @@ impl<'a> ProbedConnections<'a> {
         share: f64,
     ) -> Result<LoadTestResult, MeasurementError> {
         self.prepare(channels, up)?;
-        let left = self.budget.left();
-        // Slow start takes some ten round trips on a long path.
-        let most = self.budget.time().as_secs_f64() * LONGEST;
-        let least = Duration::from_secs_f64((LEAST_TRIPS * self.rtt).min(most).max(0.3));
-        let time = self.budget.time().mul_f64(share).max(least).min(left);
-        if time < least / 2 {
+        let time = self.load_time(share).min(self.budget.left());
+        if time < self.least_load_time() / 2 {
             return Err(MeasurementError::time_used_up());
         }
         let data_left = self.budget.data_left();

@@ -1,6 +1,7 @@
 //! Turns counters of loaded connections into a rung of the ladder.
 
 mod at_losses;
+mod between_losses;
 #[cfg(test)]
 mod tests;
 
@@ -280,6 +281,10 @@ impl LoadSampler {
         let seconds = length.as_secs_f64();
         let (before_burst, burst) = lasting_burst(&self.marks, now, min_rtt, self.up);
         let at_losses = at_losses::at_losses(&self.marks, &self.rtts, min_rtt, self.up);
+        let between_losses = match self.up {
+            true => between_losses::between_losses(&self.marks, &self.rtts, min_rtt),
+            false => None,
+        };
         self.marks = divided(&self.marks, now, PARTS);
         if self.marks.len() <= LEAST_PARTS || seconds < LEAST_TRIPS * min_rtt {
             return None;
@@ -308,6 +313,7 @@ impl LoadSampler {
             growth: growth(&rates),
             peak: peak(&self.marks, self.up),
             at_losses,
+            between_losses,
             ..plateau.shares(self.up, self.channels.len())
         })
     }

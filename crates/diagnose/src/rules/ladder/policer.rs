@@ -8,7 +8,7 @@ use crate::limit_cause::LimitCause;
 use crate::units::{percent, rate};
 
 /// Share of lost segments that a policer causes at least.
-const POLICED_LOSS: f64 = 0.005;
+pub(super) const POLICED_LOSS: f64 = 0.005;
 /// Delay that is no queue yet: a share of the round trip, and seconds.
 const POLICED_DELAY: (f64, f64) = (0.05, 0.002);
 /// Delay that is a queue on a short path: a share of the round trip, and seconds.
@@ -34,7 +34,7 @@ const FEW_TRIPS: f64 = 100.0;
 /// passed up to 1.38 times as much as one there.
 const FURTHER: f64 = 1.35;
 /// Difference between the rates of both directions under one kind of policer.
-const ALIKE: f64 = 0.35;
+pub(super) const ALIKE: f64 = 0.35;
 
 impl ScalingEvidence<'_> {
     /// A policer drops much and delays nothing; a full queue drops little and delays.
@@ -196,7 +196,7 @@ impl ScalingEvidence<'_> {
 
 /// True if the losses of an upload end below its rate, false if they stay, `None` if that was not
 /// measured.
-fn is_spared(upload: &ThroughputMeasurement) -> Option<bool> {
+pub(crate) fn is_spared(upload: &ThroughputMeasurement) -> Option<bool> {
     let held = upload.restrained?;
     let tells = held.rate > RESTRAINED * upload.rate && held.expected > 0.0;
     match held.loss / held.expected {
@@ -214,8 +214,12 @@ fn reached_by(ladder: &ThroughputScaling, least: f64) -> f64 {
 }
 
 /// Rate that a connection reached: its highest one if the load was too short for the mean. Over many
-/// round trips the mean is closer, since the bucket fills a little after each loss.
+/// round trips the mean is closer, since the bucket fills a little after each loss. The rate between two
+/// losses has no part of the bucket.
 fn reached(rung: &ThroughputMeasurement) -> f64 {
+    if let Some(between) = rung.between_losses {
+        return rung.rate.max(between);
+    }
     match rung.seconds < FEW_TRIPS * rung.min_rtt {
         true => rung.rate.max(rung.peak),
         false => rung.rate,

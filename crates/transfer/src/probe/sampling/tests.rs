@@ -119,3 +119,32 @@ fn the_queue_before_a_loss_is_found_with_its_rate() {
     let found = losing(&[0.7, 1.5, 2.5, 3.5], (0.5, 0.8)).expect("losses");
     assert_eq!(found.rtt, 0.061);
 }
+
+/// Bug: a policed class of 0.48 MB/s was said to pass 0.58, since the bucket that had filled before the
+/// slice counted as its rate.
+#[test]
+fn the_rate_between_losses_has_no_part_of_the_bucket() {
+    let rate = |time: f64| match time {
+        time if time < 0.1 => 5.0,
+        time if time < 0.9 => 0.48,
+        // A bucket that was full again in between.
+        time if time < 1.1 => 0.1,
+        _ => 0.48,
+    };
+    let lossy = |losses: &[f64], rtt: f64| {
+        let (mut marks, _) = samples(1.6, rate);
+        let start = marks[0].0;
+        for (time, counters) in &mut marks {
+            let passed = (*time - start).as_secs_f64();
+            counters.retransmitted = losses.iter().filter(|at| **at < passed).count() as u64;
+        }
+        between_losses::between_losses(&marks, &[(start, rtt)], 0.03)
+    };
+    let found = lossy(&[0.1, 0.15, 0.5, 0.88, 1.5], 0.0305).expect("losses far apart") / 0.48e6;
+    assert!((0.97..1.03).contains(&found), "{found}");
+    // One series of losses tells no rate, nor does a load without losses.
+    assert_eq!(lossy(&[0.1, 0.12, 0.14], 0.0305), None);
+    assert_eq!(lossy(&[], 0.0305), None);
+    // The bucket may not be empty when a full queue drops packets.
+    assert_eq!(lossy(&[0.1, 0.15, 0.5, 0.88, 1.5], 0.06), None);
+}
