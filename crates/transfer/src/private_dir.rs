@@ -6,6 +6,7 @@
 
 mod group;
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,8 +17,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Stat, fstat, mkdirat, open, openat, readlinkat, renameat,
-    stat, unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, open, openat, readlinkat, renameat,
+    stat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -161,6 +162,31 @@ impl PrivateDir {
     /// Those of renameat(2).
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(renameat(&self.fd, from, &self.fd, to)?)
+    }
+
+    /// Removes the files whose names begin with `prefix`, except the `most` that were modified last.
+    ///
+    /// # Errors
+    /// The folder cannot be read. A file that cannot be removed is left.
+    pub fn keep_newest(&self, prefix: &str, most: usize) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let listed = openat(&self.fd, ".", flags, Mode::empty())?;
+        let mut files = Vec::new();
+        for entry in Dir::new(listed)? {
+            let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
+            if name.as_encoded_bytes().starts_with(prefix.as_bytes())
+                && let Ok(stat) = statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW)
+            {
+                files.push((Reverse((stat.st_mtime, stat.st_mtime_nsec)), name));
+            }
+        }
+        if files.len() > most {
+            files.sort_unstable();
+            for (_, name) in files.drain(most..) {
+                let _ = self.remove(&name);
+            }
+        }
+        Ok(())
     }
 
     /// Removes a file of the folder.
@@ -514,5 +540,27 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         assert!(dir.file(name, false).is_err());
+    }
+
+    /// Bug: each sync to another target left a file in the state folder for ever.
+    #[test]
+    fn files_that_each_run_may_add_were_never_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = PrivateDir::create(&folder.path().join("state")).unwrap();
+        for (name, at) in [
+            ("sync-a", 3),
+            ("sync-b", 1),
+            ("sync-c", 2),
+            ("a.journal", 0),
+        ] {
+            let file = dir.create_file(OsStr::new(name)).unwrap();
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(at);
+            file.set_modified(time).unwrap();
+        }
+        dir.keep_newest("sync-", 3).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4);
+        dir.keep_newest("sync-", 2).unwrap();
+        let has = |name: &str| dir.path().join(name).exists();
+        assert!(has("sync-a") && has("sync-c") && has("a.journal") && !has("sync-b"));
     }
 }

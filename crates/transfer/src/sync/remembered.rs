@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
+use std::time::SystemTime;
 
 use super::SyncRequest;
 use crate::copy::{CopyLocation, PlannedCopy};
@@ -10,6 +11,11 @@ use crate::private_dir::{LonghaulDirKind, PrivateDir};
 
 /// Longest memory that is read, in bytes.
 const MOST: u64 = 64;
+/// Beginning of the names of these memories.
+const PREFIX: &str = "sync-";
+/// Largest number of memories. A script that names each target after the day would leave one a day
+/// for ever.
+const KEPT: usize = 1000;
 
 /// Compares the file system of a sync's source with that of the last run.
 pub(super) struct SourceFileSystemCheck {
@@ -30,7 +36,7 @@ impl SourceFileSystemCheck {
         let now = identity.map(|identity| format!("{identity:x}"));
         let places = [&request.source, &request.target];
         let identity = places.map(|place| run.place_name(place).0).join(&0);
-        let mut name = OsString::from("sync-");
+        let mut name = OsString::from(PREFIX);
         name.push(blake3::hash(&identity).to_hex().as_str());
         let before = now.as_ref().and_then(|_| Self::read(&name));
         Self { name, now, before }
@@ -49,16 +55,21 @@ impl SourceFileSystemCheck {
         self.before.is_some() && self.before != self.now
     }
 
-    /// Remembers the present file system. Without a private state folder nothing is remembered.
+    /// Remembers the present file system, in place of that of the sync that was made longest ago if
+    /// there are too many. Without a private state folder nothing is remembered.
     pub(super) fn keep(&self) {
-        let Some(now) = self.now.as_ref().filter(|_| self.before != self.now) else {
-            return;
-        };
+        let Some(now) = &self.now else { return };
         let keep = || -> Option<()> {
             let dir = PrivateDir::create(&LonghaulDirKind::State.path()?).ok()?;
+            if self.before.as_ref() == Some(now) {
+                // The time of the file is that of the last sync.
+                let file = dir.file(&self.name, true).ok()?;
+                return file.set_modified(SystemTime::now()).ok();
+            }
             let _ = dir.remove(&self.name);
             let mut file = dir.create_file(&self.name).ok()?;
-            file.write_all(now.as_bytes()).ok()
+            file.write_all(now.as_bytes()).ok()?;
+            dir.keep_newest(PREFIX, KEPT).ok()
         };
         keep();
     }

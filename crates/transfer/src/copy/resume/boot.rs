@@ -149,8 +149,13 @@ impl ReceiverBootId {
 fn boot_job(context: &CopyContext<'_>, records: &RunJournal) -> Option<(JobKind, PathBuf)> {
     let mut file = records.log()?.path().as_os_str().to_owned();
     file.push(".boot");
-    // Remove a leftover of a killed run, which must not be taken for the answer.
+    // Remove a leftover of a killed run, which must not be taken for the answer. A temporary beside
+    // it would have another name in each run, and none would find it.
     context.local().remove_file(Path::new(&file));
+    let options = schedule::FileCopyOptions {
+        inplace: true,
+        ..schedule::FileCopyOptions::default()
+    };
     let kind = JobKind::Get {
         source: RemotePath(BOOT.to_vec()),
         target: PathBuf::from(file.clone()).into(),
@@ -160,7 +165,7 @@ fn boot_job(context: &CopyContext<'_>, records: &RunJournal) -> Option<(JobKind,
             mode: Some(0o100_444),
             ..Attributes::default()
         }),
-        options: schedule::FileCopyOptions::default(),
+        options,
     };
     Some((kind, file.into()))
 }

@@ -347,6 +347,7 @@ impl SimDisk {
         match request {
             DiskRequest::CreateTarget {
                 target,
+                inplace,
                 keep,
                 stays,
                 ..
@@ -356,7 +357,7 @@ impl SimDisk {
                     self.files.insert(job, JobFile::Target(adopted));
                     return Ok(DiskReply::Adopted { job });
                 }
-                let mut created = create(around, &target, keep.as_deref())?;
+                let mut created = create(around, &target, inplace, keep.as_deref())?;
                 created.stays = stays;
                 created.sums = around.ledger.map(|ledger| ledger.open(job));
                 self.files.insert(job, JobFile::Target(created));
@@ -433,6 +434,7 @@ impl SimDisk {
         let DiskRequest::StoreTarget {
             job,
             target,
+            inplace,
             keep,
             pieces,
             attributes,
@@ -444,7 +446,7 @@ impl SimDisk {
         else {
             return Err("not a whole file".to_owned());
         };
-        let mut target = create(around, &target, keep.as_deref())?;
+        let mut target = create(around, &target, inplace, keep.as_deref())?;
         target.sums = around.ledger.map(|ledger| ledger.open(job));
         let bytes = pieces.concat();
         if let Some(sums) = &target.sums {
@@ -516,6 +518,7 @@ fn adopt(fs: &mut Fs, path: &LocalTargetPath, keep: Option<&ResumeData>) -> Opti
 fn create(
     around: &mut Around<'_>,
     path: &LocalTargetPath,
+    inplace: bool,
     keep: Option<&ResumeData>,
 ) -> Result<Target, String> {
     let path = real_target(around.fs, path);
@@ -524,6 +527,17 @@ fn create(
         && around.fs.node(inode).as_ref().is_ok_and(is_dir)
     {
         return Err("is a directory".to_owned());
+    }
+    if inplace {
+        let opened = around.fs.open(&path, true, (true, true, false), 0o600);
+        return Ok(Target {
+            inode: opened.map_err(words)?,
+            path,
+            temporary: None,
+            incomplete: false,
+            stays: false,
+            sums: None,
+        });
     }
     for tries in 0..16 {
         let name = match keep {
