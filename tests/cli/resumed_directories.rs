@@ -117,3 +117,70 @@ fn a_large_temporary_without_a_source_left_its_directory_with_a_wrong_time() {
         assert_same(&from, &to, Compare::PRESERVED);
     }
 }
+
+/// Where several sources are merged into one directory, what an interrupted run has left of a file
+/// whose source is gone stays until the end: a later source may have that file. A second
+/// interruption leaves its own temporary as well, and the journal has both, so that the run that
+/// completes the copy removes them.
+#[test]
+fn what_two_interrupted_runs_of_merged_sources_left_is_removed_by_the_third() {
+    for up in [true, false] {
+        let Some(mut scene) = Scene::beyond_scp(PeerKind::OpenSsh) else {
+            return;
+        };
+        let proxy = DelayProxy::to(scene.peer.addr()).rate(20_000_000).start();
+        scene
+            .client
+            .dir
+            .add_host_at("peer", &scene.peer, proxy.port());
+        let to = scene.path("to");
+        fs::create_dir(&to).expect("our folder");
+        for (folder, name, seed) in [("one", "one/a", 1), ("two", "two/b", 2)] {
+            fs::create_dir(scene.path(folder)).expect("our folder");
+            write_file(&scene.path(name), &Seed::new(seed).bytes(LARGE));
+        }
+        let cp = || {
+            let cp = scene.client.cp().args(["--far-end=stock", "-r"]);
+            let cp = cp.args(["--connections=1", "--channels=1"]);
+            match up {
+                true => cp
+                    .args([scene.path("one/."), scene.path("two/.")])
+                    .arg(scene.remote("to")),
+                false => cp
+                    .args([scene.remote("one/."), scene.remote("two/.")])
+                    .arg(&to),
+            }
+        };
+        let temporaries = |of: &str| {
+            let names = fs::read_dir(&to).into_iter().flatten().flatten();
+            let paths = names.map(|entry| entry.path());
+            let start = format!(".{of}.");
+            let is_of = |path: &PathBuf| {
+                let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+                name.starts_with(start.as_bytes()) && name.ends_with(b".longhaul")
+            };
+            paths.filter(is_of).collect::<Vec<_>>()
+        };
+        let is_large = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.len() > 8_000_000);
+        let begin = |of: &str| {
+            let running = cp().spawn();
+            let is_begun = running.until(|| temporaries(of).iter().any(is_large));
+            assert!(is_begun, "{}", running.wait());
+            running
+        };
+        let running = begin("a");
+        let pid = Pid::from_raw(running.pid().cast_signed()).expect("a process number");
+        kill_process(pid, Signal::KILL).expect("our process");
+        running.wait();
+        fs::remove_file(scene.path("one/a")).expect("our file");
+        let running = begin("b");
+        running.terminate();
+        let outcome = running.wait();
+        let left = (temporaries("a").len(), temporaries("b").len());
+        assert_eq!(left, (1, 1), "{outcome}");
+        let outcome = cp().run().expect_code(0);
+        let left = (temporaries("a").len(), temporaries("b").len());
+        assert_eq!(left, (0, 0), "{outcome}");
+        assert!(to.join("b").exists() && !to.join("a").exists());
+    }
+}
