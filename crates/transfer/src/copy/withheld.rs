@@ -408,17 +408,13 @@ mod tests {
         }
     }
 
-    /// The warning for the whole server covers its directories: no other one follows it.
     #[test]
-    fn a_refusal_of_temporaries_is_told_once_for_each_directory_and_once_for_the_server() {
+    fn each_cause_of_writing_in_place_is_told_once() {
         let mut counts = LeftOutCounts::default();
-        let mut is_first = |dir: Option<&str>| counts.is_first_refusal(dir.map(|d| d.into()));
-        assert!(is_first(Some("a")));
-        assert!(!is_first(Some("a")));
-        assert!(is_first(Some("b")));
-        assert!(is_first(None));
-        assert!(!is_first(None));
-        assert!(!is_first(Some("c")), "the server's warning says it all");
+        assert!(counts.is_first_refusal(InPlaceCause::TemporaryName));
+        assert!(!counts.is_first_refusal(InPlaceCause::TemporaryName));
+        assert!(counts.is_first_refusal(InPlaceCause::Rename));
+        assert!(!counts.is_first_refusal(InPlaceCause::Rename));
     }
 
     /// The name that --backup gives to an old file is no other name that the user has to know of.
