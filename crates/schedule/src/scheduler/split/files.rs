@@ -9,7 +9,7 @@ use super::{ClaimedRange, RunningFilePart, SplitFile, SplitFiles, SplitStage};
 use crate::byte_ranges::ByteRanges;
 use crate::{
     Attributes, DiskReply, DiskRequest, FileCopyState, JobFailure, JobFailureKind, JobId, JobKind,
-    LaneEvent, RemotePath, SHARED_TEMP_LOST, SOURCE_CHANGED, SOURCE_GREW, SourceFileMeta,
+    LaneEvent, RemotePath, SHARED_TEMP_LOST, SOURCE_CHANGED, SourceFileMeta,
 };
 
 use std::collections::BTreeMap;
@@ -345,15 +345,7 @@ impl SplitFiles {
                 file.part_wrote(part, offset, len);
                 self.on_written(board, id, offset, len);
             }
-            LaneEvent::Warning(_, text) if text == SOURCE_GREW => {
-                if !std::mem::replace(&mut file.end.is_growth_told, true) {
-                    board.tell(LaneEvent::Warning(id, text));
-                }
-            }
-            // The part has found out that the file must be written in place.
-            LaneEvent::Warning(_, text) if file.access.relayed => {
-                board.tell(LaneEvent::Warning(id, text));
-            }
+            LaneEvent::Warning(_, text) => file.tell_warning(board, text),
             LaneEvent::Temp(_, temp) => {
                 file.temp = Some(temp.clone());
                 board.tell(LaneEvent::Temp(id, temp));
