@@ -317,6 +317,24 @@ pub(super) const CASES: &[Case] = &[
         ..Case::HEALTHY
     },
     Case {
+        name: "policed-class-slow",
+        path: "--rate 50Mbit --police EF=4Mbit --tcp tuned --cc cubic",
+        cause: "marked_class",
+        says: "packets marked EF pass at",
+        limit: |_| 0.476,
+        at: WITH_CLASSES,
+        ..Case::HEALTHY
+    },
+    Case {
+        name: "shaped-class",
+        path: "--rate 50Mbit --shape AF21=6Mbit --tcp tuned --cc cubic",
+        cause: "marked_class",
+        says: "packets marked AF21 pass at",
+        limit: |_| 0.714,
+        at: WITH_CLASSES,
+        ..Case::HEALTHY
+    },
+    Case {
         name: "one-channel",
         path: "--rate 20Mbit --tcp tuned --cc cubic --sshd-option MaxSessions=1",
         doctor: "--time 14s",

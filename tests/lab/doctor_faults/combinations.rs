@@ -126,6 +126,16 @@ pub(super) const COMBINATIONS: &[Case] = &[
         ..Case::HEALTHY
     },
     Case {
+        name: "other-class-cap",
+        path: "--rate 100Mbit --shape flow=25Mbit --police AF21=6Mbit --tcp tuned --cc cubic",
+        cause: "marked_class",
+        says: "packets marked AF21 pass at",
+        limit: |_| 0.714,
+        then: "flow_cap",
+        at: &[30],
+        ..Case::HEALTHY
+    },
+    Case {
         name: "other-policer-near-link",
         path: "--rate 30Mbit --police all=26Mbit --far-start 900ms --tcp tuned --cc cubic",
         cause: "policer",

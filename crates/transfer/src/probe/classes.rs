@@ -4,11 +4,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use diagnose::{DscpMeasurement, Evidence};
+use diagnose::{DscpMeasurement, Evidence, ThroughputMeasurement};
 
 use super::budget::PATIENCE;
 use super::measurement_error::MeasurementError;
-use super::path::ProbedConnections;
+use super::path::{ProbedConnections, SHORT_SHARE};
 use super::sampling::median;
 use crate::config::{ConnectTimeout, HostConfig};
 use crate::connect::{self, SharedConnectSettings};
@@ -25,6 +25,10 @@ const CLASSES: [(&str, u8); 3] = [("CS1", 8), ("AF21", 18), ("EF", 46)];
 const SUSPECT: f64 = 0.8;
 /// Round trips that a slice needs so that slow start does not decide.
 const SLICE_TRIPS: f64 = 6.0;
+/// Length of the load that tells the rate of a slow class: seconds, and round trips. The bucket of a
+/// policer is a third of what passes in a slice.
+const RATE_TIME: f64 = 3.0;
+const RATE_TRIPS: f64 = 28.0;
 
 /// Loads the path with DSCP-marked and unmarked packets in turns.
 pub(super) struct DscpComparison<'p, 'a> {
@@ -43,6 +47,14 @@ fn slice_share(path: &ProbedConnections<'_>) -> f64 {
 fn slice_time(path: &ProbedConnections<'_>) -> Duration {
     let slice = path.budget().time().mul_f64(slice_share(path));
     Duration::from_secs_f64(slice.as_secs_f64().max(0.3) + 5.0 * path.rtt())
+}
+
+/// Share of the time for the load that tells the rate of a slow class.
+fn rate_share(path: &ProbedConnections<'_>) -> f64 {
+    let wanted = RATE_TIME.max(RATE_TRIPS * path.rtt());
+    let share = wanted / path.budget().time().as_secs_f64();
+    // A longer load may be extended.
+    share.min(0.99 * SHORT_SHARE)
 }
 
 /// Time for the DSCP classes: four logins at once and five slices.
@@ -172,16 +184,32 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
         links
     }
 
-    fn slice(&mut self, connection: usize, share: f64) -> Result<f64, MeasurementError> {
+    fn slice(
+        &mut self,
+        connection: usize,
+        share: f64,
+    ) -> Result<ThroughputMeasurement, MeasurementError> {
         self.path.budget().step("DSCP classes")?;
         let result = self.path.load(&[(connection, 0)], true, share)?;
         match result.rung {
-            Some(rung) => Ok(rung.rate),
+            Some(rung) => Ok(rung),
             // Without a rate the class would look slow.
             None if self.path.budget().is_cancelled() => Err(MeasurementError::interrupted()),
             None if result.data_used => Err(MeasurementError::data_used_up()),
             None => Err(MeasurementError::time_used_up()),
         }
+    }
+
+    /// Rate of a slow class in a load of its own, without what the bucket of a policer lets pass at
+    /// first; `None` without time for it.
+    fn class_limit(&mut self, connection: usize) -> Result<Option<f64>, MeasurementError> {
+        let share = rate_share(self.path);
+        self.path.add_time_for(share);
+        if self.path.budget().left() < self.path.load_time(share) {
+            return Ok(None);
+        }
+        let load = self.slice(connection, share)?;
+        Ok(Some(self.evidence.policed_rate(&load)))
     }
 
     fn has_time_for_pair(&self) -> bool {
@@ -200,6 +228,7 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
                 name: (*name).to_owned(),
                 connection: *connection,
                 pairs: Vec::new(),
+                limit: None,
             })
             .collect();
         let done = self.measure_pairs(unmarked, &mut results, share);
@@ -216,49 +245,65 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
         results: &mut [DscpClassRates],
         share: f64,
     ) -> Result<(), MeasurementError> {
-        let first = self.slice(unmarked, share)?;
-        let mut rates = Vec::new();
+        let first = self.slice(unmarked, share)?.rate;
+        let mut slices = Vec::new();
         for class in results.iter() {
-            rates.push(self.slice(class.connection, share)?);
+            slices.push(self.slice(class.connection, share)?);
         }
-        let second = self.slice(unmarked, share)?;
+        let second = self.slice(unmarked, share)?.rate;
         self.evidence.marks.noise = vec![second / first.max(1.0)];
-        for (class, rate) in results.iter_mut().zip(rates) {
+        for (class, marked) in results.iter_mut().zip(slices) {
             // The first slice alone may have had a burst that a shaper lets pass.
-            class.pairs.push((first.min(second), rate));
+            let (unmarked, marked) = (first.min(second), marked.rate);
+            class.pairs.push(DscpPair { unmarked, marked });
         }
         for class in results {
-            let suspect = class
-                .pairs
-                .iter()
-                .all(|(plain, marked)| *marked < SUSPECT * plain);
+            let suspect = class.is_slow();
             while suspect && class.pairs.len() < PAIRS && self.has_time_for_pair() {
-                let plain = self.slice(unmarked, share)?;
-                let marked = self.slice(class.connection, share)?;
-                class.pairs.push((plain, marked));
+                let unmarked = self.slice(unmarked, share)?.rate;
+                let marked = self.slice(class.connection, share)?.rate;
+                class.pairs.push(DscpPair { unmarked, marked });
+            }
+            if class.is_slow() {
+                class.limit = self.class_limit(class.connection)?;
             }
         }
         Ok(())
     }
 }
 
+/// Rates of a pair of slices.
+#[derive(Clone, Copy)]
+struct DscpPair {
+    unmarked: f64,
+    marked: f64,
+}
+
 /// Rates of a class, each with that of unmarked packets before it.
 struct DscpClassRates {
     name: String,
     connection: usize,
-    /// Unmarked and marked rate.
-    pairs: Vec<(f64, f64)>,
+    pairs: Vec<DscpPair>,
+    /// Rate of the class in a longer load, if it is slow.
+    limit: Option<f64>,
 }
 
 impl DscpClassRates {
+    /// True if the class seems slow in every pair.
+    fn is_slow(&self) -> bool {
+        let slow = |pair: &DscpPair| pair.marked < SUSPECT * pair.unmarked;
+        self.pairs.iter().all(slow)
+    }
+
     fn mark(self) -> DscpMeasurement {
         // The first pair of a class has the burst of its policer, and a new connection.
         let middle =
-            |of: fn(&(f64, f64)) -> f64| median(&mut self.pairs.iter().map(of).collect::<Vec<_>>());
+            |of: fn(&DscpPair) -> f64| median(&mut self.pairs.iter().map(of).collect::<Vec<_>>());
+        let ratio = |pair: &DscpPair| pair.marked / pair.unmarked.max(1.0);
         DscpMeasurement {
-            ratios: self.pairs.iter().map(|(p, m)| m / p.max(1.0)).collect(),
-            rate: middle(|pair| pair.1),
-            unmarked: middle(|pair| pair.0),
+            ratios: self.pairs.iter().map(ratio).collect(),
+            rate: self.limit.unwrap_or_else(|| middle(|pair| pair.marked)),
+            unmarked: middle(|pair| pair.unmarked),
             class: self.name,
         }
     }
