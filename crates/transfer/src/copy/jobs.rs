@@ -266,6 +266,9 @@ impl ListingFilter {
     }
 }
 
+/// Name of a regular file in a listing, with its size and time.
+pub(super) type ListedFile = (Vec<u8>, ExistingFile);
+
 /// Size and time of a regular file in a listing that has both.
 fn listed_file(attributes: &Attributes) -> Option<ExistingFile> {
     let is_file = attributes.kind() == EntryKind::File;
@@ -287,7 +290,7 @@ pub(super) struct PathQueryAnswer {
     /// Matching names of a listing.
     names: Vec<Vec<u8>>,
     /// Regular files among names that were given, with size and time as the listing says.
-    files: Vec<(Vec<u8>, ExistingFile)>,
+    files: Vec<ListedFile>,
     /// Bytes that this listing and those before it have matched.
     bytes: usize,
     /// Selects the names of a listing to keep.
@@ -363,7 +366,7 @@ impl PathQueryAnswer {
     }
 
     /// The names, and the regular files among those that were given.
-    pub(super) fn into_names_and_files(self) -> (Vec<Vec<u8>>, Vec<(Vec<u8>, ExistingFile)>) {
+    pub(super) fn into_names_and_files(self) -> (Vec<Vec<u8>>, Vec<ListedFile>) {
         (self.names, self.files)
     }
 }

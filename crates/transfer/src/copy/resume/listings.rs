@@ -7,11 +7,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use schedule::journal::{ExistingFile, JournalState};
+use schedule::journal::JournalState;
 use schedule::{JobKind, RemotePath, ResumeData};
 
 use crate::copy::basename;
-use crate::copy::jobs::{JobsInFlight, ListingFilter, PathQueryAnswer, TemporaryRemoval};
+use crate::copy::jobs::{
+    JobsInFlight, ListedFile, ListingFilter, PathQueryAnswer, TemporaryRemoval,
+};
 use crate::walk::join;
 
 /// Number of files with temporaries in a directory from which it is listed. Each may have 16 names, so
@@ -125,7 +127,7 @@ impl DirectorySearch {
     pub(super) fn found(
         &self,
         answer: PathQueryAnswer,
-    ) -> (Vec<TemporaryRemoval>, Vec<(Vec<u8>, ExistingFile)>) {
+    ) -> (Vec<TemporaryRemoval>, Vec<ListedFile>) {
         let (names, files) = answer.into_names_and_files();
         // A server may list a name again and again.
         let names: BTreeSet<Vec<u8>> = names.into_iter().collect();

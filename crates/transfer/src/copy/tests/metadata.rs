@@ -20,7 +20,7 @@ fn with_modes(seed: u64, direction: Direction) -> Scenario {
 }
 
 /// Sets a special bit on a random third of the source's entries. Returns their number.
-fn add_special_bits(scenario: &mut Scenario) -> usize {
+fn add_special_bits(scenario: &Scenario) -> usize {
     let mut added = 0;
     let mut rng = testkit::sftp_model::Rng::new(scenario.seed);
     scenario.at_source(|fs| {
@@ -124,7 +124,7 @@ fn a_replaced_file_keeps_its_mode_and_a_new_one_gets_that_of_its_source() {
             let top = source.iter().filter(|(path, _)| !path.contains('/'));
             let files = top.filter(|(_, entry)| entry.kind != Kind::Dir);
             for (path, _) in files.step_by(2) {
-                let mode = 0o600 | (seed as u32 * 3 & 0o77);
+                let mode = 0o600 | ((seed as u32 * 3) & 0o77);
                 scenario.place_target(&format!("/home/u/dst/{path}"), file("old"), mode);
             }
             let before = scenario.at_target(|fs| tree_at(fs, "dst"));
@@ -161,7 +161,7 @@ fn special_bits_that_a_server_reports_are_cleared_and_told() {
         {
             let mut scenario = with_modes(seed, direction);
             (scenario.options.preserve, scenario.options.archive) = (true, archive);
-            let special = add_special_bits(&mut scenario);
+            let special = add_special_bits(&scenario);
             let report = scenario.complete();
             check_kept(&scenario, &report, (0o777, 0o1777));
             let is_told = report.warns("--preserve-setuid keeps them");
@@ -177,7 +177,7 @@ fn special_bits_are_kept_where_the_user_asks_for_them() {
             let mut scenario = with_modes(seed, direction);
             (scenario.options.preserve, scenario.options.archive) = (true, true);
             scenario.options.preserve_setuid = direction != Direction::Upload;
-            add_special_bits(&mut scenario);
+            add_special_bits(&scenario);
             let report = scenario.complete();
             check_kept(&scenario, &report, (0o7777, 0o7777));
             assert!(!report.warns("setuid"), "{report:#?}");
@@ -192,7 +192,7 @@ fn a_copy_that_preserves_nothing_sets_no_special_bit() {
         for seed in 0..8 {
             let mut scenario = with_modes(seed, direction);
             scenario.options.preserve_setuid = true;
-            add_special_bits(&mut scenario);
+            add_special_bits(&scenario);
             scenario.complete();
             for (path, entry) in scenario.at_target(|fs| tree_at(fs, "dst")) {
                 let bits = entry.mode & 0o6000;

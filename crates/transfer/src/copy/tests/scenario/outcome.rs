@@ -98,7 +98,7 @@ impl Scenario {
             assert!(
                 found == Some(kind),
                 "{name}: {path} is {} and should be {}",
-                found.map_or("missing".to_owned(), shown),
+                found.map_or_else(|| "missing".to_owned(), shown),
                 shown(kind)
             );
         }
@@ -138,7 +138,7 @@ impl Scenario {
             assert!(
                 found == older || is_named,
                 "{name}: {path} is {}, which nothing says: {report:#?}",
-                found.map_or("missing".to_owned(), shown)
+                found.map_or_else(|| "missing".to_owned(), shown)
             );
             assert!(
                 is_named || !is_told,
