@@ -149,13 +149,8 @@ impl ReceiverBootId {
 fn boot_job(context: &CopyContext<'_>, records: &RunJournal) -> Option<(JobKind, PathBuf)> {
     let mut file = records.log()?.path().as_os_str().to_owned();
     file.push(".boot");
-    // Remove a leftover of a killed run, which must not be taken for the answer. A temporary beside
-    // it would have another name in each run, and none would find it.
+    // Remove a leftover of a killed run, which must not be taken for the answer.
     context.local().remove_file(Path::new(&file));
-    let options = schedule::FileCopyOptions {
-        inplace: true,
-        ..schedule::FileCopyOptions::default()
-    };
     let kind = JobKind::Get {
         source: RemotePath(BOOT.to_vec()),
         target: PathBuf::from(file.clone()).into(),
@@ -165,7 +160,8 @@ fn boot_job(context: &CopyContext<'_>, records: &RunJournal) -> Option<(JobKind,
             mode: Some(0o100_444),
             ..Attributes::default()
         }),
-        options,
+        // Two of these may be under way, so that one does not write into the answer of the other.
+        options: schedule::FileCopyOptions::default(),
     };
     Some((kind, file.into()))
 }

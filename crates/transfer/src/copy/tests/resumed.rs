@@ -261,27 +261,3 @@ fn a_part_that_nobody_has_touched_was_called_missing() {
     }
     assert!(renamed > 10 && resumed > 3, "{renamed}, {resumed}");
 }
-
-/// Bug: a run that was killed while it learned the server's boot ID left a temporary beside the
-/// journal, and no later run removed it.
-#[test]
-fn a_killed_upload_left_a_file_beside_its_journal_for_ever() {
-    let mut killed = 0;
-    for seed in 0..100 {
-        let mut case = Case::stopped(seed, None);
-        if !case.upload {
-            continue;
-        }
-        case.faults = vec![(10 + 3 * (seed % 61), SimFault::Killed)];
-        if !matches!(case.run(), End::Killed) {
-            continue;
-        }
-        killed += 1;
-        let End::Over(summary) = case.run() else {
-            panic!("seed {seed}: nothing kills it");
-        };
-        assert_eq!(summary.outcome, CopyOutcome::Complete, "seed {seed}");
-        assert_eq!(case.temporaries(), [""; 0], "seed {seed}");
-    }
-    assert!(killed > 15, "{killed} copies were killed");
-}
