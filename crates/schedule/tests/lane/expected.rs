@@ -101,6 +101,42 @@ fn a_hard_link_in_place_of_a_temporary_is_not_resumed() {
     }
 }
 
+/// Bug: a run that was killed after it had set the permissions of a read-only file left a temporary
+/// that the next run could not open: the file failed.
+#[test]
+fn a_temporary_with_the_permissions_of_a_read_only_file_could_not_be_reopened() {
+    for mode in [Mode::Plain, Mode::Ours] {
+        for may_set in [true, false] {
+            let mut w = World::new(mode);
+            w.place("temp", b"abc", 0o444);
+            if !may_set {
+                w.model.inject(InjectedFault {
+                    kind: Some("SETSTAT"),
+                    nth: 0,
+                    act: Act::Status(StatusCode::PERMISSION_DENIED),
+                });
+            }
+            let job = w.job(JobKind::AdoptTemp {
+                target: remote("target"),
+                temp: remote("temp"),
+                left: PartialFile {
+                    ranges: vec![(0, 3)],
+                    ..PartialFile::default()
+                },
+                size: Some(100),
+                replace_node: false,
+            });
+            w.run();
+            assert!(w.done(job));
+            let events = w.events.iter();
+            let found = events.filter(|(_, event)| matches!(event, LaneEvent::Temp(..)));
+            assert_eq!(found.count() == 1, may_set, "{mode:?}");
+            let mode = w.model.fs.at("temp").expect("it is there").mode;
+            assert_eq!(mode & 0o200 != 0, may_set);
+        }
+    }
+}
+
 #[test]
 fn a_hard_link_in_place_of_a_temporary_is_neither_cut_nor_renamed() {
     for temp in ["own", "swapped"] {

@@ -21,8 +21,11 @@ pub(in crate::lane) struct ResumeTempCheck {
     replace_node: bool,
     /// Attributes of the temporary.
     seen: Option<Attributes>,
-    /// The server finds another entry than a temporary of this name.
+    /// The server finds another entry than a temporary of this name, or does not let it be written.
     is_another: bool,
+    /// The owner was given write permission for the temporary of a read-only source, whose permissions
+    /// the earlier run had set.
+    is_granted: bool,
     /// Attributes of the file at the final name, once known; `Some(None)` without a file.
     replaces: Option<Option<Attributes>>,
 }
@@ -31,6 +34,8 @@ const TEMP: u8 = 0;
 const TARGET: u8 = 1;
 /// Asks the server if the temporary is a regular file with one hard link.
 const CHECK: u8 = 2;
+/// Gives the owner write permission.
+const GRANT: u8 = 3;
 
 impl ResumeTempCheck {
     pub(in crate::lane) fn new(
@@ -48,6 +53,7 @@ impl ResumeTempCheck {
             replace_node,
             seen: None,
             is_another: false,
+            is_granted: false,
             replaces: None,
         }
     }
@@ -88,7 +94,9 @@ impl ResumeTempCheck {
         let missing = matches!(reply, Reply::Status(s) if s.code == StatusCode::NO_SUCH_FILE);
         match what {
             RequestPurpose::Step(TEMP) => self.seen = there,
-            RequestPurpose::Step(CHECK) => self.is_another |= messages::status(reply).is_err(),
+            RequestPurpose::Step(CHECK | GRANT) => {
+                self.is_another |= messages::status(reply).is_err()
+            }
             // A file that may not be looked at cannot be resumed.
             _ if there.is_some() || missing => self.replaces = Some(there),
             _ => {}
@@ -98,9 +106,33 @@ impl ResumeTempCheck {
         }
         let job = self.requests.job();
         if let Some(temp) = self.resumable() {
+            if self.grant(core) {
+                return JobProgress::Continues;
+            }
             core.event(LaneEvent::Temp(job, temp));
         }
         end(core, job, None)
+    }
+
+    /// Gives the owner write permission for the temporary if it lacks that: with the final permissions
+    /// only root may open it again. Returns true if the request was sent.
+    fn grant(&mut self, core: &mut LaneContext) -> bool {
+        let mode = self.seen.and_then(|seen| seen.mode).unwrap_or(OWNER_WRITE);
+        if self.is_granted || mode & OWNER_WRITE != 0 {
+            return false;
+        }
+        self.is_granted = true;
+        let attrs = Attrs {
+            expected: core.expects(ExpectedEntry::TEMPORARY),
+            ..Attrs::with_permissions((mode & 0o777) | OWNER_WRITE)
+        };
+        let request = Request::Setstat {
+            path: &self.temp.0,
+            attrs,
+        };
+        self.requests
+            .send(core, RequestPurpose::Step(GRANT), &request);
+        true
     }
 
     /// Returns the temporary if it can be resumed.
@@ -116,17 +148,12 @@ impl ResumeTempCheck {
         };
         let is_temporary = |seen: &Attributes| seen.kind() == EntryKind::File && !self.is_another;
         let seen = self.seen.filter(is_temporary)?;
-        let mut left = self.left.clone();
-        if seen.mode.is_some_and(|mode| mode & OWNER_WRITE == 0) {
-            // Its final mode does not let it be opened again.
-            left.source = (0, 0);
-        }
         let seen = ExistingFile {
             size: seen.size.unwrap_or(0),
             mtime: seen.times.map_or(0, |(_, m)| u64::from(m) * 1_000_000_000),
         };
         let fits = self.size.is_none_or(|size| seen.size <= size);
-        (fits && left.may_go_on(seen)).then(|| UploadTemp {
+        (fits && self.left.may_go_on(seen)).then(|| UploadTemp {
             temp: self.temp.clone(),
             target: self.target.clone(),
             replaces,
