@@ -5,6 +5,7 @@ mod policer;
 
 use std::time::Duration;
 
+use self::near_link::NearLinkEvidence;
 use crate::diagnosis_finding::{Certainty, DataDirection, DiagnosisFinding};
 use crate::evidence::{Evidence, ThroughputMeasurement, ThroughputScaling};
 use crate::kernel::{self, TcpBufferKind};
@@ -168,12 +169,14 @@ impl ScalingEvidence<'_> {
     fn limited(&self) -> Option<DiagnosisFinding> {
         // A full queue holds back one connection as well as two, if it is the path's.
         let flat = self.two.is_some_and(|two| two < FLAT) && self.best < FLAT * self.one.rate;
-        let each = self.policed_below_full_link();
+        let each = NearLinkEvidence::new(self).policed_below_full_link();
         match limiter_of(self.direction, self.e, self.one, false) {
             Limiter::LocalCpu => Some(self.local_cpu()),
             Limiter::Server => Some(self.far_cpu()),
             _ if self.is_unscaled() => Some(self.unscaled()),
-            _ if self.is_policed_near_link() => Some(self.policed_near_link()),
+            _ if NearLinkEvidence::new(self).is_policed() => {
+                Some(NearLinkEvidence::new(self).policed())
+            }
             _ if self.recovers_from_full_path() => None,
             Limiter::Loss | Limiter::Path if flat && each.is_some() => each,
             _ if flat && self.is_policed() => Some(self.policed()),

@@ -3,6 +3,7 @@
 mod answers;
 mod directories;
 mod inquiry;
+mod leftovers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ use super::leaving::{self, EndOfCopy};
 use super::metadata::MetadataPreservation;
 use super::owner::{EntryAwaitingOwner, NextOwnerResult, OwnerMap};
 use super::planned::PlannedEntries;
-use super::resume::{LeftoverRemoval, ResumeJournal};
+use super::resume::ResumeJournal;
 use super::self_copy::{SameFileDetector, SelfCopyRules};
 use super::server_inquiry::ServerInquiry;
 use super::sides::{CopySide, RemoteSide};
@@ -224,7 +225,7 @@ impl<'a> CopyEngine<'a> {
     pub(super) async fn end_planned(&mut self) {
         self.hard_links.forget();
         if !self.stopped() {
-            self.clear_leftovers().await;
+            leftovers::clear(self).await;
         }
     }
 
@@ -235,7 +236,7 @@ impl<'a> CopyEngine<'a> {
             return;
         }
         self.walks.report_missing(&mut self.context);
-        self.clear_leftovers().await;
+        leftovers::clear(self).await;
         if self.keeper.request_seal(&mut self.context) {
             self.copy().await;
         }
@@ -357,7 +358,7 @@ impl<'a> CopyEngine<'a> {
             }
             WalkEntry::File(entry) => self.place_item(id, entry, root, false),
             WalkEntry::Symlink(entry) => self.place_item(id, entry, root, true),
-            WalkEntry::Listed(dir) => self.listed(CopyDirectoryId::new(id, dir)),
+            WalkEntry::Listed(dir) => directories::listed(self, CopyDirectoryId::new(id, dir)),
             WalkEntry::Special(path) => {
                 let path = self.context.shown(CopySide::Source, &path);
                 self.context.warn(Some(path), LEFT_OUT.to_owned());
@@ -387,7 +388,11 @@ impl<'a> CopyEngine<'a> {
                 let (context, path) = (&mut self.context, &at.path);
                 self.walks
                     .may_claim(context, key.walk(), path, &target, true)
-                    && self.begin_dir(key, TargetDir::new(parent, target, at.attributes, existing))
+                    && directories::begin_dir(
+                        self,
+                        key,
+                        TargetDir::new(parent, target, at.attributes, existing),
+                    )
             }
             None => false,
         };
@@ -400,7 +405,7 @@ impl<'a> CopyEngine<'a> {
     /// Leaves a directory and all its contents out.
     fn leave_out_dir(&mut self, key: CopyDirectoryId) {
         self.walks.skip(key);
-        self.listed(key);
+        directories::listed(self, key);
     }
 
     fn place_item(&mut self, id: WalkId, entry: EntryInfo, root: &[u8], symlink: bool) {
@@ -410,7 +415,10 @@ impl<'a> CopyEngine<'a> {
         let (context, path) = (&mut self.context, &entry.path);
         if self.walks.may_claim(context, id, path, &target, false) {
             let dir = entry.parent.map(|parent| CopyDirectoryId::new(id, parent));
-            self.begin_item(ItemAwaitingDirectory::new(entry, target, dir, symlink));
+            directories::begin_item(
+                self,
+                ItemAwaitingDirectory::new(entry, target, dir, symlink),
+            );
         }
     }
 
@@ -438,7 +446,7 @@ impl<'a> CopyEngine<'a> {
                     .begin_guessed(&mut self.context, item, target, link);
                 self.start_file(id);
             }
-            _ => self.begin_item(item),
+            _ => directories::begin_item(self, item),
         }
     }
 
@@ -558,38 +566,12 @@ impl<'a> CopyEngine<'a> {
         self.keeper.boot_answered(&self.context, file);
     }
 
-    /// Removes what an interrupted run has left and this one has not taken.
-    async fn clear_leftovers(&mut self) {
-        let removal = self.keeper.clear_leftovers(&mut self.context);
-        self.remove_leftovers(removal).await;
-        if !self.stopped() {
-            self.keeper.leftovers_cleared();
-        }
-    }
-
     /// Removes what an interrupted run has left of small files, once, before anything is copied.
     pub(super) async fn search_target(&mut self) {
         self.tree
             .set_clears(self.keeper.has_leftovers() && !self.walks.claims_targets());
         let removal = self.keeper.search_target(&mut self.context);
-        self.remove_leftovers(removal).await;
-    }
-
-    async fn remove_leftovers(&mut self, removal: LeftoverRemoval) {
-        for searches in removal.searches() {
-            let listing = |search| self.keeper.listing(&self.context, search);
-            let queries = searches.iter().map(listing).collect();
-            let answers = self.ask_all(CopySide::Target, queries).await;
-            if self.stopped() {
-                return;
-            }
-            for (search, answer) in searches.iter().zip(answers) {
-                self.keeper.on_listed(&mut self.context, search, answer);
-            }
-        }
-        if removal.is_begun() {
-            self.copy().await;
-        }
+        leftovers::remove(self, removal).await;
     }
 
     /// Removes the local temporaries and the journal of an interrupted run of this copy. Call

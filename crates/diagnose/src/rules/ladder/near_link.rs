@@ -17,40 +17,49 @@ const UNQUEUED: f64 = 0.6;
 /// Gain from several connections that a bucket for all of them does not give.
 const MORE: f64 = 1.1;
 
-impl ScalingEvidence<'_> {
+/// Evidence of a policer whose rate is near the link's.
+pub(super) struct NearLinkEvidence<'a> {
+    of: &'a ScalingEvidence<'a>,
+}
+
+impl<'a> NearLinkEvidence<'a> {
+    pub(super) fn new(of: &'a ScalingEvidence<'a>) -> Self {
+        Self { of }
+    }
+
     /// True if a load just below the rate of the link loses packets without a queue, and one far below it
     /// loses none. Uploads tell for downloads at a similar rate.
-    pub(super) fn is_policed_near_link(&self) -> bool {
+    pub(super) fn is_policed(&self) -> bool {
         let Some((one, near)) = self.near_link() else {
             return false;
         };
-        let Some(full) = one.at_losses.zip(one.overflowed(self.e)) else {
+        let Some(full) = one.at_losses.zip(one.overflowed(self.of.e)) else {
             return false;
         };
-        let base = self.e.unloaded_rtt(one);
+        let base = self.of.e.unloaded_rtt(one);
         let unqueued = |rtt: f64| rtt - base < UNQUEUED * (full.0.rtt - base);
-        let unqueued = |rtt: f64| unqueued(rtt) || !one.waits(self.e, rtt);
+        let unqueued = |rtt: f64| unqueued(rtt) || !one.waits(self.of.e, rtt);
         let drops = near.loss > DROPPED && near.at_losses.is_some_and(|at| unqueued(at.rtt));
-        let dropped = drops && !one.waits(self.e, near.rtt) && is_spared(one) == Some(true);
-        let up = self.e.up.best().map_or(0.0, |best| best.rate);
-        let alike = (self.best / up - 1.0).abs() < ALIKE && !self.reaches(full.1);
-        dropped && (self.direction == DataDirection::Upload || alike)
+        let dropped = drops && !one.waits(self.of.e, near.rtt) && is_spared(one) == Some(true);
+        let up = self.of.e.up.best().map_or(0.0, |best| best.rate);
+        let alike = (self.of.best / up - 1.0).abs() < ALIKE && !self.reaches(full.1);
+        dropped && (self.of.direction == DataDirection::Upload || alike)
     }
 
     /// First load of uploads, and the one near the rate of the link.
     fn near_link(&self) -> Option<(&ThroughputMeasurement, NearLinkLoad)> {
-        let one = self.e.up.rung(1, 1)?;
+        let one = self.of.e.up.rung(1, 1)?;
         one.near_link.map(|near| (one, near))
     }
 
     /// True if several connections pass what the link does, in its queue.
     fn reaches(&self, link: f64) -> bool {
-        let several = self.ladder.rungs.iter().filter(|r| r.connections > 1);
-        let mut filling = several.filter(|r| r.waits(self.e, r.rtt));
+        let several = self.of.ladder.rungs.iter().filter(|r| r.connections > 1);
+        let mut filling = several.filter(|r| r.waits(self.of.e, r.rtt));
         filling.any(|r| r.rate > LESS_THAN_LINK * link)
     }
 
-    pub(super) fn policed_near_link(&self) -> DiagnosisFinding {
+    pub(super) fn policed(&self) -> DiagnosisFinding {
         let (dropped, below, at) = self.near_link().map_or((0.0, 0.0, 0.0), |(one, near)| {
             let restrained = one.restrained.map_or(0.0, |held| held.rate);
             (near.loss, restrained, near.target)
@@ -62,32 +71,35 @@ impl ScalingEvidence<'_> {
             rate(at),
             rate(below)
         );
-        let link = self.e.up.rung(1, 1).and_then(|one| one.overflowed(self.e));
-        let up = self.direction == DataDirection::Upload;
+        let link = self
+            .of
+            .e
+            .up
+            .rung(1, 1)
+            .and_then(|one| one.overflowed(self.of.e));
+        let up = self.of.direction == DataDirection::Upload;
         if up && link.is_some_and(|link| self.reaches(link)) {
             return self.flow_policer(&lost);
         }
         // A download shows no rate between losses, and has the bucket of a policer as uploads do.
-        let limit = self.e.up.rungs.iter().map(highest).fold(0.0, f64::max);
+        let limit = self.of.e.up.rungs.iter().map(highest).fold(0.0, f64::max);
         let finding = DiagnosisFinding::new(LimitCause::Policer, lost).limits(limit, None);
         match up {
             true => finding,
             false => finding.certainty(Certainty::Likely),
         }
     }
-}
 
-impl ScalingEvidence<'_> {
     /// A policer for each connection whose rate is near the link's: one connection loses packets without
     /// a queue, several fill the link, and no packets are lost below the rate.
     pub(super) fn policed_below_full_link(&self) -> Option<DiagnosisFinding> {
-        let unqueued = |rtt: f64| !self.one.waits(self.e, rtt);
-        let at_losses = self.one.at_losses?;
-        let lost = self.one.loss.max(self.one.loss_ever);
-        let spared = is_spared(self.one) == Some(true) && lost > POLICED_LOSS;
-        let drops = unqueued(at_losses.rtt) && unqueued(self.one.rtt);
-        let fills = self.reaches(self.best) && self.best > MORE * highest(self.one);
-        if !(self.direction == DataDirection::Upload && spared && drops && fills) {
+        let unqueued = |rtt: f64| !self.of.one.waits(self.of.e, rtt);
+        let at_losses = self.of.one.at_losses?;
+        let lost = self.of.one.loss.max(self.of.one.loss_ever);
+        let spared = is_spared(self.of.one) == Some(true) && lost > POLICED_LOSS;
+        let drops = unqueued(at_losses.rtt) && unqueued(self.of.one.rtt);
+        let fills = self.reaches(self.of.best) && self.of.best > MORE * highest(self.of.one);
+        if !(self.of.direction == DataDirection::Upload && spared && drops && fills) {
             return None;
         }
         let lost = percent(lost);
@@ -95,9 +107,9 @@ impl ScalingEvidence<'_> {
     }
 
     fn flow_policer(&self, lost: &str) -> DiagnosisFinding {
-        let evidence = format!("{lost}{}", self.gain());
+        let evidence = format!("{lost}{}", self.of.gain());
         let finding = DiagnosisFinding::new(LimitCause::FlowPolicer, evidence);
-        let finding = finding.limits(highest(self.one), Some(self.best));
+        let finding = finding.limits(highest(self.of.one), Some(self.of.best));
         finding.certainty(Certainty::Likely)
     }
 }

@@ -6,8 +6,6 @@
 
 use std::time::Duration;
 
-use super::login::LoginEffect;
-use super::{LinkRole, SshLink};
 use crate::session::LinkError;
 
 /// Pauses before each further attempt, at most: 9.5 s together. LoginGraceTime, after which sshd
@@ -56,7 +54,7 @@ impl EarlyCloseRetries {
     }
 
     /// Returns the pause before the next attempt; `None` if there is none. `random` is any byte.
-    fn next(&mut self, random: u8) -> Option<Duration> {
+    pub(super) fn next(&mut self, random: u8) -> Option<Duration> {
         if std::mem::take(&mut self.cause) == EarlyCloseCause::Lasting {
             return None;
         }
@@ -65,43 +63,19 @@ impl EarlyCloseRetries {
         Some(longest.mul_f64(1.0 - JITTER * f64::from(random) / 255.0))
     }
 
+    /// True for the first attempt after a pause.
+    pub(super) fn is_first(&self) -> bool {
+        self.tries == 1
+    }
+
     /// Adds the number of attempts to the reason of the last one's failure, if there were several.
-    fn describe(&self, error: LinkError) -> LinkError {
+    pub(super) fn describe(&self, error: LinkError) -> LinkError {
         match error {
             LinkError::Lost(why) if self.tries > 0 => {
                 LinkError::Lost(format!("{why} (tried {} times)", self.tries + 1))
             }
             error => error,
         }
-    }
-}
-
-impl SshLink {
-    /// Logs in as [`SshLink::log_in_once`] does, and again where the server closes the connection
-    /// before the key exchange is complete.
-    pub(super) fn log_in(&mut self, early: bool) -> Result<(), LinkError> {
-        while let Err(error) = self.log_in_once(early) {
-            let mut random = [0];
-            // Without a random byte the pause is the longest one.
-            let _ = aws_lc_rs::rand::fill(&mut random);
-            let retries = self.restarts.are_allowed() && self.config.role == LinkRole::First;
-            let pause = retries.then(|| self.early_closes.next(random[0])).flatten();
-            let Some(pause) = pause else {
-                return Err(self.early_closes.describe(error));
-            };
-            if self.early_closes.tries == 1 {
-                let why = error.clone().into_words();
-                let line = format!("{}: {why}; trying again for 10 s", self.config.name);
-                self.auth_handler.banner(&line);
-            }
-            std::thread::sleep(pause);
-            // No request left before the key exchange.
-            self.login_effect = LoginEffect::default();
-            if self.reopen().is_err() {
-                return Err(self.early_closes.describe(error));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -348,6 +348,33 @@ impl SshLink {
         }
     }
 
+    /// Logs in as [`SshLink::log_in_once`] does, and again where the server closes the connection
+    /// before the key exchange is complete.
+    fn log_in(&mut self, early: bool) -> Result<(), LinkError> {
+        while let Err(error) = self.log_in_once(early) {
+            let mut random = [0];
+            // Without a random byte the pause is the longest one.
+            let _ = aws_lc_rs::rand::fill(&mut random);
+            let retries = self.restarts.are_allowed() && self.config.role == LinkRole::First;
+            let pause = retries.then(|| self.early_closes.next(random[0])).flatten();
+            let Some(pause) = pause else {
+                return Err(self.early_closes.describe(error));
+            };
+            if self.early_closes.is_first() {
+                let why = error.clone().into_words();
+                let line = format!("{}: {why}; trying again for 10 s", self.config.name);
+                self.auth_handler.banner(&line);
+            }
+            thread::sleep(pause);
+            // No request left before the key exchange.
+            self.login_effect = LoginEffect::default();
+            if self.reopen().is_err() {
+                return Err(self.early_closes.describe(error));
+            }
+        }
+        Ok(())
+    }
+
     /// Waits on this connection until authentication has succeeded, or as `early` says.
     fn log_in_once(&mut self, early: bool) -> Result<(), LinkError> {
         let timer = LoginTimer::new(self.config.limits, Instant::now());

@@ -9,7 +9,7 @@ use schedule::{
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
 
-use super::CopyEngine;
+use super::{CopyEngine, directories};
 use crate::connect::ConnectError;
 use crate::copy::file::{CopyFileId, FileStep, FileTask, JobRole};
 use crate::copy::hard_links::{HardLinkDecision, HardLinks};
@@ -317,7 +317,7 @@ impl CopyEngine<'_> {
             JobPurpose::DirXattrs(dir) => {
                 let entry = || self.tree.shown(&self.context, dir);
                 (self.metadata).on_unread_xattrs(self.context.options(), said(result), entry);
-                self.item_over(Some(dir));
+                directories::item_over(self, Some(dir));
             }
             // If the question failed, owners keep their numeric IDs.
             JobPurpose::OwnerNames => self.owners.on_names_over(&mut self.context),
@@ -328,7 +328,7 @@ impl CopyEngine<'_> {
             JobPurpose::Cleared(removal) => {
                 let removed = said(result);
                 let dir = self.keeper.on_cleared(&mut self.context, removal, removed);
-                self.item_over(dir);
+                directories::item_over(self, dir);
             }
             JobPurpose::SymlinkTimes | JobPurpose::Clock(_) => {}
         }
@@ -413,13 +413,13 @@ impl CopyEngine<'_> {
     fn on_made(&mut self, dir: CopyDirectoryId, result: Result<(), FileError>) {
         let (context, metadata) = (&mut self.context, &mut self.metadata);
         self.tree.on_made(context, metadata, dir, result);
-        self.after_tree();
+        directories::after_tree(self);
     }
 
     fn on_finished(&mut self, dir: CopyDirectoryId, result: Result<(), FileError>) {
         let (context, metadata) = (&mut self.context, &mut self.metadata);
         self.tree.on_finished(context, metadata, dir, result);
-        self.after_tree();
+        directories::after_tree(self);
     }
 
     /// Starts or ends a file as the journal has decided.
@@ -555,7 +555,7 @@ impl CopyEngine<'_> {
         if let Some(next) = next.filter(|_| !self.stopped()) {
             self.begin_free_file(next);
         }
-        self.item_over(task.dir());
+        directories::item_over(self, task.dir());
     }
 
     /// Handles the boot ID of the target after a reconnect. Ends the run if the machine was
@@ -646,7 +646,7 @@ impl CopyEngine<'_> {
         }
         self.tree.name_made(&mut self.context, &item.target);
         HardLinks::report(&mut self.context, self.files.take_id(), &item);
-        self.item_over(item.dir);
+        directories::item_over(self, item.dir);
     }
 
     /// Begins a symlink, or makes it once its target was read.
@@ -655,7 +655,7 @@ impl CopyEngine<'_> {
         match step(&mut self.context, &mut self.metadata, held, is_top_level) {
             SymlinkCopyState::Asked => {}
             SymlinkCopyState::Over(held, result, end) => self.symlink_over(&held, result, end),
-            SymlinkCopyState::LeftOut(held) => self.item_over(held.dir),
+            SymlinkCopyState::LeftOut(held) => directories::item_over(self, held.dir),
         }
     }
 
@@ -669,7 +669,7 @@ impl CopyEngine<'_> {
             self.tree.name_made(&mut self.context, &held.target);
         }
         SymlinkCopyState::report(&mut self.context, &self.metadata, held, result, end);
-        self.item_over(held.dir);
+        directories::item_over(self, held.dir);
     }
 
     /// Requests the extended attributes of a directory, which is not finished before the answer.
