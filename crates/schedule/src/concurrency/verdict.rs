@@ -9,6 +9,8 @@ const MOST: usize = 512;
 
 /// Rate in bytes per second below which nothing moves but keepalives.
 const NOTHING: f64 = 500.0;
+/// Time between two samples from which on nothing is known of it.
+const GAP: Duration = Duration::from_secs(3);
 /// Time without data from which on it is told. A lossy path is silent for one or two seconds while
 /// TCP waits for its retransmission timeout.
 const STALL: Duration = Duration::from_secs(3);
@@ -54,8 +56,14 @@ impl LimiterLog {
     pub fn add(&mut self, at: Instant, limiter: Limiter, evidence: LimiterEvidence) {
         let limiter = match is_still(limiter, &evidence) {
             true => {
-                let before = self.last.as_ref().map_or(at, |last| last.at);
-                self.still_since.get_or_insert(before);
+                // No samples are taken while there is nothing to move.
+                let before = self.last.as_ref().map(|last| last.at);
+                let before = before.filter(|before| at.duration_since(*before) < GAP);
+                if before.is_none() {
+                    self.stalled = self.stalled();
+                    self.still_since = None;
+                }
+                self.still_since.get_or_insert_with(|| before.unwrap_or(at));
                 // The figures of other limiters are about data that move.
                 match limiter {
                     Limiter::Server => limiter,
@@ -211,6 +219,19 @@ mod tests {
         assert!((evidence.rate - 5e6).abs() < 1.0 && (evidence.loss - 0.01).abs() < 1e-9);
         let unknown = log(&[(Limiter::Unknown, 3)]).verdict().unwrap();
         assert_eq!(unknown.0, Limiter::Unknown);
+    }
+
+    /// Bug: an hour in which there was nothing to send counted as a stall.
+    #[test]
+    fn time_without_samples_is_no_stall() {
+        let mut log = log_of_rates(&[(Limiter::Path, 50, 5e6)]);
+        let last = log.last.expect("it has samples");
+        let evidence = LimiterEvidence {
+            rate: 0.0,
+            ..last.evidence
+        };
+        log.add(last.at + Duration::from_secs(3600), Limiter::Path, evidence);
+        assert_eq!(log.stalled(), Duration::ZERO);
     }
 
     /// Bug: after a stop of the server for 12 s the copy was said to be limited by the path, because

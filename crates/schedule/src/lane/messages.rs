@@ -20,7 +20,7 @@ pub(super) fn endless(why: &str) -> JobFailure {
 
 /// Returns the failure of a listing with more entries than its owner wants.
 pub(super) fn longer_than_wanted() -> JobFailure {
-    remote("the directory has more entries than are looked through: listing stopped")
+    remote("the directory has too many entries to look through: listing stopped")
 }
 
 /// Returns the cause of a refusal. SFTP version 3 has no code for a full disk, which only the

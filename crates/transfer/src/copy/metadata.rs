@@ -53,6 +53,10 @@ struct MetadataLoss {
     untold: Vec<&'static str>,
 }
 
+/// Number of entries of which it is known what was counted, some 40 MB. What follows may be counted
+/// twice.
+const MOST_COUNTED: usize = 1 << 20;
+
 /// Parts that were counted as lost, for each entry by the hash of its name: a server that refuses
 /// one file often refuses all of a million, whose names would fill the memory.
 #[derive(Debug, Default)]
@@ -69,7 +73,11 @@ impl CountedLosses {
         let Some(EscapedName(name)) = entry else {
             return parts;
         };
-        let noted = self.parts.entry(self.hasher.hash_one(name)).or_default();
+        let hash = self.hasher.hash_one(name);
+        if self.parts.len() >= MOST_COUNTED && !self.parts.contains_key(&hash) {
+            return parts;
+        }
+        let noted = self.parts.entry(hash).or_default();
         let new = Parts(parts.0 & !noted.0);
         noted.0 |= parts.0;
         new
@@ -78,7 +86,10 @@ impl CountedLosses {
     /// Notes that the entry is no hard link; true if that was not noted before.
     fn note_link(&mut self, entry: Option<&EscapedName>) -> bool {
         let hash = |EscapedName(name): &EscapedName| self.hasher.hash_one(name);
-        entry.map(hash).is_none_or(|hash| self.links.insert(hash))
+        let is_full = self.links.len() >= MOST_COUNTED;
+        entry
+            .map(hash)
+            .is_none_or(|hash| is_full || self.links.insert(hash))
     }
 }
 

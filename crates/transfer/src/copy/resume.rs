@@ -16,16 +16,17 @@ use std::path::Path;
 use schedule::journal::{JournalRecord, JournalState};
 use schedule::{Attributes, FileCheckpoint, JobId, JobKind};
 
+pub(super) use self::begin::{note_failed_look, note_seen};
 use self::boot::ReceiverBootId;
 use self::left::EarlierWork;
 pub(super) use self::left::clear_remote;
 pub(super) use self::listings::{DirectorySearch, LeftoverRemoval};
 use self::lock_wait_limit::{LONGEST, LockWaitLimit, LockWaitStep};
 use self::note::CompletionRecorder;
+pub(super) use self::note::is_durable;
 use self::records::RunJournal;
 pub(super) use self::task::ResumeTask;
 use self::worth::ResumableWork;
-pub(super) use self::{begin::note_seen, note::is_durable};
 use super::context::CopyContext;
 use super::file::{CopyFileId, FileTask};
 use super::jobs::{PathQueryAnswer, TemporaryRemoval};

@@ -1,6 +1,6 @@
 //! Attributes of many entries at one end, and the comparison of a shard with both ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustix::fs::Stat;
 use rustix::io::Errno;
@@ -67,8 +67,13 @@ struct WantedEntries<'a> {
 
 /// As [`lookups`] at the target, where directories with many of the entries are listed: the next worker
 /// of a killed shard sent a STAT for each of its files. An entry that a listing lacks is missing, also
-/// where the server would find it under another form of its name: it is copied again.
-async fn lookups_by_listing(run: &mut PlannedCopy<'_>, paths: &[Vec<u8>]) -> Vec<LookupResult> {
+/// where the server would find it under another form of its name: it is copied again. Directories that
+/// are too long, or cannot be listed, are added to `unlisted` and not listed again.
+async fn lookups_by_listing(
+    run: &mut PlannedCopy<'_>,
+    paths: &[Vec<u8>],
+    unlisted: &mut BTreeSet<Vec<u8>>,
+) -> Vec<LookupResult> {
     let end = PlannedCopySide::Target;
     if run.is_local(end) {
         return lookups(run, end, paths).await;
@@ -81,7 +86,7 @@ async fn lookups_by_listing(run: &mut PlannedCopy<'_>, paths: &[Vec<u8>]) -> Vec
     }
     let mut wanted: Vec<_> = directories
         .into_iter()
-        .filter(|(_, names)| names.len() >= LISTED)
+        .filter(|(dir, names)| names.len() >= LISTED && !unlisted.contains(dir))
         .map(|(dir, names)| WantedEntries {
             dir,
             names,
@@ -96,6 +101,11 @@ async fn lookups_by_listing(run: &mut PlannedCopy<'_>, paths: &[Vec<u8>]) -> Vec
         match event {
             LaneEvent::Entries(_, entries) => {
                 for (name, attributes) in entries {
+                    if attributes.size.is_none() || attributes.times.is_none() {
+                        // The server is asked for it.
+                        wanted.names.remove(name.as_slice());
+                        continue;
+                    }
                     let place = wanted.names.get(name.as_slice());
                     if let Some(result) = place.and_then(|at| results.get_mut(*at)) {
                         *result = Some(Ok(attributes));
@@ -108,6 +118,8 @@ async fn lookups_by_listing(run: &mut PlannedCopy<'_>, paths: &[Vec<u8>]) -> Vec
     };
     run.carry_out(end, listings.into_iter(), LISTINGS, heard)
         .await;
+    let failed = wanted.iter().filter(|wanted| !wanted.is_listed);
+    unlisted.extend(failed.map(|wanted| wanted.dir.clone()));
     for at in wanted
         .iter()
         .filter(|dir| dir.is_listed)
@@ -211,6 +223,7 @@ pub(super) async fn verdicts(
 ) -> Result<Vec<EntryVerdict>, ShardOutcome> {
     let unusable = |error: PlanError| ShardOutcome::Unusable(error);
     let mut path = RecordPath::default();
+    let mut unlisted = BTreeSet::new();
     let mut verdicts = Vec::new();
     loop {
         let mut batch = Vec::new();
@@ -229,7 +242,8 @@ pub(super) async fn verdicts(
                 batch.push((record, below));
             }
         }
-        judge(run, &batch, target_exists, &mut verdicts).await;
+        let unlisted = target_exists.then_some(&mut unlisted);
+        judge(run, &batch, unlisted, &mut verdicts).await;
         if run.stopped() {
             return Err(ShardOutcome::Stopped);
         }
@@ -239,10 +253,12 @@ pub(super) async fn verdicts(
     }
 }
 
+/// Decides about a batch of entries. Compares them with the target if that exists, whose directories
+/// in `unlisted` are not listed.
 async fn judge(
     run: &mut PlannedCopy<'_>,
     batch: &[(ShardFileRecord, Vec<u8>)],
-    target_exists: bool,
+    unlisted: Option<&mut BTreeSet<Vec<u8>>>,
     verdicts: &mut Vec<EntryVerdict>,
 ) {
     let paths = |run: &PlannedCopy<'_>, end| -> Vec<Vec<u8>> {
@@ -252,9 +268,9 @@ async fn judge(
     let first = verdicts.len();
     verdicts.resize(first + batch.len(), EntryVerdict::Copy);
     let new = verdicts.get_mut(first..).unwrap_or_default();
-    if target_exists {
+    if let Some(unlisted) = unlisted {
         let paths = paths(run, PlannedCopySide::Target);
-        let found = lookups_by_listing(run, &paths).await;
+        let found = lookups_by_listing(run, &paths, unlisted).await;
         for (((record, _), found), verdict) in batch.iter().zip(found).zip(new.iter_mut()) {
             let file = of_file(record).is_some();
             if file && found.is_ok_and(|found| difference(record, &found).is_none()) {

@@ -61,9 +61,10 @@ impl SourceFileSystemCheck {
         let Some(now) = &self.now else { return };
         let keep = || -> Option<()> {
             let dir = PrivateDir::create(&LonghaulDirKind::State.path()?).ok()?;
-            if self.before.as_ref() == Some(now) {
+            if self.before.as_ref() == Some(now)
+                && let Ok(file) = dir.file(&self.name, true)
+            {
                 // The time of the file is that of the last sync.
-                let file = dir.file(&self.name, true).ok()?;
                 return file.set_modified(SystemTime::now()).ok();
             }
             let _ = dir.remove(&self.name);

@@ -6,6 +6,7 @@ use crate::journal::ExistingFile;
 use crate::lane::job_requests::JobRequests;
 use crate::lane::messages;
 use crate::lane::request_purpose::RequestPurpose;
+use crate::lane::server::ServerCapabilities;
 use crate::lane::task::attributes;
 use crate::{Attributes, EntryKind, JobId, LaneEvent, PartialFile, RemotePath, UploadTemp};
 
@@ -126,9 +127,11 @@ impl ResumeTempCheck {
             expected: core.expects(ExpectedEntry::TEMPORARY),
             ..Attrs::with_permissions((mode & 0o777) | OWNER_WRITE)
         };
-        let request = Request::Setstat {
-            path: &self.temp.0,
-            attrs,
+        let path = &self.temp.0;
+        // Another account may have put a symlink in its place.
+        let request = match core.can(ServerCapabilities::LSETSTAT) {
+            true => Request::Lsetstat { path, attrs },
+            false => Request::Setstat { path, attrs },
         };
         self.requests
             .send(core, RequestPurpose::Step(GRANT), &request);

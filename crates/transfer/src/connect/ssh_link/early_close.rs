@@ -11,6 +11,8 @@ use crate::session::LinkError;
 /// Pauses before each further attempt, at most: 9.5 s together. LoginGraceTime, after which sshd
 /// frees a place in any case, is two minutes; a login takes less than a second.
 const PAUSES_MS: [u16; 5] = [500, 1000, 2000, 3000, 3000];
+/// Time after which no further attempt begins.
+pub(super) const LONGEST: Duration = Duration::from_secs(10);
 /// Part of a pause by which it may be shorter, so that many clients do not connect at once.
 const JITTER: f64 = 0.25;
 /// Text that OpenSSH sends before it closes because of MaxStartups. Other texts give reasons that

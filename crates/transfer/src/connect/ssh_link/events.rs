@@ -616,7 +616,10 @@ impl SshLink {
             match self.segments.read(&self.stream, self.conn.wanted()) {
                 Ok(0) => {
                     self.input = InputState::Ended;
-                    self.login_effect.ended();
+                    // Later the end may be that of a proxy, in the middle of the server's answer.
+                    if self.conn.binding().is_none() {
+                        self.login_effect.ended();
+                    }
                     return Err(self.ended("the server closed the connection"));
                 }
                 Ok(n) => {

@@ -351,26 +351,30 @@ impl SshLink {
     /// Logs in as [`SshLink::log_in_once`] does, and again where the server closes the connection
     /// before the key exchange is complete.
     fn log_in(&mut self, early: bool) -> Result<(), LinkError> {
+        let begun = Instant::now();
         while let Err(error) = self.log_in_once(early) {
             let mut random = [0];
             // Without a random byte the pause is the longest one.
             let _ = aws_lc_rs::rand::fill(&mut random);
-            let retries = self.restarts.are_allowed() && self.config.role == LinkRole::First;
+            // A proxy or a jump host would be logged in to again.
+            let is_direct = matches!(self.stream, ConnectedStream::Tcp(_));
+            let retries = is_direct
+                && self.restarts.are_allowed()
+                && self.config.role == LinkRole::First
+                && begun.elapsed() < early_close::LONGEST;
             let pause = retries.then(|| self.early_closes.next(random[0])).flatten();
             let Some(pause) = pause else {
                 return Err(self.early_closes.describe(error));
             };
             if self.early_closes.is_first() {
                 let why = error.clone().into_words();
-                let line = format!("{}: {why}; trying again for 10 s", self.config.name);
+                let line = format!("{}: {why}; trying again for up to 10 s", self.config.name);
                 self.auth_handler.banner(&line);
             }
             thread::sleep(pause);
             // No request left before the key exchange.
             self.login_effect = LoginEffect::default();
-            if self.reopen().is_err() {
-                return Err(self.early_closes.describe(error));
-            }
+            self.reopen()?;
         }
         Ok(())
     }

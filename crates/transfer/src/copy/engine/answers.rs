@@ -14,7 +14,7 @@ use crate::connect::ConnectError;
 use crate::copy::file::{CopyFileId, FileStep, FileTask, JobRole};
 use crate::copy::hard_links::{HardLinkDecision, HardLinks};
 use crate::copy::jobs::JobPurpose;
-use crate::copy::resume::{FileStartDecision, note_seen};
+use crate::copy::resume::{FileStartDecision, note_failed_look, note_seen};
 use crate::copy::sides::CopySide;
 use crate::copy::source::WalkId;
 use crate::copy::symlink::{SymlinkCopyState, SymlinkStep};
@@ -211,9 +211,8 @@ impl CopyEngine<'_> {
                 self.keeper.on_clock(files, &attributes);
             }
             Some((_, JobPurpose::Taken(file))) => {
-                let is_file = attributes.kind() == schedule::EntryKind::File;
                 if let Some(task) = self.files.get_mut(file) {
-                    note_seen(task, is_file.then_some(attributes));
+                    note_seen(task, &attributes);
                 }
             }
             Some((_, JobPurpose::Size(file))) => {
@@ -322,7 +321,7 @@ impl CopyEngine<'_> {
             // If the question failed, owners keep their numeric IDs.
             JobPurpose::OwnerNames => self.owners.on_names_over(&mut self.context),
             JobPurpose::OwnerIds => self.owners.on_ids_over(),
-            JobPurpose::Taken(file) => self.on_taken_over(file),
+            JobPurpose::Taken(file) => self.on_taken_over(file, said(result)),
             JobPurpose::Boot(file) => self.keeper.on_boot(&self.context, &file),
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
             JobPurpose::Cleared(removal) => {
@@ -403,8 +402,11 @@ impl CopyEngine<'_> {
         }
     }
 
-    fn on_taken_over(&mut self, id: CopyFileId) {
+    fn on_taken_over(&mut self, id: CopyFileId, result: Result<(), FileError>) {
         if let Some(task) = self.files.get_mut(&id) {
+            if result.is_err_and(|error| !error.is_missing()) {
+                note_failed_look(task);
+            }
             let decided = self.keeper.on_taken_over(&mut self.context, id, task);
             self.after_decision(id, decided);
         }

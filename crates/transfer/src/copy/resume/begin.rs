@@ -3,9 +3,9 @@
 use schedule::journal::{
     CompletedFile, ExistingFile, JournalEntry, JournalRecord, SourceFileStamp,
 };
-use schedule::{Attributes, JobKind, PartialFile, RemotePath, ResumeData, directory_of};
+use schedule::{Attributes, EntryKind, JobKind, PartialFile, RemotePath, ResumeData, directory_of};
 
-use super::task::CompletedFileSearch;
+use super::task::{CompletedFileSearch, FileLookup};
 use super::{FileStartDecision, ResumeJournal};
 use crate::copy::context::CopyContext;
 use crate::copy::file::{CopyFileId, FileTask, SharedTemporaryFile};
@@ -226,9 +226,9 @@ impl ResumeJournal {
     ) -> FileStartDecision {
         task.resume_mut().search(looking);
         if looking == CompletedFileSearch::Name
-            && let Some(listed) = self.earlier.take_listed(&path)
+            && let Some(listed) = self.earlier.take_listed(context.now(), &path)
         {
-            return self.on_taken(context, id, task, Some(listed));
+            return self.on_taken(context, id, task, FileLookup::Found(listed));
         }
         if context.target_is_remote() {
             let path = RemotePath(path);
@@ -245,7 +245,8 @@ impl ResumeJournal {
         if let Some(stat) = &found {
             self.records.lies_on(stat.id.device, &local_path(&path));
         }
-        self.on_taken(context, id, task, found.map(|stat| stat.existing()))
+        let found = found.map(|stat| FileLookup::Found(stat.existing()));
+        self.on_taken(context, id, task, found.unwrap_or_default())
     }
 
     /// Decides about a file that was looked for at the server.
@@ -264,11 +265,17 @@ impl ResumeJournal {
         context: &mut CopyContext<'_>,
         id: CopyFileId,
         task: &mut FileTask,
-        seen: Option<ExistingFile>,
+        found: FileLookup,
     ) -> FileStartDecision {
+        let seen = found.file();
         let Some((of, entry)) = self.earlier.file(task.target()) else {
             return FileStartDecision::Again;
         };
+        if found == FileLookup::Failed && entry.done.is_none() {
+            // The temporary may be there: the job that continues it finds out.
+            task.resume_mut().search(CompletedFileSearch::Found);
+            return FileStartDecision::Again;
+        }
         if task.resume().is_search(CompletedFileSearch::Temporary) {
             if seen.is_some() {
                 task.resume_mut().search(CompletedFileSearch::Found);
@@ -304,7 +311,9 @@ impl ResumeJournal {
             if seen.is_none_or(|seen| seen.size != entry.source.size) {
                 context.warn(Some(task.source_name().clone()), GONE.to_owned());
             }
-            self.records.write(JournalRecord::Forgotten { id: of });
+            // A temporary under another name than the first one may be left.
+            self.earlier.clear(context, &entry, task.dir(), false);
+            self.earlier.forget_cleared(context, &mut self.records, of);
         }
         FileStartDecision::Again
     }
@@ -326,8 +335,16 @@ fn existing(attributes: &Attributes) -> ExistingFile {
 }
 
 /// Notes the attributes of a file that an earlier run may have completed.
-pub(in crate::copy) fn note_seen(task: &mut FileTask, attributes: Option<Attributes>) {
-    task.resume_mut().sees(attributes.as_ref().map(existing));
+pub(in crate::copy) fn note_seen(task: &mut FileTask, attributes: &Attributes) {
+    if attributes.kind() == EntryKind::File {
+        task.resume_mut()
+            .sees(FileLookup::Found(existing(attributes)));
+    }
+}
+
+/// Notes that the server did not say if there is such a file.
+pub(in crate::copy) fn note_failed_look(task: &mut FileTask) {
+    task.resume_mut().sees(FileLookup::Failed);
 }
 
 /// Status of the temporary `temp` of a file with the local target `target`; `None` if they are in

@@ -1,6 +1,7 @@
 //! State left by an earlier run: finished files, temporaries, and the target paths of sources.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use schedule::journal::{ExistingFile, JournalEntry, JournalRecord, JournalState, SourceFileStamp};
 use schedule::{JobKind, RemotePath, ResumeData};
@@ -38,6 +39,8 @@ pub(super) struct EarlierWork {
     /// Files that a listing of their directory has found under their final names, by their number in
     /// the journal.
     listed: BTreeMap<u64, ExistingFile>,
+    /// Time of the last listing.
+    listed_at: Option<Instant>,
     /// Files that the earlier run has left unfinished, by the directory of their targets; `None`
     /// before it is needed.
     by_dir: Option<BTreeMap<Vec<u8>, Vec<u64>>>,
@@ -46,6 +49,8 @@ pub(super) struct EarlierWork {
     removals: BTreeMap<CopyDirectoryId, (usize, bool)>,
 }
 
+/// Time for which listings tell if a file is there. Later the server is asked for each.
+const LISTED_FOR: Duration = Duration::from_secs(60);
 /// Size in bytes of a file from which its leftovers are removed before it is copied again: they may
 /// take the space that it needs.
 const LARGE: u64 = 1 << 20;
@@ -342,6 +347,7 @@ impl EarlierWork {
             Ok(answer) => {
                 let (removals, files) = search.found(answer);
                 remove_all(context, removals);
+                self.listed_at = Some(context.now());
                 for (path, file) in files {
                     if let Some((id, _)) = self.state.file(&path) {
                         self.listed.insert(id, file);
@@ -362,7 +368,13 @@ impl EarlierWork {
     }
 
     /// Takes what a listing has said of the file with this target.
-    pub(super) fn take_listed(&mut self, target: &[u8]) -> Option<ExistingFile> {
+    pub(super) fn take_listed(&mut self, now: Instant, target: &[u8]) -> Option<ExistingFile> {
+        let age = now.saturating_duration_since(self.listed_at?);
+        if age > LISTED_FOR {
+            // Somebody may have changed the file since.
+            self.listed.clear();
+            return None;
+        }
         let (id, _) = self.state.file(target)?;
         self.listed.remove(&id)
     }

@@ -15,8 +15,8 @@ pub(in crate::copy) struct ResumeTask {
     /// Bytes that an earlier run or an earlier job of this run has sent: the next job reports them
     /// with its own first bytes.
     adopted: u64,
-    /// Existing file at the target, if that was queried.
-    seen: Option<ExistingFile>,
+    /// What a query has found at the target.
+    seen: FileLookup,
     /// An earlier run has given the file its final name.
     was_completed: bool,
     /// State of the search for a file that an earlier run may have completed.
@@ -27,6 +27,28 @@ pub(in crate::copy) struct ResumeTask {
     arrived: PartialFile,
     /// Path of the temporary.
     temporary: Option<Vec<u8>>,
+}
+
+/// What a query for a file at the target has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::copy) enum FileLookup {
+    /// No regular file.
+    #[default]
+    Missing,
+    /// A regular file.
+    Found(ExistingFile),
+    /// The query failed, and there may be a file.
+    Failed,
+}
+
+impl FileLookup {
+    /// The file, if one was found.
+    pub(super) fn file(self) -> Option<ExistingFile> {
+        match self {
+            Self::Found(file) => Some(file),
+            Self::Missing | Self::Failed => None,
+        }
+    }
 }
 
 /// Search for a file that an earlier run may have completed.
@@ -117,12 +139,12 @@ impl ResumeTask {
         self.search == search
     }
 
-    pub(super) fn sees(&mut self, file: Option<ExistingFile>) {
-        self.seen = file;
+    pub(super) fn sees(&mut self, found: FileLookup) {
+        self.seen = found;
     }
 
-    pub(super) fn take_seen(&mut self) -> Option<ExistingFile> {
-        self.seen.take()
+    pub(super) fn take_seen(&mut self) -> FileLookup {
+        std::mem::take(&mut self.seen)
     }
 
     /// Prepares for a copy of the whole file under the same number.
