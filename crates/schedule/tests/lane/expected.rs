@@ -109,12 +109,14 @@ fn a_temporary_with_the_permissions_of_a_read_only_file_could_not_be_reopened() 
         for may_set in [true, false] {
             let mut w = World::new(mode);
             w.place("temp", b"abc", 0o444);
-            if !may_set {
-                w.model.inject(InjectedFault {
-                    kind: Some("SETSTAT"),
-                    nth: 0,
-                    act: Act::Status(StatusCode::PERMISSION_DENIED),
-                });
+            for request in ["SETSTAT", "lsetstat@openssh.com"] {
+                if !may_set {
+                    w.model.inject(InjectedFault {
+                        kind: Some(request),
+                        nth: 0,
+                        act: Act::Status(StatusCode::PERMISSION_DENIED),
+                    });
+                }
             }
             let job = w.job(JobKind::AdoptTemp {
                 target: remote("target"),

@@ -238,11 +238,14 @@ impl ResumeJournal {
             return FileStartDecision::Later;
         }
         let found = match looking {
-            CompletedFileSearch::Name => context.local().look(&context.named().local_path(&path)),
+            CompletedFileSearch::Name => {
+                let found = context.local().look(&context.named().local_path(&path));
+                found.filter(LocalStat::is_file)
+            }
+            // The job that continues the temporary removes what else has its name.
             _ => look_for_temporary(context, task.target(), &path),
         };
-        let found = found.filter(LocalStat::is_file);
-        if let Some(stat) = &found {
+        if let Some(stat) = found.as_ref().filter(|stat| stat.is_file()) {
             self.records.lies_on(stat.id.device, &local_path(&path));
         }
         let found = found.map(|stat| FileLookup::Found(stat.existing()));
@@ -336,7 +339,9 @@ fn existing(attributes: &Attributes) -> ExistingFile {
 
 /// Notes the attributes of a file that an earlier run may have completed.
 pub(in crate::copy) fn note_seen(task: &mut FileTask, attributes: &Attributes) {
-    if attributes.kind() == EntryKind::File {
+    // The job that continues a temporary removes what else has its name.
+    let is_temporary = task.resume().is_search(CompletedFileSearch::Temporary);
+    if is_temporary || attributes.kind() == EntryKind::File {
         task.resume_mut()
             .sees(FileLookup::Found(existing(attributes)));
     }
