@@ -535,9 +535,9 @@ pub(crate) fn disconnect_before_the_session(kind: PeerKind) {
         assert!(!outcome.stderr.is_empty(), "{outcome}");
         if outcome.err().contains("trying again") {
             outcome.expect_code(0);
-            let copy = std::fs::read(scene.path("copy")).expect("copied");
-            assert_eq!(copy, b"content", "{outcome}");
-            std::fs::remove_file(scene.path("copy")).expect("removed");
+            let copy = fs::read(scene.path("copy")).expect("copied");
+            assert_eq!(copy, b"content");
+            fs::remove_file(scene.path("copy")).expect("removed");
         // Where the login is short, the session has begun, and a lost one is made again.
         } else if !outcome.err().contains("reconnecting") {
             outcome.expect_code(255);
