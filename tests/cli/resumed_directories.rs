@@ -118,7 +118,7 @@ fn a_large_temporary_without_a_source_left_its_directory_with_a_wrong_time() {
     }
 }
 
-/// Where several sources are merged into one directory, what an interrupted run has left of a file
+/// Several sources are merged into one directory: what an interrupted run has left of a file
 /// whose source is gone stays until the end: a later source may have that file. A second
 /// interruption leaves its own temporary as well, and the journal has both, so that the run that
 /// completes the copy removes them.

@@ -655,7 +655,7 @@ mod tests {
         }
     }
 
-    /// Of merged sources, the first that claims a path keeps it; directories are shared.
+    /// The first of several merged sources that claims a path keeps it; directories are shared.
     #[test]
     fn a_path_belongs_to_the_first_source_that_claims_it() {
         let mut seed = testkit::Seed::new(7);

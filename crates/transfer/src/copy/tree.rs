@@ -48,7 +48,7 @@ pub(super) enum DirectoryReadyStep {
     FileAgain(CopyFileId),
     /// A file whose directory could not be made is dropped.
     FileDropped(CopyFileId),
-    /// What an earlier run has left in a directory is removed before the directory gets its mode,
+    /// Leftovers of an earlier run in a directory are removed before the directory gets its mode,
     /// which may forbid that, and its times.
     Clear(CopyDirectoryId),
 }
@@ -73,13 +73,13 @@ pub(super) struct TargetDir {
     existed: bool,
     /// The directory as it was listed or found then.
     found: ListedEntry,
-    /// Its mode, until its owner may fill it.
+    /// Mode of the directory, until its owner may fill it.
     found_mode: Option<u32>,
     /// The mode was set when the directory was made.
     has_mode: bool,
     /// The walk has no more entries of the directory.
     listed: bool,
-    /// What an earlier run has left in it is removed, or will be before it is finished.
+    /// Leftovers of an earlier run in the directory are removed, or will be before it is finished.
     is_cleared: bool,
     metadata: DirMetadataRule,
     /// Number of unfinished entries in the directory.
@@ -144,7 +144,7 @@ impl TargetDir {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DirMetadataRule {
     OfSource,
-    /// That of the source if it is new, and its own otherwise.
+    /// The source's metadata for a new directory; an existing one keeps its own.
     OfSourceIfNew,
 }
 

@@ -57,7 +57,7 @@ pub(in crate::copy) struct DirectorySearch {
     files: Vec<(Vec<u8>, u64)>,
     /// Numbers in the journal of complete files.
     complete: Vec<u64>,
-    /// It is the last attempt: temporaries that stay are named.
+    /// True for the last attempt, after which temporaries that stay are named.
     is_last: bool,
 }
 

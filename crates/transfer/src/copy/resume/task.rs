@@ -15,7 +15,7 @@ pub(in crate::copy) struct ResumeTask {
     /// Bytes that an earlier run or an earlier job of this run has sent: the next job reports them
     /// with its own first bytes.
     adopted: u64,
-    /// What a query has found at the target.
+    /// Answer to the query for the file at the target.
     seen: FileLookup,
     /// An earlier run has given the file its final name.
     was_completed: bool,
@@ -29,7 +29,7 @@ pub(in crate::copy) struct ResumeTask {
     temporary: Option<Vec<u8>>,
 }
 
-/// What a query for a file at the target has found.
+/// Answer to a query for a file at the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::copy) enum FileLookup {
     /// No regular file.
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(shared.recorded_part(), None, "others write it too");
     }
 
-    /// Whether the journal is written does not depend on the file's target.
+    /// The journal is written or not for all targets alike.
     #[test]
     fn a_file_with_another_target_forgets_its_part_and_not_that_there_is_a_journal() {
         let mut task = ResumeTask::default();

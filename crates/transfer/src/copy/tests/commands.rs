@@ -18,10 +18,10 @@ const ANSWERS: Duration = Duration::from_millis(15);
 /// Behaviour of the host towards commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum SimCommandBehavior {
-    /// They are refused.
+    /// Commands are refused.
     #[default]
     Refused,
-    /// They start and print nothing.
+    /// Commands start and print nothing.
     Hang,
     /// There is no connection for them for this time, and they are refused after it.
     WaitForConnection(Duration),

@@ -171,7 +171,7 @@ fn a_request_that_is_refused_once_costs_what_is_named_and_the_next_run_completes
     }
 }
 
-/// Where no file can be renamed, files are written under their final names; the user is told, and
+/// On a server that renames no file, files are written under their final names; the user is told, and
 /// an old file that cannot be replaced stays.
 #[test]
 fn a_server_that_renames_nothing_gets_whole_files_and_the_user_is_told() {

@@ -34,7 +34,7 @@ pub(super) struct Host {
     pub(super) written: u64,
     /// Number of times that requests have reached it.
     pub(super) reached: u64,
-    /// Its checksums are those of other data.
+    /// The server's checksums are those of other data.
     pub(super) lies_about_sums: bool,
     /// Names that it adds to each listing.
     pub(super) hostile_names: Vec<Vec<u8>>,

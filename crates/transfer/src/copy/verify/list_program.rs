@@ -122,7 +122,7 @@ mod tests {
         format!("{nth:032x}  {name}\n")
     }
 
-    /// Of two files with one path, the list has the later one, and the other is returned.
+    /// The list has the later one of two files with one path, and the other is returned.
     #[test]
     fn a_path_is_in_a_list_once() {
         let mut list = ChecksumList::default();
