@@ -425,7 +425,7 @@ impl OwnerWrite {
 pub const SOURCE_CHANGED: &str = "changed while it was being read: copying it again";
 
 /// Warning for a source that is larger at the end of its copy than when it was opened.
-pub(crate) const SOURCE_GREW: &str = "the source grew while it was copied: unless it was only \
+pub const SOURCE_GREW: &str = "the source grew while it was copied: unless it was only \
     appended to, the copy may mix two versions; copy it again";
 
 /// Message for a source that ended before the size that it had when it was opened.

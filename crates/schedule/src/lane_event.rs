@@ -70,6 +70,8 @@ pub enum LaneEvent {
     Warning(JobId, String),
     /// The source ended before the size that it had when it was opened; no failure of the job.
     SourceShrank(JobId),
+    /// The source was larger at the end of the job than when it was opened; no failure of the job.
+    SourceGrew(JobId),
     /// Answer of a GetXattrs, with the requested names.
     Xattrs(JobId, Vec<Xattr>),
     /// Answer of a Names, in the order of the numbers; empty for an unknown number.
@@ -157,6 +159,7 @@ impl LaneEvent {
             | Self::Safe(id, ..)
             | Self::Warning(id, _)
             | Self::SourceShrank(id)
+            | Self::SourceGrew(id)
             | Self::Xattrs(id, _)
             | Self::Names(id, ..)
             | Self::Ids(id, ..)

@@ -37,10 +37,9 @@ pub use disk::{
     DiskReply, DiskRequest, FILE_IN_THE_WAY, FailedTemporary, JobFailure, JobFailureKind,
     SourceFileMeta, StoredTarget, UNWRITABLE, UPLOAD_BEGINS, written_over,
 };
-pub(crate) use job::SOURCE_GREW;
 pub use job::{
     ByteRange, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job, JobId, JobKind, LocalEnd,
-    OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_CHANGED,
+    OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_CHANGED, SOURCE_GREW,
     SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, UploadTemp, Xattrs,
     directory_of,
 };

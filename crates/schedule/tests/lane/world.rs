@@ -335,6 +335,7 @@ impl World {
             match event {
                 LaneEvent::Warning(_, text) => found.push(text.as_str()),
                 LaneEvent::SourceShrank(_) => found.push(schedule::SOURCE_SHRANK),
+                LaneEvent::SourceGrew(_) => found.push(schedule::SOURCE_GREW),
                 _ => {}
             }
         }

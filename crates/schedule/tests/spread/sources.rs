@@ -14,6 +14,7 @@ fn warned(w: &World, text: &str) -> bool {
     w.events.iter().any(|(_, e)| match e {
         SchedulerEvent::Lane(LaneEvent::Warning(_, said)) => said.contains(text),
         SchedulerEvent::Lane(LaneEvent::SourceShrank(_)) => schedule::SOURCE_SHRANK.contains(text),
+        SchedulerEvent::Lane(LaneEvent::SourceGrew(_)) => schedule::SOURCE_GREW.contains(text),
         _ => false,
     })
 }

@@ -27,7 +27,7 @@ use super::server::ServerCapabilities;
 use super::task::{JobProgress, Misprediction, attributes};
 use crate::{
     Attributes, ByteRange, DiskReply, DiskRequest, EntryKind, FileCopyOptions, FileCopyState,
-    JobFailure, JobId, LaneEvent, LocalEnd, LocalTargetPath, SOURCE_GREW,
+    JobFailure, JobId, LaneEvent, LocalEnd, LocalTargetPath,
 };
 
 /// Bytes of a relayed download that the buffer for the other host has not taken, at most. It takes
@@ -520,7 +520,7 @@ impl DownloadState {
         };
         let seen = attributes(attrs);
         if seen.size > opened.size {
-            core.event(LaneEvent::Warning(self.job(), SOURCE_GREW.to_owned()));
+            core.event(LaneEvent::SourceGrew(self.job()));
         } else if version(seen) != version(opened) {
             core.event(LaneEvent::Attributes(self.job(), seen));
         }

@@ -345,7 +345,13 @@ impl SplitFiles {
                 file.part_wrote(part, offset, len);
                 self.on_written(board, id, offset, len);
             }
-            LaneEvent::Warning(_, text) => file.tell_warning(board, text),
+            // The part has found out that the file must be written in place.
+            LaneEvent::Warning(_, text) if file.access.relayed => {
+                board.tell(LaneEvent::Warning(id, text));
+            }
+            LaneEvent::SourceGrew(_) if file.notes_growth() => {
+                board.tell(LaneEvent::SourceGrew(id));
+            }
             LaneEvent::Temp(_, temp) => {
                 file.temp = Some(temp.clone());
                 board.tell(LaneEvent::Temp(id, temp));

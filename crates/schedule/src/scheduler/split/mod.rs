@@ -12,12 +12,11 @@ use std::time::Instant;
 use self::checkpoints::UnjournaledBytes;
 use self::lost_writer_lanes::LostWriterLanes;
 use self::record::SplitFileRecord;
-use super::state::SchedulerState;
 use super::{JobHint, LaneId, total};
 use crate::byte_ranges::{ByteRanges, OPEN};
 use crate::{
-    Attributes, ByteRange, FileCopyOptions, Job, JobFailure, JobId, JobKind, LaneEvent, LocalEnd,
-    RemotePath, SOURCE_GREW, SharedTemp, UploadTemp,
+    Attributes, ByteRange, FileCopyOptions, Job, JobFailure, JobId, JobKind, LocalEnd, RemotePath,
+    SharedTemp, UploadTemp,
 };
 
 /// State of one file that is cut over lanes.
@@ -89,8 +88,8 @@ struct ReportedFileEnd {
     at: Option<u64>,
     /// Parts have reported several ends.
     differ: bool,
-    /// The user was told that the source has grown, which each part may find.
-    is_growth_told: bool,
+    /// A part has reported that the source has grown.
+    has_grown: bool,
 }
 
 /// All files of a scheduler that are cut.
@@ -325,14 +324,9 @@ impl SplitFile {
         same || self.stage != SplitStage::Moving
     }
 
-    /// Passes on the warning of a part: that the source has grown, which each part may find, once, and
-    /// that a file between two hosts must be written in place.
-    fn tell_warning(&mut self, board: &mut SchedulerState, text: String) {
-        let has_grown = text == SOURCE_GREW;
-        let is_told = has_grown && std::mem::replace(&mut self.end.is_growth_told, true);
-        if !is_told && (has_grown || self.access.relayed) {
-            board.tell(LaneEvent::Warning(self.job.id, text));
-        }
+    /// Notes that a part found the source larger than at the start. Returns true for the first one.
+    fn notes_growth(&mut self) -> bool {
+        !std::mem::replace(&mut self.end.has_grown, true)
     }
 
     /// Records that a part found the end of the file at `at`.

@@ -34,6 +34,7 @@ impl CopyEngine<'_> {
             LaneEvent::Failed(id, fault) => self.on_over(id, Err(fault)),
             LaneEvent::Warning(id, message) => self.on_warning(id, message),
             LaneEvent::SourceShrank(id) => self.on_source_shrank(id),
+            LaneEvent::SourceGrew(id) => self.on_warning(id, schedule::SOURCE_GREW.to_owned()),
             LaneEvent::Progress(id, n) => {
                 if let Some((_, JobPurpose::File(file, role))) = self.context.jobs().get(&id) {
                     let (file, role) = (*file, *role);
