@@ -7,6 +7,7 @@ mod context;
 mod copy_report;
 mod durable;
 mod engine;
+mod entry_listing;
 mod environment;
 mod equal_names;
 mod expand;
@@ -57,6 +58,7 @@ use schedule::TempDir;
 use serde::{Deserialize, Serialize};
 
 pub use self::alike_names::{alike_name, alike_sources, are_one_at};
+pub(crate) use self::entry_listing::{LISTED, LISTINGS, listing};
 pub(crate) use self::environment::RemoteCommandStep;
 pub use self::equal_names::{NamedSource, SourceName, equal_names};
 pub(crate) use self::file::SharedTemporaryFile;

@@ -10,14 +10,12 @@ use shard::ShardFileRecord;
 use super::attributes::{change, difference, of_file};
 use super::records::{RecordPath, ShardRecordReader};
 use super::{PlanError, ShardOutcome};
-use crate::copy::{PlannedCopy, PlannedCopySide, basename};
+use crate::copy::{LISTED, LISTINGS, PlannedCopy, PlannedCopySide, basename, listing};
 use crate::file_error::FileError;
 use crate::walk::{join, local_path};
 
 /// Entries that are looked up together.
 pub(super) const BATCH: usize = 4096;
-/// Directories that are listed together.
-const LISTINGS: usize = 64;
 
 /// Attributes of an entry, or why there are none.
 pub(super) type LookupResult = Result<Attributes, FileError>;
@@ -51,12 +49,6 @@ pub(super) async fn lookups(
     run.carry_out(end, jobs, BATCH, heard).await;
     results
 }
-
-/// Number of entries of a directory from which it is listed: a STAT takes 130 bytes on the wire, as an
-/// entry of a listing does.
-const LISTED: usize = 32;
-/// Number of entries that one READDIR of OpenSSH brings: a listing costs no less.
-const ONE_ANSWER: usize = 100;
 
 /// Directory of which many entries are looked up: their names, with their places in the results.
 struct WantedEntries<'a> {
@@ -93,7 +85,10 @@ async fn lookups_by_listing(
             is_listed: false,
         })
         .collect();
-    let listings: Vec<JobKind> = wanted.iter().map(WantedEntries::listing).collect();
+    let listings: Vec<JobKind> = wanted
+        .iter()
+        .map(|wanted| listing(&wanted.dir, wanted.names.len()))
+        .collect();
     let heard = |at: usize, event| {
         let Some(wanted) = wanted.get_mut(at) else {
             return;
@@ -143,15 +138,6 @@ async fn lookups_by_listing(
         }
     }
     results.into_iter().flatten().collect()
-}
-
-impl WantedEntries<'_> {
-    fn listing(&self) -> JobKind {
-        JobKind::List {
-            path: RemotePath(self.dir.clone()),
-            most: Some(ONE_ANSWER + 2 * self.names.len()),
-        }
-    }
 }
 
 fn local(run: &PlannedCopy<'_>, end: PlannedCopySide, path: &[u8]) -> LookupResult {

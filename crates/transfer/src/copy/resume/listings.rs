@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use schedule::journal::JournalState;
-use schedule::{JobKind, RemotePath, ResumeData};
+use schedule::{JobKind, ResumeData};
 
 use crate::copy::basename;
+use crate::copy::entry_listing::{LISTED, LISTINGS, listing};
 use crate::copy::jobs::{
     JobsInFlight, ListedFile, ListingFilter, PathQueryAnswer, TemporaryRemoval,
 };
@@ -19,13 +20,8 @@ use crate::walk::join;
 /// Number of files with temporaries in a directory from which it is listed. Each may have 16 names, so
 /// a removal of all that can be there takes 1.7 kB.
 const MANY: usize = 8;
-/// Number of complete files in a directory from which it is listed. A STAT takes 130 bytes on the
-/// wire, as an entry of a listing does.
-const MANY_COMPLETE: usize = 32;
-/// Number of entries that one READDIR of OpenSSH brings: a listing costs no less.
-const ONE_ANSWER: usize = 100;
-/// Number of directories that are listed at the same time.
-const LISTINGS: usize = 64;
+/// Number of requests in place of which the search for one temporary is counted.
+const REMOVALS: usize = 4;
 
 /// Removal of what an earlier run has left.
 pub(in crate::copy) struct LeftoverRemoval {
@@ -78,12 +74,7 @@ impl DirectorySearch {
 
     /// True if a listing costs less than a request for each file.
     pub(super) fn is_worth_a_listing(&self) -> bool {
-        self.files.len() >= MANY || self.complete.len() >= MANY_COMPLETE
-    }
-
-    /// Number of entries up to which a listing costs about as much as the requests that it saves.
-    fn most(&self) -> usize {
-        ONE_ANSWER + 2 * self.complete.len() + 8 * self.files.len()
+        self.files.len() >= MANY || self.complete.len() >= LISTED
     }
 
     /// Request that lists the directory, and the record that collects what is looked for.
@@ -99,12 +90,9 @@ impl DirectorySearch {
             .chain(complete)
             .map(|path| basename(&path).to_vec())
             .collect();
-        let kind = JobKind::List {
-            path: RemotePath(self.dir.clone()),
-            most: Some(self.most()),
-        };
+        let saved = self.complete.len() + REMOVALS * self.files.len();
         let wanted = ListingFilter::Names(Arc::new(names));
-        (kind, jobs.answer_of_names(wanted))
+        (listing(&self.dir, saved), jobs.answer_of_names(wanted))
     }
 
     /// Paths that a temporary can have, each with true if it is the most likely one of its file.
