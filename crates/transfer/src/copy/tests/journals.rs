@@ -84,14 +84,7 @@ fn a_copy_whose_journal_ends_early_is_completed_by_the_next_run() {
                 killed += usize::from(scenario.run().is_none());
                 fail(&scenario, None);
                 scenario.complete();
-                let source = scenario.at_source(|fs| tree_at(fs, "src"));
-                let target = scenario.at_target(|fs| tree_at(fs, "dst"));
-                for (path, entry) in source {
-                    let same = target
-                        .get(&path)
-                        .is_some_and(|found| found.kind == entry.kind);
-                    assert!(same, "{}, {limit}: {path}", scenario.name());
-                }
+                scenario.check_contains("src", "dst");
             }
         }
     }
@@ -163,14 +156,7 @@ fn a_torn_journal_is_used_as_far_as_it_goes() {
                 bytes.truncate(kept);
             });
         scenario.complete();
-        let source = scenario.at_source(|fs| tree_at(fs, "src"));
-        let target = scenario.at_target(|fs| tree_at(fs, "dst"));
-        for (path, entry) in source {
-            let same = target
-                .get(&path)
-                .is_some_and(|found| found.kind == entry.kind);
-            assert!(same, "{}, {kept} bytes: {path}", scenario.name());
-        }
+        scenario.check_contains("src", "dst");
         torn += 1;
     }
     assert!(torn > 20, "{torn}");
@@ -193,14 +179,7 @@ fn a_damaged_journal_spoils_no_file() {
                 }
             });
         scenario.complete();
-        let source = scenario.at_source(|fs| tree_at(fs, "src"));
-        let target = scenario.at_target(|fs| tree_at(fs, "dst"));
-        for (path, entry) in source {
-            let same = target
-                .get(&path)
-                .is_some_and(|found| found.kind == entry.kind);
-            assert!(same, "{}: {path}", scenario.name());
-        }
+        scenario.check_contains("src", "dst");
         damaged += 1;
     }
     assert!(damaged > 20, "{damaged}");
@@ -214,14 +193,7 @@ fn a_removed_journal_starts_the_copy_over() {
         scenario.world.borrow().journal.borrow_mut().delete();
         let report = scenario.complete();
         assert_eq!(report.summary().taken_over, 0, "{}", scenario.name());
-        let source = scenario.at_source(|fs| tree_at(fs, "src"));
-        let target = scenario.at_target(|fs| tree_at(fs, "dst"));
-        for (path, entry) in source {
-            let same = target
-                .get(&path)
-                .is_some_and(|found| found.kind == entry.kind);
-            assert!(same, "{}: {path}", scenario.name());
-        }
+        scenario.check_contains("src", "dst");
     }
 }
 

@@ -91,20 +91,25 @@ fn with_fault_at_each_step(
     }
 }
 
+/// Runs a copy that is interrupted, and checks that each file of the target is whole. Returns the name
+/// of the copy.
+#[track_caller]
+fn interrupt(scenario: &mut Scenario, before: &BTreeMap<String, TreeEntry>) -> String {
+    let report = scenario.finish();
+    let name = scenario.name();
+    let outcome = report.outcome();
+    assert_eq!(outcome, CopyOutcome::Interrupted, "{name}: {report:#?}");
+    check_whole(scenario, before);
+    name
+}
+
 /// Ctrl-C at any time leaves every file as it was or as it will be, ends soon, and the same command
 /// completes the copy.
 #[test]
 fn an_interrupt_at_any_time_leaves_whole_files_and_the_next_run_completes() {
     let fault = |_| SimFault::Interrupted;
     with_fault_at_each_step(0..3, onto_older, fault, |mut scenario, before| {
-        let report = scenario.finish();
-        let name = scenario.name();
-        assert_eq!(
-            report.outcome(),
-            CopyOutcome::Interrupted,
-            "{name}: {report:#?}"
-        );
-        check_whole(&scenario, &before);
+        let name = interrupt(&mut scenario, &before);
         let world = scenario.world.borrow();
         let at = world.cancelled_at.expect("it was interrupted");
         let took = world.now.saturating_duration_since(at);
@@ -128,19 +133,8 @@ fn an_interrupt_without_a_journal_leaves_no_temporary() {
     };
     let fault = |_| SimFault::Interrupted;
     with_fault_at_each_step(0..3, make, fault, |mut scenario, before| {
-        let report = scenario.finish();
-        let name = scenario.name();
-        assert_eq!(
-            report.outcome(),
-            CopyOutcome::Interrupted,
-            "{name}: {report:#?}"
-        );
-        check_whole(&scenario, &before);
-        assert_eq!(
-            scenario.at_target(|fs| leftovers(fs)),
-            [""; 0],
-            "{name}: {report:#?}"
-        );
+        let name = interrupt(&mut scenario, &before);
+        assert_eq!(scenario.at_target(|fs| leftovers(fs)), [""; 0], "{name}");
     });
 }
 
