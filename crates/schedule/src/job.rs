@@ -457,6 +457,9 @@ pub struct UploadTemp {
 pub struct FileCopyOptions {
     /// Keep modification and access times and permissions (`-p`).
     pub preserve: bool,
+    /// Size in bytes beyond which a download fails; `None` without a bound. For files that answer a
+    /// question, and not for those that the user copies.
+    pub most: Option<u64>,
     /// Write directly under the final name, without temporary and rename.
     pub inplace: bool,
     /// Make the data durable before the rename.
@@ -499,10 +502,32 @@ pub struct ExistingTargetPolicy {
     /// have created it, and would decide through it which file is written (CVE-2019-6111) or who
     /// gets the data.
     pub replace_node: bool,
-    /// Replace a read-only file, as rsync does: the rename needs write permission of the directory
-    /// only. Otherwise the server decides if the file may be written, as for scp.
+    /// Treatment of a file that its owner may not write.
     #[serde(default)]
-    pub replace_read_only: bool,
+    pub read_only: ReadOnlyFilePolicy,
+}
+
+/// Treatment of a file at the target that its owner may not write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReadOnlyFilePolicy {
+    /// The server decides if the file may be written, as for scp.
+    #[default]
+    AskServer,
+    /// Replace a file of this size in bytes, which an interrupted run of the same copy has stored.
+    ReplaceOfSize(u64),
+    /// Replace any file, as rsync does: the rename needs write permission of the directory only.
+    Replace,
+}
+
+impl ReadOnlyFilePolicy {
+    /// Returns true if a read-only file of `size` bytes is replaced.
+    pub(crate) fn replaces(self, size: Option<u64>) -> bool {
+        match self {
+            Self::AskServer => false,
+            Self::ReplaceOfSize(own) => size == Some(own),
+            Self::Replace => true,
+        }
+    }
 }
 
 impl ExistingTargetPolicy {
@@ -510,13 +535,13 @@ impl ExistingTargetPolicy {
     pub const FRESH: Self = Self {
         fresh: true,
         replace_node: false,
-        replace_read_only: false,
+        read_only: ReadOnlyFilePolicy::AskServer,
     };
     /// A symlink at the target is replaced.
     pub const REPLACED_NODE: Self = Self {
         fresh: false,
         replace_node: true,
-        replace_read_only: false,
+        read_only: ReadOnlyFilePolicy::AskServer,
     };
 }
 

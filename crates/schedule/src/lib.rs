@@ -39,9 +39,9 @@ pub use disk::{
 };
 pub use job::{
     ByteRange, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job, JobId, JobKind, LocalEnd,
-    OwnerWrite, PartialFile, RemotePath, ResumeData, SHARED_TEMP_LOST, SOURCE_CHANGED, SOURCE_GREW,
-    SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE, SharedTemp, UploadTemp, Xattrs,
-    directory_of,
+    OwnerWrite, PartialFile, ReadOnlyFilePolicy, RemotePath, ResumeData, SHARED_TEMP_LOST,
+    SOURCE_CHANGED, SOURCE_GREW, SOURCE_SHRANK, SYMLINK_IN_THE_WAY, SYMLINK_LEADS_NOWHERE,
+    SharedTemp, UploadTemp, Xattrs, directory_of,
 };
 pub use lane::{
     CompressionMode, Lane, LaneConfig, LaneError, LaneStats, NO_TREES, OldestRequest,

@@ -95,6 +95,12 @@ pub enum JournalRecord {
         /// Number of the file.
         id: u64,
     },
+    /// The copy has made this directory, and gives it later permissions with which its owner cannot
+    /// fill it.
+    MadeDirectory {
+        /// Path of the directory.
+        path: Vec<u8>,
+    },
     /// Clock of the receiving machine, read from a modification time that it has just set. The files
     /// that were finished before have no later one, unless they were changed since.
     Clock {
@@ -135,6 +141,7 @@ const DURABLE: u8 = 10;
 pub(super) const SYNCED: u8 = 11;
 const BOOT: u8 = 12;
 const SEALED: u8 = 13;
+const MADE_DIRECTORY: u8 = 14;
 
 /// Writes a path as its difference from `last`, which it becomes.
 fn write_path(path: &[u8], last: &mut Vec<u8>, out: &mut Vec<u8>) {
@@ -158,6 +165,7 @@ impl JournalRecord {
             Self::Ranges { .. } => RANGES,
             Self::Done { .. } => DONE,
             Self::Forgotten { .. } => FORGOTTEN,
+            Self::MadeDirectory { .. } => MADE_DIRECTORY,
             Self::Clock { .. } => CLOCK,
             Self::Sealed { .. } => SEALED,
             Self::Durable { .. } => DURABLE,
@@ -226,6 +234,9 @@ impl JournalRecord {
             }
             Self::Forgotten { id } => {
                 id.write(out);
+            }
+            Self::MadeDirectory { path } => {
+                path.as_slice().write(out);
             }
             Self::Clock { files, mtime } => {
                 files.write(out);
@@ -321,6 +332,9 @@ impl JournalRecord {
                 mtime: r.u64()?,
             },
             FORGOTTEN => Self::Forgotten { id: r.u64()? },
+            MADE_DIRECTORY => Self::MadeDirectory {
+                path: r.string()?.to_vec(),
+            },
             CLOCK => Self::Clock {
                 files: r.u64()?,
                 mtime: r.u64()?,

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::record::{JournalRecord, SourceFileStamp};
 use crate::byte_ranges::ByteRanges;
@@ -15,6 +15,8 @@ pub struct JournalState {
     entries: BTreeMap<u64, JournalEntry>,
     /// Latest id for each final name.
     targets: BTreeMap<Vec<u8>, u64>,
+    /// Directories that the copy has made, whose permissions it may not have set yet.
+    directories: BTreeSet<Vec<u8>>,
     /// Finished files that may exist only in the receiving machine's memory.
     soft: Vec<u64>,
     /// Number of files that the current run finished without asking for their time.
@@ -68,6 +70,8 @@ pub struct CompletedFile {
 
 /// Bytes of memory that an entry takes beyond its paths and ranges.
 const ENTRY: usize = 400;
+/// Bytes of memory that a directory takes beyond its path.
+const DIRECTORY: usize = 64;
 /// Bytes of memory that a range takes.
 const RANGE: usize = 32;
 
@@ -226,7 +230,9 @@ impl JournalState {
     }
 
     fn weigh(&mut self) {
-        self.weight = self.entries.values().map(JournalEntry::weight).sum();
+        let entries: usize = self.entries.values().map(JournalEntry::weight).sum();
+        let directories = self.directories.iter().map(|path| DIRECTORY + path.len());
+        self.weight = entries + directories.sum::<usize>();
     }
 
     /// Changes an entry, and counts the memory that it takes.
@@ -249,8 +255,8 @@ impl JournalState {
         self.onto
     }
 
-    /// Drops all entries outside `target` of the current command: files that are neither that name
-    /// nor below it, and temporaries with names that no run creates. A journal decides nothing
+    /// Drops all entries outside `target` of the current command: files and directories that are
+    /// neither that name nor below it, and temporaries with names that no run creates. A journal decides nothing
     /// about other files, no matter who wrote it.
     pub fn confine(&mut self, target: &[u8]) {
         self.entries
@@ -261,9 +267,16 @@ impl JournalState {
                 .temp
                 .take_if(|temp| !ResumeData::may_be_named(temp, tag));
         }
+        self.directories.retain(|path| is_within(target, path));
         let entries = &self.entries;
         self.targets.retain(|_, id| entries.contains_key(id));
         self.weigh();
+    }
+
+    /// Returns true if the copy has made the directory at `path`, whose permissions it may not have
+    /// set yet.
+    pub fn has_made(&self, path: &[u8]) -> bool {
+        self.directories.contains(path)
     }
 
     /// Returns the latest known time of the receiving machine's clock, in nanoseconds since 1970.
@@ -436,6 +449,12 @@ impl JournalState {
             }
             JournalRecord::Forgotten { id } => {
                 self.take(id);
+            }
+            JournalRecord::MadeDirectory { path } => {
+                let weight = DIRECTORY + path.len();
+                if self.has_room(weight) && self.directories.insert(path) {
+                    self.weight += weight;
+                }
             }
             JournalRecord::Clock { files, mtime } => self.settled(files, mtime),
             JournalRecord::Sealed { mtime } => self.sealed(mtime),

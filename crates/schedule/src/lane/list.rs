@@ -25,11 +25,14 @@ pub(super) struct ListDirectoryJob {
     /// All requests were sent in one flight.
     one_flight: bool,
     bounds: ListingNameGuard,
-    /// Number of entries that the owner still wants; `None` without a bound.
+    /// Number of names that the owner still wants, `.`, `..` and impossible ones included; `None`
+    /// without a bound.
     most: Option<usize>,
     fault: Option<JobFailure>,
 }
 
+/// Bytes of an impossible name that are kept for the message about it.
+const LONGEST_SHOWN: usize = 1024;
 /// Number of names in an answer to READDIR (sftp-server.c, process_readdir).
 const NAMES: usize = 100;
 /// Number of READDIRs that wait at the server while answers travel: one beyond the end costs 50
@@ -144,6 +147,12 @@ impl ListDirectoryJob {
         if names.is_empty() {
             self.at_end = true;
         }
+        if let Some(most) = &mut self.most {
+            match most.checked_sub(names.len()) {
+                Some(left) => *most = left,
+                None => return self.fail(longer_than_wanted()),
+            }
+        }
         let mut entries = Vec::with_capacity(names.len());
         for name in names {
             if self.fault.is_some() {
@@ -159,15 +168,13 @@ impl ListDirectoryJob {
                     entries.push((name.filename, attributes(&name.attrs)));
                 }
                 _ => match self.bounds.note_impossible() {
-                    Ok(()) => core.event(LaneEvent::LeftOut(self.id, name.filename)),
+                    Ok(()) => {
+                        let mut name = name.filename;
+                        name.truncate(LONGEST_SHOWN);
+                        core.event(LaneEvent::LeftOut(self.id, name));
+                    }
                     Err(why) => self.fail(endless(why)),
                 },
-            }
-        }
-        if let Some(most) = &mut self.most {
-            match most.checked_sub(entries.len()) {
-                Some(left) => *most = left,
-                None => return self.fail(longer_than_wanted()),
             }
         }
         if !entries.is_empty() {

@@ -307,3 +307,26 @@ fn sums_that_are_all_alike_rebuild_no_wrong_file() {
         assert!(told(jobs[4]) && told(jobs[5]), "{fill}");
     }
 }
+
+/// The answer to a question about the server filled the disk: a small file was expected, and all that
+/// the server sent was written.
+#[test]
+fn a_file_larger_than_wanted_is_not_downloaded() {
+    let options = || FileCopyOptions {
+        most: Some(37),
+        ..FileCopyOptions::default()
+    };
+    for (size, known) in [(37, true), (38, true), (1 << 20, true), (38, false)] {
+        let mut w = World::new(Mode::Plain);
+        w.place("f", &bytes(size, 1), 0o644);
+        let expected = Attributes {
+            size: Some(37),
+            mode: Some(0o100_644),
+            ..Attributes::default()
+        };
+        let id = w.get_with("f", known.then_some(expected), options());
+        w.run();
+        assert_eq!(w.done(id), size == 37, "{size} {known}");
+        assert_eq!(w.got("f").is_some(), size == 37, "{size} {known}");
+    }
+}

@@ -102,7 +102,7 @@ fn a_listing_ends_beyond_the_entries_that_are_wanted() {
             path: remote("d"),
             most: Some(most),
         };
-        let (all, few) = (w.job(list(5000)), w.job(list(300)));
+        let (all, few) = (w.job(list(5100)), w.job(list(300)));
         w.run();
         // With predicted handles a long directory is left to another lane.
         assert!(w.done(all) || mode != Mode::Plain, "{mode:?}");
@@ -110,6 +110,29 @@ fn a_listing_ends_beyond_the_entries_that_are_wanted() {
         assert!(entries(&w, few).len() <= 700, "{mode:?}");
         assert_eq!(w.model.open_handles().0, 0, "{mode:?}");
     }
+}
+
+/// Bug: 64 listings of a server that sent impossible names of 250 kB took 6 GB and more: each name was
+/// kept whole, and counted for no limit.
+#[test]
+fn impossible_names_are_cut_and_counted() {
+    let mut w = World::new(Mode::Plain);
+    w.model.fs.place("d", Kind::Dir, 0o755);
+    let long = [b'a', 0].repeat(2500);
+    w.model.add_hostile_names(&[long.as_slice(); 20]);
+    let list = |most| JobKind::List {
+        path: remote("d"),
+        most,
+    };
+    let (all, few) = (w.job(list(None)), w.job(list(Some(10))));
+    w.run();
+    assert!(w.done(all) && w.failed(few).is_some());
+    let left_out = |(_, e): &(_, LaneEvent)| match e {
+        LaneEvent::LeftOut(_, name) => Some(name.len()),
+        _ => None,
+    };
+    let kept: Vec<usize> = w.events.iter().filter_map(left_out).collect();
+    assert_eq!(kept, [1024; 20]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Servers that refuse any set of requests: the final name holds the old content or all of the new
 //! one in every case, unless a message says that the file is written in place.
 
-use schedule::{ExistingTargetPolicy, FileCopyOptions, LaneEvent, LocalEnd};
+use schedule::{ExistingTargetPolicy, FileCopyOptions, LaneEvent, LocalEnd, ReadOnlyFilePolicy};
 use sftp::StatusCode;
 use testkit::sftp_model::{
     Act, InjectedFault, Kind, ModelServerRestrictions, Rng, SftpServerProfile,
@@ -210,12 +210,18 @@ fn the_server_decides_whether_a_read_only_file_may_be_written() {
 /// Bug: `cp -a` between two hosts failed for a read-only file that the account may replace.
 #[test]
 fn a_read_only_file_is_replaced_if_that_is_wanted() {
-    for replaces in [true, false] {
+    let size = OLD.len() as u64;
+    for (read_only, replaces) in [
+        (ReadOnlyFilePolicy::Replace, true),
+        (ReadOnlyFilePolicy::ReplaceOfSize(size), true),
+        (ReadOnlyFilePolicy::ReplaceOfSize(size + 1), false),
+        (ReadOnlyFilePolicy::AskServer, false),
+    ] {
         let mut w = World::new(Mode::Plain);
         w.place("old", OLD, 0o444);
         let options = FileCopyOptions {
             existing: ExistingTargetPolicy {
-                replace_read_only: replaces,
+                read_only,
                 ..ExistingTargetPolicy::default()
             },
             ..FileCopyOptions::default()

@@ -319,8 +319,11 @@ impl PathQueryAnswer {
         }
     }
 
+    /// Notes a name that no file can have, unless the listing is searched for names that are known.
     pub(super) fn leave_out(&mut self, name: Vec<u8>) {
-        self.left_out.push(name);
+        if !matches!(self.wanted, Some(ListingFilter::Names(_))) {
+            self.left_out.push(name);
+        }
     }
 
     pub(super) fn set_attributes(&mut self, attributes: Attributes) {

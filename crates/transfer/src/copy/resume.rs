@@ -12,6 +12,7 @@ mod worth;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Instant;
 
 use schedule::journal::{JournalRecord, JournalState};
 use schedule::{Attributes, FileCheckpoint, JobId, JobKind};
@@ -219,6 +220,20 @@ impl ResumeJournal {
         }
     }
 
+    /// True if the earlier run has made the directory at `target`, and may not have set its
+    /// permissions.
+    pub(super) fn has_made(&self, target: &[u8]) -> bool {
+        self.earlier.has_made(target)
+    }
+
+    /// Records a directory that was made, and whose permissions are set once it is filled.
+    pub(super) fn note_made(&mut self, target: Vec<u8>) {
+        if self.records.is_on() {
+            self.records
+                .write(JournalRecord::MadeDirectory { path: target });
+        }
+    }
+
     /// Opens the journal of a copy that is large enough: files wait from now on until their records
     /// are written. Returns the number of the last record.
     fn open(&mut self, context: &mut CopyContext<'_>) -> Option<u64> {
@@ -274,14 +289,14 @@ impl ResumeJournal {
         self.earlier.listing(context, search)
     }
 
-    /// Handles the answer of such a listing.
+    /// Handles the answer of such a listing, which was requested at this time.
     pub(super) fn on_listed(
         &mut self,
         context: &mut CopyContext<'_>,
-        search: &DirectorySearch,
+        (search, asked): (&DirectorySearch, Instant),
         answer: Result<PathQueryAnswer, FileError>,
     ) {
-        self.earlier.on_listed(context, search, answer);
+        self.earlier.on_listed(context, (search, asked), answer);
     }
 
     /// Removes leftovers in the directory `key` of the target, `dir`, that no source has taken.

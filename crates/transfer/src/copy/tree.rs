@@ -44,6 +44,8 @@ pub(super) struct IncompleteTargetDirs {
 pub(super) enum DirectoryReadyStep {
     /// An item whose directory was made.
     Place(Box<ItemAwaitingDirectory>),
+    /// The journal records that this directory was made.
+    Record(Vec<u8>),
     /// A file that failed before its directory was known to exist starts again.
     FileAgain(CopyFileId),
     /// A file whose directory could not be made is dropped.
@@ -59,6 +61,8 @@ const LSETSTAT: &str = "lsetstat@openssh.com";
 /// a round trip, but few, because each costs a query for an existing file, which a new directory
 /// makes unnecessary.
 const EARLY: usize = 64;
+/// Mode bits that the owner of a directory at a server needs to fill it.
+const FILL: u32 = 0o300;
 
 /// Directory of the target that is not complete.
 #[derive(Debug)]
@@ -129,14 +133,41 @@ impl TargetDir {
         self.parent.is_none()
     }
 
+    pub(super) fn target(&self) -> &[u8] {
+        &self.target
+    }
+
     /// Leaves the metadata of the directory as it is, if it is there already.
     pub(super) fn leave_existing(&mut self) {
         self.metadata = DirMetadataRule::OfSourceIfNew;
     }
 
+    /// Notes that an interrupted run of this copy has made the directory.
+    pub(super) fn was_made_earlier(&mut self) {
+        self.metadata = DirMetadataRule::OfSourceMadeEarlier;
+    }
+
     /// True if the directory keeps its own metadata.
     fn keeps_own(&self) -> bool {
         self.existed && self.metadata == DirMetadataRule::OfSourceIfNew
+    }
+
+    /// True if the copy has made the directory, in this run or an interrupted one.
+    fn is_of_copy(&self) -> bool {
+        !self.existed || self.metadata == DirMetadataRule::OfSourceMadeEarlier
+    }
+
+    /// True if the directory gets its source's mode at the end although it exists already.
+    fn changes_existing_mode(&self, preserves: bool) -> bool {
+        let is_own = self.metadata == DirMetadataRule::OfSourceMadeEarlier;
+        (preserves && !self.keeps_own() || is_own) && self.attributes.mode.is_some()
+    }
+
+    /// True if the journal must tell that the copy has made the directory: with the mode of its
+    /// source, the owner cannot fill it.
+    fn is_recorded(&self, preserves: bool) -> bool {
+        let fills = self.attributes.mode.is_none_or(|mode| mode & FILL == FILL);
+        !self.existed && !preserves && !fills
     }
 }
 
@@ -146,6 +177,8 @@ enum DirMetadataRule {
     OfSource,
     /// The source's metadata for a new directory; an existing one keeps its own.
     OfSourceIfNew,
+    /// The source's metadata as for a new directory: an interrupted run of this copy made it.
+    OfSourceMadeEarlier,
 }
 
 /// Conclusion from a file's failure about its directory.
@@ -351,6 +384,7 @@ impl IncompleteTargetDirs {
         dir.existed = dir.existed
             && is_parent_ready
             && context.target_is_remote()
+            && !dir.is_of_copy()
             && !context.named().was_missing(&dir.target);
         if dir.existed {
             dir.state = DirState::Ready;
@@ -380,7 +414,7 @@ impl IncompleteTargetDirs {
         if context.target_is_remote() {
             let path = RemotePath(dir.target.clone());
             // The owner must be able to fill it.
-            let mode = (mode & 0o1777) | 0o300;
+            let mode = (mode & 0o1777) | FILL;
             let follow = self.follows(context, key);
             let kind = JobKind::MakeDir { path, mode, follow };
             context.submit(CopySide::Target, kind, JobPurpose::MakeDir(key));
@@ -401,8 +435,7 @@ impl IncompleteTargetDirs {
         match made {
             Ok(created) => {
                 dir.existed = !created;
-                let is_mode_set = dir.attributes.mode.is_some() && !dir.keeps_own();
-                if dir.existed && context.preserves() && is_mode_set {
+                if dir.existed && dir.changes_existing_mode(context.preserves()) {
                     context.local().grant_owner_access(&path);
                 }
                 self.on_made(context, metadata, key, Ok(()));
@@ -434,7 +467,9 @@ impl IncompleteTargetDirs {
         let is_missing = |dir: &TargetDir| context.named().was_missing(&dir.target);
         let is_fresh = is_below_fresh || self.dirs.get(&key).is_some_and(is_missing);
         // The owner of an existing directory may have to get write permission first.
-        if context.preserves() && !is_fresh {
+        let preserves = context.preserves();
+        let changes = |dir: &TargetDir| dir.changes_existing_mode(preserves);
+        if !is_fresh && self.dirs.get(&key).is_some_and(changes) {
             return false;
         }
         self.follows(context, key) || !context.keeps_foreign_links() && is_below_fresh
@@ -486,6 +521,10 @@ impl IncompleteTargetDirs {
         match result {
             Ok(()) => {
                 dir.state = DirState::Ready;
+                if dir.is_recorded(context.preserves()) {
+                    let target = dir.target.clone();
+                    self.steps.push_back(DirectoryReadyStep::Record(target));
+                }
                 self.set_mode_now(context, key);
                 for below in held_dirs {
                     self.make_dir(context, metadata, below);
@@ -541,8 +580,7 @@ impl IncompleteTargetDirs {
         let Some(dir) = self.dirs.get_mut(&key) else {
             return false;
         };
-        let sets = context.preserves() && !dir.keeps_own();
-        let is_mode_set = sets && dir.attributes.mode.is_some();
+        let is_mode_set = dir.changes_existing_mode(context.preserves());
         let Some(mode) = dir.found_mode.take().filter(|_| is_mode_set) else {
             return false;
         };
@@ -562,7 +600,7 @@ impl IncompleteTargetDirs {
         let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
-        let Some(mode) = dir.attributes.mode.filter(|mode| mode & 0o300 == 0o300) else {
+        let Some(mode) = dir.attributes.mode.filter(|mode| mode & FILL == FILL) else {
             return;
         };
         if preserve || dir.existed || !context.target_is_remote() {
@@ -717,7 +755,7 @@ impl IncompleteTargetDirs {
             let result = finish_locally(context, metadata, dir, mode, &beyond);
             return self.on_finished(context, metadata, key, result);
         }
-        let same = dir.has_mode || dir.existed && !preserve;
+        let same = dir.has_mode || !dir.is_of_copy() && !preserve;
         let found = dir.found;
         // Like scp, a new directory gets its source's mode bits whatever the server's umask.
         let attributes = Attributes {

@@ -496,7 +496,7 @@ impl DownloadState {
         let mut fault = None;
         if let Some(size) = seen.size {
             self.attrs = Some(seen);
-            fault = (size > LARGEST).then(|| {
+            fault = (size > self.options.most.unwrap_or(LARGEST)).then(|| {
                 remote(format!(
                     "the server reports an impossible size of {size} bytes (SFTP protocol error)"
                 ))

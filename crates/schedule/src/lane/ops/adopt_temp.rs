@@ -106,36 +106,48 @@ impl ResumeTempCheck {
             return JobProgress::Continues;
         }
         let job = self.requests.job();
-        if let Some(temp) = self.resumable() {
-            if self.grant(core) {
+        match (self.resumable(), self.read_only_mode()) {
+            (Some(_), Some(mode)) if self.may_grant(core) => {
+                self.grant(core, mode);
                 return JobProgress::Continues;
             }
-            core.event(LaneEvent::Temp(job, temp));
+            // Only root may open it again.
+            (Some(_), Some(_)) if !self.is_granted => {}
+            (Some(temp), _) => core.event(LaneEvent::Temp(job, temp)),
+            (None, _) => {}
         }
         end(core, job, None)
     }
 
-    /// Gives the owner write permission for the temporary if it lacks that: with the final permissions
-    /// only root may open it again. Returns true if the request was sent.
-    fn grant(&mut self, core: &mut LaneContext) -> bool {
-        let mode = self.seen.and_then(|seen| seen.mode).unwrap_or(OWNER_WRITE);
-        if self.is_granted || mode & OWNER_WRITE != 0 {
-            return false;
-        }
+    /// Returns the temporary's permissions if its owner may not write it.
+    fn read_only_mode(&self) -> Option<u32> {
+        let mode = self.seen.and_then(|seen| seen.mode)?;
+        (mode & OWNER_WRITE == 0).then_some(mode & 0o777)
+    }
+
+    /// True if the owner may be given write permission. A temporary gets the permissions of a read-only
+    /// source only once it is complete; nothing is written to one that is not, because another account
+    /// may have put it there.
+    fn may_grant(&self, core: &LaneContext) -> bool {
+        let size = self.seen.and_then(|seen| seen.size);
+        let is_whole = |size: u64| self.left.ranges.as_slice() == [(0, size)];
+        let is_complete = size == self.size && size.is_some_and(is_whole);
+        // A symlink is not followed.
+        is_complete && !self.is_granted && core.can(ServerCapabilities::LSETSTAT)
+    }
+
+    /// Gives the owner of the temporary write permission.
+    fn grant(&mut self, core: &mut LaneContext, mode: u32) {
         self.is_granted = true;
-        let attrs = Attrs {
-            expected: core.expects(ExpectedEntry::TEMPORARY),
-            ..Attrs::with_permissions((mode & 0o777) | OWNER_WRITE)
-        };
-        let path = &self.temp.0;
-        // Another account may have put a symlink in its place.
-        let request = match core.can(ServerCapabilities::LSETSTAT) {
-            true => Request::Lsetstat { path, attrs },
-            false => Request::Setstat { path, attrs },
+        let request = Request::Lsetstat {
+            path: &self.temp.0,
+            attrs: Attrs {
+                expected: core.expects(ExpectedEntry::TEMPORARY),
+                ..Attrs::with_permissions(mode | OWNER_WRITE)
+            },
         };
         self.requests
             .send(core, RequestPurpose::Step(GRANT), &request);
-        true
     }
 
     /// Returns the temporary if it can be resumed.

@@ -208,7 +208,8 @@ impl UploadTargetInfo {
             REGULAR | 0 => {
                 // scp can open the file for writing as root or by its group's rights, so the server
                 // decides, unless the file is replaced in any case.
-                let protected = mode & OWNER_WRITE == 0 && !options.existing.replace_read_only;
+                let replaces = options.existing.read_only.replaces(attrs.size);
+                let protected = mode & OWNER_WRITE == 0 && !replaces;
                 let probes = protected && !self.writable;
                 let mode = Some(mode & 0o777);
                 self.state = UploadTargetState::Existing(ReplacedAttributes { mode, owner });
@@ -288,7 +289,7 @@ mod tests {
     use sftp::Status;
 
     use super::*;
-    use crate::ExistingTargetPolicy;
+    use crate::{ExistingTargetPolicy, ReadOnlyFilePolicy};
 
     fn look(
         target: &mut UploadTargetInfo,
@@ -366,7 +367,7 @@ mod tests {
         // read-only file of its own earlier copy.
         let archive = FileCopyOptions {
             existing: ExistingTargetPolicy {
-                replace_read_only: true,
+                read_only: ReadOnlyFilePolicy::Replace,
                 ..ExistingTargetPolicy::default()
             },
             ..FileCopyOptions::default()

@@ -374,7 +374,8 @@ impl SshLink {
             thread::sleep(pause);
             // No request left before the key exchange.
             self.login_effect = LoginEffect::default();
-            self.reopen()?;
+            let reopened = self.reopen();
+            reopened.map_err(|error| self.early_closes.describe(error))?;
         }
         Ok(())
     }

@@ -14,6 +14,9 @@ pub(super) fn begin_dir(
     if dir.is_root() && engine.walks.leaves_roots() {
         dir.leave_existing();
     }
+    if engine.keeper.has_made(dir.target()) {
+        dir.was_made_earlier();
+    }
     let (context, metadata) = (&mut engine.context, &mut engine.metadata);
     let begun = engine.tree.begin_dir(context, metadata, key, dir);
     after_tree(engine);
@@ -54,6 +57,7 @@ pub(super) fn after_tree(engine: &mut CopyEngine<'_>) {
     while let Some(step) = engine.tree.next_step() {
         match step {
             DirectoryReadyStep::Place(item) => begin_placed(engine, *item),
+            DirectoryReadyStep::Record(dir) => engine.keeper.note_made(dir),
             DirectoryReadyStep::FileAgain(id) => {
                 let step = engine.files.again(&engine.context, id);
                 engine.after_file(step);

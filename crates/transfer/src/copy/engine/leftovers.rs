@@ -19,12 +19,15 @@ pub(super) async fn remove(engine: &mut CopyEngine<'_>, removal: LeftoverRemoval
     for searches in removal.searches() {
         let listing = |search| engine.keeper.listing(&engine.context, search);
         let queries = searches.iter().map(listing).collect();
+        let asked = engine.context.now();
         let answers = engine.ask_all(CopySide::Target, queries).await;
         if engine.stopped() {
             break;
         }
         for (search, answer) in searches.iter().zip(answers) {
-            engine.keeper.on_listed(&mut engine.context, search, answer);
+            engine
+                .keeper
+                .on_listed(&mut engine.context, (search, asked), answer);
         }
     }
     if removal.is_begun() {

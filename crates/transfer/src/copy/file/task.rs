@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schedule::journal::SourceFileStamp;
 use schedule::{
     Attributes, ExistingTargetPolicy, FileCopyOptions, FileCopyState, JobKind, LocalEnd,
-    RemotePath, SharedTemp, StoredTarget, UNWRITABLE, Xattrs,
+    ReadOnlyFilePolicy, RemotePath, SharedTemp, StoredTarget, UNWRITABLE, Xattrs,
 };
 use sftp::InodeId;
 
@@ -263,6 +263,7 @@ impl FileTask {
         beyond.owner = beyond.owner.filter(|_| sets_owners);
         beyond.special_bits = special_bits(context).keeps();
         FileCopyOptions {
+            most: None,
             keep: self.resume.keep(),
             preserve: context.preserves(),
             inplace: options.inplace,
@@ -273,7 +274,10 @@ impl FileTask {
                 // Only the path that the user named is written through a symlink.
                 replace_node: !context.named().is(&self.target)
                     || context.named().has_made_link(&self.target),
-                replace_read_only: options.archive || self.resume.replaces_own(),
+                read_only: match options.archive {
+                    true => ReadOnlyFilePolicy::Replace,
+                    false => self.resume.read_only(),
+                },
             },
             sparse: options.sparse,
             beyond,

@@ -60,6 +60,9 @@ impl ResumeJournal {
         let may_continue = may_resume(context);
         let known = self.earlier.file(&target);
         let known = known.map(|(of, entry)| (of, entry.clone(), self.earlier.is_of(entry, source)));
+        if let Some((_, entry, _)) = &known {
+            task.resume_mut().was_begun(entry.source.size);
+        }
         match known {
             Some((_, entry, true)) if entry.done.is_some() && may_continue => {
                 task.resume_mut().was_completed();

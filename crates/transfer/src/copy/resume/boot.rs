@@ -161,7 +161,10 @@ fn boot_job(context: &CopyContext<'_>, records: &RunJournal) -> Option<(JobKind,
             ..Attributes::default()
         }),
         // Two of these may be under way, so that one does not write into the answer of the other.
-        options: schedule::FileCopyOptions::default(),
+        options: schedule::FileCopyOptions {
+            most: Some(BOOT_LEN),
+            ..schedule::FileCopyOptions::default()
+        },
     };
     Some((kind, file.into()))
 }

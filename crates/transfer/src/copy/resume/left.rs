@@ -37,10 +37,8 @@ pub(super) struct EarlierWork {
     /// file was copied.
     is_searched: bool,
     /// Files that a listing of their directory has found under their final names, by their number in
-    /// the journal.
-    listed: BTreeMap<u64, ExistingFile>,
-    /// Time of the last listing.
-    listed_at: Option<Instant>,
+    /// the journal, with the time when the listing was requested.
+    listed: BTreeMap<u64, (ExistingFile, Instant)>,
     /// Files that the earlier run has left unfinished, by the directory of their targets; `None`
     /// before it is needed.
     by_dir: Option<BTreeMap<Vec<u8>, Vec<u64>>>,
@@ -91,6 +89,12 @@ impl EarlierWork {
     /// `None` if it had resolved nothing.
     pub(super) fn was_into(&self) -> Option<bool> {
         self.state.into_directory()
+    }
+
+    /// True if the earlier run has made the directory at `target`, and may not have set its
+    /// permissions.
+    pub(super) fn has_made(&self, target: &[u8]) -> bool {
+        self.state.has_made(target)
     }
 
     /// Number and journal entry of a file with this target.
@@ -336,21 +340,21 @@ impl EarlierWork {
         search.listing(context.jobs(), &self.state)
     }
 
-    /// Removes the temporaries that a listing has found, and notes the complete files in it.
+    /// Removes the temporaries that a listing, requested at this time, has found, and notes the complete
+    /// files in it.
     pub(super) fn on_listed(
         &mut self,
         context: &mut CopyContext<'_>,
-        search: &DirectorySearch,
+        (search, asked): (&DirectorySearch, Instant),
         answer: Result<PathQueryAnswer, FileError>,
     ) {
         match answer {
             Ok(answer) => {
                 let (removals, files) = search.found(answer);
                 remove_all(context, removals);
-                self.listed_at = Some(context.now());
                 for (path, file) in files {
                     if let Some((id, _)) = self.state.file(&path) {
-                        self.listed.insert(id, file);
+                        self.listed.insert(id, (file, asked));
                     }
                 }
             }
@@ -369,14 +373,10 @@ impl EarlierWork {
 
     /// Takes what a listing has said of the file with this target.
     pub(super) fn take_listed(&mut self, now: Instant, target: &[u8]) -> Option<ExistingFile> {
-        let age = now.saturating_duration_since(self.listed_at?);
-        if age > LISTED_FOR {
-            // Somebody may have changed the file since.
-            self.listed.clear();
-            return None;
-        }
         let (id, _) = self.state.file(target)?;
-        self.listed.remove(&id)
+        let (file, asked) = self.listed.remove(&id)?;
+        // Later somebody may have changed the file.
+        (now.saturating_duration_since(asked) <= LISTED_FOR).then_some(file)
     }
 
     /// Forgets the entries whose leftovers are removed.
@@ -607,6 +607,21 @@ mod tests {
             earlier.started(boot.as_bytes().to_vec());
             let taken = earlier.take_ranges(b"dst/a", stamp(10));
             assert_eq!(taken, Some((0, expected)), "{boot}");
+        }
+    }
+
+    /// Bug: files that were removed at the server while one of 64 directories was listed slowly counted
+    /// as complete.
+    #[test]
+    fn an_old_listing_was_taken_for_the_present_state() {
+        let now = Instant::now();
+        let file = ExistingFile { size: 10, mtime: 1 };
+        for (age, is_known) in [(0, true), (59, true), (61, false)] {
+            let mut earlier = earlier(vec![begun(0, "dst/a", 10), done(0, 10)]);
+            earlier.listed.insert(0, (file, now));
+            let taken = earlier.take_listed(now + Duration::from_secs(age), b"dst/a");
+            assert_eq!(taken.is_some(), is_known, "{age}");
+            assert_eq!(earlier.take_listed(now, b"dst/a"), None, "it is taken once");
         }
     }
 

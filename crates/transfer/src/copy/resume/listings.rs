@@ -119,11 +119,33 @@ impl DirectorySearch {
         let (names, files) = answer.into_names_and_files();
         // A server may list a name again and again.
         let names: BTreeSet<Vec<u8>> = names.into_iter().collect();
-        let temporaries = self.temporaries().map(|(path, _)| path);
-        let found = temporaries.filter(|path| names.contains(basename(path)));
-        let removals = found.map(|path| TemporaryRemoval::new(path, self.is_last));
+        let is_found = |path: &[u8]| names.contains(basename(path));
+        let is_any = self.temporaries().any(|(path, _)| is_found(&path));
+        // A server that lists no name with a dot may have the most likely ones.
+        let may_be = |path: &[u8], likely: bool| is_found(path) || likely && !is_any;
+        let temporaries = self.temporaries();
+        let removals = temporaries
+            .filter(|(path, likely)| may_be(path, *likely))
+            .map(|(path, _)| TemporaryRemoval::new(path, self.is_last));
         let files = files.into_iter();
         let files = files.map(|(name, file)| (join(&self.dir, &name), file));
         (removals.collect(), files.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: 199 temporaries stayed at a server that lists no name with a dot.
+    #[test]
+    fn a_listing_without_temporaries_proves_nothing() {
+        let files = vec![(b"d/a".to_vec(), 1), (b"d/b".to_vec(), 2)];
+        let search = DirectorySearch::new(b"d".to_vec(), files, Vec::new(), false);
+        let (removals, files) = search.found(PathQueryAnswer::default());
+        let removed: Vec<Vec<u8>> = removals.into_iter().map(|removal| removal.path).collect();
+        let likely = |place: &[u8], tag| ResumeData::names(place, tag).next().expect("a name");
+        assert_eq!(removed, [likely(b"d/a", 1), likely(b"d/b", 2)]);
+        assert!(files.is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! State left by an earlier run for one file, and the file's position in the journal.
 
 use schedule::journal::ExistingFile;
-use schedule::{FileCheckpoint, PartialFile, ResumeData};
+use schedule::{FileCheckpoint, PartialFile, ReadOnlyFilePolicy, ResumeData};
 
 /// Knowledge and progress of one file that is resumed.
 #[derive(Debug, Default)]
@@ -17,8 +17,8 @@ pub(in crate::copy) struct ResumeTask {
     adopted: u64,
     /// Answer to the query for the file at the target.
     seen: FileLookup,
-    /// An earlier run has given the file its final name.
-    was_completed: bool,
+    /// Treatment of a read-only file under the final name, which may be that of an earlier run.
+    read_only: ReadOnlyFilePolicy,
     /// State of the search for a file that an earlier run may have completed.
     search: CompletedFileSearch,
     /// The journal is written, so that another job or run can continue the file.
@@ -120,15 +120,23 @@ impl ResumeTask {
         (self.taken, self.adopted) = (taken, arrived);
     }
 
-    /// Notes that an earlier run has given the file its final name.
+    /// Notes that an earlier run has given the file its final name. A file of that name is replaced
+    /// even if its mode, which may be that of the source, forbids writing.
     pub(super) fn was_completed(&mut self) {
-        self.was_completed = true;
+        self.read_only = ReadOnlyFilePolicy::Replace;
     }
 
-    /// True if a file under the final name is that of an earlier run, or stands in its place. It is
-    /// replaced even if its mode, which may be that of the source, forbids writing.
-    pub(in crate::copy) fn replaces_own(&self) -> bool {
-        self.was_completed
+    /// Notes that an earlier run has begun the file, from a source of `size` bytes. It may have
+    /// completed the file without a record of it.
+    pub(super) fn was_begun(&mut self, size: u64) {
+        if self.read_only == ReadOnlyFilePolicy::AskServer {
+            self.read_only = ReadOnlyFilePolicy::ReplaceOfSize(size);
+        }
+    }
+
+    /// Treatment of a read-only file under the final name.
+    pub(in crate::copy) fn read_only(&self) -> ReadOnlyFilePolicy {
+        self.read_only
     }
 
     pub(super) fn search(&mut self, search: CompletedFileSearch) {
@@ -352,7 +360,7 @@ mod tests {
         assert!(task.is_recorded());
         task.was_completed();
         task.forget();
-        assert!(!task.has_begun() && !task.replaces_own() && task.entry().is_none());
+        assert!(!task.has_begun() && task.read_only() == ReadOnlyFilePolicy::AskServer);
         task.begin(5, keep(10));
         assert!(task.is_recorded());
     }

@@ -90,6 +90,12 @@ impl Stored {
         self.bytes.is_some()
     }
 
+    /// What the file tells.
+    pub(super) fn state(&self) -> JournalState {
+        let replayed = replay(self.bytes.as_deref().unwrap_or_default());
+        replayed.expect("the journal is sound").state
+    }
+
     pub(super) fn durable(&self) -> u64 {
         self.durable
     }

@@ -160,6 +160,58 @@ fn a_kill_at_any_time_leaves_whole_files_and_the_next_run_completes() {
     });
 }
 
+/// Copy of a tree with random permissions, many of which forbid writing.
+fn with_read_only_entries(seed: u64, direction: Direction) -> Scenario {
+    let mut scenario = Scenario::new(seed, direction);
+    scenario.place_tree(TreeSpec {
+        files: 16,
+        dirs: 5,
+        modes: true,
+        ..TreeSpec::MIXED
+    });
+    scenario
+}
+
+fn modes(tree: BTreeMap<String, TreeEntry>) -> BTreeMap<String, u32> {
+    let modes = tree.into_iter().map(|(path, entry)| (path, entry.mode));
+    modes.collect()
+}
+
+/// Bug: the next run of a killed `cp -r` failed for the read-only files and in the read-only
+/// directories that the killed one had completed without a record, and left other read-only
+/// directories writable.
+#[test]
+fn a_killed_copy_of_read_only_entries_could_not_be_completed() {
+    let fault = |_| SimFault::Killed;
+    let (mut undisturbed, mut recorded) = (BTreeMap::new(), 0);
+    with_fault_at_each_step(0..6, with_read_only_entries, fault, |mut scenario, _| {
+        let key = (scenario.seed, format!("{:?}", scenario.direction));
+        let expected = undisturbed.entry(key).or_insert_with(|| {
+            let mut whole = with_read_only_entries(scenario.seed, scenario.direction);
+            whole.complete();
+            modes(whole.at_target(|fs| tree_at(fs, "dst")))
+        });
+        assert!(scenario.run().is_none(), "it was killed");
+        let journal = scenario.world.borrow().journal.borrow().state();
+        scenario.complete();
+        let name = scenario.name();
+        scenario.check_same("src", "dst");
+        let source = scenario.at_source(|fs| tree_at(fs, "src"));
+        for (path, entry) in scenario.at_target(|fs| tree_at(fs, "dst")) {
+            let target = ["dst", path.as_str()].join(if path.is_empty() { "" } else { "/" });
+            let is_recorded = journal.has_made(target.as_bytes());
+            recorded += usize::from(is_recorded);
+            // The kill came between MKDIR and the record.
+            let new = (source[&path].mode | 0o300) & !0o022;
+            let is_new = !is_recorded && entry.kind == Kind::Dir && entry.mode == new;
+            let is_right = entry.mode == expected[&path] || is_new;
+            assert!(is_right, "{name}: {path} has mode {:o}", entry.mode);
+        }
+        assert_eq!(scenario.at_target(|fs| leftovers(fs)), [""; 0], "{name}");
+    });
+    assert!(recorded > 50, "{recorded}");
+}
+
 /// A full disk: each file that does not fit is named, the old files stay, and the next run, with
 /// space, completes.
 #[test]

@@ -22,7 +22,7 @@ pub(super) fn finish_locally(
     };
     let path = context.named().local_path(&dir.target);
     let (options, local) = (context.options(), context.local());
-    let not_kept = local.finish_directory(&path, &attributes, !dir.existed, options, beyond)?;
+    let not_kept = local.finish_directory(&path, &attributes, dir.is_of_copy(), options, beyond)?;
     for (parts, why) in not_kept {
         let shown = || Some(context.shown(CopySide::Target, &dir.target));
         metadata.note_lost(parts, &why, shown);
