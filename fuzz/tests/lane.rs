@@ -289,6 +289,7 @@ impl Run {
                 self.other(JobKind::MakeSymlink {
                     path: remote(&name),
                     points_to: b"elsewhere".to_vec(),
+                    tag: None,
                 });
             }
             Op::SetAttributes => self.other(JobKind::SetAttributes {

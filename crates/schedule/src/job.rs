@@ -137,6 +137,8 @@ pub enum JobKind {
         path: RemotePath,
         /// Path of the existing file.
         of: RemotePath,
+        /// Number from which the temporary's name is made, as for [`Self::MakeSymlink`].
+        tag: Option<u64>,
     },
     /// Requests extended attributes and access control lists; answered by [`LaneEvent::Xattrs`].
     GetXattrs {
@@ -165,6 +167,9 @@ pub enum JobKind {
         path: RemotePath,
         /// Target text of the symlink.
         points_to: Vec<u8>,
+        /// Number from which the temporary's name is made, if it must not be random: an entry of that
+        /// name is a leftover of an interrupted run, and is removed.
+        tag: Option<u64>,
     },
     /// Reads a symlink.
     ReadSymlink {

@@ -311,11 +311,13 @@ fn listing_links_and_attributes() {
     session.job(JobKind::MakeSymlink {
         path: remote("link"),
         points_to: b"d".to_vec(),
+        tag: None,
     });
     session.run().unwrap();
     session.job(JobKind::MakeSymlink {
         path: remote("link"),
         points_to: b"d/7".to_vec(),
+        tag: None,
     });
     let list = session.job(JobKind::List {
         path: remote("d"),

@@ -142,6 +142,14 @@ impl LaneContext {
         &mut *self.config.random
     }
 
+    /// Returns the name of a temporary beside `path`, made from `tag` if there is one.
+    pub(super) fn temp_name(&mut self, path: &[u8], tag: Option<u64>) -> Vec<u8> {
+        match tag {
+            Some(tag) => sftp::tagged_name(path, tag),
+            None => sftp::temp_name(path, self.random()),
+        }
+    }
+
     /// Adopts the capabilities in VERSION and requests those that it leaves open.
     pub(super) fn set_up(&mut self, info: &ServerInfo) {
         self.server = ServerProfile::new(&self.config, info);

@@ -87,12 +87,14 @@ impl JobMachine {
                 let tree = ListTree::new(id, path.0);
                 Self::Tree(tree.counting(count).on_same_device(same_device))
             }
-            JobKind::MakeHardLink { path, of } => {
-                Self::HardLink(MakeHardLink::new(id, path.0, of.0))
+            JobKind::MakeHardLink { path, of, tag } => {
+                Self::HardLink(MakeHardLink::new(id, path.0, of.0, tag))
             }
-            JobKind::MakeSymlink { path, points_to } => {
-                Self::Symlink(MakeSymlink::new(id, path.0, points_to))
-            }
+            JobKind::MakeSymlink {
+                path,
+                points_to,
+                tag,
+            } => Self::Symlink(MakeSymlink::new(id, path.0, points_to, tag)),
             JobKind::MakeDir { path, mode, follow } => {
                 Self::MakeDir(MakeDir::new(id, path.0, mode, follow))
             }

@@ -97,7 +97,11 @@ fn a_name_is_made_of_another_whatever_has_it() {
         w.place("other", b"old", 0o644);
         let make = |w: &mut World, path: &str| {
             let (path, of) = (remote(path), remote("first"));
-            let job = w.job(JobKind::MakeHardLink { path, of });
+            let job = w.job(JobKind::MakeHardLink {
+                path,
+                of,
+                tag: None,
+            });
             w.run();
             job
         };
@@ -109,7 +113,11 @@ fn a_name_is_made_of_another_whatever_has_it() {
         }
         assert_eq!(w.temporaries(), Vec::<String>::new(), "{mode:?}");
         let (path, of) = (remote("late"), remote("nowhere"));
-        let job = w.job(JobKind::MakeHardLink { path, of });
+        let job = w.job(JobKind::MakeHardLink {
+            path,
+            of,
+            tag: None,
+        });
         w.run();
         assert!(w.failed(job).is_some());
     }

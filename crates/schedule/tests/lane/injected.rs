@@ -223,6 +223,7 @@ fn a_symlinks_temporary_that_cannot_be_removed_is_named() {
     let job = w.job(JobKind::MakeSymlink {
         path: remote("link"),
         points_to: b"elsewhere".to_vec(),
+        tag: None,
     });
     w.run();
     let told = w.failed(job).unwrap();
@@ -257,6 +258,7 @@ fn a_rename_that_was_carried_out_and_denied_lost_the_symlink() {
             let job = w.job(JobKind::MakeSymlink {
                 path: remote("name"),
                 points_to: b"elsewhere".to_vec(),
+                tag: None,
             });
             w.run();
             let which = format!("openssh {openssh}, from {nth}");

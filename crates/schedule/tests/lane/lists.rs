@@ -320,6 +320,7 @@ fn directories_links_and_attributes() {
         let symlink = |p: &str, to: &str| JobKind::MakeSymlink {
             path: remote(p),
             points_to: to.as_bytes().to_vec(),
+            tag: None,
         };
         let linked = w.job(symlink("link", "file"));
         w.run();

@@ -212,6 +212,7 @@ const SCENARIOS: &[Scenario] = &[
             let job = w.job(JobKind::MakeSymlink {
                 path: remote("old"),
                 points_to: b"elsewhere".to_vec(),
+                tag: None,
             });
             (job, Expect::Other)
         },
@@ -225,6 +226,7 @@ const SCENARIOS: &[Scenario] = &[
             let job = w.job(JobKind::MakeHardLink {
                 path: remote("old"),
                 of: remote("of"),
+                tag: None,
             });
             (job, Expect::Other)
         },

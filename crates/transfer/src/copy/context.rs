@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use schedule::{Job, JobFailureKind, JobId, JobKind, RemotePath};
 
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
 use super::command_line_target::CommandLineTarget;
 use super::copy_report::CopyReport;
 use super::environment::{CopyEnvironment, RemoteSession};
@@ -35,6 +37,8 @@ pub(super) struct CopyContext<'a> {
     /// Reason that the run ends early.
     lost: Option<ConnectError>,
     is_cancelled: bool,
+    /// Hash of what identifies the copy, while no other process runs the same one.
+    identity: Option<u64>,
 }
 
 impl<'a> CopyContext<'a> {
@@ -52,6 +56,7 @@ impl<'a> CopyContext<'a> {
             named: CommandLineTarget::new(options),
             lost: None,
             is_cancelled: false,
+            identity: None,
         }
     }
 
@@ -65,6 +70,17 @@ impl<'a> CopyContext<'a> {
 
     pub(super) fn now(&self) -> Instant {
         self.environment.now()
+    }
+
+    /// Notes that no other process runs the copy with this identity.
+    pub(super) fn is_only_run_of(&mut self, identity: &[u8]) {
+        self.identity = Some(xxh3_64(identity));
+    }
+
+    /// Number from which the temporary's name of a link with this target is made, the same in each run
+    /// of the copy: links are not in the journal, and the next run finds what a killed one has left.
+    pub(super) fn link_tag(&self, target: &[u8]) -> Option<u64> {
+        Some(xxh3_64_with_seed(target, self.identity?))
     }
 
     /// True if directories are copied.

@@ -195,7 +195,8 @@ fn make(
 ) -> Option<HardLinkResult> {
     if context.target_is_remote() {
         let (path, of) = (RemotePath(item.target.clone()), RemotePath(of));
-        let kind = JobKind::MakeHardLink { path, of };
+        let tag = context.link_tag(&item.target);
+        let kind = JobKind::MakeHardLink { path, of, tag };
         context.submit(CopySide::Target, kind, JobPurpose::MakeHardLink(item));
         return None;
     }

@@ -149,6 +149,7 @@ impl ResumeJournal {
             }
         }
         self.records.set_place(place);
+        context.is_only_run_of(&identity);
         true
     }
 

@@ -385,6 +385,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
         let kind = JobKind::MakeSymlink {
             path: RemotePath(path.to_vec()),
             points_to: b".".to_vec(),
+            tag: None,
         };
         self.inquiry.ask(CopySide::Target, kind).await.is_ok()
     }

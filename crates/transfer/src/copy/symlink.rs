@@ -82,7 +82,12 @@ impl SymlinkCopyState {
         }
         if context.target_is_remote() {
             let path = RemotePath(held.target.clone());
-            let kind = JobKind::MakeSymlink { path, points_to };
+            let tag = context.link_tag(&held.target);
+            let kind = JobKind::MakeSymlink {
+                path,
+                points_to,
+                tag,
+            };
             context.submit(CopySide::Target, kind, JobPurpose::MakeSymlink(held));
             return Self::Asked;
         }

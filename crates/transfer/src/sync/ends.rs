@@ -345,6 +345,7 @@ fn job(op: SyncFileOperation) -> JobKind {
             JobKind::MakeHardLink {
                 path: RemotePath(to),
                 of: RemotePath(of),
+                tag: None,
             }
         }
         SyncFileOperation::Sum { path, range, size } => JobKind::Sum {

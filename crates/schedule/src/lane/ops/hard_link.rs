@@ -1,6 +1,6 @@
 //! Creates a hard link at the far end.
 
-use sftp::{Reply, Request, StatusCode, temp_name};
+use sftp::{Reply, Request, StatusCode};
 
 use super::LaneContext;
 use crate::lane::messages::{self, refused, remote};
@@ -17,6 +17,8 @@ pub(in crate::lane) struct MakeHardLink {
     path: Vec<u8>,
     of: Vec<u8>,
     temp: Option<Vec<u8>>,
+    /// Number from which the temporary's name is made, until a leftover of that name is removed.
+    tag: Option<u64>,
     replace: Option<FileReplacement>,
     fault: Option<JobFailure>,
 }
@@ -29,16 +31,19 @@ const BESIDE: u8 = 1;
 const LOOK: u8 = 2;
 /// Removes the temporary name: rename(2) does nothing if both names are links of one file.
 const CLEAN: u8 = 3;
+/// Removes a leftover of an interrupted run from the temporary name.
+const CLEAR: u8 = 4;
 
 const MAKING: &str = "cannot make the hard link";
 
 impl MakeHardLink {
-    pub(in crate::lane) fn new(id: JobId, path: Vec<u8>, of: Vec<u8>) -> Self {
+    pub(in crate::lane) fn new(id: JobId, path: Vec<u8>, of: Vec<u8>, tag: Option<u64>) -> Self {
         Self {
             id,
             path,
             of,
             temp: None,
+            tag,
             replace: None,
             fault: None,
         }
@@ -83,12 +88,17 @@ impl MakeHardLink {
                     return self.end(core);
                 }
                 self.fault = None;
-                let temp = temp_name(&self.path, core.random());
-                let (from, to) = (&self.of, &temp);
-                core.send(self.id, step(BESIDE), &Request::Hardlink { from, to });
-                self.temp = Some(temp);
+                self.temp = Some(core.temp_name(&self.path, self.tag));
+                return self.make_beside(core);
+            }
+            (RequestPurpose::Step(BESIDE), Err(status))
+                if status.code == StatusCode::FAILURE && self.tag.take().is_some() =>
+            {
+                let path = self.temp.as_deref().unwrap_or_default();
+                core.send(self.id, step(CLEAR), &Request::Remove { path });
                 return JobProgress::Continues;
             }
+            (RequestPurpose::Step(CLEAR), _) => return self.make_beside(core),
             (RequestPurpose::Step(ITSELF | BESIDE), Err(status)) => {
                 self.temp = None;
                 self.fault = Some(refused(MAKING, status));
@@ -130,6 +140,13 @@ impl MakeHardLink {
             _ => {}
         }
         self.end(core)
+    }
+
+    fn make_beside(&self, core: &mut LaneContext) -> JobProgress {
+        let (from, to) = (&self.of, self.temp.as_deref().unwrap_or_default());
+        let request = Request::Hardlink { from, to };
+        core.send(self.id, RequestPurpose::Step(BESIDE), &request);
+        JobProgress::Continues
     }
 
     fn end(&mut self, core: &mut LaneContext) -> JobProgress {

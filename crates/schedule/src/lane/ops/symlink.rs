@@ -1,6 +1,6 @@
 //! Creates a symlink at the far end.
 
-use sftp::{Reply, Request, StatusCode, temp_name};
+use sftp::{Reply, Request, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, MAKING_SYMLINK, refused, remote};
@@ -15,6 +15,8 @@ pub(in crate::lane) struct MakeSymlink {
     id: JobId,
     path: Vec<u8>,
     points_to: Vec<u8>,
+    /// Number from which the temporary's name is made, until a leftover of that name is removed.
+    tag: Option<u64>,
     stage: MakeSymlinkStage,
 }
 
@@ -25,6 +27,8 @@ enum MakeSymlinkStage {
     Creating,
     /// LSTAT of what stands there; holds the refusal in case it does not explain it.
     Looking(JobFailure),
+    /// A leftover of an interrupted run is removed from the temporary name.
+    Clearing(Vec<u8>),
     /// SYMLINK under a temporary name.
     CreatingTemp(Vec<u8>),
     /// The temporary is renamed.
@@ -35,11 +39,17 @@ enum MakeSymlinkStage {
 }
 
 impl MakeSymlink {
-    pub(in crate::lane) fn new(id: JobId, path: Vec<u8>, points_to: Vec<u8>) -> Self {
+    pub(in crate::lane) fn new(
+        id: JobId,
+        path: Vec<u8>,
+        points_to: Vec<u8>,
+        tag: Option<u64>,
+    ) -> Self {
         Self {
             id,
             path,
             points_to,
+            tag,
             stage: MakeSymlinkStage::Creating,
         }
     }
@@ -74,13 +84,26 @@ impl MakeSymlink {
                     Some(remote("a directory is in the way: remove it"))
                 }
                 Reply::Attrs(_) => {
-                    let temp = temp_name(&self.path, core.random());
+                    let temp = core.temp_name(&self.path, self.tag);
                     core.send_symlink(self.id, 2, &temp, &self.points_to);
                     self.stage = MakeSymlinkStage::CreatingTemp(temp);
                     return JobProgress::Continues;
                 }
                 _ => Some(fault),
             },
+            (MakeSymlinkStage::CreatingTemp(temp), Err(status))
+                if status.code == StatusCode::FAILURE && self.tag.take().is_some() =>
+            {
+                let request = Request::Remove { path: &temp };
+                core.send(self.id, RequestPurpose::Step(5), &request);
+                self.stage = MakeSymlinkStage::Clearing(temp);
+                return JobProgress::Continues;
+            }
+            (MakeSymlinkStage::Clearing(temp), _) => {
+                core.send_symlink(self.id, 2, &temp, &self.points_to);
+                self.stage = MakeSymlinkStage::CreatingTemp(temp);
+                return JobProgress::Continues;
+            }
             (MakeSymlinkStage::CreatingTemp(_), Err(status)) => {
                 Some(refused(MAKING_SYMLINK, status))
             }
@@ -130,6 +153,7 @@ impl MakeSymlink {
     pub(in crate::lane) fn temporary(&self) -> Option<(JobId, &[u8])> {
         match &self.stage {
             MakeSymlinkStage::CreatingTemp(temp)
+            | MakeSymlinkStage::Clearing(temp)
             | MakeSymlinkStage::Replacing(temp, _)
             | MakeSymlinkStage::Removing(temp, _) => Some((self.id, temp)),
             MakeSymlinkStage::Creating

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use testkit::sftp_model::Kind;
+use testkit::sftp_model::{Kind, SftpServerProfile};
 
 use super::faults::SimFault;
 use super::scenario::{
@@ -210,6 +210,57 @@ fn a_killed_copy_of_read_only_entries_could_not_be_completed() {
         assert_eq!(scenario.at_target(|fs| leftovers(fs)), [""; 0], "{name}");
     });
     assert!(recorded > 50, "{recorded}");
+}
+
+/// Archive copy of symlinks and hard links onto other ones, at servers that replace by rename. The
+/// others move the old entry aside, and a kill in between leaves it.
+fn onto_other_links(seed: u64, direction: Direction) -> Scenario {
+    let profiles = [0, 1].map(|nth| match seed.is_multiple_of(2 + nth) {
+        true => SftpServerProfile::ours(),
+        false => SftpServerProfile::openssh(),
+    });
+    let mut scenario = Scenario::with_servers(seed, direction, profiles);
+    scenario.place_source("/home/u/src", Kind::Dir, 0o755);
+    scenario.place_target("/home/u/dst", Kind::Dir, 0o755);
+    for nth in 0..20 {
+        let path = format!("/home/u/src/link{nth:02}");
+        scenario.place_source(&path, symlink(&format!("new{nth}")), 0o777);
+        let path = format!("/home/u/dst/link{nth:02}");
+        scenario.place_target(&path, symlink("old"), 0o777);
+    }
+    scenario.place_source("/home/u/src/first", file("one file"), 0o644);
+    scenario.at_source(|fs| {
+        for nth in 0..10 {
+            let name = format!("/home/u/src/name{nth}");
+            fs.hard_link(b"/home/u/src/first", name.as_bytes())
+                .expect("it is there");
+        }
+    });
+    for nth in 0..10 {
+        let path = format!("/home/u/dst/name{nth}");
+        scenario.place_target(&path, file("old"), 0o644);
+    }
+    scenario.sources = vec!["src/.".to_owned()];
+    let options = &mut scenario.options;
+    (options.preserve, options.archive, options.hard_links) = (true, true, true);
+    scenario
+}
+
+/// Bug: temporaries of links were never removed, because the journal does not list them: a killed
+/// `cp -a` left up to 433.
+#[test]
+fn a_killed_copy_of_links_left_temporaries_for_ever() {
+    let mut left = 0;
+    let fault = |_| SimFault::Killed;
+    with_fault_at_each_step(0..6, onto_other_links, fault, |mut scenario, _| {
+        assert!(scenario.run().is_none(), "it was killed");
+        left += scenario.at_target(|fs| leftovers(fs)).len();
+        scenario.complete();
+        let name = scenario.name();
+        scenario.check_same("src", "dst");
+        assert_eq!(scenario.at_target(|fs| leftovers(fs)), [""; 0], "{name}");
+    });
+    assert!(left > 20, "{left}");
 }
 
 /// A full disk: each file that does not fit is named, the old files stay, and the next run, with
