@@ -466,6 +466,12 @@ impl Prompt for SecretRequestRecorder {
             inner.show(text);
         }
     }
+
+    fn note_wait(&mut self, awaited: &str) {
+        if let Ok(mut inner) = self.inner.lock() {
+            inner.note_wait(awaited);
+        }
+    }
 }
 
 /// A prompt that refuses every question and shows nothing, since the first connection has already

@@ -409,7 +409,12 @@ fn opener(
             // A further connection is opened while the first one is in use.
             let tells = config.tells() && around.beside.is_none();
             let prompt = Arc::clone(&around.prompt);
+            let is_first = around.beside.is_none();
             Ok(Box::new(move || {
+                // Another host may be asking the user a question.
+                if let Some(mut prompt) = prompt.try_lock().ok().filter(|_| is_first) {
+                    prompt.note_wait("an answer to the TCP connection");
+                }
                 let mut tell = |notice: StallNotice| {
                     if tells && let Ok(mut prompt) = prompt.lock() {
                         prompt.show(&format!("{name}: {notice}"));

@@ -373,6 +373,7 @@ impl SshLink {
                 let line = trying_again(&self.config.name, &error.into_words());
                 self.auth_handler.banner(&line);
             }
+            self.auth_handler.waits_for(NEXT_TRY);
             thread::sleep(pause);
             // No request left before the key exchange.
             self.login_effect = LoginEffect::default();
@@ -392,6 +393,7 @@ impl SshLink {
         let timer = LoginTimer::new(self.config.limits, Instant::now());
         let mut timer = timer.at_port(self.config.port);
         let mut events = Vec::new();
+        let mut told = None;
         loop {
             if early && self.conn.is_early() {
                 return Ok(());
@@ -403,6 +405,10 @@ impl SshLink {
                 return Ok(());
             }
             let left = timer.left(now, self.login_progress())?;
+            let awaited = timer.awaited(self.conn.peer().is_some());
+            if told.replace(awaited) != Some(awaited) {
+                self.auth_handler.waits_for(awaited);
+            }
             if let Some(notice) = timer.notice(now, self.conn.peer().is_some()) {
                 let line = format!("{}: {notice}", self.config.name);
                 self.auth_handler.banner(&line);
@@ -700,6 +706,7 @@ fn open_again(
         if retries.is_first() {
             auth_handler.banner(&trying_again(name, &error.said_of(name)));
         }
+        auth_handler.waits_for(NEXT_TRY);
         thread::sleep(pause);
         match open() {
             Ok(stream) => return Ok((stream, retries)),
@@ -707,6 +714,9 @@ fn open_again(
         }
     }
 }
+
+/// Wait between two attempts, as shown beside the host.
+const NEXT_TRY: &str = "another try, since the server closed the connection";
 
 /// Returns the line about a first attempt to connect that failed for the reason `why`.
 fn trying_again(name: &str, why: &str) -> String {
