@@ -134,10 +134,7 @@ pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure 
 
 /// Returns the warning for a file that is written under its final name.
 pub(super) fn in_place(why: &str, status: &Status) -> String {
-    format!(
-        "{why} ({status}): writing directly to the final name instead; if the copy is \
-         interrupted, the file there is incomplete"
-    )
+    crate::disk::in_place(&format!("{why} ({status})"))
 }
 
 /// Returns the warning for an old file that was moved aside and could not be removed.

@@ -380,18 +380,38 @@ impl MetadataPreservation {
                 let directory = directory_of(target);
                 let shown = directory.strip_suffix(b"/.").unwrap_or(&directory);
                 let place = format!(" in {}", EscapedName(shown.to_vec()));
-                (place, ", there and wherever else it does so")
+                (
+                    place,
+                    " there, and in other directories where it refuses this too",
+                )
             }
         };
         let why = match why {
-            "" => "as in an earlier copy",
+            "" => "seen in a copy of the last 24 hours",
             why => why,
         };
         let text = format!(
-            "{refuses}{place} ({why}): writing directly to the final names instead{others}. A file \
-             whose copy is interrupted is incomplete (--inplace silences this warning)"
+            "{refuses}{place} ({why}): writing directly to the final names{others}. If the copy is \
+             interrupted, the file in progress is left incomplete (--inplace silences this warning)"
         );
         context.warn(Some(host), text);
+    }
+
+    /// Warns that the file at `target` is written in place, with the first file of each reason; the
+    /// others are counted, since a directory without write permission may have a million of them.
+    pub(super) fn tell_in_place(
+        &mut self,
+        context: &mut CopyContext<'_>,
+        target: &[u8],
+        warning: &str,
+    ) {
+        let shown = context.shown(CopySide::Target, target);
+        let reason = schedule::in_place_reason(warning).unwrap_or(warning);
+        if self.withheld.note_in_place(reason, &shown) {
+            let text =
+                format!("{warning} (further files with this warning are counted at the end)");
+            context.warn(Some(shown), text);
+        }
     }
 
     /// Warns about all metadata that was lost, and about all that was left out.

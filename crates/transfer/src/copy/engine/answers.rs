@@ -335,6 +335,13 @@ impl CopyEngine<'_> {
     }
 
     fn on_warning(&mut self, id: JobId, message: String) {
+        if schedule::in_place_reason(&message).is_some()
+            && let Some((task, _)) = self.task_of(id)
+        {
+            let target = task.target().to_vec();
+            let context = &mut self.context;
+            return self.metadata.tell_in_place(context, &target, &message);
+        }
         let path = match self.context.jobs().get(&id) {
             Some((_, JobPurpose::File(file, _))) => {
                 self.files.get(file).map(|task| task.name().clone())
