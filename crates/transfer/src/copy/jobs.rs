@@ -12,6 +12,7 @@ use super::context::CopyContext;
 use super::file::{ActiveFiles, CopyFileId, JobRole};
 use super::sides::CopySide;
 use super::source::WalkId;
+use super::symlink::RefusedSymlink;
 use super::tree::{CopyDirectoryId, IncompleteTargetDirs, ItemAwaitingDirectory};
 use super::verify::ChecksumRequest;
 use crate::file_error::FileError;
@@ -54,6 +55,8 @@ pub(super) enum JobPurpose {
     Size(CopyFileId),
     ReadSymlink(ItemAwaitingDirectory),
     MakeSymlink(ItemAwaitingDirectory),
+    /// Reads the symlink in place of which one could not be made.
+    ReadRefusedSymlink(RefusedSymlink),
     MakeHardLink(ItemAwaitingDirectory),
     /// Extended attributes of a file or a directory.
     FileXattrs(CopyFileId),

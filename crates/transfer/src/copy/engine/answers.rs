@@ -17,7 +17,7 @@ use crate::copy::jobs::JobPurpose;
 use crate::copy::resume::{FileStartDecision, note_failed_look, note_seen};
 use crate::copy::sides::CopySide;
 use crate::copy::source::WalkId;
-use crate::copy::symlink::{SymlinkCopyState, SymlinkStep};
+use crate::copy::symlink::{RefusedSymlink, SymlinkCopyState, SymlinkStep};
 use crate::copy::target_kind::ReportedTargetKind;
 use crate::copy::tree::{CopyDirectoryId, ItemAwaitingDirectory};
 use crate::copy::verify::{ChecksumRequest, VerifyOutcome};
@@ -238,6 +238,7 @@ impl CopyEngine<'_> {
                 self.walks.root_really(walk, path);
             }
             Some((_, JobPurpose::ReadSymlink(held))) => held.points_to = Some(path),
+            Some((_, JobPurpose::ReadRefusedSymlink(refused))) => refused.found = Some(path),
             Some((_, JobPurpose::File(file, _))) => {
                 if let Some(task) = self.files.get_mut(file) {
                     task.strands(path);
@@ -307,7 +308,14 @@ impl CopyEngine<'_> {
                 Ok(()) => self.copy_symlink(held, SymlinkCopyState::make),
                 Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
             },
-            JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said(result), end),
+            JobPurpose::MakeSymlink(held) => match said(result) {
+                Err(error) => RefusedSymlink::ask(&mut self.context, held, error),
+                Ok(()) => self.symlink_over(&held, Ok(()), end),
+            },
+            JobPurpose::ReadRefusedSymlink(refused) => {
+                let (held, result) = refused.compare();
+                self.symlink_over(&held, result, end);
+            }
             JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said(result)),
             JobPurpose::FileXattrs(file) => {
                 let source = || self.files.get(&file).map(FileTask::shown_source);
