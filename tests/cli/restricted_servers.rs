@@ -358,6 +358,35 @@ fn files_whose_metadata_is_refused_twice_were_counted_twice() {
     }
 }
 
+/// Bug: times and permissions that OpenSSH refused for open files were reported as lost, though it
+/// sets them by lsetstat@openssh.com. The permissions were even right, since they came with OPEN.
+#[test]
+fn times_that_were_refused_for_open_files_were_not_set_by_path() {
+    let server = openssh("no SETSTAT", "-P setstat,fsetstat");
+    let mut clients = clients();
+    let Some(_peer) = start(&mut clients, &server) else {
+        return;
+    };
+    let place = scratch();
+    for folder in ["here", "there"] {
+        fs::create_dir(place.path().join(folder)).expect("our folder");
+    }
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    for (name, len) in [("small", 9), ("large", 3_000_000)] {
+        let path = place.path().join("here").join(name);
+        write_file(&path, &Seed::new(1).bytes(len));
+        let file = fs::File::open(path).expect("ours");
+        file.set_modified(at).expect("ours");
+    }
+    let outcome = copy(&clients[1], place.path(), &["-p", "small", "large", "D:"]);
+    let outcome = outcome.expect_code(0);
+    assert!(!outcome.err().contains("not kept"), "{outcome}");
+    for name in ["small", "large"] {
+        let copied = fs::metadata(place.path().join("there").join(name)).expect("copied");
+        assert_eq!(copied.modified().expect("a time"), at, "{name}: {outcome}");
+    }
+}
+
 /// Bug: a sync that found only times different did nothing on a server that sets none, and said
 /// nothing.
 #[test]

@@ -81,6 +81,9 @@ pub(super) enum JobPurpose {
     Cleared(TemporaryRemoval),
     /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.
     SymlinkTimes,
+    /// Sets attributes of a complete file that the server refused while it was open. Those that it
+    /// refuses again are reported as not kept.
+    FileAttributes(EscapedName),
 }
 
 /// Removal of a temporary at a server.
@@ -120,7 +123,7 @@ impl JobPurpose {
                 Some(context.shown(CopySide::Target, target))
             }
             Self::FinishDir(dir) => tree.shown(context, *dir),
-            Self::DirMode(shown) => Some(shown.clone()),
+            Self::DirMode(shown) | Self::FileAttributes(shown) => Some(shown.clone()),
             _ => None,
         }
     }

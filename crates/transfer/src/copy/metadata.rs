@@ -3,10 +3,12 @@
 
 use std::cell::LazyCell;
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 
-use schedule::{Attributes, Parts, RefusedOperations, directory_of};
+use schedule::{
+    Attributes, ExpectedEntry, JobId, JobKind, Parts, RefusedOperations, RemotePath, directory_of,
+};
 use sftp::ServerInfo;
 
 use super::DeltaUse;
@@ -36,6 +38,9 @@ pub(super) struct MetadataPreservation {
     withheld: LeftOutCounts,
     /// The names of the source that belong to one file are known, though its server does not tell them.
     knows_links: bool,
+    refused: RefusedAttributes,
+    /// The time of a file was not kept.
+    loses_file_times: bool,
     /// Setting an owner was refused once and is not tried again.
     refuses_owners: bool,
     /// The user was told that `--delta` has no effect.
@@ -296,8 +301,19 @@ impl MetadataPreservation {
         !self.refuses_owners
     }
 
-    /// Notes parts of the file or directory `entry` that were not kept.
+    /// Notes parts of the file `entry` that were not kept.
     pub(super) fn note_lost(
+        &mut self,
+        parts: Parts,
+        why: &str,
+        entry: impl FnOnce() -> Option<EscapedName>,
+    ) {
+        self.loses_file_times |= parts.contains(Parts::TIMES);
+        self.note_lost_of_directory(parts, why, entry);
+    }
+
+    /// Notes parts of the directory `entry` that were not kept.
+    pub(super) fn note_lost_of_directory(
         &mut self,
         parts: Parts,
         why: &str,
@@ -309,8 +325,23 @@ impl MetadataPreservation {
 
     /// True if the target refused to set modification times.
     pub(super) fn loses_times(&self) -> bool {
-        let mut parts = self.lost.parts.iter();
-        parts.any(|(part, lost)| *part == Parts::TIMES && lost.why != OUTSIDE)
+        self.loses_file_times
+    }
+
+    /// True if attributes that the target's server has refused for an open file can be set by path once
+    /// the file is complete: OpenSSH's internal-sftp may be told to refuse SETSTAT and FSETSTAT, and
+    /// permit lsetstat@openssh.com.
+    pub(super) fn may_set_later(&self, context: &CopyContext<'_>, parts: Parts) -> bool {
+        let by_path = Parts(Parts::MODE.0 | Parts::TIMES.0);
+        Parts(parts.0 & !by_path.0).is_empty()
+            && context.preserves()
+            && context.target_is_remote()
+            && has(context, CopySide::Target, "lsetstat@openssh.com")
+    }
+
+    /// Attributes that were refused for open files.
+    pub(super) fn refused_attributes(&mut self) -> &mut RefusedAttributes {
+        &mut self.refused
     }
 
     /// Notes that it is known which names of the source belong to one file.
@@ -424,6 +455,53 @@ impl MetadataPreservation {
         for (entry, warning) in lost.chain(self.withheld.warnings()) {
             context.warn(entry, warning);
         }
+    }
+}
+
+/// Attributes of files in flight that a server has refused, by the job that uploads the file.
+#[derive(Debug, Default)]
+pub(super) struct RefusedAttributes(BTreeMap<JobId, (Parts, String)>);
+
+impl RefusedAttributes {
+    /// Notes parts that were refused for the reason `why`.
+    pub(super) fn note(&mut self, job: JobId, parts: Parts, why: String) {
+        let noted = self.0.entry(job).or_insert_with(|| (Parts::default(), why));
+        noted.0 = Parts(noted.0.0 | parts.0);
+    }
+
+    /// Takes what was refused in a job that is over.
+    pub(super) fn take(&mut self, job: JobId) -> Option<(Parts, String)> {
+        self.0.remove(&job)
+    }
+}
+
+/// Returns the job that sets these parts of the attributes of `source` at the complete file `target`.
+pub(super) fn late_attributes(
+    context: &CopyContext<'_>,
+    target: &[u8],
+    source: &Attributes,
+    parts: Parts,
+) -> JobKind {
+    let bits = match special_bits(context).keeps() {
+        true => 0o7777,
+        false => 0o777,
+    };
+    let sets_times = parts.contains(Parts::TIMES);
+    let attributes = Attributes {
+        mode: source.mode.filter(|_| parts.contains(Parts::MODE)),
+        times: source.times.filter(|_| sets_times),
+        nanoseconds: source.nanoseconds.filter(|_| sets_times),
+        ..Attributes::default()
+    };
+    JobKind::SetAttributes {
+        path: RemotePath(target.to_vec()),
+        attributes: Attributes {
+            mode: attributes.mode.map(|mode| mode & bits),
+            ..attributes
+        },
+        follow: false,
+        xattrs: None,
+        expected: ExpectedEntry::FILE,
     }
 }
 
