@@ -50,8 +50,8 @@ fn a_listed_file_is_not_missing_without_r() {
     outcome
         .expect_err(&["src: it is a directory: use -r to copy it"])
         .expect_err(&[
-            "3.txt: listed in --files-from, but not found at the top of a source; directories need \
-             -r",
+            "3.txt: listed in --files-from, but not copied: without -r, files in a source that is a \
+             directory are left out; add -r",
         ]);
 }
 

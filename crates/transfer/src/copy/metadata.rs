@@ -119,11 +119,13 @@ impl LossCount {
     fn words(&self, what: &str) -> String {
         let why = &self.why;
         match (self.entries, &self.first) {
-            (1, Some(_)) => format!("{what} of this file or directory ({why})"),
-            (1, None) => format!("{what} of one file or directory ({why})"),
+            (1, Some(_)) => format!("{what} ({why})"),
+            (2, Some(_)) => format!("{what} of this and 1 more file or directory ({why})"),
             (n, Some(_)) => {
-                format!("{what} of {n} files or directories, of which this is the first ({why})")
+                let more = n - 1;
+                format!("{what} of this and {more} more files or directories ({why})")
             }
+            (1, None) => format!("{what} of one file or directory ({why})"),
             (n, None) => format!("{what} of {n} files or directories ({why})"),
         }
     }
@@ -195,7 +197,7 @@ impl MetadataLoss {
             // After the first refusal owners are not tried again, so there is no count.
             if *part == Parts::OWNER {
                 let refused = match &of.first {
-                    Some(_) => format!("owners (refused for this one: {})", of.why),
+                    Some(_) => format!("owners from this one on ({})", of.why),
                     None => format!("owners ({})", of.why),
                 };
                 lost.add(of.first.as_ref(), refused);
@@ -323,7 +325,7 @@ impl MetadataPreservation {
         self.lost.note(parts, why, entry);
     }
 
-    /// True if the target refused to set modification times.
+    /// True if the target refused to set the modification time of a file.
     pub(super) fn loses_times(&self) -> bool {
         self.loses_file_times
     }
@@ -579,13 +581,13 @@ mod tests {
         let mut lost = MetadataLoss::default();
         let both = Parts(Parts::MODE.0 | Parts::TIMES.0);
         lost.note(both, "permission denied", name("h:/f"));
-        let one = "not kept: permissions and times of this file or directory (permission denied)";
+        let one = "not kept: permissions and times (permission denied)";
         assert_eq!(lost.sentences(), [(name("h:/f")(), one.to_owned())]);
         lost.note(Parts::TIMES, "permission denied", name("h:/g"));
         lost.note_link("no room", name("h:/l"));
-        let several = "not kept: permissions of this file or directory (permission denied); times of \
-                       2 files or directories, of which this is the first (permission denied)";
-        let links = "not kept: hard links of this file or directory (no room)";
+        let several = "not kept: permissions (permission denied); times of this and 1 more file or \
+                       directory (permission denied)";
+        let links = "not kept: hard links (no room)";
         let expected = [
             (name("h:/f")(), several.to_owned()),
             (name("h:/l")(), links.to_owned()),
@@ -607,9 +609,9 @@ mod tests {
         lost.note(both, "permission denied", name("h:/g"));
         lost.note_link("no room", name("h:/l"));
         lost.note_link("no room", name("h:/l"));
-        let said = "not kept: permissions and times of 2 files or directories, of which this is the \
-                    first (permission denied)";
-        let links = "not kept: hard links of this file or directory (no room)";
+        let said = "not kept: permissions and times of this and 1 more file or directory (permission \
+                    denied)";
+        let links = "not kept: hard links (no room)";
         let expected = [
             (name("h:/f")(), said.to_owned()),
             (name("h:/l")(), links.to_owned()),
@@ -643,10 +645,11 @@ mod tests {
                     .expect("it has a name")
                     .1;
                 let of = match count {
-                    1 => "this file or directory".to_owned(),
-                    n => format!("{n} files or directories, of which this is the first"),
+                    1 => String::new(),
+                    2 => " of this and 1 more file or directory".to_owned(),
+                    n => format!(" of this and {} more files or directories", n - 1),
                 };
-                let expected = format!("{name} of {of} (reason {first})");
+                let expected = format!("{name}{of} (reason {first})");
                 let entry = Some(EscapedName(format!("file{first}").into_bytes()));
                 let is_told = |(of, said): &(_, String)| *of == entry && said.contains(&expected);
                 assert!(said.iter().any(is_told), "{said:?}: {expected}");
