@@ -70,8 +70,8 @@ impl EarlyCloseRetries {
         match said {
             Some(said) if said.contains(MAX_STARTUPS) => {
                 self.cause = EarlyCloseCause::Passing;
-                self.advice = Some("try again later, or raise MaxStartups in its sshd_config");
-                "too many logins at once there".to_owned()
+                self.advice = Some("try again later, or raise that limit in its sshd_config");
+                format!("too many logins at once there ({MAX_STARTUPS})")
             }
             Some(said) => format!("{why}; its last message: {said}"),
             None if is_identified => {
@@ -128,7 +128,11 @@ impl EarlyCloseRetries {
         let mut text = why.to_owned();
         if self.tries > 0 {
             let seconds = now.saturating_duration_since(self.began).as_secs_f64();
-            text.push_str(&format!(" ({} tries in {seconds:.0} s)", self.tries + 1));
+            let tries = format!("{} tries in {seconds:.0} s)", self.tries + 1);
+            text = match text.strip_suffix(')') {
+                Some(text) => format!("{text}, {tries}"),
+                None => format!("{text} ({tries}"),
+            };
         }
         match self.advice {
             Some(advice) => format!("{text}: {advice}"),
@@ -172,8 +176,8 @@ mod tests {
         let failed = retries.describe_loss(began + Duration::from_secs(9), LinkError::Lost(why));
         assert_eq!(
             failed.into_words(),
-            "too many logins at once there (6 tries in 9 s): try again later, or raise MaxStartups in \
-             its sshd_config"
+            "too many logins at once there (MaxStartups, 6 tries in 9 s): try again later, or raise \
+             that limit in its sshd_config"
         );
     }
 
