@@ -420,7 +420,7 @@ impl MetadataPreservation {
             }
         };
         let why = match why {
-            "" => "seen in a copy of the last 24 hours",
+            "" => "as in an earlier copy of the last 24 hours",
             why => why,
         };
         let text = format!(
