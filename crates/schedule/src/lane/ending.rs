@@ -47,9 +47,9 @@ impl fmt::Display for LaneError {
             Self::GivenUp(reason) | Self::NoLonghaul(reason) => {
                 write!(f, "longhaul closed the SFTP channel: {reason}")
             }
-            Self::Stalled => {
-                f.write_str("the server stopped answering on an SFTP channel, which longhaul closed")
-            }
+            Self::Stalled => f.write_str(
+                "the server stopped answering on an SFTP channel, which longhaul closed",
+            ),
         }
     }
 }
