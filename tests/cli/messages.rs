@@ -50,8 +50,8 @@ fn a_listed_file_is_not_missing_without_r() {
     outcome
         .expect_err(&["src: it is a directory: use -r to copy it"])
         .expect_err(&[
-            "3.txt: listed in --files-from, but not found at the top of a source; directories need \
-             -r",
+            "3.txt: listed in --files-from, but not copied: without -r, files in a source that is a \
+             directory are left out; add -r",
         ]);
 }
 
@@ -87,7 +87,7 @@ fn a_jump_host_that_cannot_be_reached_is_called_one() {
     let cp = scene.client.cp().args(["-J", "127.0.0.1:1"]);
     let cp = cp.arg(scene.path("file")).arg(scene.remote("copy"));
     let outcome = cp.run().expect_code(255);
-    outcome.expect_err(&["cannot connect to jump host 127.0.0.1 port 1: "]);
+    outcome.expect_err(&["error: 127.0.0.1: cannot connect to this jump host at port 1: "]);
 }
 
 #[test]

@@ -390,7 +390,8 @@ fn a_file_goes_to_every_host_and_one_without_space_does_not_stop_the_others() {
         "h2:",
         "error: h3: cannot connect to 127.0.0.1 port ",
         "copied 1 file to 1 host, ",
-        "1 failed; 1 of 3 hosts complete, 1 failed",
+        "1 failed: h2:",
+        "; 1 of 3 hosts complete, 1 failed: h3",
     ]);
     hosts.down(3, false);
     fs::create_dir(hosts.path("h2/none")).expect("our folder");

@@ -531,7 +531,7 @@ impl Hosts {
         if config.has(SshOptionFlags::BATCH_MODE) {
             return Arc::new(Mutex::new(NoPrompt));
         }
-        let person = ConsolePrompt::new(Arc::clone(&self.output));
+        let person = ConsolePrompt::new(Arc::clone(&self.output), self.shown(destination));
         let answers = Arc::clone(&self.answers);
         let whole = destination.to_string();
         Arc::new(Mutex::new(answers::CachedAnswerPrompt::new(

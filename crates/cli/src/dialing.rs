@@ -55,11 +55,9 @@ pub(crate) fn run(args: &DialArgs) -> Exit {
     let stream = match dial.connect(&args.host, args.port) {
         Ok(stream) => stream,
         Err(why) => {
-            let port = args.port;
-            return tell(
-                format!("cannot connect to {name} port {port}: {why}"),
-                Exit::NoConnection,
-            );
+            let name = name.to_string();
+            let cannot = format!("cannot connect to {name} port {}", args.port);
+            return tell(why.sentence(&name, &cannot), Exit::NoConnection);
         }
     };
     if args.congestion.is_none() {

@@ -158,7 +158,7 @@ fn one_failed_file_does_not_stop_the_rest_and_is_named_at_the_end() {
     let lines: Vec<&str> = ended.stderr.lines().collect();
     assert!(lines[0].starts_with("error: no\\x1b[2Jsuch: "), "{lines:?}");
     assert!(
-        lines[1].ends_with("written and renamed, 1 failed"),
+        lines[1].ends_with("written and renamed, 1 failed: no\\x1b[2Jsuch"),
         "{lines:?}"
     );
 }

@@ -29,6 +29,6 @@ pub use hops::compare_hops;
 pub use limit_cause::{LimitCause, Remedy, RemedyActor};
 pub use limiter::{
     FurtherConnectionEffect, Limiter, LimiterEvidence, LossFacts, ServerFacts, TransferFacts,
-    limiter,
+    limiter, share,
 };
 pub use verdict::{PathDiagnosis, diagnose};

@@ -146,6 +146,14 @@ const FULL_BUFFER: f64 = 0.35;
 /// Round trip from which on a channel window or a socket buffer can be the limit.
 const LONG: Duration = Duration::from_millis(4);
 
+/// Returns which share `part` is of `whole`: 0 of nothing, and never more than all of it.
+pub fn share(part: f64, whole: f64) -> f64 {
+    match whole > 0.0 {
+        true => (part / whole).clamp(0.0, 1.0),
+        false => 0.0,
+    }
+}
+
 impl LimiterEvidence {
     /// Returns true if the path's queue fills, so that more data would only wait longer. On 1
     /// Gbit/s and 114 ms, five connections limited by their send buffers had 1.4 times the round

@@ -558,16 +558,32 @@ impl StoredTarget {
 pub const FILE_IN_THE_WAY: &str = "a file with this name is there already: remove or rename it, or \
     choose another destination";
 
+/// Consequence that ends each warning about a file that is written in place.
+macro_rules! in_place {
+    () => {
+        ": writing directly to the final name instead; if the copy is interrupted, the file there is \
+         incomplete"
+    };
+}
+
 /// Warning text for a file that was written in place because its directory is not writable.
-pub const UNWRITABLE: &str = "the directory is not writable: writing directly to the final name \
-    instead; if the copy is interrupted, the file there is incomplete";
+pub const UNWRITABLE: &str = concat!("the directory is not writable", in_place!());
+
+/// Returns the warning about a file that is written in place for the reason `why`.
+pub(crate) fn in_place(why: &str) -> String {
+    format!(concat!("{}", in_place!()), why)
+}
+
+/// Returns the reason in a warning about a file that is written in place; `None` for other warnings.
+pub fn in_place_reason(warning: &str) -> Option<&str> {
+    warning.strip_suffix(in_place!())
+}
 
 /// Returns the warning text for a file that could not be replaced, with the reason `why`.
 pub fn written_over(why: &str) -> String {
-    format!(
-        "the file at the target cannot be replaced ({why}): writing directly to the final name \
-         instead; if the copy is interrupted, the file there is incomplete"
-    )
+    in_place(&format!(
+        "the file at the target cannot be replaced ({why})"
+    ))
 }
 
 /// Reason why a job failed: one sentence that names the file, to be escaped for a terminal when

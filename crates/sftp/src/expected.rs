@@ -68,6 +68,12 @@ impl ExpectedEntry {
         links: LinkLimit::AnyNumber,
         listed: ListedEntry::ANY,
     };
+    /// A file.
+    pub const FILE: Self = Self {
+        kind: Some(EntryType::File),
+        links: LinkLimit::AnyNumber,
+        listed: ListedEntry::ANY,
+    };
     /// A temporary file, which has no other name.
     pub const TEMPORARY: Self = Self {
         kind: Some(EntryType::File),

@@ -41,8 +41,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// The lifetime of an entry.
 const LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The lifetime of refusals, which may depend on a server's settings.
-const REFUSED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The lifetime of refusals, which may depend on a server's settings: a file is written in place, which
+/// an interruption leaves incomplete, for no longer than this after the server was repaired.
+const REFUSED_FOR: Duration = Duration::from_secs(24 * 3600);
 /// Time for which the cost of logins is remembered.
 const LOGINS_REFUSED_FOR: Duration = Duration::from_secs(24 * 3600);
 /// The maximum size of a file; larger files were not written by longhaul.
@@ -192,7 +193,7 @@ impl HostMemory {
     }
 
     /// Returns the operations that the server is expected to refuse; they are tried again after a
-    /// week.
+    /// day.
     pub fn refusals(&self, now: SystemTime) -> RefusedOperations {
         let age =
             |r: &RefusedOperationsRecord| seconds(now).checked_sub(r.at).map(Duration::from_secs);
@@ -201,12 +202,14 @@ impl HostMemory {
         known.map(|known| known.refusals).unwrap_or_default()
     }
 
-    /// Adds refused operations.
+    /// Adds refused operations. Those that were known keep their time, since they were not tried
+    /// again.
     pub fn note_refusals(&mut self, found: RefusedOperations, now: SystemTime) {
-        let refusals = self.refusals(now).and(found);
+        let known = self.refusals(now);
+        let since = self.refused.filter(|_| !known.is_empty());
         self.refused = Some(RefusedOperationsRecord {
-            at: seconds(now),
-            refusals,
+            at: since.map_or_else(|| seconds(now), |record| record.at),
+            refusals: known.and(found),
         });
     }
 
@@ -527,6 +530,32 @@ mod tests {
         assert!(memory.login_cost(now).refused_connection);
         let later = now + LOGINS_REFUSED_FOR + Duration::from_secs(1);
         assert_eq!(memory.login_cost(later), LoginCost::default());
+    }
+
+    /// Bug: a server that was repaired counted for a week, and longer after each further finding, as one
+    /// that does not rename.
+    #[test]
+    fn a_refused_rename_was_remembered_after_the_server_was_repaired() {
+        let mut memory = memory();
+        let now = SystemTime::now();
+        memory.refused = None;
+        let renames = RefusedOperations {
+            renames: true,
+            ..RefusedOperations::default()
+        };
+        let attributes = RefusedOperations {
+            attributes: true,
+            ..RefusedOperations::default()
+        };
+        memory.note_refusals(renames, now);
+        let later = now + REFUSED_FOR - Duration::from_secs(60);
+        memory.note_refusals(attributes, later);
+        assert_eq!(memory.refusals(later), renames.and(attributes));
+        let next_day = now + REFUSED_FOR + Duration::from_secs(1);
+        assert!(memory.refusals(next_day).is_empty());
+        memory.note_refusals(attributes, next_day);
+        assert_eq!(memory.refusals(next_day), attributes);
+        assert!(REFUSED_FOR <= Duration::from_secs(24 * 3600));
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub trait Prompt {
 
     /// Shows a text before the questions that follow (a banner, instructions).
     fn show(&mut self, text: &str);
+
+    /// Notes what the connection waits for, such as `the key exchange`, for a display that shows
+    /// that it is being made.
+    fn note_wait(&mut self, _awaited: &str) {}
 }
 
 /// The visibility of an answer.

@@ -61,6 +61,10 @@ impl<P: Prompt> Prompt for CachedAnswerPrompt<P> {
     fn show(&mut self, text: &str) {
         self.person.show(text);
     }
+
+    fn note_wait(&mut self, awaited: &str) {
+        self.person.note_wait(awaited);
+    }
 }
 
 #[cfg(test)]

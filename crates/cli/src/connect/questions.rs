@@ -8,13 +8,16 @@ use crate::output::RunReporter;
 pub(super) struct ConsolePrompt {
     person: TerminalPrompt,
     output: Arc<RunReporter>,
+    /// The host that asks.
+    host: String,
 }
 
 impl ConsolePrompt {
-    pub(super) fn new(output: Arc<RunReporter>) -> Self {
+    pub(super) fn new(output: Arc<RunReporter>, host: String) -> Self {
         Self {
             person: TerminalPrompt::from_env(),
             output,
+            host,
         }
     }
 }
@@ -29,5 +32,9 @@ impl Prompt for ConsolePrompt {
     fn show(&mut self, text: &str) {
         let _hold = self.output.console().hold();
         self.person.show(text);
+    }
+
+    fn note_wait(&mut self, awaited: &str) {
+        self.output.console().note_wait(&self.host, awaited);
     }
 }

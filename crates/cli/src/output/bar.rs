@@ -1,5 +1,7 @@
 //! Lays out the progress display for a terminal width, and draws it over its last state.
 
+use std::time::Duration;
+
 use unicode_width::UnicodeWidthChar;
 
 use crate::output::snapshot::ProgressSnapshot;
@@ -8,6 +10,8 @@ use crate::output::snapshot::ProgressSnapshot;
 const BAR: usize = 20;
 /// Fewest columns that a bar is shown with.
 const LEAST_BAR: usize = 8;
+/// Time after which the line shown while connecting says what is waited for.
+const SAYS_WHY: Duration = Duration::from_secs(2);
 
 /// The lines of the display for a terminal with `columns`: the current file, and the progress of
 /// the copy.
@@ -42,10 +46,22 @@ fn with_bar(part: f64, texts: Vec<String>, room: usize) -> String {
     }
 }
 
-/// The line shown while connecting.
-pub(crate) fn connecting(host: &str, seconds: u64, columns: usize) -> Vec<String> {
-    let text = format!("connecting to {host} ... {seconds} s");
-    vec![end_of(&text, room(columns))]
+/// The line shown while connecting, which takes `time` so far. After two seconds it says what is
+/// `awaited`, if there is room.
+pub(crate) fn connecting(
+    host: &str,
+    time: Duration,
+    awaited: Option<&str>,
+    columns: usize,
+) -> Vec<String> {
+    let (seconds, room) = (time.as_secs(), room(columns));
+    let short = format!("connecting to {host} ... {seconds} s");
+    let awaited = awaited.filter(|_| time >= SAYS_WHY);
+    let long = awaited.map(|awaited| format!("{short}, waiting for {awaited}"));
+    match long.filter(|long| width(long) <= room) {
+        Some(long) => vec![long],
+        None => vec![end_of(&short, room)],
+    }
 }
 
 /// Escape sequences that remove the display from a terminal of `columns`. `widths` are those of its
@@ -104,6 +120,20 @@ mod tests {
 
     use super::*;
 
+    /// Bug: "connecting to h ... 29 s" did not say that the server had sent nothing.
+    #[test]
+    fn a_connection_that_took_long_did_not_say_what_it_waits_for() {
+        let awaited = Some("the server's SSH identification");
+        let line =
+            |seconds, columns| connecting("h", Duration::from_secs(seconds), awaited, columns);
+        assert_eq!(line(1, 80), ["connecting to h ... 1 s"]);
+        let long = "connecting to h ... 2 s, waiting for the server's SSH identification";
+        assert_eq!(line(2, 80), [long]);
+        assert_eq!(line(2, 40), ["connecting to h ... 2 s"]);
+        let unknown = connecting("h", Duration::from_secs(9), None, 80);
+        assert_eq!(unknown, ["connecting to h ... 9 s"]);
+    }
+
     fn large() -> ProgressSnapshot {
         ProgressSnapshot {
             bytes_done: 123_456_789_012,
@@ -136,7 +166,8 @@ mod tests {
                 for line in of_time("a setting with a long name", 12.0, 345.0, columns) {
                     assert!(width(&line) < columns.max(1), "{columns}: {line}");
                 }
-                for line in connecting("user@a-host.with.a.long.name", 120, columns) {
+                let (host, time) = ("user@a-host.with.a.long.name", Duration::from_secs(120));
+                for line in connecting(host, time, Some("the key exchange"), columns) {
                     assert!(width(&line) < columns.max(1), "{columns}: {line}");
                 }
             }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 
 use transfer::report::{
-    CopyOutcome, CopySummary, FarEndServerReport, HostCopyReason, HostCopyRoute, HostCopyRouteKind,
-    HostResult, ServerMode, VerifyResult,
+    CopyOutcome, CopySummary, EscapedName, FarEndServerReport, HostCopyReason, HostCopyRoute,
+    HostCopyRouteKind, HostResult, ItemFailure, ServerMode, VerifyResult,
 };
 
 use crate::output::units;
@@ -56,18 +56,22 @@ pub(crate) fn line(summary: &CopySummary) -> String {
         text.push_str(&format!(", {} excluded", summary.excluded));
     }
     let hosts = &summary.hosts;
-    let lost = hosts.iter().filter(|host| is_lost(&host.outcome)).count();
+    let lost: Vec<_> = hosts.iter().filter(|h| is_lost(&h.outcome)).collect();
+    let lost: Vec<&EscapedName> = lost.into_iter().map(|host| &host.host).collect();
     // A failed connection counts as one failed item, and is shown as a failed host.
-    let items = summary.failed.saturating_sub(lost as u64);
+    let items = summary.failed.saturating_sub(lost.len() as u64);
     if items > 0 {
-        text.push_str(&format!(", {items} failed"));
+        let of_items = |failure: &&ItemFailure| !lost.contains(&&failure.path);
+        let named: Vec<_> = summary.failures.iter().filter(of_items).collect();
+        let named: Vec<_> = named.into_iter().map(|failure| &failure.path).collect();
+        text.push_str(&format!(", {}", failed(items, &named)));
     }
     if !hosts.is_empty() {
         let complete = |host: &&HostResult| host.outcome == CopyOutcome::Complete;
         let whole = hosts.iter().filter(complete).count();
         text.push_str(&format!("; {whole} of {} hosts complete", hosts.len()));
-        if lost > 0 {
-            text.push_str(&format!(", {lost} failed"));
+        if !lost.is_empty() {
+            text.push_str(&format!(", {}", failed(lost.len() as u64, &lost)));
         }
     }
     if let Some(far) = far(summary) {
@@ -77,6 +81,16 @@ pub(crate) fn line(summary: &CopySummary) -> String {
         text.push_str(&format!("; {}", explained_way(host_way)));
     }
     text
+}
+
+/// Names the one item or host that has failed, or says where several are named: an error line above
+/// the closing line may have scrolled away, or be one of many.
+fn failed(count: u64, names: &[&EscapedName]) -> String {
+    match (count, names) {
+        (1, [name]) => format!("1 failed: {name}"),
+        (1, _) => "1 failed (see the error above)".to_owned(),
+        _ => format!("{count} failed (see the errors above)"),
+    }
 }
 
 /// True if anything was copied, so that its way is of interest.
@@ -317,7 +331,7 @@ pub(crate) fn resumed((done, unproven): (u64, u64), (partial, bytes): (u64, u64)
     if unproven > 0 {
         let files = units::files(unproven);
         text.push_str(&format!(
-            ", {files} finished just before it ended (may be sent again)"
+            ", {files} finished just before it ended (sent again if their times do not prove them)"
         ));
     }
     if partial > 0 {

@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use transfer::report::EscapedName;
 use transfer::sums::SumAlgorithm;
 
 use super::*;
@@ -317,7 +316,7 @@ fn a_file_for_three_hosts_is_one_file_and_a_lost_host_is_no_file() {
         one_lost.starts_with("copied 1 file to 2 hosts, "),
         "{one_lost}"
     );
-    let end = "written and renamed; 2 of 3 hosts complete, 1 failed";
+    let end = "written and renamed; 2 of 3 hosts complete, 1 failed: h";
     assert!(one_lost.ends_with(end), "{one_lost}");
     let less = with(
         true,
@@ -328,7 +327,7 @@ fn a_file_for_three_hosts_is_one_file_and_a_lost_host_is_no_file() {
         less.starts_with("copied 4 files in total to 2 hosts, "),
         "{less}"
     );
-    let end = "renamed, 1 failed; 1 of 3 hosts complete, 1 failed";
+    let end = "renamed, 1 failed (see the error above); 1 of 3 hosts complete, 1 failed: h";
     assert!(less.ends_with(end), "{less}");
     // Files that come from several hosts are different ones.
     let gathered = with(false, 0, vec![done(), done()]);
@@ -346,7 +345,29 @@ fn what_was_not_copied_is_counted() {
         failed: 4,
         ..three()
     };
-    assert!(line(&summary).ends_with("written and renamed, 1 excluded, 4 failed"));
+    assert!(
+        line(&summary)
+            .ends_with("written and renamed, 1 excluded, 4 failed (see the errors above)")
+    );
+}
+
+/// Bug: the last line of a copy said "1 failed", without which one, or where to look.
+#[test]
+fn the_one_file_that_failed_was_not_named_at_the_end() {
+    let failure = |path: &[u8]| ItemFailure::new(EscapedName(path.to_vec()), "permission denied");
+    let ending = |failed, failures: Vec<ItemFailure>| {
+        let said = line(&CopySummary {
+            outcome: CopyOutcome::Partial,
+            failed,
+            failures,
+            ..three()
+        });
+        said.split_once("renamed, ").map(|(_, end)| end.to_owned())
+    };
+    let one = ending(1, vec![failure(b"src/\x1b[2J")]);
+    assert_eq!(one.as_deref(), Some("1 failed: src/\\x1b[2J"));
+    let two = ending(2, vec![failure(b"a"), failure(b"b")]);
+    assert_eq!(two.as_deref(), Some("2 failed (see the errors above)"));
 }
 
 /// The closing line did not say that a detour was taken.

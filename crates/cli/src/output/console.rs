@@ -5,7 +5,7 @@ use std::env;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::getpgrp;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
@@ -34,9 +34,19 @@ struct ProgressDisplay {
     lines: Vec<String>,
     // Number of holders that keep the display away.
     held: usize,
-    // Hosts being connected to, with the time of the start, by number.
-    connecting: BTreeMap<u64, (String, Instant)>,
+    // Hosts being connected to, by number.
+    connecting: BTreeMap<u64, ConnectingHost>,
     next: u64,
+}
+
+/// Host that is being connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectingHost {
+    pub(crate) host: String,
+    /// Time of the start.
+    pub(crate) since: Instant,
+    /// What the connection waits for, once that is known.
+    pub(crate) awaited: Option<String>,
 }
 
 /// Keeps the display off the terminal during a prompt, until it is dropped.
@@ -101,11 +111,19 @@ impl Console {
         }
     }
 
-    /// The host that has been connecting for the longest time, and the duration.
-    pub(crate) fn connecting_to(&self) -> Option<(String, Duration)> {
+    /// The host that has been connecting for the longest time.
+    pub(crate) fn connecting_to(&self) -> Option<ConnectingHost> {
         let state = self.lock();
-        let (_, (host, since)) = state.connecting.first_key_value()?;
-        Some((host.clone(), since.elapsed()))
+        let (_, connecting) = state.connecting.first_key_value()?;
+        Some(connecting.clone())
+    }
+
+    /// Notes what the connection to a host waits for, if it is being made.
+    pub(crate) fn note_wait(&self, host: &str, awaited: &str) {
+        let mut state = self.lock();
+        for connecting in state.connecting.values_mut().filter(|c| c.host == host) {
+            connecting.awaited = Some(awaited.to_owned());
+        }
     }
 
     /// Marks a host as being connected to until the value is dropped.
@@ -113,7 +131,12 @@ impl Console {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state.connecting.insert(number, (host, Instant::now()));
+        let connecting = ConnectingHost {
+            host,
+            since: Instant::now(),
+            awaited: None,
+        };
+        state.connecting.insert(number, connecting);
         ConnectingIndicator {
             console: self,
             number,

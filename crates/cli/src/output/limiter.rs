@@ -48,7 +48,8 @@ const DETAILS: &[(Limiter, LimiterDetailFn)] = &[
     }),
 ];
 
-/// The line below the closing line; `None` if nothing is certain enough.
+/// The line below the closing line; `None` if nothing is certain enough. A stall comes first, and
+/// alone if it was most of the run: the limiter of the rest hardly mattered.
 pub(crate) fn line(summary: &CopySummary) -> Option<String> {
     let lost = matches!(summary.outcome, CopyOutcome::NoConnection(_));
     if summary.elapsed < SHORT || lost {
@@ -57,9 +58,11 @@ pub(crate) fn line(summary: &CopySummary) -> Option<String> {
     // Hosts between which data go wait for each other.
     let stalled = summary.sessions.iter().map(|r| r.stalled).max();
     let stalled = stalled.filter(|time| !time.is_zero());
+    let is_most = |time: Duration| time * 2 > summary.elapsed;
+    let limited = limited(summary).filter(|_| !stalled.is_some_and(is_most));
     let stalled = stalled.map(|time| format!("nothing moved for {:.0} s", time.as_secs_f64()));
-    match (limited(summary), stalled) {
-        (Some(limited), Some(stalled)) => Some(format!("{limited}; {stalled}")),
+    match (limited, stalled) {
+        (Some(limited), Some(stalled)) => Some(format!("{stalled}; otherwise {limited}")),
         (limited, stalled) => limited.or(stalled),
     }
 }
@@ -174,7 +177,7 @@ fn sysctl(r: &SessionReport) -> Option<String> {
 }
 
 fn percent(share: f64) -> String {
-    let percent = share * 100.0;
+    let percent = share.clamp(0.0, 1.0) * 100.0;
     match percent < 9.95 {
         true => format!("{percent:.1} %"),
         false => format!("{percent:.0} %"),
@@ -308,17 +311,33 @@ mod tests {
     /// Bug: a copy whose server stopped for 12 s was said to be limited by the path.
     #[test]
     fn a_stall_is_told_beside_the_limiter_and_without_one() {
-        let stalled = |limiter| {
+        let stalled = |limiter, tenths: u64| {
             after(vec![SessionReport {
-                stalled: Duration::from_millis(12_300),
+                stalled: Duration::from_millis(100 * tenths),
                 ..report(limiter)
             }])
         };
-        let beside = "limited by packet loss (4 connections, 2 channels each): 1.0 % of the \
-                      packets; nothing moved for 12 s";
-        assert_eq!(stalled(Limiter::Loss).as_deref(), Some(beside));
-        let alone = stalled(Limiter::Unknown);
-        assert_eq!(alone.as_deref(), Some("nothing moved for 12 s"));
+        let beside = "nothing moved for 4 s; otherwise limited by packet loss (4 connections, 2 \
+                      channels each): 1.0 % of the packets";
+        assert_eq!(stalled(Limiter::Loss, 43).as_deref(), Some(beside));
+        let alone = stalled(Limiter::Unknown, 43);
+        assert_eq!(alone.as_deref(), Some("nothing moved for 4 s"));
+        // Bug: a download from a server that had stopped for most of it was "limited by this
+        // machine's processor".
+        let most = stalled(Limiter::LocalCpu, 83);
+        assert_eq!(most.as_deref(), Some("nothing moved for 8 s"));
+    }
+
+    /// Bug: "it sent nothing for 256 % of the time".
+    #[test]
+    fn a_share_of_more_than_all_was_shown() {
+        let mut silent = report(Limiter::Server);
+        (silent.evidence.server, silent.evidence.silent) = (Duration::ZERO, 2.56);
+        let said = after(vec![silent]).unwrap_or_default();
+        assert!(
+            said.ends_with(": it sent nothing for 100 % of the time"),
+            "{said}"
+        );
     }
 
     /// Bug: "limited by this machine's processor: longhaul used 0.0 cores".

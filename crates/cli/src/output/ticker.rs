@@ -66,11 +66,12 @@ fn show_bar(output: &RunReporter, snapshot: &ProgressSnapshot) {
     let console = output.console();
     match console.connecting_to() {
         // One of several hosts that does not answer does not hide the progress of the others.
-        Some((host, since))
-            if since >= SECOND && !(snapshot.of_several() && snapshot.has_begun()) =>
+        Some(to)
+            if to.since.elapsed() >= SECOND && !(snapshot.of_several() && snapshot.has_begun()) =>
         {
-            let seconds = since.as_secs();
-            console.draw(|columns| bar::connecting(&host, seconds, columns));
+            let (host, time) = (&to.host, to.since.elapsed());
+            let awaited = to.awaited.as_deref();
+            console.draw(|columns| bar::connecting(host, time, awaited, columns));
         }
         _ if snapshot.has_begun() => console.draw(|columns| bar::of_copy(snapshot, columns)),
         _ => {}

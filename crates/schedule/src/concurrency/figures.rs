@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use diagnose::share;
+
 use super::{ConnectionSample, LaneSample, LimiterEvidence, RunMeasurements, TransferDirection};
 use crate::{ConnectionId, LaneId};
 
@@ -126,10 +128,11 @@ impl IntervalRateCalculator {
             cpu: e.cpu.saturating_sub(last.cpu).as_secs_f64() / over,
             idle: e.idle,
             wanted_cpu: match (e.wanted_cpu, last.wanted_cpu) {
-                (Some(now), Some(then)) => now.saturating_sub(then).as_secs_f64() / over,
+                (Some(now), Some(then)) => share(now.saturating_sub(then).as_secs_f64(), over),
                 _ => 0.0,
             },
-            silent: e.silent.saturating_sub(last.silent).as_secs_f64() / over,
+            // A silence is counted when it ends, and may have begun before the last sample.
+            silent: share(e.silent.saturating_sub(last.silent).as_secs_f64(), over),
             held: match direction {
                 TransferDirection::Up => held(e),
                 TransferDirection::Down => 0,
@@ -233,13 +236,10 @@ impl IntervalRates {
                 }
             }
         }
-        let share = |part: Duration| match busy.is_zero() {
-            true => 0.0,
-            false => part.as_secs_f64() / busy.as_secs_f64(),
-        };
-        self.shown.rwnd_limited = share(rwnd);
-        self.shown.sndbuf_limited = share(sndbuf);
-        self.shown.loss = again as f64 / sent.max(1) as f64;
+        let of_busy = |part: Duration| share(part.as_secs_f64(), busy.as_secs_f64());
+        self.shown.rwnd_limited = of_busy(rwnd);
+        self.shown.sndbuf_limited = of_busy(sndbuf);
+        self.shown.loss = share(again as f64, sent.max(1) as f64);
         if !rtts.is_empty() {
             self.shown.rtt = rtts.iter().sum::<Duration>() / rtts.len() as u32;
             let each = self.shown.rate / rtts.len() as f64;
@@ -262,7 +262,7 @@ impl IntervalRates {
                 continue;
             };
             let waited = lane.window_blocked.saturating_sub(then.window_blocked);
-            blocked += (waited.as_secs_f64() / over).min(1.0);
+            blocked += share(waited.as_secs_f64(), over);
             stalls += lane.stalls_disk.saturating_sub(then.stalls_disk);
             latency += lane.latency;
             quickest = quickest.min(lane.latency);

@@ -26,8 +26,10 @@ pub struct LimiterLog {
     last: Option<LimiterSample>,
     /// Time of the last sample before those in which nothing moved, if the last is one of these.
     still_since: Option<Instant>,
-    /// Sum of the stalls that are over.
+    /// Sum of the stalls that are over, as the samples show them.
     stalled: Duration,
+    /// Sum of the silences that were stalls.
+    silent: Duration,
 }
 
 /// Limiter of one interval, with the measurements that show it.
@@ -47,11 +49,25 @@ impl Default for LimiterLog {
             last: None,
             still_since: None,
             stalled: Duration::ZERO,
+            silent: Duration::ZERO,
         }
     }
 }
 
 impl LimiterLog {
+    /// Takes a time in which nothing arrived though answers were due, beyond a pause of up to `pause`
+    /// that a limit causes. Returns true if it was a stall, which no limiter explains.
+    ///
+    /// Samples alone do not tell each stall: a machine that other programs keep busy at the same time
+    /// is named as the limiter of an interval in which the server had stopped.
+    pub fn note_silence(&mut self, lasted: Duration, pause: Duration) -> bool {
+        let is_stall = lasted >= STALL.saturating_add(pause);
+        if is_stall {
+            self.silent += lasted;
+        }
+        is_stall
+    }
+
     /// Adds a sample.
     pub fn add(&mut self, at: Instant, limiter: Limiter, evidence: LimiterEvidence) {
         let limiter = match is_still(limiter, &evidence) {
@@ -60,7 +76,7 @@ impl LimiterLog {
                 let before = self.last.as_ref().map(|last| last.at);
                 let before = before.filter(|before| at.duration_since(*before) < GAP);
                 if before.is_none() {
-                    self.stalled = self.stalled();
+                    self.stalled = self.sampled_stalls();
                     self.still_since = None;
                 }
                 self.still_since.get_or_insert_with(|| before.unwrap_or(at));
@@ -71,7 +87,7 @@ impl LimiterLog {
                 }
             }
             false => {
-                self.stalled = self.stalled();
+                self.stalled = self.sampled_stalls();
                 self.still_since = None;
                 limiter
             }
@@ -101,6 +117,11 @@ impl LimiterLog {
     /// Returns the time in stalls, in each of which nothing moved for three seconds or more though
     /// neither this machine nor a limit prevented it.
     pub fn stalled(&self) -> Duration {
+        self.sampled_stalls().max(self.silent)
+    }
+
+    /// Returns the time in stalls that the samples show.
+    fn sampled_stalls(&self) -> Duration {
         let until = |since: Instant| {
             self.last
                 .map(|last| last.at.saturating_duration_since(since))
@@ -255,6 +276,26 @@ mod tests {
         let limited = log_of_rates(&[(UserLimit, 50, 1e6), (UserLimit, 120, 0.0)]);
         assert_eq!(limited.stalled(), Duration::ZERO);
         assert_eq!(limited.verdict().unwrap().0, UserLimit);
+    }
+
+    /// Bug: a download whose server had stopped for 8 s was said to be limited by this machine's
+    /// processor, which a compiler kept busy meanwhile.
+    #[test]
+    fn a_stop_of_the_server_beside_other_programs_was_no_stall() {
+        use Limiter::LocalCpu;
+        let mut log = log_of_rates(&[(LocalCpu, 10, 5e6), (LocalCpu, 80, 0.0), (LocalCpu, 2, 5e6)]);
+        assert_eq!(log.stalled(), Duration::ZERO);
+        let lasted = Duration::from_secs(8);
+        assert!(log.note_silence(lasted, Duration::ZERO));
+        assert_eq!(log.stalled(), lasted);
+        // What the samples show as well is counted once.
+        let mut both = log_of_rates(&[(Limiter::Path, 10, 5e6), (Limiter::Path, 80, 0.0)]);
+        assert!(both.note_silence(lasted, Duration::ZERO));
+        assert_eq!(both.stalled(), lasted);
+        // A short silence is none, and a low limit pauses for longer.
+        assert!(!log.note_silence(Duration::from_secs(2), Duration::ZERO));
+        assert!(!log.note_silence(lasted, Duration::from_secs(10)));
+        assert_eq!(log.stalled(), lasted);
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl fmt::Display for LaneError {
                 write!(f, "longhaul closed the SFTP channel: {reason}")
             }
             Self::Stalled => f.write_str(
-                "longhaul closed an SFTP channel that made no progress while others did",
+                "the server stopped answering on an SFTP channel, which longhaul closed",
             ),
         }
     }

@@ -51,6 +51,10 @@ pub(super) fn refused(doing: &str, status: &Status) -> JobFailure {
         (StatusCode::PERMISSION_DENIED, MAKING_SYMLINK) => {
             ": this account may not write in its directory, or the server forbids symlinks"
         }
+        (StatusCode::PERMISSION_DENIED | StatusCode::OP_UNSUPPORTED, REPLACING_BY_SYMLINK) => {
+            ": this server does not rename it, or this account may not: remove the entry there, then \
+             copy again"
+        }
         (StatusCode::FAILURE, WRITING | SYNCING | CLOSING) => DISK_MAY_BE_FULL,
         (StatusCode::FAILURE, CREATING) => {
             "; a directory may be in the way, or the file system may be read-only or full: see its \
@@ -134,10 +138,7 @@ pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure 
 
 /// Returns the warning for a file that is written under its final name.
 pub(super) fn in_place(why: &str, status: &Status) -> String {
-    format!(
-        "{why} ({status}): writing directly to the final name instead; if the copy is \
-         interrupted, the file there is incomplete"
-    )
+    crate::disk::in_place(&format!("{why} ({status})"))
 }
 
 /// Returns the warning for an old file that was moved aside and could not be removed.
@@ -174,6 +175,7 @@ pub(super) fn is_told_only(status: &Status) -> bool {
 pub(super) const SYNCING_NAME: &str = "cannot sync its directory";
 pub(super) const LISTING: &str = "cannot list the directory";
 pub(super) const MAKING_SYMLINK: &str = "cannot make the symlink";
+pub(super) const REPLACING_BY_SYMLINK: &str = "cannot replace the entry there by the symlink";
 pub(super) const OPENING: &str = "cannot open the file";
 pub(super) const READING: &str = "cannot read";
 pub(super) const CREATING: &str = "cannot create the file";

@@ -64,6 +64,9 @@ pub trait AuthHandler: Send {
     /// Shows the server's banner, which is already escaped.
     fn banner(&mut self, text: &str);
 
+    /// Notes what the login waits for, such as `the key exchange`.
+    fn waits_for(&mut self, _awaited: &str) {}
+
     /// Shows a warning that must be seen even with quiet output.
     fn danger(&mut self, text: &str);
 

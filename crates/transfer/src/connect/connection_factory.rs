@@ -23,6 +23,7 @@ use super::remote_use::{self, RemoteLonghaulPolicy};
 use super::server_kind::DetectedServerKind;
 use super::ssh_link::{ConnectionFacts, FirstJobTime, LoginUserInput, SshLink};
 use crate::config::{HostConfig, ProxyMethod};
+use crate::escape;
 use crate::memory::HostMemory;
 use crate::prompt::{EchoMode, Prompt, PromptError};
 use crate::report::DecisionOrigin;
@@ -403,12 +404,16 @@ pub(crate) fn connect_further(
     around: &SharedConnectSettings,
     jobs: FirstJobTime,
 ) -> Result<Box<dyn Link>, FurtherConnectionError> {
-    let begun = begin_further(config, around, jobs);
-    let mut link = begun.map_err(|e| FurtherConnectionError::Connection(e.into()))?;
+    // The session's messages name the host.
+    let name = escape::name(config.host.as_bytes()).to_string();
+    let lost = |e: ConnectError| FurtherConnectionError::Connection(e.said_of(&name));
+    let mut link = begin_further(config, around, jobs).map_err(lost)?;
     match link.establish(jobs == FirstJobTime::WithLogin) {
         Ok(()) => Ok(Box::new(link)),
-        Err(e) if e.check() == ConnectStep::Login => Err(FurtherConnectionError::Login(e.into())),
-        Err(e) => Err(FurtherConnectionError::Connection(e.into())),
+        Err(e) if e.check() == ConnectStep::Login => {
+            Err(FurtherConnectionError::Login(e.said_of(&name)))
+        }
+        Err(e) => Err(lost(e)),
     }
 }
 
@@ -459,6 +464,12 @@ impl Prompt for SecretRequestRecorder {
     fn show(&mut self, text: &str) {
         if let Ok(mut inner) = self.inner.lock() {
             inner.show(text);
+        }
+    }
+
+    fn note_wait(&mut self, awaited: &str) {
+        if let Ok(mut inner) = self.inner.lock() {
+            inner.note_wait(awaited);
         }
     }
 }

@@ -507,7 +507,7 @@ fn unreached(e: &DialError, address: SocketAddr) -> String {
             )
         }
         DialError::Unreachable(e) => format!("cannot connect to {address}: {e}"),
-        DialError::NoAddress(why) => why.clone(),
+        DialError::Unresolved(_) | DialError::NoAddress(_) => e.to_string(),
     }
 }
 

@@ -40,14 +40,23 @@ pub enum ConnectStep {
 pub struct ConnectError {
     fault: ResponsibleParty,
     check: ConnectStep,
+    /// The host, unless `text` names it.
+    subject: Option<String>,
     text: String,
+    /// The host accepted the TCP connection and reset it at once.
+    is_reset: bool,
 }
 
 impl ConnectError {
-    /// `text` is one sentence with the host's name.
+    /// `text` is one sentence, with the host's name unless [`Self::about`] adds it.
     pub fn new(fault: ResponsibleParty, check: ConnectStep, text: impl Into<String>) -> Self {
-        let text = text.into();
-        Self { fault, check, text }
+        Self {
+            fault,
+            check,
+            subject: None,
+            text: text.into(),
+            is_reset: false,
+        }
     }
 
     /// Creates the error for a setting of the user.
@@ -66,7 +75,11 @@ impl ConnectError {
             DialError::Unreachable(error) if is_local(error) => ResponsibleParty::ThisMachine,
             _ => ResponsibleParty::Path,
         };
-        Self::new(fault, ConnectStep::Reach, text)
+        let reset = io::ErrorKind::ConnectionReset;
+        Self {
+            is_reset: matches!(error, DialError::Unreachable(e) if e.kind() == reset),
+            ..Self::new(fault, ConnectStep::Reach, text)
+        }
     }
 
     /// Creates the error for a resource that this machine lacks at this step.
@@ -95,18 +108,40 @@ impl ConnectError {
         self.check == ConnectStep::Login
     }
 
-    /// Adds the subject in front of the sentence.
+    /// True if the host accepted the TCP connection and reset it at once: one that is not reached, or
+    /// has no such port, answers with another error.
+    pub fn is_reset(&self) -> bool {
+        self.is_reset
+    }
+
+    /// Adds the subject in front of the sentence, unless it is there already.
     pub fn about(self, subject: impl fmt::Display) -> Self {
+        let subject = subject.to_string();
+        if self.subject.as_ref() == Some(&subject) {
+            return self;
+        }
         Self {
-            text: format!("{subject}: {}", self.text),
+            text: self.to_string(),
+            subject: Some(subject),
             ..self
+        }
+    }
+
+    /// Returns the sentence for a message that already names `subject`.
+    pub fn said_of(self, subject: &str) -> String {
+        match self.subject.as_deref() == Some(subject) {
+            true => self.text,
+            false => self.to_string(),
         }
     }
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        match &self.subject {
+            Some(subject) => write!(f, "{subject}: {}", self.text),
+            None => f.write_str(&self.text),
+        }
     }
 }
 
@@ -142,7 +177,7 @@ impl From<KnownHostsError> for ConnectError {
 
 impl From<ConnectError> for String {
     fn from(error: ConnectError) -> Self {
-        error.text
+        error.to_string()
     }
 }
 
@@ -193,6 +228,16 @@ mod tests {
         assert_eq!(unknown.fault(), ResponsibleParty::User);
         // StrictHostKeyChecking and the file of known hosts may pin the key.
         assert!(!unknown.allows_shared_connection());
+    }
+
+    /// Bug: "p: p: cannot connect to port 22", after a server had closed the first attempt.
+    #[test]
+    fn a_subject_is_named_once() {
+        let error = ConnectError::unreachable("cannot connect").about("p");
+        assert_eq!(error.clone().about("p").to_string(), "p: cannot connect");
+        assert_eq!(error.clone().said_of("p"), "cannot connect");
+        assert_eq!(error.clone().said_of("q"), "p: cannot connect");
+        assert_eq!(error.about("q").to_string(), "q: p: cannot connect");
     }
 
     #[test]

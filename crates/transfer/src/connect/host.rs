@@ -377,8 +377,8 @@ fn opener(
         ProxyMethod::Direct => {
             let bind = config.bind_address.as_ref().map(|text| {
                 text.parse().map_err(|_| {
-                    let why = format!("{name}: BindAddress {text} is not an IP address");
-                    ConnectError::configuration(why)
+                    let why = format!("BindAddress {text} is not an IP address");
+                    ConnectError::configuration(why).about(&name)
                 })
             });
             let bind = bind.transpose()?;
@@ -399,13 +399,22 @@ fn opener(
             };
             let cannot = match (hops, around.attempt.relaying) {
                 (0, _) => cannot_connect(&name, &host, port),
-                (_, true) => format!("cannot connect to relaying host {name} port {port}"),
-                (_, false) => format!("cannot connect to jump host {name} port {port}"),
+                (_, true) => format!("cannot connect to this relaying host at port {port}"),
+                (_, false) => format!("cannot connect to this jump host at port {port}"),
+            };
+            let shown = match host.eq_ignore_ascii_case(&config.host) {
+                true => "the host name".to_owned(),
+                false => escape::name(host.as_bytes()).to_string(),
             };
             // A further connection is opened while the first one is in use.
             let tells = config.tells() && around.beside.is_none();
             let prompt = Arc::clone(&around.prompt);
+            let is_first = around.beside.is_none();
             Ok(Box::new(move || {
+                // Another host may be asking the user a question.
+                if let Some(mut prompt) = prompt.try_lock().ok().filter(|_| is_first) {
+                    prompt.note_wait("an answer to the TCP connection");
+                }
                 let mut tell = |notice: StallNotice| {
                     if tells && let Ok(mut prompt) = prompt.lock() {
                         prompt.show(&format!("{name}: {notice}"));
@@ -413,7 +422,9 @@ fn opener(
                 };
                 let stream = dial.connect_with_notices(&host, port, &mut tell);
                 let stream = stream.map(ConnectedStream::Tcp);
-                stream.map_err(|e| ConnectError::not_connected(&e, format!("{cannot}: {e}")))
+                stream.map_err(|e| {
+                    ConnectError::not_connected(&e, e.sentence(&shown, &cannot)).about(&name)
+                })
             }))
         }
         ProxyMethod::Command(command) if config.has(SshOptionFlags::PROXY_USE_FDPASS) => {
@@ -455,21 +466,21 @@ fn address_families(family: AddressFamily) -> AllowedAddressFamilies {
     }
 }
 
-/// Begins the message about a host that cannot be reached. `name` is the host in the operand and
-/// `host` its HostName, which is named only if it differs.
+/// Begins the message about a host that cannot be reached, after the name of the host in the operand:
+/// that is `name`, and `host` its HostName, which is named only if it differs.
 fn cannot_connect(name: &str, host: &str, port: u16) -> String {
     let host = escape::name(host.as_bytes()).to_string();
     match host.eq_ignore_ascii_case(name) {
-        true => format!("{name}: cannot connect to port {port}"),
-        false => format!("{name}: cannot connect to {host} port {port}"),
+        true => format!("cannot connect to port {port}"),
+        false => format!("cannot connect to {host} port {port}"),
     }
 }
 
 /// Starts a ProxyCommand.
 fn run_proxy(name: &str, command: &str) -> Result<(UnixStream, ProxyProcess), ConnectError> {
     ProxyProcess::start(command).map_err(|e| {
-        let why = format!("{name}: cannot run the ProxyCommand: {e}");
-        ConnectError::this_machine(ConnectStep::Reach, why)
+        let why = format!("cannot run the ProxyCommand: {e}");
+        ConnectError::this_machine(ConnectStep::Reach, why).about(name)
     })
 }
 
@@ -497,8 +508,9 @@ fn passed_by(
         child.kill();
         let _ = child.wait();
         ConnectError::unreachable(format!(
-            "{name}: cannot get a socket from the ProxyCommand (ProxyUseFdpass): {why}"
+            "cannot get a socket from the ProxyCommand (ProxyUseFdpass): {why}"
         ))
+        .about(name)
     })?;
     // ssh blocks until the command exits; here a thread waits for it.
     std::thread::spawn(move || child.wait());
@@ -524,9 +536,8 @@ fn jump_through(
     depth: usize,
 ) -> Result<ConnectedStream, ConnectError> {
     let Some((last, before)) = hops.split_last() else {
-        let why =
-            format!("{host}: ProxyJump names no host; correct it in ssh_config, or use -J HOST");
-        return Err(ConnectError::configuration(why));
+        let why = "ProxyJump names no host; correct it in ssh_config, or use -J HOST";
+        return Err(ConnectError::configuration(why).about(host));
     };
     let mut config = (around.hop)(last)?;
     if !before.is_empty() {
@@ -534,10 +545,8 @@ fn jump_through(
         config.proxy = ProxyMethod::Jump(before.to_vec());
     }
     let name = config.host.clone();
-    let local = |e: io::Error| {
-        let why = format!("{host}: {e}");
-        ConnectError::this_machine(ConnectStep::Reach, why)
-    };
+    let local =
+        |e: io::Error| ConnectError::this_machine(ConnectStep::Reach, e.to_string()).about(host);
     let master = config.control_master.take();
     let Some(socket) = master else {
         let outer = log_in(config, around, depth + 1)?;

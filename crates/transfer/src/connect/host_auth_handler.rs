@@ -78,6 +78,10 @@ impl Prompt for AskDetectingPrompt<'_> {
     fn show(&mut self, text: &str) {
         lock(self.prompt).show(text);
     }
+
+    fn note_wait(&mut self, awaited: &str) {
+        lock(self.prompt).note_wait(awaited);
+    }
 }
 
 impl HostAuthHandler {
@@ -467,6 +471,15 @@ impl AuthHandler for HostAuthHandler {
         // The first connection has shown the banner.
         if self.config.tells() && self.beside.is_none() {
             self.show(text);
+        }
+    }
+
+    fn waits_for(&mut self, awaited: &str) {
+        // Another host may be asking the user a question.
+        if self.beside.is_none()
+            && let Ok(mut prompt) = self.prompt.try_lock()
+        {
+            prompt.note_wait(awaited);
         }
     }
 

@@ -62,8 +62,10 @@ pub struct TcpConnectSettings {
 /// The reason why no connection was made.
 #[derive(Debug)]
 pub enum DialError {
+    /// The resolver does not know the name.
+    Unresolved(io::Error),
     /// The name has no address of the requested family.
-    NoAddress(String),
+    NoAddress(AllowedAddressFamilies),
     /// No address answered; contains the last error.
     Unreachable(io::Error),
     /// The connect timeout expired.
@@ -73,7 +75,8 @@ pub enum DialError {
 impl fmt::Display for DialError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoAddress(why) => f.write_str(why),
+            Self::Unresolved(error) => f.write_str(&unresolved("the host name", error)),
+            Self::NoAddress(families) => f.write_str(&families.no_address()),
             Self::Unreachable(e) => match e.kind() {
                 io::ErrorKind::ConnectionRefused => {
                     f.write_str("connection refused: no SSH server listens there")
@@ -100,6 +103,18 @@ impl fmt::Display for DialError {
     }
 }
 
+impl DialError {
+    /// Returns the sentence about a connection to `host` that was not made, which begins with `cannot`
+    /// if an address was tried.
+    pub fn sentence(&self, host: &str, cannot: &str) -> String {
+        match self {
+            Self::Unresolved(error) => unresolved(host, error),
+            Self::NoAddress(_) => self.to_string(),
+            Self::Unreachable(_) | Self::TimedOut(_) => format!("{cannot}: {self}"),
+        }
+    }
+}
+
 /// Notices about addresses that do not answer.
 struct ConnectNotices<'a> {
     silence: SilenceNotices,
@@ -121,9 +136,9 @@ impl ConnectNotices<'_> {
 }
 
 /// The message about a name that the resolver does not know.
-fn unresolved(error: &io::Error) -> String {
+fn unresolved(name: &str, error: &io::Error) -> String {
     let why = sys::lookup_words(error);
-    format!("cannot resolve the host name: {why}; check its spelling")
+    format!("cannot resolve {name}: {why}; check its spelling")
 }
 
 impl TcpConnectSettings {
@@ -170,7 +185,7 @@ impl TcpConnectSettings {
         notices: &mut ConnectNotices<'_>,
     ) -> Result<TcpStream, DialError> {
         let deadline = self.timeout.map(|t| Instant::now() + t.time());
-        let mut last = DialError::NoAddress(self.family.no_address());
+        let mut last = DialError::NoAddress(self.family);
         for attempt in 0..self.attempts.max(1) {
             if attempt > 0 {
                 // OpenSSH waits a second between attempts (sshconnect.c).
@@ -187,7 +202,7 @@ impl TcpConnectSettings {
     fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
         let all = (host, port)
             .to_socket_addrs()
-            .map_err(|e| DialError::NoAddress(unresolved(&e)))?;
+            .map_err(DialError::Unresolved)?;
         let fits = |a: &SocketAddr| match self.family {
             AllowedAddressFamilies::Any => true,
             AllowedAddressFamilies::V4 => a.is_ipv4(),
@@ -214,7 +229,7 @@ impl TcpConnectSettings {
             }
         }
         if order.is_empty() {
-            return Err(DialError::NoAddress(self.family.no_address()));
+            return Err(DialError::NoAddress(self.family));
         }
         Ok(order)
     }
@@ -363,6 +378,21 @@ mod tests {
         ] {
             assert!(limit.starts_with(begins), "{limit}");
         }
+    }
+
+    /// Bug: "cannot connect to port 22: cannot resolve the host name".
+    #[test]
+    fn a_name_that_is_not_resolved_was_said_to_be_connected_to() {
+        let unknown = io::Error::from(io::ErrorKind::NotFound);
+        let said = DialError::Unresolved(unknown).sentence("nowhere", "cannot connect to port 22");
+        assert!(said.starts_with("cannot resolve nowhere: "), "{said}");
+        let none = DialError::NoAddress(AllowedAddressFamilies::V6);
+        let said = none.sentence("h", "cannot connect to port 22");
+        assert!(said.starts_with("the host has no IPv6 address, "), "{said}");
+        let refused = DialError::Unreachable(io::ErrorKind::ConnectionRefused.into());
+        let said = refused.sentence("h", "cannot connect to port 22");
+        let expected = "cannot connect to port 22: connection refused: no SSH server listens there";
+        assert_eq!(said, expected);
     }
 
     #[test]

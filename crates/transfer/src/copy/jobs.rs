@@ -12,6 +12,7 @@ use super::context::CopyContext;
 use super::file::{ActiveFiles, CopyFileId, JobRole};
 use super::sides::CopySide;
 use super::source::WalkId;
+use super::symlink::RefusedSymlink;
 use super::tree::{CopyDirectoryId, IncompleteTargetDirs, ItemAwaitingDirectory};
 use super::verify::ChecksumRequest;
 use crate::file_error::FileError;
@@ -54,6 +55,8 @@ pub(super) enum JobPurpose {
     Size(CopyFileId),
     ReadSymlink(ItemAwaitingDirectory),
     MakeSymlink(ItemAwaitingDirectory),
+    /// Reads the symlink in place of which one could not be made.
+    ReadRefusedSymlink(RefusedSymlink),
     MakeHardLink(ItemAwaitingDirectory),
     /// Extended attributes of a file or a directory.
     FileXattrs(CopyFileId),
@@ -78,6 +81,9 @@ pub(super) enum JobPurpose {
     Cleared(TemporaryRemoval),
     /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.
     SymlinkTimes,
+    /// Sets attributes of a complete file that the server refused while it was open. Those that it
+    /// refuses again are reported as not kept.
+    FileAttributes(EscapedName),
 }
 
 /// Removal of a temporary at a server.
@@ -117,7 +123,7 @@ impl JobPurpose {
                 Some(context.shown(CopySide::Target, target))
             }
             Self::FinishDir(dir) => tree.shown(context, *dir),
-            Self::DirMode(shown) => Some(shown.clone()),
+            Self::DirMode(shown) | Self::FileAttributes(shown) => Some(shown.clone()),
             _ => None,
         }
     }

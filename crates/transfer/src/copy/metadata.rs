@@ -3,10 +3,12 @@
 
 use std::cell::LazyCell;
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 
-use schedule::{Attributes, Parts, RefusedOperations, directory_of};
+use schedule::{
+    Attributes, ExpectedEntry, JobId, JobKind, Parts, RefusedOperations, RemotePath, directory_of,
+};
 use sftp::ServerInfo;
 
 use super::DeltaUse;
@@ -36,6 +38,9 @@ pub(super) struct MetadataPreservation {
     withheld: LeftOutCounts,
     /// The names of the source that belong to one file are known, though its server does not tell them.
     knows_links: bool,
+    refused: RefusedAttributes,
+    /// The time of a file was not kept.
+    loses_file_times: bool,
     /// Setting an owner was refused once and is not tried again.
     refuses_owners: bool,
     /// The user was told that `--delta` has no effect.
@@ -114,11 +119,13 @@ impl LossCount {
     fn words(&self, what: &str) -> String {
         let why = &self.why;
         match (self.entries, &self.first) {
-            (1, Some(_)) => format!("{what} of this file or directory ({why})"),
-            (1, None) => format!("{what} of one file or directory ({why})"),
+            (1, Some(_)) => format!("{what} ({why})"),
+            (2, Some(_)) => format!("{what} of this and 1 more file or directory ({why})"),
             (n, Some(_)) => {
-                format!("{what} of {n} files or directories, of which this is the first ({why})")
+                let more = n - 1;
+                format!("{what} of this and {more} more files or directories ({why})")
             }
+            (1, None) => format!("{what} of one file or directory ({why})"),
             (n, None) => format!("{what} of {n} files or directories ({why})"),
         }
     }
@@ -190,7 +197,7 @@ impl MetadataLoss {
             // After the first refusal owners are not tried again, so there is no count.
             if *part == Parts::OWNER {
                 let refused = match &of.first {
-                    Some(_) => format!("owners (refused for this one: {})", of.why),
+                    Some(_) => format!("owners from this one on ({})", of.why),
                     None => format!("owners ({})", of.why),
                 };
                 lost.add(of.first.as_ref(), refused);
@@ -296,8 +303,19 @@ impl MetadataPreservation {
         !self.refuses_owners
     }
 
-    /// Notes parts of the file or directory `entry` that were not kept.
+    /// Notes parts of the file `entry` that were not kept.
     pub(super) fn note_lost(
+        &mut self,
+        parts: Parts,
+        why: &str,
+        entry: impl FnOnce() -> Option<EscapedName>,
+    ) {
+        self.loses_file_times |= parts.contains(Parts::TIMES);
+        self.note_lost_of_directory(parts, why, entry);
+    }
+
+    /// Notes parts of the directory `entry` that were not kept.
+    pub(super) fn note_lost_of_directory(
         &mut self,
         parts: Parts,
         why: &str,
@@ -307,10 +325,25 @@ impl MetadataPreservation {
         self.lost.note(parts, why, entry);
     }
 
-    /// True if the target refused to set modification times.
+    /// True if the target refused to set the modification time of a file.
     pub(super) fn loses_times(&self) -> bool {
-        let mut parts = self.lost.parts.iter();
-        parts.any(|(part, lost)| *part == Parts::TIMES && lost.why != OUTSIDE)
+        self.loses_file_times
+    }
+
+    /// True if attributes that the target's server has refused for an open file can be set by path once
+    /// the file is complete: OpenSSH's internal-sftp may be told to refuse SETSTAT and FSETSTAT, and
+    /// permit lsetstat@openssh.com.
+    pub(super) fn may_set_later(&self, context: &CopyContext<'_>, parts: Parts) -> bool {
+        let by_path = Parts(Parts::MODE.0 | Parts::TIMES.0);
+        Parts(parts.0 & !by_path.0).is_empty()
+            && context.preserves()
+            && context.target_is_remote()
+            && has(context, CopySide::Target, "lsetstat@openssh.com")
+    }
+
+    /// Attributes that were refused for open files.
+    pub(super) fn refused_attributes(&mut self) -> &mut RefusedAttributes {
+        &mut self.refused
     }
 
     /// Notes that it is known which names of the source belong to one file.
@@ -380,18 +413,38 @@ impl MetadataPreservation {
                 let directory = directory_of(target);
                 let shown = directory.strip_suffix(b"/.").unwrap_or(&directory);
                 let place = format!(" in {}", EscapedName(shown.to_vec()));
-                (place, ", there and wherever else it does so")
+                (
+                    place,
+                    " there, and in other directories where it refuses this too",
+                )
             }
         };
         let why = match why {
-            "" => "as in an earlier copy",
+            "" => "as in an earlier copy of the last 24 hours",
             why => why,
         };
         let text = format!(
-            "{refuses}{place} ({why}): writing directly to the final names instead{others}. A file \
-             whose copy is interrupted is incomplete (--inplace silences this warning)"
+            "{refuses}{place} ({why}): writing directly to the final names{others}. If the copy is \
+             interrupted, the file in progress is left incomplete (--inplace silences this warning)"
         );
         context.warn(Some(host), text);
+    }
+
+    /// Warns that the file at `target` is written in place, with the first file of each reason; the
+    /// others are counted, since a directory without write permission may have a million of them.
+    pub(super) fn tell_in_place(
+        &mut self,
+        context: &mut CopyContext<'_>,
+        target: &[u8],
+        warning: &str,
+    ) {
+        let shown = context.shown(CopySide::Target, target);
+        let reason = schedule::in_place_reason(warning).unwrap_or(warning);
+        if self.withheld.note_in_place(reason, &shown) {
+            let text =
+                format!("{warning} (further files with this warning are counted at the end)");
+            context.warn(Some(shown), text);
+        }
     }
 
     /// Warns about all metadata that was lost, and about all that was left out.
@@ -404,6 +457,53 @@ impl MetadataPreservation {
         for (entry, warning) in lost.chain(self.withheld.warnings()) {
             context.warn(entry, warning);
         }
+    }
+}
+
+/// Attributes of files in flight that a server has refused, by the job that uploads the file.
+#[derive(Debug, Default)]
+pub(super) struct RefusedAttributes(BTreeMap<JobId, (Parts, String)>);
+
+impl RefusedAttributes {
+    /// Notes parts that were refused for the reason `why`.
+    pub(super) fn note(&mut self, job: JobId, parts: Parts, why: String) {
+        let noted = self.0.entry(job).or_insert_with(|| (Parts::default(), why));
+        noted.0 = Parts(noted.0.0 | parts.0);
+    }
+
+    /// Takes what was refused in a job that is over.
+    pub(super) fn take(&mut self, job: JobId) -> Option<(Parts, String)> {
+        self.0.remove(&job)
+    }
+}
+
+/// Returns the job that sets these parts of the attributes of `source` at the complete file `target`.
+pub(super) fn late_attributes(
+    context: &CopyContext<'_>,
+    target: &[u8],
+    source: &Attributes,
+    parts: Parts,
+) -> JobKind {
+    let bits = match special_bits(context).keeps() {
+        true => 0o7777,
+        false => 0o777,
+    };
+    let sets_times = parts.contains(Parts::TIMES);
+    let attributes = Attributes {
+        mode: source.mode.filter(|_| parts.contains(Parts::MODE)),
+        times: source.times.filter(|_| sets_times),
+        nanoseconds: source.nanoseconds.filter(|_| sets_times),
+        ..Attributes::default()
+    };
+    JobKind::SetAttributes {
+        path: RemotePath(target.to_vec()),
+        attributes: Attributes {
+            mode: attributes.mode.map(|mode| mode & bits),
+            ..attributes
+        },
+        follow: false,
+        xattrs: None,
+        expected: ExpectedEntry::FILE,
     }
 }
 
@@ -481,13 +581,13 @@ mod tests {
         let mut lost = MetadataLoss::default();
         let both = Parts(Parts::MODE.0 | Parts::TIMES.0);
         lost.note(both, "permission denied", name("h:/f"));
-        let one = "not kept: permissions and times of this file or directory (permission denied)";
+        let one = "not kept: permissions and times (permission denied)";
         assert_eq!(lost.sentences(), [(name("h:/f")(), one.to_owned())]);
         lost.note(Parts::TIMES, "permission denied", name("h:/g"));
         lost.note_link("no room", name("h:/l"));
-        let several = "not kept: permissions of this file or directory (permission denied); times of \
-                       2 files or directories, of which this is the first (permission denied)";
-        let links = "not kept: hard links of this file or directory (no room)";
+        let several = "not kept: permissions (permission denied); times of this and 1 more file or \
+                       directory (permission denied)";
+        let links = "not kept: hard links (no room)";
         let expected = [
             (name("h:/f")(), several.to_owned()),
             (name("h:/l")(), links.to_owned()),
@@ -509,9 +609,9 @@ mod tests {
         lost.note(both, "permission denied", name("h:/g"));
         lost.note_link("no room", name("h:/l"));
         lost.note_link("no room", name("h:/l"));
-        let said = "not kept: permissions and times of 2 files or directories, of which this is the \
-                    first (permission denied)";
-        let links = "not kept: hard links of this file or directory (no room)";
+        let said = "not kept: permissions and times of this and 1 more file or directory (permission \
+                    denied)";
+        let links = "not kept: hard links (no room)";
         let expected = [
             (name("h:/f")(), said.to_owned()),
             (name("h:/l")(), links.to_owned()),
@@ -545,10 +645,11 @@ mod tests {
                     .expect("it has a name")
                     .1;
                 let of = match count {
-                    1 => "this file or directory".to_owned(),
-                    n => format!("{n} files or directories, of which this is the first"),
+                    1 => String::new(),
+                    2 => " of this and 1 more file or directory".to_owned(),
+                    n => format!(" of this and {} more files or directories", n - 1),
                 };
-                let expected = format!("{name} of {of} (reason {first})");
+                let expected = format!("{name}{of} (reason {first})");
                 let entry = Some(EscapedName(format!("file{first}").into_bytes()));
                 let is_told = |(of, said): &(_, String)| *of == entry && said.contains(&expected);
                 assert!(said.iter().any(is_told), "{said:?}: {expected}");

@@ -304,8 +304,8 @@ impl ActiveWalks {
             let what = match context.is_recursive() {
                 true => "listed in --files-from, but not found in any source: correct the list",
                 false => {
-                    "listed in --files-from, but not found at the top of a source; directories \
-                     need -r"
+                    "listed in --files-from, but not copied: without -r, files in a source that is a \
+                     directory are left out; add -r"
                 }
             };
             context.fail_at(CopySide::Source, &name, what.to_owned());

@@ -21,6 +21,49 @@ pub(super) enum SymlinkCopyState {
     LeftOut(ItemAwaitingDirectory),
 }
 
+/// Begin of the error about an entry that the symlink could not replace.
+const REPLACING: &str = "cannot replace the entry there";
+/// Word of an error that names a temporary symlink which was left.
+const LEFT: &str = "temporary file";
+
+/// Symlink that the server of the target did not make, and what stands there.
+#[derive(Debug)]
+pub(super) struct RefusedSymlink {
+    pub held: ItemAwaitingDirectory,
+    error: FileError,
+    /// Contents of the symlink that is there, once it was read.
+    pub found: Option<Vec<u8>>,
+}
+
+impl RefusedSymlink {
+    /// Asks for the symlink that may stand there. A server that renames nothing replaces none, and an
+    /// equal one needs no replacement.
+    pub(super) fn ask(
+        context: &mut CopyContext<'_>,
+        held: ItemAwaitingDirectory,
+        error: FileError,
+    ) {
+        let path = RemotePath(held.target.clone());
+        let refused = Self {
+            held,
+            error,
+            found: None,
+        };
+        let purpose = JobPurpose::ReadRefusedSymlink(refused);
+        context.submit(CopySide::Target, JobKind::ReadSymlink { path }, purpose);
+    }
+
+    /// Returns the symlink with its result: success if an equal one is there. An error that names a
+    /// temporary that was left stays one.
+    pub(super) fn compare(self) -> (ItemAwaitingDirectory, Result<(), FileError>) {
+        let is_equal = self.found.is_some() && self.found == self.held.points_to;
+        match is_equal && !self.error.what().contains(LEFT) {
+            true => (self.held, Ok(())),
+            false => (self.held, Err(self.error)),
+        }
+    }
+}
+
 /// [`SymlinkCopyState::begin`] or [`SymlinkCopyState::make`].
 pub(super) type SymlinkStep = fn(
     &mut CopyContext<'_>,
@@ -116,7 +159,8 @@ impl SymlinkCopyState {
                 CopySide::Target => "cannot make the symlink",
             };
             // A server's refusal of a later step says so already.
-            let error = match error.what().starts_with(what) {
+            let is_said = error.what().starts_with(what) || error.what().starts_with(REPLACING);
+            let error = match is_said {
                 true => error,
                 false => error.with_prefix(what),
             };

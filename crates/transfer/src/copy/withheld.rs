@@ -1,7 +1,7 @@
 //! Warnings about entries that a copy leaves out on purpose, one for each kind: special permission
 //! bits that a server chose, symlinks that lead outside, other names of replaced files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schedule::MetadataFlags;
 use sftp::xattrs::Xattr;
@@ -90,15 +90,30 @@ pub(super) struct LeftOutCounts {
     backed_up: BTreeSet<Vec<u8>>,
     /// Causes of writing in place of which the user was told.
     told_in_place: BTreeSet<InPlaceCause>,
+    /// Files that were written in place, by the reason.
+    in_place: BTreeMap<String, AffectedEntryCount>,
     /// True for a sync or a plan's shard.
     is_planned: bool,
 }
+
+/// Reasons that are told apart for files that are written in place; a server chooses the words.
+const MOST_REASONS: usize = 100;
 
 impl LeftOutCounts {
     /// True at the first call with this cause, for the warning about it. A refusal is found first in
     /// one directory, then in another, and only then taken to hold for the whole server.
     pub(super) fn is_first_refusal(&mut self, cause: InPlaceCause) -> bool {
         self.told_in_place.insert(cause)
+    }
+
+    /// Counts a file that is written in place for this reason. True for the first one, for the warning
+    /// about it.
+    pub(super) fn note_in_place(&mut self, reason: &str, target: &EscapedName) -> bool {
+        let is_known = self.in_place.contains_key(reason) || self.in_place.len() < MOST_REASONS;
+        let reason = if is_known { reason } else { "other reasons" };
+        let count = self.in_place.entry(reason.to_owned()).or_default();
+        count.note(|| target.clone());
+        count.entries == 1
     }
 
     /// Returns the mode bits of a directory that are kept. The sticky bit of a directory only
@@ -218,7 +233,14 @@ impl LeftOutCounts {
             let text = format!("hard links: other names of {files} keep the old contents{hint}");
             (Some(first), text)
         });
-        [bits, links, replaced].into_iter().flatten()
+        let in_place = self.in_place.iter().filter(|(_, of)| of.entries > 1);
+        let in_place = in_place.filter_map(|(reason, of)| {
+            let (first, files) = of.words("file", "files")?;
+            let text = format!("{files}, were written directly to their final names: {reason}");
+            Some((Some(first), text))
+        });
+        let all = [bits, links, replaced].into_iter().flatten();
+        all.chain(in_place)
     }
 }
 
@@ -274,6 +296,26 @@ mod tests {
                 "{link} -> {points_to}"
             );
         }
+    }
+
+    /// Bug: a directory in which no temporary can be created brought a warning for each of its files.
+    #[test]
+    fn each_file_that_was_written_in_place_had_a_warning() {
+        let mut withheld = LeftOutCounts::default();
+        let target = |n: u32| EscapedName(format!("h:/dst/f{n}").into_bytes());
+        let first =
+            |withheld: &mut LeftOutCounts, why: &str, n| withheld.note_in_place(why, &target(n));
+        assert!(first(&mut withheld, "it is closed", 1));
+        assert!(first(&mut withheld, "it is odd", 2));
+        for n in 3..100 {
+            assert!(!first(&mut withheld, "it is closed", n));
+        }
+        let said: Vec<_> = withheld.warnings().collect();
+        let text = "98 files, of which this is the first, were written directly to their final names: it \
+                    is closed";
+        assert_eq!(said, [(Some(target(1)), text.to_owned())]);
+        let reasons = (0..1000).filter(|n| first(&mut withheld, &n.to_string(), 1));
+        assert!(reasons.count() <= MOST_REASONS);
     }
 
     #[test]

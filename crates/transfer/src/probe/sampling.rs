@@ -7,7 +7,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use diagnose::ThroughputMeasurement;
+use diagnose::{ThroughputMeasurement, share};
 
 use super::connection::{ChannelIndex, ProbeChannel, ProbeConnections};
 use crate::session::this_machine;
@@ -405,15 +405,15 @@ impl<'a> LoadPlateau<'a> {
             rwnd_limited: of_busy(self.spent(|c| c.rwnd)),
             sndbuf_limited: of_busy(self.spent(|c| c.sndbuf)),
             window_blocked: blocked / channels.max(1) as f64,
-            silent: self.spent(|c| c.silent) / self.over,
+            silent: share(self.spent(|c| c.silent), self.over),
             cpu: self.spent(|c| c.cpu) / self.over,
             wanted_cpu: wanted.map_or(0.0, |(was, is)| {
-                is.saturating_sub(was).as_secs_f64() / self.over
+                share(is.saturating_sub(was).as_secs_f64(), self.over)
             }),
             idle,
-            reordered: self.grown(|c| c.reordered) / segments,
-            spurious: vain / again.max(1.0),
-            vain: vain / segments,
+            reordered: share(self.grown(|c| c.reordered), segments),
+            spurious: share(vain, again.max(1.0)),
+            vain: share(vain, segments),
             acknowledgements: match up {
                 true => self.grown(|c| c.acknowledgements) / self.over,
                 false => 0.0,

@@ -27,7 +27,7 @@ pub struct SessionReport {
     /// The time from the first measurement to the last.
     #[serde(serialize_with = "seconds")]
     pub measured: Duration,
-    /// The part of `measured` in stalls: nothing moved for three seconds or more each time, and
+    /// The time in stalls: nothing moved for three seconds or more each time, and
     /// neither this machine nor a limit was the reason.
     #[serde(serialize_with = "seconds")]
     pub stalled: Duration,

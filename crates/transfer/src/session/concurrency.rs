@@ -25,6 +25,9 @@ const JOBS: usize = MOST_JOBS / 4 * 3;
 /// Rate in bytes per second below which compression pays from the first byte on.
 const SLOW: u64 = 150_000_000;
 
+/// Bytes that a rate limit may hold back at once.
+const PACED: u64 = 1 << 20;
+
 /// Average size in bytes below which files count as small: channel windows and congestion control
 /// hardly matter for them.
 const SMALL: u64 = 256 << 10;
@@ -94,8 +97,17 @@ impl ConcurrencyInputs {
     }
 
     /// Adds a silence of `lasted` that ended while answers were due. Up to one and a half round
-    /// trips are not counted: a sender that sends one window at a time pauses that long.
-    pub(super) fn note_silence(&mut self, lasted: Duration) {
+    /// trips are not counted: a sender that sends one window at a time pauses that long. A stall is
+    /// no sign of a slow server, and counted by itself.
+    pub(super) fn note_silence(&mut self, lasted: Duration, options: &SessionOptions) {
+        let pause = match options.limit {
+            _ if options.background => Duration::MAX,
+            Some(limit) => Duration::from_secs(PACED / limit.max(1)),
+            None => Duration::ZERO,
+        };
+        if self.log.note_silence(lasted, pause) {
+            return;
+        }
         let usual = self.trip * 3 / 2 + Duration::from_millis(10);
         if !self.trip.is_zero() {
             self.silent += lasted.saturating_sub(usual);

@@ -294,9 +294,9 @@ impl ReconnectPolicy {
         }
     }
 
-    /// Takes data from the other side. Returns the silence before it.
+    /// Takes data from the other side. Returns the silence before it in which an answer was due.
     pub(super) fn heard(&mut self, now: Instant) -> Duration {
-        let silence = now.saturating_duration_since(self.heard);
+        let silence = now.saturating_duration_since(self.heard.max(self.unasked));
         self.heard = now;
         if !self.is_lost() {
             if self.attempt != ReconnectState::Running {

@@ -67,7 +67,9 @@ pub(super) const ROWS: &[Flag] = &[
         help: "Write directly to the final file, without a temporary",
         doc: "Write directly to the final file, without a temporary file and a rename. An existing \
               file keeps its inode and its hard links. An interrupted copy leaves a file that is \
-              partly old and partly new.",
+              partly old and partly new. Where a server refuses temporary files or renames, files \
+              are written like this with a warning; the refusal is remembered for a day, and then \
+              tried again.",
         scp: ScpCompatibility::Ours,
         group: FlagGroup::Copying,
         overrides: &[],

@@ -3,7 +3,7 @@
 use sftp::{Reply, Request, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
-use crate::lane::messages::{self, MAKING_SYMLINK, refused, remote};
+use crate::lane::messages::{self, MAKING_SYMLINK, REPLACING_BY_SYMLINK, refused, remote};
 use crate::lane::replace::{FileReplacement, ReplaceProgress};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
@@ -120,7 +120,7 @@ impl MakeSymlink {
                     return JobProgress::Continues;
                 }
                 let mut left = None;
-                let (fault, warning) = replaced.told(MAKING_SYMLINK, &mut left);
+                let (fault, warning) = replaced.told(REPLACING_BY_SYMLINK, &mut left);
                 if let Some(text) = warning {
                     core.event(LaneEvent::Warning(self.id, text));
                 }

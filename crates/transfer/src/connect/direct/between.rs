@@ -355,7 +355,9 @@ fn from_here(addresses: &[SocketAddr]) -> Result<TcpStream, ConnectError> {
                 "{shown} did not answer; a firewall between the two hosts may drop the packets"
             ),
             DialError::Unreachable(e) => format!("cannot connect to {shown}: {e}"),
-            DialError::NoAddress(_) => "the address of the source's host is unknown".to_owned(),
+            DialError::Unresolved(_) | DialError::NoAddress(_) => {
+                "the address of the source's host is unknown".to_owned()
+            }
         };
         ConnectError::not_connected(&error, text)
     })

@@ -558,23 +558,16 @@ impl SshLink {
         let said = [self.conn.preamble(), rest].concat();
         let said = in_one_line(&said).filter(|_| !is_identified);
         let is_unverified = self.conn.binding().is_none();
-        if carrier.is_none() && is_unverified {
-            self.early_closes.note_closed(said.as_deref());
-        }
         match (said, carrier) {
+            (said, None) if is_unverified => {
+                let said = said.as_deref();
+                error(&self.early_closes.note_closed(what, said, is_identified))
+            }
             (Some(said), carrier) => {
                 let what = carrier.as_deref().unwrap_or(what);
                 error(&format!("{what}; its last message: {said}"))
             }
             (None, Some(carrier)) => error(&carrier),
-            (None, None) if !is_identified => error(&format!(
-                "{what} before the server sent an SSH version: check the port, and the server's log \
-                 (MaxStartups or a firewall may refuse this machine)"
-            )),
-            (None, None) if is_unverified => error(&format!(
-                "{what} before the key exchange: check the server's log (MaxStartups or a firewall \
-                 may refuse this machine)"
-            )),
             (None, None) => error(what),
         }
     }

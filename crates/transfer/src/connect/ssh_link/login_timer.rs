@@ -128,12 +128,18 @@ impl LoginTimer {
     /// Returns the notice about the silence of the server that is due at `now`. `is_identified` is true
     /// once its identification string has come.
     pub(super) fn notice(&mut self, now: Instant, is_identified: bool) -> Option<StallNotice> {
-        let awaited = match (is_identified, self.progress.is_verified) {
+        let awaited = self.awaited(is_identified);
+        self.notices.take(now, PATIENCE, awaited)
+    }
+
+    /// Returns what the login waits for. `is_identified` is true once the server's identification
+    /// string has come.
+    pub(super) fn awaited(&self, is_identified: bool) -> &'static str {
+        match (is_identified, self.progress.is_verified) {
             (false, _) => "the server's SSH identification",
             (true, false) => "the key exchange",
             (true, true) => "the answer to the login",
-        };
-        self.notices.take(now, PATIENCE, awaited)
+        }
     }
 
     /// Returns the time until the next notice.

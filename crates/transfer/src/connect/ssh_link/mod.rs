@@ -247,8 +247,9 @@ impl SshLink {
     pub fn connect(
         config: SshLinkSettings,
         mut open: SocketOpener,
-        auth_handler: Box<dyn AuthHandler>,
+        mut auth_handler: Box<dyn AuthHandler>,
     ) -> Result<Self, ConnectError> {
+        let began = Instant::now();
         let pool = PacketPool::new(32 << 10, 2 * QUEUE / (32 << 10));
         // The crypto library's first random bytes take 40 ms of processor time and are per thread,
         // so this thread draws them while the SYN is on its way.
@@ -263,7 +264,13 @@ impl SshLink {
                 "internal error: the connecting thread has failed".to_owned(),
             ))
         };
-        let stream = stream.unwrap_or_else(|_| failed())?;
+        let stream = stream.unwrap_or_else(|_| failed());
+        let (stream, early_closes) = match stream {
+            Err(error) if error.is_reset() && config.role == LinkRole::First => {
+                open_again(&config.name, &mut open, &mut *auth_handler, (began, error))?
+            }
+            stream => (stream?, EarlyCloseRetries::new(began)),
+        };
         let conn = conn.map_err(|e| this_machine(e.into_words()))?;
         stream.expect_data();
         let agents = config.forward.clone().map(AgentChannels::new);
@@ -290,7 +297,7 @@ impl SshLink {
             denied: false,
             refused: None,
             restarts: RestartState::default(),
-            early_closes: EarlyCloseRetries::default(),
+            early_closes,
             first_jobs: FirstJobTime::WithLogin,
             rtt_asked: None,
             sent_bytes: 0,
@@ -351,31 +358,32 @@ impl SshLink {
     /// Logs in as [`SshLink::log_in_once`] does, and again where the server closes the connection
     /// before the key exchange is complete.
     fn log_in(&mut self, early: bool) -> Result<(), LinkError> {
-        let begun = Instant::now();
-        while let Err(error) = self.log_in_once(early) {
-            let mut random = [0];
-            // Without a random byte the pause is the longest one.
-            let _ = aws_lc_rs::rand::fill(&mut random);
+        let mut result = self.log_in_once(early);
+        while let Err(error) = result {
             // A proxy or a jump host would be logged in to again.
             let is_direct = matches!(self.stream, ConnectedStream::Tcp(_));
-            let retries = is_direct
-                && self.restarts.are_allowed()
-                && self.config.role == LinkRole::First
-                && begun.elapsed() < early_close::LONGEST;
-            let pause = retries.then(|| self.early_closes.next(random[0])).flatten();
+            let retries = is_direct && self.restarts.are_allowed();
+            let retries = retries && self.config.role == LinkRole::First;
+            let next = |of: &mut EarlyCloseRetries| of.next(Instant::now(), random_byte());
+            let pause = retries.then(|| next(&mut self.early_closes)).flatten();
             let Some(pause) = pause else {
-                return Err(self.early_closes.describe(error));
+                return Err(self.early_closes.describe_loss(Instant::now(), error));
             };
             if self.early_closes.is_first() {
-                let why = error.clone().into_words();
-                let line = format!("{}: {why}; trying again for up to 10 s", self.config.name);
+                let line = trying_again(&self.config.name, &error.into_words());
                 self.auth_handler.banner(&line);
             }
+            self.auth_handler.waits_for(NEXT_TRY);
             thread::sleep(pause);
             // No request left before the key exchange.
             self.login_effect = LoginEffect::default();
-            let reopened = self.reopen();
-            reopened.map_err(|error| self.early_closes.describe(error))?;
+            result = match self.try_reopen() {
+                Ok(()) => self.log_in_once(early),
+                Err(error) => {
+                    self.early_closes.note_unreached(&error);
+                    Err(self.unnamed(error))
+                }
+            };
         }
         Ok(())
     }
@@ -385,6 +393,7 @@ impl SshLink {
         let timer = LoginTimer::new(self.config.limits, Instant::now());
         let mut timer = timer.at_port(self.config.port);
         let mut events = Vec::new();
+        let mut told = None;
         loop {
             if early && self.conn.is_early() {
                 return Ok(());
@@ -396,6 +405,10 @@ impl SshLink {
                 return Ok(());
             }
             let left = timer.left(now, self.login_progress())?;
+            let awaited = timer.awaited(self.conn.peer().is_some());
+            if told.replace(awaited) != Some(awaited) {
+                self.auth_handler.waits_for(awaited);
+            }
             if let Some(notice) = timer.notice(now, self.conn.peer().is_some()) {
                 let line = format!("{}: {notice}", self.config.name);
                 self.auth_handler.banner(&line);
@@ -626,10 +639,17 @@ impl SshLink {
         transport.guess = KexGuess::Never;
     }
 
+    /// Returns the loss of the connection by an error, without the host, which callers name.
+    fn unnamed(&self, error: ConnectError) -> LinkError {
+        LinkError::Lost(error.said_of(&self.config.name))
+    }
+
     /// Opens the socket again and begins the connection anew.
-    fn reopen(&mut self) -> Result<(), LinkError> {
-        self.stream = (self.open)().map_err(|e| LinkError::Lost(e.into()))?;
-        self.conn = engine(&self.config, &self.pool)?;
+    fn try_reopen(&mut self) -> Result<(), ConnectError> {
+        self.stream = (self.open)()?;
+        let this_machine =
+            |e: LinkError| ConnectError::this_machine(ConnectStep::Reach, e.into_words());
+        self.conn = engine(&self.config, &self.pool).map_err(this_machine)?;
         let limit = self.segments.limit();
         self.segments = ReceiveBuffers::default();
         self.segments.set_limit(limit);
@@ -639,7 +659,7 @@ impl SshLink {
         self.input = InputState::Open;
         self.output = OutputState::Open;
         self.readiness = SocketReadiness::UNKNOWN;
-        self.nonblocking()
+        self.nonblocking().map_err(this_machine)
     }
 
     /// Restarts the connection without predictions, because the server refused early data.
@@ -655,7 +675,7 @@ impl SshLink {
         if let Some((registry, _)) = &self.registered {
             let _ = self.stream.deregister(registry);
         }
-        self.reopen()?;
+        self.try_reopen().map_err(|e| self.unnamed(e))?;
         events.push(LinkEvent::Restarted);
         self.channels.restart(why, events);
         if let Some((registry, token)) = &self.registered {
@@ -665,6 +685,49 @@ impl SshLink {
         }
         Ok(())
     }
+}
+
+/// Opens the socket again after the server has reset a connection as soon as it had accepted it, as
+/// one without room for another login may do. `(began, error)` has the time and the error of the
+/// first attempt.
+fn open_again(
+    name: &str,
+    open: &mut SocketOpener,
+    auth_handler: &mut dyn AuthHandler,
+    (began, mut error): (Instant, ConnectError),
+) -> Result<(ConnectedStream, EarlyCloseRetries), ConnectError> {
+    let mut retries = EarlyCloseRetries::new(began);
+    loop {
+        retries.note_unreached(&error);
+        let Some(pause) = retries.next(Instant::now(), random_byte()) else {
+            let what = retries.describe(Instant::now(), &error.clone().said_of(name));
+            return Err(ConnectError::new(error.fault(), error.check(), what).about(name));
+        };
+        if retries.is_first() {
+            auth_handler.banner(&trying_again(name, &error.said_of(name)));
+        }
+        auth_handler.waits_for(NEXT_TRY);
+        thread::sleep(pause);
+        match open() {
+            Ok(stream) => return Ok((stream, retries)),
+            Err(next) => error = next,
+        }
+    }
+}
+
+/// Wait between two attempts, as shown beside the host.
+const NEXT_TRY: &str = "another try, since the server closed the connection";
+
+/// Returns the line about a first attempt to connect that failed for the reason `why`.
+fn trying_again(name: &str, why: &str) -> String {
+    format!("{name}: {why}; trying again for up to 10 s")
+}
+
+/// Returns a random byte, or zero if the system has none.
+fn random_byte() -> u8 {
+    let mut random = [0];
+    let _ = aws_lc_rs::rand::fill(&mut random);
+    random[0]
 }
 
 fn error(what: &str) -> LinkError {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use schedule::{
-    Attributes, FileCheckpoint, FileCopyState, JobFailure, JobFailureKind, JobId, LaneEvent,
+    Attributes, FileCheckpoint, FileCopyState, JobFailure, JobFailureKind, JobId, LaneEvent, Parts,
     TreeWalkStep,
 };
 use sftp::InodeId;
@@ -14,10 +14,11 @@ use crate::connect::ConnectError;
 use crate::copy::file::{CopyFileId, FileStep, FileTask, JobRole};
 use crate::copy::hard_links::{HardLinkDecision, HardLinks};
 use crate::copy::jobs::JobPurpose;
+use crate::copy::metadata::late_attributes;
 use crate::copy::resume::{FileStartDecision, note_failed_look, note_seen};
 use crate::copy::sides::CopySide;
 use crate::copy::source::WalkId;
-use crate::copy::symlink::{SymlinkCopyState, SymlinkStep};
+use crate::copy::symlink::{RefusedSymlink, SymlinkCopyState, SymlinkStep};
 use crate::copy::target_kind::ReportedTargetKind;
 use crate::copy::tree::{CopyDirectoryId, ItemAwaitingDirectory};
 use crate::copy::verify::{ChecksumRequest, VerifyOutcome};
@@ -66,11 +67,7 @@ impl CopyEngine<'_> {
             LaneEvent::Temp(id, temp) => self.on_temporary(id, temp.temp.0),
             LaneEvent::Safe(id, from, to) => self.on_bytes_stored(id, from, to),
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
-            LaneEvent::NotKept(id, parts, why) => {
-                let purpose = self.context.jobs().get(&id).map(|(_, purpose)| purpose);
-                let entry = || purpose?.shown(&self.context, &self.files, &self.tree);
-                self.metadata.note_lost(parts, &why, entry);
-            }
+            LaneEvent::NotKept(id, parts, why) => self.on_not_kept(id, parts, why),
             LaneEvent::Refused(id, found, why) => {
                 let target = self.task_of(id).map(|(task, _)| task.target().to_vec());
                 let found = (found, target.as_deref().unwrap_or_default());
@@ -238,6 +235,7 @@ impl CopyEngine<'_> {
                 self.walks.root_really(walk, path);
             }
             Some((_, JobPurpose::ReadSymlink(held))) => held.points_to = Some(path),
+            Some((_, JobPurpose::ReadRefusedSymlink(refused))) => refused.found = Some(path),
             Some((_, JobPurpose::File(file, _))) => {
                 if let Some(task) = self.files.get_mut(file) {
                     task.strands(path);
@@ -285,6 +283,7 @@ impl CopyEngine<'_> {
             JobPurpose::Durable(name) => self.fail_if(name, said(result)),
             JobPurpose::File(file, role) => {
                 self.take_sums(id, file);
+                self.set_refused_attributes(id, file, result.is_ok());
                 let job = (file, role);
                 let step = self
                     .files
@@ -307,7 +306,14 @@ impl CopyEngine<'_> {
                 Ok(()) => self.copy_symlink(held, SymlinkCopyState::make),
                 Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
             },
-            JobPurpose::MakeSymlink(held) => self.symlink_over(&held, said(result), end),
+            JobPurpose::MakeSymlink(held) => match said(result) {
+                Err(error) => RefusedSymlink::ask(&mut self.context, held, error),
+                Ok(()) => self.symlink_over(&held, Ok(()), end),
+            },
+            JobPurpose::ReadRefusedSymlink(refused) => {
+                let (held, result) = refused.compare();
+                self.symlink_over(&held, result, end);
+            }
             JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said(result)),
             JobPurpose::FileXattrs(file) => {
                 let source = || self.files.get(&file).map(FileTask::shown_source);
@@ -330,11 +336,53 @@ impl CopyEngine<'_> {
                 let dir = self.keeper.on_cleared(&mut self.context, removal, removed);
                 directories::item_over(self, dir);
             }
-            JobPurpose::SymlinkTimes | JobPurpose::Clock(_) => {}
+            JobPurpose::SymlinkTimes | JobPurpose::FileAttributes(_) | JobPurpose::Clock(_) => {}
+        }
+    }
+
+    fn on_not_kept(&mut self, id: JobId, parts: Parts, why: String) {
+        let purpose = self.context.jobs().get(&id).map(|(_, purpose)| purpose);
+        let is_file = matches!(purpose, Some(JobPurpose::File(..)));
+        if is_file && self.metadata.may_set_later(&self.context, parts) {
+            return self.metadata.refused_attributes().note(id, parts, why);
+        }
+        let entry = || purpose?.shown(&self.context, &self.files, &self.tree);
+        match purpose {
+            Some(JobPurpose::FinishDir(_)) => {
+                self.metadata.note_lost_of_directory(parts, &why, entry);
+            }
+            _ => self.metadata.note_lost(parts, &why, entry),
+        }
+    }
+
+    /// Sets the attributes by path that the server refused for the open file, if there are such and
+    /// the file is complete.
+    fn set_refused_attributes(&mut self, id: JobId, file: CopyFileId, is_complete: bool) {
+        let Some((parts, why)) = self.metadata.refused_attributes().take(id) else {
+            return;
+        };
+        let Some(task) = self.files.get(&file) else {
+            return;
+        };
+        let shown = self.context.shown(CopySide::Target, task.target());
+        match task.attributes().filter(|_| is_complete) {
+            Some(source) => {
+                let kind = late_attributes(&self.context, task.target(), &source, parts);
+                let purpose = JobPurpose::FileAttributes(shown);
+                self.context.submit(CopySide::Target, kind, purpose);
+            }
+            None => self.metadata.note_lost(parts, &why, || Some(shown)),
         }
     }
 
     fn on_warning(&mut self, id: JobId, message: String) {
+        if schedule::in_place_reason(&message).is_some()
+            && let Some((task, _)) = self.task_of(id)
+        {
+            let target = task.target().to_vec();
+            let context = &mut self.context;
+            return self.metadata.tell_in_place(context, &target, &message);
+        }
         let path = match self.context.jobs().get(&id) {
             Some((_, JobPurpose::File(file, _))) => {
                 self.files.get(file).map(|task| task.name().clone())

@@ -366,12 +366,11 @@ impl FileTask {
             self.tell_owner(context, owner);
         }
         self.note_other_names(context, metadata, stored.other_names);
-        let name = || Some(self.source_name.clone());
         if let Some(why) = &stored.written_over {
-            context.warn(name(), schedule::written_over(why));
+            metadata.tell_in_place(context, &self.target, &schedule::written_over(why));
         }
         if stored.unwritable {
-            context.warn(name(), UNWRITABLE.to_owned());
+            metadata.tell_in_place(context, &self.target, UNWRITABLE);
         }
     }
 

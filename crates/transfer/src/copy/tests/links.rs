@@ -217,6 +217,49 @@ fn followed_symlinks_are_copied_as_files_and_dangling_ones_are_named() {
     }
 }
 
+/// Bug: a second `cp -a` to a server that renames nothing failed at each symlink, though the first one
+/// had made it. Another symlink there cannot be replaced, and the error says what to do.
+#[test]
+fn an_equal_symlink_on_a_server_that_renames_nothing_was_an_error() {
+    for direction in [Direction::Upload, Direction::Relayed] {
+        for seed in 0..4 {
+            let mut scenario = with_links(seed, direction);
+            scenario.sources = vec!["src/.".to_owned()];
+            scenario.place_target("/home/u/dst", Kind::Dir, 0o755);
+            scenario.complete();
+            for request in ["RENAME", "posix-rename@openssh.com", "put-file@longhaul"] {
+                scenario.refuse(request, StatusCode::PERMISSION_DENIED);
+            }
+            let failed_links = |report: &RunReport| {
+                let failed = report.failed.iter().map(|(path, _)| path.clone());
+                failed
+                    .filter(|path| path.contains("link"))
+                    .collect::<Vec<_>>()
+            };
+            let name = scenario.name();
+            let report = scenario.finish();
+            assert_eq!(failed_links(&report), [""; 0], "{name}: {report:#?}");
+            assert_eq!(report.summary().symlinks, 8, "{name}: {report:#?}");
+            let links = scenario.at_target(|fs| tree_at(fs, "dst"));
+            let mut links = links.into_iter();
+            let changed = links.find(|(_, entry)| matches!(entry.kind, Kind::Symlink(_)));
+            let (changed, _) = changed.expect("it has symlinks");
+            let at = format!("/home/u/dst/{changed}");
+            scenario
+                .at_target(|fs| fs.remove(at.as_bytes(), false))
+                .expect("it is there");
+            scenario.place_target(&at, symlink("changed"), 0o777);
+            let report = scenario.finish();
+            assert_eq!(failed_links(&report).len(), 1, "{name}: {report:#?}");
+            let reason = report.reason(&changed);
+            assert!(
+                reason.contains("remove the entry there"),
+                "{name}: {reason}"
+            );
+        }
+    }
+}
+
 /// Symlinks that lead to a directory above end the walk there: a copy that follows them ends.
 #[test]
 fn a_loop_of_followed_symlinks_ends() {

@@ -286,6 +286,43 @@ fn a_server_that_sets_no_attributes_gets_the_files_and_the_user_is_told() {
     assert!(told >= 20, "{told}");
 }
 
+/// Bug: what OpenSSH's server refused for open files was lost, though it sets it by
+/// lsetstat@openssh.com.
+#[test]
+fn attributes_that_are_refused_for_open_files_were_not_set_by_path() {
+    let mut checked = 0;
+    for direction in [Direction::Upload, Direction::Relayed] {
+        for seed in 0..10 {
+            let mut scenario = with_modes(seed, direction);
+            scenario.options.preserve = true;
+            for request in ["SETSTAT", "FSETSTAT", "put-file@longhaul"] {
+                scenario.refuse(request, StatusCode::PERMISSION_DENIED);
+            }
+            if !scenario.target_has("lsetstat@openssh.com") {
+                continue;
+            }
+            checked += 1;
+            let report = scenario.finish();
+            let source = scenario.at_source(|fs| tree_at(fs, "src"));
+            let target = scenario.at_target(|fs| tree_at(fs, "dst"));
+            let name = scenario.name();
+            let files = source
+                .iter()
+                .filter(|(_, of)| matches!(of.kind, Kind::File(_)));
+            for (path, entry) in files.filter(|(path, _)| !report.has_failed(path)) {
+                let found = &target[path];
+                assert_eq!(
+                    found.modified, entry.modified,
+                    "{name}: {path}: {report:#?}"
+                );
+                let modes = (found.mode & 0o777, entry.mode & 0o777);
+                assert_eq!(modes.0, modes.1, "{name}: {path}: {report:#?}");
+            }
+        }
+    }
+    assert!(checked > 0);
+}
+
 /// One refused request: the entry that it concerns is named in a failure or a warning, and nothing
 /// else is lost.
 #[test]

@@ -25,7 +25,7 @@ pub(super) fn finish_locally(
     let not_kept = local.finish_directory(&path, &attributes, dir.is_of_copy(), options, beyond)?;
     for (parts, why) in not_kept {
         let shown = || Some(context.shown(CopySide::Target, &dir.target));
-        metadata.note_lost(parts, &why, shown);
+        metadata.note_lost_of_directory(parts, &why, shown);
     }
     Ok(())
 }

@@ -440,7 +440,7 @@ impl SessionCore {
         let silence = self.reconnect.heard(now);
         let awaited = |on: &LaneOnChannel| on.lane().stats().bytes_in_flight > 0;
         if silence > MOMENT && self.dispatcher.lanes().iter().any(awaited) {
-            self.concurrency.note_silence(silence);
+            self.concurrency.note_silence(silence, &self.options);
         }
     }
 

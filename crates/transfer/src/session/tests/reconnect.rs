@@ -280,6 +280,18 @@ fn a_pause_without_requests_was_taken_for_a_silent_path() {
     assert_eq!(reconnect.poll_timeout(true), Some(asked + DARK));
 }
 
+/// Bug: the hour before a request counted as silence of the server that answered it.
+#[test]
+fn time_in_which_no_answer_was_due_was_a_silence() {
+    let began = Instant::now();
+    let asked = began + Duration::from_secs(3600);
+    let mut reconnect = ReconnectPolicy::new(began, machine());
+    assert!(reconnect.start(asked, false).is_none());
+    let answered = asked + Duration::from_secs(2);
+    assert!(reconnect.start(answered, true).is_none());
+    assert_eq!(reconnect.heard(answered), Duration::from_secs(2));
+}
+
 #[test]
 fn data_end_the_attempts_beside_a_silent_connection() {
     let now = Instant::now();
