@@ -119,7 +119,7 @@ impl TargetDir {
             has_mode: false,
             listed: false,
             is_cleared: false,
-            metadata: DirMetadataRule::OfSource,
+            metadata: DirMetadataRule::Always,
             open: 0,
             held: Vec::new(),
             held_dirs: Vec::new(),
@@ -139,27 +139,27 @@ impl TargetDir {
 
     /// Leaves the metadata of the directory as it is, if it is there already.
     pub(super) fn leave_existing(&mut self) {
-        self.metadata = DirMetadataRule::OfSourceIfNew;
+        self.metadata = DirMetadataRule::IfNew;
     }
 
     /// Notes that an interrupted run of this copy has made the directory.
     pub(super) fn was_made_earlier(&mut self) {
-        self.metadata = DirMetadataRule::OfSourceMadeEarlier;
+        self.metadata = DirMetadataRule::MadeEarlier;
     }
 
     /// True if the directory keeps its own metadata.
     fn keeps_own(&self) -> bool {
-        self.existed && self.metadata == DirMetadataRule::OfSourceIfNew
+        self.existed && self.metadata == DirMetadataRule::IfNew
     }
 
     /// True if the copy has made the directory, in this run or an interrupted one.
     fn is_of_copy(&self) -> bool {
-        !self.existed || self.metadata == DirMetadataRule::OfSourceMadeEarlier
+        !self.existed || self.metadata == DirMetadataRule::MadeEarlier
     }
 
     /// True if the directory gets its source's mode at the end although it exists already.
     fn changes_existing_mode(&self, preserves: bool) -> bool {
-        let is_own = self.metadata == DirMetadataRule::OfSourceMadeEarlier;
+        let is_own = self.metadata == DirMetadataRule::MadeEarlier;
         (preserves && !self.keeps_own() || is_own) && self.attributes.mode.is_some()
     }
 
@@ -171,14 +171,14 @@ impl TargetDir {
     }
 }
 
-/// Metadata that a directory gets.
+/// Case in which a directory gets the metadata of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DirMetadataRule {
-    OfSource,
-    /// The source's metadata for a new directory; an existing one keeps its own.
-    OfSourceIfNew,
-    /// The source's metadata as for a new directory: an interrupted run of this copy made it.
-    OfSourceMadeEarlier,
+    Always,
+    /// If this run makes it; an existing one keeps its own.
+    IfNew,
+    /// As if this run made it, since an interrupted run of this copy did.
+    MadeEarlier,
 }
 
 /// Conclusion from a file's failure about its directory.
