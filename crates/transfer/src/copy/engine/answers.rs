@@ -365,7 +365,9 @@ impl CopyEngine<'_> {
             return;
         };
         let shown = self.context.shown(CopySide::Target, task.target());
-        match task.attributes().filter(|_| is_complete) {
+        // The named target may be a symlink, through which the file was written.
+        let may_be_link = task.dir().is_none() && self.context.options().inplace;
+        match task.attributes().filter(|_| is_complete && !may_be_link) {
             Some(source) => {
                 let kind = late_attributes(&self.context, task.target(), &source, parts);
                 let purpose = JobPurpose::FileAttributes(shown);
