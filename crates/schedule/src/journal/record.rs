@@ -279,29 +279,7 @@ impl JournalRecord {
             ONTO => Self::Onto {
                 into: bool::read(r)?,
             },
-            BEGUN => {
-                let id = r.u64()?;
-                let same = r.u32()? as usize;
-                if same > last.len() {
-                    return Ok(None);
-                }
-                last.truncate(same);
-                last.extend_from_slice(r.string()?);
-                if last.len() > LONGEST {
-                    return Ok(None);
-                }
-                Self::Begun {
-                    id,
-                    target: last.clone(),
-                    source: SourceFileStamp {
-                        size: r.u64()?,
-                        mtime: r.u64()?,
-                        inode: r.u64()?,
-                        device: r.u64()?,
-                    },
-                    tag: r.u64()?,
-                }
-            }
+            BEGUN => return Self::read_begun(r, last),
             TEMP => Self::Temp {
                 id: r.u64()?,
                 path: r.string()?.to_vec(),
@@ -343,6 +321,30 @@ impl JournalRecord {
             DURABLE => Self::Durable { files: r.u64()? },
             SYNCED => Self::Synced { offset: r.u64()? },
             _ => return Ok(None),
+        }))
+    }
+
+    fn read_begun(r: &mut FieldReader<'_>, last: &mut Vec<u8>) -> Result<Option<Self>, WireError> {
+        let id = r.u64()?;
+        let same = r.u32()? as usize;
+        if same > last.len() {
+            return Ok(None);
+        }
+        last.truncate(same);
+        last.extend_from_slice(r.string()?);
+        if last.len() > LONGEST {
+            return Ok(None);
+        }
+        Ok(Some(Self::Begun {
+            id,
+            target: last.clone(),
+            source: SourceFileStamp {
+                size: r.u64()?,
+                mtime: r.u64()?,
+                inode: r.u64()?,
+                device: r.u64()?,
+            },
+            tag: r.u64()?,
         }))
     }
 }

@@ -429,23 +429,14 @@ impl JournalState {
                 size,
                 mtime,
             } => {
-                self.change(id, |entry| {
-                    entry.done = Some(CompletedFile {
-                        size,
-                        mtime,
-                        not_after: entry.mtime,
-                        is_in_last_second: false,
-                        durable,
-                    });
-                    entry.temp = None;
-                    (entry.durable, entry.there) = Default::default();
-                });
-                if self.entries.contains_key(&id) {
-                    self.soft.extend((!durable).then_some(id));
-                    let unsettled = (self.untimed, id);
-                    self.unsettled.extend((mtime == 0).then_some(unsettled));
-                }
-                self.untimed += u64::from(mtime == 0);
+                let done = CompletedFile {
+                    size,
+                    mtime,
+                    not_after: 0,
+                    is_in_last_second: false,
+                    durable,
+                };
+                self.complete_entry(id, done);
             }
             JournalRecord::Forgotten { id } => {
                 self.take(id);
@@ -465,6 +456,24 @@ impl JournalState {
             JournalRecord::Temp { .. } | JournalRecord::Synced { .. } => {}
         }
         true
+    }
+
+    fn complete_entry(&mut self, id: u64, done: CompletedFile) {
+        self.change(id, |entry| {
+            entry.done = Some(CompletedFile {
+                not_after: entry.mtime,
+                ..done
+            });
+            entry.temp = None;
+            (entry.durable, entry.there) = Default::default();
+        });
+        if self.entries.contains_key(&id) {
+            self.soft.extend((!done.durable).then_some(id));
+            let unsettled = (self.untimed, id);
+            self.unsettled
+                .extend((done.mtime == 0).then_some(unsettled));
+        }
+        self.untimed += u64::from(done.mtime == 0);
     }
 
     /// Records the receiving machine's boot id. If it differs from the previous one or is unknown,

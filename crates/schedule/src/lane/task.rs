@@ -87,14 +87,7 @@ impl JobMachine {
                 let tree = ListTree::new(id, path.0);
                 Self::Tree(tree.counting(count).on_same_device(same_device))
             }
-            JobKind::MakeHardLink { path, of, tag } => {
-                Self::HardLink(MakeHardLink::new(id, path.0, of.0, tag))
-            }
-            JobKind::MakeSymlink {
-                path,
-                points_to,
-                tag,
-            } => Self::Symlink(MakeSymlink::new(id, path.0, points_to, tag)),
+            JobKind::MakeHardLink { .. } | JobKind::MakeSymlink { .. } => Self::link(id, kind),
             JobKind::MakeDir { path, mode, follow } => {
                 Self::MakeDir(MakeDir::new(id, path.0, mode, follow))
             }
@@ -138,6 +131,21 @@ impl JobMachine {
             | JobKind::Remove { .. }
             | JobKind::RemoveDir { .. }
             | JobKind::Rename { .. } => Self::Query(Box::new(QueryJob::new(id, kind))),
+        }
+    }
+
+    /// Creates a hard link or a symlink.
+    fn link(id: JobId, kind: JobKind) -> Self {
+        match kind {
+            JobKind::MakeHardLink { path, of, tag } => {
+                Self::HardLink(MakeHardLink::new(id, path.0, of.0, tag))
+            }
+            JobKind::MakeSymlink {
+                path,
+                points_to,
+                tag,
+            } => Self::Symlink(MakeSymlink::new(id, path.0, points_to, tag)),
+            kind => Self::Query(Box::new(QueryJob::new(id, kind))),
         }
     }
 

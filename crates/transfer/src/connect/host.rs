@@ -374,59 +374,7 @@ fn opener(
     let name = escape::name(config.host.as_bytes()).to_string();
     let (host, port) = (config.host_name.clone(), config.port);
     match config.proxy.clone() {
-        ProxyMethod::Direct => {
-            let bind = config.bind_address.as_ref().map(|text| {
-                text.parse().map_err(|_| {
-                    let why = format!("BindAddress {text} is not an IP address");
-                    ConnectError::configuration(why).about(&name)
-                })
-            });
-            let bind = bind.transpose()?;
-            let dial = TcpConnectSettings {
-                family: address_families(config.family),
-                bind,
-                timeout: config.connect_timeout,
-                attempts: config.connection_attempts,
-                tuning: SocketTuning {
-                    mss,
-                    ..socket_tuning(config, around)
-                },
-            };
-            let beside = around.beside.as_ref().filter(|_| hops == 0);
-            let host = match beside.and_then(|b| b.address) {
-                Some(address) => address.to_string(),
-                None => host,
-            };
-            let cannot = match (hops, around.attempt.relaying) {
-                (0, _) => cannot_connect(&name, &host, port),
-                (_, true) => format!("cannot connect to this relaying host at port {port}"),
-                (_, false) => format!("cannot connect to this jump host at port {port}"),
-            };
-            let shown = match host.eq_ignore_ascii_case(&config.host) {
-                true => "the host name".to_owned(),
-                false => escape::name(host.as_bytes()).to_string(),
-            };
-            // A further connection is opened while the first one is in use.
-            let tells = config.tells() && around.beside.is_none();
-            let prompt = Arc::clone(&around.prompt);
-            let is_first = around.beside.is_none();
-            Ok(Box::new(move || {
-                // Another host may be asking the user a question.
-                if let Some(mut prompt) = prompt.try_lock().ok().filter(|_| is_first) {
-                    prompt.note_wait("an answer to the TCP connection");
-                }
-                let mut tell = |notice: StallNotice| {
-                    if tells && let Ok(mut prompt) = prompt.lock() {
-                        prompt.show(&format!("{name}: {notice}"));
-                    }
-                };
-                let stream = dial.connect_with_notices(&host, port, &mut tell);
-                let stream = stream.map(ConnectedStream::Tcp);
-                stream.map_err(|e| {
-                    ConnectError::not_connected(&e, e.sentence(&shown, &cannot)).about(&name)
-                })
-            }))
-        }
+        ProxyMethod::Direct => direct_opener(config, around, hops, mss),
         ProxyMethod::Command(command) if config.has(SshOptionFlags::PROXY_USE_FDPASS) => {
             let tuning = socket_tuning(config, around);
             let patience = LoginLimits::new(config.connect_timeout, true).handshake();
@@ -447,6 +395,67 @@ fn opener(
             }))
         }
     }
+}
+
+/// Opens a TCP connection to the host of `config`. The parameters are those of [`opener`].
+fn direct_opener(
+    config: &HostConfig,
+    around: &SharedConnectSettings,
+    hops: usize,
+    mss: Option<u16>,
+) -> Result<SocketOpener, ConnectError> {
+    let name = escape::name(config.host.as_bytes()).to_string();
+    let (host, port) = (config.host_name.clone(), config.port);
+    let bind = config.bind_address.as_ref().map(|text| {
+        text.parse().map_err(|_| {
+            let why = format!("BindAddress {text} is not an IP address");
+            ConnectError::configuration(why).about(&name)
+        })
+    });
+    let bind = bind.transpose()?;
+    let dial = TcpConnectSettings {
+        family: address_families(config.family),
+        bind,
+        timeout: config.connect_timeout,
+        attempts: config.connection_attempts,
+        tuning: SocketTuning {
+            mss,
+            ..socket_tuning(config, around)
+        },
+    };
+    let beside = around.beside.as_ref().filter(|_| hops == 0);
+    let host = match beside.and_then(|b| b.address) {
+        Some(address) => address.to_string(),
+        None => host,
+    };
+    let cannot = match (hops, around.attempt.relaying) {
+        (0, _) => cannot_connect(&name, &host, port),
+        (_, true) => format!("cannot connect to this relaying host at port {port}"),
+        (_, false) => format!("cannot connect to this jump host at port {port}"),
+    };
+    let shown = match host.eq_ignore_ascii_case(&config.host) {
+        true => "the host name".to_owned(),
+        false => escape::name(host.as_bytes()).to_string(),
+    };
+    // A further connection is opened while the first one is in use.
+    let tells = config.tells() && around.beside.is_none();
+    let prompt = Arc::clone(&around.prompt);
+    let is_first = around.beside.is_none();
+    Ok(Box::new(move || {
+        // Another host may be asking the user a question.
+        if let Some(mut prompt) = prompt.try_lock().ok().filter(|_| is_first) {
+            prompt.note_wait("an answer to the TCP connection");
+        }
+        let mut tell = |notice: StallNotice| {
+            if tells && let Ok(mut prompt) = prompt.lock() {
+                prompt.show(&format!("{name}: {notice}"));
+            }
+        };
+        let stream = dial.connect_with_notices(&host, port, &mut tell);
+        let stream = stream.map(ConnectedStream::Tcp);
+        stream
+            .map_err(|e| ConnectError::not_connected(&e, e.sentence(&shown, &cannot)).about(&name))
+    }))
 }
 
 fn socket_tuning(config: &HostConfig, around: &SharedConnectSettings) -> SocketTuning {

@@ -85,9 +85,7 @@ impl MakeSymlink {
                 }
                 Reply::Attrs(_) => {
                     let temp = core.temp_name(&self.path, self.tag);
-                    core.send_symlink(self.id, 2, &temp, &self.points_to);
-                    self.stage = MakeSymlinkStage::CreatingTemp(temp);
-                    return JobProgress::Continues;
+                    return self.create_temp(core, temp);
                 }
                 _ => Some(fault),
             },
@@ -99,11 +97,7 @@ impl MakeSymlink {
                 self.stage = MakeSymlinkStage::Clearing(temp);
                 return JobProgress::Continues;
             }
-            (MakeSymlinkStage::Clearing(temp), _) => {
-                core.send_symlink(self.id, 2, &temp, &self.points_to);
-                self.stage = MakeSymlinkStage::CreatingTemp(temp);
-                return JobProgress::Continues;
-            }
+            (MakeSymlinkStage::Clearing(temp), _) => return self.create_temp(core, temp),
             (MakeSymlinkStage::CreatingTemp(_), Err(status)) => {
                 Some(refused(MAKING_SYMLINK, status))
             }
@@ -134,19 +128,20 @@ impl MakeSymlink {
             }
             (MakeSymlinkStage::Removing(temp, fault), done) => {
                 let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
-                fault.map(|mut fault| {
-                    if left {
-                        let name = sftp::printable(&temp, 4096);
-                        let text =
-                            format!("; cannot remove the temporary file {name}: remove it by hand");
-                        fault.what.push_str(&text);
-                    }
-                    fault
+                fault.map(|fault| match left {
+                    true => with_leftover(fault, &temp),
+                    false => fault,
                 })
             }
             (MakeSymlinkStage::Creating | MakeSymlinkStage::Finished, _) => None,
         };
         end(core, self.id, fault)
+    }
+
+    fn create_temp(&mut self, core: &mut LaneContext, temp: Vec<u8>) -> JobProgress {
+        core.send_symlink(self.id, 2, &temp, &self.points_to);
+        self.stage = MakeSymlinkStage::CreatingTemp(temp);
+        JobProgress::Continues
     }
 
     /// Returns the temporary that may exist now.
@@ -161,4 +156,12 @@ impl MakeSymlink {
             | MakeSymlinkStage::Finished => None,
         }
     }
+}
+
+/// Adds to a failure that the temporary could not be removed.
+fn with_leftover(mut fault: JobFailure, temp: &[u8]) -> JobFailure {
+    let name = sftp::printable(temp, 4096);
+    let text = format!("; cannot remove the temporary file {name}: remove it by hand");
+    fault.what.push_str(&text);
+    fault
 }

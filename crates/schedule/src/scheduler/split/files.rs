@@ -389,22 +389,28 @@ impl SplitFiles {
                 self.tell_safe(board, id, part.map(|part| part.from));
                 self.go_on(board, id);
             }
-            // A server that takes data in order only, as into an object store, continues no file.
-            LaneEvent::Failed(_, fault) if file.starts_anew_after(&fault) => {
-                file.part_over(part, false);
-                board.tell(LaneEvent::Warning(id, NOT_CONTINUED.to_owned()));
-                self.do_whole(board, id);
-            }
-            // Even if others have completed the range: no request of a file may have been refused
-            // when it gets its name.
             LaneEvent::Failed(_, fault) => {
                 file.part_over(part, false);
-                match file.stage {
-                    SplitStage::Moving => self.fail_file(board, id, fault),
-                    _ => self.go_on(board, id),
-                }
+                self.on_part_failed(board, id, fault);
             }
             _ => {}
+        }
+    }
+
+    fn on_part_failed(&mut self, board: &mut SchedulerState, id: JobId, fault: JobFailure) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        // A server that takes data in order only, as into an object store, continues no file.
+        if file.starts_anew_after(&fault) {
+            board.tell(LaneEvent::Warning(id, NOT_CONTINUED.to_owned()));
+            return self.do_whole(board, id);
+        }
+        match file.stage {
+            // Even if others have completed the range: no request of a file may have been refused
+            // when it gets its name.
+            SplitStage::Moving => self.fail_file(board, id, fault),
+            _ => self.go_on(board, id),
         }
     }
 

@@ -302,14 +302,8 @@ impl CopyEngine<'_> {
                 let step = self.files.on_source_over(file, said(result));
                 self.after_file(step);
             }
-            JobPurpose::ReadSymlink(held) => match said(result) {
-                Ok(()) => self.copy_symlink(held, SymlinkCopyState::make),
-                Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
-            },
-            JobPurpose::MakeSymlink(held) => match said(result) {
-                Err(error) => RefusedSymlink::ask(&mut self.context, held, error),
-                Ok(()) => self.symlink_over(&held, Ok(()), end),
-            },
+            JobPurpose::ReadSymlink(held) => self.on_symlink_read(held, said(result)),
+            JobPurpose::MakeSymlink(held) => self.on_symlink_made(held, said(result), end),
             JobPurpose::ReadRefusedSymlink(refused) => {
                 let (held, result) = refused.compare();
                 self.symlink_over(&held, result, end);
@@ -337,6 +331,25 @@ impl CopyEngine<'_> {
                 directories::item_over(self, dir);
             }
             JobPurpose::SymlinkTimes | JobPurpose::FileAttributes(_) | JobPurpose::Clock(_) => {}
+        }
+    }
+
+    fn on_symlink_read(&mut self, held: ItemAwaitingDirectory, result: Result<(), FileError>) {
+        match result {
+            Ok(()) => self.copy_symlink(held, SymlinkCopyState::make),
+            Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
+        }
+    }
+
+    fn on_symlink_made(
+        &mut self,
+        held: ItemAwaitingDirectory,
+        result: Result<(), FileError>,
+        end: CopySide,
+    ) {
+        match result {
+            Err(error) => RefusedSymlink::ask(&mut self.context, held, error),
+            Ok(()) => self.symlink_over(&held, Ok(()), end),
         }
     }
 
