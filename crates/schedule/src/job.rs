@@ -168,7 +168,7 @@ pub enum JobKind {
         /// Target text of the symlink.
         points_to: Vec<u8>,
         /// Number from which the temporary's name is made, if it must not be random: an entry of that
-        /// name is a leftover of an interrupted run, and is removed.
+        /// name is a leftover of an interrupted run, and is removed. The name is random if that fails.
         tag: Option<u64>,
     },
     /// Reads a symlink.

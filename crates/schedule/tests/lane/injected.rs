@@ -378,3 +378,39 @@ fn where_the_old_file_is_comes_before_the_rename() {
     };
     assert!(*job == replaced && path.starts_with(".old."), "{path}");
 }
+
+/// Bug: each killed run left temporaries of links under names of its own. The next run of the same copy
+/// makes the same name, and removes what has it. What cannot be one stays.
+#[test]
+fn the_temporary_of_a_link_that_a_killed_run_left_is_replaced() {
+    const TAG: u64 = 7;
+    let left = String::from_utf8(sftp::tagged_name(b"old", TAG)).expect("ASCII");
+    for (kind, is_left) in [
+        (Kind::Symlink(b"elsewhere".to_vec()), false),
+        (Kind::File(b"of".to_vec()), false),
+        (Kind::Dir, true),
+    ] {
+        for hard in [false, true] {
+            let mut w = World::new(Mode::Plain);
+            w.place("old", b"old", 0o644);
+            w.place("of", b"of", 0o644);
+            w.model.fs.place(&left, kind.clone(), 0o755);
+            let (path, tag) = (remote("old"), Some(TAG));
+            let of = remote("of");
+            let points_to = b"of".to_vec();
+            let job = w.job(match hard {
+                true => JobKind::MakeHardLink { path, of, tag },
+                false => JobKind::MakeSymlink {
+                    path,
+                    points_to,
+                    tag,
+                },
+            });
+            w.run();
+            assert!(w.done(job), "{kind:?} {hard}: {:?}", w.failed(job));
+            assert_eq!(w.model.fs.data("old"), Some(b"of".as_slice()));
+            let expected = vec![left.clone(); usize::from(is_left)];
+            assert_eq!(w.temporaries(), expected, "{kind:?} {hard}");
+        }
+    }
+}

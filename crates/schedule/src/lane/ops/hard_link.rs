@@ -1,6 +1,6 @@
 //! Creates a hard link at the far end.
 
-use sftp::{Reply, Request, StatusCode};
+use sftp::{Reply, Request, Status, StatusCode};
 
 use super::LaneContext;
 use crate::lane::messages::{self, refused, remote};
@@ -98,7 +98,12 @@ impl MakeHardLink {
                 core.send(self.id, step(CLEAR), &Request::Remove { path });
                 return JobProgress::Continues;
             }
-            (RequestPurpose::Step(CLEAR), _) => return self.make_beside(core),
+            (RequestPurpose::Step(CLEAR), removed) => {
+                if removed.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE) {
+                    self.temp = Some(core.temp_name(&self.path, None));
+                }
+                return self.make_beside(core);
+            }
             (RequestPurpose::Step(ITSELF | BESIDE), Err(status)) => {
                 self.temp = None;
                 self.fault = Some(refused(MAKING, status));
@@ -128,18 +133,19 @@ impl MakeHardLink {
                     return JobProgress::Continues;
                 }
             }
-            (RequestPurpose::Step(CLEAN), done) => {
-                let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
-                if let Some(temp) = self.temp.take().filter(|_| left) {
-                    let name = sftp::printable(&temp, 4096);
-                    let text =
-                        format!("cannot remove the temporary file {name}: remove it by hand");
-                    core.event(LaneEvent::Warning(self.id, text));
-                }
-            }
+            (RequestPurpose::Step(CLEAN), removed) => self.on_cleaned(core, removed),
             _ => {}
         }
         self.end(core)
+    }
+
+    fn on_cleaned(&mut self, core: &mut LaneContext, removed: Result<(), &Status>) {
+        let left = removed.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
+        if let Some(temp) = self.temp.take().filter(|_| left) {
+            let name = sftp::printable(&temp, 4096);
+            let text = format!("cannot remove the temporary file {name}: remove it by hand");
+            core.event(LaneEvent::Warning(self.id, text));
+        }
     }
 
     fn make_beside(&self, core: &mut LaneContext) -> JobProgress {

@@ -1,6 +1,6 @@
 //! Creates a symlink at the far end.
 
-use sftp::{Reply, Request, StatusCode};
+use sftp::{Reply, Request, Status, StatusCode};
 
 use super::{JobProgress, LaneContext, end};
 use crate::lane::messages::{self, MAKING_SYMLINK, REPLACING_BY_SYMLINK, refused, remote};
@@ -65,10 +65,8 @@ impl MakeSymlink {
         reply: &Reply,
     ) -> JobProgress {
         let done = messages::status(reply);
-        let fault = match (
-            std::mem::replace(&mut self.stage, MakeSymlinkStage::Finished),
-            done,
-        ) {
+        let stage = std::mem::replace(&mut self.stage, MakeSymlinkStage::Finished);
+        let fault = match (stage, done) {
             (MakeSymlinkStage::Creating, Err(status)) => {
                 let fault = refused(MAKING_SYMLINK, status);
                 if status.code == StatusCode::FAILURE {
@@ -97,7 +95,13 @@ impl MakeSymlink {
                 self.stage = MakeSymlinkStage::Clearing(temp);
                 return JobProgress::Continues;
             }
-            (MakeSymlinkStage::Clearing(temp), _) => return self.create_temp(core, temp),
+            (MakeSymlinkStage::Clearing(temp), removed) => {
+                let temp = match is_left(removed) {
+                    true => core.temp_name(&self.path, None),
+                    false => temp,
+                };
+                return self.create_temp(core, temp);
+            }
             (MakeSymlinkStage::CreatingTemp(_), Err(status)) => {
                 Some(refused(MAKING_SYMLINK, status))
             }
@@ -126,13 +130,10 @@ impl MakeSymlink {
                 }
                 fault
             }
-            (MakeSymlinkStage::Removing(temp, fault), done) => {
-                let left = done.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE);
-                fault.map(|fault| match left {
-                    true => with_leftover(fault, &temp),
-                    false => fault,
-                })
-            }
+            (MakeSymlinkStage::Removing(temp, fault), removed) => match is_left(removed) {
+                true => fault.map(|fault| with_leftover(fault, &temp)),
+                false => fault,
+            },
             (MakeSymlinkStage::Creating | MakeSymlinkStage::Finished, _) => None,
         };
         end(core, self.id, fault)
@@ -156,6 +157,11 @@ impl MakeSymlink {
             | MakeSymlinkStage::Finished => None,
         }
     }
+}
+
+/// True if an entry is still there after the answer to REMOVE.
+fn is_left(removed: Result<(), &Status>) -> bool {
+    removed.is_err_and(|status| status.code != StatusCode::NO_SUCH_FILE)
 }
 
 /// Adds to a failure that the temporary could not be removed.
