@@ -13,6 +13,7 @@ mod journal;
 mod journals;
 mod links;
 mod metadata;
+mod one_machine;
 mod refusals;
 mod refused_requests;
 mod relay_queue;

@@ -1,7 +1,7 @@
 //! Two machines, a path between them and a clock, as the environment of a copy.
 
 use std::cell::{OnceCell, RefCell};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ use crate::sums::{ChecksumLedger, WantedDigest};
 
 /// File with the host's boot ID.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// Home directory of the account that logs in.
+const HOME: &str = "/home/u";
 /// Time without a request to any host after which the copy stands still.
 const LONGEST_QUIET: Duration = Duration::from_secs(600);
 /// Bytes that a buffer may hold beyond its limit and the bytes in flight: those of the download's
@@ -102,6 +104,7 @@ impl SimHost {
                 reached: 0,
                 lies_about_sums: false,
                 hostile_names: Vec::new(),
+                is_this_machine: false,
             },
             session: None,
             shape,
@@ -461,7 +464,10 @@ impl CopyEnvironment for SimEdge {
     }
 
     fn local(&self) -> Rc<dyn LocalFileOps> {
-        Rc::new(SimFiles(Rc::clone(&self.0.borrow().local)))
+        let world = self.0.borrow();
+        let is_host = world.hosts.iter().any(|host| host.host.is_this_machine);
+        let home = is_host.then(|| PathBuf::from(HOME));
+        Rc::new(SimFiles(Rc::clone(&world.local), home))
     }
 
     fn count(&self, _: &[Vec<u8>], _: bool) -> FileCountThread {

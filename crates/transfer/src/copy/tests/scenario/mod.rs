@@ -141,9 +141,17 @@ impl Scenario {
         format!("seed {}, {:?}", self.seed, self.direction)
     }
 
+    /// Makes all hosts this machine, which is reached by other names.
+    pub(super) fn put_on_one_machine(&self) {
+        for host in &mut self.world.borrow_mut().hosts {
+            host.host.is_this_machine = true;
+        }
+    }
+
     fn with_fs<T>(&self, host: Option<usize>, act: impl FnOnce(&mut Fs) -> T) -> T {
         let mut world = self.world.borrow_mut();
-        match host {
+        let is_other = |host: &usize| !world.hosts[*host].host.is_this_machine;
+        match host.filter(is_other) {
             Some(host) => act(&mut world.hosts[host].host.fs),
             None => {
                 let local = Rc::clone(&world.local);
@@ -226,17 +234,11 @@ impl Scenario {
     }
 
     fn request(&self) -> CopyRequest {
-        let place = |host: Option<usize>, path: &str| match host {
-            Some(host) => CopyLocation::Remote {
-                host: HostId(host),
-                path: path.as_bytes().to_vec(),
-            },
-            None => CopyLocation::Local(PathBuf::from(path)),
-        };
-        let source = |path: &String| place(self.direction.source(), path);
+        let source = |path: &String| location(self.direction.source(), path);
+        let sources = self.sources.iter().map(source);
         CopyRequest {
-            sources: self.sources.iter().map(source).collect(),
-            target: place(self.direction.target(), &self.target),
+            sources: sources.collect(),
+            target: location(self.direction.target(), &self.target),
             options: self.options.clone(),
         }
     }
@@ -325,6 +327,17 @@ impl Scenario {
         let mut scenario = make();
         scenario.faults.clear();
         scenario.finish().steps
+    }
+}
+
+/// Location on the host of this number; `None` for this machine.
+fn location(host: Option<usize>, path: &str) -> CopyLocation {
+    match host {
+        Some(host) => CopyLocation::Remote {
+            host: HostId(host),
+            path: path.as_bytes().to_vec(),
+        },
+        None => CopyLocation::Local(PathBuf::from(path)),
     }
 }
 
