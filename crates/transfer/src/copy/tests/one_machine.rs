@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use testkit::sftp_model::Kind;
+use testkit::sftp_model::{Errno, Kind};
 
 use super::scenario::{Direction, Scenario, TreeEntry, TreeSpec, file, symlink, tree_at};
 use crate::report::CopyOutcome;
@@ -111,6 +111,25 @@ fn an_in_place_copy_of_a_file_onto_itself_does_not_cut_it() {
             scenario.options.inplace = true;
             scenario.sources = vec![source.to_owned()];
             scenario.target = target.to_owned();
+            check_refused(&mut scenario, &["the same file"]);
+        }
+    }
+}
+
+/// Two names of one file, which no path shows.
+#[test]
+fn an_in_place_copy_onto_another_name_of_the_file_does_not_cut_it() {
+    for direction in Direction::ALL {
+        for seed in 0..6 {
+            let mut scenario = at_home(seed, direction);
+            let contents = "contents ".repeat(300_000);
+            scenario.place_source("/home/u/f", file(&contents), 0o644);
+            let linked: Result<(), Errno> =
+                scenario.at_source(|fs| fs.hard_link(b"/home/u/f", b"/home/u/g"));
+            linked.expect("a new name");
+            scenario.options.inplace = true;
+            scenario.sources = vec!["f".to_owned()];
+            scenario.target = "g".to_owned();
             check_refused(&mut scenario, &["the same file"]);
         }
     }
