@@ -237,6 +237,7 @@ impl ActiveFiles {
             confirmed: 0,
             state: None,
             in_place: InPlaceState::default(),
+            overwritten: None,
             synced: false,
             resume: ResumeTask::default(),
             reused: 0,
@@ -323,7 +324,7 @@ impl ActiveFiles {
         verify: &Verification,
         id: CopyFileId,
     ) -> FileStep {
-        let Some(task) = self.get(&id) else {
+        let Some(task) = self.get_mut(&id) else {
             return FileStep::Waits;
         };
         // A file in a directory has a name behind the slash, unless the source is a directory's `.`.
@@ -334,6 +335,9 @@ impl ActiveFiles {
             return FileStep::Failed(id, CopySide::Target, NO_DIRECTORY.into());
         }
         let ends = (context.source_is_remote(), context.target_is_remote());
+        if !context.target_is_remote() {
+            task.will_overwrite(context);
+        }
         if ends == (false, false) {
             return self.copy_here(context, metadata, verify.sums(), id);
         }
@@ -675,7 +679,7 @@ impl ActiveFiles {
     /// Names the files in flight that an interrupted run leaves incomplete under their final names.
     pub(in crate::copy) fn warn_of_incomplete(&self, context: &mut CopyContext<'_>) {
         for task in self.tasks.values() {
-            if context.is_cancelled() && task.may_be_incomplete(true) {
+            if context.is_cancelled() && task.may_be_incomplete(context, true) {
                 warn_of_incomplete(context, task);
             }
         }
@@ -694,10 +698,10 @@ fn name_incomplete(
     let is_told = fault.tells_incomplete();
     let is_lost = end == CopySide::Source || context.is_lost();
     if context.is_cancelled() {
-        if is_told || task.may_be_incomplete(false) {
+        if is_told || task.may_be_incomplete(context, false) {
             warn_of_incomplete(context, task);
         }
-    } else if !is_told && task.may_be_incomplete(is_lost) {
+    } else if !is_told && task.may_be_incomplete(context, is_lost) {
         let target = context.shown(CopySide::Target, &task.target);
         fault.push(&format!(
             "; {target} was being written and may be incomplete now"

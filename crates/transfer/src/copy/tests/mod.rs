@@ -9,6 +9,7 @@ mod disk;
 mod faults;
 mod files;
 mod folding;
+mod in_place;
 mod journal;
 mod journals;
 mod links;
