@@ -15,6 +15,7 @@ mod journals;
 mod links;
 mod metadata;
 mod one_machine;
+mod patterns;
 mod refusals;
 mod refused_requests;
 mod relay_queue;

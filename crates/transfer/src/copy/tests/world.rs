@@ -169,6 +169,13 @@ impl World {
         }
     }
 
+    /// Has each session make a new connection once it has lost all, though nothing has moved yet.
+    pub(super) fn reconnect_always(&mut self) {
+        for host in &mut self.hosts {
+            host.shape.worth = 0;
+        }
+    }
+
     /// Prepares the next run, some time after the last one.
     pub(super) fn next_run(&mut self, verify: bool) {
         self.now += Duration::from_secs(1 + self.rng.below(30));
