@@ -24,6 +24,7 @@ mod removed_trees;
 mod resumed;
 mod scenario;
 mod session;
+mod several_hosts;
 mod sources;
 mod stops;
 mod sum_program;

@@ -82,6 +82,8 @@ pub(super) struct SimHost {
     /// Shift of its clock in seconds.
     shift: i64,
     boots: u32,
+    /// No connection to it can be made.
+    pub(super) is_unreachable: bool,
 }
 
 impl SimHost {
@@ -110,6 +112,7 @@ impl SimHost {
             shape,
             shift: 0,
             boots: 1,
+            is_unreachable: false,
         };
         host.boot();
         host
@@ -430,6 +433,10 @@ impl CopyEnvironment for SimEdge {
         let (now, local) = (world.now, Rc::clone(&world.local));
         let world = &mut *world;
         let on = &mut world.hosts[number];
+        if on.is_unreachable {
+            let why = format!("host{number}: no route to host");
+            return Err(ConnectError::unreachable(why));
+        }
         let outside = Outside {
             now,
             host: &mut on.host,

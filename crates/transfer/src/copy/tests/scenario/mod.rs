@@ -66,6 +66,8 @@ pub(super) struct Scenario {
     pub(super) options: CopyOptions,
     /// Sources, as the command names them.
     pub(super) sources: Vec<String>,
+    /// Sources after these, on any machine.
+    pub(super) other_sources: Vec<CopyLocation>,
     pub(super) target: String,
     /// Faults, each with the step and the host of its effect.
     pub(super) faults: Vec<(u64, usize, SimFault)>,
@@ -129,6 +131,7 @@ impl Scenario {
             direction,
             options,
             sources: vec!["src".to_owned()],
+            other_sources: Vec::new(),
             target: "dst".to_owned(),
             faults: Vec::new(),
             world: Rc::new(RefCell::new(world)),
@@ -159,6 +162,16 @@ impl Scenario {
                 act(&mut local.borrow_mut())
             }
         }
+    }
+
+    /// Looks at the files of the host of this number, or of this machine, or changes them.
+    pub(super) fn at<T>(&self, host: Option<usize>, act: impl FnOnce(&mut Fs) -> T) -> T {
+        self.with_fs(host, act)
+    }
+
+    /// Places an old entry on the host of this number, or on this machine.
+    pub(super) fn place_at(&self, host: Option<usize>, path: &str, kind: Kind, mode: u32) {
+        self.with_fs(host, |fs| place(fs, path, kind, mode));
     }
 
     /// Looks at the files of the source's machine, or changes them.
@@ -237,7 +250,7 @@ impl Scenario {
         let source = |path: &String| location(self.direction.source(), path);
         let sources = self.sources.iter().map(source);
         CopyRequest {
-            sources: sources.collect(),
+            sources: sources.chain(self.other_sources.clone()).collect(),
             target: location(self.direction.target(), &self.target),
             options: self.options.clone(),
         }
@@ -331,7 +344,7 @@ impl Scenario {
 }
 
 /// Location on the host of this number; `None` for this machine.
-fn location(host: Option<usize>, path: &str) -> CopyLocation {
+pub(super) fn location(host: Option<usize>, path: &str) -> CopyLocation {
     match host {
         Some(host) => CopyLocation::Remote {
             host: HostId(host),
