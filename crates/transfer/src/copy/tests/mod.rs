@@ -12,6 +12,7 @@ mod folding;
 mod in_place;
 mod journal;
 mod journals;
+mod linked_names;
 mod links;
 mod metadata;
 mod one_machine;
