@@ -170,53 +170,52 @@ fn merged_trees_of_several_machines_keep_the_first_of_each_name() {
     }
 }
 
-/// A killed copy has parts of files of one machine. The file that takes their name in the next run is
-/// another machine's, of equal size and time.
+/// Bug: a file of a host was known by its size and time alone. Of two sources of one name, another one
+/// may be copied by the next run: a part of the first one was completed with the second one's rest, or
+/// the second one counted as copied.
 #[test]
 fn a_part_of_a_file_is_not_continued_with_the_file_of_another_machine() {
-    let mut moved = 0;
-    for direction in Direction::ALL {
-        for seed in 0..6 {
-            let make = || {
-                let scenario = copy_of((seed, direction), |_| "src".to_owned(), "/.");
-                for machine in source_machines(direction) {
-                    let byte = match machine {
-                        None => b'h',
-                        Some(host) => b'0' + host as u8,
-                    };
-                    let large = file(vec![byte; 2_000_000]);
-                    scenario.place_at(machine, "/home/u/src/large", large, 0o644);
-                }
-                scenario
-            };
-            let mut whole = make();
-            let steps = whole.finish().steps;
-            for at in (0..steps).step_by((steps as usize / 8).max(1)) {
-                let mut scenario = make();
-                scenario.faults = vec![(at, 0, SimFault::Killed)];
-                if scenario.run().is_some() {
-                    continue;
-                }
-                // The file goes away where it was first.
-                let first = source_machines(direction)[0];
-                let removed = scenario.at(first, |fs| fs.remove(b"/home/u/src/large", false));
-                assert_eq!(removed, Ok(()));
-                let finished = scenario.at_target(|fs| fs.data("dst/large").is_some());
-                let report = scenario.finish();
-                let found = scenario.at_target(|fs| fs.data("dst/large").map(<[u8]>::to_vec));
-                let found = found.unwrap_or_default();
-                let name = format!("{}, at {at}: {report:#?}", scenario.name());
-                assert_eq!(found.len(), 2_000_000, "{name}");
-                let is_mixed = found.iter().any(|byte| *byte != found[0]);
-                assert!(!is_mixed, "{name}: a mixture");
-                moved += usize::from(!finished);
-                if has_journal(direction) {
-                    assert_eq!(scenario.at_target(|fs| leftovers(fs)), [""; 0], "{name}");
-                }
+    const SIZE: usize = 6_000_000;
+    let (mut begun, mut finished) = (0, 0);
+    for (seed, hosts) in [(0, [0, 1]), (1, [0, 0]), (2, [1, 1])] {
+        let make = || {
+            let mut scenario = Scenario::new(seed, Direction::Download);
+            scenario.sources.clear();
+            for (root, host) in ["one", "two"].into_iter().zip(hosts) {
+                let root_of = |path: &str| format!("/home/u/{root}{path}");
+                scenario.place_at(Some(host), &root_of(""), Kind::Dir, 0o755);
+                let large = file(vec![root.as_bytes()[0]; SIZE]);
+                scenario.place_at(Some(host), &root_of("/large"), large, 0o644);
+                let source = location(Some(host), &format!("{root}/."));
+                scenario.other_sources.push(source);
             }
+            scenario.place_target("/home/u/dst", Kind::Dir, 0o755);
+            scenario
+        };
+        let steps = Scenario::steps(make);
+        for at in (0..steps).step_by((steps as usize / 12).max(1)) {
+            let mut scenario = make();
+            scenario.faults = vec![(at, 0, SimFault::Killed)];
+            if scenario.run().is_some() {
+                continue;
+            }
+            // The file that was first goes away.
+            let path = b"/home/u/one/large";
+            let removed = scenario.at(Some(hosts[0]), |fs| fs.remove(path, false));
+            assert_eq!(removed, Ok(()));
+            let report = scenario.complete();
+            let found = scenario.at_target(|fs| fs.data("dst/large").map(<[u8]>::to_vec));
+            let found = found.unwrap_or_default();
+            let name = format!("{}, {hosts:?}, at {at}: {report:#?}", scenario.name());
+            assert_eq!(found.len(), SIZE, "{name}");
+            let is_other = found.iter().all(|byte| *byte == b't');
+            assert!(is_other, "{name}: it is not the second file");
+            assert_eq!(scenario.at_target(|fs| leftovers(fs)), [""; 0], "{name}");
+            begun += usize::from(report.warns("changed since the interrupted copy"));
+            finished += 1;
         }
     }
-    assert!(moved > 20, "{moved}");
+    assert!(begun > 5 && finished > 25, "{begun} {finished}");
 }
 
 /// Like scp, the copy goes on with the sources of the other machines.
