@@ -6,8 +6,10 @@
 mod changes;
 mod commands;
 mod disk;
+mod durable;
 mod faults;
 mod files;
+mod filtered;
 mod folding;
 mod in_place;
 mod journal;
@@ -30,6 +32,7 @@ mod sources;
 mod stops;
 mod sum_program;
 mod targets;
+mod temp_dir;
 mod trees;
 mod verified;
 mod world;
