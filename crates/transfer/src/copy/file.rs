@@ -85,7 +85,7 @@ enum InPlaceState {
     Written,
 }
 
-/// Local file that is written under its final name, as it was before.
+/// Local file that may be written under its final name, as it was before.
 #[derive(Clone, Copy, Debug)]
 struct OverwrittenFile {
     /// `None` if nothing had the name.
@@ -118,7 +118,7 @@ pub(super) struct FileTask {
     confirmed: u64,
     state: Option<FileCopyState>,
     in_place: InPlaceState,
-    /// Local file that is written under its final name; `None` at a host.
+    /// Local file that may be written under its final name; `None` at a host.
     overwritten: Option<OverwrittenFile>,
     /// The file was made durable before the rename.
     synced: bool,

@@ -327,6 +327,7 @@ impl ActiveFiles {
         let Some(task) = self.get_mut(&id) else {
             return FileStep::Waits;
         };
+        let is_fresh = task.dir.is_some_and(|dir| tree.is_fresh(dir));
         // A file in a directory has a name behind the slash, unless the source is a directory's `.`.
         if task.guess.is_none() && matches!(basename(&task.source), b"." | b"..") {
             return FileStep::Failed(id, CopySide::Source, IS_DIRECTORY.into());
@@ -336,12 +337,11 @@ impl ActiveFiles {
         }
         let ends = (context.source_is_remote(), context.target_is_remote());
         if !context.target_is_remote() {
-            task.will_overwrite(context);
+            task.may_overwrite(context, is_fresh);
         }
         if ends == (false, false) {
             return self.copy_here(context, metadata, verify.sums(), id);
         }
-        let is_fresh = task.dir.is_some_and(|dir| tree.is_fresh(dir));
         let options = task.put_options(context, metadata.sets_owners(), is_fresh);
         match ends {
             (false, _) => {

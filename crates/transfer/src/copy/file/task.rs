@@ -120,10 +120,11 @@ impl FileTask {
         self.in_place = InPlaceState::Written;
     }
 
-    /// Looks at the local file that is about to be written under its final name. Of this machine no
-    /// event tells when it is opened.
-    pub(super) fn will_overwrite(&mut self, context: &CopyContext<'_>) {
-        if !context.options().inplace || self.overwritten.is_some() {
+    /// Looks at the local file that may be written under its final name: with --inplace, or in a
+    /// directory that allows no new files. Of this machine no event tells when it is opened.
+    /// `is_fresh` tells if this run has made the directory, which has no older files.
+    pub(super) fn may_overwrite(&mut self, context: &CopyContext<'_>, is_fresh: bool) {
+        if is_fresh && !context.options().inplace || self.overwritten.is_some() {
             return;
         }
         let found = context
@@ -150,7 +151,12 @@ impl FileTask {
             let is_whole = self
                 .state
                 .is_some_and(|state| state >= FileCopyState::Closed);
-            return !is_whole && found.map(|stat| stat.id) != before;
+            let found = found.map(|stat| stat.id);
+            let file = |stamp: SourceFileStamp| (stamp.device, stamp.inode);
+            // A rename puts another file there, which is whole.
+            let is_in_place = context.options().inplace
+                || before.is_some() && before.map(file) == found.map(file);
+            return is_in_place && !is_whole && found != before;
         }
         match self.in_place {
             InPlaceState::Untouched | InPlaceState::Written => false,

@@ -185,6 +185,51 @@ fn an_interrupted_copy_in_place_names_what_it_leaves_incomplete() {
     assert!(incomplete > 5, "{incomplete}");
 }
 
+/// A directory of this machine that allows no new files: the old ones are overwritten without a flag.
+/// Elsewhere nothing is called incomplete, whatever was on its way.
+#[test]
+fn a_file_of_a_directory_without_write_permission_is_named_if_it_is_left_incomplete() {
+    let mut incomplete = 0;
+    for mode in [0o555, 0o755] {
+        for seed in 0..6 {
+            let make = || {
+                let mut scenario = onto_older(seed, Direction::Download);
+                scenario.options.inplace = false;
+                scenario.at_target(|fs| {
+                    for (path, entry) in tree_at(fs, "dst") {
+                        if entry.kind == Kind::Dir {
+                            let path = format!("/home/u/dst/{path}");
+                            let node = fs.at_mut(path.trim_end_matches('/'));
+                            node.expect("listed").mode = mode;
+                        }
+                    }
+                });
+                scenario
+            };
+            let steps = Scenario::steps(make);
+            for at in (0..steps).step_by((steps as usize / 20).max(1)) {
+                let mut scenario = make();
+                scenario.faults = vec![(at, 0, SimFault::Interrupted)];
+                let before = target(&scenario);
+                let report = scenario.finish();
+                let name = format!("{}, {mode:o}, at {at}: {report:#?}", scenario.name());
+                let source = scenario.at_source(|fs| tree_at(fs, "src"));
+                for (path, older) in &before {
+                    let found = &target(&scenario)[path].kind;
+                    if *found == source[path].kind || *found == older.kind {
+                        continue;
+                    }
+                    incomplete += 1;
+                    let warned = format!("{path}: interrupted while");
+                    assert!(report.warns(&warned), "{name}: {path}");
+                }
+                assert!(mode == 0o555 || !report.warns("incomplete"), "{name}");
+            }
+        }
+    }
+    assert!(incomplete > 5, "{incomplete}");
+}
+
 /// A symlink below the target leads elsewhere, and opening its name for writing would follow it.
 #[test]
 fn a_copy_in_place_does_not_write_through_a_symlink_below_the_target() {
