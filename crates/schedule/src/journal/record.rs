@@ -15,7 +15,7 @@ pub struct SourceFileStamp {
     pub size: u64,
     /// Modification time in nanoseconds since 1970; whole seconds at the far end.
     pub mtime: u64,
-    /// Inode number; zero at the far end, which sends neither inode nor device.
+    /// Inode number; at the far end, which sends neither inode nor device, a hash of the path.
     pub inode: u64,
     /// Device number; zero at the far end.
     pub device: u64,

@@ -138,7 +138,7 @@ fn without_slashes(path: &[u8]) -> &[u8] {
 }
 
 /// Removes `.` and empty components from a path.
-fn plain(path: &[u8]) -> Vec<u8> {
+pub(super) fn plain(path: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     if path.starts_with(b"/") {
         all.push(b'/');

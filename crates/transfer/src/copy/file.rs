@@ -85,6 +85,13 @@ enum InPlaceState {
     Written,
 }
 
+/// Local file that may be written under its final name, as it was before.
+#[derive(Clone, Copy, Debug)]
+struct OverwrittenFile {
+    /// `None` if nothing had the name.
+    before: Option<SourceFileStamp>,
+}
+
 /// Version of a source, by which a change during its copy is seen.
 #[derive(Debug, Default)]
 enum SourceVersion {
@@ -111,6 +118,8 @@ pub(super) struct FileTask {
     confirmed: u64,
     state: Option<FileCopyState>,
     in_place: InPlaceState,
+    /// Local file that may be written under its final name; `None` at a host.
+    overwritten: Option<OverwrittenFile>,
     /// The file was made durable before the rename.
     synced: bool,
     resume: ResumeTask,

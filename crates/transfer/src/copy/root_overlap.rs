@@ -183,7 +183,8 @@ impl<'a, Q: ServerInquiry<'a>> SameFileDetector<'_, Q> {
         at_source.is_some() && at_source.map(known) == at_target.map(known)
     }
 
-    async fn attributes_at(&mut self, end: CopySide, path: &[u8]) -> Option<Attributes> {
+    /// Attributes that the server at `end` reports of a path, through symlinks.
+    pub(super) async fn attributes_at(&mut self, end: CopySide, path: &[u8]) -> Option<Attributes> {
         let kind = JobKind::Stat {
             path: RemotePath(path.to_vec()),
             follow: true,

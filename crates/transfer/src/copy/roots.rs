@@ -133,7 +133,8 @@ impl ActiveWalks {
         if context.is_recursive() {
             let path = RemotePath(root.path.clone());
             // A server's tree listing would not stop at a target on the same host.
-            let tree = !context.target_is_remote() && self.lists_another(context);
+            let may_stop = context.target_is_remote() || self.avoids();
+            let tree = !may_stop && self.lists_another(context);
             let list = match tree {
                 true => JobKind::ListTree {
                     path,

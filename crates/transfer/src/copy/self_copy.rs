@@ -11,15 +11,16 @@
 //! 2. A uniquely named entry, created at one end, is visible at the other end under the path that
 //!    the user wrote.
 //!
-//! Between two hosts, condition 1 uses the paths that the servers report (REALPATH). A file system
-//! that two machines have under different paths is not recognized. `root_overlap` applies the
+//! Between two hosts, condition 1 uses the paths that the servers report (REALPATH), and with
+//! `--inplace` the attributes of files: two names of one file have equal ones. A file system that two
+//! machines have under different paths is not recognized. `root_overlap` applies the
 //! conditions to the two directories of a sync.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use schedule::{JobKind, RemotePath};
+use schedule::{Attributes, EntryKind, JobKind, RemotePath};
 
 use super::CopyOptions;
 use super::context::CopyContext;
@@ -124,7 +125,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
             (true, false) => self.avoid_here(rules, &mut found, sources, onto).await,
             (false, true) => self.avoid_there(rules, &mut found, sources, onto).await,
             (true, true) if !rules.avoids => {
-                self.avoid_between(&mut found, sources, onto).await;
+                self.avoid_between(rules, &mut found, sources, onto).await;
             }
             _ => {}
         }
@@ -244,6 +245,7 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
     /// Checks a copy between two logins, which may lead to one machine.
     async fn avoid_between(
         &mut self,
+        rules: SelfCopyRules,
         found: &mut OverlappingSources,
         sources: &[Vec<u8>],
         onto: &TargetPath,
@@ -256,7 +258,11 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
             true => self.some_holds(sources, &place, into).await,
             false => self.parents_hold(sources, &place, into).await,
         };
-        if !inside {
+        let alike = match rules.inplace && !inside && sources.len() <= ASKED {
+            true => self.files_like_target(sources, &place, into).await,
+            false => Vec::new(),
+        };
+        if !inside && alike.is_empty() {
             return;
         }
         let dir = match self.inquiry.look_at(CopySide::Target, &place).await {
@@ -268,9 +274,37 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
             // Files in a directory that cannot be written may be writable.
             None => self.context().is_one_login(),
         };
-        if is_one {
-            found.inside = Some((place, into));
+        match (is_one, inside) {
+            (true, true) => found.inside = Some((place, into)),
+            (true, false) => found.same.extend(alike),
+            (false, _) => {}
         }
+    }
+
+    /// Sources that may be their own targets under other names: files that both ends report with the
+    /// same attributes. SFTP tells no inode numbers.
+    async fn files_like_target(
+        &mut self,
+        sources: &[Vec<u8>],
+        place: &[u8],
+        into: bool,
+    ) -> Vec<Vec<u8>> {
+        let known = |is: Attributes| (is.size, is.mode, is.owner, is.times.map(|(_, at)| at));
+        let mut alike = Vec::new();
+        for source in sources {
+            let is_file = |is: &Attributes| is.kind() == EntryKind::File && is.size != Some(0);
+            let there = self.attributes_at(CopySide::Source, source).await;
+            let Some(there) = there.filter(is_file) else {
+                continue;
+            };
+            let target = below(&local_path(place), source, into);
+            let target = target.as_os_str().as_bytes();
+            let at_target = self.attributes_at(CopySide::Target, target).await;
+            if at_target.map(known) == Some(known(there)) {
+                alike.push(source.clone());
+            }
+        }
+        alike
     }
 
     /// True if the target lies in one of the sources, judged by their canonical paths.

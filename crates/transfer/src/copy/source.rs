@@ -423,7 +423,8 @@ impl ActiveWalks {
         trees: bool,
     ) {
         let held = match self.ahead.remove(&id) {
-            Some(EarlyListing::Held { answers, tree }) => {
+            // A walk that keeps out of a directory does not take a tree, and lists its root itself.
+            Some(EarlyListing::Held { answers, tree }) if !tree || walk.may_list_in_trees() => {
                 if tree {
                     walk.list_in_trees();
                 }

@@ -119,3 +119,7 @@ impl BackgroundPacer {
         self.throttle.take_share(now)
     }
 }
+
+#[cfg(test)]
+#[path = "tests/background_pacer.rs"]
+mod tests;

@@ -258,3 +258,7 @@ fn usable(on: &Dispatcher) -> Option<ConnectionId> {
     let open = open.find(|on| on.link().peer().is_some() && !on.is_retiring());
     open.filter(|_| !on.lanes().is_empty()).map(|on| on.id())
 }
+
+#[cfg(test)]
+#[path = "tests/remote_commands.rs"]
+mod tests;

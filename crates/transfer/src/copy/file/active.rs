@@ -237,6 +237,7 @@ impl ActiveFiles {
             confirmed: 0,
             state: None,
             in_place: InPlaceState::default(),
+            overwritten: None,
             synced: false,
             resume: ResumeTask::default(),
             reused: 0,
@@ -323,9 +324,10 @@ impl ActiveFiles {
         verify: &Verification,
         id: CopyFileId,
     ) -> FileStep {
-        let Some(task) = self.get(&id) else {
+        let Some(task) = self.get_mut(&id) else {
             return FileStep::Waits;
         };
+        let is_fresh = task.dir.is_some_and(|dir| tree.is_fresh(dir));
         // A file in a directory has a name behind the slash, unless the source is a directory's `.`.
         if task.guess.is_none() && matches!(basename(&task.source), b"." | b"..") {
             return FileStep::Failed(id, CopySide::Source, IS_DIRECTORY.into());
@@ -334,10 +336,12 @@ impl ActiveFiles {
             return FileStep::Failed(id, CopySide::Target, NO_DIRECTORY.into());
         }
         let ends = (context.source_is_remote(), context.target_is_remote());
+        if !context.target_is_remote() {
+            task.may_overwrite(context, is_fresh);
+        }
         if ends == (false, false) {
             return self.copy_here(context, metadata, verify.sums(), id);
         }
-        let is_fresh = task.dir.is_some_and(|dir| tree.is_fresh(dir));
         let options = task.put_options(context, metadata.sets_owners(), is_fresh);
         match ends {
             (false, _) => {
@@ -675,7 +679,7 @@ impl ActiveFiles {
     /// Names the files in flight that an interrupted run leaves incomplete under their final names.
     pub(in crate::copy) fn warn_of_incomplete(&self, context: &mut CopyContext<'_>) {
         for task in self.tasks.values() {
-            if context.is_cancelled() && task.may_be_incomplete(true) {
+            if context.is_cancelled() && task.may_be_incomplete(context, true) {
                 warn_of_incomplete(context, task);
             }
         }
@@ -694,10 +698,10 @@ fn name_incomplete(
     let is_told = fault.tells_incomplete();
     let is_lost = end == CopySide::Source || context.is_lost();
     if context.is_cancelled() {
-        if is_told || task.may_be_incomplete(false) {
+        if is_told || task.may_be_incomplete(context, false) {
             warn_of_incomplete(context, task);
         }
-    } else if !is_told && task.may_be_incomplete(is_lost) {
+    } else if !is_told && task.may_be_incomplete(context, is_lost) {
         let target = context.shown(CopySide::Target, &task.target);
         fault.push(&format!(
             "; {target} was being written and may be incomplete now"

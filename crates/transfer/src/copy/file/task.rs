@@ -9,10 +9,12 @@ use schedule::{
 };
 use sftp::InodeId;
 
-use super::{CopyFileId, FileTask, InPlaceState, SharedTemporaryFile, SourceVersion};
+use super::{
+    CopyFileId, FileTask, InPlaceState, OverwrittenFile, SharedTemporaryFile, SourceVersion,
+};
 use crate::copy::DeltaUse;
 use crate::copy::context::CopyContext;
-use crate::copy::local_file_ops::LocalFileOps;
+use crate::copy::local_file_ops::{LocalFileOps, LocalStat};
 use crate::copy::metadata::{MetadataPreservation, special_bits};
 use crate::copy::relayed::RelayedFileJobs;
 use crate::copy::resume::{ResumeTask, is_durable};
@@ -118,9 +120,44 @@ impl FileTask {
         self.in_place = InPlaceState::Written;
     }
 
+    /// Looks at the local file that may be written under its final name: with --inplace, or in a
+    /// directory that allows no new files. Of this machine no event tells when it is opened.
+    /// `is_fresh` tells if this run has made the directory, which has no older files.
+    pub(super) fn may_overwrite(&mut self, context: &CopyContext<'_>, is_fresh: bool) {
+        if is_fresh && !context.options().inplace || self.overwritten.is_some() {
+            return;
+        }
+        let found = context
+            .local()
+            .look(&context.named().local_path(&self.target));
+        // A device or a FIFO takes the data in order, and has no contents.
+        if found.as_ref().is_none_or(LocalStat::is_file) {
+            let before = found.map(|stat| stat.id);
+            self.overwritten = Some(OverwrittenFile { before });
+        }
+    }
+
     /// True if the file under the final name may be incomplete after a copy that failed. `is_lost`
     /// tells if it ended before the last request was answered.
-    pub(in crate::copy) fn may_be_incomplete(&self, is_lost: bool) -> bool {
+    pub(in crate::copy) fn may_be_incomplete(
+        &self,
+        context: &CopyContext<'_>,
+        is_lost: bool,
+    ) -> bool {
+        if let Some(OverwrittenFile { before }) = self.overwritten {
+            let found = context
+                .local()
+                .look(&context.named().local_path(&self.target));
+            let is_whole = self
+                .state
+                .is_some_and(|state| state >= FileCopyState::Closed);
+            let found = found.map(|stat| stat.id);
+            let file = |stamp: SourceFileStamp| (stamp.device, stamp.inode);
+            // A rename puts another file there, which is whole.
+            let is_in_place = context.options().inplace
+                || before.is_some() && before.map(file) == found.map(file);
+            return is_in_place && !is_whole && found != before;
+        }
         match self.in_place {
             InPlaceState::Untouched | InPlaceState::Written => false,
             InPlaceState::Opened => is_lost,
@@ -221,6 +258,7 @@ impl FileTask {
         self.guess = None;
         self.state = None;
         self.in_place = InPlaceState::Untouched;
+        self.overwritten = None;
         self.synced = false;
         self.stranded = None;
         self.sums = None;

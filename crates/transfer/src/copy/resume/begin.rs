@@ -8,11 +8,13 @@ use schedule::{Attributes, EntryKind, JobKind, PartialFile, RemotePath, ResumeDa
 use super::task::{CompletedFileSearch, FileLookup};
 use super::{FileStartDecision, ResumeJournal};
 use crate::copy::context::CopyContext;
+use crate::copy::equal_names::plain;
 use crate::copy::file::{CopyFileId, FileTask, SharedTemporaryFile};
 use crate::copy::jobs::JobPurpose;
 use crate::copy::local_file_ops::LocalStat;
 use crate::copy::names::basename;
 use crate::copy::sides::CopySide;
+use crate::report::EscapedName;
 use crate::walk::local_path;
 
 const SECOND: u64 = 1_000_000_000;
@@ -372,6 +374,13 @@ pub(super) fn may_resume(context: &CopyContext<'_>) -> bool {
     !both || !sums
 }
 
+/// Number that tells the paths of files on hosts from each other, in every run.
+fn path_hash(EscapedName(path): &EscapedName) -> u64 {
+    let hash = blake3::hash(path);
+    let first = hash.as_bytes().first_chunk();
+    first.map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
 /// Properties of a source that must be unchanged for resuming.
 pub(super) fn stamp_of(context: &CopyContext<'_>, task: &FileTask) -> Option<SourceFileStamp> {
     if let Some(known) = task.identity() {
@@ -382,6 +391,9 @@ pub(super) fn stamp_of(context: &CopyContext<'_>, task: &FileTask) -> Option<Sou
         return Some(SourceFileStamp {
             size: attributes.size?,
             mtime: u64::from(attributes.times?.1) * SECOND,
+            // A server tells neither inode nor device. Of two sources that are merged, either may
+            // be copied to the target, in each run.
+            inode: path_hash(&context.shown(CopySide::Source, &plain(task.source()))),
             ..SourceFileStamp::default()
         });
     }

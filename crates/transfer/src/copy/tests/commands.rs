@@ -65,7 +65,15 @@ impl SimCommands {
                 vec![RemoteCommandEvent::Started]
             }
             (SimCommandBehavior::Sums(_), RemoteCommandStep::Input(input)) => {
-                if let Some((_, program)) = self.programs.get_mut(&id) {
+                if self
+                    .programs
+                    .get(&id)
+                    .is_some_and(|(_, program)| program.ends())
+                {
+                    self.programs.remove(&id);
+                    let ended = RemoteCommandEvent::Ended(Ok(Some(1)));
+                    self.waiting.push((now + ANSWERS, host, id, ended));
+                } else if let Some((_, program)) = self.programs.get_mut(&id) {
                     let out = program.receive(fs, input);
                     let out = RemoteCommandEvent::Output(Bytes::from(out));
                     self.waiting.push((now + ANSWERS, host, id, out));

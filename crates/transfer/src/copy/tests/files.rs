@@ -27,9 +27,10 @@ use crate::walk::{EntryInfo, WalkDirectoryId, WalkEntry, join, local_path};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Files of the simulated machine.
+/// Files of the simulated machine, and the home directory there of the account that logs in to a
+/// host, if a host is this machine.
 #[derive(Clone)]
-pub(super) struct SimFiles(pub(super) Rc<RefCell<Fs>>);
+pub(super) struct SimFiles(pub(super) Rc<RefCell<Fs>>, pub(super) Option<PathBuf>);
 
 fn stat_of(fs: &Fs, path: &[u8], follow: bool) -> Result<LocalStat, Errno> {
     let inode = fs.lookup(path, follow)?;
@@ -106,8 +107,7 @@ impl LocalFileOps for SimFiles {
     }
 
     fn home(&self, _login: Option<&str>) -> Option<PathBuf> {
-        // Another machine than the hosts'.
-        None
+        self.1.clone()
     }
 
     fn walk(&self, root: PathBuf, follow: bool, _avoid: Option<PathBuf>) -> Box<dyn LocalTreeWalk> {

@@ -413,7 +413,7 @@ fn symlinks_survive_lost_connections_and_kills() {
 }
 
 /// Groups of files of the target that are one, by the paths of their names.
-fn linked(scenario: &Scenario, at_target: bool) -> BTreeSet<BTreeSet<String>> {
+pub(super) fn linked(scenario: &Scenario, at_target: bool) -> BTreeSet<BTreeSet<String>> {
     let tree = match at_target {
         true => scenario.at_target(|fs| tree_at(fs, "dst")),
         false => scenario.at_source(|fs| tree_at(fs, "src")),
@@ -429,7 +429,7 @@ fn linked(scenario: &Scenario, at_target: bool) -> BTreeSet<BTreeSet<String>> {
 }
 
 /// Upload of a tree with files of several names. Only this machine tells which names are one file.
-fn with_hard_links(seed: u64) -> Scenario {
+pub(super) fn with_hard_links(seed: u64) -> Scenario {
     let mut scenario = Scenario::new(seed, Direction::Upload);
     scenario.place_tree(TreeSpec::MIXED);
     let mut rng = Rng::new(seed);

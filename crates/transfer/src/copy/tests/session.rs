@@ -38,6 +38,8 @@ pub(super) struct Host {
     pub(super) lies_about_sums: bool,
     /// Names that it adds to each listing.
     pub(super) hostile_names: Vec<Vec<u8>>,
+    /// It is this machine, whose files its servers serve.
+    pub(super) is_this_machine: bool,
 }
 
 struct OnLane {
@@ -526,7 +528,7 @@ impl SimSession {
             while let Some(bytes) = on.up.receive(now) {
                 arrived.extend(bytes);
             }
-            let out = serve(outside.host, &mut on.model, &arrived);
+            let out = serve(outside, &mut on.model, &arrived);
             on.down.send(now, &out);
         }
         self.deliver_late(outside);
@@ -575,7 +577,7 @@ impl SimSession {
         let now = outside.now;
         for (id, on) in &mut self.undead {
             while let Some(bytes) = on.up.receive(now) {
-                serve(outside.host, &mut on.model, &bytes);
+                serve(outside, &mut on.model, &bytes);
             }
             if on.up.next_arrival().is_none() {
                 self.overs.push((now + CLOSES, *id));
@@ -602,21 +604,26 @@ impl SimSession {
                     break;
                 }
                 let bytes = on.up.receive(at).unwrap_or_default();
-                serve(outside.host, &mut on.model, &bytes);
+                serve(outside, &mut on.model, &bytes);
             }
         }
     }
 }
 
 /// Handles requests with the host's file system, which all servers share.
-fn serve(host: &mut Host, model: &mut SftpModel, bytes: &[u8]) -> Vec<u8> {
+fn serve(outside: &mut Outside<'_>, model: &mut SftpModel, bytes: &[u8]) -> Vec<u8> {
     if bytes.is_empty() {
         return Vec::new();
     }
+    let host = &mut *outside.host;
     host.reached += 1;
-    std::mem::swap(&mut host.fs, &mut model.fs);
+    let fs = match host.is_this_machine {
+        true => &mut *outside.local,
+        false => &mut host.fs,
+    };
+    std::mem::swap(fs, &mut model.fs);
     model.handle_input(bytes);
-    std::mem::swap(&mut host.fs, &mut model.fs);
+    std::mem::swap(fs, &mut model.fs);
     host.written += model.writes.drain(..).sum::<usize>() as u64;
     model.take_output()
 }

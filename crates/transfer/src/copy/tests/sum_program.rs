@@ -19,6 +19,10 @@ pub(super) enum SumAnswers {
     Garbage,
     /// The program reads its input and prints nothing after its greeting.
     Silent,
+    /// The program prints each answer twice.
+    Twice,
+    /// The program ends at the first request.
+    Ends,
 }
 
 /// Running checksum program.
@@ -40,6 +44,11 @@ impl SimSumProgram {
             has_script: false,
             input: Vec::new(),
         }
+    }
+
+    /// True if the program ends at this input.
+    pub(super) fn ends(&self) -> bool {
+        self.answers == SumAnswers::Ends && (self.lists || self.has_script)
     }
 
     /// Takes input. Returns the output.
@@ -68,7 +77,8 @@ impl SimSumProgram {
     fn list(&self, fs: &Fs, name: &[u8], out: &mut String) {
         let name = String::from_utf8_lossy(name);
         if let Some(digest) = fs.data(&name).and_then(|data| self.digest(data)) {
-            out.push_str(&format!("{digest}  {name}\n"));
+            let line = format!("{digest}  {name}\n");
+            out.push_str(&line.repeat(self.times()));
         }
     }
 
@@ -81,19 +91,24 @@ impl SimSumProgram {
         let data = files.find_map(|name| fs.data(&name));
         let digest = data.and_then(|data| self.digest(range(data, [how, skip, count, left])));
         match digest {
-            Some(digest) => out.push_str(&format!("={digest}\n")),
+            Some(digest) => out.push_str(&format!("={digest}\n").repeat(self.times())),
             None if self.answers == SumAnswers::Silent => {}
             None => out.push_str("-\n"),
         }
+    }
+
+    /// Number of times that an answer is printed.
+    fn times(&self) -> usize {
+        1 + usize::from(self.answers == SumAnswers::Twice)
     }
 
     fn digest(&self, data: &[u8]) -> Option<String> {
         let mut hasher = Hasher::new(Some(SumAlgorithm::Xxh128));
         hasher.update(data);
         match self.answers {
-            SumAnswers::Right => {}
+            SumAnswers::Right | SumAnswers::Twice => {}
             SumAnswers::Wrong => hasher.update(b"more"),
-            SumAnswers::Unreadable | SumAnswers::Silent => return None,
+            SumAnswers::Unreadable | SumAnswers::Silent | SumAnswers::Ends => return None,
             SumAnswers::Garbage => return Some("no such program".to_owned()),
         }
         let (_, digest) = hasher.finish().pop().expect("one algorithm");

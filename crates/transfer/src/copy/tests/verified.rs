@@ -168,6 +168,7 @@ fn a_checksum_program_that_lies_neither_fails_nor_passes_a_file() {
         SumAnswers::Unreadable,
         SumAnswers::Garbage,
         SumAnswers::Silent,
+        SumAnswers::Ends,
     ];
     for direction in [Direction::Upload, Direction::Download] {
         for answers in all {
@@ -194,6 +195,45 @@ fn a_checksum_program_that_lies_neither_fails_nor_passes_a_file() {
             }
         }
     }
+}
+
+/// A program that is of no use, or answers too much, hides no damage and makes none up.
+#[test]
+fn damage_is_found_whatever_the_checksum_program_does() {
+    let mut repaired = 0;
+    for answers in [
+        SumAnswers::Wrong,
+        SumAnswers::Unreadable,
+        SumAnswers::Garbage,
+        SumAnswers::Silent,
+        SumAnswers::Twice,
+        SumAnswers::Ends,
+    ] {
+        for direction in [Direction::Upload, Direction::Relayed] {
+            let make = |seed| {
+                let scenario = verified(seed, direction, FarSums::Nothing);
+                let behavior = SimCommandBehavior::Sums(answers);
+                scenario.world.borrow_mut().commands.behavior = behavior;
+                scenario
+            };
+            for seed in 0..2 {
+                let steps = Scenario::steps(|| make(seed));
+                for at in (0..steps).step_by((steps as usize / 6).max(1)) {
+                    let mut scenario = make(seed);
+                    let report = run_damaged(&mut scenario, |step| step == at);
+                    let name = format!("{}, {answers:?}, {at}: {report:#?}", scenario.name());
+                    assert_eq!(report.outcome(), CopyOutcome::Complete, "{name}");
+                    scenario.check_same("src", "dst");
+                    let result = result_of(&report);
+                    let all = files(&scenario.at_source(|fs| tree_at(fs, "src")));
+                    assert_eq!((result.files, result.unverified), (all, 0), "{name}");
+                    assert!(report.mismatches <= 1, "{name}");
+                    repaired += report.mismatches;
+                }
+            }
+        }
+    }
+    assert!(repaired > 30, "{repaired}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Two machines, a path between them and a clock, as the environment of a copy.
 
 use std::cell::{OnceCell, RefCell};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ use crate::sums::{ChecksumLedger, WantedDigest};
 
 /// File with the host's boot ID.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// Home directory of the account that logs in.
+const HOME: &str = "/home/u";
 /// Time without a request to any host after which the copy stands still.
 const LONGEST_QUIET: Duration = Duration::from_secs(600);
 /// Bytes that a buffer may hold beyond its limit and the bytes in flight: those of the download's
@@ -80,6 +82,8 @@ pub(super) struct SimHost {
     /// Shift of its clock in seconds.
     shift: i64,
     boots: u32,
+    /// No connection to it can be made.
+    pub(super) is_unreachable: bool,
 }
 
 impl SimHost {
@@ -102,11 +106,13 @@ impl SimHost {
                 reached: 0,
                 lies_about_sums: false,
                 hostile_names: Vec::new(),
+                is_this_machine: false,
             },
             session: None,
             shape,
             shift: 0,
             boots: 1,
+            is_unreachable: false,
         };
         host.boot();
         host
@@ -163,6 +169,13 @@ impl World {
     pub(super) fn lose_hosts_for_good(&mut self) {
         for host in &mut self.hosts {
             host.shape.worth = u64::MAX;
+        }
+    }
+
+    /// Has each session make a new connection once it has lost all, though nothing has moved yet.
+    pub(super) fn reconnect_always(&mut self) {
+        for host in &mut self.hosts {
+            host.shape.worth = 0;
         }
     }
 
@@ -420,6 +433,10 @@ impl CopyEnvironment for SimEdge {
         let (now, local) = (world.now, Rc::clone(&world.local));
         let world = &mut *world;
         let on = &mut world.hosts[number];
+        if on.is_unreachable {
+            let why = format!("host{number}: no route to host");
+            return Err(ConnectError::unreachable(why));
+        }
         let outside = Outside {
             now,
             host: &mut on.host,
@@ -461,7 +478,10 @@ impl CopyEnvironment for SimEdge {
     }
 
     fn local(&self) -> Rc<dyn LocalFileOps> {
-        Rc::new(SimFiles(Rc::clone(&self.0.borrow().local)))
+        let world = self.0.borrow();
+        let is_host = world.hosts.iter().any(|host| host.host.is_this_machine);
+        let home = is_host.then(|| PathBuf::from(HOME));
+        Rc::new(SimFiles(Rc::clone(&world.local), home))
     }
 
     fn count(&self, _: &[Vec<u8>], _: bool) -> FileCountThread {

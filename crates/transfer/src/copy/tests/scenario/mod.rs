@@ -66,6 +66,8 @@ pub(super) struct Scenario {
     pub(super) options: CopyOptions,
     /// Sources, as the command names them.
     pub(super) sources: Vec<String>,
+    /// Sources after these, on any machine.
+    pub(super) other_sources: Vec<CopyLocation>,
     pub(super) target: String,
     /// Faults, each with the step and the host of its effect.
     pub(super) faults: Vec<(u64, usize, SimFault)>,
@@ -129,6 +131,7 @@ impl Scenario {
             direction,
             options,
             sources: vec!["src".to_owned()],
+            other_sources: Vec::new(),
             target: "dst".to_owned(),
             faults: Vec::new(),
             world: Rc::new(RefCell::new(world)),
@@ -141,9 +144,17 @@ impl Scenario {
         format!("seed {}, {:?}", self.seed, self.direction)
     }
 
+    /// Makes all hosts this machine, which is reached by other names.
+    pub(super) fn put_on_one_machine(&self) {
+        for host in &mut self.world.borrow_mut().hosts {
+            host.host.is_this_machine = true;
+        }
+    }
+
     fn with_fs<T>(&self, host: Option<usize>, act: impl FnOnce(&mut Fs) -> T) -> T {
         let mut world = self.world.borrow_mut();
-        match host {
+        let is_other = |host: &usize| !world.hosts[*host].host.is_this_machine;
+        match host.filter(is_other) {
             Some(host) => act(&mut world.hosts[host].host.fs),
             None => {
                 let local = Rc::clone(&world.local);
@@ -151,6 +162,16 @@ impl Scenario {
                 act(&mut local.borrow_mut())
             }
         }
+    }
+
+    /// Looks at the files of the host of this number, or of this machine, or changes them.
+    pub(super) fn at<T>(&self, host: Option<usize>, act: impl FnOnce(&mut Fs) -> T) -> T {
+        self.with_fs(host, act)
+    }
+
+    /// Places an old entry on the host of this number, or on this machine.
+    pub(super) fn place_at(&self, host: Option<usize>, path: &str, kind: Kind, mode: u32) {
+        self.with_fs(host, |fs| place(fs, path, kind, mode));
     }
 
     /// Looks at the files of the source's machine, or changes them.
@@ -226,17 +247,11 @@ impl Scenario {
     }
 
     fn request(&self) -> CopyRequest {
-        let place = |host: Option<usize>, path: &str| match host {
-            Some(host) => CopyLocation::Remote {
-                host: HostId(host),
-                path: path.as_bytes().to_vec(),
-            },
-            None => CopyLocation::Local(PathBuf::from(path)),
-        };
-        let source = |path: &String| place(self.direction.source(), path);
+        let source = |path: &String| location(self.direction.source(), path);
+        let sources = self.sources.iter().map(source);
         CopyRequest {
-            sources: self.sources.iter().map(source).collect(),
-            target: place(self.direction.target(), &self.target),
+            sources: sources.chain(self.other_sources.clone()).collect(),
+            target: location(self.direction.target(), &self.target),
             options: self.options.clone(),
         }
     }
@@ -325,6 +340,17 @@ impl Scenario {
         let mut scenario = make();
         scenario.faults.clear();
         scenario.finish().steps
+    }
+}
+
+/// Location on the host of this number; `None` for this machine.
+pub(super) fn location(host: Option<usize>, path: &str) -> CopyLocation {
+    match host {
+        Some(host) => CopyLocation::Remote {
+            host: HostId(host),
+            path: path.as_bytes().to_vec(),
+        },
+        None => CopyLocation::Local(PathBuf::from(path)),
     }
 }
 
