@@ -7,7 +7,7 @@ use schedule::journal::{JournalEncoder, JournalEntry, JournalRecord, SourceFileS
 
 fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<JournalRecord> {
     let known = |u: &mut Unstructured<'_>, next: u64| u.int_in_range(0..=next.max(1));
-    Ok(match u.int_in_range(0..=12)? {
+    Ok(match u.int_in_range(0..=13)? {
         0 => JournalRecord::Run {
             boot: Vec::arbitrary(u)?,
         },
@@ -54,6 +54,9 @@ fn record(u: &mut Unstructured<'_>, next: &mut u64) -> Result<JournalRecord> {
         },
         9 => JournalRecord::Boot {
             boot: Vec::arbitrary(u)?,
+        },
+        12 => JournalRecord::LinkNames {
+            seed: u64::arbitrary(u)?,
         },
         11 => JournalRecord::MadeDirectory {
             path: Vec::arbitrary(u)?,

@@ -113,7 +113,7 @@ fn why_a_server_lets_nobody_in_is_said() {
     for (says, shown) in [
         (
             "Exceeded MaxStartups\r\n",
-            "its last message: Exceeded MaxStartups",
+            "too many logins at once at the server (MaxStartups",
         ),
         (
             "Hello\r\nToo many\x1b[2J users",

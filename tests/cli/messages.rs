@@ -264,9 +264,14 @@ fn a_login_that_ends_by_disconnect_leaves_no_temporaries() {
     copy().expect_code(0);
     let keys = scene.peer.folder().join("authorized_keys");
     fs::write(&keys, b"").expect("our server's file");
-    let outcome = copy().expect_code(255);
-    let outcome = outcome.expect_err(&["too many authentication failures"]);
-    assert!(!outcome.err().contains("left"), "{outcome}");
+    // sshd closes with unread data, and the kernel's reset can overtake its DISCONNECT. Then nobody knows
+    // what the server has done.
+    let is_told_of_none = || {
+        let outcome = copy().expect_code(255);
+        let outcome = outcome.expect_err(&["too many authentication failures"]);
+        !outcome.err().contains("left")
+    };
+    assert!((0..10).any(|_| is_told_of_none()), "each names leftovers");
 }
 
 /// Bug: `sync -n` promised what the sync could not do, and the sync named what lies below first.

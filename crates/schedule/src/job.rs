@@ -518,7 +518,7 @@ pub enum ReadOnlyFilePolicy {
     /// The server decides if the file may be written, as for scp.
     #[default]
     AskServer,
-    /// Replace a file of this size in bytes, which an interrupted run of the same copy has stored.
+    /// Replace a file of this size in bytes, which an interrupted run of the same copy may have stored.
     ReplaceOfSize(u64),
     /// Replace any file, as rsync does: the rename needs write permission of the directory only.
     Replace,

@@ -331,7 +331,7 @@ pub(crate) fn resumed((done, unproven): (u64, u64), (partial, bytes): (u64, u64)
     if unproven > 0 {
         let files = units::files(unproven);
         text.push_str(&format!(
-            ", {files} finished just before it ended (sent again if their times do not prove them)"
+            ", {files} finished just before it ended (sent again unless size and time prove them complete)"
         ));
     }
     if partial > 0 {

@@ -7,8 +7,6 @@ use super::state::JournalState;
 /// Format version, raised when a record changes its meaning or a new kind appears, since an older
 /// longhaul must not skip unknown records.
 const VERSION: u32 = 6;
-/// Oldest version that is read. The later ones have only more kinds of records.
-const OLDEST: u32 = 5;
 const MAGIC: &[u8; 12] = b"longhaul-jnl";
 /// Length of magic and version, in bytes.
 pub const HEADER: usize = MAGIC.len() + 4;
@@ -231,7 +229,7 @@ impl JournalReplayer {
 fn check_header(head: &[u8]) -> Result<(), JournalReadError> {
     let version = head.strip_prefix(MAGIC).and_then(|v| v.try_into().ok());
     match version.map(u32::from_be_bytes) {
-        Some(OLDEST..=VERSION) => Ok(()),
+        Some(VERSION) => Ok(()),
         Some(version) => Err(JournalReadError::Version(version)),
         None => Err(JournalReadError::Foreign),
     }

@@ -95,11 +95,15 @@ pub enum JournalRecord {
         /// Number of the file.
         id: u64,
     },
-    /// The copy has made this directory, and gives it later permissions with which its owner cannot
-    /// fill it.
+    /// The copy has made this directory, in one that was there before: all below it is the copy's.
     MadeDirectory {
         /// Path of the directory.
         path: Vec<u8>,
+    },
+    /// Number from which the temporaries of links get their names.
+    LinkNames {
+        /// Random number.
+        seed: u64,
     },
     /// Clock of the receiving machine, read from a modification time that it has just set. The files
     /// that were finished before have no later one, unless they were changed since.
@@ -142,6 +146,7 @@ pub(super) const SYNCED: u8 = 11;
 const BOOT: u8 = 12;
 const SEALED: u8 = 13;
 const MADE_DIRECTORY: u8 = 14;
+const LINK_NAMES: u8 = 15;
 
 /// Writes a path as its difference from `last`, which it becomes.
 fn write_path(path: &[u8], last: &mut Vec<u8>, out: &mut Vec<u8>) {
@@ -166,6 +171,7 @@ impl JournalRecord {
             Self::Done { .. } => DONE,
             Self::Forgotten { .. } => FORGOTTEN,
             Self::MadeDirectory { .. } => MADE_DIRECTORY,
+            Self::LinkNames { .. } => LINK_NAMES,
             Self::Clock { .. } => CLOCK,
             Self::Sealed { .. } => SEALED,
             Self::Durable { .. } => DURABLE,
@@ -178,9 +184,7 @@ impl JournalRecord {
     pub(super) fn encode(&self, last: &mut Vec<u8>, out: &mut Vec<u8>) {
         out.push(self.tag());
         match self {
-            Self::Copy { identity } => {
-                identity.as_slice().write(out);
-            }
+            Self::Copy { identity } => identity.as_slice().write(out),
             Self::Run { boot } => {
                 boot.as_slice().write(out);
                 last.clear();
@@ -235,9 +239,8 @@ impl JournalRecord {
             Self::Forgotten { id } => {
                 id.write(out);
             }
-            Self::MadeDirectory { path } => {
-                path.as_slice().write(out);
-            }
+            Self::MadeDirectory { path } => path.as_slice().write(out),
+            Self::LinkNames { seed } => seed.write(out),
             Self::Clock { files, mtime } => {
                 files.write(out);
                 mtime.write(out);
@@ -313,6 +316,7 @@ impl JournalRecord {
             MADE_DIRECTORY => Self::MadeDirectory {
                 path: r.string()?.to_vec(),
             },
+            LINK_NAMES => Self::LinkNames { seed: r.u64()? },
             CLOCK => Self::Clock {
                 files: r.u64()?,
                 mtime: r.u64()?,

@@ -15,8 +15,9 @@ pub struct JournalState {
     entries: BTreeMap<u64, JournalEntry>,
     /// Latest id for each final name.
     targets: BTreeMap<Vec<u8>, u64>,
-    /// Directories that the copy has made, whose permissions it may not have set yet.
+    /// Directories that the copy has made in ones that were there before.
     directories: BTreeSet<Vec<u8>>,
+    link_names: Option<u64>,
     /// Finished files that may exist only in the receiving machine's memory.
     soft: Vec<u64>,
     /// Number of files that the current run finished without asking for their time.
@@ -273,10 +274,23 @@ impl JournalState {
         self.weigh();
     }
 
-    /// Returns true if the copy has made the directory at `path`, whose permissions it may not have
-    /// set yet.
+    /// Returns true if the copy has made the directory at `path`, or one above it, so that all below is
+    /// the copy's.
     pub fn has_made(&self, path: &[u8]) -> bool {
-        self.directories.contains(path)
+        let is_above = |above: &[u8]| self.directories.contains(above);
+        let mut ends = (0..path.len()).filter(|at| path.get(*at) == Some(&b'/'));
+        is_above(path) || ends.any(|end| path.get(..end).is_some_and(is_above))
+    }
+
+    /// Forgets which directories the copy has made.
+    pub fn forget_made(&mut self) {
+        self.directories.clear();
+        self.weigh();
+    }
+
+    /// Returns the number from which the temporaries of links get their names.
+    pub fn link_names(&self) -> Option<u64> {
+        self.link_names
     }
 
     /// Returns the latest known time of the receiving machine's clock, in nanoseconds since 1970.
@@ -447,6 +461,7 @@ impl JournalState {
                     self.weight += weight;
                 }
             }
+            JournalRecord::LinkNames { seed } => self.link_names = Some(seed),
             JournalRecord::Clock { files, mtime } => self.settled(files, mtime),
             JournalRecord::Sealed { mtime } => self.sealed(mtime),
             JournalRecord::Durable { files } => {

@@ -52,7 +52,7 @@ pub(super) fn refused(doing: &str, status: &Status) -> JobFailure {
             ": this account may not write in its directory, or the server forbids symlinks"
         }
         (StatusCode::PERMISSION_DENIED | StatusCode::OP_UNSUPPORTED, REPLACING_BY_SYMLINK) => {
-            ": this server does not rename it, or this account may not: remove the entry there, then \
+            ": the server or this account does not allow the rename: remove the entry there, then \
              copy again"
         }
         (StatusCode::FAILURE, WRITING | SYNCING | CLOSING) => DISK_MAY_BE_FULL,

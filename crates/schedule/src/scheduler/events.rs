@@ -143,6 +143,12 @@ impl Scheduler {
         {
             keep.again = keep.again.wrapping_add(1);
         }
+        // The lost lane's requests may still come, and its temporary is removed then.
+        if let JobKind::MakeSymlink { tag, .. } | JobKind::MakeHardLink { tag, .. } =
+            queued.kind_mut()
+        {
+            *tag = None;
+        }
         // It may have been set before the connection was lost.
         if let JobKind::SetAttributes { expected, .. } = queued.kind_mut() {
             expected.listed = ListedEntry::ANY;

@@ -138,6 +138,26 @@ fn a_file_whose_size_is_not_stated_fails_beyond_a_limit() {
     assert_eq!(w.disk.targets(), 0);
 }
 
+/// The boot ID of a server lies in /proc, where the stated size is 0: a server that answers READ forever
+/// filled the disk with 256 MiB of it.
+#[test]
+fn the_answer_to_a_question_is_bounded_although_its_size_is_not_stated() {
+    let mut w = World::new(Mode::Plain);
+    w.model.endless_data = true;
+    w.place("f", b"", 0o644);
+    let options = FileCopyOptions {
+        most: Some(37),
+        ..FileCopyOptions::default()
+    };
+    let job = w.get_with("f", known(0), options);
+    w.run();
+    assert!(
+        w.failed(job)
+            .is_some_and(|why| why.contains("at most 37 bytes"))
+    );
+    assert_eq!(w.disk.targets(), 0);
+}
+
 /// Holes were not counted, and a file of 10 bytes was read forever.
 #[test]
 fn a_file_of_holes_that_never_ends_is_bounded() {

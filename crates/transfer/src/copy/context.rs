@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use schedule::{Job, JobFailureKind, JobId, JobKind, RemotePath};
 
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::command_line_target::CommandLineTarget;
 use super::copy_report::CopyReport;
@@ -37,8 +37,8 @@ pub(super) struct CopyContext<'a> {
     /// Reason that the run ends early.
     lost: Option<ConnectError>,
     is_cancelled: bool,
-    /// Hash of what identifies the copy, while no other process runs the same one.
-    identity: Option<u64>,
+    /// Number from which the temporaries of links get their names, if the journal has it.
+    link_names: Option<u64>,
 }
 
 impl<'a> CopyContext<'a> {
@@ -56,7 +56,7 @@ impl<'a> CopyContext<'a> {
             named: CommandLineTarget::new(options),
             lost: None,
             is_cancelled: false,
-            identity: None,
+            link_names: None,
         }
     }
 
@@ -72,15 +72,15 @@ impl<'a> CopyContext<'a> {
         self.environment.now()
     }
 
-    /// Notes that no other process runs the copy with this identity.
-    pub(super) fn is_only_run_of(&mut self, identity: &[u8]) {
-        self.identity = Some(xxh3_64(identity));
+    /// Has the temporaries of links named by this number of the journal.
+    pub(super) fn name_links_by(&mut self, seed: u64) {
+        self.link_names = Some(seed);
     }
 
     /// Number from which the temporary's name of a link with this target is made, the same in each run
     /// of the copy: links are not in the journal, and the next run finds what a killed one has left.
     pub(super) fn link_tag(&self, target: &[u8]) -> Option<u64> {
-        Some(xxh3_64_with_seed(target, self.identity?))
+        Some(xxh3_64_with_seed(target, self.link_names?))
     }
 
     /// True if directories are copied.

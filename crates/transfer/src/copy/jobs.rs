@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use schedule::journal::ExistingFile;
-use schedule::{Attributes, EntryKind, JobId};
+use schedule::{Attributes, EntryKind, JobId, Parts};
 use sftp::pattern::NamePattern;
 
 use super::context::CopyContext;
@@ -83,7 +83,7 @@ pub(super) enum JobPurpose {
     SymlinkTimes,
     /// Sets attributes of a complete file that the server refused while it was open. Those that it
     /// refuses again are reported as not kept.
-    FileAttributes(EscapedName),
+    FileAttributes(EscapedName, Parts),
 }
 
 /// Removal of a temporary at a server.
@@ -123,7 +123,7 @@ impl JobPurpose {
                 Some(context.shown(CopySide::Target, target))
             }
             Self::FinishDir(dir) => tree.shown(context, *dir),
-            Self::DirMode(shown) | Self::FileAttributes(shown) => Some(shown.clone()),
+            Self::DirMode(shown) | Self::FileAttributes(shown, _) => Some(shown.clone()),
             _ => None,
         }
     }

@@ -197,7 +197,7 @@ impl MetadataLoss {
             // After the first refusal owners are not tried again, so there is no count.
             if *part == Parts::OWNER {
                 let refused = match &of.first {
-                    Some(_) => format!("owners from this one on ({})", of.why),
+                    Some(_) => format!("owners of this and all later entries ({})", of.why),
                     None => format!("owners ({})", of.why),
                 };
                 lost.add(of.first.as_ref(), refused);

@@ -149,7 +149,6 @@ impl ResumeJournal {
             }
         }
         self.records.set_place(place);
-        context.is_only_run_of(&identity);
         true
     }
 
@@ -182,6 +181,8 @@ impl ResumeJournal {
         let worth = ResumableWork::of(&state);
         self.records.go_on(log, state.next_id(), worth);
         self.records.write(state.seal());
+        let seed = state.link_names();
+        self.name_links(context, seed);
         self.earlier.set(*state);
         if here {
             let boot = context.environment().boot();
@@ -221,13 +222,17 @@ impl ResumeJournal {
         }
     }
 
-    /// True if the earlier run has made the directory at `target`, and may not have set its
-    /// permissions.
+    /// True if the earlier run has made the directory at `target`, or one above it.
     pub(super) fn has_made(&self, target: &[u8]) -> bool {
         self.earlier.has_made(target)
     }
 
-    /// Records a directory that was made, and whose permissions are set once it is filled.
+    /// Forgets which directories the earlier run has made, because a symlink leads elsewhere now.
+    pub(super) fn forget_made(&mut self) {
+        self.earlier.forget_made();
+    }
+
+    /// Records a directory that was made, or is about to be where nothing is, in one that was there.
     pub(super) fn note_made(&mut self, target: Vec<u8>) {
         if self.records.is_on() {
             self.records
@@ -251,6 +256,20 @@ impl ResumeJournal {
         if let Err(e) = created {
             warn_of_journal(context, &os_words(&e));
         }
+        if self.records.log().is_some() {
+            self.name_links(context, None);
+        }
+    }
+
+    /// Has the temporaries of links named after `seed`, or a new one. The journal is written, so that
+    /// no other process runs the same copy and nobody else knows the names.
+    fn name_links(&mut self, context: &mut CopyContext<'_>, seed: Option<u64>) {
+        let seed = seed.unwrap_or_else(|| {
+            let seed = context.environment().random();
+            self.records.write(JournalRecord::LinkNames { seed });
+            seed
+        });
+        context.name_links_by(seed);
     }
 
     /// Forgets what an earlier run has left of a file that is copied again.

@@ -96,7 +96,15 @@ impl ActiveWalks {
         root: SourceRoot,
     ) -> Option<EntryAwaitingOwner> {
         if self.is_same(&root.path) {
-            fail_same(context, &root, "the same file or directory");
+            // With --inplace, files with equal attributes may be one file.
+            let what = match context.options().inplace && context.target_is_remote() {
+                true => {
+                    "the same file or directory, or their size, time, mode and owner are equal, so \
+                     that they may be: remove the target, or leave out --inplace"
+                }
+                false => "the same file or directory",
+            };
+            fail_same(context, &root, what);
             return None;
         }
         if context.keeps_foreign_links() {

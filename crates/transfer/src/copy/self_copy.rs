@@ -282,14 +282,17 @@ impl<'q, 'a, Q: ServerInquiry<'a>> SameFileDetector<'q, Q> {
     }
 
     /// Sources that may be their own targets under other names: files that both ends report with the
-    /// same attributes. SFTP tells no inode numbers.
+    /// same attributes. SFTP tells no inode numbers; a longhaul may tell those of hard links.
     async fn files_like_target(
         &mut self,
         sources: &[Vec<u8>],
         place: &[u8],
         into: bool,
     ) -> Vec<Vec<u8>> {
-        let known = |is: Attributes| (is.size, is.mode, is.owner, is.times.map(|(_, at)| at));
+        let known = |is: Attributes| {
+            let modified = is.times.map(|(_, modified)| modified);
+            (is.size, is.mode, is.owner, modified, is.link)
+        };
         let mut alike = Vec::new();
         for source in sources {
             let is_file = |is: &Attributes| is.kind() == EntryKind::File && is.size != Some(0);

@@ -23,8 +23,6 @@ pub(super) enum SymlinkCopyState {
 
 /// Begin of the error about an entry that the symlink could not replace.
 const REPLACING: &str = "cannot replace the entry there";
-/// Word of an error that names a temporary symlink which was left.
-const LEFT: &str = "temporary file";
 
 /// Symlink that the server of the target did not make, and what stands there.
 #[derive(Debug)]
@@ -57,7 +55,7 @@ impl RefusedSymlink {
     /// temporary that was left stays one.
     pub(super) fn compare(self) -> (ItemAwaitingDirectory, Result<(), FileError>) {
         let is_equal = self.found.is_some() && self.found == self.held.points_to;
-        match is_equal && !self.error.what().contains(LEFT) {
+        match is_equal && !self.error.may_leave_temporary() {
             true => (self.held, Ok(())),
             false => (self.held, Err(self.error)),
         }

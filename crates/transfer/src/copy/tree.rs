@@ -46,6 +46,8 @@ pub(super) enum DirectoryReadyStep {
     Place(Box<ItemAwaitingDirectory>),
     /// The journal records that this directory was made.
     Record(Vec<u8>),
+    /// What an earlier run has made is forgotten.
+    ForgetMade,
     /// A file that failed before its directory was known to exist starts again.
     FileAgain(CopyFileId),
     /// A file whose directory could not be made is dropped.
@@ -163,11 +165,9 @@ impl TargetDir {
         (preserves && !self.keeps_own() || is_own) && self.attributes.mode.is_some()
     }
 
-    /// True if the journal must tell that the copy has made the directory: with the mode of its
-    /// source, the owner cannot fill it.
-    fn is_recorded(&self, preserves: bool) -> bool {
-        let fills = self.attributes.mode.is_none_or(|mode| mode & FILL == FILL);
-        !self.existed && !preserves && !fills
+    /// True if the owner can fill the directory once it has the mode of its source.
+    pub(super) fn is_filled_by_owner(&self) -> bool {
+        self.attributes.mode.is_none_or(|mode| mode & FILL == FILL)
     }
 }
 
@@ -409,6 +409,13 @@ impl IncompleteTargetDirs {
             return;
         };
         dir.state = DirState::Making;
+        if context.named().was_missing(&dir.target) {
+            self.record(key);
+        }
+        let Some(dir) = self.dirs.get(&key) else {
+            return;
+        };
+        let is_made_earlier = dir.metadata == DirMetadataRule::MadeEarlier;
         // Default mode of a new directory before the umask, if the server reported none.
         let mode = dir.attributes.mode.unwrap_or(0o777);
         if context.target_is_remote() {
@@ -424,6 +431,7 @@ impl IncompleteTargetDirs {
         let target = dir.target.clone();
         let path = context.named().local_path(&target);
         let follow = match path.is_named() {
+            _ if is_made_earlier => false,
             // A symlink that was there is what the user named.
             true => !context.named().was_missing(&target),
             false => context.options().keep_dirlinks && !context.named().has_made_link(&target),
@@ -449,6 +457,9 @@ impl IncompleteTargetDirs {
     /// remote source may have chosen, never is.
     fn follows(&self, context: &CopyContext<'_>, key: CopyDirectoryId) -> bool {
         self.dirs.get(&key).is_some_and(|dir| {
+            if dir.metadata == DirMetadataRule::MadeEarlier {
+                return false;
+            }
             let named = dir.parent.is_none() && context.named().is(&dir.target);
             let dirlinks = context.options().keep_dirlinks
                 && (dir.parent.is_none() || !context.keeps_foreign_links());
@@ -510,6 +521,12 @@ impl IncompleteTargetDirs {
         if result.is_ok() && self.grants_access(context, key) {
             return;
         }
+        if self.meets_symlink(key, &result) {
+            self.forget_earlier();
+            if self.follows(context, key) {
+                return self.make_dir(context, metadata, key);
+            }
+        }
         let Some(dir) = self.dirs.get_mut(&key) else {
             return;
         };
@@ -521,9 +538,9 @@ impl IncompleteTargetDirs {
         match result {
             Ok(()) => {
                 dir.state = DirState::Ready;
-                if dir.is_recorded(context.preserves()) {
-                    let target = dir.target.clone();
-                    self.steps.push_back(DirectoryReadyStep::Record(target));
+                let is_recorded = context.named().was_missing(&dir.target);
+                if !is_recorded && !dir.existed {
+                    self.record(key);
                 }
                 self.set_mode_now(context, key);
                 for below in held_dirs {
@@ -571,6 +588,36 @@ impl IncompleteTargetDirs {
                 self.check_dir(context, metadata, Some(key));
             }
         }
+    }
+
+    /// Has the journal record a directory that the copy makes, unless it made the one above as well.
+    fn record(&mut self, key: CopyDirectoryId) {
+        let Some(dir) = self.dirs.get(&key) else {
+            return;
+        };
+        let parent = dir.parent.and_then(|parent| self.dirs.get(&parent));
+        if parent.is_none_or(|parent| !parent.is_of_copy()) {
+            let target = dir.target.clone();
+            self.steps.push_back(DirectoryReadyStep::Record(target));
+        }
+    }
+
+    /// True if a symlink stands in place of a directory that an earlier run has made.
+    fn meets_symlink(&self, key: CopyDirectoryId, made: &Result<(), FileError>) -> bool {
+        let is_link = |error: &FileError| error.kind() == JobFailureKind::SymlinkInTheWay;
+        let rule = self.dirs.get(&key).map(|dir| dir.metadata);
+        made.as_ref().is_err_and(is_link) && rule == Some(DirMetadataRule::MadeEarlier)
+    }
+
+    /// Forgets what an earlier run has made: a symlink stands in place of one of its directories, and
+    /// what it leads to is not the copy's.
+    fn forget_earlier(&mut self) {
+        for dir in self.dirs.values_mut() {
+            if dir.metadata == DirMetadataRule::MadeEarlier {
+                dir.metadata = DirMetadataRule::Always;
+            }
+        }
+        self.steps.push_front(DirectoryReadyStep::ForgetMade);
     }
 
     /// Gives the owner of an existing directory the permissions to fill it, if its mode is set

@@ -89,9 +89,8 @@ impl SyncResult {
 /// Error about a file whose attributes were not set.
 const ATTRIBUTES_NOT_SET: &str = "cannot set its permissions, times and owner";
 /// Warning about a target that does not keep the times by which files are compared.
-const TIMES_LOST: &str = "modification times cannot be set at the target, and by them a sync tells \
-     which files are unchanged: the next sync copies these files again; --checksum or --size-only \
-     compares them otherwise";
+const TIMES_LOST: &str = "the target does not accept modification times: the next sync copies these \
+     files again, unless it has --checksum or --size-only";
 
 /// A sync in progress.
 struct SyncRun<'a> {

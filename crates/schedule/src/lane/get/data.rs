@@ -272,7 +272,7 @@ impl DownloadReadStage {
         if size == 0 {
             let what = "the file has more data than its size of 0 bytes says, as in /proc: not \
                 copied, since such files may have at most";
-            let unstated = core.config().unstated;
+            let unstated = most(load, core);
             return Some(remote(format!("{what} {unstated} bytes")));
         }
         let text = format!(
@@ -439,6 +439,9 @@ impl DownloadReadStage {
 /// Returns the number of bytes at which the copy ends although the server sends more than the
 /// stated size. A server that answers READs forever would fill the disk.
 fn most(load: &DownloadState, core: &LaneContext) -> u64 {
+    if let Some(most) = load.options.most {
+        return most;
+    }
     match load.size() {
         0 => core.config().unstated,
         size => size.saturating_add(core.config().growth.max(size / 8)),

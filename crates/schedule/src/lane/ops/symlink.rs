@@ -7,7 +7,7 @@ use crate::lane::messages::{self, MAKING_SYMLINK, REPLACING_BY_SYMLINK, refused,
 use crate::lane::replace::{FileReplacement, ReplaceProgress};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::task::attributes;
-use crate::{EntryKind, JobFailure, JobId, LaneEvent};
+use crate::{EntryKind, FailedTemporary, JobFailure, JobId, LaneEvent};
 
 /// Creates a symlink; if the name is taken, creates it under a temporary name and renames it.
 #[derive(Debug)]
@@ -169,5 +169,6 @@ fn with_leftover(mut fault: JobFailure, temp: &[u8]) -> JobFailure {
     let name = sftp::printable(temp, 4096);
     let text = format!("; cannot remove the temporary file {name}: remove it by hand");
     fault.what.push_str(&text);
+    fault.note_temporary(FailedTemporary::MayBeLeft);
     fault
 }

@@ -70,8 +70,8 @@ impl EarlyCloseRetries {
         match said {
             Some(said) if said.contains(MAX_STARTUPS) => {
                 self.cause = EarlyCloseCause::Passing;
-                self.advice = Some("try again later, or raise that limit in its sshd_config");
-                format!("too many logins at once there ({MAX_STARTUPS})")
+                self.advice = Some("try again later, or raise MaxStartups in its sshd_config");
+                format!("too many logins at once at the server ({MAX_STARTUPS})")
             }
             Some(said) => format!("{why}; its last message: {said}"),
             None if is_identified => {
@@ -176,8 +176,8 @@ mod tests {
         let failed = retries.describe_loss(began + Duration::from_secs(9), LinkError::Lost(why));
         assert_eq!(
             failed.into_words(),
-            "too many logins at once there (MaxStartups, 6 tries in 9 s): try again later, or raise \
-             that limit in its sshd_config"
+            "too many logins at once at the server (MaxStartups, 6 tries in 9 s): try again later, or \
+             raise MaxStartups in its sshd_config"
         );
     }
 

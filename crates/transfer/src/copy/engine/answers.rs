@@ -304,10 +304,7 @@ impl CopyEngine<'_> {
             }
             JobPurpose::ReadSymlink(held) => self.on_symlink_read(held, said(result)),
             JobPurpose::MakeSymlink(held) => self.on_symlink_made(held, said(result), end),
-            JobPurpose::ReadRefusedSymlink(refused) => {
-                let (held, result) = refused.compare();
-                self.symlink_over(&held, result, end);
-            }
+            JobPurpose::ReadRefusedSymlink(refused) => self.on_refused_symlink(refused, end),
             JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said(result)),
             JobPurpose::FileXattrs(file) => {
                 let source = || self.files.get(&file).map(FileTask::shown_source);
@@ -330,7 +327,10 @@ impl CopyEngine<'_> {
                 let dir = self.keeper.on_cleared(&mut self.context, removal, removed);
                 directories::item_over(self, dir);
             }
-            JobPurpose::SymlinkTimes | JobPurpose::FileAttributes(_) | JobPurpose::Clock(_) => {}
+            JobPurpose::FileAttributes(shown, parts) => {
+                self.on_late_attributes(shown, parts, said(result));
+            }
+            JobPurpose::SymlinkTimes | JobPurpose::Clock(_) => {}
         }
     }
 
@@ -339,6 +339,11 @@ impl CopyEngine<'_> {
             Ok(()) => self.copy_symlink(held, SymlinkCopyState::make),
             Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
         }
+    }
+
+    fn on_refused_symlink(&mut self, refused: RefusedSymlink, end: CopySide) {
+        let (held, result) = refused.compare();
+        self.symlink_over(&held, result, end);
     }
 
     fn on_symlink_made(
@@ -378,15 +383,21 @@ impl CopyEngine<'_> {
             return;
         };
         let shown = self.context.shown(CopySide::Target, task.target());
-        // The named target may be a symlink, through which the file was written.
-        let may_be_link = task.dir().is_none() && self.context.options().inplace;
+        // The named target may be a symlink, in whose place the file that it leads to was written.
+        let may_be_link = self.context.named().is(task.target());
         match task.attributes().filter(|_| is_complete && !may_be_link) {
             Some(source) => {
                 let kind = late_attributes(&self.context, task.target(), &source, parts);
-                let purpose = JobPurpose::FileAttributes(shown);
+                let purpose = JobPurpose::FileAttributes(shown, parts);
                 self.context.submit(CopySide::Target, kind, purpose);
             }
             None => self.metadata.note_lost(parts, &why, || Some(shown)),
+        }
+    }
+
+    fn on_late_attributes(&mut self, of: EscapedName, parts: Parts, done: Result<(), FileError>) {
+        if let Err(error) = done {
+            self.metadata.note_lost(parts, error.what(), || Some(of));
         }
     }
 

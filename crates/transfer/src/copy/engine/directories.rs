@@ -14,7 +14,9 @@ pub(super) fn begin_dir(
     if dir.is_root() && engine.walks.leaves_roots() {
         dir.leave_existing();
     }
-    if engine.keeper.has_made(dir.target()) {
+    // The others have their mode, unless a symlink stands in their place now.
+    let is_checked = dir.is_root() || engine.context.options().keep_dirlinks;
+    if (is_checked || !dir.is_filled_by_owner()) && engine.keeper.has_made(dir.target()) {
         dir.was_made_earlier();
     }
     let (context, metadata) = (&mut engine.context, &mut engine.metadata);
@@ -58,6 +60,7 @@ pub(super) fn after_tree(engine: &mut CopyEngine<'_>) {
         match step {
             DirectoryReadyStep::Place(item) => begin_placed(engine, *item),
             DirectoryReadyStep::Record(dir) => engine.keeper.note_made(dir),
+            DirectoryReadyStep::ForgetMade => engine.keeper.forget_made(),
             DirectoryReadyStep::FileAgain(id) => {
                 let step = engine.files.again(&engine.context, id);
                 engine.after_file(step);

@@ -62,9 +62,7 @@ impl ResumeJournal {
         let may_continue = may_resume(context);
         let known = self.earlier.file(&target);
         let known = known.map(|(of, entry)| (of, entry.clone(), self.earlier.is_of(entry, source)));
-        if let Some((_, entry, _)) = &known {
-            task.resume_mut().was_begun(entry.source.size);
-        }
+        self.note_begun(task);
         match known {
             Some((_, entry, true)) if entry.done.is_some() && may_continue => {
                 task.resume_mut().was_completed();
@@ -117,6 +115,17 @@ impl ResumeJournal {
             ..ResumeData::default()
         };
         self.begin_recorded(context, id, task, (source, tag, keep))
+    }
+
+    /// Notes that the earlier run has begun a file in a directory that it had made. In another one, a file
+    /// of the user may be there.
+    fn note_begun(&self, task: &mut FileTask) {
+        if let Some((_, entry)) = self.earlier.file(task.target())
+            && self.earlier.has_made(task.target())
+        {
+            let size = entry.source.size;
+            task.resume_mut().was_begun(size);
+        }
     }
 
     /// Starts the work on a shared temporary. All bytes outside of this process's range count as

@@ -91,10 +91,14 @@ impl EarlierWork {
         self.state.into_directory()
     }
 
-    /// True if the earlier run has made the directory at `target`, and may not have set its
-    /// permissions.
+    /// True if the earlier run has made the directory at `target`, or one above it.
     pub(super) fn has_made(&self, target: &[u8]) -> bool {
         self.state.has_made(target)
+    }
+
+    /// Forgets which directories the earlier run has made.
+    pub(super) fn forget_made(&mut self) {
+        self.state.forget_made();
     }
 
     /// Number and journal entry of a file with this target.
