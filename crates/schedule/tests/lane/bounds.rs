@@ -142,20 +142,28 @@ fn a_file_whose_size_is_not_stated_fails_beyond_a_limit() {
 /// filled the disk with 256 MiB of it.
 #[test]
 fn the_answer_to_a_question_is_bounded_although_its_size_is_not_stated() {
-    let mut w = World::new(Mode::Plain);
-    w.model.endless_data = true;
-    w.place("f", b"", 0o644);
-    let options = FileCopyOptions {
-        most: Some(37),
-        ..FileCopyOptions::default()
+    let ask = |content: Option<usize>| {
+        let mut w = World::new(Mode::Plain);
+        w.model.endless_data = content.is_none();
+        // The stated size of each is 0.
+        let kind = match content {
+            Some(len) => Kind::Device(vec![b'x'; len]),
+            None => Kind::File(Vec::new()),
+        };
+        w.model.fs.place("f", kind, 0o644);
+        let options = FileCopyOptions {
+            most: Some(37),
+            ..FileCopyOptions::default()
+        };
+        let job = w.get_with("f", known(0), options);
+        w.run();
+        assert_eq!(w.disk.targets(), 0, "open targets");
+        assert_eq!(w.done(job), w.failed(job).is_none());
+        w.failed(job).map(str::to_owned)
     };
-    let job = w.get_with("f", known(0), options);
-    w.run();
-    assert!(
-        w.failed(job)
-            .is_some_and(|why| why.contains("at most 37 bytes"))
-    );
-    assert_eq!(w.disk.targets(), 0);
+    assert_eq!(ask(Some(37)), None);
+    let endless = ask(None);
+    assert!(endless.is_some_and(|why| why.contains("at most 37 bytes")));
 }
 
 /// Holes were not counted, and a file of 10 bytes was read forever.

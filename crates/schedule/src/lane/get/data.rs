@@ -272,7 +272,7 @@ impl DownloadReadStage {
         if size == 0 {
             let what = "the file has more data than its size of 0 bytes says, as in /proc: not \
                 copied, since such files may have at most";
-            let unstated = most(load, core);
+            let unstated = load.options.most.unwrap_or(core.config().unstated);
             return Some(remote(format!("{what} {unstated} bytes")));
         }
         let text = format!(
@@ -440,7 +440,8 @@ impl DownloadReadStage {
 /// stated size. A server that answers READs forever would fill the disk.
 fn most(load: &DownloadState, core: &LaneContext) -> u64 {
     if let Some(most) = load.options.most {
-        return most;
+        // A file of just this size is no larger.
+        return most.saturating_add(1);
     }
     match load.size() {
         0 => core.config().unstated,
