@@ -272,7 +272,8 @@ impl DownloadReadStage {
         if size == 0 {
             let what = "the file has more data than its size of 0 bytes says, as in /proc: not \
                 copied, since such files may have at most";
-            let unstated = load.options.most.unwrap_or(core.config().unstated);
+            let most = load.options.most;
+            let unstated = most.unwrap_or_else(|| core.config().unstated);
             return Some(remote(format!("{what} {unstated} bytes")));
         }
         let text = format!(
