@@ -55,6 +55,15 @@ const COPIES: [&[&str]; 12] = [
 
 const LARGE: usize = 17_000_000;
 
+/// Makes a folder with the empty ones `here` and `there`.
+fn two_folders() -> tempfile::TempDir {
+    let place = scratch();
+    for folder in ["here", "there"] {
+        fs::create_dir(place.path().join(folder)).expect("our folder");
+    }
+    place
+}
+
 fn begin(root: &Path) {
     for folder in ["here/tree/sub", "there"] {
         fs::create_dir_all(root.join(folder)).expect("our folder");
@@ -335,10 +344,7 @@ fn files_whose_metadata_is_refused_twice_were_counted_twice() {
     let Some(_peer) = start(&mut clients, &server) else {
         return;
     };
-    let place = scratch();
-    for folder in ["here", "there"] {
-        fs::create_dir(place.path().join(folder)).expect("our folder");
-    }
+    let place = two_folders();
     let names: Vec<String> = (0..20).map(|n| format!("file{n}")).collect();
     for (n, name) in names.iter().enumerate() {
         let len = n * 20_000;
@@ -367,10 +373,7 @@ fn times_that_were_refused_for_open_files_were_not_set_by_path() {
     let Some(_peer) = start(&mut clients, &server) else {
         return;
     };
-    let place = scratch();
-    for folder in ["here", "there"] {
-        fs::create_dir(place.path().join(folder)).expect("our folder");
-    }
+    let place = two_folders();
     let at = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     for (name, len) in [("small", 9), ("large", 3_000_000)] {
         let path = place.path().join("here").join(name);

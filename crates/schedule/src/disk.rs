@@ -1,3 +1,4 @@
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -522,10 +523,8 @@ pub struct StoredTarget {
     pub not_kept: Vec<(Parts, String)>,
     /// The file was written in place, without a temporary.
     pub in_place: bool,
-    /// The file was written in place because its directory is not writable.
-    pub unwritable: bool,
-    /// Reason why an existing file was overwritten instead of replaced.
-    pub written_over: Option<String>,
+    /// Reason why the file was written in place, unless the user has asked for that.
+    pub why_in_place: Option<String>,
     /// Numeric owner and group of the replaced file, if they could not be kept.
     pub belonged: Option<(u32, u32)>,
     /// Number of other hard links of the replaced file; these keep the old contents.
@@ -537,19 +536,11 @@ impl StoredTarget {
     pub(crate) fn events(self, job: JobId) -> impl Iterator<Item = LaneEvent> {
         let not_kept = self.not_kept.into_iter();
         let not_kept = not_kept.map(move |(parts, why)| LaneEvent::NotKept(job, parts, why));
-        let warning = || LaneEvent::Warning(job, UNWRITABLE.to_owned());
         let in_place = self.in_place.then_some(LaneEvent::InPlace(job));
         let belonged = self.belonged.map(|owner| LaneEvent::Belonged(job, owner));
         let names = (self.other_names > 0).then_some(LaneEvent::OtherNames(job, self.other_names));
-        let over = |why: String| LaneEvent::Warning(job, written_over(&why));
-        let over = self.written_over.map(over);
-        let others = [
-            over,
-            self.unwritable.then(warning),
-            in_place,
-            belonged,
-            names,
-        ];
+        let why = self.why_in_place.map(|why| LaneEvent::WhyInPlace(job, why));
+        let others = [why, in_place, belonged, names];
         not_kept.chain(others.into_iter().flatten())
     }
 }
@@ -558,32 +549,12 @@ impl StoredTarget {
 pub const FILE_IN_THE_WAY: &str = "a file with this name is there already: remove or rename it, or \
     choose another destination";
 
-/// Consequence that ends each warning about a file that is written in place.
-macro_rules! in_place {
-    () => {
-        ": writing directly to the final name instead; if the copy is interrupted, the file there is \
-         incomplete"
-    };
-}
+/// Reason why a file is written in place: its directory allows no new names.
+pub const UNWRITABLE: &str = "the directory is not writable";
 
-/// Warning text for a file that was written in place because its directory is not writable.
-pub const UNWRITABLE: &str = concat!("the directory is not writable", in_place!());
-
-/// Returns the warning about a file that is written in place for the reason `why`.
-pub(crate) fn in_place(why: &str) -> String {
-    format!(concat!("{}", in_place!()), why)
-}
-
-/// Returns the reason in a warning about a file that is written in place; `None` for other warnings.
-pub fn in_place_reason(warning: &str) -> Option<&str> {
-    warning.strip_suffix(in_place!())
-}
-
-/// Returns the warning text for a file that could not be replaced, with the reason `why`.
-pub fn written_over(why: &str) -> String {
-    in_place(&format!(
-        "the file at the target cannot be replaced ({why})"
-    ))
+/// Returns the reason why a file is written in place that could not be replaced, because of `why`.
+pub fn not_replaced(why: impl fmt::Display) -> String {
+    format!("the file at the target cannot be replaced ({why})")
 }
 
 /// Reason why a job failed: one sentence that names the file, to be escaped for a terminal when

@@ -93,6 +93,8 @@ pub enum LaneEvent {
     OpensInPlace(JobId),
     /// The file was written directly under its final name, without a temporary.
     InPlace(JobId),
+    /// Reason why the file is written so, unless the user has asked for it.
+    WhyInPlace(JobId, String),
     /// Owner and group of the replaced file, which could not be kept.
     Belonged(JobId, (u32, u32)),
     /// Number of other hard links of the replaced file; these keep the old contents.
@@ -169,6 +171,7 @@ impl LaneEvent {
             | Self::RemovesTemp(id)
             | Self::OpensInPlace(id)
             | Self::InPlace(id)
+            | Self::WhyInPlace(id, _)
             | Self::Belonged(id, _)
             | Self::OtherNames(id, _)
             | Self::Done(id)

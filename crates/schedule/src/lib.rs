@@ -35,7 +35,7 @@ pub use concurrency::{
 pub use depth::{InflightBounds, InflightLimit, RequestStamp};
 pub use disk::{
     DiskReply, DiskRequest, FILE_IN_THE_WAY, FailedTemporary, JobFailure, JobFailureKind,
-    SourceFileMeta, StoredTarget, UNWRITABLE, UPLOAD_BEGINS, in_place_reason, written_over,
+    SourceFileMeta, StoredTarget, UNWRITABLE, UPLOAD_BEGINS, not_replaced,
 };
 pub use job::{
     ByteRange, ExistingTargetPolicy, ExtraMetadata, FileCopyOptions, Job, JobId, JobKind, LocalEnd,

@@ -45,7 +45,7 @@ pub(crate) struct ConnectingHost {
     pub(crate) host: String,
     /// Time of the start.
     pub(crate) since: Instant,
-    /// What the connection waits for, once that is known.
+    /// Answer or step that the connection waits for, once that is known.
     pub(crate) awaited: Option<String>,
 }
 

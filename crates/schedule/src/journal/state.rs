@@ -257,8 +257,8 @@ impl JournalState {
     }
 
     /// Drops all entries outside `target` of the current command: files and directories that are
-    /// neither that name nor below it, and temporaries with names that no run creates. A journal decides nothing
-    /// about other files, no matter who wrote it.
+    /// neither that name nor below it, and temporaries with names that no run creates. A journal
+    /// decides nothing about other files, no matter who wrote it.
     pub fn confine(&mut self, target: &[u8]) {
         self.entries
             .retain(|_, entry| is_within(target, &entry.target));
@@ -443,14 +443,7 @@ impl JournalState {
                 size,
                 mtime,
             } => {
-                let done = CompletedFile {
-                    size,
-                    mtime,
-                    not_after: 0,
-                    is_in_last_second: false,
-                    durable,
-                };
-                self.complete_entry(id, done);
+                self.complete_entry(id, (size, mtime), durable);
             }
             JournalRecord::Forgotten { id } => {
                 self.take(id);
@@ -473,22 +466,25 @@ impl JournalState {
         true
     }
 
-    fn complete_entry(&mut self, id: u64, done: CompletedFile) {
+    /// Notes that a file has its final name, with this size and modification time.
+    fn complete_entry(&mut self, id: u64, (size, mtime): (u64, u64), durable: bool) {
         self.change(id, |entry| {
             entry.done = Some(CompletedFile {
+                size,
+                mtime,
                 not_after: entry.mtime,
-                ..done
+                is_in_last_second: false,
+                durable,
             });
             entry.temp = None;
             (entry.durable, entry.there) = Default::default();
         });
         if self.entries.contains_key(&id) {
-            self.soft.extend((!done.durable).then_some(id));
+            self.soft.extend((!durable).then_some(id));
             let unsettled = (self.untimed, id);
-            self.unsettled
-                .extend((done.mtime == 0).then_some(unsettled));
+            self.unsettled.extend((mtime == 0).then_some(unsettled));
         }
-        self.untimed += u64::from(done.mtime == 0);
+        self.untimed += u64::from(mtime == 0);
     }
 
     /// Records the receiving machine's boot id. If it differs from the previous one or is unknown,

@@ -136,9 +136,16 @@ pub(super) fn refused_in_temp_dir(dir: &TempDir, status: &Status) -> JobFailure 
     remote(what).of_kind(cause)
 }
 
-/// Returns the warning for a file that is written under its final name.
-pub(super) fn in_place(why: &str, status: &Status) -> String {
-    crate::disk::in_place(&format!("{why} ({status})"))
+/// Returns the message about a temporary that is left after this answer to REMOVE; `None` if it is gone.
+pub(super) fn left_temporary(temp: &[u8], reply: &Reply) -> Option<String> {
+    let status = status(reply).err()?;
+    if status.code == StatusCode::NO_SUCH_FILE {
+        return None;
+    }
+    let name = sftp::printable(temp, 4096);
+    Some(format!(
+        "cannot remove the temporary file {name}: remove it by hand"
+    ))
 }
 
 /// Returns the warning for an old file that was moved aside and could not be removed.
@@ -174,6 +181,7 @@ pub(super) fn is_told_only(status: &Status) -> bool {
 
 pub(super) const SYNCING_NAME: &str = "cannot sync its directory";
 pub(super) const LISTING: &str = "cannot list the directory";
+pub(super) const MAKING_HARD_LINK: &str = "cannot make the hard link";
 pub(super) const MAKING_SYMLINK: &str = "cannot make the symlink";
 pub(super) const REPLACING_BY_SYMLINK: &str = "cannot replace the entry there by the symlink";
 pub(super) const OPENING: &str = "cannot open the file";

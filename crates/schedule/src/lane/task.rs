@@ -5,7 +5,7 @@ use super::get::DownloadJob;
 use super::list::ListDirectoryJob;
 use super::list_tree::ListTree;
 use super::ops::{
-    ChecksumJob, CreateShared, MakeDir, MakeHardLink, MakeSymlink, OwnerWriteChange, QueryJob,
+    ChecksumJob, CreateShared, LinkTarget, MakeDir, MakeLink, OwnerWriteChange, QueryJob,
     ResumeTempCheck, SetAttributes,
 };
 use super::put::{OwnerPreservation, UploadJob, UploadPart, WrittenFileInfo};
@@ -32,8 +32,7 @@ enum JobMachine {
     GetDelta(Box<DeltaDownload>),
     List(ListDirectoryJob),
     Tree(ListTree),
-    HardLink(MakeHardLink),
-    Symlink(MakeSymlink),
+    Link(MakeLink),
     MakeDir(MakeDir),
     SetAttributes(Box<SetAttributes>),
     OwnerWrite(Box<OwnerWriteChange>),
@@ -136,17 +135,16 @@ impl JobMachine {
 
     /// Creates a hard link or a symlink.
     fn link(id: JobId, kind: JobKind) -> Self {
-        match kind {
-            JobKind::MakeHardLink { path, of, tag } => {
-                Self::HardLink(MakeHardLink::new(id, path.0, of.0, tag))
-            }
+        let (path, to, tag) = match kind {
+            JobKind::MakeHardLink { path, of, tag } => (path, LinkTarget::File(of.0), tag),
             JobKind::MakeSymlink {
                 path,
                 points_to,
                 tag,
-            } => Self::Symlink(MakeSymlink::new(id, path.0, points_to, tag)),
-            kind => Self::Query(Box::new(QueryJob::new(id, kind))),
-        }
+            } => (path, LinkTarget::Text(points_to), tag),
+            kind => return Self::Query(Box::new(QueryJob::new(id, kind))),
+        };
+        Self::Link(MakeLink::new(id, path.0, to, tag))
     }
 
     /// Creates the download of a file, or of a part of one.
@@ -281,8 +279,7 @@ impl RunningJob {
             JobMachine::PutDelta(delta) => return delta.start(core),
             JobMachine::GetDelta(delta) => return delta.start(core),
             JobMachine::Tree(tree) => return tree.start(core),
-            JobMachine::HardLink(link) => return link.start(core),
-            JobMachine::Symlink(link) => return link.start(core),
+            JobMachine::Link(link) => return link.start(core),
             JobMachine::MakeDir(dir) => return dir.start(core),
             JobMachine::SetAttributes(set) => return set.start(core),
             JobMachine::OwnerWrite(change) => change.start(core),
@@ -355,8 +352,7 @@ impl RunningJob {
             JobMachine::Sum(sum) => sum.on_reply(core, what, &reply)?,
             JobMachine::OwnerWrite(change) => change.on_reply(core, what, &reply)?,
             JobMachine::Tree(tree) => tree.on_reply(core, reply),
-            JobMachine::HardLink(link) => link.on_reply(core, what, &reply),
-            JobMachine::Symlink(link) => link.on_reply(core, &reply),
+            JobMachine::Link(link) => link.on_reply(core, &reply),
             JobMachine::MakeDir(dir) => dir.on_reply(core, &reply),
             JobMachine::SetAttributes(set) => set.on_reply(core, what, &reply),
             JobMachine::Adopt(adopt) => adopt.on_reply(core, what, &reply),
@@ -422,8 +418,7 @@ impl RunningJob {
         let temporary = match &self.machine {
             JobMachine::Put(put) => return put.temporary(),
             JobMachine::PutDelta(delta) => delta.temporary(),
-            JobMachine::HardLink(link) => link.temporary(),
-            JobMachine::Symlink(link) => link.temporary(),
+            JobMachine::Link(link) => link.temporary(),
             _ => None,
         };
         temporary.map(|(job, path)| (job, RemotePath(path.to_vec())))

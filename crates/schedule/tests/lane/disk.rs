@@ -553,7 +553,7 @@ impl Disk {
     fn finished(&self, job: JobId) -> DiskReply {
         let stored = StoredTarget {
             in_place: self.unwritable,
-            unwritable: self.unwritable,
+            why_in_place: self.unwritable.then(|| schedule::UNWRITABLE.to_owned()),
             ..StoredTarget::default()
         };
         DiskReply::Finished { job, stored }

@@ -146,7 +146,8 @@ fn a_file_that_nothing_can_be_made_beside_is_told_to_be_written_in_place() {
             assert!(w.reached(job, FileCopyState::Closed).is_some());
             assert_eq!(w.reached(job, FileCopyState::Renamed), None, "{mode:?}");
             assert!(w.at(&LaneEvent::InPlace(job)).is_some(), "{mode:?}");
-            assert_eq!(w.warnings(), [schedule::UNWRITABLE]);
+            assert_eq!(w.whys_in_place(), [schedule::UNWRITABLE]);
+            assert_eq!(w.warnings(), [""; 0]);
         }
     }
 }

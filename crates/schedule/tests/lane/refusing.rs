@@ -73,9 +73,7 @@ fn world(restrictions: &ModelServerRestrictions, openssh: bool, seed: u64) -> Wo
 fn told_in_place(w: &World, job: schedule::JobId) -> bool {
     w.events.iter().any(|(_, event)| match event {
         LaneEvent::Refused(_, found, _) => found.in_place_somewhere(),
-        LaneEvent::Warning(id, text) => {
-            *id == job && text.contains("writing directly to the final name")
-        }
+        LaneEvent::WhyInPlace(id, _) => *id == job,
         _ => false,
     })
 }

@@ -329,6 +329,15 @@ impl World {
         })
     }
 
+    /// Reasons for which files are written in place.
+    pub(crate) fn whys_in_place(&self) -> Vec<&str> {
+        let events = self.events.iter().filter_map(|(_, event)| match event {
+            LaneEvent::WhyInPlace(_, why) => Some(why.as_str()),
+            _ => None,
+        });
+        events.collect()
+    }
+
     pub(crate) fn warnings(&self) -> Vec<&str> {
         let mut found = Vec::new();
         for (_, event) in &self.events {

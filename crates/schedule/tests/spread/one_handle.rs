@@ -116,7 +116,9 @@ fn a_temporary_that_is_gone_says_nothing_about_the_server() {
         matches!(event, SchedulerEvent::Lane(LaneEvent::Refused(..)))
     };
     assert!(!w.events.iter().any(told), "{:?}", w.events);
-    let warns = |(_, event): &(_, SchedulerEvent)| matches!(event, SchedulerEvent::Lane(LaneEvent::Warning(_, text)) if text.contains("writing directly to the final name"));
+    let warns = |(_, event): &(_, SchedulerEvent)| {
+        matches!(event, SchedulerEvent::Lane(LaneEvent::WhyInPlace(..)))
+    };
     assert!(w.events.iter().any(warns), "{:?}", w.events);
     w.assert_clean();
 }

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use schedule::{Job, JobFailureKind, JobId, JobKind, RemotePath};
-
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::command_line_target::CommandLineTarget;

@@ -3,7 +3,9 @@
 mod answers;
 mod directories;
 mod inquiry;
+mod late_attributes;
 mod leftovers;
+mod symlinks;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -74,14 +74,14 @@ impl SharedTemporaryFile {
 /// State of the file under the final name, if it is written there without a temporary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum InPlaceState {
-    /// It is as it was before the copy.
+    /// The file is the one from before the copy, if there was one.
     #[default]
     Untouched,
-    /// It is opened, or its OPEN was refused.
+    /// The file is open, or its OPEN was refused.
     Opened,
     /// An attempt has ended before the file was whole.
     Incomplete,
-    /// It was written.
+    /// The whole file was written.
     Written,
 }
 

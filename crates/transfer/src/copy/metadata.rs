@@ -6,9 +6,7 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::BuildHasher;
 
-use schedule::{
-    Attributes, ExpectedEntry, JobId, JobKind, Parts, RefusedOperations, RemotePath, directory_of,
-};
+use schedule::{Attributes, JobId, Parts, RefusedOperations, directory_of};
 use sftp::ServerInfo;
 
 use super::DeltaUse;
@@ -436,13 +434,14 @@ impl MetadataPreservation {
         &mut self,
         context: &mut CopyContext<'_>,
         target: &[u8],
-        warning: &str,
+        why: &str,
     ) {
         let shown = context.shown(CopySide::Target, target);
-        let reason = schedule::in_place_reason(warning).unwrap_or(warning);
-        if self.withheld.note_in_place(reason, &shown) {
-            let text =
-                format!("{warning} (further files with this warning are counted at the end)");
+        if self.withheld.note_in_place(why, &shown) {
+            let text = format!(
+                "{why}: writing directly to the final name instead; if the copy is interrupted, the \
+                 file there is incomplete (further files with this warning are counted at the end)"
+            );
             context.warn(Some(shown), text);
         }
     }
@@ -474,36 +473,6 @@ impl RefusedAttributes {
     /// Takes what was refused in a job that is over.
     pub(super) fn take(&mut self, job: JobId) -> Option<(Parts, String)> {
         self.0.remove(&job)
-    }
-}
-
-/// Returns the job that sets these parts of the attributes of `source` at the complete file `target`.
-pub(super) fn late_attributes(
-    context: &CopyContext<'_>,
-    target: &[u8],
-    source: &Attributes,
-    parts: Parts,
-) -> JobKind {
-    let bits = match special_bits(context).keeps() {
-        true => 0o7777,
-        false => 0o777,
-    };
-    let sets_times = parts.contains(Parts::TIMES);
-    let attributes = Attributes {
-        mode: source.mode.filter(|_| parts.contains(Parts::MODE)),
-        times: source.times.filter(|_| sets_times),
-        nanoseconds: source.nanoseconds.filter(|_| sets_times),
-        ..Attributes::default()
-    };
-    JobKind::SetAttributes {
-        path: RemotePath(target.to_vec()),
-        attributes: Attributes {
-            mode: attributes.mode.map(|mode| mode & bits),
-            ..attributes
-        },
-        follow: false,
-        xattrs: None,
-        expected: ExpectedEntry::FILE,
     }
 }
 

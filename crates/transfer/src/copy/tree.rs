@@ -1,4 +1,5 @@
 mod directory_id;
+mod existing;
 mod finish_locally;
 mod item;
 
@@ -18,7 +19,6 @@ use super::file::CopyFileId;
 use super::jobs::JobPurpose;
 use super::local::{symlink_in_the_way, without_parent};
 use super::metadata::{MetadataPreservation, special_bits};
-use super::owner_access;
 use super::sides::CopySide;
 use super::source::WalkId;
 use crate::file_error::FileError;
@@ -46,7 +46,7 @@ pub(super) enum DirectoryReadyStep {
     Place(Box<ItemAwaitingDirectory>),
     /// The journal records that this directory was made.
     Record(Vec<u8>),
-    /// What an earlier run has made is forgotten.
+    /// The directories that an earlier run has made are forgotten.
     ForgetMade,
     /// A file that failed before its directory was known to exist starts again.
     FileAgain(CopyFileId),
@@ -588,86 +588,6 @@ impl IncompleteTargetDirs {
                 self.check_dir(context, metadata, Some(key));
             }
         }
-    }
-
-    /// Has the journal record a directory that the copy makes, unless it made the one above as well.
-    fn record(&mut self, key: CopyDirectoryId) {
-        let Some(dir) = self.dirs.get(&key) else {
-            return;
-        };
-        let parent = dir.parent.and_then(|parent| self.dirs.get(&parent));
-        if parent.is_none_or(|parent| !parent.is_of_copy()) {
-            let target = dir.target.clone();
-            self.steps.push_back(DirectoryReadyStep::Record(target));
-        }
-    }
-
-    /// True if a symlink stands in place of a directory that an earlier run has made.
-    fn meets_symlink(&self, key: CopyDirectoryId, made: &Result<(), FileError>) -> bool {
-        let is_link = |error: &FileError| error.kind() == JobFailureKind::SymlinkInTheWay;
-        let rule = self.dirs.get(&key).map(|dir| dir.metadata);
-        made.as_ref().is_err_and(is_link) && rule == Some(DirMetadataRule::MadeEarlier)
-    }
-
-    /// Forgets what an earlier run has made: a symlink stands in place of one of its directories, and
-    /// what it leads to is not the copy's.
-    fn forget_earlier(&mut self) {
-        for dir in self.dirs.values_mut() {
-            if dir.metadata == DirMetadataRule::MadeEarlier {
-                dir.metadata = DirMetadataRule::Always;
-            }
-        }
-        self.steps.push_front(DirectoryReadyStep::ForgetMade);
-    }
-
-    /// Gives the owner of an existing directory the permissions to fill it, if its mode is set
-    /// afterwards. Returns false if it needs none. A server that refuses them refuses the entries
-    /// too, and says why.
-    fn grants_access(&mut self, context: &mut CopyContext<'_>, key: CopyDirectoryId) -> bool {
-        let Some(dir) = self.dirs.get_mut(&key) else {
-            return false;
-        };
-        let is_mode_set = dir.changes_existing_mode(context.preserves());
-        let Some(mode) = dir.found_mode.take().filter(|_| is_mode_set) else {
-            return false;
-        };
-        let (path, found) = (RemotePath(dir.target.clone()), dir.found);
-        let follow = self.sets_through_link(context, key);
-        let Some(kind) = owner_access::job(path, mode, found, follow) else {
-            return false;
-        };
-        let asked = context.submit(CopySide::Target, kind, JobPurpose::GrantAccess(key));
-        asked.is_some()
-    }
-
-    /// Sets the mode of a new directory at once if the mode allows filling it and no times are
-    /// kept. Doing it at the end would add a round trip for which nothing else waits.
-    fn set_mode_now(&mut self, context: &mut CopyContext<'_>, key: CopyDirectoryId) {
-        let preserve = context.preserves();
-        let Some(dir) = self.dirs.get_mut(&key) else {
-            return;
-        };
-        let Some(mode) = dir.attributes.mode.filter(|mode| mode & FILL == FILL) else {
-            return;
-        };
-        if preserve || dir.existed || !context.target_is_remote() {
-            return;
-        }
-        dir.has_mode = true;
-        let target = dir.target.clone();
-        let follow = self.sets_through_link(context, key);
-        let kind = JobKind::SetAttributes {
-            path: RemotePath(target.clone()),
-            attributes: Attributes {
-                mode: Some(mode & 0o1777),
-                ..Attributes::default()
-            },
-            follow,
-            xattrs: None,
-            expected: ExpectedEntry::DIRECTORY,
-        };
-        let name = context.shown(CopySide::Target, &target);
-        context.submit(CopySide::Target, kind, JobPurpose::DirMode(name));
     }
 
     /// Defers an item until its directory is made. Returns the item if it need not wait.

@@ -532,7 +532,9 @@ impl LocalTarget {
     pub(crate) fn finish(self, finish: TargetFinishSettings) -> io::Result<StoredTarget> {
         let mut stored = StoredTarget {
             in_place: !self.is_temporary(),
-            unwritable: self.is_unwritable(),
+            why_in_place: self
+                .is_unwritable()
+                .then(|| schedule::UNWRITABLE.to_owned()),
             ..StoredTarget::default()
         };
         if let TargetForm::Stream(_) = self.form {
@@ -670,7 +672,7 @@ fn finish_over(
     let OverwrittenFile { file, why } = over;
     *stored = StoredTarget {
         in_place: true,
-        written_over: Some(why),
+        why_in_place: Some(schedule::not_replaced(why)),
         ..StoredTarget::default()
     };
     metadata::before_mode(&file, &finish.beyond, &mut stored.not_kept);

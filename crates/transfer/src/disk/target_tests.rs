@@ -271,14 +271,14 @@ fn a_file_in_a_directory_where_nothing_can_be_made_is_told_to_be_written_in_plac
     let stored = target.finish(finish(3, 0o644, false))?;
     let told = StoredTarget {
         in_place: true,
-        unwritable: true,
+        why_in_place: Some(schedule::UNWRITABLE.to_owned()),
         ..StoredTarget::default()
     };
     assert_eq!(stored, told);
     assert_eq!(fs::read(&path)?, b"new");
     // With in-place writing requested, the directory is not mentioned.
     let stored = create(&path, true)?.finish(finish(3, 0o644, false))?;
-    assert!(stored.in_place && !stored.unwritable);
+    assert!(stored.in_place && stored.why_in_place.is_none());
     Ok(())
 }
 
@@ -494,8 +494,8 @@ fn a_file_that_cannot_be_replaced_and_may_be_written_is_written_as_scp_does() ->
     let stored = target.finish(finish(3, 0o644, false))?;
     assert!(stored.in_place && stored.belonged.is_none(), "{stored:?}");
     assert_eq!(
-        stored.written_over.as_deref(),
-        Some("operation not permitted")
+        stored.why_in_place.as_deref(),
+        Some("the file at the target cannot be replaced (operation not permitted)")
     );
     assert_eq!(fs::read(&path)?, b"new");
     assert_eq!(names(dir.path())?, ["f"]);

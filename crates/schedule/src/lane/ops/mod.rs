@@ -2,23 +2,21 @@
 
 mod adopt_temp;
 mod create_shared;
-mod hard_link;
+mod link;
 mod make_dir;
 mod owner_write;
 mod query;
 mod set_attributes;
 mod sum;
-mod symlink;
 
 pub(super) use adopt_temp::ResumeTempCheck;
 pub(super) use create_shared::CreateShared;
-pub(super) use hard_link::MakeHardLink;
+pub(super) use link::{LinkTarget, MakeLink};
 pub(super) use make_dir::MakeDir;
 pub(super) use owner_write::OwnerWriteChange;
 pub(super) use query::QueryJob;
 pub(super) use set_attributes::SetAttributes;
 pub(super) use sum::ChecksumJob;
-pub(super) use symlink::MakeSymlink;
 
 use sftp::{Attrs, OpenFlags, Request};
 

@@ -1,12 +1,11 @@
 use sftp::{Reply, Request};
 
 use super::ending::{UploadAttemptAbort, UploadRetryReason};
-use super::naming::removed;
 use super::new_file::WrittenFileInfo;
 use super::reading::SourceReadStage;
 use super::source::UploadSource;
 use super::{LaneContext, UploadStage, UploadState};
-use crate::lane::messages::{self, CLOSING, refused};
+use crate::lane::messages::{self, CLOSING, left_temporary, refused};
 use crate::lane::remote_file::RemoteFile;
 use crate::lane::request_purpose::RequestPurpose;
 use crate::{DiskReply, FailedTemporary, LaneEvent, SourceFileMeta};
@@ -146,7 +145,7 @@ impl UploadCleanup {
 
     /// Reports a temporary that could not be removed.
     fn on_removed(&mut self, up: &UploadState, core: &mut LaneContext, reply: &Reply) {
-        let left = self.new.temp().and_then(|temp| removed(temp, reply));
+        let left = self.new.temp().and_then(|temp| left_temporary(temp, reply));
         self.new.is_gone();
         match (left, &mut self.ending) {
             (Some(text), UploadAttemptAbort::Failed(fault)) => {

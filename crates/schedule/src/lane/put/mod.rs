@@ -469,7 +469,7 @@ impl UploadJob {
             DiskReply::Failed { .. } if again => {}
             DiskReply::Failed { mut fault, .. } => {
                 if fault.kind == JobFailureKind::ReadAgain && up.target.is_direct() {
-                    up.warn_of_refused_temporary(core);
+                    up.tell_refused_temporary(core);
                     fault.kind = JobFailureKind::ReadAgainInPlace;
                 }
                 self.end(core, UploadAttemptAbort::Failed(fault));
@@ -618,7 +618,7 @@ impl UploadJob {
         }
         if in_place && matches!(up.part, UploadPart::Head { .. }) {
             if up.options.local_end == LocalEnd::OtherHost {
-                up.warn_of_refused_temporary(core);
+                up.tell_refused_temporary(core);
             }
             core.event(LaneEvent::Done(job));
             return JobProgress::Finished;

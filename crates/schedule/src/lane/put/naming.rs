@@ -10,7 +10,7 @@ use crate::lane::messages::{self, RENAMING, RENAMING_FROM_TEMP_DIR, SYNCING_NAME
 use crate::lane::replace::{FileReplacement, ReplaceProgress};
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
-use crate::{FileCopyState, LaneEvent, RefusedOperations, directory_of};
+use crate::{FileCopyState, LaneEvent, RefusedOperations, directory_of, not_replaced};
 
 /// Stage in which all data are confirmed and the file is closed.
 #[derive(Debug)]
@@ -252,27 +252,14 @@ fn rename_refused(
         core.learn(up.job(), found, &status.to_string());
     } else {
         let why = match up.target.replaced() {
-            Some(_) => "the file at the target cannot be replaced",
-            None => "the temporary file cannot get its final name",
+            Some(_) => not_replaced(status),
+            None => format!("the temporary file cannot get its final name ({status})"),
         };
-        let text = messages::in_place(why, status);
-        up.warn(core, &text);
+        core.event(LaneEvent::WhyInPlace(up.job(), why));
     }
     match up.part.is_finish() {
         // The scheduler has the file written anew.
         true => UploadAttemptAbort::Abandoned,
         false => UploadAttemptAbort::Retry(UploadRetryReason::InPlace),
     }
-}
-
-/// Handles the answer to the removal of a temporary: returns a text that names it if it stays.
-pub(super) fn removed(temp: &[u8], reply: &Reply) -> Option<String> {
-    let status = messages::status(reply).err()?;
-    if status.code == StatusCode::NO_SUCH_FILE {
-        return None;
-    }
-    let name = sftp::printable(temp, 4096);
-    Some(format!(
-        "cannot remove the temporary file {name}: remove it by hand"
-    ))
 }

@@ -100,10 +100,10 @@ impl TempOpenAttempts {
         abort
     }
 
-    /// Returns the warning about a file that is written in place because its temporary was refused.
-    pub(super) fn warning(&mut self) -> Option<String> {
+    /// Returns the reason why a file is written in place, if its temporary was refused.
+    pub(super) fn why_in_place(&mut self) -> Option<String> {
         let status = self.refused.take()?;
-        Some(messages::in_place(NO_TEMPORARY, &status))
+        Some(format!("{NO_TEMPORARY} ({status})"))
     }
 
     /// Repeats OPEN without EXCL, which not every server supports. The name is random.
@@ -113,7 +113,7 @@ impl TempOpenAttempts {
     }
 
     /// Handles a successful OPEN, of a `temporary` or of the target, which did not exist before
-    /// (`fresh`) and has this path; returns a warning.
+    /// (`fresh`) and has this path; returns the reason why it is written in place.
     pub(super) fn allowed(
         &mut self,
         core: &mut LaneContext,
@@ -133,7 +133,7 @@ impl TempOpenAttempts {
             core.learn(job, found, &status.to_string());
             return None;
         }
-        Some(messages::in_place(NO_TEMPORARY, &status))
+        Some(format!("{NO_TEMPORARY} ({status})"))
     }
 }
 

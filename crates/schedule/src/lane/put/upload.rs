@@ -71,9 +71,8 @@ impl UploadState {
     pub(super) fn open_allowed(&mut self, core: &mut LaneContext, temporary: bool) {
         let fresh = self.target.is_missing() || self.options.existing.fresh;
         let (job, path) = (self.requests.job(), self.path.as_slice());
-        let told = self.names.allowed(core, job, temporary, (fresh, path));
-        if let Some(text) = told {
-            self.warn(core, &text);
+        if let Some(why) = self.names.allowed(core, job, temporary, (fresh, path)) {
+            core.event(LaneEvent::WhyInPlace(job, why));
         }
     }
 
@@ -120,10 +119,10 @@ impl UploadState {
         }
     }
 
-    /// Warns that the file is written in place, if that is because its temporary was refused.
-    pub(super) fn warn_of_refused_temporary(&mut self, core: &mut LaneContext) {
-        if let Some(text) = self.names.warning() {
-            self.warn(core, &text);
+    /// Tells why the file is written in place, if its temporary was refused.
+    pub(super) fn tell_refused_temporary(&mut self, core: &mut LaneContext) {
+        if let Some(why) = self.names.why_in_place() {
+            core.event(LaneEvent::WhyInPlace(self.job(), why));
         }
     }
 

@@ -101,6 +101,7 @@ impl SplitFiles {
                 self.state(board, id, state)
             }
             LaneEvent::Warning(_, text) => board.tell(LaneEvent::Warning(id, text)),
+            LaneEvent::WhyInPlace(_, why) => board.tell(LaneEvent::WhyInPlace(id, why)),
             LaneEvent::SourceShrank(_) => board.tell(LaneEvent::SourceShrank(id)),
             LaneEvent::NotKept(_, parts, why) => board.tell(LaneEvent::NotKept(id, parts, why)),
             LaneEvent::Belonged(_, owner) => board.tell(LaneEvent::Belonged(id, owner)),

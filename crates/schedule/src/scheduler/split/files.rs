@@ -346,8 +346,8 @@ impl SplitFiles {
                 self.on_written(board, id, offset, len);
             }
             // The part has found out that the file must be written in place.
-            LaneEvent::Warning(_, text) if file.access.relayed => {
-                board.tell(LaneEvent::Warning(id, text));
+            LaneEvent::WhyInPlace(_, why) if file.access.relayed => {
+                board.tell(LaneEvent::WhyInPlace(id, why));
             }
             LaneEvent::SourceGrew(_) if file.notes_growth() => {
                 board.tell(LaneEvent::SourceGrew(id));

@@ -9,6 +9,7 @@ mod moving;
 mod opening;
 mod restarts;
 
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -364,17 +365,11 @@ impl SshLink {
             let is_direct = matches!(self.stream, ConnectedStream::Tcp(_));
             let retries = is_direct && self.restarts.are_allowed();
             let retries = retries && self.config.role == LinkRole::First;
-            let next = |of: &mut EarlyCloseRetries| of.next(Instant::now(), random_byte());
-            let pause = retries.then(|| next(&mut self.early_closes)).flatten();
-            let Some(pause) = pause else {
+            let name = &self.config.name;
+            let handler = &mut *self.auth_handler;
+            if !retries || !waits_for_retry(&mut self.early_closes, handler, (name, &error)) {
                 return Err(self.early_closes.describe_loss(Instant::now(), error));
-            };
-            if self.early_closes.is_first() {
-                let line = trying_again(&self.config.name, &error.into_words());
-                self.auth_handler.banner(&line);
             }
-            self.auth_handler.waits_for(NEXT_TRY);
-            thread::sleep(pause);
             // No request left before the key exchange.
             self.login_effect = LoginEffect::default();
             result = match self.try_reopen() {
@@ -699,15 +694,11 @@ fn open_again(
     let mut retries = EarlyCloseRetries::new(began);
     loop {
         retries.note_unreached(&error);
-        let Some(pause) = retries.next(Instant::now(), random_byte()) else {
-            let what = retries.describe(Instant::now(), &error.clone().said_of(name));
+        let why = error.clone().said_of(name);
+        if !waits_for_retry(&mut retries, auth_handler, (name, &why)) {
+            let what = retries.describe(Instant::now(), &why);
             return Err(ConnectError::new(error.fault(), error.check(), what).about(name));
-        };
-        if retries.is_first() {
-            auth_handler.banner(&trying_again(name, &error.said_of(name)));
         }
-        auth_handler.waits_for(NEXT_TRY);
-        thread::sleep(pause);
         match open() {
             Ok(stream) => return Ok((stream, retries)),
             Err(next) => error = next,
@@ -718,9 +709,22 @@ fn open_again(
 /// Wait between two attempts, as shown beside the host.
 const NEXT_TRY: &str = "another try, since the server closed the connection";
 
-/// Returns the line about a first attempt to connect that failed for the reason `why`.
-fn trying_again(name: &str, why: &str) -> String {
-    format!("{name}: {why}; trying again for up to 10 s")
+/// Waits until the next attempt to connect to the host `name`, and says so with the first. `why` is
+/// the reason why the last one failed. Returns false if there is no further one.
+fn waits_for_retry(
+    retries: &mut EarlyCloseRetries,
+    auth_handler: &mut dyn AuthHandler,
+    (name, why): (&str, &dyn fmt::Display),
+) -> bool {
+    let Some(pause) = retries.next(Instant::now(), random_byte()) else {
+        return false;
+    };
+    if retries.is_first() {
+        auth_handler.banner(&format!("{name}: {why}; trying again for up to 10 s"));
+    }
+    auth_handler.waits_for(NEXT_TRY);
+    thread::sleep(pause);
+    true
 }
 
 /// Returns a random byte, or zero if the system has none.

@@ -3,22 +3,20 @@
 use std::path::Path;
 
 use schedule::{
-    Attributes, FileCheckpoint, FileCopyState, JobFailure, JobFailureKind, JobId, LaneEvent, Parts,
+    Attributes, FileCheckpoint, FileCopyState, JobFailure, JobFailureKind, JobId, LaneEvent,
     TreeWalkStep,
 };
 use sftp::InodeId;
 use sftp::xattrs::Xattr;
 
-use super::{CopyEngine, directories};
+use super::{CopyEngine, directories, late_attributes, symlinks};
 use crate::connect::ConnectError;
 use crate::copy::file::{CopyFileId, FileStep, FileTask, JobRole};
 use crate::copy::hard_links::{HardLinkDecision, HardLinks};
 use crate::copy::jobs::JobPurpose;
-use crate::copy::metadata::late_attributes;
 use crate::copy::resume::{FileStartDecision, note_failed_look, note_seen};
 use crate::copy::sides::CopySide;
 use crate::copy::source::WalkId;
-use crate::copy::symlink::{RefusedSymlink, SymlinkCopyState, SymlinkStep};
 use crate::copy::target_kind::ReportedTargetKind;
 use crate::copy::tree::{CopyDirectoryId, ItemAwaitingDirectory};
 use crate::copy::verify::{ChecksumRequest, VerifyOutcome};
@@ -34,6 +32,7 @@ impl CopyEngine<'_> {
             LaneEvent::Done(id) => self.on_over(id, Ok(())),
             LaneEvent::Failed(id, fault) => self.on_over(id, Err(fault)),
             LaneEvent::Warning(id, message) => self.on_warning(id, message),
+            LaneEvent::WhyInPlace(id, why) => self.on_why_in_place(id, &why),
             LaneEvent::SourceShrank(id) => self.on_source_shrank(id),
             LaneEvent::SourceGrew(id) => self.on_warning(id, schedule::SOURCE_GREW.to_owned()),
             LaneEvent::Progress(id, n) => {
@@ -67,7 +66,9 @@ impl CopyEngine<'_> {
             LaneEvent::Temp(id, temp) => self.on_temporary(id, temp.temp.0),
             LaneEvent::Safe(id, from, to) => self.on_bytes_stored(id, from, to),
             LaneEvent::Kept(id, kept) => self.on_kept(id, kept),
-            LaneEvent::NotKept(id, parts, why) => self.on_not_kept(id, parts, why),
+            LaneEvent::NotKept(id, parts, why) => {
+                late_attributes::on_not_kept(self, id, parts, why)
+            }
             LaneEvent::Refused(id, found, why) => {
                 let target = self.task_of(id).map(|(task, _)| task.target().to_vec());
                 let found = (found, target.as_deref().unwrap_or_default());
@@ -256,7 +257,7 @@ impl CopyEngine<'_> {
     }
 
     fn on_over(&mut self, id: JobId, result: Result<(), JobFailure>) {
-        let Some((end, purpose)) = self.context.jobs_mut().remove(&id) else {
+        let Some((_, purpose)) = self.context.jobs_mut().remove(&id) else {
             return;
         };
         let said = |result: Result<(), JobFailure>| result.map_err(FileError::from);
@@ -283,7 +284,7 @@ impl CopyEngine<'_> {
             JobPurpose::Durable(name) => self.fail_if(name, said(result)),
             JobPurpose::File(file, role) => {
                 self.take_sums(id, file);
-                self.set_refused_attributes(id, file, result.is_ok());
+                late_attributes::set(self, id, file, result.is_ok());
                 let job = (file, role);
                 let step = self
                     .files
@@ -302,9 +303,9 @@ impl CopyEngine<'_> {
                 let step = self.files.on_source_over(file, said(result));
                 self.after_file(step);
             }
-            JobPurpose::ReadSymlink(held) => self.on_symlink_read(held, said(result)),
-            JobPurpose::MakeSymlink(held) => self.on_symlink_made(held, said(result), end),
-            JobPurpose::ReadRefusedSymlink(refused) => self.on_refused_symlink(refused, end),
+            JobPurpose::ReadSymlink(held) => symlinks::on_read(self, held, said(result)),
+            JobPurpose::MakeSymlink(held) => symlinks::on_made(self, held, said(result)),
+            JobPurpose::ReadRefusedSymlink(refused) => symlinks::on_compared(self, refused),
             JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said(result)),
             JobPurpose::FileXattrs(file) => {
                 let source = || self.files.get(&file).map(FileTask::shown_source);
@@ -328,87 +329,20 @@ impl CopyEngine<'_> {
                 directories::item_over(self, dir);
             }
             JobPurpose::FileAttributes(shown, parts) => {
-                self.on_late_attributes(shown, parts, said(result));
+                late_attributes::on_set(self, shown, parts, said(result));
             }
             JobPurpose::SymlinkTimes | JobPurpose::Clock(_) => {}
         }
     }
 
-    fn on_symlink_read(&mut self, held: ItemAwaitingDirectory, result: Result<(), FileError>) {
-        match result {
-            Ok(()) => self.copy_symlink(held, SymlinkCopyState::make),
-            Err(what) => self.symlink_over(&held, Err(what), CopySide::Source),
-        }
-    }
-
-    fn on_refused_symlink(&mut self, refused: RefusedSymlink, end: CopySide) {
-        let (held, result) = refused.compare();
-        self.symlink_over(&held, result, end);
-    }
-
-    fn on_symlink_made(
-        &mut self,
-        held: ItemAwaitingDirectory,
-        result: Result<(), FileError>,
-        end: CopySide,
-    ) {
-        match result {
-            Err(error) => RefusedSymlink::ask(&mut self.context, held, error),
-            Ok(()) => self.symlink_over(&held, Ok(()), end),
-        }
-    }
-
-    fn on_not_kept(&mut self, id: JobId, parts: Parts, why: String) {
-        let purpose = self.context.jobs().get(&id).map(|(_, purpose)| purpose);
-        let is_file = matches!(purpose, Some(JobPurpose::File(..)));
-        if is_file && self.metadata.may_set_later(&self.context, parts) {
-            return self.metadata.refused_attributes().note(id, parts, why);
-        }
-        let entry = || purpose?.shown(&self.context, &self.files, &self.tree);
-        match purpose {
-            Some(JobPurpose::FinishDir(_)) => {
-                self.metadata.note_lost_of_directory(parts, &why, entry);
-            }
-            _ => self.metadata.note_lost(parts, &why, entry),
-        }
-    }
-
-    /// Sets the attributes by path that the server refused for the open file, if there are such and
-    /// the file is complete.
-    fn set_refused_attributes(&mut self, id: JobId, file: CopyFileId, is_complete: bool) {
-        let Some((parts, why)) = self.metadata.refused_attributes().take(id) else {
-            return;
-        };
-        let Some(task) = self.files.get(&file) else {
-            return;
-        };
-        let shown = self.context.shown(CopySide::Target, task.target());
-        // The named target may be a symlink, in whose place the file that it leads to was written.
-        let may_be_link = self.context.named().is(task.target());
-        match task.attributes().filter(|_| is_complete && !may_be_link) {
-            Some(source) => {
-                let kind = late_attributes(&self.context, task.target(), &source, parts);
-                let purpose = JobPurpose::FileAttributes(shown, parts);
-                self.context.submit(CopySide::Target, kind, purpose);
-            }
-            None => self.metadata.note_lost(parts, &why, || Some(shown)),
-        }
-    }
-
-    fn on_late_attributes(&mut self, of: EscapedName, parts: Parts, done: Result<(), FileError>) {
-        if let Err(error) = done {
-            self.metadata.note_lost(parts, error.what(), || Some(of));
+    fn on_why_in_place(&mut self, id: JobId, why: &str) {
+        if let Some((task, _)) = self.task_of(id) {
+            let target = task.target().to_vec();
+            self.metadata.tell_in_place(&mut self.context, &target, why);
         }
     }
 
     fn on_warning(&mut self, id: JobId, message: String) {
-        if schedule::in_place_reason(&message).is_some()
-            && let Some((task, _)) = self.task_of(id)
-        {
-            let target = task.target().to_vec();
-            let context = &mut self.context;
-            return self.metadata.tell_in_place(context, &target, &message);
-        }
         let path = match self.context.jobs().get(&id) {
             Some((_, JobPurpose::File(file, _))) => {
                 self.files.get(file).map(|task| task.name().clone())
@@ -724,29 +658,6 @@ impl CopyEngine<'_> {
         self.tree.name_made(&mut self.context, &item.target);
         HardLinks::report(&mut self.context, self.files.take_id(), &item);
         directories::item_over(self, item.dir);
-    }
-
-    /// Begins a symlink, or makes it once its target was read.
-    pub(super) fn copy_symlink(&mut self, held: ItemAwaitingDirectory, step: SymlinkStep) {
-        let is_top_level = held.dir.is_none_or(|dir| self.tree.is_root(dir));
-        match step(&mut self.context, &mut self.metadata, held, is_top_level) {
-            SymlinkCopyState::Asked => {}
-            SymlinkCopyState::Over(held, result, end) => self.symlink_over(&held, result, end),
-            SymlinkCopyState::LeftOut(held) => directories::item_over(self, held.dir),
-        }
-    }
-
-    fn symlink_over(
-        &mut self,
-        held: &ItemAwaitingDirectory,
-        result: Result<(), FileError>,
-        end: CopySide,
-    ) {
-        if result.is_ok() {
-            self.tree.name_made(&mut self.context, &held.target);
-        }
-        SymlinkCopyState::report(&mut self.context, &self.metadata, held, result, end);
-        directories::item_over(self, held.dir);
     }
 
     /// Requests the extended attributes of a directory, which is not finished before the answer.

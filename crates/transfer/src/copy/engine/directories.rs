@@ -1,6 +1,6 @@
 //! Makes and completes the target's directories, and does what waits for them.
 
-use super::CopyEngine;
+use super::{CopyEngine, symlinks};
 use crate::copy::symlink::SymlinkCopyState;
 use crate::copy::tree::{CopyDirectoryId, DirectoryReadyStep, ItemAwaitingDirectory, TargetDir};
 
@@ -48,7 +48,7 @@ pub(super) fn begin_item(engine: &mut CopyEngine<'_>, item: ItemAwaitingDirector
 
 fn begin_placed(engine: &mut CopyEngine<'_>, item: ItemAwaitingDirectory) {
     if item.symlink {
-        engine.copy_symlink(item, SymlinkCopyState::begin);
+        symlinks::copy(engine, item, SymlinkCopyState::begin);
     } else if let Some(item) = engine.link_or_copy(item) {
         engine.begin_file(item);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schedule::journal::SourceFileStamp;
 use schedule::{
     Attributes, ExistingTargetPolicy, FileCopyOptions, FileCopyState, JobKind, LocalEnd,
-    ReadOnlyFilePolicy, RemotePath, SharedTemp, StoredTarget, UNWRITABLE, Xattrs,
+    ReadOnlyFilePolicy, RemotePath, SharedTemp, StoredTarget, Xattrs,
 };
 use sftp::InodeId;
 
@@ -404,11 +404,8 @@ impl FileTask {
             self.tell_owner(context, owner);
         }
         self.note_other_names(context, metadata, stored.other_names);
-        if let Some(why) = &stored.written_over {
-            metadata.tell_in_place(context, &self.target, &schedule::written_over(why));
-        }
-        if stored.unwritable {
-            metadata.tell_in_place(context, &self.target, UNWRITABLE);
+        if let Some(why) = &stored.why_in_place {
+            metadata.tell_in_place(context, &self.target, why);
         }
     }
 

@@ -7,7 +7,9 @@ use testkit::Seed;
 use testkit::sftp_model::{Fs, Kind};
 
 use super::faults::SimFault;
-use super::scenario::{Direction, RunReport, Scenario, TreeSpec, leftovers, remove_tree, tree_at};
+use super::scenario::{
+    Direction, RunReport, Scenario, TreeSpec, leftovers, remove_tree, sampled, tree_at,
+};
 use crate::report::CopyOutcome;
 
 /// Change of a source file during its copy.
@@ -77,7 +79,7 @@ fn change_at_each_step(change: Change, mut check: impl FnMut(Scenario, RunReport
     for direction in Direction::ALL {
         for seed in 0..3 {
             let steps = Scenario::steps(|| with_large(seed, direction));
-            for at in (0..steps).step_by((steps as usize / 10).max(1)) {
+            for at in sampled(0, steps, 10) {
                 let mut scenario = with_large(seed, direction);
                 let old = scenario.at_source(|fs| fs.data(LARGE).expect("placed").to_vec());
                 let mut new = None;
@@ -189,7 +191,7 @@ fn a_source_that_is_removed_during_the_copy_is_copied_or_named() {
     for direction in Direction::ALL {
         for seed in 0..4 {
             let steps = Scenario::steps(|| with_large(seed, direction));
-            for at in (0..steps).step_by((steps as usize / 10).max(1)) {
+            for at in sampled(0, steps, 10) {
                 let mut scenario = with_large(seed, direction);
                 let source = scenario.at_source(|fs| tree_at(fs, "src"));
                 let report = scenario.run_with(|scenario, step, _| {
@@ -238,7 +240,7 @@ fn a_source_directory_that_is_removed_during_the_copy_leaves_whole_files() {
                 scenario
             };
             let steps = Scenario::steps(make);
-            for at in (0..steps).step_by((steps as usize / 8).max(1)) {
+            for at in sampled(0, steps, 8) {
                 let mut scenario = make();
                 let source = scenario.at_source(|fs| tree_at(fs, "src"));
                 let mut is_removed = false;

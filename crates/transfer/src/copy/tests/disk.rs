@@ -60,6 +60,20 @@ struct Target {
     sums: Option<Arc<FileChecksums>>,
 }
 
+impl Target {
+    /// Target at `path` that was just opened, by the name of its temporary if it has one.
+    fn new(inode: u64, path: Vec<u8>, temporary: Option<Vec<u8>>) -> Self {
+        Self {
+            inode,
+            path,
+            temporary,
+            incomplete: false,
+            stays: false,
+            sums: None,
+        }
+    }
+}
+
 /// The simulated objects that a request changes.
 pub(super) struct Around<'a> {
     pub(super) fs: &'a mut Fs,
@@ -530,14 +544,7 @@ fn create(
     }
     if inplace {
         let opened = around.fs.open(&path, true, (true, true, false), 0o600);
-        return Ok(Target {
-            inode: opened.map_err(words)?,
-            path,
-            temporary: None,
-            incomplete: false,
-            stays: false,
-            sums: None,
-        });
+        return Ok(Target::new(opened.map_err(words)?, path, None));
     }
     for tries in 0..16 {
         let name = match keep {
@@ -546,28 +553,12 @@ fn create(
         };
         let temporary = beside(&path, &name);
         match around.fs.open(&temporary, true, (true, false, true), 0o600) {
-            Ok(inode) => {
-                return Ok(Target {
-                    inode,
-                    path,
-                    temporary: Some(temporary),
-                    incomplete: false,
-                    stays: false,
-                    sums: None,
-                });
-            }
+            Ok(inode) => return Ok(Target::new(inode, path, Some(temporary))),
             Err(Errno::Exist) => {}
             // A writable file in a directory that is not writable is overwritten.
             Err(Errno::Access) if around.fs.lookup(&path, false).is_ok() => {
                 let opened = around.fs.open(&path, true, (false, false, false), 0);
-                return Ok(Target {
-                    inode: opened.map_err(words)?,
-                    path,
-                    temporary: None,
-                    incomplete: false,
-                    stays: false,
-                    sums: None,
-                });
+                return Ok(Target::new(opened.map_err(words)?, path, None));
             }
             Err(e) => return Err(words(e).to_owned()),
         }

@@ -7,7 +7,7 @@ use sync::{FilterBuilder, RuleOrigin};
 use testkit::sftp_model::{Kind, Rng};
 
 use super::faults::SimFault;
-use super::scenario::{Direction, Scenario, TreeSpec, file, leftovers, tree_at};
+use super::scenario::{Direction, Scenario, TreeSpec, file, leftovers, sampled, tree_at};
 use crate::copy::SourceFilter;
 
 fn filter(rules: &[&str]) -> Option<SourceFilter> {
@@ -112,7 +112,7 @@ fn a_killed_copy_with_a_filter_selects_the_same_entries_when_it_is_resumed() {
     for direction in Direction::ALL {
         for seed in 0..4 {
             let steps = Scenario::steps(|| without_odd_files(seed, direction));
-            for at in (0..steps).step_by((steps as usize / 8).max(1)) {
+            for at in sampled(0, steps, 8) {
                 let mut scenario = without_odd_files(seed, direction);
                 scenario.faults = vec![(at, 0, SimFault::Killed)];
                 scenario.run();
@@ -137,7 +137,7 @@ fn files_that_are_excluded_after_an_interruption_leave_no_part() {
                 scenario
             };
             let steps = Scenario::steps(make);
-            for at in (0..steps).step_by((steps as usize / 8).max(1)) {
+            for at in sampled(0, steps, 8) {
                 let mut scenario = make();
                 scenario.faults = vec![(at, 0, SimFault::Killed)];
                 scenario.run();

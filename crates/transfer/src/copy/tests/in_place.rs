@@ -8,7 +8,7 @@ use testkit::sftp_model::Kind;
 
 use super::faults::SimFault;
 use super::scenario::{
-    Direction, Scenario, TreeEntry, TreeSpec, file, leftovers, symlink, tree_at,
+    Direction, Scenario, TreeEntry, TreeSpec, file, leftovers, sampled, symlink, tree_at,
 };
 use crate::report::CopyOutcome;
 
@@ -31,6 +31,13 @@ fn onto_older(seed: u64, direction: Direction) -> Scenario {
         }
     }
     scenario
+}
+
+/// Paths of the files at the target.
+fn files(scenario: &Scenario) -> impl Iterator<Item = String> {
+    let entries = target(scenario).into_iter();
+    let files = entries.filter(|(_, entry)| entry.kind != Kind::Dir);
+    files.map(|(path, _)| path)
 }
 
 fn target(scenario: &Scenario) -> BTreeMap<String, TreeEntry> {
@@ -63,11 +70,7 @@ fn a_copy_in_place_reaches_the_other_names_of_the_file() {
     for direction in Direction::ALL {
         for seed in 0..8 {
             let mut scenario = onto_older(seed, direction);
-            let files: Vec<String> = target(&scenario)
-                .into_iter()
-                .filter(|(_, entry)| entry.kind != Kind::Dir)
-                .map(|(path, _)| path)
-                .collect();
+            let files: Vec<String> = files(&scenario).collect();
             scenario.at_target(|fs| {
                 for (nth, path) in files.iter().enumerate() {
                     let from = format!("/home/u/dst/{path}");
@@ -94,7 +97,7 @@ fn a_killed_copy_in_place_is_not_continued_from_a_part_that_nobody_knows() {
     for direction in Direction::ALL {
         for seed in 0..4 {
             let steps = Scenario::steps(|| onto_older(seed, direction));
-            for at in (0..steps).step_by((steps as usize / 10).max(1)) {
+            for at in sampled(0, steps, 10) {
                 let mut scenario = onto_older(seed, direction);
                 scenario.faults = vec![(at, 0, SimFault::Killed)];
                 assert!(scenario.run().is_none(), "it was killed");
@@ -128,7 +131,7 @@ fn a_file_that_a_copy_in_place_leaves_incomplete_is_named() {
                 scenario
             };
             let steps = Scenario::steps(make);
-            for at in (0..steps).step_by((steps as usize / 16).max(1)) {
+            for at in sampled(0, steps, 16) {
                 let mut scenario = make();
                 let host = usize::from(direction == Direction::Relayed);
                 scenario.faults = vec![(at, host, fault)];
@@ -161,7 +164,7 @@ fn an_interrupted_copy_in_place_names_what_it_leaves_incomplete() {
     for direction in Direction::ALL {
         for seed in 0..4 {
             let steps = Scenario::steps(|| onto_older(seed, direction));
-            for at in (0..steps).step_by((steps as usize / 12).max(1)) {
+            for at in sampled(0, steps, 12) {
                 let mut scenario = onto_older(seed, direction);
                 scenario.faults = vec![(at, 0, SimFault::Interrupted)];
                 let before = target(&scenario);
@@ -207,7 +210,7 @@ fn a_file_of_a_directory_without_write_permission_is_named_if_it_is_left_incompl
                 scenario
             };
             let steps = Scenario::steps(make);
-            for at in (0..steps).step_by((steps as usize / 20).max(1)) {
+            for at in sampled(0, steps, 20) {
                 let mut scenario = make();
                 scenario.faults = vec![(at, 0, SimFault::Interrupted)];
                 let before = target(&scenario);
@@ -265,12 +268,7 @@ fn a_read_only_file_is_not_cut_by_a_copy_in_place() {
     for direction in Direction::ALL {
         for seed in 0..6 {
             let mut scenario = onto_older(seed, direction);
-            let read_only: Vec<String> = target(&scenario)
-                .into_iter()
-                .filter(|(_, entry)| entry.kind != Kind::Dir)
-                .map(|(path, _)| path)
-                .step_by(3)
-                .collect();
+            let read_only: Vec<String> = files(&scenario).step_by(3).collect();
             scenario.at_target(|fs| {
                 for path in &read_only {
                     let node = fs.at_mut(&format!("/home/u/dst/{path}"));

@@ -90,7 +90,7 @@ impl Stored {
         self.bytes.is_some()
     }
 
-    /// What the file tells.
+    /// State after all records of the file.
     pub(super) fn state(&self) -> JournalState {
         let replayed = replay(self.bytes.as_deref().unwrap_or_default());
         replayed.expect("the journal is sound").state

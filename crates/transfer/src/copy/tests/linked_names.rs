@@ -9,7 +9,7 @@ use testkit::sftp_model::Kind;
 use super::commands::SimCommandBehavior;
 use super::faults::SimFault;
 use super::links::{linked, with_hard_links};
-use super::scenario::{Direction, RunReport, Scenario, file, leftovers, tree_at};
+use super::scenario::{Direction, RunReport, Scenario, file, leftovers, sampled, tree_at};
 use super::sum_program::SumAnswers;
 use crate::copy::SourceFilter;
 use crate::report::CopyOutcome;
@@ -84,7 +84,7 @@ fn names_that_are_separated_between_two_runs_are_two_files_at_the_target() {
     for seed in 0..12 {
         let make = || with_pairs(seed, |nth| vec![b'0' + nth as u8; 400 << (3 * nth)]);
         let steps = Scenario::steps(make);
-        for at in (0..steps).step_by((steps as usize / 6).max(1)) {
+        for at in sampled(0, steps, 6) {
             let mut scenario = make();
             scenario.faults = vec![(at, 0, SimFault::Killed)];
             killed += usize::from(scenario.run().is_none());
@@ -106,7 +106,7 @@ fn a_name_is_not_linked_to_a_file_that_the_user_put_at_the_target() {
     for seed in 0..12 {
         let make = || with_pairs(seed, |nth| vec![b'0' + nth as u8; 400 << (3 * nth)]);
         let steps = Scenario::steps(make);
-        for at in (0..steps).step_by((steps as usize / 6).max(1)) {
+        for at in sampled(0, steps, 6) {
             let mut scenario = make();
             scenario.faults = vec![(at, 0, SimFault::Killed)];
             scenario.run();
@@ -164,7 +164,7 @@ fn a_file_that_changes_while_it_is_copied_is_the_same_under_all_its_names() {
     for seed in 0..6 {
         let make = || with_pairs(seed, |nth| vec![b'0' + nth as u8; 600_000]);
         let steps = Scenario::steps(make);
-        for at in (0..steps).step_by((steps as usize / 10).max(1)) {
+        for at in sampled(0, steps, 10) {
             let mut scenario = make();
             let report = scenario.run_with(|scenario, step, _| {
                 if step == at {
@@ -208,7 +208,7 @@ fn no_name_is_linked_to_a_damaged_file() {
             scenario
         };
         let steps = Scenario::steps(make);
-        for at in (0..steps).step_by((steps as usize / 8).max(1)) {
+        for at in sampled(0, steps, 8) {
             let mut scenario = make();
             let report = scenario.run_with(|scenario, step, _| {
                 if step == at {

@@ -7,7 +7,7 @@ use testkit::sftp_model::{Kind, Rng};
 
 use super::faults::SimFault;
 use super::scenario::{
-    Direction, RunReport, Scenario, TreeSpec, file, leftovers, symlink, tree_at,
+    Direction, RunReport, Scenario, TreeSpec, file, leftovers, sampled, symlink, tree_at,
 };
 use crate::report::CopyOutcome;
 
@@ -397,7 +397,7 @@ fn symlinks_survive_lost_connections_and_kills() {
                     scenario
                 };
                 let steps = Scenario::steps(make);
-                for at in (0..steps).step_by((steps as usize / 6).max(1)) {
+                for at in sampled(0, steps, 6) {
                     let mut scenario = make();
                     let host = usize::from(direction == Direction::Relayed);
                     scenario.faults = vec![(at, host, fault)];
@@ -585,7 +585,7 @@ fn hard_links_survive_lost_connections_kills_and_refusals() {
     ] {
         for seed in 0..5 {
             let steps = Scenario::steps(|| with_hard_links(seed));
-            for at in (0..steps).step_by((steps as usize / 8).max(1)) {
+            for at in sampled(0, steps, 8) {
                 let mut scenario = with_hard_links(seed);
                 scenario.faults = vec![(at, 0, fault)];
                 let report = scenario.run();

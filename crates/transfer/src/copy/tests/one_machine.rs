@@ -91,6 +91,15 @@ fn a_directory_is_not_copied_onto_itself_under_another_host_name() {
     }
 }
 
+/// Checks that a copy in place is refused because source and target are one file.
+#[track_caller]
+fn check_refused_in_place(scenario: &mut Scenario, source: &str, target: &str) {
+    scenario.options.inplace = true;
+    scenario.sources = vec![source.to_owned()];
+    scenario.target = target.to_owned();
+    check_refused(scenario, &["the same file"]);
+}
+
 /// `--inplace` would cut the file before it is read.
 #[test]
 fn an_in_place_copy_of_a_file_onto_itself_does_not_cut_it() {
@@ -108,10 +117,7 @@ fn an_in_place_copy_of_a_file_onto_itself_does_not_cut_it() {
             scenario.place_source("/home/u/f", file(&contents), 0o644);
             scenario.place_source("/home/u/same", symlink("f"), 0o777);
             scenario.place_source("/home/u/there", symlink("."), 0o777);
-            scenario.options.inplace = true;
-            scenario.sources = vec![source.to_owned()];
-            scenario.target = target.to_owned();
-            check_refused(&mut scenario, &["the same file"]);
+            check_refused_in_place(&mut scenario, source, target);
         }
     }
 }
@@ -127,10 +133,7 @@ fn an_in_place_copy_onto_another_name_of_the_file_does_not_cut_it() {
             let linked: Result<(), Errno> =
                 scenario.at_source(|fs| fs.hard_link(b"/home/u/f", b"/home/u/g"));
             linked.expect("a new name");
-            scenario.options.inplace = true;
-            scenario.sources = vec!["f".to_owned()];
-            scenario.target = "g".to_owned();
-            check_refused(&mut scenario, &["the same file"]);
+            check_refused_in_place(&mut scenario, "f", "g");
         }
     }
 }

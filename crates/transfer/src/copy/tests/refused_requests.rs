@@ -8,7 +8,7 @@ use testkit::sftp_model::Kind;
 
 use super::faults::SimFault;
 use super::scenario::{
-    Direction, Scenario, TreeEntry, TreeSpec, file, leftovers, symlink, tree_at,
+    Direction, Scenario, TreeEntry, TreeSpec, file, leftovers, sampled, symlink, tree_at,
 };
 use crate::report::CopyOutcome;
 
@@ -147,7 +147,7 @@ fn a_request_that_is_refused_once_costs_what_is_named_and_the_next_run_completes
         for (nth, request) in AT_TARGET.iter().chain(&AT_SOURCE).enumerate() {
             let seed = nth as u64;
             let steps = Scenario::steps(|| scenario(seed, direction));
-            for at in (0..steps).step_by((steps as usize / 6).max(1)) {
+            for at in sampled(0, steps, 6) {
                 let mut copy = scenario(seed, direction);
                 let code = CODES[nth % 2];
                 let host = usize::from(direction == Direction::Relayed && nth % 2 == 0);

@@ -38,7 +38,7 @@ pub(super) struct Host {
     pub(super) lies_about_sums: bool,
     /// Names that it adds to each listing.
     pub(super) hostile_names: Vec<Vec<u8>>,
-    /// It is this machine, whose files its servers serve.
+    /// The host is this machine, whose files its servers serve.
     pub(super) is_this_machine: bool,
 }
 

@@ -4,7 +4,9 @@
 use testkit::sftp_model::Kind;
 
 use super::faults::SimFault;
-use super::scenario::{Direction, RunReport, Scenario, file, leftovers, location, tree_at};
+use super::scenario::{
+    Direction, RunReport, Scenario, file, leftovers, location, sampled, tree_at,
+};
 use crate::report::CopyOutcome;
 
 /// Machines that have sources of a copy in this direction, in their order: this machine and a host, or
@@ -193,7 +195,7 @@ fn a_part_of_a_file_is_not_continued_with_the_file_of_another_machine() {
             scenario
         };
         let steps = Scenario::steps(make);
-        for at in (0..steps).step_by((steps as usize / 12).max(1)) {
+        for at in sampled(0, steps, 12) {
             let mut scenario = make();
             scenario.faults = vec![(at, 0, SimFault::Killed)];
             if scenario.run().is_some() {
@@ -278,7 +280,7 @@ fn a_source_host_that_is_lost_for_good_is_told_and_the_next_run_copies_the_rest(
                 scenario
             };
             let steps = Scenario::steps(make);
-            for at in (0..steps).step_by((steps as usize / 8).max(1)) {
+            for at in sampled(0, steps, 8) {
                 let mut scenario = make();
                 scenario.faults = vec![(at, host, SimFault::HostLost)];
                 let report = scenario.finish();
@@ -306,7 +308,7 @@ fn a_killed_copy_from_several_machines_goes_on_with_each() {
         for seed in 0..4 {
             let make = || copy_of((seed, direction), own_root, "");
             let steps = Scenario::steps(make);
-            for at in (0..steps).step_by((steps as usize / 10).max(1)) {
+            for at in sampled(0, steps, 10) {
                 let mut scenario = make();
                 scenario.faults = vec![(at, 0, SimFault::Killed)];
                 scenario.run();

@@ -7,7 +7,9 @@ use sftp::StatusCode;
 use testkit::sftp_model::Kind;
 
 use super::faults::SimFault;
-use super::scenario::{Direction, Scenario, TreeEntry, TreeSpec, file, leftovers, tree_at};
+use super::scenario::{
+    Direction, Scenario, TreeEntry, TreeSpec, file, leftovers, sampled, tree_at,
+};
 use crate::report::CopyOutcome;
 
 /// Directions in which a host has the temporaries.
@@ -69,7 +71,7 @@ fn equal_names_in_one_directory_for_temporaries_are_not_mixed_by_a_resumed_copy(
     for direction in TO_HOST {
         for seed in 0..5 {
             let steps = Scenario::steps(|| with_temp_dir(seed, direction));
-            for at in (0..steps).step_by((steps as usize / 10).max(1)) {
+            for at in sampled(0, steps, 10) {
                 let mut scenario = with_temp_dir(seed, direction);
                 scenario.faults = vec![(at, 0, SimFault::Killed)];
                 scenario.run();

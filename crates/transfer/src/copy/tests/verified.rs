@@ -7,7 +7,7 @@ use testkit::sftp_model::{Kind, SftpServerProfile};
 
 use super::commands::SimCommandBehavior;
 use super::faults::SimFault;
-use super::scenario::{Direction, RunReport, Scenario, TreeSpec, leftovers, tree_at};
+use super::scenario::{Direction, RunReport, Scenario, TreeSpec, leftovers, sampled, tree_at};
 use super::sum_program::SumAnswers;
 use crate::report::{CopyOutcome, VerifyResult};
 
@@ -94,7 +94,7 @@ fn a_file_that_was_damaged_at_the_target_is_repaired() {
         for sums in FarSums::ALL {
             for seed in 0..3 {
                 let steps = Scenario::steps(|| verified(seed, direction, sums));
-                for at in (0..steps).step_by((steps as usize / 6).max(1)) {
+                for at in sampled(0, steps, 6) {
                     let mut scenario = verified(seed, direction, sums);
                     let report = run_damaged(&mut scenario, |step| step == at);
                     let name = format!("{}, {sums:?}, {at}", scenario.name());
@@ -218,7 +218,7 @@ fn damage_is_found_whatever_the_checksum_program_does() {
             };
             for seed in 0..2 {
                 let steps = Scenario::steps(|| make(seed));
-                for at in (0..steps).step_by((steps as usize / 6).max(1)) {
+                for at in sampled(0, steps, 6) {
                     let mut scenario = make(seed);
                     let report = run_damaged(&mut scenario, |step| step == at);
                     let name = format!("{}, {answers:?}, {at}: {report:#?}", scenario.name());
@@ -266,7 +266,7 @@ fn a_connection_that_is_lost_during_the_verification_passes_no_file_unseen() {
             for fault in [SimFault::ConnectionLost, SimFault::HostLost] {
                 let seed = direction as u64 * 3 + sums as u64;
                 let steps = Scenario::steps(|| verified(seed, direction, sums));
-                for at in (1..steps).step_by((steps as usize / 10).max(1)) {
+                for at in sampled(1, steps, 10) {
                     let mut scenario = verified(seed, direction, sums);
                     let host = usize::from(direction == Direction::Relayed);
                     scenario.faults = vec![(at, host, fault)];
@@ -361,7 +361,7 @@ fn an_interrupted_verification_counts_what_it_has_not_compared() {
         for sums in FarSums::ALL {
             let seed = direction as u64 * 3 + sums as u64;
             let steps = Scenario::steps(|| verified(seed, direction, sums));
-            for at in (1..steps).step_by((steps as usize / 12).max(1)) {
+            for at in sampled(1, steps, 12) {
                 let mut scenario = verified(seed, direction, sums);
                 scenario.faults = vec![(at, 0, SimFault::Interrupted)];
                 let report = scenario.finish();

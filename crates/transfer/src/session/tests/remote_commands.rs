@@ -16,6 +16,15 @@ fn start(restarts: bool) -> RemoteCommandStart {
     }
 }
 
+/// Takes the commands for which this is true out of the model.
+fn taken(
+    model: &mut Vec<(u64, u32, u32)>,
+    is: impl FnMut(&mut (u64, u32, u32)) -> bool,
+) -> Vec<RemoteCommandId> {
+    let ended = model.extract_if(.., is);
+    ended.map(|(id, ..)| RemoteCommandId(id)).collect()
+}
+
 /// Random commands on random connections, compared with a list of them: each ends once, with its own
 /// channel or connection.
 #[test]
@@ -36,26 +45,12 @@ fn the_end_of_a_channel_or_connection_ends_its_commands_and_no_others() {
                     let (at, which) = on(connection, channel);
                     let ended = commands.end(at, Some(which));
                     let is = |(_, c, ch): &mut (u64, u32, u32)| *c == connection && *ch == channel;
-                    let expected: Vec<u64> = model.extract_if(.., is).map(|(id, ..)| id).collect();
-                    assert_eq!(
-                        ended,
-                        expected
-                            .into_iter()
-                            .map(RemoteCommandId)
-                            .collect::<Vec<_>>()
-                    );
+                    assert_eq!(ended, taken(&mut model, is));
                 }
                 3 => {
                     let ended = commands.end(ConnectionId(connection), None);
                     let is = |(_, c, _): &mut (u64, u32, u32)| *c == connection;
-                    let expected: Vec<u64> = model.extract_if(.., is).map(|(id, ..)| id).collect();
-                    assert_eq!(
-                        ended,
-                        expected
-                            .into_iter()
-                            .map(RemoteCommandId)
-                            .collect::<Vec<_>>()
-                    );
+                    assert_eq!(ended, taken(&mut model, is));
                 }
                 _ => {
                     let id = rng.below(nth + 1);

@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
-use sftp::{Reply, Request, StatusCode};
+use sftp::{Reply, Request};
 
 use super::files::DeltaUploadFiles;
 use super::{DeltaAbort, DeltaUploadContext, DeltaUploadStage, LaneContext, RequestPurpose};
-use crate::lane::messages;
+use crate::lane::messages::left_temporary;
 use crate::lane::task::Misprediction;
 use crate::{DiskRequest, LaneEvent};
 
@@ -98,14 +98,9 @@ impl DeltaUploadCleanup {
         temp: &[u8],
         reply: &Reply,
     ) {
-        let Err(status) = messages::status(reply) else {
+        let Some(text) = left_temporary(temp, reply) else {
             return;
         };
-        if status.code == StatusCode::NO_SUCH_FILE {
-            return;
-        }
-        let name = sftp::printable(temp, 4096);
-        let text = format!("cannot remove the temporary file {name}: remove it by hand");
         match &mut self.end {
             DeltaAbort::Failed(fault) => fault.what.push_str(&format!("; {text}")),
             DeltaAbort::FullCopy => core.event(LaneEvent::Warning(job.requests.job(), text)),

@@ -365,6 +365,11 @@ pub(super) fn file(contents: impl AsRef<[u8]>) -> Kind {
     Kind::File(contents.as_ref().to_vec())
 }
 
+/// About `points` of the steps from `first` to `steps`, at equal distances.
+pub(super) fn sampled(first: u64, steps: u64, points: u64) -> impl Iterator<Item = u64> {
+    (first..steps).step_by((steps / points).max(1) as usize)
+}
+
 /// A symlink.
 pub(super) fn symlink(points_to: &str) -> Kind {
     Kind::Symlink(points_to.as_bytes().to_vec())
