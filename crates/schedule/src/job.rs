@@ -297,8 +297,8 @@ pub enum JobKind {
         left: PartialFile,
         /// Size of the source in bytes. A longer temporary would keep its end, which no part writes.
         size: Option<u64>,
-        /// See [`ExistingTargetPolicy::replace_node`].
-        replace_node: bool,
+        /// Treatment of an entry that exists at the target.
+        existing: ExistingTargetPolicy,
     },
     /// Creates the temporary of a file that several processes write, with its final size, or finds
     /// an existing one. Nothing in it is changed.

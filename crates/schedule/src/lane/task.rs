@@ -108,9 +108,9 @@ impl JobMachine {
                 temp,
                 left,
                 size,
-                replace_node,
+                existing,
             } => {
-                let adopt = ResumeTempCheck::new(id, (target, temp), (left, size), replace_node);
+                let adopt = ResumeTempCheck::new(id, (target, temp), (left, size), existing);
                 Self::Adopt(Box::new(adopt))
             }
             JobKind::CreateShared { path, size } => {

@@ -2,8 +2,8 @@
 //! have put a hard link of another file in its place.
 
 use schedule::{
-    Attributes, ExpectedEntry, FileCopyOptions, JobId, JobKind, LaneEvent, LinkLimit, ListedEntry,
-    PartialFile, UploadTemp,
+    Attributes, ExistingTargetPolicy, ExpectedEntry, FileCopyOptions, JobId, JobKind, LaneEvent,
+    LinkLimit, ListedEntry, PartialFile, ReadOnlyFilePolicy, UploadTemp,
 };
 use sftp::StatusCode;
 use testkit::sftp_model::{Act, InjectedFault, Kind, SftpServerProfile};
@@ -91,7 +91,7 @@ fn a_hard_link_in_place_of_a_temporary_is_not_resumed() {
                 ..PartialFile::default()
             },
             size: Some(100),
-            replace_node: false,
+            existing: ExistingTargetPolicy::default(),
         });
         w.run();
         assert!(w.done(job));
@@ -125,7 +125,7 @@ fn only_a_complete_temporary_of_a_read_only_file_is_made_writable() {
                     ..PartialFile::default()
                 },
                 size: Some(size),
-                replace_node: false,
+                existing: ExistingTargetPolicy::default(),
             });
             w.run();
             assert!(w.done(job));
@@ -135,6 +135,43 @@ fn only_a_complete_temporary_of_a_read_only_file_is_made_writable() {
             let found = w.model.fs.at("temp").expect("it is there").mode;
             assert_eq!(found & 0o200 != 0, resumes, "{mode:?}, {size}");
         }
+    }
+}
+
+/// Bug: an interrupted `cp -a` onto a read-only file always began again.
+#[test]
+fn the_part_of_a_file_that_replaces_a_read_only_one_was_not_resumed() {
+    use ReadOnlyFilePolicy::{AskServer, Replace, ReplaceOfSize};
+    for (mode, read_only, resumes) in [
+        (0o644, AskServer, true),
+        (0o444, AskServer, false),
+        (0o444, ReplaceOfSize(4), false),
+        (0o444, ReplaceOfSize(3), true),
+        (0o444, Replace, true),
+    ] {
+        let mut w = World::new(Mode::Plain);
+        w.place("temp", b"ab", 0o644);
+        w.place("target", b"old", mode);
+        let job = w.job(JobKind::AdoptTemp {
+            target: remote("target"),
+            temp: remote("temp"),
+            left: PartialFile {
+                ranges: vec![(0, 2)],
+                ..PartialFile::default()
+            },
+            size: Some(100),
+            existing: ExistingTargetPolicy {
+                read_only,
+                ..ExistingTargetPolicy::default()
+            },
+        });
+        w.run();
+        assert!(w.done(job));
+        let kept = w.events.iter().find_map(|(_, event)| match event {
+            LaneEvent::Temp(_, temp) => Some((temp.replaces, temp.mode)),
+            _ => None,
+        });
+        assert_eq!(kept, resumes.then_some((true, Some(mode))), "{mode:o}");
     }
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use schedule::{
-    FileCopyOptions, JobFailureKind, JobHint, JobId, LaneEvent, ResumeData, SchedulerEvent,
+    FileCopyOptions, JobFailureKind, JobHint, JobId, LaneEvent, RefusedOperations, ResumeData,
+    SchedulerEvent,
 };
 use sftp::StatusCode;
 use testkit::sftp_model::SftpServerProfile;
@@ -363,6 +364,46 @@ fn a_relayed_file_that_cannot_be_renamed_is_read_again_for_its_final_name() {
     assert_eq!(
         kinds.collect::<Vec<_>>(),
         [JobFailureKind::ReadAgainInPlace]
+    );
+    w.assert_clean();
+}
+
+/// Bug: a read-only file of several lanes could not be copied to a server of which it is known that it
+/// sets no permissions: the other lanes could not open its temporary.
+#[test]
+fn a_large_read_only_file_failed_where_permissions_cannot_be_set() {
+    let mut server = SftpServerProfile::openssh();
+    for request in ["SETSTAT", "FSETSTAT"] {
+        let refused = &mut server.restrictions.refused;
+        refused.insert(request, StatusCode::PERMISSION_DENIED);
+    }
+    let mut w = World::new(small(), 1);
+    for _ in 0..3 {
+        let lane = w.lane_of(link(100, 10_000_000), true, server.clone());
+        let known = RefusedOperations {
+            attributes: true,
+            ..RefusedOperations::default()
+        };
+        w.lanes
+            .get_mut(&lane)
+            .expect("new")
+            .lane
+            .note_refusals(known);
+    }
+    let data = bytes(8 * MB, 1);
+    let job = w.put(data.clone(), "up", FileCopyOptions::default());
+    let source = w.disk.sources.values_mut().next().expect("placed");
+    source.meta.attributes.mode = Some(0o100_444);
+    w.run();
+    assert!(w.done(job), "{:?}", w.failed(job));
+    assert!(w.fs.data("up") == Some(&data));
+    let not_kept = |(_, event): &(_, SchedulerEvent)| {
+        matches!(event, SchedulerEvent::Lane(LaneEvent::NotKept(..)))
+    };
+    let mode = w.fs.at("up").map(|node| node.mode);
+    assert!(
+        mode == Some(0o444) || w.events.iter().any(not_kept),
+        "{mode:?}"
     );
     w.assert_clean();
 }

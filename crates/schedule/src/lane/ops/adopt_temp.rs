@@ -8,7 +8,10 @@ use crate::lane::messages;
 use crate::lane::request_purpose::RequestPurpose;
 use crate::lane::server::ServerCapabilities;
 use crate::lane::task::attributes;
-use crate::{Attributes, EntryKind, JobId, LaneEvent, PartialFile, RemotePath, UploadTemp};
+use crate::{
+    Attributes, EntryKind, ExistingTargetPolicy, JobId, LaneEvent, PartialFile, RemotePath,
+    UploadTemp,
+};
 
 /// Checks if the temporary of an earlier run can be resumed, and what its rename will replace.
 #[derive(Debug)]
@@ -19,7 +22,7 @@ pub(in crate::lane) struct ResumeTempCheck {
     left: PartialFile,
     /// Size of the source in bytes.
     size: Option<u64>,
-    replace_node: bool,
+    existing: ExistingTargetPolicy,
     /// Attributes of the temporary.
     seen: Option<Attributes>,
     /// The server finds another entry than a temporary of this name, or does not let it be written.
@@ -43,7 +46,7 @@ impl ResumeTempCheck {
         id: JobId,
         (target, temp): (RemotePath, RemotePath),
         (left, size): (PartialFile, Option<u64>),
-        replace_node: bool,
+        existing: ExistingTargetPolicy,
     ) -> Self {
         Self {
             requests: JobRequests::new(id),
@@ -51,7 +54,7 @@ impl ResumeTempCheck {
             temp,
             left,
             size,
-            replace_node,
+            existing,
             seen: None,
             is_another: false,
             is_granted: false,
@@ -150,15 +153,22 @@ impl ResumeTempCheck {
             .send(core, RequestPurpose::Step(GRANT), &request);
     }
 
+    /// True for a file that the rename may replace without asking the server.
+    fn may_replace(&self, file: &Attributes) -> bool {
+        let is_writable = file.mode.is_some_and(|mode| mode & OWNER_WRITE != 0);
+        let replaces = is_writable || self.existing.read_only.replaces(file.size);
+        file.kind() == EntryKind::File && replaces
+    }
+
     /// Returns the temporary if it can be resumed.
     fn resumable(&self) -> Option<UploadTemp> {
         let target = self.replaces?;
-        let (replaces, mode) = match target.map(|a| (a.kind(), a.mode)) {
+        let (replaces, mode) = match target {
             None => (false, None),
-            Some((EntryKind::File, mode)) if mode.is_some_and(|m| m & OWNER_WRITE != 0) => {
-                (true, mode.map(|m| m & 0o777))
+            Some(file) if self.may_replace(&file) => (true, file.mode.map(|mode| mode & 0o777)),
+            Some(link) if link.kind() == EntryKind::Symlink && self.existing.replace_node => {
+                (false, None)
             }
-            Some((EntryKind::Symlink, _)) if self.replace_node => (false, None),
             Some(_) => return None,
         };
         let is_temporary = |seen: &Attributes| seen.kind() == EntryKind::File && !self.is_another;

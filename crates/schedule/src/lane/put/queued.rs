@@ -159,7 +159,8 @@ impl UploadQueuedStage {
         let size = self.source.meta().attributes.size;
         let is_kept = up.options.keep.is_some() && size.is_none_or(|size| size >= LARGE);
         let sets = up.options.beyond.xattrs.is_some();
-        (is_kept || sets || !up.part.is_whole()) && !core.refusals().attributes
+        // Where it cannot be taken again, only a file that several lanes write gets it.
+        !up.part.is_whole() || (is_kept || sets) && !core.refusals().attributes
     }
 
     /// Returns path and flags for OPEN. If the job creates the file, returns the name of its

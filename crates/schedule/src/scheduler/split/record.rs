@@ -212,7 +212,7 @@ impl SplitFile {
             temp: self.kept_temporary()?,
             left,
             size: self.attributes.size,
-            replace_node: options.existing.replace_node,
+            existing: options.existing,
         })
     }
 
