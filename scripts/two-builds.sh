@@ -8,17 +8,19 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 box=$(mktemp -d)
 trap 'rm -rf "$box"' EXIT
-# How a program got into the page cache decides how much of it counts as its memory: both are copied.
-old=$box/old/longhaul new=$box/new/longhaul
-mkdir "$box/old" "$box/new"
-cp "$1" "$old"
-cp "$2" "$new"
+# How a program lies in the page cache decides how much of its text counts as its memory: four copies of
+# one program differed by 5 %. Each round has copies of its own, so that the median is not one cache's.
+old=$1 new=$2
 export BENCH_RUNS=1 BENCH_TOOLS=longhaul
 for round in $(seq "${ROUNDS:-5}"); do
     for build in old new; do
         echo "round $round: $build" >&2
-        LONGHAUL_BIN=${!build} BENCH_RESULTS=$box/$build-$round target/release/bench quick >"$box/log" 2>&1 \
+        program=$box/$build-$round/longhaul
+        mkdir "$box/$build-$round"
+        cp "${!build}" "$program"
+        LONGHAUL_BIN=$program BENCH_RESULTS=$box/$build-$round target/release/bench quick >"$box/log" 2>&1 \
             || { cat "$box/log" >&2; exit 2; }
+        rm "$program"
     done
 done
 python3 - "$box" <<'END'
