@@ -304,14 +304,27 @@ impl Evidence {
         rung.between_losses.filter(|_| !waits).unwrap_or(rung.rate)
     }
 
-    /// Returns the rate of the link whose queue this upload overflowed, if it has left the queue empty
-    /// since, passes less than the link, and loses nothing below its rate: then a policer with a rate
-    /// near the link's may be the limit.
-    pub fn link_above(&self, rung: &ThroughputMeasurement) -> Option<f64> {
-        let link = rung.overflowed(self)?;
-        let waits = rung.waits(self, rung.rtt) || rung.is_queueing(self);
-        let below = rung.rate < LESS_THAN_LINK * link && is_spared(rung) == Some(true);
+    /// Returns the rate of the link whose queue uploads overflowed, if one connection has left the queue
+    /// empty since, passes less than the link, and loses nothing below its rate: then a policer with a
+    /// rate near the link's may be the limit.
+    pub fn link_above_uploads(&self) -> Option<f64> {
+        let one = self.up.rung(1, 1)?;
+        let link = self.overflowed_link()?.rate;
+        let waits = one.waits(self, one.rtt) || one.is_queueing(self);
+        let below = one.rate < LESS_THAN_LINK * link && is_spared(one) == Some(true);
         (!waits && below).then_some(link)
+    }
+
+    /// Returns the round trip and the rate at which uploads over one or two connections overflowed the
+    /// link's queue. The higher rate is the link's: a connection whose slow start meets the end of a
+    /// policer's bucket has filled the link for a part of the last round trip only.
+    pub(crate) fn overflowed_link(&self) -> Option<LossConditions> {
+        let loads = [1, 2].map(|connections| self.up.rung(connections, 1));
+        let lost = loads.into_iter().flatten().filter_map(|load| {
+            load.overflowed(self)?;
+            load.at_losses
+        });
+        lost.max_by(|a, b| a.rate.total_cmp(&b.rate))
     }
 }
 

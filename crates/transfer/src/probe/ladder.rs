@@ -34,8 +34,9 @@ const RESTRAINED_SHARES: (f64, f64) = (0.05, 0.1);
 /// its share of the measuring time: the bucket of a policer with 95 % of that rate has to run empty.
 const NEAR_LINK: f64 = 0.98;
 const NEAR_LINK_TIME: f64 = 0.14;
-/// Connection of that load, which has lost nothing yet.
+/// Connection of that load, which has lost nothing yet: before and after the load over two connections.
 const NEW: usize = 2;
+const NEW_AFTER_TWO: usize = 3;
 
 /// Loads in one direction, over more and more channels and connections.
 pub(super) struct StepwiseLoadTest<'p, 'a> {
@@ -202,30 +203,31 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
         }))
     }
 
-    /// Loads a new connection just below the rate of the link, if one connection overflowed its queue,
-    /// has left it empty since and loses nothing at a lower rate: the link passes that load, and a
-    /// policer drops a part of it.
-    fn near_link(&mut self) -> Result<(), MeasurementError> {
+    /// Loads the connection `new` just below the rate of the link, if uploads overflowed its queue, one
+    /// connection has left it empty since and loses nothing at a lower rate: the link passes that load,
+    /// and a policer drops a part of it.
+    fn near_link(&mut self, new: usize) -> Result<(), MeasurementError> {
         let one = self.evidence.up.rung(1, 1);
-        let link = one.and_then(|one| self.evidence.link_above(one));
-        let Some(link) = link.filter(|_| self.evidence.tcp.is_some()) else {
+        let is_measured = one.is_none_or(|one| one.near_link.is_some());
+        let link = self.evidence.link_above_uploads();
+        let Some(link) = link.filter(|_| self.evidence.tcp.is_some() && !is_measured) else {
             return Ok(());
         };
-        if self.path.connect(NEW) < NEW {
+        if self.path.connect(new) < new {
             return Ok(());
         }
-        if self.path.connections().channel((NEW, 0)).is_none() {
-            self.path.connections().open(NEW, answer_deadline())?;
+        if self.path.connections().channel((new, 0)).is_none() {
+            self.path.connections().open(new, answer_deadline())?;
         }
         let target = NEAR_LINK * link;
         self.path.add_time_for(NEAR_LINK_TIME);
         let budget = self.path.budget();
         budget.step("upload just below the rate of the link")?;
         let limited = |path: &mut ProbedConnections<'_>, rate| {
-            path.connections().limit_rate((NEW, 0), rate);
+            path.connections().limit_rate((new, 0), rate);
         };
         limited(self.path, Some(target));
-        let result = self.path.load(&[(NEW, 0)], true, NEAR_LINK_TIME);
+        let result = self.path.load(&[(new, 0)], true, NEAR_LINK_TIME);
         limited(self.path, None);
         let load = result?.rung.map(|load| NearLinkLoad {
             target,
@@ -266,7 +268,7 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
             Err(why) => return Err(why),
         };
         if self.up {
-            self.near_link()?;
+            self.near_link(NEW)?;
             match self.path.connections().open(1, answer_deadline()) {
                 // Channels tell nothing where no channel window is in the way.
                 Ok(second) if self.is_blocked() => {
@@ -289,7 +291,11 @@ impl<'p, 'a> StepwiseLoadTest<'p, 'a> {
                 break;
             }
             let channels: Vec<_> = (1..=count).map(|c| (c, 0)).collect();
-            match self.rung(&channels, further)? {
+            let result = self.rung(&channels, further)?;
+            if self.up && count == 2 {
+                self.near_link(NEW_AFTER_TWO)?;
+            }
+            match result {
                 Some(rate) if rate >= WORTH * before => before = rate,
                 _ => break,
             }

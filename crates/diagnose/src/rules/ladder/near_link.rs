@@ -33,16 +33,16 @@ impl<'a> NearLinkEvidence<'a> {
         let Some((one, near)) = self.near_link() else {
             return false;
         };
-        let Some(full) = one.at_losses.zip(one.overflowed(self.of.e)) else {
+        let Some(full) = self.of.e.overflowed_link() else {
             return false;
         };
         let base = self.of.e.unloaded_rtt(one);
-        let unqueued = |rtt: f64| rtt - base < UNQUEUED * (full.0.rtt - base);
+        let unqueued = |rtt: f64| rtt - base < UNQUEUED * (full.rtt - base);
         let unqueued = |rtt: f64| unqueued(rtt) || !one.waits(self.of.e, rtt);
         let drops = near.loss > DROPPED && near.at_losses.is_some_and(|at| unqueued(at.rtt));
         let dropped = drops && !one.waits(self.of.e, near.rtt) && is_spared(one) == Some(true);
         let up = self.of.e.up.best().map_or(0.0, |best| best.rate);
-        let alike = (self.of.best / up - 1.0).abs() < ALIKE && !self.reaches(full.1);
+        let alike = (self.of.best / up - 1.0).abs() < ALIKE && !self.reaches(full.rate);
         dropped && (self.of.direction == DataDirection::Upload || alike)
     }
 
@@ -71,14 +71,9 @@ impl<'a> NearLinkEvidence<'a> {
             rate(at),
             rate(below)
         );
-        let link = self
-            .of
-            .e
-            .up
-            .rung(1, 1)
-            .and_then(|one| one.overflowed(self.of.e));
+        let link = self.of.e.overflowed_link();
         let up = self.of.direction == DataDirection::Upload;
-        if up && link.is_some_and(|link| self.reaches(link)) {
+        if up && link.is_some_and(|link| self.reaches(link.rate)) {
             return self.flow_policer(&lost);
         }
         // A download shows no rate between losses, and has the bucket of a policer as uploads do.
