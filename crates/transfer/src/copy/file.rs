@@ -98,10 +98,28 @@ enum SourceVersion {
     /// Not looked at, or read at once.
     #[default]
     Unknown,
-    /// Attributes of a local source when it was opened, which is read in several pieces.
-    Opened(Attributes),
+    /// State of a local source when it was opened, which is read in several pieces.
+    Opened(OpenedSourceState),
     /// A remote source was in another state at the end than when it was opened.
     Changed,
+}
+
+/// Size and modification time of a local source, which a writer changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OpenedSourceState {
+    size: Option<u64>,
+    modified: Option<u32>,
+    nanoseconds: Option<u32>,
+}
+
+impl OpenedSourceState {
+    fn new(of: &Attributes) -> Self {
+        Self {
+            size: of.size,
+            modified: of.times.map(|(_, modified)| modified),
+            nanoseconds: of.nanoseconds.map(|(_, modified)| modified),
+        }
+    }
 }
 
 /// File that is being copied.
@@ -125,11 +143,11 @@ pub(super) struct FileTask {
     resume: ResumeTask,
     /// Bytes taken from the basis file at the receiver.
     reused: u64,
-    relay: Option<RelayedFileJobs>,
+    relay: Option<Box<RelayedFileJobs>>,
     /// Name of the only complete copy at the target, if the server cannot rename over the old file,
     /// which has been removed.
     stranded: Option<Vec<u8>>,
-    guess: Option<GuessedTarget>,
+    guess: Option<Box<GuessedTarget>>,
     /// Checksums of the data that passed, if checksums are wanted.
     sums: Option<Arc<FileChecksums>>,
     source_version: SourceVersion,

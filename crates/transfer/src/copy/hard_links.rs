@@ -197,7 +197,11 @@ fn make(
         let (path, of) = (RemotePath(item.target.clone()), RemotePath(of));
         let tag = context.link_tag(&item.target);
         let kind = JobKind::MakeHardLink { path, of, tag };
-        context.submit(CopySide::Target, kind, JobPurpose::MakeHardLink(item));
+        context.submit(
+            CopySide::Target,
+            kind,
+            JobPurpose::MakeHardLink(Box::new(item)),
+        );
         return None;
     }
     let (path, of) = (

@@ -30,6 +30,8 @@ const NAME: usize = 100;
 const SECOND: u64 = 1_000_000_000;
 
 /// Purpose of a job, which decides how its result is handled.
+///
+/// There is one for each file that waits, so variants of other jobs are boxed.
 #[derive(Debug)]
 pub(super) enum JobPurpose {
     /// [`super::server_inquiry::ServerInquiry::ask`] waits for the answer.
@@ -53,11 +55,11 @@ pub(super) enum JobPurpose {
     Guess(CopyFileId),
     /// Attributes of a file that no listing described.
     Size(CopyFileId),
-    ReadSymlink(ItemAwaitingDirectory),
-    MakeSymlink(ItemAwaitingDirectory),
+    ReadSymlink(Box<ItemAwaitingDirectory>),
+    MakeSymlink(Box<ItemAwaitingDirectory>),
     /// Reads the symlink in place of which one could not be made.
-    ReadRefusedSymlink(RefusedSymlink),
-    MakeHardLink(ItemAwaitingDirectory),
+    ReadRefusedSymlink(Box<RefusedSymlink>),
+    MakeHardLink(Box<ItemAwaitingDirectory>),
     /// Extended attributes of a file or a directory.
     FileXattrs(CopyFileId),
     DirXattrs(CopyDirectoryId),
@@ -78,7 +80,7 @@ pub(super) enum JobPurpose {
     /// a time was finished.
     Clock(u64),
     /// Removes a temporary of an earlier run, or that of a file which has failed.
-    Cleared(TemporaryRemoval),
+    Cleared(Box<TemporaryRemoval>),
     /// Sets the times of a symlink; the result is ignored, since many systems cannot do it.
     SymlinkTimes,
     /// Sets attributes of a complete file that the server refused while it was open. Those that it
@@ -504,5 +506,14 @@ mod tests {
         assert!(jobs.take_answer(id).is_none());
         assert_eq!(jobs.at(CopySide::Source), [id]);
         assert!(jobs.at(CopySide::Target).is_empty());
+    }
+
+    /// Bug: a job kept room for the largest purpose of any job, 336 bytes, and a file 270 bytes for what
+    /// hardly any file needs: a copy of 50,000 files took 12 MB more than it had before.
+    #[test]
+    fn a_waiting_file_takes_the_memory_of_what_it_needs() {
+        assert!(size_of::<JobPurpose>() <= 48, "{}", size_of::<JobPurpose>());
+        let file = size_of::<crate::copy::file::FileTask>();
+        assert!(file <= 648, "{file}");
     }
 }

@@ -47,7 +47,7 @@ impl RefusedSymlink {
             error,
             found: None,
         };
-        let purpose = JobPurpose::ReadRefusedSymlink(refused);
+        let purpose = JobPurpose::ReadRefusedSymlink(Box::new(refused));
         context.submit(CopySide::Target, JobKind::ReadSymlink { path }, purpose);
     }
 
@@ -84,7 +84,7 @@ impl SymlinkCopyState {
             context.submit(
                 CopySide::Source,
                 JobKind::ReadSymlink { path },
-                JobPurpose::ReadSymlink(held),
+                JobPurpose::ReadSymlink(Box::new(held)),
             );
             return Self::Asked;
         }
@@ -129,7 +129,11 @@ impl SymlinkCopyState {
                 points_to,
                 tag,
             };
-            context.submit(CopySide::Target, kind, JobPurpose::MakeSymlink(held));
+            context.submit(
+                CopySide::Target,
+                kind,
+                JobPurpose::MakeSymlink(Box::new(held)),
+            );
             return Self::Asked;
         }
         let attributes = kept_attributes(metadata, &held);

@@ -303,10 +303,10 @@ impl CopyEngine<'_> {
                 let step = self.files.on_source_over(file, said(result));
                 self.after_file(step);
             }
-            JobPurpose::ReadSymlink(held) => symlinks::on_read(self, held, said(result)),
-            JobPurpose::MakeSymlink(held) => symlinks::on_made(self, held, said(result)),
-            JobPurpose::ReadRefusedSymlink(refused) => symlinks::on_compared(self, refused),
-            JobPurpose::MakeHardLink(item) => self.hard_link_over(item, said(result)),
+            JobPurpose::ReadSymlink(held) => symlinks::on_read(self, *held, said(result)),
+            JobPurpose::MakeSymlink(held) => symlinks::on_made(self, *held, said(result)),
+            JobPurpose::ReadRefusedSymlink(refused) => symlinks::on_compared(self, *refused),
+            JobPurpose::MakeHardLink(item) => self.hard_link_over(*item, said(result)),
             JobPurpose::FileXattrs(file) => {
                 let source = || self.files.get(&file).map(FileTask::shown_source);
                 (self.metadata).on_unread_xattrs(self.context.options(), said(result), source);
@@ -325,7 +325,7 @@ impl CopyEngine<'_> {
             JobPurpose::BootAgain(file) => self.on_boot_again(&file),
             JobPurpose::Cleared(removal) => {
                 let removed = said(result);
-                let dir = self.keeper.on_cleared(&mut self.context, removal, removed);
+                let dir = self.keeper.on_cleared(&mut self.context, *removal, removed);
                 directories::item_over(self, dir);
             }
             JobPurpose::FileAttributes(shown, parts) => {

@@ -243,7 +243,7 @@ impl ActiveFiles {
             reused: 0,
             relay: None,
             stranded: None,
-            guess,
+            guess: guess.map(Box::new),
             sums: None,
             source_version: SourceVersion::Unknown,
             changed: false,
@@ -486,7 +486,7 @@ impl ActiveFiles {
         id: CopyFileId,
         is: Result<ReportedTargetKind, FileError>,
     ) -> FileStep {
-        let Some(guessing) = self.get_mut(&id).and_then(|task| task.guess.as_mut()) else {
+        let Some(guessing) = self.get_mut(&id).and_then(|task| task.guess.as_deref_mut()) else {
             return FileStep::Waits;
         };
         guessing.is = Some(is);

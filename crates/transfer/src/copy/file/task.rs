@@ -10,7 +10,8 @@ use schedule::{
 use sftp::InodeId;
 
 use super::{
-    CopyFileId, FileTask, InPlaceState, OverwrittenFile, SharedTemporaryFile, SourceVersion,
+    CopyFileId, FileTask, InPlaceState, OpenedSourceState, OverwrittenFile, SharedTemporaryFile,
+    SourceVersion,
 };
 use crate::copy::DeltaUse;
 use crate::copy::context::CopyContext;
@@ -177,7 +178,7 @@ impl FileTask {
 
     /// Notes the attributes of a local source that was opened.
     pub(in crate::copy) fn opened_as(&mut self, attributes: Attributes) {
-        self.source_version = SourceVersion::Opened(attributes);
+        self.source_version = SourceVersion::Opened(OpenedSourceState::new(&attributes));
     }
 
     /// Notes that the server has a remote source in another state than when it was opened.
@@ -193,13 +194,9 @@ impl FileTask {
             SourceVersion::Changed => return true,
             SourceVersion::Unknown => return false,
         };
-        let state = |of: Attributes| {
-            let nanoseconds = of.nanoseconds.map(|(_, modified)| modified);
-            (of.size, of.times.map(|(_, modified)| modified), nanoseconds)
-        };
         // A removed file was complete when it was read.
         let now = local.stat(&self.source);
-        now.is_ok_and(|now| state(now.attributes) != state(opened))
+        now.is_ok_and(|now| OpenedSourceState::new(&now.attributes) != opened)
     }
 
     pub(in crate::copy) fn set_sums(&mut self, sums: Option<Arc<FileChecksums>>) {
@@ -220,11 +217,11 @@ impl FileTask {
     }
 
     pub(in crate::copy) fn relay(&mut self) -> Option<&mut RelayedFileJobs> {
-        self.relay.as_mut()
+        self.relay.as_deref_mut()
     }
 
     pub(in crate::copy) fn set_relay(&mut self, relay: RelayedFileJobs) {
-        self.relay = Some(relay);
+        self.relay = Some(Box::new(relay));
     }
 
     /// Number of repeated copies.

@@ -432,7 +432,7 @@ pub(in crate::copy) fn clear_remote(
 ) -> bool {
     let path = RemotePath(removal.path.clone());
     let kind = JobKind::Remove { path };
-    let purpose = JobPurpose::Cleared(removal);
+    let purpose = JobPurpose::Cleared(Box::new(removal));
     context.submit(CopySide::Target, kind, purpose).is_some()
 }
 
