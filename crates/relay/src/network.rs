@@ -13,16 +13,25 @@ pub struct IpNetwork {
     prefix: u8,
 }
 
+/// Shortest prefixes of a network that belongs to one site, or is one of the special blocks.
+const BLOCK_V4: u8 = 8;
+const BLOCK_V6: u8 = 7;
+
 impl IpNetwork {
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Reports if the network contains every address of a family.
-    pub(crate) fn has_all(&self) -> bool {
+    /// Reports if the network contains addresses of more than one assigned block, as 0.0.0.0/1 does:
+    /// nobody names one machine by it. The blocks are those of 127.0.0.0/8, fc00::/7 and ::1, which no
+    /// shorter prefix of their own kind contains.
+    pub(crate) fn is_broad(&self) -> bool {
         match (self.address, self.address.to_canonical()) {
-            (IpAddr::V6(_), IpAddr::V4(_)) => self.prefix <= 96,
-            _ => self.prefix == 0,
+            (IpAddr::V6(_), IpAddr::V4(_)) => self.prefix < 96 + BLOCK_V4,
+            (IpAddr::V4(_), _) => self.prefix < BLOCK_V4,
+            (IpAddr::V6(ip), _) => {
+                self.prefix < BLOCK_V6 || ip.segments()[0] == 0 && self.prefix < 96
+            }
         }
     }
 

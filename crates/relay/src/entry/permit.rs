@@ -58,10 +58,10 @@ pub fn verdict(permits: &[PermittedTargetRule], target: &TargetSpec) -> TargetVe
 }
 
 /// Reports if a rule names this address and port explicitly, even if it is one of this machine's
-/// own. An address or a network counts; `*` and a network that contains all addresses do not.
+/// own. An address or a network counts; `*` and a network that is broader than any block do not.
 pub(crate) fn names_address(permits: &[PermittedTargetRule], to: SocketAddr) -> bool {
     let named = |permit: &PermittedTargetRule| match &permit.host {
-        HostPattern::Network(network) => !network.has_all() && network.contains(to.ip()),
+        HostPattern::Network(network) => !network.is_broad() && network.contains(to.ip()),
         _ => false,
     };
     let of_port = |permit: &&PermittedTargetRule| permit.port.is_none_or(|own| own == to.port());
@@ -118,7 +118,7 @@ impl HostPattern {
         match (self, host) {
             (Self::All, HostSpec::Address(ip)) => elsewhere(!is_special(*ip)),
             (Self::All, _) => TargetVerdict::AllowedUnlessLocal,
-            (Self::Network(network), HostSpec::Address(ip)) if network.has_all() => {
+            (Self::Network(network), HostSpec::Address(ip)) if network.is_broad() => {
                 elsewhere(network.contains(*ip) && !is_special(*ip))
             }
             (Self::Network(network), HostSpec::Address(ip)) => yes(network.contains(*ip)),
@@ -236,6 +236,12 @@ mod tests {
             ),
             (&["0.0.0.0/0:22"], "127.0.0.1:22", TargetVerdict::Denied),
             (&["[::]/0:22"], "[::1]:22", TargetVerdict::Denied),
+            // Bug, found by attack: only a prefix of 0 counted as all addresses.
+            (&["127.0.0.0/7:22"], "127.0.0.1:22", TargetVerdict::Denied),
+            (&["0.0.0.0/1:22"], "127.0.0.1:22", TargetVerdict::Denied),
+            (&["[::]/1:22"], "[::1]:22", TargetVerdict::Denied),
+            (&["[::]/64:22"], "[::1]:22", TargetVerdict::Denied),
+            (&["[::1]/128:22"], "[::1]:22", TargetVerdict::Allowed),
             (&["127.0.0.0/8:22"], "127.0.0.1:22", TargetVerdict::Allowed),
             (&["*:22"], "127.0.0.1:22", TargetVerdict::Denied),
             (&["*:22"], "[::1]:22", TargetVerdict::Denied),
