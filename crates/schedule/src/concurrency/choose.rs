@@ -218,8 +218,9 @@ impl ConcurrencyController {
     pub(super) fn more_for_losses(&mut self, evidence: &RunMeasurements) -> Vec<ConcurrencyChange> {
         let mut changes = Vec::new();
         let holds = self.situation().loses_at_random() && self.config.connections.is_none();
-        if holds && self.situation().has_cpu() && self.history.lasts(evidence) > self.costs() {
-            let have = evidence.connections.len() as u32 + self.logins.opening();
+        let have = evidence.connections.len() as u32 + self.logins.opening();
+        let lasts = self.history.lasts_with_losses(evidence, have);
+        if holds && self.situation().has_cpu() && lasts > self.costs() {
             let most = match self.history.figures().bears_losses() {
                 true => self.config.most_connections.min(BORNE),
                 false => self.config.most_lossy,

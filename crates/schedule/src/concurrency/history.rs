@@ -1,8 +1,10 @@
 //! Measurements of the run so far.
 
+use std::f64::consts::LN_2;
 use std::time::{Duration, Instant};
 
 use super::figures::{IntervalRateCalculator, IntervalRates};
+use super::plan::USUAL_RATE;
 use super::{RunMeasurements, TransferDirection};
 
 /// Number of bytes that any path holds in flight at once.
@@ -22,6 +24,13 @@ const RISEN_BY: f64 = 0.02;
 pub(super) const RECENT: usize = 3;
 /// Share of an earlier rate below which an interval was disturbed and is no measure of the path.
 const COLLAPSED: f64 = 0.5;
+/// Payload of a segment in bytes.
+const SEGMENT: f64 = 1448.0;
+/// Least and largest share of lost packets that a slow start is assumed to meet: its first loss may be one
+/// of few packets.
+const LOSSES: (f64, f64) = (1e-4, 1e-3);
+/// Factor by which CUBIC reduces its window at a loss (RFC 9438).
+const KEPT_AT_LOSS: f64 = 0.7;
 
 /// Figures of the present interval, and rates of those before.
 #[derive(Debug)]
@@ -176,6 +185,37 @@ impl IntervalHistory {
             }
             _ => elapsed,
         }
+    }
+
+    /// As [`Self::lasts`], for `connections` that have lost packets and may still double their windows. They
+    /// do so in each round trip until as many packets are sent as pass between two losses, and then keep
+    /// most of the rate that they have reached.
+    ///
+    /// A third of the copies of 16 MiB over 114 ms with 0.1 % loss ended after 2.0 s with the three
+    /// connections that they had begun with. In the others eight more were opened when the first packet
+    /// was lost: they repeated the last parts in slow starts of their own, sent 46 MB, and took 3.0 s.
+    pub(super) fn lasts_with_losses(
+        &self,
+        evidence: &RunMeasurements,
+        connections: u32,
+    ) -> Duration {
+        let steady = self.lasts(evidence);
+        let shown = self.figures.shown();
+        let trip = self.trip().as_secs_f64();
+        let grows = self.figures.is_in_slow_start() || !self.is_level();
+        let (Some(left), true) = (evidence.remaining, grows && trip > 0.0 && shown.rate > 0.0)
+        else {
+            return steady;
+        };
+        let until_loss =
+            SEGMENT / shown.loss.clamp(LOSSES.0, LOSSES.1) * f64::from(connections.max(1));
+        let bytes = until_loss.min(left as f64);
+        // Each round trip doubles the rate, so the bytes of all together are the last one's.
+        let reached = (shown.rate + bytes / trip).min(USUAL_RATE);
+        let trips = (bytes * LN_2 / (shown.rate * trip)).ln_1p() / LN_2;
+        let rest = (left as f64 - bytes) / (KEPT_AT_LOSS * reached);
+        let growing = Duration::try_from_secs_f64(trips * trip + rest);
+        growing.map_or(steady, |growing| growing.min(steady))
     }
 
     /// Returns true if packets were lost recently: data in flight then wait for lost packets, which

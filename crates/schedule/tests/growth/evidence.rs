@@ -103,6 +103,24 @@ fn losses_are_met_within_seconds_and_no_server_is_pressed() {
     }
 }
 
+/// Bug: at the first lost packet eight connections were added to the three of a copy of 16 MiB that would
+/// have ended half a second later: its last parts were sent again in their slow starts.
+#[test]
+fn a_copy_in_slow_start_got_more_connections_for_its_first_lost_packet() {
+    for seed in 0..20 {
+        let path = Path {
+            loss: 0.001,
+            bears_losses: true,
+            ..transatlantic(TransferDirection::Up)
+        };
+        let mut changes = Vec::new();
+        let run = Run::new(path, config(TransferDirection::Up), 16.0 * MIB, seed);
+        let out = run.observed(&mut changes);
+        println!("{seed}: {} connections, {:.2} s", out.connections, out.took);
+        assert!(out.connections <= 4, "{seed}: {changes:?}");
+    }
+}
+
 #[test]
 fn what_a_policer_drops_is_no_random_loss() {
     let path = Path {
