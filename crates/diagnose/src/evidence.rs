@@ -297,11 +297,11 @@ impl Evidence {
         rung.min_rtt.max(usual)
     }
 
-    /// Returns the rate that the network gives this load: the one between losses, if packets were lost
-    /// without a queue as behind a policer, and otherwise the mean.
-    pub fn policed_rate(&self, rung: &ThroughputMeasurement) -> f64 {
+    /// Returns the rate that the network gives a load that has no queue: the one between losses, if
+    /// packets were lost as behind a policer, and otherwise the mean; `None` if packets waited.
+    pub fn unqueued_rate(&self, rung: &ThroughputMeasurement) -> Option<f64> {
         let waits = rung.waits(self, rung.rtt) || rung.overflowed(self).is_some();
-        rung.between_losses.filter(|_| !waits).unwrap_or(rung.rate)
+        (!waits).then(|| rung.between_losses.unwrap_or(rung.rate))
     }
 
     /// Returns the rate of the link whose queue uploads overflowed, if one connection has left the queue

@@ -200,8 +200,8 @@ fn the_bucket_of_a_policed_class_counted_as_its_rate() {
         between_losses: Some(0.4766e6),
         ..ThroughputMeasurement::default()
     };
-    assert_eq!(e.policed_rate(&slice), 0.4766e6);
-    // A shaper delays packets, and passes its rate also when none are lost.
+    assert_eq!(e.unqueued_rate(&slice), Some(0.4766e6));
+    // A shaper delays packets; each slice of the class tells its rate.
     slice.rtt = 0.06;
-    assert_eq!(e.policed_rate(&slice), 0.575e6);
+    assert_eq!(e.unqueued_rate(&slice), None);
 }

@@ -201,7 +201,10 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
     }
 
     /// Rate of a slow class in a load of its own, without what the bucket of a policer lets pass at
-    /// first; `None` without time for it.
+    /// first; `None` without time for it, or if the class has a queue, which is full in each slice.
+    ///
+    /// Behind a shaper of 0.714 MB/s a load of 2.4 s passed 0.84 MB/s, and the slices before it 0.714: the
+    /// shaper's bucket, and bytes that were acknowledged all at once behind a lost packet.
     fn class_limit(&mut self, connection: usize) -> Result<Option<f64>, MeasurementError> {
         let share = rate_share(self.path);
         self.path.add_time_for(share);
@@ -209,7 +212,7 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
             return Ok(None);
         }
         let load = self.slice(connection, share)?;
-        Ok(Some(self.evidence.policed_rate(&load)))
+        Ok(self.evidence.unqueued_rate(&load))
     }
 
     fn has_time_for_pair(&self) -> bool {
