@@ -286,3 +286,39 @@ fn files_with_the_longest_names_replace_their_older_backups() {
         );
     });
 }
+
+/// Bug, found by attack: a source brought a symlink into DST, and a backup directory behind it that was
+/// written in another way than DST was taken for one outside: old versions, of which the source chose
+/// content and name, replaced the user's own files.
+#[test]
+fn a_backup_directory_behind_a_symlink_of_the_source_replaced_files_elsewhere() {
+    Backup::each(|test| {
+        let dir = test.path("top/b/.bak");
+        let home = test.path("home");
+        for planted in ["a/.bak", "top/b/.bak"] {
+            symlink(&home, test.path(planted)).expect("ours");
+        }
+        let spellings = [
+            dir.clone().into_os_string(),
+            "../b/.bak".into(),
+            test.path("top/./b/../b/.bak").into(),
+            test.path("link/.bak").into(),
+        ];
+        for (round, backup) in spellings.into_iter().enumerate() {
+            write_file(&home.join("changed"), b"of the user");
+            write_file(&test.path("top/b/changed"), b"chosen by the source");
+            write_file(&test.path("a/changed"), format!("{round}").as_bytes());
+            let out = test.sync(backup.clone(), &[]);
+            assert_ne!(out.code, Some(0), "{backup:?}: {out:?}");
+            assert_eq!(
+                fs::read(home.join("changed")).expect("ours"),
+                b"of the user",
+                "{backup:?}"
+            );
+            assert_eq!(
+                fs::read(test.path("top/b/changed")).expect("ours"),
+                b"chosen by the source"
+            );
+        }
+    });
+}

@@ -12,6 +12,7 @@ use std::{fmt, io};
 use sync::{EntryTree, SortedTree, SyncAction, SyncPlan, TreeEntryId, TreeEntryKind, parent_path};
 
 use super::ends::{FileOperationResult, SyncEnds, SyncFileOperation};
+use super::target_path::path_below_target;
 use crate::copy::{PlannedCopySide, RootOverlap};
 use crate::file_error::FileError;
 use crate::walk::{join, local_path};
@@ -84,7 +85,7 @@ enum BackupPlace {
 }
 
 /// Decides about the backup directory `dir`, as the user wrote it, from the canonical paths of the
-/// target and of the directory, as far as the server tells them.
+/// target and of the directory, as far as the server tells them, and from its path below the target.
 ///
 /// # Errors
 /// A clause that says why nothing can be kept there.
@@ -92,37 +93,37 @@ fn place_of(
     dir: &Path,
     target: Option<&[u8]>,
     real: Option<&[u8]>,
+    below: Option<&Path>,
 ) -> Result<BackupPlace, BackupDirError> {
-    let parts = dir.components();
-    let names = parts.clone().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.as_bytes()),
-        _ => None,
-    });
-    let below = names.collect::<Vec<_>>().join(&b'/');
-    let is_plain = parts
-        .clone()
-        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-    let itself = || Err(BackupDirError("is DST itself, where nothing would be kept"));
-    if is_plain && below.is_empty() {
-        return itself();
-    }
+    let itself = || BackupDirError("is DST itself, where nothing would be kept");
     let (Some(target), Some(real)) = (target, real) else {
-        return Ok(match is_plain {
-            true => BackupPlace::Inside(below),
-            false => BackupPlace::Beside,
+        let mut parts = dir.components();
+        let is_plain = parts.all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let names = dir.components().filter_map(|part| match part {
+            Component::Normal(name) => Some(name.as_bytes()),
+            _ => None,
         });
+        let names = names.collect::<Vec<_>>().join(&b'/');
+        return match (is_plain, names.is_empty()) {
+            (true, true) => Err(itself()),
+            (true, false) => Ok(BackupPlace::Inside(names)),
+            (false, _) => Ok(BackupPlace::Beside),
+        };
     };
     let (target, real) = (local_path(target), local_path(real));
-    match (real.strip_prefix(&target), target.strip_prefix(&real)) {
-        (Ok(_), Ok(_)) => itself(),
-        (_, Ok(_)) => Err(BackupDirError(
-            "contains DST, where backups could replace files",
-        )),
-        // A symlink in the path may come from an earlier source, and is refused later.
-        _ if is_plain => Ok(BackupPlace::Inside(below)),
-        (Ok(below), _) => Ok(BackupPlace::Inside(below.as_os_str().as_bytes().to_vec())),
-        _ => Ok(BackupPlace::Beside),
+    if real == target || below.is_some_and(|below| below.as_os_str().is_empty()) {
+        return Err(itself());
     }
+    if target.starts_with(&real) {
+        return Err(BackupDirError(
+            "contains DST, where backups could replace files",
+        ));
+    }
+    // A symlink below the target may come from an earlier source, and is refused later.
+    Ok(match below {
+        Some(below) => BackupPlace::Inside(below.as_os_str().as_bytes().to_vec()),
+        None => BackupPlace::Beside,
+    })
 }
 
 /// Directories that cannot be used, by their path below the base, with the reason.
@@ -215,7 +216,8 @@ impl BackupRoot {
         };
         let target = ends.real_place(PlannedCopySide::Target, &root).await;
         let real = ends.real_place(PlannedCopySide::Target, &path).await;
-        let place = place_of(dir, target.as_deref(), real.as_deref())?;
+        let below = path_below_target(ends, &local_path(&path)).await;
+        let place = place_of(dir, target.as_deref(), real.as_deref(), below.as_deref())?;
         let inside = matches!(place, BackupPlace::Inside(_));
         let what = match ends.overlap_with(&path, probe).await {
             Some(RootOverlap::Same) => Some("is SRC, where backups would replace files"),
@@ -469,35 +471,36 @@ mod tests {
     /// deleted with the target.
     #[test]
     fn a_backup_directory_is_in_the_target_or_beside_it_and_nowhere_else() {
-        let place = |dir: &str, real: &str| {
-            place_of(Path::new(dir), Some(b"/srv/z"), Some(real.as_bytes()))
+        let place = |dir: &str, real: &str, below: Option<&str>| {
+            let target: Option<&[u8]> = Some(b"/srv/z");
+            let below = below.map(Path::new);
+            place_of(Path::new(dir), target, Some(real.as_bytes()), below)
         };
         let inside = |below: &str| Ok(BackupPlace::Inside(below.into()));
-        assert_eq!(place(".old", "/srv/z/.old"), inside(".old"));
-        assert_eq!(place("./a//b/", "/srv/z/a/b"), inside("a/b"));
-        assert_eq!(place("/srv/z/old", "/srv/z/old"), inside("old"));
-        assert_eq!(place("../z/old", "/srv/z/old"), inside("old"));
+        let old = place("/srv/z/old", "/srv/z/old", Some("old"));
+        assert_eq!(old, inside("old"));
         // The symlink is refused when the directory is made.
-        assert_eq!(place("link", "/elsewhere"), inside("link"));
-        assert_eq!(place("/elsewhere", "/elsewhere"), Ok(BackupPlace::Beside));
-        assert_eq!(place("../old", "/srv/old"), Ok(BackupPlace::Beside));
-        for (dir, real, why) in [
-            (".", "/srv/z", "DST itself"),
-            ("./", "/srv/z", "DST itself"),
-            ("", "/srv/z", "DST itself"),
-            ("a/..", "/srv/z", "DST itself"),
-            ("/srv/z", "/srv/z", "DST itself"),
-            ("link", "/srv/z", "DST itself"),
-            ("..", "/srv", "contains DST"),
-            ("/", "/", "contains DST"),
-            ("link", "/srv", "contains DST"),
+        assert_eq!(place("link", "/elsewhere", Some("link")), inside("link"));
+        let planted = place("/srv/z/link", "/elsewhere", Some("link"));
+        assert_eq!(planted, inside("link"));
+        let elsewhere = place("/elsewhere", "/elsewhere", None);
+        assert_eq!(elsewhere, Ok(BackupPlace::Beside));
+        assert_eq!(place("../old", "/srv/old", None), Ok(BackupPlace::Beside));
+        for (dir, real, below, why) in [
+            (".", "/srv/z", Some(""), "DST itself"),
+            ("a/..", "/srv/z", Some(""), "DST itself"),
+            ("/srv/z", "/srv/z", Some(""), "DST itself"),
+            ("link", "/srv/z", Some("link"), "DST itself"),
+            ("..", "/srv", None, "contains DST"),
+            ("/", "/", None, "contains DST"),
+            ("link", "/srv", Some("link"), "contains DST"),
         ] {
-            let error = place(dir, real).expect_err(dir);
+            let error = place(dir, real, below).expect_err(dir);
             assert!(error.to_string().contains(why), "{dir}: {error}");
         }
         // A server that tells no paths.
-        assert!(place_of(Path::new("."), None, None).is_err());
-        let old = place_of(Path::new("old"), None, None);
+        assert!(place_of(Path::new("."), None, None, None).is_err());
+        let old = place_of(Path::new("old"), None, None, None);
         assert_eq!(old, Ok(BackupPlace::Inside(b"old".to_vec())));
     }
 

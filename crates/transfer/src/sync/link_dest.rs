@@ -12,6 +12,7 @@ use sync::{
 
 use super::ends::{SyncEnds, SyncFileOperation};
 use super::listing::{self, RootAttributes, RootToList};
+use super::target_path::{leads_through_symlink, path_below_target};
 use super::xattrs::{COMPARED, XattrComparer};
 use crate::copy::PlannedCopySide;
 use crate::file_error::{FileError, if_exists};
@@ -58,6 +59,17 @@ impl LinkDest {
         xattrs: Option<XattrComparer>,
     ) {
         let dir = &self.dir;
+        let path = local_path(dir);
+        if let Some(below) = path_below_target(ends, &path).await
+            && leads_through_symlink(ends, &path, &below).await
+        {
+            // An earlier sync may have brought the symlink, to files that are not its source's.
+            let path = Some(ends.shown(PlannedCopySide::Target, dir));
+            let message =
+                "a symlink in DST leads there: nothing is linked to files in it (--link-dest)";
+            ends.warn(path, message.to_owned());
+            return;
+        }
         let attributes = match ends.query(PlannedCopySide::Target, dir.clone()) {
             Some(query) => RootAttributes::Queried(query),
             None => {

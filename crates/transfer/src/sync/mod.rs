@@ -21,6 +21,7 @@ mod run;
 mod savings;
 mod settle;
 mod source_inside;
+mod target_path;
 mod unlisted_directories;
 mod xattrs;
 
