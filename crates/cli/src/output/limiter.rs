@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use schedule::Limiter;
+use schedule::{Limiter, TransferDirection};
 use transfer::report::{CopyOutcome, CopySummary, SessionReport};
 
 /// Shorter copies are not long enough for a finding.
@@ -60,7 +60,13 @@ pub(crate) fn line(summary: &CopySummary) -> Option<String> {
     let stalled = stalled.filter(|time| !time.is_zero());
     let is_most = |time: Duration| time * 2 > summary.elapsed;
     let limited = limited(summary).filter(|_| !stalled.is_some_and(is_most));
-    let stalled = stalled.map(|time| format!("nothing moved for {:.0} s", time.as_secs_f64()));
+    let stalled = stalled.map(|time| {
+        let seconds = time.as_secs_f64();
+        match &summary.sessions[..] {
+            [only] => format!("no answer from {} for {seconds:.0} s", only.host),
+            _ => format!("nothing moved for {seconds:.0} s"),
+        }
+    });
     match (limited, stalled) {
         (Some(limited), Some(stalled)) => Some(format!("{stalled}; otherwise {limited}")),
         (limited, stalled) => limited.or(stalled),
@@ -149,7 +155,11 @@ fn server(r: &SessionReport) -> Option<String> {
             e.held as f64 / 1e6
         ),
         false if !answers && e.silent > 0.1 => {
-            format!("it sent nothing for {} of the time", percent(e.silent))
+            let did = match r.direction {
+                TransferDirection::Up => "acknowledged",
+                TransferDirection::Down => "sent",
+            };
+            format!("it {did} nothing for {} of the time", percent(e.silent))
         }
         _ => format!("answers took {} beyond the round trip", ms(e.server)),
     })
@@ -194,7 +204,7 @@ fn ms(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use schedule::{LimiterEvidence, TransferDirection, TrialResult};
+    use schedule::{LimiterEvidence, TrialResult};
     use transfer::report::EscapedName;
 
     use super::*;
@@ -317,15 +327,17 @@ mod tests {
                 ..report(limiter)
             }])
         };
-        let beside = "nothing moved for 4 s; otherwise limited by packet loss (4 connections, 2 \
+        let host = report(Limiter::Loss).host;
+        let beside = "; otherwise limited by packet loss (4 connections, 2 \
                       channels each): 1.0 % of the packets";
-        assert_eq!(stalled(Limiter::Loss, 43).as_deref(), Some(beside));
+        let beside = format!("no answer from {host} for 4 s{beside}");
+        assert_eq!(stalled(Limiter::Loss, 43), Some(beside));
         let alone = stalled(Limiter::Unknown, 43);
-        assert_eq!(alone.as_deref(), Some("nothing moved for 4 s"));
+        assert_eq!(alone, Some(format!("no answer from {host} for 4 s")));
         // Bug: a download from a server that had stopped for most of it was "limited by this
         // machine's processor".
         let most = stalled(Limiter::LocalCpu, 83);
-        assert_eq!(most.as_deref(), Some("nothing moved for 8 s"));
+        assert_eq!(most, Some(format!("no answer from {host} for 8 s")));
     }
 
     /// Bug: "it sent nothing for 256 % of the time".
@@ -333,6 +345,13 @@ mod tests {
     fn a_share_of_more_than_all_was_shown() {
         let mut silent = report(Limiter::Server);
         (silent.evidence.server, silent.evidence.silent) = (Duration::ZERO, 2.56);
+        let said = after(vec![silent.clone()]).unwrap_or_default();
+        assert!(
+            said.ends_with(": it acknowledged nothing for 100 % of the time"),
+            "{said}"
+        );
+        // Bug: a server that received an upload was said to have "sent nothing".
+        silent.direction = TransferDirection::Down;
         let said = after(vec![silent]).unwrap_or_default();
         assert!(
             said.ends_with(": it sent nothing for 100 % of the time"),
