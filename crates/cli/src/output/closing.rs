@@ -322,7 +322,8 @@ fn far(summary: &CopySummary) -> Option<String> {
 /// sent again; partial files, and their bytes.
 pub(crate) fn resumed((done, unproven): (u64, u64), (partial, bytes): (u64, u64)) -> String {
     if done == 0 && unproven == 0 && (partial == 0 || bytes == 0) {
-        return "resuming the earlier copy: nothing of it is complete".to_owned();
+        return "resuming the earlier copy: it left no complete or partial file to continue from"
+            .to_owned();
     }
     let mut text = format!(
         "resuming the earlier copy: {} recorded as complete",
@@ -331,7 +332,8 @@ pub(crate) fn resumed((done, unproven): (u64, u64), (partial, bytes): (u64, u64)
     if unproven > 0 {
         let files = units::files(unproven);
         text.push_str(&format!(
-            ", {files} finished just before it ended (sent again unless size and time prove them complete)"
+            ", {files} finished just before it ended (sent again unless size and modification \
+             time match)"
         ));
     }
     if partial > 0 {
