@@ -72,7 +72,7 @@ fn files_that_are_gone_were_resumed_from() {
         fs::remove_dir_all(to.join("blocked")).expect("our folder");
         let outcome = sync().expect_code(0);
         let said = match stays {
-            0 => "resuming the earlier copy: nothing of it is complete",
+            0 => "resuming the earlier copy: it left no complete or partial file to continue from",
             _ => "resuming the earlier copy: 100 files recorded as complete",
         };
         assert!(outcome.err().contains(said), "{outcome}");

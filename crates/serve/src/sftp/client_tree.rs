@@ -111,10 +111,16 @@ impl<'e> ClientTree<'e> {
 
     /// True except in a drop box for an entry of an open directory whose file this client has not
     /// created.
+    ///
+    /// What follows must use the same descriptor: between two resolutions of a path, another channel of
+    /// the client may swap the directories on it.
     pub(super) fn owns_entry(&self, dir: BorrowedFd<'_>, name: &[u8]) -> bool {
         if !self.is_drop_box() {
             return true;
         }
+        // With a trailing slash, a symlink's name would mean the directory it leads to.
+        let end = name.iter().rposition(|byte| *byte != b'/');
+        let name = end.map_or(name, |end| &name[..=end]);
         let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let found = fs::openat(dir, name, how, Mode::empty());
         found.is_ok_and(|found| {
@@ -131,33 +137,54 @@ impl<'e> ClientTree<'e> {
         }
     }
 
+    /// Creates a directory, which is this client's own.
+    pub(super) fn mkdir(&mut self, path: &[u8], mode: Mode) -> RequestResult {
+        let is_drop_box = self.is_drop_box();
+        let made = self.paths.at(path, |dir, name| {
+            fs::mkdirat(dir, name, mode)?;
+            let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let opened = is_drop_box.then(|| fs::openat(dir, name, how, Mode::empty()));
+            opened.transpose()
+        })?;
+        match made {
+            Some(made) => self.claim(&made),
+            None => Ok(()),
+        }
+    }
+
     /// Removes a file, or an empty directory with [`AtFlags::REMOVEDIR`].
     pub(super) fn remove(&self, path: &[u8], flags: AtFlags) -> RequestResult {
-        self.check_own_name(path)?;
         let held = self.paths.at(path, |dir, name| {
+            if !self.owns_entry(dir, name) {
+                return Ok(None);
+            }
             let held = self.deferred.hold(dir, name);
-            fs::unlinkat(dir, name, flags).map(|()| held)
+            fs::unlinkat(dir, name, flags).map(|()| Some(held))
         })?;
-        drop(held);
+        drop(held.ok_or_else(|| self.forbidden())?);
         Ok(())
     }
 
     /// Renames a file; with `replace`, an existing file `to` is replaced, in a drop box only a file
     /// of the client's own.
     pub(super) fn rename(&self, from: &[u8], to: &[u8], replace: bool) -> RequestResult {
-        self.check_own_name(from)?;
-        let replace = replace && self.owns_name(to)?;
         let paths = &self.paths;
-        let held = paths.at(from, |from_dir, from_name| {
-            paths.at(to, |to_dir, to_name| match replace {
-                true => {
-                    let held = self.deferred.hold(to_dir, to_name);
-                    fs::renameat(from_dir, from_name, to_dir, to_name).map(|()| Some(held))
+        let renamed = paths.at(from, |from_dir, from_name| {
+            if !self.owns_entry(from_dir, from_name) {
+                return Ok(None);
+            }
+            let held = paths.at(to, |to_dir, to_name| {
+                match replace && self.owns_entry(to_dir, to_name) {
+                    true => {
+                        let held = self.deferred.hold(to_dir, to_name);
+                        fs::renameat(from_dir, from_name, to_dir, to_name).map(|()| Some(held))
+                    }
+                    false => rename_new((from_dir, from_name), (to_dir, to_name)).map(|()| None),
                 }
-                false => rename_new((from_dir, from_name), (to_dir, to_name)).map(|()| None),
-            })
+            });
+            held.map(Some)
         })?;
-        drop(held);
+        drop(renamed.ok_or_else(|| self.forbidden())?);
         Ok(())
     }
 
@@ -165,13 +192,6 @@ impl<'e> ClientTree<'e> {
     /// ([`BackgroundFileCloser::hold`]).
     pub(super) fn hold(&self, dir: BorrowedFd<'_>, name: &[u8]) -> DeferredFile {
         self.deferred.hold(dir, name)
-    }
-
-    fn check_own_name(&self, path: &[u8]) -> RequestResult {
-        match self.owns_name(path)? {
-            true => Ok(()),
-            false => Err(self.forbidden()),
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, renameat_with, statat, unlinkat};
 use rustix::io::Errno;
 use sftp::{Attrs, OpenFlags, PutFlags, Request, StatusCode, TreeFlags};
 
@@ -329,4 +329,67 @@ fn below_a_held_root_a_folder_that_becomes_a_symlink_leads_nowhere_else() {
             renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
         },
     );
+}
+
+/// Bug, found by attack: the owner of a file in a drop box was checked by one resolution of its path, and
+/// the file was emptied or removed by another. Between the two, another channel of the client swapped the
+/// directories, so that it took another client's file.
+#[test]
+fn a_swap_of_directories_gave_a_client_of_a_drop_box_the_file_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, kept) = (folder.path().join("root"), folder.path().join("kept"));
+    let (here, there) = (root.join("here"), root.join("there"));
+    fs::create_dir_all(&here).unwrap();
+    fs::create_dir(&there).unwrap();
+    fs::write(&kept, OUTSIDE).unwrap();
+    fs::hard_link(&kept, there.join("x")).unwrap();
+    let export = ExportedTree::beneath(&root, Access::WriteOnly).unwrap();
+    let held = [File::open(&here).unwrap(), File::open(&there).unwrap()];
+    let path = b"here/x".as_slice();
+    let open = |flags| Request::Open {
+        path,
+        flags,
+        attrs: Attrs::default(),
+    };
+    let other = || Request::Rename {
+        from: path,
+        to: b"here/y",
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                renameat_with(CWD, &here, CWD, &there, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let until = Instant::now() + RACE;
+        let mut is_whole = true;
+        while is_whole && Instant::now() < until {
+            let own = OpenFlags::WRITE | OpenFlags::CREAT | OpenFlags::EXCL;
+            let first = [open(own)].into_iter();
+            let opens = (0..40).map(|_| open(OpenFlags::WRITE | OpenFlags::TRUNC));
+            let others = (0..10).flat_map(|_| [other(), Request::Remove { path }]);
+            answers(
+                &export,
+                &first.chain(opens).chain(others).collect::<Vec<_>>(),
+            );
+            let victim = fs::metadata(&kept).unwrap();
+            is_whole = victim.nlink() == 2 && fs::read(&kept).unwrap() == OUTSIDE;
+            for dir in &held {
+                for name in ["x", "y"] {
+                    let found = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+                    if found.is_ok_and(|found| found.st_ino != victim.ino()) {
+                        unlinkat(dir, name, AtFlags::empty()).unwrap();
+                    }
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(
+            is_whole,
+            "another client's file was emptied, renamed or removed"
+        );
+    });
+    let places = [here.join("x"), there.join("x")];
+    assert_eq!(places.iter().filter(|place| place.exists()).count(), 1);
 }

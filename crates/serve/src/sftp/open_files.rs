@@ -152,7 +152,8 @@ impl OpenFiles {
         reply: &mut ReplyBuilder<'_>,
     ) -> RequestResult {
         let mut how = open_flags(flags);
-        if !tree.owns_name(path)? {
+        let is_own = tree.is_drop_box() && tree.owns_name(path)?;
+        if tree.is_drop_box() && !is_own {
             // An existing file belongs to somebody else, so only creation is allowed.
             if !how.contains(OFlags::CREATE) {
                 return Err(tree.forbidden());
@@ -165,6 +166,14 @@ impl OpenFiles {
             // The file is emptied once it is known to be the expected one.
             how = how.difference(OFlags::TRUNC) | OFlags::NOFOLLOW;
         }
+        if is_own {
+            // Another channel may swap the directories on the path: what was opened is looked at before
+            // it is emptied, and nothing is created.
+            how = how.difference(OFlags::TRUNC);
+            if !how.contains(OFlags::EXCL) {
+                how = how.difference(OFlags::CREATE);
+            }
+        }
         let room = self.handles.reserve()?;
         // Do not block on a FIFO's other end, because the client has other requests. EAGAIN means
         // that another process must give up a lease, which is waited for.
@@ -176,18 +185,23 @@ impl OpenFiles {
             Err(Errno::LOOP) if expects => return Err(Unexpected::Entry.into()),
             opened => opened?,
         });
+        if is_own {
+            tree.check_own(path, &file, &fstat(&file)?)?;
+        }
         if expects {
             check_expected(&file, attrs)?;
-            if flags.contains(OpenFlags::TRUNC) {
-                fs::ftruncate(&file, 0)?;
-            }
+        }
+        if (expects || is_own) && flags.contains(OpenFlags::TRUNC) {
+            fs::ftruncate(&file, 0)?;
         }
         // O_NONBLOCK has no effect on a regular file.
         let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
         if !matches!(kind, FileType::Fifo | FileType::RegularFile) {
             fs::fcntl_setfl(&file, how & OFlags::APPEND)?;
         }
-        tree.claim(&file)?;
+        if !is_own {
+            tree.claim(&file)?;
+        }
         let open = OpenFile::new(file, path, flags.contains(OpenFlags::APPEND));
         let handle = self.handles.insert(room, open);
         reply.handle(&handle);

@@ -61,13 +61,7 @@ pub(super) fn setstat(
 
 pub(super) fn mkdir(tree: &mut ClientTree<'_>, path: &[u8], attrs: &Attrs) -> RequestResult {
     let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o777) & 0o7777);
-    tree.paths()
-        .at(path, |dir, name| fs::mkdirat(dir, name, mode))?;
-    if tree.is_drop_box() {
-        let made = tree.paths().find(path, false)?;
-        tree.claim(&made)?;
-    }
-    Ok(())
+    tree.mkdir(path, mode)
 }
 
 /// SYMLINK: creates `path`, whose target is `says`.
