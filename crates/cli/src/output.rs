@@ -340,6 +340,7 @@ impl RunReporter {
         self.summary(exit, &result.summary);
         if self.json.is_none()
             && !self.quiet
+            && result.summary.files > 0
             && let Some(line) = sync::savings(result)
         {
             self.console.line(&line);

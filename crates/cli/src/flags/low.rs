@@ -293,7 +293,9 @@ pub(crate) fn parse(
     if let Some((name @ ("cp" | "sync"), matches)) = matches.subcommand()
         && matches.get_flag(SHORT_HELP)
     {
-        if help_alone {
+        // Beside operands of sync it is rsync's letter, which must not look like a success.
+        let is_rsync = name == "sync" && matches.contains_id(OPERANDS);
+        if help_alone && !is_rsync {
             return Ok(ParsedCommandLine::Show(short_help(name, color)));
         }
         // rsync's -avh: the letter asks for sizes with units, which are always shown.

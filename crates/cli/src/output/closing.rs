@@ -46,6 +46,10 @@ pub(crate) fn line(summary: &CopySummary) -> String {
             units::size(summary.reused)
         ));
     }
+    if summary.taken_over > 0 {
+        let before = units::size(summary.taken_over);
+        text.push_str(&format!(", after {before} in earlier runs"));
+    }
     if let Some(claim) = claim(summary) {
         text.push_str(&format!(", {claim}"));
     }

@@ -254,6 +254,23 @@ fn what_verifying_does_not_prove_is_said() {
     );
 }
 
+/// Bug: after a resume all files stood beside the bytes of this run: "copied 1 file, 212 MB" of 300 MB.
+#[test]
+fn a_resumed_copy_told_all_files_and_its_own_bytes_alone() {
+    let resumed = CopySummary {
+        files: 1,
+        bytes: 212_000_000,
+        taken_over: 88_000_000,
+        state: Some(FileCopyState::Renamed),
+        elapsed: Duration::from_secs(2),
+        ..CopySummary::default()
+    };
+    assert_eq!(
+        line(&resumed),
+        "copied 1 file, 212 MB in 2.00 s (106 MB/s), after 88 MB in earlier runs, written and renamed"
+    );
+}
+
 #[test]
 fn empty_and_small_copies() {
     let empty = CopySummary {

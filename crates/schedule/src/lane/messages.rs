@@ -97,8 +97,8 @@ pub(super) fn not_overwritten(status: &Status) -> JobFailure {
         return refused(CREATING, status);
     }
     let what = format!(
-        "cannot create or overwrite the file: {status}: check the permissions of the file and of \
-         its directory, and its attributes (lsattr)"
+        "cannot create or overwrite the file: {status}: the server may be read-only; otherwise check \
+         the permissions of the file and of its directory, and its attributes (lsattr)"
     );
     remote(what).of_kind(cause(status))
 }

@@ -242,10 +242,7 @@ fn known_for(
                 _ if far.unusable => {
                     "longhaul could not be used there when it was tried within the last day"
                 }
-                None => {
-                    "longhaul was not found at the far end when last looked for: --far-end=exec \
-                     looks again"
-                }
+                None => "longhaul was not there when last checked: --far-end=exec checks again",
                 Some(_) => {
                     "the installed longhaul failed to start when last tried: run longhaul \
                      bootstrap again"

@@ -173,6 +173,8 @@ mod tests {
         let args = read("longhaul sync -ni --delete --identity k x h:y").unwrap();
         assert!(args.itemize && args.dry_run && args.delete);
         assert_eq!(args.copy.identities, [PathBuf::from("k")]);
+        // Bug: with -h on its own the help was shown, with status 0, and nothing copied.
+        assert!(read("longhaul sync -a -v -h x h:y").is_ok());
         let args = read("longhaul sync -avhzcHAXSW --stats -rltpu x h:y").unwrap();
         let copy = &args.copy;
         assert!(args.comparison.checksum && args.comparison.skipped.newer);
