@@ -12,10 +12,18 @@ use crate::walk::local_path;
 ///
 /// Symlinks are followed as far as the target, and not below it: an earlier sync may have brought them.
 pub(super) async fn path_below_target(ends: &mut SyncEnds<'_>, path: &Path) -> Option<PathBuf> {
-    let target = ends.root(PlannedCopySide::Target).to_vec();
-    let target = real_place(ends, &local_path(&target)).await?;
-    let mut position = Position::Outside(PathBuf::new());
-    for part in path.components() {
+    let root = local_path(ends.root(PlannedCopySide::Target));
+    let target = real_place(ends, &root).await?;
+    // A path that begins as the target's is not asked for component by component.
+    let below = path.strip_prefix(&root);
+    let (mut position, rest) = match below
+        .ok()
+        .filter(|_| path.is_absolute() == root.is_absolute())
+    {
+        Some(below) => (Position::Inside(PathBuf::new()), below),
+        None => (Position::Outside(PathBuf::new()), path),
+    };
+    for part in rest.components() {
         position = position.enter(part, &target);
         if let Position::Outside(walked) = &position
             && let Some(real) = real_place(ends, walked).await
