@@ -201,18 +201,24 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
     }
 
     /// Rate of a slow class in a load of its own, without what the bucket of a policer lets pass at
-    /// first; `None` without time for it, or if the class has a queue, which is full in each slice.
+    /// first; `None` without time for it.
     ///
-    /// Behind a shaper of 0.714 MB/s a load of 2.4 s passed 0.84 MB/s, and the slices before it 0.714: the
-    /// shaper's bucket, and bytes that were acknowledged all at once behind a lost packet.
-    fn class_limit(&mut self, connection: usize) -> Result<Option<f64>, MeasurementError> {
+    /// Bytes that arrived behind a lost packet are acknowledged all at once when it is sent again: behind a
+    /// shaper of 0.714 MB/s a load of 2.4 s had 0.84 MB/s. A class with a queue passes no more than its
+    /// rate in any of the slices before, of which `slice` is the fastest.
+    fn class_limit(
+        &mut self,
+        connection: usize,
+        slice: f64,
+    ) -> Result<Option<f64>, MeasurementError> {
         let share = rate_share(self.path);
         self.path.add_time_for(share);
         if self.path.budget().left() < self.path.load_time(share) {
             return Ok(None);
         }
         let load = self.slice(connection, share)?;
-        Ok(self.evidence.unqueued_rate(&load))
+        let unqueued = self.evidence.unqueued_rate(&load);
+        Ok(Some(unqueued.unwrap_or(load.rate.min(slice))))
     }
 
     fn has_time_for_pair(&self) -> bool {
@@ -268,7 +274,7 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
                 class.pairs.push(DscpPair { unmarked, marked });
             }
             if class.is_slow() {
-                class.limit = self.class_limit(class.connection)?;
+                class.limit = self.class_limit(class.connection, class.fastest())?;
             }
         }
         Ok(())
@@ -296,6 +302,12 @@ impl DscpClassRates {
     fn is_slow(&self) -> bool {
         let slow = |pair: &DscpPair| pair.marked < SUSPECT * pair.unmarked;
         self.pairs.iter().all(slow)
+    }
+
+    /// Highest rate of the class in a slice; the first one has a new connection.
+    fn fastest(&self) -> f64 {
+        let marked = self.pairs.iter().skip(1).map(|pair| pair.marked);
+        marked.reduce(f64::max).unwrap_or(f64::INFINITY)
     }
 
     fn mark(self) -> DscpMeasurement {
