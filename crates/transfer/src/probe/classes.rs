@@ -218,7 +218,7 @@ impl<'p, 'a> DscpComparison<'p, 'a> {
         }
         let load = self.slice(connection, share)?;
         let unqueued = self.evidence.unqueued_rate(&load);
-        Ok(Some(unqueued.unwrap_or(load.rate.min(slice))))
+        Ok(Some(unqueued.unwrap_or_else(|| load.rate.min(slice))))
     }
 
     fn has_time_for_pair(&self) -> bool {
