@@ -59,15 +59,7 @@ impl LinkDest {
         xattrs: Option<XattrComparer>,
     ) {
         let dir = &self.dir;
-        let path = local_path(dir);
-        if let Some(below) = path_below_target(ends, &path).await
-            && leads_through_symlink(ends, &path, &below).await
-        {
-            // An earlier sync may have brought the symlink, to files that are not its source's.
-            let path = Some(ends.shown(PlannedCopySide::Target, dir));
-            let message =
-                "a symlink in DST leads there: nothing is linked to files in it (--link-dest)";
-            ends.warn(path, message.to_owned());
+        if is_behind_symlink(ends, dir).await {
             return;
         }
         let attributes = match ends.query(PlannedCopySide::Target, dir.clone()) {
@@ -197,6 +189,23 @@ impl LinkDest {
         plan.unlink(&failed);
         plan
     }
+}
+
+/// True if a symlink below the target leads to the directory, which is told: an earlier sync may have
+/// brought it, to files that are not its source's.
+async fn is_behind_symlink(ends: &mut SyncEnds<'_>, dir: &[u8]) -> bool {
+    let path = local_path(dir);
+    let Some(below) = path_below_target(ends, &path).await else {
+        return false;
+    };
+    let is_behind = leads_through_symlink(ends, &path, &below).await;
+    if is_behind {
+        let shown = Some(ends.shown(PlannedCopySide::Target, dir));
+        let message =
+            "a symlink in DST leads there: nothing is linked to files in it (--link-dest)";
+        ends.warn(shown, message.to_owned());
+    }
+    is_behind
 }
 
 /// Resolves `.` and `..` in a path by its text.
