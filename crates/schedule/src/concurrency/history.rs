@@ -26,9 +26,10 @@ pub(super) const RECENT: usize = 3;
 const COLLAPSED: f64 = 0.5;
 /// Payload of a segment in bytes.
 const SEGMENT: f64 = 1448.0;
-/// Least and largest share of lost packets that a slow start is assumed to meet: its first loss may be one
-/// of few packets.
-const LOSSES: (f64, f64) = (1e-4, 1e-3);
+/// Least share of lost packets that a slow start is assumed to meet.
+const LEAST_LOSS: f64 = 1e-4;
+/// Share of lost packets above which slow start ends before it has opened the window.
+const SOON_LOST: f64 = 0.005;
 /// Factor by which CUBIC reduces its window at a loss (RFC 9438).
 const KEPT_AT_LOSS: f64 = 0.7;
 
@@ -207,8 +208,11 @@ impl IntervalHistory {
         else {
             return steady;
         };
-        let until_loss =
-            SEGMENT / shown.loss.clamp(LOSSES.0, LOSSES.1) * f64::from(connections.max(1));
+        let loss = lost_so_far(evidence);
+        if loss > SOON_LOST {
+            return steady;
+        }
+        let until_loss = SEGMENT / loss * f64::from(connections.max(1));
         let bytes = until_loss.min(left as f64);
         // Each round trip doubles the rate, so the bytes of all together are the last one's.
         let reached = (shown.rate + bytes / trip).min(USUAL_RATE);
@@ -244,6 +248,17 @@ impl IntervalHistory {
         history.figures.set_window_blocked(window_blocked);
         history
     }
+}
+
+/// Returns the share of packets that the connections have lost since they began, without the first one, which
+/// may be lost at any time. The last interval alone has too few.
+fn lost_so_far(evidence: &RunMeasurements) -> f64 {
+    let tcp = evidence.connections.iter().filter_map(|c| c.tcp);
+    let (sent, lost) = tcp.fold((0, 0), |(sent, lost), tcp| {
+        let lost_here = tcp.retransmitted.max(tcp.out_of_order);
+        (sent + tcp.segments, lost + lost_here)
+    });
+    (lost.saturating_sub(1) as f64 / sent.max(1) as f64).clamp(LEAST_LOSS, 1.0)
 }
 
 #[cfg(test)]
